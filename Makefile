@@ -1,0 +1,52 @@
+# Every verb first makes sure that .venv matches pyproject.toml, so each works from a clean clone.
+
+SEEDS ?= 1000
+JOBS  ?= 2
+
+BIN    := .venv/bin
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS)
+ROTA   := $(BIN)/rota
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-long check sim bench docs clean
+
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: .venv/.ready ## create or refresh .venv (uv if there is one, else pip)
+
+.venv/.ready: pyproject.toml scripts/setup
+	@scripts/setup
+
+run: setup ## show the scheduler at work on this machine
+	$(ROTA) demo
+
+test: setup ## the whole suite in random order, except what is marked long
+	$(PYTEST) -m "not long" tests
+
+test-long: setup ## tests marked long, then the large simulation campaigns
+	HYPOTHESIS_PROFILE=long $(PYTEST) -m long tests
+	$(ROTA) sim --seeds 2000 --jobs $(JOBS)
+	$(ROTA) sim --mutants all --jobs $(JOBS)
+
+check: setup ## what to run before a commit: lint, types, layers, quick tests, 200 seeds; under a minute
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports --no-logo
+	$(PYTEST) -x -m "not long" tests/unit tests/contract tests/tidy
+	$(ROTA) sim --seeds 200 --jobs $(JOBS)
+
+sim: setup ## SEEDS=n simulated worlds, then every canary mutant
+	$(ROTA) sim --seeds $(SEEDS) --jobs $(JOBS)
+	$(ROTA) sim --mutants all --jobs $(JOBS)
+
+bench: setup ## measure, print the table and write bench/results/latest.json
+	$(BIN)/python -m bench
+
+docs: setup ## check that the documents agree with the code and with each other
+	$(PYTEST) tests/docs
+
+clean: ## remove .venv, caches and build output
+	rm -rf .venv .hypothesis .import_linter_cache .pytest_cache .ruff_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,3 @@
+"""Rota: a durable, fenced scheduler."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,83 @@
+"""Every limit of the system, by name. A limit that is not here does not exist.
+
+Sizes protect the coordinator's memory, counts protect the length of one turn, times form the ladder of
+docs/protocol.md. `check_ladder` is run at start-up.
+"""
+
+from msgspec import Struct
+
+from rota.core.errors import Refused
+
+ID_CHARS_MAX = 250
+TASKS_PER_GRAPH_MAX = 1_000_000
+EDGES_PER_GRAPH_MAX = 5_000_000
+GROWTH_TASKS_MAX = 10_000
+WORK_BYTES_MAX = 256 * 1024
+PARAMS_BYTES_MAX = 256 * 1024
+RESULT_BYTES_MAX = 64 * 1024
+ERROR_CHARS_MAX = 4_096
+REQUIREMENTS_MAX = 32
+POOLS_PER_TASK_MAX = 8
+POOL_SLOTS_MAX = 1_000_000
+RETRIES_MAX = 100
+PRIORITY_MAX = 1_000_000
+DELAY_MS_MAX = 30 * 24 * 3_600_000
+PROPERTY_VALUES_MAX = 256
+WORKER_SLOTS_MAX = 100_000
+LEASE_MS_MAX = 24 * 3_600_000
+
+CHANGES_PER_COMMIT_MAX = 10_000
+TASKS_PER_SLICE = 1_000
+WORK_PER_TURN = 1_000
+RECEIPTS_KEPT_MS = 3_600_000
+REFUSED_REPORTS_TOLD_MAX = 8
+
+INTERRUPTIONS_MAX = 5
+OUTPUT_LOSSES_MAX = 8
+OVERDUE_MS = 10 * 60_000
+OVERDUE_GRANTS = 20
+
+
+class TimeLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The ladder of time limits; docs/protocol.md derives each from the one above it."""
+
+    lease_ms: int = 30_000
+    term_ms: int = 5_000
+    settle_ms: int = 15_000
+    dispatch_ms: int = 10_000
+    sweep_ms: int = 15_000
+    step_ms: int = 60_000
+    orphan_ms: int = 5 * 60_000
+    unservable_ms: int = 60_000
+    forget_worker_ms: int = 24 * 3_600_000
+    quarantine_ms: int = 60_000
+    stall_ms: int = 500
+    retain_ended_ms: int = 60_000
+
+    @property
+    def beat_ms(self) -> int:
+        """How often a worker speaks; the coordinator tells it."""
+        return self.lease_ms // 6
+
+    @property
+    def self_stop_ms(self) -> int:
+        """When a worker that could not renew stops its own work, counted from the last frame it knows was heard."""
+        return self.lease_ms * 8 // 10
+
+
+def check_ladder(limits: TimeLimits) -> None:
+    """Refuse limits with which an old and a new coordinator could both believe in the same lease."""
+    rungs = (
+        ("lease_ms", limits.lease_ms >= 600, "a lease must last at least 600 ms"),
+        ("term_ms", limits.term_ms >= 100, "a term must last at least 100 ms"),
+        (
+            "settle_ms",
+            limits.term_ms + limits.settle_ms < limits.self_stop_ms,
+            "term_ms + settle_ms must stay below 0.8 of lease_ms",
+        ),
+        ("dispatch_ms", limits.dispatch_ms < limits.lease_ms, "dispatch_ms must be shorter than lease_ms"),
+        ("stall_ms", limits.stall_ms < limits.beat_ms, "stall_ms must be shorter than one beat (lease_ms / 6)"),
+    )
+    for name, holds, rule in rungs:
+        if not holds:
+            raise Refused("field.value", f"the ladder of time limits is broken: {rule}", path=f"limits.{name}")

@@ -1,0 +1,309 @@
+"""What may happen, in the past tense. `decide` produces changes, `evolve` applies them, the story tells them.
+
+A change is complete: applying it needs no rule and cannot fail. Fields are only ever added at the end, because stories
+outlive versions.
+"""
+
+from msgspec import Struct
+
+from rota.core.ids import Fence, Millis
+from rota.core.model import FailureClass, Graph, Pairs, Pool, Queue
+from rota.core.records import Growth, Receipt, Run, Schedule, Slice, Worker
+from rota.core.states import RunState, TaskState
+
+
+class Change(Struct, frozen=True, gc=False, array_like=True, tag=True):
+    """One thing that happened."""
+
+
+class OfRun(Change, frozen=True):
+    """A change that belongs to the story of one run."""
+
+    tenant: str
+    run: str
+
+
+class RunSubmitted(Change, frozen=True):
+    """A run was accepted; it waits to start."""
+
+    row: Run
+
+
+class RunStarted(OfRun, frozen=True):
+    """A run began to schedule its tasks."""
+
+    at: Millis
+
+
+class RunEnded(OfRun, frozen=True):
+    """A run reached its result."""
+
+    state: RunState
+    at: Millis
+    reason: str
+
+
+class RunReopened(OfRun, frozen=True):
+    """An ended run has work again."""
+
+    at: Millis
+
+
+class RunPaused(OfRun, frozen=True):
+    """A run was paused or resumed."""
+
+    paused: bool
+    at: Millis
+
+
+class RunStopping(OfRun, frozen=True):
+    """A run is being ended from outside: cancelled, or out of time."""
+
+    state: RunState
+    at: Millis
+    reason: str
+
+
+class RunFaulted(OfRun, frozen=True):
+    """Deciding for this run met an error of ours; the run is held and others go on."""
+
+    at: Millis
+    fault: str
+
+
+class RunGrew(OfRun, frozen=True):
+    """Tasks were added to a living run, or a width became known."""
+
+    growth: Growth
+    at: Millis
+
+
+class PendingSet(OfRun, frozen=True):
+    """What is left of a cascade that did not fit one turn."""
+
+    pending: tuple[Slice, ...]
+
+
+class RunArchived(OfRun, frozen=True):
+    """An ended run moved to history."""
+
+    at: Millis
+
+
+class TasksScheduled(OfRun, frozen=True):
+    """Tasks passed their trigger rule: scheduled, then queued."""
+
+    tasks: tuple[int, ...]
+    at: Millis
+
+
+class TasksSettled(OfRun, frozen=True):
+    """Tasks ended without running: skipped, upstream_failed or cancelled."""
+
+    tasks: tuple[int, ...]
+    state: TaskState
+    at: Millis
+
+
+class TasksReset(OfRun, frozen=True):
+    """Tasks went back to `none`: cleared by a person (with a fresh budget), or their output, or input, was lost."""
+
+    tasks: tuple[int, ...]
+    at: Millis
+    cause: str
+    fresh: bool
+
+
+class TaskRequeued(OfRun, frozen=True):
+    """A task that waited for its time, or for a person, is scheduled and queued again."""
+
+    task: int
+    at: Millis
+    cause: str
+
+
+class TaskAmended(OfRun, frozen=True):
+    """A task was given other requirements."""
+
+    task: int
+    requires: Pairs | None
+    at: Millis
+
+
+class TaskEnded(OfRun, frozen=True):
+    """A task without a lease was ended or parked."""
+
+    task: int
+    state: TaskState
+    at: Millis
+    failure: FailureClass | None
+    error: str
+
+
+class TaskStarved(OfRun, frozen=True):
+    """A task that nobody can serve went one cycle further up the ladder."""
+
+    task: int
+    cycles: int
+    tier: int
+    at: Millis
+
+
+class LeaseGranted(OfRun, frozen=True):
+    """A worker was given the right to one attempt."""
+
+    task: int
+    fence: Fence
+    worker_tenant: str
+    worker: str
+    incarnation: str
+    attempt: int
+    at: Millis
+    lease_ms: int
+
+
+class AttemptStarted(OfRun, frozen=True):
+    """The worker said that it started."""
+
+    task: int
+    fence: Fence
+    at: Millis
+
+
+class AttemptEnded(OfRun, frozen=True):
+    """The one outcome of an attempt."""
+
+    task: int
+    fence: Fence
+    state: TaskState
+    at: Millis
+    result: bytes | None
+    failure: FailureClass | None
+    error: str
+    due_at: Millis
+
+
+class LeaseReturned(OfRun, frozen=True):
+    """A lease ended without an outcome: the attempt is returned unspent, or parked when that happened too often."""
+
+    task: int
+    fence: Fence
+    state: TaskState
+    at: Millis
+    cause: str
+    counted: bool
+
+
+class ReportRefused(OfRun, frozen=True):
+    """A report that did not name the live lease; it changed nothing."""
+
+    task: int
+    fence: Fence
+    cause: str
+    at: Millis
+
+
+class WorkerRegistered(Change, frozen=True):
+    """A worker joined, came back as a new incarnation, or described itself anew."""
+
+    row: Worker
+
+
+class WorkerDrained(Change, frozen=True):
+    """A worker takes no new work, or takes it again."""
+
+    tenant: str
+    worker: str
+    draining: bool
+
+
+class WorkerQuarantined(Change, frozen=True):
+    """A worker failed too often and rests."""
+
+    tenant: str
+    worker: str
+    until: Millis
+
+
+class WorkerGone(Change, frozen=True):
+    """A worker said good-bye or was silent for so long that it is no longer counted as registered."""
+
+    tenant: str
+    worker: str
+    at: Millis
+
+
+class QueuePut(Change, frozen=True):
+    """A queue was defined."""
+
+    queue: Queue
+
+
+class PoolPut(Change, frozen=True):
+    """A pool was defined."""
+
+    pool: Pool
+    at: Millis
+
+
+class PoolDropped(Change, frozen=True):
+    """A pool was removed."""
+
+    tenant: str
+    name: str
+
+
+class GraphPut(Change, frozen=True):
+    """A definition was stored under its digest."""
+
+    tenant: str
+    digest: str
+    graph: Graph
+    at: Millis
+
+
+class GraphDropped(Change, frozen=True):
+    """A definition that nothing uses any more was removed."""
+
+    tenant: str
+    digest: str
+
+
+class SchedulePut(Change, frozen=True):
+    """A schedule was defined."""
+
+    schedule: Schedule
+    at: Millis
+
+
+class ScheduleAdvanced(Change, frozen=True):
+    """A schedule's cursor moved: slots up to it were made into runs or recorded as missed."""
+
+    tenant: str
+    schedule: str
+    cursor: Millis
+    fired: int
+    missed: int
+
+
+class ScheduleDropped(Change, frozen=True):
+    """A schedule was removed."""
+
+    tenant: str
+    schedule: str
+    at: Millis
+
+
+class CommandRecorded(Change, frozen=True):
+    """A command was answered; a retry will get the same answer."""
+
+    receipt: Receipt
+
+
+class ReceiptDropped(Change, frozen=True):
+    """An answer was kept long enough."""
+
+    tenant: str
+    command_id: str
+
+

@@ -1,0 +1,225 @@
+"""What may be asked, in the imperative. Commands come from clients, workers and timers; `decide` answers them.
+
+A mutating command of a client carries `command_id`, chosen by the caller, so that a retry after an unknown outcome is
+answered and not repeated; and a `salt` from the shell, from which jitter is derived.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from rota.core.calendar import ScheduleSpec
+from rota.core.ids import Fence, Millis
+from rota.core.model import Capacity, FailureClass, Graph, Pairs, Pool, PriorityClass, Queue, TaskSpec
+
+
+class Command(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """One request."""
+
+    tenant: str
+
+
+class ClientCommand(Command, frozen=True, kw_only=True):
+    """A request that changes something and may be retried."""
+
+    command_id: str
+    salt: int = 0
+
+
+class SubmitRun(ClientCommand, frozen=True, kw_only=True):
+    """Make a run of a graph, given whole or by the digest of one that is known."""
+
+    run: str
+    graph: Graph | None = None
+    digest: str = ""
+    priority: PriorityClass = PriorityClass.NORMAL
+    params: bytes = b""
+    parent: str = ""
+
+
+class CancelRun(ClientCommand, frozen=True, kw_only=True):
+    """End a run and everything in it."""
+
+    run: str
+    reason: str = "cancelled on request"
+
+
+class PauseRun(ClientCommand, frozen=True, kw_only=True):
+    """Hold a run's waiting tasks back, or let them go on. Running attempts finish."""
+
+    run: str
+    paused: bool = True
+
+
+class ClearTasks(ClientCommand, frozen=True, kw_only=True):
+    """Run tasks again that have ended, and by default everything after them, with a fresh budget."""
+
+    run: str
+    tasks: tuple[str, ...]
+    downstream: bool = True
+
+
+class GrowRun(ClientCommand, frozen=True, kw_only=True):
+    """Add tasks to a living run, or say how wide a task is that was defined without a width."""
+
+    run: str
+    specs: tuple[TaskSpec, ...] = ()
+    expands: str = ""
+    width: int = 0
+
+
+class Exit(StrEnum):
+    """The ways out of needs_attention."""
+
+    REQUEUE = "requeue"
+    FAIL = "fail"
+    CANCEL = "cancel"
+
+
+class ResolveTask(ClientCommand, frozen=True, kw_only=True):
+    """Take a parked task out of needs_attention, at no cost; `requires` replaces what it asks for."""
+
+    run: str
+    task: str
+    exit: Exit = Exit.REQUEUE
+    requires: Pairs | None = None
+
+
+class LoseOutputs(ClientCommand, frozen=True, kw_only=True):
+    """Say that the outputs of successful tasks are gone; they are made again."""
+
+    run: str
+    tasks: tuple[str, ...]
+
+
+class PutQueue(ClientCommand, frozen=True, kw_only=True):
+    """Define a queue."""
+
+    queue: Queue
+
+
+class PutPool(ClientCommand, frozen=True, kw_only=True):
+    """Define a pool."""
+
+    pool: Pool
+
+
+class DropPool(ClientCommand, frozen=True, kw_only=True):
+    """Remove a pool."""
+
+    name: str
+
+
+class PutSchedule(ClientCommand, frozen=True, kw_only=True):
+    """Make runs of a graph by the calendar."""
+
+    schedule: str
+    graph: Graph
+    spec: ScheduleSpec
+    priority: PriorityClass = PriorityClass.NORMAL
+    paused: bool = False
+
+
+class DropSchedule(ClientCommand, frozen=True, kw_only=True):
+    """Make no more runs by this schedule."""
+
+    schedule: str
+
+
+class DrainWorker(ClientCommand, frozen=True, kw_only=True):
+    """Give a worker no new work, or give it work again."""
+
+    worker: str
+    draining: bool = True
+
+
+class ForgetWorker(ClientCommand, frozen=True, kw_only=True):
+    """Strike a worker off the register; what it holds is returned unspent."""
+
+    worker: str
+
+
+class ClaimTask(ClientCommand, frozen=True, kw_only=True):
+    """A pull worker asks for the best task it may have."""
+
+    worker: str
+    incarnation: str
+    lease_ms: int = 5 * 60_000
+
+
+class RegisterWorker(Command, frozen=True, kw_only=True):
+    """A worker says who it is and what it can do."""
+
+    worker: str
+    incarnation: str
+    capacity: Capacity
+
+
+class Outcome(StrEnum):
+    """What a worker may say of an attempt."""
+
+    STARTED = "started"
+    SUCCESS = "success"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    RESCHEDULE = "reschedule"
+    RELEASED = "released"
+
+
+class Report(Command, frozen=True, kw_only=True):
+    """A worker's word on an attempt it holds.
+
+    `tenant`, `run` and `task` say which; `expands` gives the widths of tasks mapped over the result, and `lost` the
+    upstream tasks whose output was gone.
+    """
+
+    run: str
+    task: int
+    worker_tenant: str
+    worker: str
+    incarnation: str
+    fence: Fence
+    outcome: Outcome
+    salt: int = 0
+    result: bytes | None = None
+    failure: FailureClass = FailureClass.USER
+    error: str = ""
+    resume_at: Millis = 0
+    expands: tuple[tuple[str, int], ...] = ()
+    lost: tuple[str, ...] = ()
+
+
+class ReturnLease(Command, frozen=True, kw_only=True):
+    """A lease ends without an outcome; the machines send this, never a client."""
+
+    fence: Fence
+    cause: str
+
+
+class RenewLease(Command, frozen=True, kw_only=True):
+    """A pull worker asks to keep its lease."""
+
+    worker: str
+    incarnation: str
+    fence: Fence
+    lease_ms: int = 5 * 60_000
+
+
+class Tick(Command, frozen=True, kw_only=True):
+    """A timer came up."""
+
+    kind: str
+    key: tuple[object, ...]
+    salt: int = 0
+
+
+class ContinueRun(Command, frozen=True, kw_only=True):
+    """Go on with a cascade that did not fit one turn."""
+
+    run: str
+
+
+class StartRuns(Command, frozen=True, kw_only=True):
+    """Start runs of a graph that waited for its cap."""
+
+    name: str

@@ -1,0 +1,107 @@
+"""Commands become changes here and nowhere else.
+
+`decide(state, command, now)` only reads. It answers with the complete list of changes, or refuses. Receipts make a
+retry of a client's command answerable: the same id gets the same answer, the same id for something else is refused.
+"""
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from rota.core import commands as cm
+from rota.core.changes import CommandRecorded, RunSubmitted
+from rota.core.decide.decision import Decision
+from rota.core.decide.definitions import drop_pool, drop_schedule, put_pool, put_queue, put_schedule
+from rota.core.decide.leases import claim, renew, report, return_lease
+from rota.core.decide.runs import clear, continue_run, grow, lose_outputs, pause, resolve, start_runs, stop, submit
+from rota.core.decide.timers import tick
+from rota.core.decide.workers import drain, forget, register
+from rota.core.errors import Refused
+from rota.core.graph import check_id
+from rota.core.ids import Millis
+from rota.core.records import Receipt
+from rota.core.state import State
+
+__all__ = ["Decision", "decide"]
+
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+_DECIDE: dict[type[cm.Command], Callable[[State, Any, Millis], Decision]] = {
+    cm.SubmitRun: submit,
+    cm.CancelRun: stop,
+    cm.PauseRun: pause,
+    cm.ClearTasks: clear,
+    cm.GrowRun: grow,
+    cm.ResolveTask: resolve,
+    cm.LoseOutputs: lose_outputs,
+    cm.PutQueue: put_queue,
+    cm.PutPool: put_pool,
+    cm.DropPool: drop_pool,
+    cm.PutSchedule: put_schedule,
+    cm.DropSchedule: drop_schedule,
+    cm.DrainWorker: drain,
+    cm.ForgetWorker: forget,
+    cm.ClaimTask: claim,
+    cm.RegisterWorker: register,
+    cm.Report: report,
+    cm.ReturnLease: return_lease,
+    cm.RenewLease: renew,
+    cm.Tick: tick,
+    cm.ContinueRun: continue_run,
+    cm.StartRuns: start_runs,
+}
+
+
+def decide(state: State, command: cm.Command, now: Millis) -> Decision:
+    """What a command changes and what it is answered. Raises `Refused` when the caller must change something."""
+    if not isinstance(command, cm.ClientCommand):
+        return _DECIDE[type(command)](state, command, now)
+    check_id(command.command_id, "command_id")
+    check_id(command.tenant, "tenant")
+    earlier = _earlier_answer(state, command)
+    if earlier is not None:
+        return earlier
+    decision = _DECIDE[type(command)](state, command, now)
+    if decision.changes and not _tells_its_command(decision):
+        receipt = Receipt(command.tenant, command.command_id, command_digest(command), decision.answer, now)
+        decision.changes.append(CommandRecorded(receipt))
+    return decision
+
+
+def _tells_its_command(decision: Decision) -> bool:
+    """A submitted run carries the id of its command in its own row; it needs no second one."""
+    return any(isinstance(change, RunSubmitted) for change in decision.changes)
+
+
+def _earlier_answer(state: State, command: cm.ClientCommand) -> Decision | None:
+    key = (command.tenant, command.command_id)
+    run_key = state.by_command.get(key)
+    if run_key is not None:
+        if isinstance(command, cm.SubmitRun) and command.run == run_key[1]:
+            return Decision([], answer=command.run, is_repeat=True)
+        raise _reused(command)
+    receipt = state.receipts.get(key)
+    if receipt is None:
+        return None
+    if receipt.digest not in (0, command_digest(command)):
+        raise _reused(command)
+    if not receipt.digest and not (isinstance(command, cm.SubmitRun) and command.run == receipt.answer):
+        raise _reused(command)
+    return Decision([], answer=receipt.answer, is_repeat=True)
+
+
+def _reused(command: cm.ClientCommand) -> Refused:
+    return Refused(
+        "command.id_reused",
+        f"command id {command.command_id!r} was used for another command",
+        "Choose a new id for each command; repeat one only to repeat the same command.",
+        path="command_id",
+    )
+
+
+def command_digest(command: cm.ClientCommand) -> int:
+    """What a command asks, in 63 bits: the salt, which the shell adds anew at each try, is left out."""
+    content = _encode(msgspec.structs.replace(command, salt=0))
+    return 1 + int.from_bytes(blake2b(content, digest_size=8).digest(), "big") % (2**62)

@@ -1,0 +1,87 @@
+"""Deciding about queues, pools and schedules."""
+
+from rota.core import commands as cm
+from rota.core.bounds import DELAY_MS_MAX, POOL_SLOTS_MAX, PROPERTY_VALUES_MAX
+from rota.core.calendar import check_schedule
+from rota.core.changes import Change, PoolDropped, PoolPut, QueuePut, ScheduleDropped, SchedulePut
+from rota.core.decide.decision import Decision
+from rota.core.decide.runs import use_graph
+from rota.core.errors import Refused
+from rota.core.graph import check_id, check_number
+from rota.core.ids import Millis
+from rota.core.records import Schedule
+from rota.core.state import State
+
+
+def put_queue(state: State, command: cm.PutQueue, now: Millis) -> Decision:  # noqa: ARG001 - decided without time
+    """Define a queue. Tasks that wait in it are read again by the new rules."""
+    queue = command.queue
+    check_id(queue.name, "queue.name")
+    _check_tenant(command.tenant, queue.tenant)
+    check_number(len(queue.properties), 0, PROPERTY_VALUES_MAX, "queue.properties")
+    check_number(queue.worker_timeout_ms, 0, DELAY_MS_MAX, "queue.worker_timeout_ms")
+    names = [name for name, _ in queue.properties]
+    if len(set(names)) != len(names):
+        raise Refused("field.value", "a property has two rules", path="queue.properties")
+    if state.queues.get((queue.tenant, queue.name)) == queue:
+        return Decision([], answer=queue.name)
+    return Decision([QueuePut(queue)], answer=queue.name)
+
+
+def put_pool(state: State, command: cm.PutPool, now: Millis) -> Decision:
+    """Define a pool. Making it smaller stops no running work; it only lets nothing new in."""
+    pool = command.pool
+    check_id(pool.name, "pool.name")
+    _check_tenant(command.tenant, pool.tenant)
+    if pool.name.startswith("@"):
+        raise Refused("field.value", f"{pool.name!r} starts with @", "Such names are the system's own.", path="pool.name")
+    for name in ("slots", "slots_per_key", "starts_per_minute"):
+        check_number(getattr(pool, name), 0, POOL_SLOTS_MAX, f"pool.{name}")
+    check_number(pool.burst, 1, POOL_SLOTS_MAX, "pool.burst")
+    if state.pools.get((pool.tenant, pool.name)) == pool:
+        return Decision([], answer=pool.name)
+    return Decision([PoolPut(pool, now)], answer=pool.name)
+
+
+def drop_pool(state: State, command: cm.DropPool, now: Millis) -> Decision:  # noqa: ARG001 - decided without time
+    """Remove a pool. Tasks that need it wait, and say so."""
+    if (command.tenant, command.name) not in state.pools:
+        raise Refused("pool.unknown", f"pool {command.name!r} does not exist", path="name")
+    return Decision([PoolDropped(command.tenant, command.name)], answer=command.name)
+
+
+def put_schedule(state: State, command: cm.PutSchedule, now: Millis) -> Decision:
+    """Define or change a schedule. A changed calendar starts now; what is older was decided by the old one."""
+    check_id(command.schedule, "schedule")
+    check_schedule(command.spec)
+    changes: list[Change] = []
+    digest = use_graph(state, command.tenant, command.graph, "", now, changes)
+    known = state.schedules.get((command.tenant, command.schedule))
+    cursor = None
+    if known is not None:
+        cursor = known.cursor if known.spec == command.spec else now
+    schedule = Schedule(
+        tenant=command.tenant,
+        id=command.schedule,
+        graph=digest,
+        spec=command.spec,
+        priority=command.priority,
+        cursor=cursor,
+        fired=known.fired if known else 0,
+        missed=known.missed if known else 0,
+        paused=command.paused,
+    )
+    changes.append(SchedulePut(schedule, now))
+    return Decision(changes, answer=command.schedule)
+
+
+def drop_schedule(state: State, command: cm.DropSchedule, now: Millis) -> Decision:
+    """Remove a schedule; its runs go on."""
+    if (command.tenant, command.schedule) not in state.schedules:
+        raise Refused("schedule.unknown", f"no schedule {command.schedule!r}", path="schedule")
+    return Decision([ScheduleDropped(command.tenant, command.schedule, now)], answer=command.schedule)
+
+
+def _check_tenant(caller: str, named: str) -> None:
+    if caller != named:
+        raise Refused("field.value", f"tenant {named!r} is not the caller's", path="tenant")

@@ -1,0 +1,305 @@
+"""Deciding about leases: reports, returns, claims, renewals.
+
+Time decides when we stop waiting for a worker; the fence alone decides whose answer counts. A report that does not name
+the live lease, by its holder, in its incarnation, changes nothing and is told which of these it was.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from rota.core import commands as cm
+from rota.core.bounds import (
+    DELAY_MS_MAX,
+    ERROR_CHARS_MAX,
+    GROWTH_TASKS_MAX,
+    INTERRUPTIONS_MAX,
+    LEASE_MS_MAX,
+    REFUSED_REPORTS_TOLD_MAX,
+    RESULT_BYTES_MAX,
+)
+from rota.core.changes import (
+    AttemptEnded,
+    AttemptStarted,
+    Change,
+    LeaseGranted,
+    LeaseReturned,
+    ReportRefused,
+    WorkerQuarantined,
+)
+from rota.core.decide.decision import Decision, find_task
+from rota.core.decide.runs import remake
+from rota.core.errors import Refused
+from rota.core.graph import check_number, check_size
+from rota.core.ids import Fence, Millis, derive, fence_epoch
+from rota.core.live import Lease, LiveRun, LiveWorker
+from rota.core.match import Bucket
+from rota.core.model import FailureClass
+from rota.core.plan import Cascade
+from rota.core.records import Growth, Task
+from rota.core.retry import may_retry, retry_delay_ms
+from rota.core.state import State
+from rota.core.states import (
+    ASSIGNED,
+    FAILED,
+    NEEDS_ATTENTION,
+    QUEUED,
+    SKIPPED,
+    SUCCESS,
+    TERMINAL,
+    UP_FOR_RESCHEDULE,
+    UP_FOR_RETRY,
+    TaskState,
+)
+
+STRIKES_MAX = 5
+
+
+class Judgement(StrEnum):
+    """What became of a report. All but the first two leave everything as it was."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    UNKNOWN_RUN = "unknown_run"
+    UNKNOWN_TASK = "unknown_task"
+    UNKNOWN_FENCE = "unknown_fence"
+    NOT_THE_HOLDER = "not_the_holder"
+    OTHER_INCARNATION = "other_incarnation"
+    ALREADY_ENDED = "already_ended"
+    OLD_EPOCH = "old_epoch"
+    OLD_FENCE = "old_fence"
+
+
+class Offer(Struct, frozen=True):
+    """A granted lease as its worker sees it."""
+
+    tenant: str
+    run: str
+    task: int
+    task_id: str
+    fence: Fence
+    attempt: int
+    kind: str
+    work: bytes
+    params: bytes
+    timeout_ms: int
+    lease_ms: int
+
+
+def judge_report(state: State, command: cm.Report) -> tuple[Judgement, Lease | None]:
+    """Whether a report speaks for the live lease, and if not, why not."""
+    run = state.runs.get((command.tenant, command.run))
+    if run is None:
+        return Judgement.UNKNOWN_RUN, None
+    task = run.tasks.get(command.task)
+    if task is None:
+        return Judgement.UNKNOWN_TASK, None
+    lease = state.leases.get(command.fence)
+    if lease is not None and lease.task is task:
+        if lease.worker.key != (command.worker_tenant, command.worker):
+            return Judgement.NOT_THE_HOLDER, None
+        if task.incarnation != command.incarnation:
+            return Judgement.OTHER_INCARNATION, None
+        return Judgement.ACCEPTED, lease
+    if command.fence == task.done_fence:
+        return Judgement.DUPLICATE, None
+    if command.fence >= state.next_fence():
+        return Judgement.UNKNOWN_FENCE, None
+    if task.state in TERMINAL:
+        return Judgement.ALREADY_ENDED, None
+    if fence_epoch(command.fence) < state.epoch:
+        return Judgement.OLD_EPOCH, None
+    return Judgement.OLD_FENCE, None
+
+
+def report(state: State, command: cm.Report, now: Millis) -> Decision:
+    """Take a worker's word on an attempt, if it is that worker's to give."""
+    if command.result is not None:
+        check_size(command.result, RESULT_BYTES_MAX, "result")
+    judgement, lease = judge_report(state, command)
+    if lease is None:
+        changes: list[Change] = []
+        run = state.runs.get((command.tenant, command.run))
+        if judgement is not Judgement.DUPLICATE and (run is None or run.told < REFUSED_REPORTS_TOLD_MAX):
+            changes.append(
+                ReportRefused(command.tenant, command.run, command.task, command.fence, judgement.value, now)
+            )
+        return Decision(changes, answer=judgement)
+    if command.outcome is cm.Outcome.STARTED:
+        if lease.task.state is not ASSIGNED:
+            return Decision([], answer=Judgement.DUPLICATE)
+        return Decision([AttemptStarted(*lease.run.key, lease.task.idx, lease.fence, now)], answer=judgement)
+    return Decision(_end_attempt(state, command, lease, now), answer=judgement)
+
+
+def _end_attempt(state: State, command: cm.Report, lease: Lease, now: Millis) -> list[Change]:
+    run, task = lease.run, lease.task
+    if command.outcome is cm.Outcome.RELEASED:
+        return [LeaseReturned(*run.key, task.idx, lease.fence, QUEUED, now, "released by its worker", counted=False)]
+    if command.outcome is cm.Outcome.RESCHEDULE:
+        due_at = min(max(command.resume_at, now), now + DELAY_MS_MAX)
+        return [_ended(run, task, UP_FOR_RESCHEDULE, now, due_at=due_at)]
+    if command.outcome is cm.Outcome.FAILED:
+        return _failed(state, command, lease, now)
+    to = SUCCESS if command.outcome is cm.Outcome.SUCCESS else SKIPPED
+    ended = _ended(run, task, to, now, result=command.result)
+    if not run.graph.downs[run.graph.node(task.idx)] and run.moving > 1 and not command.expands:
+        return [ended]
+    cascade = Cascade(run, now)
+    empty: list[int] = []
+    for name, width in command.expands if to is SUCCESS else ():
+        empty += _expand(cascade, name, width)
+    cascade.task_ended(task.idx, to)
+    cascade.skip(empty)
+    changes = cascade.settle()
+    return [ended, *changes]
+
+
+def _expand(cascade: Cascade, name: str, width: int) -> list[int]:
+    """Fill in the width of a mapped task; one mapped over nothing is a single task, skipped."""
+    run = cascade.run
+    node = cascade.graph.index.get(name)
+    if node is None or cascade.graph.width[node]:
+        return []
+    check_number(width, 0, GROWTH_TASKS_MAX, f"expands.{name}")
+    cascade.grow(Growth(*run.key, run.row.grown + len(cascade.grows), (), name, max(1, width)))
+    return [] if width else list(cascade.graph.tasks_of(node))
+
+
+def _ended(
+    run: LiveRun,
+    task: Task,
+    to: TaskState,
+    now: Millis,
+    *,
+    result: bytes | None = None,
+    failure: FailureClass | None = None,
+    error: str = "",
+    due_at: Millis = 0,
+) -> AttemptEnded:
+    return AttemptEnded(*run.key, task.idx, task.fence, to, now, result, failure, error, due_at)
+
+
+def _failed(state: State, command: cm.Report, lease: Lease, now: Millis) -> list[Change]:
+    run, task, worker = lease.run, lease.task, lease.worker
+    error = command.error[:ERROR_CHARS_MAX]
+    failure = command.failure
+    if failure is FailureClass.INPUT_LOST:
+        lost = [idx for name in command.lost if (idx := _find_lost(run, name)) is not None]
+        if lost and run.row.stopping is None:
+            return remake(run, lost, (task.idx,), now)
+        failure = FailureClass.INTERNAL
+    policy = run.graph.spec(task.idx).retry
+    tries = task.attempt - task.budget_from
+    changes: list[Change] = []
+    if may_retry(policy, failure, tries):
+        draw = derive(command.salt, run.row.id, task.idx, task.attempt)
+        due_at = now + retry_delay_ms(policy, tries, draw)
+        changes.append(_ended(run, task, UP_FOR_RETRY, now, failure=failure, error=error, due_at=due_at))
+    else:
+        changes.append(_ended(run, task, FAILED, now, failure=failure, error=error))
+        cascade = Cascade(run, now)
+        cascade.task_ended(task.idx, FAILED)
+        changes += cascade.settle()
+    if failure is FailureClass.INTERNAL and worker.strikes + 1 >= STRIKES_MAX:
+        changes.append(WorkerQuarantined(*worker.key, now + state.limits.quarantine_ms))
+    return changes
+
+
+def _find_lost(run: LiveRun, name: str) -> int | None:
+    try:
+        return find_task(run, name)
+    except Refused:
+        return None
+
+
+def return_lease(state: State, command: cm.ReturnLease, now: Millis) -> Decision:
+    """A lease ends without an outcome: the worker is lost, drained, deposed, or never got it."""
+    lease = state.leases.get(command.fence)
+    return Decision([]) if lease is None else Decision([returned(lease, command.cause, now)])
+
+
+def returned(lease: Lease, cause: str, now: Millis) -> LeaseReturned:
+    """The attempt is returned unspent. An interruption of started work is counted, and parked after too many."""
+    run, task = lease.run, lease.task
+    counted = task.state is not ASSIGNED
+    if counted and task.interruptions + 1 >= INTERRUPTIONS_MAX:
+        text = f"interrupted {INTERRUPTIONS_MAX} times, last on worker {lease.worker.row.id}: {cause}"
+        return LeaseReturned(*run.key, task.idx, lease.fence, NEEDS_ATTENTION, now, text, counted=True)
+    return LeaseReturned(*run.key, task.idx, lease.fence, QUEUED, now, cause, counted=counted)
+
+
+def grant(
+    state: State, run: LiveRun, task: Task, worker: LiveWorker, lease_ms: int, now: Millis
+) -> LeaseGranted:
+    """A new lease with a new fence; the fence of a lease never changes."""
+    return LeaseGranted(
+        *run.key,
+        task.idx,
+        state.next_fence(),
+        *worker.key,
+        worker.row.incarnation,
+        task.attempt + 1,
+        now,
+        lease_ms,
+    )
+
+
+def offer_of(lease: Lease) -> Offer:
+    """What a worker needs to know to run an attempt."""
+    run, task = lease.run, lease.task
+    spec = run.graph.spec(task.idx)
+    return Offer(
+        run.row.tenant,
+        run.row.id,
+        task.idx,
+        run.graph.task_id(task.idx),
+        lease.fence,
+        task.attempt,
+        spec.kind,
+        spec.work,
+        run.row.params,
+        spec.timeout_ms,
+        task.lease_ms,
+    )
+
+
+def claim(state: State, command: cm.ClaimTask, now: Millis) -> Decision:
+    """Give a pull worker the task whose turn it is, or nothing. The scheduler never claims for it."""
+    worker = find_holder(state, command.tenant, command.worker, command.incarnation)
+    check_number(command.lease_ms, 1_000, LEASE_MS_MAX, "lease_ms")
+    if worker.row.draining:
+        raise Refused("worker.draining", f"worker {command.worker!r} is draining", path="worker")
+    if worker.slots_free <= 0:
+        raise Refused("worker.busy", f"worker {command.worker!r} holds {len(worker.leases)} leases", path="worker")
+
+    def is_held(bucket: Bucket) -> bool:
+        return bool(state.pool_reasons(bucket, now))
+
+    picked = state.index.pick_task(worker, now, is_held)
+    if picked is None:
+        return Decision([], answer="")
+    _, run, task = picked
+    granted = grant(state, run, task, worker, command.lease_ms, now)
+    return Decision([granted], answer=str(granted.fence))
+
+
+def find_holder(state: State, tenant: str, name: str, incarnation: str) -> LiveWorker:
+    """A registered worker in its present incarnation."""
+    worker = state.workers.get((tenant, name))
+    if worker is None or worker.row.incarnation != incarnation:
+        raise Refused("worker.unknown", f"worker {name!r} is not registered in this incarnation", "Register again.")
+    return worker
+
+
+def renew(state: State, command: cm.RenewLease, now: Millis) -> Decision:
+    """Keep a pull worker's lease. Memory only: nothing is written, and `detail` says until when."""
+    check_number(command.lease_ms, 1_000, LEASE_MS_MAX, "lease_ms")
+    lease = state.leases.get(command.fence)
+    if (
+        lease is None
+        or lease.worker.key != (command.tenant, command.worker)
+        or lease.task.incarnation != command.incarnation
+    ):
+        raise Refused("lease.lost", f"fence {command.fence} is not yours any more", "Stop and discard.", path="fence")
+    return Decision([], answer="renewed", detail=(lease.fence, now - state.stalled_ms + command.lease_ms))

@@ -1,0 +1,317 @@
+"""Deciding about runs: submit, start, stop, pause, clear, grow, resolve, lose outputs."""
+
+from msgspec import structs
+
+from rota.core import commands as cm
+from rota.core.bounds import ERROR_CHARS_MAX, OUTPUT_LOSSES_MAX, PARAMS_BYTES_MAX, TASKS_PER_SLICE
+from rota.core.changes import (
+    Change,
+    GraphPut,
+    LeaseReturned,
+    PendingSet,
+    RunEnded,
+    RunPaused,
+    RunReopened,
+    RunStarted,
+    RunStopping,
+    RunSubmitted,
+    TaskAmended,
+    TaskEnded,
+    TaskRequeued,
+    TasksReset,
+    TasksSettled,
+)
+from rota.core.decide.decision import Decision, find_run, find_task
+from rota.core.demand import Signature, read_demand
+from rota.core.errors import Refused
+from rota.core.graph import check_graph, check_growth, check_id, check_size, graph_digest
+from rota.core.ids import Millis
+from rota.core.live import LiveRun
+from rota.core.model import Graph, PriorityClass, TaskSpec
+from rota.core.plan import Cascade
+from rota.core.records import Growth, Run, Slice
+from rota.core.state import State
+from rota.core.states import (
+    CANCELLED,
+    FAILED,
+    LEASED,
+    NEEDS_ATTENTION,
+    NONE,
+    QUEUED,
+    RUN_TERMINAL,
+    SCHEDULED,
+    SUCCESS,
+    TERMINAL,
+    UP_FOR_RETRY,
+    RunState,
+)
+
+
+def submit(state: State, command: cm.SubmitRun, now: Millis) -> Decision:
+    """A run is accepted whole or refused whole; its graph is stored with it if it is new."""
+    check_id(command.run, "run")
+    check_size(command.params, PARAMS_BYTES_MAX, "params")
+    if (command.tenant, command.run) in state.runs:
+        raise Refused("run.exists", f"a live run {command.run!r} exists", "Choose another id.", path="run")
+    changes: list[Change] = []
+    digest = use_graph(state, command.tenant, command.graph, command.digest, now, changes)
+    graph = command.graph or state.graphs[(command.tenant, digest)].graph
+    row = Run(
+        tenant=command.tenant,
+        id=command.run,
+        graph=digest,
+        name=graph.name,
+        kind=graph.kind,
+        priority=command.priority,
+        created_at=now,
+        params=command.params,
+        parent=command.parent,
+        command_id=command.command_id,
+    )
+    changes.append(RunSubmitted(row))
+    return Decision(changes, answer=command.run)
+
+
+def use_graph(
+    state: State, tenant: str, graph: Graph | None, digest: str, now: Millis, changes: list[Change]
+) -> str:
+    """The digest of a graph that is known or becomes known; a new one is checked here, once."""
+    if graph is None:
+        if (tenant, digest) not in state.graphs:
+            raise Refused("graph.unknown", f"no graph {digest[:12]!r} is known", "Send the graph itself.", path="digest")
+        return digest
+    digest = graph_digest(graph)
+    if (tenant, digest) not in state.graphs:
+        check_graph(graph)
+        check_specs(state, tenant, graph.tasks, "graph.tasks")
+        changes.append(GraphPut(tenant, digest, graph, now))
+    return digest
+
+
+def check_specs(state: State, tenant: str, specs: tuple[TaskSpec, ...], path: str) -> None:
+    """Queues and pools exist, and every requirement can be compared the way its queue says."""
+    for position, spec in enumerate(specs):
+        here = f"{path}[{position}]"
+        queue = state.queue(tenant, spec.queue)
+        if queue is None:
+            raise Refused("queue.unknown", f"queue {spec.queue!r} does not exist", "Define it first.", path=here)
+        for need in spec.pools:
+            if (tenant, need.pool) not in state.pools:
+                raise Refused("pool.unknown", f"pool {need.pool!r} does not exist", "Define it first.", path=here)
+        read_demand(Signature(tenant, spec.queue, spec.kind, spec.requires), queue, path=f"{here}.requires")
+
+
+def start_runs(state: State, command: cm.StartRuns, now: Millis) -> Decision:
+    """Start the oldest waiting run of a graph, if its cap has room. One at a time: each is a decision of its own."""
+    name = (command.tenant, command.name)
+    waiting = state.waiting_runs.get(name)
+    if not waiting:
+        return Decision([])
+    key = next(iter(waiting))
+    run = state.runs[key]
+    cap = run.graph.graph.max_active_runs
+    if cap and state.active_runs.get(name, 0) >= cap:
+        return Decision([], answer="at_cap")
+    cascade = Cascade(run, now)
+    if run.row.started_at and not run.row.stopping:
+        # A run that was opened again: its waiting tasks are judged anew.
+        for node in list(run.reset):
+            cascade.judge(node)
+        cascade.proceed()
+    else:
+        cascade.start()
+    return Decision([RunStarted(*key, now), *cascade.settle()])
+
+
+def continue_run(state: State, command: cm.ContinueRun, now: Millis) -> Decision:
+    """The next slice of a cascade that did not fit one turn."""
+    run = state.runs.get((command.tenant, command.run))
+    if run is None or not run.row.pending or run.row.state is not RunState.RUNNING:
+        return Decision([])
+    if run.row.stopping is not None:
+        return Decision(stop_slice(run, now))
+    cascade = Cascade(run, now)
+    cascade.proceed()
+    return Decision(cascade.settle())
+
+
+def stop(state: State, command: cm.CancelRun, now: Millis) -> Decision:
+    """Cancel a run. Cancelling twice, or after the end, changes nothing and is not an error."""
+    run = find_run(state, command.tenant, command.run, may_have_ended=True)
+    if run.row.state in RUN_TERMINAL or run.row.stopping is not None:
+        return Decision([], answer=command.run)
+    return Decision(stop_run(run, RunState.CANCELLED, command.reason[:ERROR_CHARS_MAX], now), answer=command.run)
+
+
+def stop_run(run: LiveRun, to: RunState, reason: str, now: Millis) -> list[Change]:
+    """End a run from outside; its tasks are cancelled in slices."""
+    if run.row.state is RunState.QUEUED:
+        return [RunEnded(*run.key, to, now, reason)]
+    pending = (Slice(CANCELLED, 0, run.graph.total),)
+    return [RunStopping(*run.key, to, now, reason), PendingSet(*run.key, pending)]
+
+
+def stop_slice(run: LiveRun, now: Millis) -> list[Change]:
+    """Cancel one slice of a stopping run's tasks, and end the run after the last."""
+    piece = run.row.pending[0]
+    end = min(piece.end, piece.next + TASKS_PER_SLICE)
+    changes: list[Change] = []
+    settled: list[int] = []
+    ended = run.ended
+    for idx in range(piece.next, end):
+        task = run.tasks.get(idx)
+        if task is not None and task.state in TERMINAL:
+            continue
+        ended += 1
+        if task is not None and task.state in LEASED:
+            changes.append(LeaseReturned(*run.key, idx, task.fence, CANCELLED, now, "run stopped", counted=False))
+        else:
+            settled.append(idx)
+    if settled:
+        changes.append(TasksSettled(*run.key, tuple(settled), CANCELLED, now))
+    if end < piece.end:
+        changes.append(PendingSet(*run.key, (Slice(CANCELLED, end, piece.end),)))
+        return changes
+    changes.append(PendingSet(*run.key, ()))
+    assert ended == run.graph.total, "a stopped run has tasks that were not cancelled"
+    assert run.row.stopping is not None, "only a stopping run has a slice of cancellations"
+    changes.append(RunEnded(*run.key, run.row.stopping, now, run.row.reason))
+    return changes
+
+
+def pause(state: State, command: cm.PauseRun, now: Millis) -> Decision:
+    """Pausing twice changes nothing."""
+    run = find_run(state, command.tenant, command.run)
+    if run.row.paused == command.paused:
+        return Decision([], answer=command.run)
+    return Decision([RunPaused(*run.key, command.paused, now)], answer=command.run)
+
+
+def clear(state: State, command: cm.ClearTasks, now: Millis) -> Decision:
+    """Run ended tasks again, with everything after them unless told otherwise. Tasks at work are left alone."""
+    run = find_run(state, command.tenant, command.run, may_have_ended=True)
+    if run.row.stopping is not None and run.row.state not in RUN_TERMINAL:
+        raise Refused("run.ended", f"run {command.run!r} is being stopped", "Clear it when it has ended.", path="run")
+    chosen = [find_task(run, name) for name in command.tasks]
+    nodes = {run.graph.node(idx): None for idx in chosen}
+    tasks = dict.fromkeys(chosen)
+    if command.downstream:
+        for node in _below(run, list(nodes)):
+            tasks.update(dict.fromkeys(run.graph.tasks_of(node)))
+    reset = [idx for idx in tasks if (task := run.tasks.get(idx)) is not None and task.state in TERMINAL]
+    if not reset:
+        return Decision([], answer=command.run)
+    changes: list[Change] = [TasksReset(*run.key, tuple(reset), now, "cleared", fresh=True)]
+    if run.row.state in RUN_TERMINAL:
+        # The run waits for its graph's cap like a new one; its tasks are judged when it starts again.
+        return Decision([*changes, RunReopened(*run.key, now)], answer=command.run)
+    cascade = Cascade(run, now)
+    for idx in reset:
+        cascade.task_reset(idx)
+    return Decision([*changes, *cascade.settle()], answer=command.run)
+
+
+def _below(run: LiveRun, nodes: list[int]) -> list[int]:
+    seen: dict[int, None] = {}
+    queue = [down for node in nodes for down in run.graph.downs[node]]
+    while queue:
+        node = queue.pop()
+        if node not in seen:
+            seen[node] = None
+            queue.extend(run.graph.downs[node])
+    return list(seen)
+
+
+def grow(state: State, command: cm.GrowRun, now: Millis) -> Decision:
+    """Add tasks to a living run in one bounded change."""
+    run = find_run(state, command.tenant, command.run)
+    if run.row.stopping is not None:
+        raise Refused("run.ended", f"run {command.run!r} is being stopped", path="run")
+    growth = Growth(*run.key, run.row.grown, command.specs, command.expands, command.width)
+    check_growth(run.graph, growth)
+    check_specs(state, command.tenant, command.specs, "specs")
+    cascade = Cascade(run, now)
+    cascade.grow(growth)
+    if run.row.state is RunState.QUEUED:
+        return Decision(cascade.grows, answer=command.run)
+    return Decision(cascade.settle(), answer=command.run)
+
+
+def resolve(state: State, command: cm.ResolveTask, now: Millis) -> Decision:
+    """A person decides about a parked task; nothing is charged for it."""
+    run = find_run(state, command.tenant, command.run)
+    idx = find_task(run, command.task)
+    task = run.tasks.get(idx)
+    if task is None or task.state is not NEEDS_ATTENTION:
+        here = NONE if task is None else task.state
+        raise Refused("task.not_parked", f"task {command.task!r} is {here}, not parked", path="task")
+    changes: list[Change] = []
+    if command.exit is cm.Exit.REQUEUE:
+        if command.requires is not None:
+            spec = structs.replace(run.graph.spec(idx), requires=command.requires)
+            check_specs(state, command.tenant, (spec,), "requires")
+            changes.append(TaskAmended(*run.key, idx, command.requires, now))
+        changes.append(TaskRequeued(*run.key, idx, now, "resolved"))
+        return Decision(changes, answer=command.run)
+    to = FAILED if command.exit is cm.Exit.FAIL else CANCELLED
+    changes.append(TaskEnded(*run.key, idx, to, now, None, f"{command.exit}ed by a person"))
+    cascade = Cascade(run, now)
+    cascade.task_ended(idx, to)
+    return Decision([*changes, *cascade.settle()], answer=command.run)
+
+
+def lose_outputs(state: State, command: cm.LoseOutputs, now: Millis) -> Decision:
+    """Outputs are gone: their producers run again, and what only waited goes back to wait for them."""
+    run = find_run(state, command.tenant, command.run)
+    if run.row.stopping is not None or run.row.state is not RunState.RUNNING:
+        return Decision([], answer=command.run)
+    lost = [idx for idx in (find_task(run, name) for name in command.tasks)]
+    return Decision(remake(run, lost, (), now), answer=command.run)
+
+
+def remake(run: LiveRun, lost: list[int], consumers: tuple[int, ...], now: Millis) -> list[Change]:
+    """Reset producers of lost outputs, the tasks that found them gone, and whoever waits for them.
+
+    A producer whose output was lost too often is not asked again: it fails, and its run with it.
+    """
+    producers = [idx for idx in lost if (task := run.tasks.get(idx)) is not None and task.state is SUCCESS]
+    worn = [idx for idx in producers if run.tasks[idx].losses >= OUTPUT_LOSSES_MAX]
+    producers = [idx for idx in producers if idx not in worn]
+    waiting: dict[int, None] = dict.fromkeys(consumers)
+    for node in {run.graph.node(idx): None for idx in (*producers, *worn)}:
+        for down in run.graph.downs[node]:
+            for idx in run.graph.tasks_of(down):
+                task = run.tasks.get(idx)
+                if task is not None and task.state in (SCHEDULED, QUEUED, UP_FOR_RETRY):
+                    waiting[idx] = None
+    reset = tuple(dict.fromkeys((*producers, *worn, *waiting)))
+    if not reset:
+        return []
+    changes: list[Change] = [TasksReset(*run.key, reset, now, "output lost", fresh=False)]
+    cascade = Cascade(run, now)
+    for idx in reset:
+        cascade.task_reset(idx)
+    if worn:
+        names = ", ".join(run.graph.task_id(idx) for idx in worn)
+        reason = f"the output of {names} was lost {OUTPUT_LOSSES_MAX} times"
+        return [*changes, *stop_run(run, RunState.FAILED, reason, now)]
+    return [*changes, *cascade.settle()]
+
+
+def scheduled_run(
+    tenant: str, run: str, graph: Graph, digest: str, priority: PriorityClass, schedule: str, slot_at: Millis, now: Millis
+) -> RunSubmitted:
+    """The run of one slot of a schedule."""
+    return RunSubmitted(
+        Run(
+            tenant=tenant,
+            id=run,
+            graph=digest,
+            name=graph.name,
+            kind=graph.kind,
+            priority=priority,
+            created_at=now,
+            schedule=schedule,
+            slot_at=slot_at,
+        )
+    )

@@ -1,0 +1,235 @@
+"""Deciding what a timer means when it comes up.
+
+A timer only says "look again"; whether something is due is read from the state, so a late, early or repeated timer is
+harmless.
+"""
+
+from collections.abc import Callable
+
+from rota.core import commands as cm
+from rota.core.bounds import RECEIPTS_KEPT_MS
+from rota.core.calendar import due_slots
+from rota.core.changes import (
+    Change,
+    GraphDropped,
+    ReceiptDropped,
+    RunArchived,
+    ScheduleAdvanced,
+    TaskEnded,
+    TaskRequeued,
+    TaskStarved,
+)
+from rota.core.decide.decision import Decision
+from rota.core.decide.leases import returned
+from rota.core.decide.runs import scheduled_run, stop_run
+from rota.core.decide.workers import gone
+from rota.core.ids import Millis
+from rota.core.ladder import Thresholds, Tier, may_climb, tier_of
+from rota.core.live import LiveRun
+from rota.core.model import FailureClass, Unservable
+from rota.core.plan import Cascade
+from rota.core.reap import AgentCandidate, DispatchCandidate, is_agent_lost, is_dispatch_lost
+from rota.core.records import Task
+from rota.core.state import State
+from rota.core.states import (
+    ASSIGNED,
+    FAILED,
+    NEEDS_ATTENTION,
+    QUEUED,
+    RUN_TERMINAL,
+    UP_FOR_RESCHEDULE,
+    UP_FOR_RETRY,
+    RunState,
+)
+
+SWEEP_TASKS_MAX = 200
+SLOTS_PER_LOOK = 20
+THRESHOLDS = Thresholds()
+
+
+def tick(state: State, command: cm.Tick, now: Millis) -> Decision:
+    """What is due."""
+    return _TICK[command.kind](state, command.key, now)
+
+
+def due(state: State, key: tuple[object, ...], now: Millis) -> Decision:
+    """A cooldown is over."""
+    run = state.runs.get((str(key[0]), str(key[1])))
+    task = run.tasks.get(int(str(key[2]))) if run is not None else None
+    if run is None or task is None or task.state not in (UP_FOR_RETRY, UP_FOR_RESCHEDULE):
+        return Decision([])
+    if run.row.stopping is not None or task.due_at > now:
+        return Decision([])
+    cause = "retry" if task.state is UP_FOR_RETRY else "reschedule"
+    return Decision([TaskRequeued(*run.key, task.idx, now, cause)])
+
+
+def deadline(state: State, key: tuple[object, ...], now: Millis) -> Decision:
+    """A run is out of time."""
+    run = state.runs.get((str(key[0]), str(key[1])))
+    if run is None or run.row.state is not RunState.RUNNING or run.row.stopping is not None:
+        return Decision([])
+    if not run.row.deadline_at or run.row.deadline_at > now:
+        return Decision([])
+    return Decision(stop_run(run, RunState.FAILED, "the run exceeded its time limit", now))
+
+
+def archive(state: State, key: tuple[object, ...], now: Millis) -> Decision:
+    """An ended run has been kept long enough."""
+    run = state.runs.get((str(key[0]), str(key[1])))
+    if run is None or run.row.state not in RUN_TERMINAL or run.leased:
+        return Decision([])
+    if now - run.row.ended_at < state.limits.retain_ended_ms:
+        return Decision([])
+    return Decision([RunArchived(*run.key, now)])
+
+
+def watch_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision:
+    """Leases of one worker: expired, or granted and never acknowledged."""
+    worker = state.workers.get((str(key[0]), str(key[1])))
+    if worker is None:
+        return Decision([])
+    limits = state.limits
+    clock = now - state.stalled_ms
+    changes: list[Change] = []
+    for lease in worker.leases.values():
+        renewed_at = lease.expires_at - lease.task.lease_ms
+        about = (lease.run.row.id, lease.run.row.name, str(lease.task.idx), lease.task.attempt)
+        silent = AgentCandidate(*about, renewed_at)
+        unheard = DispatchCandidate(*about, max(lease.granted_at, state.born_at) - state.stalled_ms)
+        if is_agent_lost(silent, clock, lease.task.lease_ms):
+            changes.append(returned(lease, "its worker fell silent", now))
+        elif (
+            lease.task.state is ASSIGNED
+            and lease.confirmed
+            and not worker.row.capacity.pull
+            and is_dispatch_lost(unheard, clock, limits.dispatch_ms)
+        ):
+            changes.append(returned(lease, "its start was never acknowledged", now))
+    return Decision(changes, detail=worker)
+
+
+def watch_lease(state: State, key: tuple[object, ...], now: Millis) -> Decision:
+    """A pull worker's lease."""
+    lease = state.leases.get(int(str(key[0])))
+    if lease is None or lease.expires_at > now - state.stalled_ms:
+        return Decision([], detail=lease)
+    return Decision([returned(lease, "its lease ran out", now)])
+
+
+def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Decision:
+    """Make the runs of the slots that are due; cursor and runs commit together, so a slot fires once."""
+    schedule = state.schedules.get((str(key[0]), str(key[1])))
+    if schedule is None or schedule.paused:
+        return Decision([])
+    graph = state.graphs[(schedule.tenant, schedule.graph)].graph
+    active = state.scheduled_runs.get((schedule.tenant, schedule.id), 0)
+    found = due_slots(schedule.spec, schedule.cursor, now, active, SLOTS_PER_LOOK)
+    changes: list[Change] = []
+    for slot in found.run:
+        name = f"{schedule.id}@{slot}"
+        while (schedule.tenant, name) in state.runs:
+            name += "+"
+        changes.append(
+            scheduled_run(schedule.tenant, name, graph, schedule.graph, schedule.priority, schedule.id, slot, now)
+        )
+    missed = sum(span.count for span in found.missed)
+    if found.cursor != schedule.cursor and found.cursor is not None:
+        changes.append(ScheduleAdvanced(schedule.tenant, schedule.id, found.cursor, len(found.run), missed))
+    return Decision(changes, detail=found.next_at)
+
+
+def sweep(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # noqa: ARG001 - one sweep for all
+    """Who climbs the ladder this cycle: tasks that nobody can serve, bounded. Each is a decision of its own."""
+    found: list[tuple[str, str, int]] = []
+    for bucket in state.index.buckets.values():
+        if not bucket.live or state.index.is_servable(bucket):
+            continue
+        for run, task in bucket.tasks():
+            found.append((*run.key, task.idx))
+            if len(found) == SWEEP_TASKS_MAX:
+                return Decision([], detail=found)
+    return Decision([], detail=found)
+
+
+def starved(state: State, key: tuple[object, ...], now: Millis) -> Decision:
+    """One task, one cycle: up the ladder, or failed, as its queue says."""
+    run = state.runs.get((str(key[0]), str(key[1])))
+    task = run.tasks.get(int(str(key[2]))) if run is not None else None
+    if run is None or task is None or task.state is not QUEUED or not run.is_runnable:
+        return Decision([])
+    bucket = state.bucket_of(run, task)
+    if state.index.is_servable(bucket):
+        return Decision([])
+    queue = state.queue(run.row.tenant, bucket.demand.signature.queue)
+    if queue is not None and queue.unservable is Unservable.FAIL:
+        return Decision(_fail_unserved(state, run, task, now))
+    return Decision(_climb(run, task, now))
+
+
+def _climb(run: LiveRun, task: Task, now: Millis) -> list[Change]:
+    if not may_climb(task.eligible_at, now, THRESHOLDS):
+        return []
+    cycles = task.cycles + 1
+    tier = tier_of(cycles, THRESHOLDS)
+    changes: list[Change] = [TaskStarved(*run.key, task.idx, cycles, int(tier), now)]
+    if tier is Tier.PARK:
+        text = f"no registered worker could run this for {(now - task.eligible_at) // 1000} s ({cycles} cycles)"
+        changes.append(TaskEnded(*run.key, task.idx, NEEDS_ATTENTION, now, None, text))
+    return changes
+
+
+def _fail_unserved(state: State, run: LiveRun, task: Task, now: Millis) -> list[Change]:
+    if now - task.eligible_at < state.limits.unservable_ms:
+        return []
+    text = f"worker.none_match: no registered worker could run this for {state.limits.unservable_ms // 1000} s"
+    cascade = Cascade(run, now)
+    cascade.task_ended(task.idx, FAILED)
+    return [TaskEnded(*run.key, task.idx, FAILED, now, FailureClass.FATAL, text), *cascade.settle()]
+
+
+def forget_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision:
+    """A worker has been away for so long that it no longer counts as registered."""
+    worker = state.workers.get((str(key[0]), str(key[1])))
+    if worker is None or worker.present or now - worker.seen_at < state.limits.forget_worker_ms:
+        return Decision([])
+    return Decision(gone(worker, now, "its worker was forgotten"))
+
+
+def drop_graph(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # noqa: ARG001 - use decides, not time
+    """A graph nobody uses."""
+    graph = state.graphs.get((str(key[0]), str(key[1])))
+    if graph is None or graph.users:
+        return Decision([])
+    return Decision([GraphDropped(graph.tenant, graph.digest)])
+
+
+def drop_receipt(state: State, key: tuple[object, ...], now: Millis) -> Decision:
+    """An answer that was kept long enough."""
+    receipt = state.receipts.get((str(key[0]), str(key[1])))
+    if receipt is None or now - receipt.at < RECEIPTS_KEPT_MS:
+        return Decision([])
+    return Decision([ReceiptDropped(receipt.tenant, receipt.command_id)])
+
+
+def nothing(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # noqa: ARG001 - the loop acts on it
+    """Timers that only wake matching."""
+    return Decision([])
+
+
+_TICK: dict[str, Callable[[State, tuple[object, ...], Millis], Decision]] = {
+    "due": due,
+    "deadline": deadline,
+    "archive": archive,
+    "worker": watch_worker,
+    "lease": watch_lease,
+    "schedule": look_at_schedule,
+    "sweep": sweep,
+    "starved": starved,
+    "forget": forget_worker,
+    "graph": drop_graph,
+    "receipt": drop_receipt,
+    "rested": nothing,
+    "rate": nothing,
+    "step": nothing,
+}

@@ -1,0 +1,78 @@
+"""The three families of trouble, and the table of codes.
+
+`Refused`: the caller must change something. `Unavailable`: nobody's fault, try again. An assertion: our bug; stop, the
+fence makes stopping safe. Codes are stable; the reference page documents each, and a test checks that it does.
+"""
+
+from typing import Final
+
+CODES: Final[dict[str, str]] = {
+    "command.id_reused": "The command id was used before for another command.",
+    "field.size": "A value is larger than its limit.",
+    "field.type": "A value has the wrong type or an unknown field was sent.",
+    "field.value": "A number or name is outside what is allowed.",
+    "graph.cycle": "Tasks depend on each other in a circle.",
+    "graph.duplicate_id": "Two tasks of a graph have the same id.",
+    "graph.empty": "A graph has no tasks.",
+    "graph.unknown": "No graph with that digest is known.",
+    "graph.unknown_upstream": "A task names an upstream that does not exist.",
+    "graph.width": "A task cannot be expanded, or not to that width.",
+    "leader.elsewhere": "Another coordinator leads; ask it instead.",
+    "leader.none": "Nobody leads at the moment.",
+    "lease.lost": "The attempt belongs to another lease now.",
+    "pool.full": "All slots of a pool are in use.",
+    "pool.unknown": "A task names a pool that does not exist.",
+    "queue.unknown": "A task or worker names a queue that does not exist.",
+    "requirement.value": "A requirement cannot be compared the way its queue says.",
+    "run.ended": "The run has ended and cannot do that any more.",
+    "run.exists": "A run with that id exists already.",
+    "run.unknown": "No live run has that id.",
+    "schedule.cron": "The cron expression cannot be read or never fires.",
+    "schedule.interval": "The interval is too short or too long.",
+    "schedule.policy": "The catch-up, misfire or cap settings contradict each other.",
+    "schedule.unknown": "No schedule has that id.",
+    "schedule.window": "The schedule ends before it starts.",
+    "schedule.zone": "The time zone is not an IANA name this system knows.",
+    "store.full": "The store has no space left.",
+    "store.refused": "The store refused this very change.",
+    "store.unavailable": "The store does not answer.",
+    "task.not_parked": "The task is not waiting for attention.",
+    "task.state": "The task is not in a state that allows this.",
+    "task.unknown": "The run has no such task.",
+    "worker.busy": "The worker holds as many leases as it may.",
+    "worker.draining": "The worker takes no new work.",
+    "worker.duplicate": "Another live process has the same worker identity.",
+    "worker.none_match": "No worker that could run this task is registered.",
+    "worker.unknown": "No such worker is registered.",
+}
+
+
+class Refused(Exception):
+    """The caller must change something before asking again."""
+
+    def __init__(self, code: str, reason: str, hint: str = "", *, path: str = "") -> None:
+        assert code in CODES, f"error code {code!r} is not in the table"
+        self.code = code
+        self.reason = reason
+        self.hint = hint
+        self.path = path
+        super().__init__(code, reason, hint, path)
+
+    def __str__(self) -> str:
+        where = f" (at {self.path})" if self.path else ""
+        hint = f" {self.hint}" if self.hint else ""
+        return f"{self.code}: {self.reason}{where}{hint}"
+
+
+class Unavailable(Exception):
+    """Nobody's fault: the same call may succeed later."""
+
+    def __init__(self, code: str, reason: str = "", *, retry_after_ms: int = 1000) -> None:
+        assert code in CODES, f"error code {code!r} is not in the table"
+        self.code = code
+        self.reason = reason or CODES[code]
+        self.retry_after_ms = retry_after_ms
+        super().__init__(code, reason, retry_after_ms)
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.reason} Try again in {self.retry_after_ms} ms."

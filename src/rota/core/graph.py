@@ -1,0 +1,345 @@
+"""Graphs: checked once at the door, then laid out for counting.
+
+A node is a `TaskSpec` with `width` tasks. Tasks are numbered through the graph; a node's tasks are consecutive. Edges
+join nodes, so a stage of N tasks that feeds a stage of M costs one countdown, not N times M.
+"""
+
+from array import array
+from hashlib import sha256
+
+import msgspec
+
+from rota.core.bounds import (
+    DELAY_MS_MAX,
+    EDGES_PER_GRAPH_MAX,
+    GROWTH_TASKS_MAX,
+    ID_CHARS_MAX,
+    POOL_SLOTS_MAX,
+    POOLS_PER_TASK_MAX,
+    PRIORITY_MAX,
+    REQUIREMENTS_MAX,
+    RETRIES_MAX,
+    TASKS_PER_GRAPH_MAX,
+    WORK_BYTES_MAX,
+)
+from rota.core.demand import Signature
+from rota.core.errors import Refused
+from rota.core.match import Bucket
+from rota.core.model import Graph, PoolNeed, TaskSpec
+from rota.core.records import Growth
+from rota.core.snapshot import relevant_setups
+
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+def graph_digest(graph: Graph) -> str:
+    """The name of a definition: the hash of its content."""
+    return sha256(_encode(graph)).hexdigest()
+
+
+def check_id(value: str, path: str) -> None:
+    """An id is short, printable and has no blanks at its ends."""
+    if not value or len(value) > ID_CHARS_MAX or not value.isprintable() or value != value.strip():
+        raise Refused(
+            "field.value",
+            f"{value[:40]!r} is not a usable id",
+            f"Use 1 to {ID_CHARS_MAX} printable characters without blanks at the ends.",
+            path=path,
+        )
+
+
+def check_number(value: int, least: int, most: int, path: str) -> None:
+    """A number is inside what makes sense for it."""
+    if not least <= value <= most:
+        raise Refused("field.value", f"{value} is out of range", f"Use {least} to {most}.", path=path)
+
+
+def check_size(value: bytes, most: int, path: str) -> None:
+    """A payload is small enough to live in the coordinator's memory."""
+    if len(value) > most:
+        raise Refused(
+            "field.size", f"{len(value)} bytes are more than {most}", "Put it in a blob and pass a reference.", path=path
+        )
+
+
+def check_spec(spec: TaskSpec, path: str) -> None:
+    """Every number and name of one task."""
+    check_id(spec.id, f"{path}.id")
+    check_id(spec.kind, f"{path}.kind")
+    check_id(spec.queue, f"{path}.queue")
+    check_size(spec.work, WORK_BYTES_MAX, f"{path}.work")
+    check_number(spec.width, 0, TASKS_PER_GRAPH_MAX, f"{path}.width")
+    check_number(spec.priority, -PRIORITY_MAX, PRIORITY_MAX, f"{path}.priority")
+    check_number(spec.timeout_ms, 0, DELAY_MS_MAX, f"{path}.timeout_ms")
+    check_number(len(spec.requires), 0, REQUIREMENTS_MAX, f"{path}.requires")
+    check_number(len(spec.pools), 0, POOLS_PER_TASK_MAX, f"{path}.pools")
+    retry = spec.retry
+    for name in ("retries", "timeout_retries", "memory_retries", "internal_retries"):
+        check_number(getattr(retry, name) or 0, 0, RETRIES_MAX, f"{path}.retry.{name}")
+    check_number(retry.delay_ms, 0, DELAY_MS_MAX, f"{path}.retry.delay_ms")
+    check_number(retry.delay_ms_max, 0, DELAY_MS_MAX, f"{path}.retry.delay_ms_max")
+    check_number(retry.multiplier, 1, 100, f"{path}.retry.multiplier")
+    for position, need in enumerate(spec.pools):
+        check_id(need.pool, f"{path}.pools[{position}].pool")
+        check_number(need.amount, 1, POOL_SLOTS_MAX, f"{path}.pools[{position}].amount")
+    for name, _ in spec.requires:
+        check_id(name, f"{path}.requires")
+
+
+def check_graph(graph: Graph) -> None:
+    """Refuse a definition that could not be run, naming the field and what to do."""
+    check_id(graph.name, "graph.name")
+    check_id(graph.kind, "graph.kind")
+    check_number(graph.max_active_runs, 0, POOL_SLOTS_MAX, "graph.max_active_runs")
+    check_number(graph.max_active_tasks, 0, POOL_SLOTS_MAX, "graph.max_active_tasks")
+    check_number(graph.run_timeout_ms, 0, DELAY_MS_MAX, "graph.run_timeout_ms")
+    if not graph.tasks:
+        raise Refused("graph.empty", f"graph {graph.name!r} has no tasks", "Add at least one.", path="graph.tasks")
+    check_number(sum(spec.width or 1 for spec in graph.tasks), 1, TASKS_PER_GRAPH_MAX, "graph.tasks")
+    check_number(sum(len(spec.upstream) for spec in graph.tasks), 0, EDGES_PER_GRAPH_MAX, "graph.tasks.upstream")
+    known: dict[str, int] = {}
+    for position, spec in enumerate(graph.tasks):
+        path = f"graph.tasks[{position}]"
+        check_spec(spec, path)
+        if spec.id in known:
+            raise Refused(
+                "graph.duplicate_id",
+                f"task {spec.id!r} is defined at {known[spec.id]} and {position}",
+                "Rename one of them.",
+                path=path,
+            )
+        known[spec.id] = position
+    check_edges(graph.tasks, known)
+
+
+def check_edges(tasks: tuple[TaskSpec, ...], known: dict[str, int]) -> None:
+    """Every upstream exists, none is named twice, and there is an order in which to run."""
+    missing = [0] * len(tasks)
+    downs: list[list[int]] = [[] for _ in tasks]
+    for position, spec in enumerate(tasks):
+        for upstream in spec.upstream:
+            source = known.get(upstream)
+            if source is None:
+                raise Refused(
+                    "graph.unknown_upstream",
+                    f"task {spec.id!r} waits for {upstream!r}, which does not exist",
+                    "Define it or take it out of `upstream`.",
+                    path=f"graph.tasks[{position}].upstream",
+                )
+            downs[source].append(position)
+            missing[position] += 1
+        if len(set(spec.upstream)) != len(spec.upstream):
+            raise Refused(
+                "graph.duplicate_id", f"task {spec.id!r} names an upstream twice", path=f"graph.tasks[{position}].upstream"
+            )
+    ready = [position for position, count in enumerate(missing) if not count]
+    seen = 0
+    while ready:
+        seen += 1
+        for down in downs[ready.pop()]:
+            missing[down] -= 1
+            if not missing[down]:
+                ready.append(down)
+    if seen < len(tasks):
+        raise Refused(
+            "graph.cycle",
+            f"these tasks wait for each other: {', '.join(_find_cycle(tasks, known, missing))}",
+            "Remove one of the edges.",
+            path="graph.tasks",
+        )
+
+
+def _find_cycle(tasks: tuple[TaskSpec, ...], known: dict[str, int], missing: list[int]) -> list[str]:
+    """One circle, in order, so that a person can see which edge to cut."""
+    here = next(position for position, count in enumerate(missing) if count)
+    path: list[int] = []
+    while here not in path:
+        path.append(here)
+        here = next(known[name] for name in tasks[here].upstream if missing[known[name]])
+    return [tasks[position].id for position in reversed(path[path.index(here) :])]
+
+
+class LiveGraph:
+    """A graph laid out for counting; shared by its runs, copied when a run grows."""
+
+    __slots__ = (
+        "buckets",
+        "digest",
+        "downs",
+        "graph",
+        "has_edges",
+        "index",
+        "is_shared",
+        "leaf",
+        "node_of",
+        "rules",
+        "setup_downs",
+        "setups",
+        "specs",
+        "start",
+        "tenant",
+        "total",
+        "unknown",
+        "up_total",
+        "ups",
+        "users",
+        "width",
+    )
+
+    def __init__(self, tenant: str, digest: str, graph: Graph) -> None:
+        self.tenant = tenant
+        self.digest = digest
+        self.graph = graph
+        self.users = 0
+        self.is_shared = True
+        self.specs: list[TaskSpec] = []
+        self.index: dict[str, int] = {}
+        self.ups: list[tuple[int, ...]] = []
+        self.downs: list[list[int]] = []
+        self.start: list[int] = []
+        self.width: list[int] = []
+        self.node_of: array[int] | None = None
+        self.buckets: list[Bucket | None] = []
+        self.total = 0
+        self.unknown = 0
+        self._append(graph.tasks)
+
+    def _append(self, specs: tuple[TaskSpec, ...]) -> None:
+        for spec in specs:
+            self.index[spec.id] = len(self.specs)
+            self.specs.append(spec)
+            self.downs.append([])
+            self.start.append(self.total if spec.width else -1)
+            self.width.append(spec.width)
+            self.buckets.append(None)
+            self.total += spec.width
+            self.unknown += not spec.width
+        for spec in specs:
+            node = self.index[spec.id]
+            ups = tuple(self.index[name] for name in spec.upstream)
+            self.ups.append(ups)
+            for up in ups:
+                self.downs[up].append(node)
+        self._measure()
+
+    def _measure(self) -> None:
+        self.has_edges = any(self.ups)
+        self.up_total = [sum(self.width[up] or 1 for up in ups) for ups in self.ups]
+        self.rules = [spec.trigger_rule for spec in self.specs]
+        if self.unknown or any(width != 1 for width in self.width) or self.total != len(self.specs):
+            nodes = array("I", bytes(4 * self.total))
+            for node, (start, width) in enumerate(zip(self.start, self.width, strict=True)):
+                for task in range(start, start + width):
+                    nodes[task] = node
+            self.node_of = nodes
+        else:
+            self.node_of = None
+        self.leaf = _leaves(self.specs, self.downs)
+        self.setups: dict[int, tuple[int, ...]] = {}
+        self.setup_downs: dict[int, list[int]] = {}
+        if any(spec.is_setup for spec in self.specs):
+            for name, setups in relevant_setups(self.specs).items():
+                node = self.index[name]
+                if self.specs[node].is_teardown:
+                    self.setups[node] = tuple(up for up in self.ups[node] if self.specs[up].is_setup)
+                else:
+                    self.setups[node] = tuple(self.index[setup] for setup in setups)
+                for setup in self.setups[node]:
+                    self.setup_downs.setdefault(setup, []).append(node)
+
+    def node(self, task: int) -> int:
+        """The node a task belongs to."""
+        return task if self.node_of is None else self.node_of[task]
+
+    def spec(self, task: int) -> TaskSpec:
+        """The definition of a task."""
+        return self.specs[task if self.node_of is None else self.node_of[task]]
+
+    def task_id(self, task: int) -> str:
+        """The name of a task for people: `extract`, or `extract[3]` in a group."""
+        node = self.node(task)
+        spec = self.specs[node]
+        grouped = spec.width != 1 or self.width[node] != 1
+        return f"{spec.id}[{task - self.start[node]}]" if grouped else spec.id
+
+    def tasks_of(self, node: int) -> range:
+        """The numbers of a node's tasks; none while its width is not known."""
+        return range(self.start[node], self.start[node] + self.width[node]) if self.width[node] else range(0)
+
+    def signature(self, node: int) -> Signature:
+        """What the tasks of a node ask for, the graph's own limit included."""
+        spec = self.specs[node]
+        pools = spec.pools
+        if self.graph.max_active_tasks:
+            pools = (*pools, PoolNeed(graph_pool(self.graph.name)))
+        return Signature(self.tenant, spec.queue, spec.kind, spec.requires, pools)
+
+    def grown(self, growth: Growth) -> "LiveGraph":
+        """A private copy with more tasks, or with the width of a node filled in."""
+        copy = object.__new__(LiveGraph)
+        for name in LiveGraph.__slots__:
+            setattr(copy, name, getattr(self, name))
+        copy.is_shared = False
+        copy.users = 0
+        copy.specs = list(self.specs)
+        copy.index = dict(self.index)
+        copy.ups = list(self.ups)
+        copy.downs = [list(downs) for downs in self.downs]
+        copy.start = list(self.start)
+        copy.width = list(self.width)
+        copy.buckets = list(self.buckets)
+        if growth.expands:
+            node = copy.index[growth.expands]
+            copy.start[node] = copy.total
+            copy.width[node] = growth.width
+            copy.total += growth.width
+            copy.unknown -= 1
+            copy._measure()
+        else:
+            copy._append(growth.specs)
+        return copy
+
+
+def graph_pool(name: str) -> str:
+    """The pool that stands for a graph's `max_active_tasks`. Users cannot define a name with an @."""
+    return f"@graph/{name}"
+
+
+def _leaves(specs: list[TaskSpec], downs: list[list[int]]) -> bytearray:
+    """Nodes whose outcome decides the run's: the last ones, teardowns aside unless they are told to fail the run."""
+    counts = [not spec.is_teardown or spec.on_failure_fail_run for spec in specs]
+    return bytearray(counts[node] and not any(counts[down] for down in downs[node]) for node in range(len(specs)))
+
+
+def check_growth(graph: LiveGraph, growth: Growth) -> None:
+    """Refuse an addition that the living graph could not take in."""
+    if growth.expands:
+        node = graph.index.get(growth.expands)
+        if node is None or graph.width[node]:
+            raise Refused(
+                "graph.width",
+                f"task {growth.expands!r} {'does not exist' if node is None else 'has its width already'}",
+                "Only a task defined with width 0 can be expanded, and only once.",
+                path="expands",
+            )
+        check_number(growth.width, 1, GROWTH_TASKS_MAX, "width")
+        return
+    check_number(sum(spec.width or 1 for spec in growth.specs), 1, GROWTH_TASKS_MAX, "specs")
+    check_number(graph.total + sum(spec.width for spec in growth.specs), 1, TASKS_PER_GRAPH_MAX, "specs")
+    new = {spec.id: position for position, spec in enumerate(growth.specs)}
+    for position, spec in enumerate(growth.specs):
+        check_spec(spec, f"specs[{position}]")
+        if spec.id in graph.index or new[spec.id] != position:
+            raise Refused("graph.duplicate_id", f"task {spec.id!r} exists already", path=f"specs[{position}].id")
+        for upstream in spec.upstream:
+            if upstream not in graph.index and upstream not in new:
+                raise Refused(
+                    "graph.unknown_upstream",
+                    f"task {spec.id!r} waits for {upstream!r}, which does not exist",
+                    path=f"specs[{position}].upstream",
+                )
+    inner = tuple(
+        msgspec.structs.replace(spec, upstream=tuple(name for name in spec.upstream if name in new))
+        for spec in growth.specs
+    )
+    check_edges(inner, new)

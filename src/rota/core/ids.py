@@ -1,0 +1,49 @@
+"""Numbers and names that identify things: time, epochs, fences, keys.
+
+A fence is one integer: the epoch in the high bits, the lease number below. It fits a signed 64-bit column and is a
+string in JSON, so that no reader rounds it. Fences order all leases ever granted, across restarts and leaders.
+"""
+
+from hashlib import blake2b
+
+Millis = int
+Epoch = int
+Fence = int
+
+# A key is (tenant, id): the tenant always comes first, and no look-up can leave it out.
+RunKey = tuple[str, str]
+WorkerKey = tuple[str, str]
+
+LEASE_NUMBER_BITS = 40
+LEASE_NUMBER_MAX = (1 << LEASE_NUMBER_BITS) - 1
+EPOCH_MAX = (1 << 23) - 1
+
+NO_FENCE: Fence = 0
+
+
+def make_fence(epoch: Epoch, number: int) -> Fence:
+    """The fence of lease `number` in `epoch`."""
+    assert 0 < epoch <= EPOCH_MAX, "an epoch outgrew its 23 bits; the store issues them one by one"
+    assert 0 < number <= LEASE_NUMBER_MAX, "a lease number outgrew its 40 bits"
+    return (epoch << LEASE_NUMBER_BITS) | number
+
+
+def fence_epoch(fence: Fence) -> Epoch:
+    """The reign in which a fence was issued."""
+    return fence >> LEASE_NUMBER_BITS
+
+
+def fence_number(fence: Fence) -> int:
+    """The lease number inside its epoch."""
+    return fence & LEASE_NUMBER_MAX
+
+
+def show_fence(fence: Fence) -> str:
+    """A fence for people: `epoch.number`."""
+    return f"{fence_epoch(fence)}.{fence_number(fence)}"
+
+
+def derive(salt: int, *parts: object) -> int:
+    """A 64-bit number that depends only on the command's salt and `parts`: the core's one source of chance."""
+    text = "\x1f".join([str(salt), *[str(part) for part in parts]])
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")

@@ -1,0 +1,61 @@
+"""From a state to what a commit writes: the images of everything the open batch has touched."""
+
+import copy
+
+import msgspec
+
+from rota.core.evolve import is_solo
+from rota.core.ids import Millis
+from rota.core.live import LiveRun
+from rota.core.records import Batch, GraphRecord, Record, Run, Story
+from rota.core.state import State, Touched
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def run_image(run: LiveRun) -> Run:
+    """A copy of a run's row, with its only task inside if it has just one."""
+    row = copy.copy(run.row)
+    if is_solo(run) and run.tasks:
+        row.solo = copy.copy(run.tasks[0])
+    return row
+
+
+def take_batch(state: State, now: Millis) -> Batch:
+    """What the next commit writes. The open batch starts anew; later changes cannot reach into this one."""
+    touched = state.touched
+    state.touched = Touched()
+    archives = touched.archives
+    stories: list[Story] = []
+    for key, changes in touched.stories.items():
+        run = touched.runs[key]
+        stories.append(Story(*key, run.row.story, now, _encode(changes)))
+        run.row.story += 1
+    puts: list[Record] = [run_image(run) for key, run in touched.runs.items() if key not in archives]
+    puts.extend(copy.copy(task) for task in touched.tasks.values() if (task.tenant, task.run) not in archives)
+    puts.extend(copy.copy(record) for record in touched.puts.values())
+    return Batch(puts, list(touched.drops), list(archives), stories)
+
+
+def is_clean(state: State) -> bool:
+    """Whether the open batch is empty."""
+    touched = state.touched
+    return not (touched.runs or touched.tasks or touched.puts or touched.drops or touched.archives)
+
+
+def all_records(state: State) -> list[Record]:
+    """Every live record, as loading would find it; for `validate` and the simulator's comparison with the disk."""
+    records: list[Record] = []
+    for run in state.runs.values():
+        records.append(run_image(run))
+        if not is_solo(run):
+            records.extend(copy.copy(task) for task in run.tasks.values())
+    for worker in state.workers.values():
+        records.append(copy.copy(worker.row))
+    for graph in state.graphs.values():
+        records.append(GraphRecord(graph.tenant, graph.digest, graph.graph))
+    records.extend(state.queues.values())
+    records.extend(pool for pool in state.pools.values() if not pool.name.startswith("@"))
+    records.extend(copy.copy(schedule) for schedule in state.schedules.values())
+    records.extend(state.receipts.values())
+    return records

@@ -1,0 +1,57 @@
+"""The starvation ladder: what is done for a task that no registered worker could run.
+
+One cycle per sweep, never per event. Waiting behind busy workers is not starvation and does not climb. Thresholds count
+cycles and only grow; the count is durable, so a new coordinator goes on where the old one was.
+"""
+
+from enum import IntEnum
+
+from msgspec import Struct
+
+from rota.core.errors import Refused
+from rota.core.ids import Millis
+
+
+class Tier(IntEnum):
+    """How far a task has climbed."""
+
+    WAITING = 0
+    FAN_OUT = 1
+    SPAWN = 2
+    EVENT = 3
+    PARK = 4
+
+
+class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """After how many starved cycles each tier is reached, and how old a task must be to climb at all."""
+
+    fan_out: int = 2
+    spawn: int = 4
+    event: int = 6
+    park: int = 10
+    age_ms_min: Millis = 120_000
+
+
+def check_thresholds(thresholds: Thresholds) -> None:
+    """Refuse a ladder whose rungs are out of order."""
+    rungs = (thresholds.fan_out, thresholds.spawn, thresholds.event, thresholds.park)
+    if rungs[0] < 1 or any(low > high for low, high in zip(rungs, rungs[1:], strict=False)):
+        raise Refused(
+            "field.value", f"the ladder {rungs} goes down", "Thresholds are positive and never fall.", path="thresholds"
+        )
+
+
+def tier_of(cycles: int, thresholds: Thresholds) -> Tier:
+    """The tier that so many starved cycles have reached."""
+    if cycles >= thresholds.park:
+        return Tier.PARK
+    if cycles >= thresholds.event:
+        return Tier.EVENT
+    if cycles >= thresholds.spawn:
+        return Tier.SPAWN
+    return Tier.FAN_OUT if cycles >= thresholds.fan_out else Tier.WAITING
+
+
+def may_climb(eligible_at: Millis, now: Millis, thresholds: Thresholds) -> bool:
+    """Whether a task has waited long enough for the ladder to count."""
+    return now - eligible_at >= thresholds.age_ms_min

@@ -1,0 +1,163 @@
+"""What the coordinator holds in memory about runs, workers and leases.
+
+A record plus what can be worked out from records: countdowns, free capacity, accounts. All of it is rebuilt by loading;
+`rota.core.invariants` recomputes it and compares. The end of a lease is the one thing that is memory only.
+"""
+
+from array import array
+from typing import TYPE_CHECKING
+
+from rota.core.demand import parse_quantity, property_values
+from rota.core.ids import Fence, Millis, RunKey, WorkerKey
+from rota.core.order import Account
+from rota.core.records import Run, Task, Worker
+
+if TYPE_CHECKING:
+    from rota.core.graph import LiveGraph
+    from rota.core.match import Bucket, Shape
+
+
+class Lease:
+    """A worker's timed right to one attempt."""
+
+    __slots__ = ("bucket", "charged", "confirmed", "expires_at", "fence", "granted_at", "run", "share", "task", "worker")
+
+    def __init__(self, fence: Fence, run: "LiveRun", task: Task, worker: "LiveWorker", bucket: "Bucket") -> None:
+        self.fence = fence
+        self.run = run
+        self.task = task
+        self.worker = worker
+        self.bucket = bucket
+        self.granted_at: Millis = task.assigned_at
+        self.expires_at: Millis = 0
+        self.confirmed = True
+        self.charged = 0
+        self.share = 0
+
+
+class LiveWorker:
+    """A registered worker with what it has free."""
+
+    __slots__ = (
+        "free",
+        "key",
+        "leases",
+        "present",
+        "row",
+        "seen_at",
+        "shape",
+        "slots_free",
+        "strikes",
+        "totals",
+        "used",
+        "values",
+        "vector",
+        "watched",
+    )
+
+    def __init__(self, row: Worker, consumable: dict[str, int], now: Millis) -> None:
+        self.row = row
+        self.key: WorkerKey = (row.tenant, row.id)
+        self.leases: dict[Fence, Lease] = {}
+        self.present = False
+        self.seen_at = now
+        self.shape: Shape | None = None
+        self.vector: tuple[object, ...] | None = None
+        self.used = 0
+        self.strikes = 0
+        self.watched = False
+        self.values: dict[str, tuple[str, ...]] = {}
+        self.totals: dict[str, int] = {}
+        self.free: dict[str, int] = {}
+        self.slots_free = 0
+        self.describe(consumable)
+
+    def describe(self, consumable: dict[str, int]) -> None:
+        """Read the worker's own words again: after registration, and when a queue changes what is counted."""
+        self.values = property_values(self.row.capacity)
+        self.totals = {}
+        for name in consumable:
+            amounts = [parse_quantity(value) for value in self.values.get(name, ())]
+            if amounts and all(amount is not None for amount in amounts):
+                self.totals[name] = max(amount for amount in amounts if amount is not None)
+        self.free = dict(self.totals)
+        self.slots_free = self.row.capacity.slots
+        for lease in self.leases.values():
+            self.take(lease.bucket)
+
+    def take(self, bucket: "Bucket") -> None:
+        """A lease begins."""
+        self.slots_free -= 1
+        for name, need in bucket.demand.minimum:
+            if name in self.free:
+                self.free[name] -= need
+
+    def give_back(self, bucket: "Bucket") -> None:
+        """A lease ended."""
+        self.slots_free += 1
+        for name, need in bucket.demand.minimum:
+            if name in self.free:
+                self.free[name] += need
+
+
+class LiveRun:
+    """A run with its tasks and countdowns.
+
+    `success`, `failed`, `skipped` and `upstream_failed` count, per node of the graph, how many upstream tasks ended
+    that way; they exist only in graphs with edges. `fired` marks nodes whose trigger rule has been answered, `reset`
+    the tasks of such nodes that went back to `none` and wait for a second answer.
+    """
+
+    __slots__ = (
+        "account",
+        "ended",
+        "failed",
+        "fired",
+        "graph",
+        "key",
+        "leaf_bad",
+        "leased",
+        "moving",
+        "reset",
+        "row",
+        "skipped",
+        "success",
+        "tasks",
+        "told",
+        "upstream_failed",
+    )
+
+    def __init__(self, row: Run, graph: "LiveGraph") -> None:
+        self.row = row
+        self.key: RunKey = (row.tenant, row.id)
+        self.graph = graph
+        self.tasks: dict[int, Task] = {}
+        self.account = Account()
+        self.ended = 0
+        self.moving = 0
+        self.leased = 0
+        self.leaf_bad = 0
+        self.told = 0
+        self.reset: dict[int, dict[int, None]] = {}
+        self.allot(graph)
+
+    def allot(self, graph: "LiveGraph") -> None:
+        """Make room for the countdowns of `graph`, keeping what was counted so far."""
+        self.graph = graph
+        size = len(graph.specs)
+        if not graph.has_edges:
+            self.success = self.failed = self.skipped = self.upstream_failed = None
+            self.fired = bytearray(size)
+            return
+        empty = array("I", bytes(4 * size))
+        self.success: array[int] | None = empty
+        self.failed: array[int] | None = empty[:]
+        self.skipped: array[int] | None = empty[:]
+        self.upstream_failed: array[int] | None = empty[:]
+        self.fired = bytearray(size)
+
+    @property
+    def is_runnable(self) -> bool:
+        """Whether tasks of this run may be given to workers now."""
+        row = self.row
+        return not (row.paused or row.fault or row.stopping is not None)

@@ -1,0 +1,129 @@
+"""From records to a state: what a coordinator does first, and again whenever memory and disk may differ."""
+
+from collections.abc import Iterable
+
+from rota.core.bounds import RECEIPTS_KEPT_MS, TimeLimits
+from rota.core.evolve import begin_lease, count_scheduled, grow
+from rota.core.graph import LiveGraph
+from rota.core.ids import Epoch, Millis, RunKey
+from rota.core.live import LiveRun, LiveWorker
+from rota.core.model import Pool, Queue
+from rota.core.records import Growth, GraphRecord, Receipt, Record, Run, Schedule, Task, Worker
+from rota.core.state import State
+from rota.core.states import LEASED, NONE, RUN_TERMINAL, TERMINAL, UP_FOR_RESCHEDULE, UP_FOR_RETRY, RunState
+
+
+def load(epoch: Epoch, limits: TimeLimits, records: Iterable[Record], now: Millis) -> State:
+    """The state that these records describe. Every lease gets a full lease time before it can end."""
+    state = State(epoch, limits, now)
+    runs: list[Run] = []
+    tasks: dict[RunKey, list[Task]] = {}
+    growths: dict[RunKey, list[Growth]] = {}
+    for record in records:
+        if isinstance(record, Run):
+            runs.append(record)
+        elif isinstance(record, Task):
+            tasks.setdefault((record.tenant, record.run), []).append(record)
+        elif isinstance(record, Growth):
+            growths.setdefault((record.tenant, record.run), []).append(record)
+        else:
+            _define(state, record, now)
+    for row in sorted(runs, key=lambda row: (row.created_at, row.tenant, row.id)):
+        _load_run(state, row, tasks.get((row.tenant, row.id), []), growths.get((row.tenant, row.id), []))
+    for schedule in state.schedules.values():
+        state.graphs[(schedule.tenant, schedule.graph)].users += 1
+        state.set_timer(now, "schedule", schedule.tenant, schedule.id)
+    _load_leases(state, now)
+    state.reindex()
+    _set_timers(state, now)
+    return state
+
+
+def _define(state: State, record: Record, now: Millis) -> None:
+    match record:
+        case GraphRecord():
+            state.put_graph(LiveGraph(record.tenant, record.digest, record.graph), now)
+        case Queue():
+            state.put_queue(record)
+        case Pool():
+            state.put_pool(record, now)
+        case Worker():
+            state.workers[(record.tenant, record.id)] = LiveWorker(record, state.consumable, now)
+        case Schedule():
+            state.schedules[(record.tenant, record.id)] = record
+        case Receipt():
+            state.receipts[(record.tenant, record.command_id)] = record
+        case _:
+            raise AssertionError(f"a record of an unknown type: {type(record).__name__}")
+
+
+def _load_run(state: State, row: Run, tasks: list[Task], growths: list[Growth]) -> None:
+    graph = state.graphs[(row.tenant, row.graph)]
+    run = LiveRun(row, graph)
+    for growth in sorted(growths, key=lambda growth: growth.number):
+        run.graph = run.graph.grown(growth)
+    if not growths:
+        graph.users += 1
+    if row.solo is not None:
+        tasks = [row.solo]
+        row.solo = None
+    for task in sorted(tasks, key=lambda task: task.idx):
+        run.tasks[task.idx] = task
+    grow(run, run.graph)
+    for idx, task in run.tasks.items():
+        node = run.graph.node(idx)
+        run.fired[node] = 1
+        if task.state in TERMINAL:
+            run.ended += 1
+        elif task.state is NONE:
+            run.reset.setdefault(node, {})[idx] = None
+        else:
+            run.moving += 1
+    state.runs[run.key] = run
+    if row.command_id:
+        state.by_command[(row.tenant, row.command_id)] = run.key
+    if row.state not in RUN_TERMINAL:
+        count_scheduled(state, run, 1)
+    name = (row.tenant, row.name)
+    if row.state is RunState.QUEUED:
+        state.waiting_runs.setdefault(name, {})[run.key] = None
+        state.starts[name] = None
+    elif row.state is RunState.RUNNING:
+        state.active_runs[name] = state.active_runs.get(name, 0) + 1
+        if row.pending:
+            state.continues[run.key] = None
+
+
+def _load_leases(state: State, now: Millis) -> None:
+    for run in state.runs.values():
+        for task in run.tasks.values():
+            if task.state not in LEASED:
+                continue
+            worker = state.workers[(task.worker_tenant, task.worker)]
+            lease = begin_lease(state, run, task, worker, task.fence, now)
+            lease.confirmed = False
+            lease.expires_at = now + max(state.limits.lease_ms, task.lease_ms)
+
+
+def _set_timers(state: State, now: Millis) -> None:
+    for worker in state.workers.values():
+        if worker.leases:
+            worker.watched = True
+            state.set_timer(now + state.limits.dispatch_ms, "worker", *worker.key)
+        state.set_timer(now + state.limits.forget_worker_ms, "forget", *worker.key)
+    for fence, lease in state.leases.items():
+        if lease.worker.row.capacity.pull:
+            state.set_timer(lease.expires_at, "lease", fence)
+    for run in state.runs.values():
+        if run.row.state in RUN_TERMINAL:
+            state.set_timer(run.row.ended_at + state.limits.retain_ended_ms, "archive", *run.key)
+        elif run.row.deadline_at:
+            state.set_timer(run.row.deadline_at, "deadline", *run.key)
+        for task in run.tasks.values():
+            if task.state in (UP_FOR_RETRY, UP_FOR_RESCHEDULE):
+                state.set_timer(task.due_at, "due", *run.key, task.idx)
+    for graph in state.graphs.values():
+        if not graph.users:
+            state.set_timer(now + state.limits.retain_ended_ms, "graph", graph.tenant, graph.digest)
+    for key, receipt in state.receipts.items():
+        state.set_timer(receipt.at + RECEIPTS_KEPT_MS, "receipt", *key)

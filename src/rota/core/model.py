@@ -1,0 +1,167 @@
+"""What users define: graphs of tasks, queues, pools, and what workers say of themselves.
+
+Definitions are immutable; a graph is known by the digest of its content. `rota.core.records` holds what happens to
+them. Nothing here decides anything.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from rota.core.ids import Millis
+from rota.core.trigger import TriggerRule
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+class PriorityClass(StrEnum):
+    """How urgent a run is. Classes are weights, not walls: a low run still moves while urgent ones wait."""
+
+    URGENT = "urgent"
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+
+CLASS_WEIGHT: dict[PriorityClass, int] = {
+    PriorityClass.URGENT: 8,
+    PriorityClass.HIGH: 4,
+    PriorityClass.NORMAL: 2,
+    PriorityClass.LOW: 1,
+}
+
+
+class FailureClass(StrEnum):
+    """Why an attempt ended badly; each class has its own budget."""
+
+    USER = "user"
+    FATAL = "fatal"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    INTERNAL = "internal"
+    INPUT_LOST = "input_lost"
+
+
+class PropertyRule(StrEnum):
+    """How a queue compares one property of tasks and workers."""
+
+    MINIMUM = "minimum"
+    EXACT = "exact"
+    PRIORITY = "priority"
+    IGNORE = "ignore"
+
+
+class Allocation(StrEnum):
+    """Which of the equally good workers gets the work."""
+
+    LEAST_RECENTLY_USED = "least_recently_used"
+    MOST_RECENTLY_USED = "most_recently_used"
+
+
+class Unservable(StrEnum):
+    """What becomes of a task that no registered worker could ever run."""
+
+    LADDER = "ladder"
+    FAIL = "fail"
+
+
+class RetryPolicy(Struct, frozen=True, forbid_unknown_fields=True):
+    """How often and how soon to try again. Each failure class may have a number of its own."""
+
+    retries: int = 0
+    timeout_retries: int | None = None
+    memory_retries: int | None = None
+    internal_retries: int = 3
+    delay_ms: int = 0
+    multiplier: int = 1
+    delay_ms_max: int = 3_600_000
+    jitter: bool = True
+
+
+class PoolNeed(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a task takes from a pool while its lease lives."""
+
+    pool: str
+    amount: int = 1
+    key: str = ""
+
+
+class TaskSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One node of a graph: `width` tasks that share work, requirements and edges.
+
+    An ordinary task has width 1. A stage or a mapped task has more, and its edges are still counted once for the whole
+    group. Width 0 means "not known yet": the tasks appear when the run is told how many.
+    """
+
+    id: str
+    kind: str = "command"
+    work: bytes = b""
+    upstream: tuple[str, ...] = ()
+    trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS
+    width: int = 1
+    is_setup: bool = False
+    is_teardown: bool = False
+    on_failure_fail_run: bool = False
+    queue: str = "default"
+    requires: Pairs = ()
+    pools: tuple[PoolNeed, ...] = ()
+    priority: int = 0
+    retry: RetryPolicy = RetryPolicy()
+    timeout_ms: int = 0
+
+
+class Graph(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An immutable definition. Zero means no limit."""
+
+    name: str
+    tasks: tuple[TaskSpec, ...]
+    kind: str = "workflow"
+    max_active_runs: int = 0
+    max_active_tasks: int = 0
+    run_timeout_ms: int = 0
+
+
+class Queue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A named scheduling policy."""
+
+    tenant: str
+    name: str
+    properties: tuple[tuple[str, PropertyRule], ...] = ()
+    allocation: Allocation = Allocation.LEAST_RECENTLY_USED
+    worker_timeout_ms: int = 15_000
+    unservable: Unservable = Unservable.LADDER
+    pull: bool = False
+
+
+class Pool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A limit on what runs at once: in all, per key, and per minute. Zero means no limit of that sort."""
+
+    tenant: str
+    name: str
+    slots: int = 0
+    slots_per_key: int = 0
+    starts_per_minute: int = 0
+    burst: int = 1
+
+
+class Capacity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a worker says of itself.
+
+    `properties` may name a value several times (an instruction set has many names). `tenants` and `queues` empty
+    mean all.
+    """
+
+    slots: int = 1
+    properties: Pairs = ()
+    queues: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    pull: bool = False
+    joined_at: Millis = 0
+
+
+DEFAULT_QUEUE_PROPERTIES: tuple[tuple[str, PropertyRule], ...] = (
+    ("cpu_count", PropertyRule.MINIMUM),
+    ("gpu_count", PropertyRule.MINIMUM),
+    ("memory_kb", PropertyRule.MINIMUM),
+)

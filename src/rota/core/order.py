@@ -1,0 +1,162 @@
+"""Whose turn it is: weighted classes, then tenants, then runs, by virtual time.
+
+Each class, tenant and run has an account. A grant is charged at once with the time its signature usually takes; the
+end of the lease charges what was missing or notes a credit. Virtual time only grows, so a heap whose keys are late is
+put right while it is read (docs/decisions/0003). Whoever had nothing waiting is lifted to the account served last:
+idle time is not saved up.
+"""
+
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush, heapreplace
+from typing import Generic, TypeVar
+
+from rota.core.model import CLASS_WEIGHT, PriorityClass
+
+Item = TypeVar("Item")
+
+ESTIMATE_MS = 1_000
+SHARE = 1_000
+WEIGHT_MAX = max(CLASS_WEIGHT.values())
+CLASSES: tuple[PriorityClass, ...] = tuple(CLASS_WEIGHT)
+
+
+class Account:
+    """What one class, tenant or run has used, in milliseconds of the dominant share."""
+
+    __slots__ = ("credit", "floor", "used", "waiting")
+
+    def __init__(self) -> None:
+        self.used = 0
+        self.credit = 0
+        self.waiting = 0
+        self.floor = 0
+
+    def charge(self, cost: int) -> None:
+        """Add `cost`, after using up what earlier estimates took too much."""
+        if self.credit:
+            spent = min(self.credit, cost)
+            self.credit -= spent
+            cost -= spent
+        self.used += cost
+
+    def enter(self, floor: int) -> None:
+        """One more task waits; a newcomer starts where the others are."""
+        if self.waiting == 0 and self.used < floor:
+            self.used = floor
+        self.waiting += 1
+
+
+class Books:
+    """All accounts above the runs."""
+
+    __slots__ = ("classes", "floor", "tenants")
+
+    def __init__(self) -> None:
+        self.classes: dict[PriorityClass, Account] = {name: Account() for name in CLASSES}
+        self.tenants: dict[tuple[PriorityClass, str], Account] = {}
+        self.floor = 0
+
+    def tenant(self, priority: PriorityClass, tenant: str) -> Account:
+        """The account of a tenant inside a class."""
+        account = self.tenants.get((priority, tenant))
+        if account is None:
+            account = self.tenants[(priority, tenant)] = Account()
+        return account
+
+    def enter(self, priority: PriorityClass, tenant: str, run: Account) -> None:
+        """A task of `run` begins to wait."""
+        account = self.classes[priority]
+        account.enter(self.floor)
+        inner = self.tenant(priority, tenant)
+        inner.enter(account.floor)
+        run.enter(inner.floor)
+
+    def leave(self, priority: PriorityClass, tenant: str, run: Account) -> None:
+        """A task of `run` waits no more."""
+        self.classes[priority].waiting -= 1
+        self.tenants[(priority, tenant)].waiting -= 1
+        run.waiting -= 1
+
+    def charge(self, priority: PriorityClass, tenant: str, run: Account, cost: int) -> None:
+        """A grant was made: charge all three levels and move the floors to where it stood."""
+        account = self.classes[priority]
+        inner = self.tenant(priority, tenant)
+        self.floor = max(self.floor, account.used)
+        account.floor = max(account.floor, inner.used)
+        inner.floor = max(inner.floor, run.used)
+        account.charge(cost * WEIGHT_MAX // CLASS_WEIGHT[priority])
+        inner.charge(cost)
+        run.charge(cost)
+
+    def settle(self, priority: PriorityClass, tenant: str, run: Account, difference: int) -> None:
+        """A lease ended: charge what the estimate missed, or note what it took too much."""
+        weighted = difference * WEIGHT_MAX // CLASS_WEIGHT[priority]
+        for account, amount in ((self.classes[priority], weighted), (self.tenant(priority, tenant), difference)):
+            _adjust(account, amount)
+        _adjust(run, difference)
+
+
+def _adjust(account: Account, amount: int) -> None:
+    if amount > 0:
+        account.charge(amount)
+    else:
+        account.credit -= amount
+
+
+class LazyHeap(Generic[Item]):
+    """Items by a key that only grows; a key that is late is put right when it comes to the top."""
+
+    __slots__ = ("_heap", "_inside", "_number")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Item]] = []
+        self._inside: set[Item] = set()
+        self._number = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def push(self, key: int, item: Item) -> None:
+        """Add an item; among equal keys the first in comes first. An item that is inside already stays where it is."""
+        if item in self._inside:
+            return
+        self._inside.add(item)
+        self._number += 1
+        heappush(self._heap, (key, self._number, item))
+
+    def head(self, key_of: Callable[[Item], int | None]) -> tuple[int, Item] | None:
+        """The item whose turn it is, with its key. `key_of` answers None for an item that has left."""
+        heap = self._heap
+        while heap:
+            key, number, item = heap[0]
+            true = key_of(item)
+            if true is None:
+                heappop(heap)
+                self._inside.discard(item)
+            elif true != key:
+                heapreplace(heap, (true, number, item))
+            else:
+                return key, item
+        return None
+
+    def walk(self, key_of: Callable[[Item], int | None], patience: int = 1 << 30) -> Iterator[Item]:
+        """Items in order, without taking them out. After `patience` corrections late keys are taken as they are."""
+        heap = self._heap
+        aside: list[tuple[int, int, Item]] = []
+        try:
+            while heap:
+                key, number, item = heap[0]
+                true = key_of(item)
+                if true is None:
+                    heappop(heap)
+                    self._inside.discard(item)
+                    continue
+                if true != key and patience > 0:
+                    patience -= 1
+                    heapreplace(heap, (true, number, item))
+                    continue
+                yield item
+                aside.append(heappop(heap))
+        finally:
+            for entry in aside:
+                heappush(heap, entry)

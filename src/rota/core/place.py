@@ -1,0 +1,86 @@
+"""Matching: the next grant, one at a time.
+
+A task that arrives looks for a worker; a worker that has room looks for a task. Either way fair order chooses the task
+and the allocation strategy chooses the worker. Each grant is a decision of its own, so that every one sees what the one
+before it used up.
+"""
+
+from rota.core.changes import LeaseGranted
+from rota.core.decide.leases import grant
+from rota.core.ids import Millis
+from rota.core.live import LiveRun, LiveWorker
+from rota.core.match import Bucket
+from rota.core.order import CLASSES
+from rota.core.records import Task
+from rota.core.state import State
+
+
+def place(state: State, now: Millis) -> LeaseGranted | None:
+    """The next grant, or None when nothing more can be placed until something changes."""
+    index = state.index
+    while index.fresh:
+        bucket = next(iter(index.fresh))
+        found = _place_bucket(state, bucket, now)
+        if found is not None:
+            return found
+        index.fresh.pop(bucket, None)
+    while index.hungry:
+        worker = next(iter(index.hungry))
+        found = _place_worker(state, worker, now)
+        if found is not None:
+            return found
+        index.hungry.pop(worker, None)
+    return None
+
+
+def is_held(state: State, bucket: Bucket, now: Millis) -> bool:
+    """Whether a pool holds a bucket back; if so the bucket is looked at again when the pool opens."""
+    if not state.pool_reasons(bucket, now):
+        return False
+    tenant = bucket.demand.signature.tenant
+    for need in bucket.demand.signature.pools:
+        state.pool_waiters.setdefault((tenant, need.pool), {})[bucket] = None
+    opens_at = state.pool_opens_at(bucket, now)
+    if opens_at > now:
+        state.set_timer(opens_at, "rate", bucket.demand.signature)
+    return True
+
+
+def _place_bucket(state: State, bucket: Bucket, now: Millis) -> LeaseGranted | None:
+    if not bucket.live or bucket.demand.pull:
+        return None
+    if bucket.demand.signature.pools and is_held(state, bucket, now):
+        return None
+    worker = state.index.pick_worker(bucket, now)
+    if worker is None:
+        return None
+    if len(state.index.fresh) > 1:
+        # Several buckets arrived together: the worker's turn goes to whoever is next in fair order.
+        picked = state.index.pick_task(worker, now, lambda other: is_held(state, other, now))
+        if picked is not None and picked[0] is not bucket:
+            other = state.index.pick_worker(picked[0], now) or worker
+            return _grant(state, picked[1], picked[2], other, now)
+    run, task = _head(state, bucket)
+    return _grant(state, run, task, worker, now)
+
+
+def _head(state: State, bucket: Bucket) -> tuple[LiveRun, Task]:
+    classes = state.books.classes
+    for priority in sorted(CLASSES, key=lambda name: classes[name].used):
+        head = bucket.head(priority)
+        if head is not None:
+            return head[1].run, head[1].head()
+    raise AssertionError("a bucket with waiting tasks has no head")
+
+
+def _place_worker(state: State, worker: LiveWorker, now: Millis) -> LeaseGranted | None:
+    if worker.row.capacity.pull or worker.slots_free <= 0:
+        return None
+    picked = state.index.pick_task(worker, now, lambda bucket: is_held(state, bucket, now))
+    if picked is None:
+        return None
+    return _grant(state, picked[1], picked[2], worker, now)
+
+
+def _grant(state: State, run: LiveRun, task: Task, worker: LiveWorker, now: Millis) -> LeaseGranted:
+    return grant(state, run, task, worker, state.limits.lease_ms, now)

@@ -1,0 +1,287 @@
+"""What follows from a task's end: downstream tasks, and in the end the run.
+
+A cascade is worked out to its fixed point on scratch counts and comes back as a list of changes; nothing has happened
+until they are applied. It moves at most one slice of tasks; what is left goes into the run's row as a durable cursor,
+and the next turn goes on from there. `rota.core.snapshot` computes the same from scratch and is the oracle in tests.
+"""
+
+from collections import deque
+
+from rota.core.bounds import TASKS_PER_SLICE
+from rota.core.changes import Change, PendingSet, RunEnded, RunGrew, TasksScheduled, TasksSettled
+from rota.core.ids import Millis
+from rota.core.live import LiveRun
+from rota.core.records import Growth, Slice
+from rota.core.states import (
+    CANCELLED,
+    FAILED,
+    NONE,
+    SCHEDULED,
+    SKIPPED,
+    SUCCESS,
+    TERMINAL,
+    UPSTREAM_FAILED,
+    RunState,
+    TaskState,
+)
+from rota.core.trigger import SetupCounts, Verdict, evaluate_counts
+
+_COLUMN: dict[TaskState, int] = {SUCCESS: 0, FAILED: 1, CANCELLED: 1, SKIPPED: 2, UPSTREAM_FAILED: 3}
+_BAD = frozenset({FAILED, UPSTREAM_FAILED, CANCELLED})
+_NAMED_MAX = 5
+
+
+class Cascade:
+    """Scratch for one run: how it would stand after the changes decided so far."""
+
+    def __init__(self, run: LiveRun, now: Millis) -> None:
+        self.run = run
+        self.now = now
+        self.graph = run.graph
+        self.grows: list[Change] = []
+        self.ended = run.ended
+        self.moving = run.moving
+        self.leaf_bad = run.leaf_bad
+        self.pending: list[Slice] = list(run.row.pending)
+        self.left = TASKS_PER_SLICE
+        self._counts: dict[int, list[int]] = {}
+        self._states: dict[int, TaskState] = {}
+        self._fired: dict[int, bool] = {}
+        self._reset: dict[int, dict[int, None]] = {}
+        self._judge: deque[int] = deque()
+        self._scheduled: list[int] = []
+        self._settled: dict[TaskState, list[int]] = {}
+
+    # What happened.
+
+    def task_ended(self, idx: int, to: TaskState, *, was_moving: bool = True) -> None:
+        """A task reaches its end in this decision."""
+        self.ended += 1
+        self.moving -= was_moving
+        graph = self.graph
+        node = graph.node(idx)
+        if to in _BAD and graph.leaf[node]:
+            self.leaf_bad += 1
+        self._count(node, to, 1)
+        self._states[idx] = to
+
+    def task_reset(self, idx: int) -> None:
+        """A task goes back to `none` in this decision and will be judged again."""
+        task = self.run.tasks[idx]
+        node = self.graph.node(idx)
+        if task.state in TERMINAL:
+            self.ended -= 1
+            if task.state in _BAD and self.graph.leaf[node]:
+                self.leaf_bad -= 1
+            self._count(node, task.state, -1)
+        else:
+            self.moving -= 1
+        self._states[idx] = NONE
+        self._reset.setdefault(node, dict(self.run.reset.get(node, {})))[idx] = None
+        self._judge.append(node)
+
+
+    def judge(self, node: int) -> None:
+        """Look at a node's trigger rule in this cascade."""
+        self._judge.append(node)
+
+    def _count(self, node: int, to: TaskState, step: int) -> None:
+        graph = self.graph
+        for down in graph.downs[node]:
+            counts = self._counts.get(down)
+            if counts is None:
+                counts = self._counts[down] = self._base(down)
+            counts[_COLUMN[to]] += step
+            if step > 0:
+                self._judge.append(down)
+        if graph.setup_downs:
+            self._judge.extend(graph.setup_downs.get(node, ()))
+
+    def _base(self, node: int) -> list[int]:
+        run = self.run
+        if run.success is None or node >= len(run.success):
+            return self._count_anew(node)
+        assert run.failed is not None and run.skipped is not None and run.upstream_failed is not None, "one has all"
+        return [run.success[node], run.failed[node], run.skipped[node], run.upstream_failed[node]]
+
+    def _count_anew(self, node: int) -> list[int]:
+        """Counts of a node that this very decision adds to the run."""
+        counts = [0, 0, 0, 0]
+        for up in self.graph.ups[node]:
+            for idx in self.graph.tasks_of(up):
+                column = _COLUMN.get(self._state(idx))
+                if column is not None:
+                    counts[column] += 1
+        return counts
+
+    def _state(self, idx: int) -> TaskState:
+        known = self._states.get(idx)
+        if known is not None:
+            return known
+        task = self.run.tasks.get(idx)
+        return NONE if task is None else task.state
+
+    # What follows.
+
+    def start(self) -> None:
+        """The run begins: every node without upstreams is judged, as ranges."""
+        graph = self.graph
+        low = high = 0
+        for node, ups in enumerate(graph.ups):
+            if ups or not graph.width[node]:
+                continue
+            start, end = graph.start[node], graph.start[node] + graph.width[node]
+            if start == high and high > low:
+                high = end
+                continue
+            self._take(SCHEDULED, range(low, high))
+            low, high = start, end
+        self._take(SCHEDULED, range(low, high))
+
+    def grow(self, growth: Growth) -> None:
+        """Tasks are added by this decision; new nodes are judged."""
+        before = len(self.graph.specs)
+        self.graph = self.graph.grown(growth)
+        self.grows.append(RunGrew(*self.run.key, growth, self.now))
+        if growth.expands:
+            node = self.graph.index[growth.expands]
+            self._judge.append(node)
+        else:
+            self._judge.extend(range(before, len(self.graph.specs)))
+
+    def skip(self, tasks: list[int]) -> None:
+        """Tasks that are skipped whatever their rule says: a node mapped over nothing."""
+        for idx in tasks:
+            self._fired[self.graph.node(idx)] = True
+        self._apply(SKIPPED, tasks)
+
+    def proceed(self) -> None:
+        """Take up what earlier turns left over."""
+        pending, self.pending = self.pending, []
+        for piece in pending:
+            self._take(piece.to, range(piece.next, piece.end))
+
+    def settle(self) -> list[Change]:
+        """Judge until nothing more follows, and say what is to change."""
+        run = self.run
+        stopping = run.row.stopping is not None
+        while self._judge:
+            node = self._judge.popleft()
+            if not stopping:
+                self._answer(node)
+        tenant, name = run.key
+        changes = self.grows
+        if self._scheduled:
+            changes.append(TasksScheduled(tenant, name, tuple(self._scheduled), self.now))
+        for to, tasks in self._settled.items():
+            changes.append(TasksSettled(tenant, name, tuple(tasks), to, self.now))
+        pending = tuple(self.pending)
+        if pending != run.row.pending:
+            changes.append(PendingSet(tenant, name, pending))
+        if not pending and not self.moving:
+            self._finish(changes)
+        return changes
+
+    def _finish(self, changes: list[Change]) -> None:
+        row = self.run.row
+        tenant, name = self.run.key
+        graph = self.graph
+        if row.stopping is not None:
+            if self.ended == graph.total:
+                changes.append(RunEnded(tenant, name, row.stopping, self.now, row.reason))
+        elif self.ended == graph.total and not graph.unknown:
+            state = RunState.FAILED if self.leaf_bad else RunState.SUCCESS
+            changes.append(RunEnded(tenant, name, state, self.now, self._explain() if self.leaf_bad else ""))
+        else:
+            stuck = [spec.id for node, spec in enumerate(graph.specs) if not self._is_fired(node)]
+            named = ", ".join(stuck[:_NAMED_MAX])
+            text = f"deadlock: nothing can move any more, and {len(stuck)} tasks never started: {named}"
+            changes.append(RunEnded(tenant, name, RunState.FAILED, self.now, text))
+
+    def _explain(self) -> str:
+        named: list[str] = []
+        for idx, task in self.run.tasks.items():
+            if self._state(idx) in (FAILED, CANCELLED) and self.graph.leaf[self.graph.node(idx)]:
+                named.append(self.graph.task_id(task.idx))
+                if len(named) == _NAMED_MAX:
+                    break
+        return f"failed: {', '.join(named)}" if named else "failed upstream of every last task"
+
+    def _is_fired(self, node: int) -> bool:
+        fired = self.run.fired
+        return self._fired.get(node, False) or (node < len(fired) and bool(fired[node]))
+
+    def _answer(self, node: int) -> None:
+        waiting = self._reset.get(node) or self.run.reset.get(node)
+        fired = self._is_fired(node)
+        if fired and not waiting:
+            return
+        verdict = self._verdict(node)
+        if verdict is Verdict.WAIT:
+            return
+        to = _OUTCOME[verdict]
+        if not self.graph.width[node]:
+            if to is SCHEDULED:
+                return
+            # Nobody will ever say how many tasks this would have been: one stands for all of them.
+            number = self.run.row.grown + len(self.grows)
+            self.grow(Growth(*self.run.key, number, (), self.graph.specs[node].id, 1))
+        self._fired[node] = True
+        if waiting and fired:
+            chosen = [idx for idx in waiting if self._state(idx) is NONE]
+            self._reset[node] = {}
+            self._apply(to, chosen)
+        else:
+            self._take(to, self.graph.tasks_of(node))
+
+    def _verdict(self, node: int) -> Verdict:
+        graph = self.graph
+        total = graph.up_total[node]
+        if not total:
+            return Verdict.SCHEDULE
+        counts = self._counts.get(node)
+        if counts is None:
+            counts = self._base(node)
+        setups = self._count_setups(node) if graph.setups else None
+        return evaluate_counts(graph.rules[node], total, counts[0], counts[1], counts[2], counts[3], setups)
+
+    def _count_setups(self, node: int) -> SetupCounts | None:
+        setups = self.graph.setups.get(node)
+        if not setups:
+            return None
+        states = [self._state(idx) for setup in setups for idx in self.graph.tasks_of(setup)]
+        return SetupCounts(
+            total=len(states),
+            success=states.count(SUCCESS),
+            failed=sum(state in _BAD for state in states),
+            skipped=states.count(SKIPPED),
+        )
+
+    def _take(self, to: TaskState, tasks: range) -> None:
+        if not tasks:
+            return
+        now = tasks[: self.left]
+        later = tasks[self.left :]
+        self._apply(to, now)
+        if later:
+            self.pending.append(Slice(to, later.start, later.stop))
+
+    def _apply(self, to: TaskState, tasks: range | list[int]) -> None:
+        self.left -= len(tasks)
+        if to is SCHEDULED:
+            self.moving += len(tasks)
+            self._scheduled.extend(tasks)
+            for idx in tasks:
+                self._states[idx] = SCHEDULED
+            return
+        settled = self._settled.setdefault(to, [])
+        for idx in tasks:
+            settled.append(idx)
+            self.task_ended(idx, to, was_moving=False)
+
+
+_OUTCOME: dict[Verdict, TaskState] = {
+    Verdict.SCHEDULE: SCHEDULED,
+    Verdict.SKIP: SKIPPED,
+    Verdict.UPSTREAM_FAILED: UPSTREAM_FAILED,
+}

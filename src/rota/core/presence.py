@@ -1,0 +1,55 @@
+"""Memory only: who was heard from, and until when its leases run.
+
+None of this is written. A renewal is a promise by this coordinator in this epoch; the next one gives every lease a full
+lease time before it ends any (docs/protocol.md, P-LEASE).
+"""
+
+from rota.core.ids import Fence, Millis
+from rota.core.live import LiveWorker
+from rota.core.state import State
+
+
+def heard_from(state: State, worker: LiveWorker, now: Millis) -> None:
+    """A worker spoke: it may be given work."""
+    was_quiet = not worker.present or now - worker.seen_at > state.limits.beat_ms
+    worker.present = True
+    worker.seen_at = now
+    if was_quiet:
+        state.index.touch(worker, freed=True)
+
+
+def went_away(state: State, worker: LiveWorker, now: Millis) -> None:
+    """A worker's stream is gone. Its leases are not: losing the stream is not losing the worker."""
+    worker.present = False
+    state.index.touch(worker, freed=False)
+    state.set_timer(now + state.limits.forget_worker_ms, "forget", *worker.key)
+
+
+def renew_all(state: State, worker: LiveWorker, now: Millis) -> None:
+    """Every lease the worker holds lasts a full lease time from now."""
+    clock = now - state.stalled_ms
+    for lease in worker.leases.values():
+        if lease.confirmed and lease.task.incarnation == worker.row.incarnation:
+            lease.expires_at = max(lease.expires_at, clock + lease.task.lease_ms)
+
+
+def renew_one(state: State, fence: Fence, until: Millis) -> None:
+    """A pull worker's lease was renewed; it may also have been shortened."""
+    lease = state.leases.get(fence)
+    if lease is not None:
+        lease.expires_at = until
+        state.set_timer(until + state.stalled_ms, "lease", fence)
+
+
+def rearm(state: State, worker: LiveWorker, now: Millis) -> None:
+    """Look at a worker's leases again when the first of them could have ended."""
+    if not worker.leases:
+        worker.watched = False
+        return
+    first = min(lease.expires_at for lease in worker.leases.values()) + state.stalled_ms
+    state.set_timer(max(now + 1, min(first, now + state.limits.dispatch_ms)), "worker", *worker.key)
+
+
+def stalled(state: State, lost_ms: Millis) -> None:
+    """The coordinator did not run for a while; nobody is punished for it."""
+    state.stalled_ms += lost_ms

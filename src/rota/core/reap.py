@@ -1,0 +1,95 @@
+"""Reapers: when silence is proof enough that nobody will report again, and what ends each wait.
+
+Predicates over small candidates; whoever lists the candidates answers for what else must be true of them. Thresholds
+are inclusive. A stamp from the future is a clock's mistake and counts as alive. A stamp that was never set (0 or None)
+is evidence only for a run: one with no sign of activity at all has nobody; a task with no stamp has merely not been
+observed, and is left alone.
+"""
+
+import msgspec
+
+from rota.core.ids import Millis
+from rota.core.states import (
+    ASSIGNED,
+    NEEDS_ATTENTION,
+    NONE,
+    QUEUED,
+    RUNNING,
+    SCHEDULED,
+    UP_FOR_RESCHEDULE,
+    UP_FOR_RETRY,
+    RunState,
+    TaskState,
+)
+
+ORPHAN_MS = 300_000
+AGENT_LOST_MS = 30_000  # the lease: a worker silent for this long has lost the right to report
+DISPATCH_LOST_MS = 10_000
+
+
+class RunCandidate(msgspec.Struct, frozen=True, gc=False):
+    """A running run in which nothing is in flight: no live lease, timer, pause, parked or queued task."""
+
+    run_id: str
+    graph_id: str
+    last_activity_at: Millis | None
+
+
+class AgentCandidate(msgspec.Struct, frozen=True, gc=False):
+    """An attempt that was started, and when its worker was last heard of."""
+
+    run_id: str
+    graph_id: str
+    task_id: str
+    attempt: int
+    last_heartbeat_at: Millis | None
+
+
+class DispatchCandidate(msgspec.Struct, frozen=True, gc=False):
+    """An attempt that was assigned and not yet acknowledged. Waiting for capacity is not dispatch."""
+
+    run_id: str
+    graph_id: str
+    task_id: str
+    attempt: int
+    assigned_at: Millis | None
+
+
+def is_orphaned(candidate: RunCandidate, now: Millis, threshold_ms: int = ORPHAN_MS) -> bool:
+    """Whether the run has been quiet for so long that nothing is moving it. Plan it again first; fail it second."""
+    stamp = candidate.last_activity_at
+    return not stamp or now - stamp >= threshold_ms
+
+
+def is_agent_lost(candidate: AgentCandidate, now: Millis, threshold_ms: int = AGENT_LOST_MS) -> bool:
+    """Whether the attempt's worker fell silent after it had been heard of at least once."""
+    stamp = candidate.last_heartbeat_at
+    return bool(stamp) and now - stamp >= threshold_ms
+
+
+def is_dispatch_lost(candidate: DispatchCandidate, now: Millis, threshold_ms: int = DISPATCH_LOST_MS) -> bool:
+    """Whether the assignment was never taken up.
+
+    The attempt is returned unspent. If its worker did start it, that report comes under a stale fence and changes
+    nothing.
+    """
+    stamp = candidate.assigned_at
+    return bool(stamp) and now - stamp >= threshold_ms
+
+
+# For every state that is not an end, what is bound to move it on. A state without an entry would be a place to hang.
+STATE_WATCHDOG: dict[TaskState, str] = {
+    NONE: "the end of an upstream decides it; a run in which nothing can move fails and names it",
+    SCHEDULED: "queued by the same plan; the full step repeats a plan that was cut short",
+    QUEUED: "granted to a fitting worker; the starvation sweep parks or fails it when no worker could ever fit",
+    ASSIGNED: "acknowledged by its worker; the dispatch timer returns it when nobody does",
+    RUNNING: "ended by its worker's report; the lease's end returns it, the attempt's time limit fails it",
+    UP_FOR_RETRY: "the retry timer",
+    UP_FOR_RESCHEDULE: "the reschedule timer",
+    NEEDS_ATTENTION: "a person or policy: requeue, fail, cancel or other requirements; it is listed until then",
+}
+
+RUN_STATE_WATCHDOG: dict[RunState, str] = {
+    RunState.QUEUED: "admitted when the graph's active runs allow; the full step looks again",
+    RunState.RUNNING: "finalised with its last task; the run's time limit and the orphan check end it otherwise",
+}

@@ -1,0 +1,186 @@
+"""What the store keeps: one struct per row, every field a column.
+
+A record is the whole truth about its row after a commit; the store needs no rule of ours to apply it. A task has a
+row from the moment it leaves `none`. The one task of a one-task run lives inside the run's row. Time of lease renewal
+is not here: renewals are memory only (docs/protocol.md, P-LEASE).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from rota.core.calendar import ScheduleSpec
+from rota.core.ids import Fence, Millis
+from rota.core.model import Capacity, FailureClass, Graph, Pairs, Pool, PriorityClass, Queue, TaskSpec
+from rota.core.states import RunState, TaskState
+
+
+class Task(Struct, gc=False):
+    """One task of a run, with its lease when it has one."""
+
+    tenant: str
+    run: str
+    idx: int
+    state: TaskState = TaskState.NONE
+    attempt: int = 0
+    budget_from: int = 0
+    interruptions: int = 0
+    losses: int = 0
+    fence: Fence = 0
+    done_fence: Fence = 0
+    worker_tenant: str = ""
+    worker: str = ""
+    incarnation: str = ""
+    lease_ms: int = 0
+    eligible_at: Millis = 0
+    assigned_at: Millis = 0
+    started_at: Millis = 0
+    ended_at: Millis = 0
+    due_at: Millis = 0
+    failure: FailureClass | None = None
+    error: str = ""
+    result: bytes | None = None
+    avoid: str = ""
+    requires: Pairs | None = None
+    cycles: int = 0
+    tier: int = 0
+
+
+class Slice(Struct, frozen=True, gc=False):
+    """Tasks that are already decided but not yet moved: the durable cursor of a cascade too long for one turn."""
+
+    to: TaskState
+    next: int
+    end: int
+
+
+class Run(Struct):
+    """One instance of a graph."""
+
+    tenant: str
+    id: str
+    graph: str
+    name: str
+    kind: str = "workflow"
+    state: RunState = RunState.QUEUED
+    priority: PriorityClass = PriorityClass.NORMAL
+    created_at: Millis = 0
+    started_at: Millis = 0
+    ended_at: Millis = 0
+    deadline_at: Millis = 0
+    params: bytes = b""
+    schedule: str = ""
+    slot_at: Millis = 0
+    parent: str = ""
+    command_id: str = ""
+    paused: bool = False
+    stopping: RunState | None = None
+    pending: tuple[Slice, ...] = ()
+    grown: int = 0
+    reason: str = ""
+    fault: str = ""
+    story: int = 0
+    solo: Task | None = None
+
+
+class Growth(Struct, frozen=True):
+    """Tasks added to a living run, or the width of a task that was not known before (`expands`)."""
+
+    tenant: str
+    run: str
+    number: int
+    specs: tuple[TaskSpec, ...] = ()
+    expands: str = ""
+    width: int = 0
+
+
+class GraphRecord(Struct, frozen=True):
+    """A graph under its digest."""
+
+    tenant: str
+    digest: str
+    graph: Graph
+
+
+class Worker(Struct):
+    """A registered worker. Silence does not remove it: a worker that is absent for now is still a worker."""
+
+    tenant: str
+    id: str
+    incarnation: str
+    capacity: Capacity
+    registered_at: Millis = 0
+    draining: bool = False
+    quarantined_until: Millis = 0
+    gone_at: Millis = 0
+
+
+class Schedule(Struct):
+    """When runs of a graph are made. The cursor moves only by slots, never by manual runs."""
+
+    tenant: str
+    id: str
+    graph: str
+    spec: ScheduleSpec
+    priority: PriorityClass = PriorityClass.NORMAL
+    cursor: Millis | None = None
+    fired: int = 0
+    missed: int = 0
+    paused: bool = False
+
+
+class Receipt(Struct, frozen=True):
+    """What a command was answered, kept so that a retry is answered again and not carried out again."""
+
+    tenant: str
+    command_id: str
+    digest: int
+    answer: str
+    at: Millis
+
+
+class Story(Struct, frozen=True):
+    """What one commit changed about one run: the durable account that `rota story` reads."""
+
+    tenant: str
+    run: str
+    number: int
+    at: Millis
+    changes: bytes
+
+
+Record = Run | Task | Growth | GraphRecord | Worker | Queue | Pool | Schedule | Receipt
+RECORD_TYPES: tuple[type[Struct], ...] = (Run, Task, Growth, GraphRecord, Worker, Queue, Pool, Schedule, Receipt)
+
+Key = tuple[str | int, ...]
+
+_KEY: dict[type, Callable[[Any], Key]] = {
+    Run: lambda row: ("Run", row.tenant, row.id),
+    Task: lambda row: ("Task", row.tenant, row.run, row.idx),
+    Growth: lambda row: ("Growth", row.tenant, row.run, row.number),
+    GraphRecord: lambda row: ("GraphRecord", row.tenant, row.digest),
+    Worker: lambda row: ("Worker", row.tenant, row.id),
+    Queue: lambda row: ("Queue", row.tenant, row.name),
+    Pool: lambda row: ("Pool", row.tenant, row.name),
+    Schedule: lambda row: ("Schedule", row.tenant, row.id),
+    Receipt: lambda row: ("Receipt", row.tenant, row.command_id),
+}
+
+
+def key_of(record: Record) -> Key:
+    """The key of a record: its table, then its tenant, then the rest."""
+    return _KEY[type(record)](record)
+
+
+class Batch(Struct):
+    """What one commit writes, all or nothing.
+
+    `puts` are images of the records it touched, `drops` the keys it removes, `archives` the ended runs that move to
+    history with their tasks, `stories` what happened to each run.
+    """
+
+    puts: list[Record]
+    drops: list[Key]
+    archives: list[tuple[str, str]]
+    stories: list[Story]

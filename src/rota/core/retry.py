@@ -1,0 +1,39 @@
+"""Trying again: which failures deserve it, how often, and how soon."""
+
+from rota.core.ids import Millis
+from rota.core.model import FailureClass, RetryPolicy
+
+
+def retries_allowed(policy: RetryPolicy, failure: FailureClass) -> int:
+    """How many retries a class of failure has. What the user did not set apart counts as the user's own errors."""
+    if failure is FailureClass.FATAL:
+        return 0
+    if failure is FailureClass.INTERNAL:
+        return policy.internal_retries
+    if failure is FailureClass.TIMEOUT and policy.timeout_retries is not None:
+        return policy.timeout_retries
+    if failure is FailureClass.OUT_OF_MEMORY and policy.memory_retries is not None:
+        return policy.memory_retries
+    return policy.retries
+
+
+def may_retry(policy: RetryPolicy, failure: FailureClass, tries: int) -> bool:
+    """Whether an attempt that was try number `tries` (from 1) may be followed by another."""
+    return tries <= retries_allowed(policy, failure)
+
+
+def retry_delay_ms(policy: RetryPolicy, tries: int, draw: int) -> Millis:
+    """How long to wait after try number `tries`: doubled, tripled … up to the cap, plus up to a tenth by chance.
+
+    `draw` is the chance, derived from the command's salt, so that a thousand tasks that failed together do not come
+    back together.
+    """
+    delay = policy.delay_ms
+    for _ in range(tries - 1):
+        if delay >= policy.delay_ms_max or policy.multiplier == 1:
+            break
+        delay *= policy.multiplier
+    delay = min(delay, policy.delay_ms_max)
+    if policy.jitter and delay:
+        delay = min(delay + draw % (delay // 10 + 1), max(policy.delay_ms_max, delay))
+    return delay

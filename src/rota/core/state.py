@@ -1,0 +1,222 @@
+"""The coordinator's memory: all live records of its epoch and the indexes over them.
+
+Only `evolve` changes it. `decide` reads it. It is dropped and loaded again whenever the coordinator cannot be sure that
+memory and disk agree.
+"""
+
+from heapq import heappop, heappush
+
+from rota.core.bounds import OVERDUE_MS, TimeLimits
+from rota.core.changes import Change
+from rota.core.demand import Demand, Signature, read_demand
+from rota.core.graph import LiveGraph, graph_pool
+from rota.core.ids import Epoch, Fence, Millis, RunKey, WorkerKey, make_fence
+from rota.core.limits import PoolKey, Usage, next_token_at, pool_reasons
+from rota.core.live import Lease, LiveRun, LiveWorker
+from rota.core.match import Bucket, Index
+from rota.core.model import DEFAULT_QUEUE_PROPERTIES, Pool, PropertyRule, Queue
+from rota.core.order import Books
+from rota.core.reasons import Reasons
+from rota.core.records import Key, Receipt, Record, Schedule, Task, Worker
+from rota.core.states import QUEUED
+
+DEFAULT_QUEUE = "default"
+
+
+class Touched:
+    """What the open batch has changed: whose image to write, what to drop, what to tell."""
+
+    __slots__ = ("archives", "drops", "puts", "runs", "stories", "tasks")
+
+    def __init__(self) -> None:
+        self.runs: dict[RunKey, LiveRun] = {}
+        self.tasks: dict[tuple[str, str, int], Task] = {}
+        self.puts: dict[Key, Record] = {}
+        self.drops: dict[Key, None] = {}
+        self.stories: dict[RunKey, list[Change]] = {}
+        self.archives: dict[RunKey, None] = {}
+
+
+class State:
+    """Everything the coordinator knows."""
+
+    def __init__(self, epoch: Epoch, limits: TimeLimits, now: Millis) -> None:
+        self.epoch = epoch
+        self.limits = limits
+        self.born_at = now
+        self.lease_number = 0
+        # Time during which the coordinator did not run; deadlines that punish are kept in now - stalled_ms.
+        self.stalled_ms = 0
+        self.overdue_ms = OVERDUE_MS
+        self.graphs: dict[tuple[str, str], LiveGraph] = {}
+        self.runs: dict[RunKey, LiveRun] = {}
+        self.by_command: dict[tuple[str, str], RunKey] = {}
+        self.workers: dict[WorkerKey, LiveWorker] = {}
+        self.leases: dict[Fence, Lease] = {}
+        self.queues: dict[tuple[str, str], Queue] = {}
+        self.pools: dict[PoolKey, Pool] = {}
+        self.usage: dict[PoolKey, Usage] = {}
+        self.schedules: dict[tuple[str, str], Schedule] = {}
+        self.receipts: dict[tuple[str, str], Receipt] = {}
+        self.active_runs: dict[tuple[str, str], int] = {}
+        self.waiting_runs: dict[tuple[str, str], dict[RunKey, None]] = {}
+        self.scheduled_runs: dict[tuple[str, str], int] = {}
+        self.books = Books()
+        self.index = Index(self.books, self.bucket_of)
+        self.consumable: dict[str, int] = {}
+        self.pool_waiters: dict[PoolKey, dict[Bucket, None]] = {}
+        self.refused_reports: dict[str, int] = {}
+        self.touched = Touched()
+        # Timers: (when, order of arrival, kind, key). An entry whose cause has passed is ignored when it comes up.
+        self.timers: list[tuple[Millis, int, str, tuple[object, ...]]] = []
+        self.timer_number = 0
+        # Follow-up work, in the order in which it arose.
+        self.continues: dict[RunKey, None] = {}
+        self.starts: dict[tuple[str, str], None] = {}
+        self._count_consumable(DEFAULT_QUEUE_PROPERTIES)
+
+    # Look-ups.
+
+    def next_fence(self) -> Fence:
+        """The fence the next grant will carry."""
+        return make_fence(self.epoch, self.lease_number + 1)
+
+    def queue(self, tenant: str, name: str) -> Queue | None:
+        """A tenant's queue; the default one exists without being defined."""
+        queue = self.queues.get((tenant, name))
+        if queue is None and name == DEFAULT_QUEUE:
+            return Queue(tenant=tenant, name=name, properties=DEFAULT_QUEUE_PROPERTIES)
+        return queue
+
+    def bucket_of(self, run: LiveRun, task: Task) -> Bucket:
+        """Where a task waits: the bucket of its node, unless the task has needs of its own."""
+        graph = run.graph
+        node = graph.node(task.idx)
+        if task.requires is None and not task.avoid:
+            bucket = graph.buckets[node]
+            if bucket is None:
+                bucket = graph.buckets[node] = self.bucket(graph.signature(node))
+                bucket.users += 1
+            return bucket
+        plain = graph.signature(node)
+        requires = plain.requires if task.requires is None else task.requires
+        return self.bucket(Signature(plain.tenant, plain.queue, plain.kind, requires, plain.pools, task.avoid))
+
+    def bucket(self, signature: Signature) -> Bucket:
+        """The bucket of a signature, made on first use."""
+        bucket = self.index.buckets.get(signature)
+        return bucket if bucket is not None else self.index.add_bucket(self.demand(signature))
+
+    def demand(self, signature: Signature) -> Demand:
+        """A signature as its queue reads it. A queue that is gone is replaced by one that no worker can serve."""
+        queue = self.queue(signature.tenant, signature.queue)
+        if queue is None:
+            return Demand(signature, exact=(("queue", signature.queue),))
+        return read_demand(signature, queue)
+
+    def pool_reasons(self, bucket: Bucket, now: Millis) -> Reasons:
+        """Why pools hold a bucket back; nothing means they do not."""
+        tenant = bucket.demand.signature.tenant
+        found: Reasons = ()
+        for need in bucket.demand.signature.pools:
+            key = (tenant, need.pool)
+            found += pool_reasons(need, self.pools.get(key), self.usage.get(key), now)
+        return found
+
+    def pool_opens_at(self, bucket: Bucket, now: Millis) -> Millis:
+        """When the rates of a bucket's pools will allow a start; `now` if no rate holds it."""
+        tenant = bucket.demand.signature.tenant
+        at = now
+        for need in bucket.demand.signature.pools:
+            pool = self.pools.get((tenant, need.pool))
+            usage = self.usage.get((tenant, need.pool))
+            if pool is not None and usage is not None and pool.starts_per_minute:
+                at = max(at, next_token_at(pool, usage, now))
+        return at
+
+    # Timers.
+
+    def set_timer(self, at: Millis, kind: str, *key: object) -> None:
+        """Look at something again at `at`."""
+        self.timer_number += 1
+        heappush(self.timers, (at, self.timer_number, kind, key))
+
+    def due_timer(self, now: Millis) -> tuple[str, tuple[object, ...]] | None:
+        """The next timer that has come up, taken off the heap."""
+        if self.timers and self.timers[0][0] <= now:
+            _, _, kind, key = heappop(self.timers)
+            return kind, key
+        return None
+
+    # Definitions that change how others are read.
+
+    def _count_consumable(self, properties: tuple[tuple[str, PropertyRule], ...]) -> None:
+        for name, rule in properties:
+            if rule is PropertyRule.MINIMUM:
+                self.consumable[name] = self.consumable.get(name, 0) + 1
+
+    def put_queue(self, queue: Queue) -> None:
+        """A queue's rules changed: read every waiting task and every worker again."""
+        self.queues[(queue.tenant, queue.name)] = queue
+        self.consumable = {}
+        self._count_consumable(DEFAULT_QUEUE_PROPERTIES)
+        for each in self.queues.values():
+            self._count_consumable(each.properties)
+        self.reindex()
+
+    def put_pool(self, pool: Pool, now: Millis) -> None:
+        """A pool is defined or changed; whoever waited for it is looked at again."""
+        key = (pool.tenant, pool.name)
+        self.pools[key] = pool
+        self.usage.setdefault(key, Usage(now))
+        for bucket in self.pool_waiters.pop(key, {}):
+            self.index.fresh[bucket] = None
+
+    def put_graph(self, graph: LiveGraph, now: Millis) -> None:
+        """A graph becomes usable; its own limit is a pool like any other."""
+        self.graphs[(graph.tenant, graph.digest)] = graph
+        if graph.graph.max_active_tasks:
+            name = graph_pool(graph.graph.name)
+            self.put_pool(Pool(tenant=graph.tenant, name=name, slots=graph.graph.max_active_tasks), now)
+
+    def reindex(self) -> None:
+        """Build the matching index anew from the records: after loading, and when a queue's rules change."""
+        self.index = Index(self.books, self.bucket_of)
+        self.pool_waiters = {}
+        for graph in (*self.graphs.values(), *(run.graph for run in self.runs.values())):
+            graph.buckets = [None] * len(graph.specs)
+        for account in (*self.books.classes.values(), *self.books.tenants.values()):
+            account.waiting = 0
+        for run in self.runs.values():
+            run.account.waiting = 0
+        for lease in self.leases.values():
+            lease.bucket = self.bucket_of(lease.run, lease.task)
+        for worker in self.workers.values():
+            worker.shape = worker.vector = None
+            worker.describe(self.consumable)
+            if not worker.row.gone_at:
+                self.index.join(worker)
+        for run in self.runs.values():
+            for task in run.tasks.values():
+                self.offer(run, task)
+
+    def offer(self, run: LiveRun, task: Task) -> None:
+        """Put a queued task of a runnable run where workers are found for it."""
+        if task.state is QUEUED and run.is_runnable:
+            self.index.enqueue(self.bucket_of(run, task), run, task, run.graph.spec(task.idx).priority)
+
+    def withdraw(self, run: LiveRun, task: Task) -> None:
+        """Take a queued task of a runnable run back out."""
+        if task.state is QUEUED and run.is_runnable:
+            bucket = self.bucket_of(run, task)
+            self.index.dequeue(bucket, run, task, run.graph.spec(task.idx).priority)
+            if not bucket.live and not bucket.users:
+                self.index.drop_bucket(bucket)
+
+    def add_worker(self, row: Worker, now: Millis) -> LiveWorker:
+        """Make room for a worker that registered."""
+        worker = LiveWorker(row, self.consumable, now)
+        self.workers[worker.key] = worker
+        if not row.gone_at:
+            self.index.join(worker)
+        return worker
