@@ -51,7 +51,7 @@ class TimeLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     unservable_ms: int = 60_000
     forget_worker_ms: int = 24 * 3_600_000
     quarantine_ms: int = 60_000
-    stall_ms: int = 500
+    stall_ms: int = 1_000
     retain_ended_ms: int = 60_000
 
     @property

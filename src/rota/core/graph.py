@@ -27,7 +27,8 @@ from rota.core.errors import Refused
 from rota.core.match import Bucket
 from rota.core.model import Graph, PoolNeed, TaskSpec
 from rota.core.records import Growth
-from rota.core.snapshot import relevant_setups
+from rota.core.snapshot import effective_rule, relevant_setups
+from rota.core.trigger import TriggerRule
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
@@ -172,6 +173,7 @@ class LiveGraph:
         "is_shared",
         "leaf",
         "node_of",
+        "rank",
         "rules",
         "setup_downs",
         "setups",
@@ -225,7 +227,8 @@ class LiveGraph:
     def _measure(self) -> None:
         self.has_edges = any(self.ups)
         self.up_total = [sum(self.width[up] or 1 for up in ups) for ups in self.ups]
-        self.rules = [spec.trigger_rule for spec in self.specs]
+        self.rules = [effective_rule(spec) for spec in self.specs]
+        self.rank = _ranks(self.ups, self.downs) if self.has_edges else []
         if self.unknown or any(width != 1 for width in self.width) or self.total != len(self.specs):
             nodes = array("I", bytes(4 * self.total))
             for node, (start, width) in enumerate(zip(self.start, self.width, strict=True)):
@@ -240,7 +243,7 @@ class LiveGraph:
         if any(spec.is_setup for spec in self.specs):
             for name, setups in relevant_setups(self.specs).items():
                 node = self.index[name]
-                if self.specs[node].is_teardown:
+                if self.rules[node] is TriggerRule.ALL_DONE_SETUP_SUCCESS:
                     self.setups[node] = tuple(up for up in self.ups[node] if self.specs[up].is_setup)
                 else:
                     self.setups[node] = tuple(self.index[setup] for setup in setups)
@@ -308,7 +311,23 @@ def graph_pool(name: str) -> str:
 def _leaves(specs: list[TaskSpec], downs: list[list[int]]) -> bytearray:
     """Nodes whose outcome decides the run's: the last ones, teardowns aside unless they are told to fail the run."""
     counts = [not spec.is_teardown or spec.on_failure_fail_run for spec in specs]
+    if not any(counts):
+        counts = [True] * len(specs)
     return bytearray(counts[node] and not any(counts[down] for down in downs[node]) for node in range(len(specs)))
+
+
+def _ranks(ups: list[tuple[int, ...]], downs: list[list[int]]) -> list[int]:
+    """A number per node that is larger than that of each upstream: the order in which a cascade judges."""
+    missing = [len(above) for above in ups]
+    rank = [0] * len(ups)
+    ready = [node for node, count in enumerate(missing) if not count]
+    for number, node in enumerate(ready):
+        rank[node] = number
+        for down in downs[node]:
+            missing[down] -= 1
+            if not missing[down]:
+                ready.append(down)
+    return rank
 
 
 def check_growth(graph: LiveGraph, growth: Growth) -> None:

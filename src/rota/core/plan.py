@@ -5,7 +5,7 @@ until they are applied. It moves at most one slice of tasks; what is left goes i
 and the next turn goes on from there. `rota.core.snapshot` computes the same from scratch and is the oracle in tests.
 """
 
-from collections import deque
+from heapq import heappop, heappush
 
 from rota.core.bounds import TASKS_PER_SLICE
 from rota.core.changes import Change, PendingSet, RunEnded, RunGrew, TasksScheduled, TasksSettled
@@ -48,7 +48,7 @@ class Cascade:
         self._states: dict[int, TaskState] = {}
         self._fired: dict[int, bool] = {}
         self._reset: dict[int, dict[int, None]] = {}
-        self._judge: deque[int] = deque()
+        self._judge: list[tuple[int, int]] = []
         self._scheduled: list[int] = []
         self._settled: dict[TaskState, list[int]] = {}
 
@@ -78,12 +78,12 @@ class Cascade:
             self.moving -= 1
         self._states[idx] = NONE
         self._reset.setdefault(node, dict(self.run.reset.get(node, {})))[idx] = None
-        self._judge.append(node)
+        self.judge(node)
 
 
     def judge(self, node: int) -> None:
-        """Look at a node's trigger rule in this cascade."""
-        self._judge.append(node)
+        """Look at a node's trigger rule in this cascade, after every node above it."""
+        heappush(self._judge, (self.graph.rank[node] if self.graph.rank else 0, node))
 
     def _count(self, node: int, to: TaskState, step: int) -> None:
         graph = self.graph
@@ -93,9 +93,10 @@ class Cascade:
                 counts = self._counts[down] = self._base(down)
             counts[_COLUMN[to]] += step
             if step > 0:
-                self._judge.append(down)
+                self.judge(down)
         if graph.setup_downs:
-            self._judge.extend(graph.setup_downs.get(node, ()))
+            for down in graph.setup_downs.get(node, ()):
+                self.judge(down)
 
     def _base(self, node: int) -> list[int]:
         run = self.run
@@ -144,10 +145,10 @@ class Cascade:
         self.graph = self.graph.grown(growth)
         self.grows.append(RunGrew(*self.run.key, growth, self.now))
         if growth.expands:
-            node = self.graph.index[growth.expands]
-            self._judge.append(node)
+            self.judge(self.graph.index[growth.expands])
         else:
-            self._judge.extend(range(before, len(self.graph.specs)))
+            for node in range(before, len(self.graph.specs)):
+                self.judge(node)
 
     def skip(self, tasks: list[int]) -> None:
         """Tasks that are skipped whatever their rule says: a node mapped over nothing."""
@@ -166,7 +167,7 @@ class Cascade:
         run = self.run
         stopping = run.row.stopping is not None
         while self._judge:
-            node = self._judge.popleft()
+            _, node = heappop(self._judge)
             if not stopping:
                 self._answer(node)
         tenant, name = run.key
@@ -250,6 +251,7 @@ class Cascade:
         if not setups:
             return None
         states = [self._state(idx) for setup in setups for idx in self.graph.tasks_of(setup)]
+        states += [NONE for setup in setups if not self.graph.width[setup]]
         return SetupCounts(
             total=len(states),
             success=states.count(SUCCESS),

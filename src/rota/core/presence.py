@@ -25,6 +25,14 @@ def went_away(state: State, worker: LiveWorker, now: Millis) -> None:
     state.set_timer(now + state.limits.forget_worker_ms, "forget", *worker.key)
 
 
+def leaves(state: State, worker: LiveWorker, now: Millis) -> None:
+    """A worker says that it is stopping: it keeps what it has and is given nothing more."""
+    worker.seen_at = now
+    if worker.present:
+        worker.present = False
+        state.index.touch(worker, freed=False)
+
+
 def renew_all(state: State, worker: LiveWorker, now: Millis) -> None:
     """Every lease the worker holds lasts a full lease time from now."""
     clock = now - state.stalled_ms

@@ -93,7 +93,7 @@ def test_a_decision_feeds_the_clean_up_behind_it():
     assert moves == [("b", "upstream_failed"), *started("c")]
 
 
-@pytest.mark.parametrize("order", permutations("bcd"), ids="".join)
+@pytest.mark.parametrize("order", list(permutations("bcd")), ids="".join)
 def test_a_task_sees_all_its_upstreams_settled_before_it_is_judged(order: tuple[str, ...]):
     # d would be skipped if it were judged between b and c, both of which are decided in this very call.
     tasks = {"b": task("b", "x"), "c": task("c", "y"), "d": task("d", "b", "c")}

@@ -14,6 +14,7 @@ from rota.core.changes import (
     GraphDropped,
     ReceiptDropped,
     RunArchived,
+    RunEnded,
     ScheduleAdvanced,
     TaskEnded,
     TaskRequeued,
@@ -21,14 +22,21 @@ from rota.core.changes import (
 )
 from rota.core.decide.decision import Decision
 from rota.core.decide.leases import returned
-from rota.core.decide.runs import scheduled_run, stop_run
+from rota.core.decide.runs import continue_run, scheduled_run, stop_run
 from rota.core.decide.workers import gone
 from rota.core.ids import Millis
 from rota.core.ladder import Thresholds, Tier, may_climb, tier_of
 from rota.core.live import LiveRun
 from rota.core.model import FailureClass, Unservable
 from rota.core.plan import Cascade
-from rota.core.reap import AgentCandidate, DispatchCandidate, is_agent_lost, is_dispatch_lost
+from rota.core.reap import (
+    AgentCandidate,
+    DispatchCandidate,
+    RunCandidate,
+    is_agent_lost,
+    is_dispatch_lost,
+    is_orphaned,
+)
 from rota.core.records import Task
 from rota.core.state import State
 from rota.core.states import (
@@ -188,6 +196,50 @@ def _fail_unserved(state: State, run: LiveRun, task: Task, now: Millis) -> list[
     return [TaskEnded(*run.key, task.idx, FAILED, now, FailureClass.FATAL, text), *cascade.settle()]
 
 
+def review(state: State, key: tuple[object, ...], now: Millis) -> Decision:
+    """Whatever a run is due that no timer or countdown has done: the part of the safety net that looks at one run."""
+    run = state.runs.get((str(key[0]), str(key[1])))
+    if run is None:
+        return Decision([])
+    if run.row.state in RUN_TERMINAL:
+        return archive(state, key, now)
+    if run.row.pending:
+        return continue_run(state, cm.ContinueRun(tenant=run.row.tenant, run=run.row.id), now)
+    late = deadline(state, key, now)
+    if late.changes or not run.is_runnable:
+        return late
+    for idx, task in run.tasks.items():
+        if task.due_at and task.due_at <= now:
+            late.changes += due(state, (*key, idx), now).changes
+    return late if late.changes else replan(state, key, now)
+
+
+def replan(state: State, key: tuple[object, ...], now: Millis) -> Decision:
+    """Judge every node of a run again; finds nothing unless a countdown was wrong."""
+    run = state.runs.get((str(key[0]), str(key[1])))
+    if run is None or run.row.state is not RunState.RUNNING or not run.is_runnable or run.row.pending:
+        return Decision([])
+    cascade = Cascade(run, now)
+    for node in range(len(run.graph.specs)):
+        cascade.judge(node)
+    return Decision(cascade.settle())
+
+
+def orphan(state: State, key: tuple[object, ...], now: Millis) -> Decision:
+    """A run that nothing moves: planned once more, then failed."""
+    run = state.runs.get((str(key[0]), str(key[1])))
+    if run is None or run.row.state is not RunState.RUNNING or run.moving or run.row.pending or not run.is_runnable:
+        return Decision([])
+    planned = replan(state, key, now)
+    if planned.changes:
+        return planned
+    times = [max(task.eligible_at, task.ended_at) for task in run.tasks.values()]
+    candidate = RunCandidate(run.row.id, run.row.name, max([run.row.started_at, *times]))
+    if not is_orphaned(candidate, now, state.limits.orphan_ms):
+        return Decision([])
+    return Decision([RunEnded(*run.key, RunState.FAILED, now, "orphaned: nothing was left that could move it")])
+
+
 def forget_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """A worker has been away for so long that it no longer counts as registered."""
     worker = state.workers.get((str(key[0]), str(key[1])))
@@ -226,6 +278,9 @@ _TICK: dict[str, Callable[[State, tuple[object, ...], Millis], Decision]] = {
     "schedule": look_at_schedule,
     "sweep": sweep,
     "starved": starved,
+    "review": review,
+    "replan": replan,
+    "orphan": orphan,
     "forget": forget_worker,
     "graph": drop_graph,
     "receipt": drop_receipt,

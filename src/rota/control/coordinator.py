@@ -1,0 +1,159 @@
+"""A coordinator: leadership and, while it leads, a loop. Events in, intents out; no I/O, no clock, no threads.
+
+The driver (or the simulator) carries out intents and brings back answers. When memory and disk may differ the
+coordinator drops its memory: there is no second truth to reconcile.
+"""
+
+from collections import deque
+
+from rota.control.events import (
+    Answer,
+    Asked,
+    CloseStream,
+    Commit,
+    CommitOutcome,
+    Committed,
+    Elected,
+    Event,
+    FrameCame,
+    HoldsSaid,
+    Intent,
+    Loaded,
+    StreamClosed,
+    Tell,
+    Woke,
+)
+from rota.control.leadership import Leadership, Role
+from rota.control.loop import Ask, Loop
+from rota.core.bounds import TimeLimits, check_ladder
+from rota.core.errors import Refused, Unavailable
+from rota.core.ids import Millis
+from rota.core.load import load
+
+
+class Coordinator:
+    """One coordinator process, as a machine."""
+
+    def __init__(self, limits: TimeLimits, now: Millis, campaign_ms: Millis = 1_000) -> None:
+        check_ladder(limits)
+        self.limits = limits
+        self.leadership = Leadership(limits, campaign_ms, now)
+        self.loop: Loop | None = None
+        self.streams: dict[int, None] = {}
+        self._commit_asked_at: Millis = 0
+        self._refused: deque[Ask] = deque()
+        self._lease_number = 0
+
+    def handle(self, event: Event, now: Millis) -> list[Intent]:
+        """Take one event; everything that follows from it is in the intents."""
+        intents = self._dispatch(event, now)
+        if self.leadership.role is Role.LEADER or now >= self.leadership.next_at:
+            intents += self.leadership.woke(now)
+        if self.leadership.role is not Role.LEADER and (self.loop is not None or self._refused):
+            if self.leadership.role is not Role.LOADING:
+                intents += self._drop_loop()
+        if self.loop is not None:
+            self.loop.proven_until = self.leadership.proven_until
+            intents += self.loop.turn(now)
+            for intent in intents:
+                if isinstance(intent, Commit):
+                    self._commit_asked_at = now
+        return intents
+
+    def wake_at(self, now: Millis) -> Millis:
+        """When to call `handle(Woke())` if nothing else happens before."""
+        at = max(self.leadership.next_at, now + 1)
+        return min(at, self.loop.wanted_at) if self.loop is not None else at
+
+    def _dispatch(self, event: Event, now: Millis) -> list[Intent]:
+        match event:
+            case Asked():
+                return self._ask(event)
+            case FrameCame():
+                return self._frame(event)
+            case StreamClosed():
+                self.streams.pop(event.stream, None)
+                if self.loop is not None:
+                    self.loop.close(event.stream, now)
+                return []
+            case Committed():
+                return self._committed(event, now)
+            case Elected():
+                return self.leadership.elected(event, now)
+            case HoldsSaid():
+                return self.leadership.holds_said(event, now)
+            case Loaded():
+                return self._loaded(event, now)
+            case Woke():
+                return []
+
+    def _ask(self, event: Asked) -> list[Intent]:
+        if self.loop is None:
+            return [Answer(event.token, Unavailable("leader.none"))]
+        self.loop.inbox.append(Ask(event.command, event.token))
+        return []
+
+    def _frame(self, event: FrameCame) -> list[Intent]:
+        if self.loop is None:
+            return [CloseStream(event.stream)]
+        self.streams[event.stream] = None
+        self.loop.inbox.append((event.stream, event.frame))
+        return []
+
+    def _loaded(self, event: Loaded, now: Millis) -> list[Intent]:
+        if event.records is None:
+            if self.leadership.role is Role.LOADING:
+                return self.leadership.step_down(f"loading failed: {event.error}", now)
+            return []
+        if not self.leadership.loaded(event, now):
+            return []
+        state = load(self.leadership.epoch, self.limits, event.records, now)
+        # A reload in the same reign must not issue a fence twice.
+        state.lease_number = self._lease_number
+        self.loop = Loop(state, self.leadership.ticket)
+        self.loop.replay, self._refused = self._refused, deque()
+        self._lease_number = 0
+        self.loop.begin(now)
+        return [Tell("reign.began", (("epoch", str(state.epoch)), ("runs", str(len(state.runs)))))]
+
+    def _committed(self, event: Committed, now: Millis) -> list[Intent]:
+        loop = self.loop
+        if loop is None or event.ticket != loop.commit_ticket or loop.committing is None:
+            return []
+        if event.outcome is CommitOutcome.DONE:
+            self.leadership.proven_at(self._commit_asked_at)
+            return loop.committed(event, now)
+        if event.outcome is CommitOutcome.UNAVAILABLE:
+            return loop.committed(event, now)
+        if event.outcome is CommitOutcome.REFUSED:
+            return self._rebuild(loop, event.error, now)
+        return self.leadership.step_down(f"a commit was {event.outcome}", now)
+
+    def _rebuild(self, loop: Loop, error: str, now: Millis) -> list[Intent]:
+        """The store will not take a batch: load again and try its commands one by one; a lone culprit is refused."""
+        asks = loop.unanswered()
+        intents: list[Intent] = [Tell("commit.refused", (("error", error),))]
+        if len(loop.asks_committing) == 1:
+            culprit = loop.asks_committing[0]
+            asks = [ask for ask in asks if ask is not culprit]
+            if culprit.token is not None:
+                intents.append(Answer(culprit.token, Refused("store.refused", error)))
+        elif not loop.asks_committing:
+            return intents + self.leadership.step_down(f"the store refused work of our own: {error}", now)
+        self._refused = deque(asks)
+        self._lease_number = loop.state.lease_number
+        self.loop = None
+        intents += [CloseStream(stream) for stream in self.streams]
+        self.streams.clear()
+        return intents + self.leadership.reload(now)
+
+    def _drop_loop(self) -> list[Intent]:
+        """Forget everything. Who waits for an answer is told to ask again; workers reconnect."""
+        loop, self.loop = self.loop, None
+        self._lease_number = 0
+        intents: list[Intent] = [CloseStream(stream) for stream in self.streams]
+        self.streams.clear()
+        asks = [*(loop.unanswered() if loop is not None else ()), *self._refused]
+        self._refused.clear()
+        intents += [Answer(ask.token, Unavailable("leader.none")) for ask in asks if ask.token is not None]
+        return intents

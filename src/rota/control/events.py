@@ -1,0 +1,171 @@
+"""What reaches the coordinator's machines, and what they ask for. Both are plain values; neither waits.
+
+Every request to the store carries a ticket. An answer with a ticket that is not the latest belongs to a life that has
+ended and is ignored.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from rota.core.commands import Command
+from rota.core.errors import Refused, Unavailable
+from rota.core.ids import Epoch
+from rota.core.records import Batch, Record
+from rota.core.reasons import Reason
+from rota.wire.frames import CoordinatorFrame, WorkerFrame
+
+Token = int
+Stream = int
+
+
+class Question(Struct, frozen=True):
+    """A read: `why`, or the state of a run. It is answered like a command, after what it may have seen is durable."""
+
+    tenant: str
+    run: str
+    task: str = ""
+
+
+class Asked(Struct, frozen=True):
+    """A client's command, or a question that changes nothing."""
+
+    token: Token
+    command: Command | Question
+
+
+class FrameCame(Struct, frozen=True):
+    """A frame on a worker's stream."""
+
+    stream: Stream
+    frame: WorkerFrame
+
+
+class StreamClosed(Struct, frozen=True):
+    """A worker's stream is gone."""
+
+    stream: Stream
+
+
+class Woke(Struct, frozen=True):
+    """Time has passed."""
+
+
+class Elected(Struct, frozen=True):
+    """The answer to `Elect`: an epoch, or None when another leads, or an error."""
+
+    ticket: int
+    epoch: Epoch | None
+    error: str = ""
+
+
+class HoldsSaid(Struct, frozen=True):
+    """The answer to `AskHolds`."""
+
+    ticket: int
+    held: bool
+    error: str = ""
+
+
+class Loaded(Struct, frozen=True):
+    """The answer to `Load`: all live records, or None with an error."""
+
+    ticket: int
+    records: list[Record] | None
+    error: str = ""
+
+
+class CommitOutcome(StrEnum):
+    """How a commit ended."""
+
+    DONE = "done"
+    FENCED = "fenced"
+    UNKNOWN = "unknown"
+    REFUSED = "refused"
+    UNAVAILABLE = "unavailable"
+
+
+class Committed(Struct, frozen=True):
+    """The answer to `Commit`."""
+
+    ticket: int
+    outcome: CommitOutcome
+    error: str = ""
+
+
+Event = Asked | FrameCame | StreamClosed | Woke | Elected | HoldsSaid | Loaded | Committed
+
+
+class Elect(Struct, frozen=True):
+    """Try to become the writer."""
+
+    ticket: int
+
+
+class AskHolds(Struct, frozen=True):
+    """Ask whether this very hold still stands."""
+
+    ticket: int
+    epoch: Epoch
+
+
+class Release(Struct, frozen=True):
+    """Give the lock back."""
+
+    epoch: Epoch
+
+
+class Load(Struct, frozen=True):
+    """Read all live records."""
+
+    ticket: int
+    epoch: Epoch
+
+
+class Commit(Struct, frozen=True):
+    """Write a batch."""
+
+    ticket: int
+    epoch: Epoch
+    batch: Batch
+
+
+class Answer(Struct, frozen=True):
+    """A reply to `Asked`; everything it could have seen is durable."""
+
+    token: Token
+    value: object
+    detail: object = None
+
+
+class Send(Struct, frozen=True):
+    """A frame to a worker."""
+
+    stream: Stream
+    frame: CoordinatorFrame
+
+
+class CloseStream(Struct, frozen=True):
+    """End a worker's stream."""
+
+    stream: Stream
+
+
+class Tell(Struct, frozen=True):
+    """Something an operator should know: a log line and a count."""
+
+    what: str
+    about: tuple[tuple[str, str], ...] = ()
+
+
+class Escalate(Struct, frozen=True):
+    """A tier of the starvation ladder was reached: wake pull workers, ask for a worker, raise an event."""
+
+    tenant: str
+    run: str
+    task: int
+    tier: int
+
+
+Intent = Elect | AskHolds | Release | Load | Commit | Answer | Send | CloseStream | Tell | Escalate
+Reply = str | Refused | Unavailable | tuple[Reason, ...]

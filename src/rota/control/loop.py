@@ -1,0 +1,538 @@
+"""The loop: commands in, changes decided and applied, one commit at a time, answers when they are durable.
+
+Memory may be ahead of the disk by what is being committed and what waits to be. Nothing leaves the coordinator before
+everything it could have seen is durable: each effect is held until the commit that was open when it arose is done.
+There is no batching timer: a commit starts as soon as the last one ended, with whatever has arrived.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from rota.control.events import (
+    Answer,
+    CloseStream,
+    Commit,
+    CommitOutcome,
+    Committed,
+    Escalate,
+    Intent,
+    Question,
+    Reply,
+    Send,
+    Tell,
+    Token,
+)
+from rota.control.sessions import Session
+from rota.core.bounds import WORK_PER_TURN
+from rota.core.changes import Change, LeaseGranted, LeaseReturned, RunFaulted, TaskStarved
+from rota.core.commands import (
+    ClaimTask,
+    ClientCommand,
+    Command,
+    ContinueRun,
+    RegisterWorker,
+    RenewLease,
+    Report,
+    ReturnLease,
+    StartRuns,
+    Tick,
+)
+from rota.core.decide import Decision, decide
+from rota.core.decide.leases import offer_of
+from rota.core.errors import Refused, Unavailable
+from rota.core.evolve import evolve
+from rota.core.ids import Fence, Millis, RunKey, WorkerKey
+from rota.core.images import is_clean, take_batch
+from rota.core.place import place
+from rota.core.presence import heard_from, leaves, rearm, renew_all, renew_one, stalled, went_away
+from rota.core.records import Batch
+from rota.core.state import State
+from rota.core.step import PHASES, look_again
+from rota.core.why import explain
+from rota.wire.frames import CoordinatorFrame, WorkerFrame
+
+RETRY_COMMIT_MS = 500
+REVIEW_PER_TURN = 200
+
+
+class Held(Struct):
+    """Something to do once batch `after` is durable."""
+
+    after: int
+    act: Callable[[], list[Intent]]
+
+
+class Ask(Struct, frozen=True):
+    """A command with whoever waits for its answer."""
+
+    command: Command | Question
+    token: Token | None = None
+
+
+class Loop:
+    """One reign of one coordinator."""
+
+    def __init__(self, state: State, ticket: Callable[[], int]) -> None:
+        self.state = state
+        self.ticket = ticket
+        self.proven_until: Millis = 0
+        self.inbox: deque[Ask | tuple[int, WorkerFrame]] = deque()
+        self.agenda: deque[Iterator[Command]] = deque()
+        self.unsent: dict[Fence, None] = {}
+        self.speaking: dict[int, Session] = {}
+        self.asks: list[Ask] = []
+        self.asks_committing: list[Ask] = []
+        self.replay: deque[Ask] = deque()
+        self.waiting: dict[Token, Ask] = {}
+        self.held: deque[Held] = deque()
+        self.open = 1
+        self.durable = 0
+        self.committing: Batch | None = None
+        self.commit_ticket = 0
+        self.retry_at: Millis = 0
+        self.wanted_at: Millis = 0
+        self.store_trouble = ""
+        self.sessions: dict[int, Session] = {}
+        self.by_worker: dict[WorkerKey, Session] = {}
+        self.greeted: dict[int, str] = {}
+        self.session_number = 0
+        self.work = 0
+        self.faults = 0
+
+    # Time.
+
+    def begin(self, now: Millis) -> None:
+        """The reign begins: arm what repeats."""
+        self.wanted_at = now
+        limits = self.state.limits
+        self.state.set_timer(now + max(limits.sweep_ms, limits.settle_ms), "sweep")
+        self.state.set_timer(now + limits.step_ms, "step")
+
+    def notice(self, now: Millis) -> None:
+        """Add to every deadline the time during which this coordinator did not run."""
+        lost_ms = now - self.wanted_at
+        if self.wanted_at and lost_ms > self.state.limits.stall_ms:
+            stalled(self.state, lost_ms)
+
+    def wake_at(self, now: Millis) -> Millis:
+        """When the loop must be called again even if nothing arrives."""
+        if self.inbox or self.agenda or self.state.index.fresh or self.state.index.hungry:
+            return now
+        at = now + self.state.limits.stall_ms
+        if self.state.timers:
+            at = min(at, max(now + 1, self.state.timers[0][0]))
+        if self.retry_at:
+            at = min(at, max(now + 1, self.retry_at))
+        return at
+
+    # One turn.
+
+    def turn(self, now: Millis) -> list[Intent]:
+        """Do a bounded amount of what has arrived and what is due, then see whether a commit can start."""
+        self.notice(now)
+        self.work = 0
+        intents: list[Intent] = []
+        if self.replay:
+            intents += self._replay_one(now)
+        while self.inbox and not self.replay and self.work < WORK_PER_TURN:
+            entry = self.inbox.popleft()
+            self.work += 1
+            if isinstance(entry, Ask):
+                intents += self._answer(entry, now)
+            else:
+                intents += self._take_frame(entry[0], entry[1], now)
+        self._run_timers(now)
+        self._follow_up(now)
+        self._place(now)
+        intents += self._release(now)
+        intents += self._commit(now)
+        self.wanted_at = self.wake_at(now)
+        return intents
+
+    def _replay_one(self, now: Millis) -> list[Intent]:
+        """After a refused batch its commands are tried one per commit, so that the culprit stands alone."""
+        if self.committing is not None or not is_clean(self.state):
+            return []
+        return self._answer(self.replay.popleft(), now)
+
+    def _run_timers(self, now: Millis) -> None:
+        while self.work < WORK_PER_TURN:
+            due = self.state.due_timer(now)
+            if due is None:
+                return
+            self.work += 1
+            self._tick(due[0], due[1], now)
+
+    def _tick(self, kind: str, key: tuple[object, ...], now: Millis) -> None:
+        state = self.state
+        if kind == "step":
+            self.agenda.extend(phase(state, now) for phase in PHASES)
+            look_again(state)
+            state.set_timer(now + state.limits.step_ms, "step")
+            return
+        if kind == "rate":
+            bucket = state.index.buckets.get(key[0])
+            if bucket is not None:
+                state.index.fresh[bucket] = None
+            return
+        tenant = str(key[0]) if key else ""
+        decision = self._carry_out(Tick(tenant=tenant, kind=kind, key=key), now)
+        if not isinstance(decision, Decision):
+            return
+        if kind == "sweep":
+            state.set_timer(now + state.limits.sweep_ms, "sweep")
+            for found in decision.detail if isinstance(decision.detail, list) else ():
+                state.set_timer(now, "starved", *found)
+        elif kind == "schedule" and isinstance(decision.detail, int):
+            state.set_timer(decision.detail, "schedule", *key)
+        elif kind in ("worker", "rested"):
+            worker = state.workers.get((str(key[0]), str(key[1])))
+            if worker is not None and kind == "worker":
+                rearm(state, worker, now)
+            elif worker is not None:
+                state.index.touch(worker, freed=True)
+        elif kind == "lease" and decision.detail is not None:
+            lease = state.leases.get(int(str(key[0])))
+            if lease is not None:
+                state.set_timer(lease.expires_at + state.stalled_ms, "lease", lease.fence)
+
+    def _follow_up(self, now: Millis) -> None:
+        state = self.state
+        while self.work < REVIEW_PER_TURN and self.agenda:
+            self.work += 1
+            command = next(self.agenda[0], None)
+            if command is None:
+                self.agenda.popleft()
+            else:
+                self._carry_out(command, now)
+        while self.work < WORK_PER_TURN and state.starts:
+            tenant, name = next(iter(state.starts))
+            decision = self._carry_out(StartRuns(tenant=tenant, name=name), now)
+            if not isinstance(decision, Decision) or not decision.changes:
+                state.starts.pop((tenant, name), None)
+        while self.work < WORK_PER_TURN and state.continues:
+            tenant, run = next(iter(state.continues))
+            decision = self._carry_out(ContinueRun(tenant=tenant, run=run), now)
+            if not isinstance(decision, Decision) or not decision.changes:
+                state.continues.pop((tenant, run), None)
+
+    def _place(self, now: Millis) -> None:
+        if now > self.proven_until:
+            return
+        while self.work < WORK_PER_TURN:
+            granted = place(self.state, now)
+            if granted is None:
+                return
+            self._apply([granted])
+
+    # Carrying out commands.
+
+    def _carry_out(self, command: Command, now: Millis) -> Decision | Refused | None:
+        """Decide and apply one command. An error of ours touches one run and is recorded there."""
+        try:
+            decision = decide(self.state, command, now)
+        except Refused as refused:
+            return refused
+        except Exception as error:  # noqa: BLE001 - one run's trouble never stops the others
+            self._fault(command, error, now)
+            return None
+        self._apply(decision.changes)
+        return decision
+
+    def _fault(self, command: Command, error: Exception, now: Millis) -> None:
+        self.faults += 1
+        run = self.state.runs.get(_run_of(command))
+        if run is None or run.row.fault:
+            return
+        text = f"{type(command).__name__}: {type(error).__name__}: {error}"[:500]
+        self._apply([RunFaulted(*run.key, now, text)])
+
+    def _apply(self, changes: list[Change]) -> None:
+        state = self.state
+        for change in changes:
+            if isinstance(change, LeaseReturned):
+                worker = state.leases[change.fence].worker.key
+                evolve(state, change)
+                self._hold(self._stopper(worker, change.fence))
+                continue
+            evolve(state, change)
+            if isinstance(change, LeaseGranted):
+                self.unsent[change.fence] = None
+                self._hold(self._starter(change))
+            elif isinstance(change, TaskStarved):
+                self._hold(self._escalator(change))
+        self.work += len(changes)
+
+    def _answer(self, ask: Ask, now: Millis) -> list[Intent]:
+        command = ask.command
+        if ask.token is not None:
+            self.waiting[ask.token] = ask
+        if isinstance(command, Question):
+            self._reply(ask.token, self._look_up(command, now), None)
+            return []
+        if self.store_trouble and isinstance(command, ClientCommand):
+            self._reply(ask.token, Unavailable(self.store_trouble, retry_after_ms=RETRY_COMMIT_MS), None)
+            return []
+        if isinstance(command, ClaimTask) and now > self.proven_until:
+            self._reply(ask.token, Unavailable("leader.none"), None)
+            return []
+        self.asks.append(ask)
+        outcome = self._carry_out(command, now)
+        if outcome is None:
+            self._reply(ask.token, Refused("run.ended", "the scheduler met an error and holds this run"), None)
+        elif isinstance(outcome, Refused):
+            self._reply(ask.token, outcome, None)
+        else:
+            detail = outcome.detail
+            if isinstance(command, RenewLease) and isinstance(detail, tuple):
+                detail = self._renewed(detail, now)
+            elif isinstance(command, RegisterWorker):
+                self._present(command, now)
+            elif isinstance(command, ClaimTask) and outcome.answer:
+                lease = self.state.leases.get(int(outcome.answer))
+                detail = offer_of(lease) if lease is not None else None
+            self._reply(ask.token, outcome.answer, detail)
+        return []
+
+    def _renewed(self, detail: tuple[object, ...], now: Millis) -> object:
+        fence, until = int(str(detail[0])), int(str(detail[1]))
+        if now > self.proven_until:
+            return None
+        renew_one(self.state, fence, until)
+        return until
+
+    def _present(self, command: RegisterWorker, now: Millis) -> None:
+        worker = self.state.workers.get((command.tenant, command.worker))
+        if worker is not None and command.capacity.pull:
+            heard_from(self.state, worker, now)
+
+    def _look_up(self, question: Question, now: Millis) -> Reply:
+        run = self.state.runs.get((question.tenant, question.run))
+        if run is None:
+            return Refused("run.unknown", f"no live run {question.run!r}", path="run")
+        if not question.task:
+            return run.row.state.value
+        node = run.graph.index.get(question.task)
+        if node is None or not run.graph.width[node]:
+            return Refused("task.unknown", f"no task {question.task!r}", path="task")
+        return explain(self.state, run, run.graph.start[node], now)
+
+    def _reply(self, token: Token | None, value: Reply, detail: object) -> None:
+        if token is not None:
+            self._hold(self._answerer(token, value, detail))
+
+    def _answerer(self, token: Token, value: Reply, detail: object) -> Callable[[], list[Intent]]:
+        def act() -> list[Intent]:
+            self.waiting.pop(token, None)
+            return [Answer(token, value, detail)]
+
+        return act
+
+    def unanswered(self) -> list[Ask]:
+        """Everyone who asked and has had no answer, in the order in which they asked."""
+        asks = list(self.waiting.values())
+        asks += self.replay
+        return asks + [entry for entry in self.inbox if isinstance(entry, Ask)]
+
+    # Effects wait for what they could have seen.
+
+    def _hold(self, act: Callable[[], list[Intent]]) -> None:
+        self.held.append(Held(self._newest(), act))
+
+    def _newest(self) -> int:
+        """The newest batch an answer given now could have seen."""
+        if not is_clean(self.state):
+            return self.open
+        return self.open - 1 if self.committing is not None else self.durable
+
+    def _release(self, now: Millis) -> list[Intent]:
+        intents: list[Intent] = []
+        while self.held and self.held[0].after <= self.durable:
+            intents += self.held.popleft().act()
+        if self.speaking and now <= self.proven_until:
+            # A deposed coordinator must not keep a worker's hopes up: no proof of leadership, no word.
+            speaking, self.speaking = self.speaking, {}
+            limits = self.state.limits
+            for session in speaking.values():
+                frame = session.say(self.state.epoch, limits.beat_ms, limits.lease_ms)
+                if frame is not None and self.sessions.get(session.stream) is session:
+                    intents.append(Send(session.stream, frame))
+        return intents
+
+    def _commit(self, now: Millis) -> list[Intent]:
+        if self.committing is not None:
+            if self.retry_at and now >= self.retry_at:
+                self.retry_at = 0
+                self.commit_ticket = self.ticket()
+                return [Commit(self.commit_ticket, self.state.epoch, self.committing)]
+            return []
+        if is_clean(self.state):
+            return []
+        self.committing = take_batch(self.state, now)
+        self.asks_committing, self.asks = self.asks, []
+        self.open += 1
+        self.commit_ticket = self.ticket()
+        return [Commit(self.commit_ticket, self.state.epoch, self.committing)]
+
+    def committed(self, event: Committed, now: Millis) -> list[Intent]:
+        """The store answered. What it cannot be sure of ends this reign; the coordinator decides that."""
+        if event.outcome is CommitOutcome.DONE:
+            self.durable = self.open - 1
+            self.committing = None
+            self.asks_committing = []
+            self.store_trouble = ""
+            return []
+        if event.outcome is CommitOutcome.UNAVAILABLE:
+            self.store_trouble = "store.full" if "full" in event.error else "store.unavailable"
+            self.retry_at = now + RETRY_COMMIT_MS
+            return [Tell("commit.retry", (("error", event.error),))]
+        raise AssertionError("fenced, unknown and refused commits are the coordinator's to judge")
+
+    # Workers.
+
+    def _starter(self, change: LeaseGranted) -> Callable[[], list[Intent]]:
+        def act() -> list[Intent]:
+            self.unsent.pop(change.fence, None)
+            session = self.by_worker.get((change.worker_tenant, change.worker))
+            lease = self.state.leases.get(change.fence)
+            if session is not None and lease is not None and session.incarnation == change.incarnation:
+                session.starts.append(offer_of(lease))
+                self.speaking[session.stream] = session
+            return []
+
+        return act
+
+    def _stopper(self, worker: WorkerKey, fence: Fence) -> Callable[[], list[Intent]]:
+        def act() -> list[Intent]:
+            session = self.by_worker.get(worker)
+            if session is not None and session.knows(fence):
+                session.stops.append(fence)
+                self.speaking[session.stream] = session
+            return []
+
+        return act
+
+    def _escalator(self, change: TaskStarved) -> Callable[[], list[Intent]]:
+        return lambda: [Escalate(change.tenant, change.run, change.task, change.tier)]
+
+    def close(self, stream: int, now: Millis) -> None:
+        """A stream ended. The worker keeps its leases until their time is over."""
+        self.greeted.pop(stream, None)
+        session = self.sessions.pop(stream, None)
+        if session is None or self.by_worker.get(session.worker) is not session:
+            return
+        del self.by_worker[session.worker]
+        worker = self.state.workers.get(session.worker)
+        if worker is not None:
+            went_away(self.state, worker, now)
+
+    def _take_frame(self, stream: int, frame: WorkerFrame, now: Millis) -> list[Intent]:
+        if frame.epoch > self.state.epoch:
+            # The worker has heard from a later reign than ours.
+            return [Tell("epoch.overtaken", (("epoch", str(frame.epoch)),)), CloseStream(stream)]
+        session = self.sessions.get(stream)
+        if session is None:
+            return self._greet(stream, frame, now) if frame.number == 0 else [CloseStream(stream)]
+        if frame.session != session.name or frame.number <= session.heard:
+            return []
+        if not session.is_next(frame):
+            self.close(stream, now)
+            return [CloseStream(stream)]
+        self._hear(session, frame, now)
+        return []
+
+    def _greet(self, stream: int, frame: WorkerFrame, now: Millis) -> list[Intent]:
+        if frame.capacity is None or stream in self.greeted:
+            return []
+        command = RegisterWorker(
+            tenant=frame.tenant, worker=frame.worker, incarnation=frame.incarnation, capacity=frame.capacity
+        )
+        outcome = self._carry_out(command, now)
+        if not isinstance(outcome, Decision):
+            text = str(outcome) if outcome is not None else "the scheduler met an error"
+            refusal = CoordinatorFrame(session="", epoch=self.state.epoch, number=1, refused=text)
+            self._hold(lambda: [Send(stream, refusal), CloseStream(stream)])
+            return []
+        key = (frame.tenant, frame.worker)
+        old = self.by_worker.get(key)
+        intents: list[Intent] = []
+        if old is not None:
+            self.close(old.stream, now)
+            intents.append(CloseStream(old.stream))
+        self.session_number += 1
+        session = Session(stream, f"{self.state.epoch}.{self.session_number}", key, frame.incarnation)
+        # Until its complete list is here nothing is known about the worker but its name.
+        went_away(self.state, self.state.workers[key], now)
+        self.greeted[stream] = session.name
+
+        def act() -> list[Intent]:
+            if self.greeted.get(stream) == session.name:
+                self.sessions[stream] = session
+                self.by_worker[key] = session
+                self.speaking[stream] = session
+            return []
+
+        self._hold(act)
+        return intents
+
+    def _hear(self, session: Session, frame: WorkerFrame, now: Millis) -> None:
+        session.hear(frame)
+        for report in frame.reports:
+            self._carry_out_report(session, report, now)
+        worker = self.state.workers.get(session.worker)
+        if worker is None or worker.row.incarnation != session.incarnation:
+            return
+        if frame.complete:
+            held = session.collect(frame)
+            if held is not None:
+                session.adopt(held)
+                self._reconcile(session, held, now)
+        elif session.is_ready and not session.agrees(frame):
+            session.want_complete = True
+        if session.is_ready and now <= self.proven_until:
+            renew_all(self.state, worker, now)
+            if frame.leaving:
+                leaves(self.state, worker, now)
+            else:
+                heard_from(self.state, worker, now)
+        number = frame.number
+
+        def acknowledge() -> list[Intent]:
+            session.acknowledge(number)
+            self.speaking[session.stream] = session
+            return []
+
+        self._hold(acknowledge)
+
+    def _carry_out_report(self, session: Session, report: Report, now: Millis) -> None:
+        self.work += 1
+        if (report.worker_tenant, report.worker) != session.worker or report.incarnation != session.incarnation:
+            return
+        self._carry_out(report, now)
+        if report.outcome != "started":
+            session.drop(report.fence)
+
+    def _reconcile(self, session: Session, held: tuple[Fence, ...], now: Millis) -> None:
+        """Compare a worker's complete list with the leases it should hold."""
+        worker = self.state.workers[session.worker]
+        listed = dict.fromkeys(held)
+        for fence, lease in list(worker.leases.items()):
+            if fence in listed:
+                lease.confirmed = True
+            elif not session.is_on_its_way(fence) and fence not in self.unsent:
+                self._carry_out(ReturnLease(tenant=lease.run.row.tenant, fence=fence, cause="not held any more"), now)
+        for fence in listed:
+            lease = self.state.leases.get(fence)
+            if lease is None or lease.worker is not worker or lease.task.incarnation != session.incarnation:
+                session.stops.append(fence)
+
+
+def _run_of(command: Command) -> RunKey:
+    name = getattr(command, "run", "")
+    if isinstance(command, Tick) and len(command.key) > 1:
+        name = str(command.key[1])
+    return command.tenant, str(name)
+
+

@@ -1,0 +1,192 @@
+"""Everything that must always hold, recomputed from scratch and compared. For people and tests, not for the engine."""
+
+from rota.core.ids import Millis
+from rota.core.limits import Usage
+from rota.core.live import LiveRun
+from rota.core.match import Bucket
+from rota.core.snapshot import RunSnapshot, SnapshotTask, plan_run
+from rota.core.state import State
+from rota.core.states import FAILED, LEASED, NONE, QUEUED, RUN_TERMINAL, TERMINAL, UP_FOR_RETRY, RunState
+from rota.core.why import explain
+
+
+def validate(state: State, now: Millis) -> list[str]:
+    """Every broken invariant, as a sentence; an empty list means all hold."""
+    broken: list[str] = []
+    _check_leases(state, broken)
+    _check_usage(state, broken)
+    _check_workers(state, broken)
+    _check_index(state, broken)
+    for run in state.runs.values():
+        _check_run(state, run, broken)
+        _check_reasons(state, run, now, broken)
+    _check_run_counts(state, broken)
+    return broken
+
+
+def _check_leases(state: State, broken: list[str]) -> None:
+    leased = 0
+    for run in state.runs.values():
+        for task in run.tasks.values():
+            if task.state in LEASED:
+                leased += 1
+                lease = state.leases.get(task.fence)
+                if lease is None or lease.task is not task:
+                    broken.append(f"{run.key}/{task.idx} is {task.state} without a lease")
+            elif task.fence:
+                broken.append(f"{run.key}/{task.idx} is {task.state} and still has fence {task.fence}")
+    if leased != len(state.leases):
+        broken.append(f"{len(state.leases)} leases for {leased} leased tasks")
+    for fence, lease in state.leases.items():
+        if lease.fence != fence or lease.worker.leases.get(fence) is not lease:
+            broken.append(f"lease {fence} is not listed by its worker")
+        if fence >= state.next_fence():
+            broken.append(f"lease {fence} has a fence that was not issued yet")
+
+
+def _check_usage(state: State, broken: list[str]) -> None:
+    summed: dict[tuple[str, str], Usage] = {}
+    for lease in state.leases.values():
+        tenant = lease.run.row.tenant
+        for need in lease.bucket.demand.signature.pools:
+            summed.setdefault((tenant, need.pool), Usage(0)).take(need)
+    for key, usage in state.usage.items():
+        expected = summed.get(key) or Usage(0)
+        if (usage.taken, usage.by_key) != (expected.taken, expected.by_key):
+            broken.append(f"pool {key} counts {usage.taken}, its leases add up to {expected.taken}")
+
+
+def _check_workers(state: State, broken: list[str]) -> None:
+    for worker in state.workers.values():
+        slots = worker.row.capacity.slots - len(worker.leases)
+        if worker.slots_free != slots:
+            broken.append(f"worker {worker.key} has {worker.slots_free} slots free, should be {slots}")
+        free = dict(worker.totals)
+        for lease in worker.leases.values():
+            for name, need in lease.bucket.demand.minimum:
+                if name in free:
+                    free[name] -= need
+        if free != worker.free:
+            broken.append(f"worker {worker.key} has {worker.free} free, should be {free}")
+        shape = worker.shape
+        parked = shape is not None and any(worker.key in group for group in shape.idle.values())
+        should = worker.slots_free > 0 and worker.present and not worker.row.draining
+        if parked != should:
+            broken.append(f"worker {worker.key} is {'' if parked else 'not '}among the idle")
+
+
+def _check_index(state: State, broken: list[str]) -> None:
+    expected: dict[Bucket, int] = {}
+    queued = 0
+    for run in state.runs.values():
+        if not run.is_runnable:
+            continue
+        for task in run.tasks.values():
+            if task.state is QUEUED:
+                queued += 1
+                bucket = state.bucket_of(run, task)
+                expected[bucket] = expected.get(bucket, 0) + 1
+    if queued != state.index.queued:
+        broken.append(f"the index holds {state.index.queued} tasks, {queued} are queued")
+    for bucket in state.index.buckets.values():
+        found = sum(1 for _ in bucket.tasks())
+        if not bucket.live == found == expected.get(bucket, 0):
+            broken.append(f"bucket {bucket.demand.signature} says {bucket.live}, holds {found}")
+        if sum(bucket.waiting.values()) != bucket.live:
+            broken.append(f"bucket {bucket.demand.signature} miscounts its classes")
+
+
+def _check_run(state: State, run: LiveRun, broken: list[str]) -> None:
+    graph = run.graph
+    ended = sum(task.state in TERMINAL for task in run.tasks.values())
+    moving = sum(task.state not in TERMINAL and task.state is not NONE for task in run.tasks.values())
+    if (run.ended, run.moving) != (ended, moving):
+        broken.append(f"{run.key} counts {run.ended} ended, {run.moving} moving; it is {ended}, {moving}")
+    if run.leased != sum(task.state in LEASED for task in run.tasks.values()):
+        broken.append(f"{run.key} miscounts its leases")
+    if run.row.state in RUN_TERMINAL and moving:
+        broken.append(f"{run.key} has ended with {moving} tasks moving")
+    if graph.has_edges:
+        _check_countdowns(run, broken)
+    if run.row.state is RunState.RUNNING and not run.row.pending and run.row.stopping is None:
+        _check_plan(run, broken)
+        if not moving and not run.row.fault and run.key not in state.continues:
+            broken.append(f"{run.key} is running and nothing in it moves")
+
+
+def _check_countdowns(run: LiveRun, broken: list[str]) -> None:
+    graph = run.graph
+    assert run.success is not None and run.failed is not None, "a graph with edges has countdowns"
+    assert run.skipped is not None and run.upstream_failed is not None, "a graph with edges has countdowns"
+    for node, ups in enumerate(graph.ups):
+        states = [run.tasks[idx].state for up in ups for idx in graph.tasks_of(up) if idx in run.tasks]
+        expected = (
+            states.count(states[0].SUCCESS) if states else 0,
+            sum(state in ("failed", "cancelled") for state in states),
+            sum(state == "skipped" for state in states),
+            sum(state == "upstream_failed" for state in states),
+        )
+        found = (run.success[node], run.failed[node], run.skipped[node], run.upstream_failed[node])
+        if expected != found:
+            broken.append(f"{run.key} node {graph.specs[node].id} counts {found}, should be {expected}")
+
+
+def snapshot_of(run: LiveRun) -> RunSnapshot | None:
+    """A run as the snapshot planner reads it; None for runs it cannot express (groups of several tasks)."""
+    graph = run.graph
+    if graph.node_of is not None:
+        return None
+    tasks = tuple(
+        SnapshotTask(
+            id=spec.id,
+            upstream=spec.upstream,
+            trigger_rule=spec.trigger_rule,
+            is_setup=spec.is_setup,
+            is_teardown=spec.is_teardown,
+            on_failure_fail_run=spec.on_failure_fail_run,
+        )
+        for spec in graph.specs
+    )
+    states = {graph.specs[idx].id: task.state for idx, task in run.tasks.items()}
+    return RunSnapshot(
+        run_id=run.row.id,
+        graph_id=run.row.name,
+        tenant=run.row.tenant,
+        state=run.row.state,
+        tasks=tasks,
+        states=states,
+    )
+
+
+def _check_plan(run: LiveRun, broken: list[str]) -> None:
+    """Planning from scratch must find nothing that the countdowns missed."""
+    snapshot = snapshot_of(run)
+    if snapshot is None or run.row.fault:
+        return
+    missed = [move for move in plan_run(snapshot) if snapshot.states.get(move.task_id) not in (FAILED, UP_FOR_RETRY)]
+    if missed:
+        broken.append(f"{run.key}: planning from scratch would also do {missed[:3]}")
+
+
+def _check_reasons(state: State, run: LiveRun, now: Millis, broken: list[str]) -> None:
+    if run.row.state in RUN_TERMINAL:
+        return
+    for idx in range(min(run.graph.total, 1_000)):
+        task = run.tasks.get(idx)
+        if (task is None or task.state not in TERMINAL) and not explain(state, run, idx, now):
+            broken.append(f"{run.key}/{idx} waits without a reason")
+
+
+def _check_run_counts(state: State, broken: list[str]) -> None:
+    active: dict[tuple[str, str], int] = {}
+    waiting: dict[tuple[str, str], int] = {}
+    for run in state.runs.values():
+        name = (run.row.tenant, run.row.name)
+        if run.row.state is RunState.RUNNING:
+            active[name] = active.get(name, 0) + 1
+        elif run.row.state is RunState.QUEUED:
+            waiting[name] = waiting.get(name, 0) + 1
+    if active != state.active_runs:
+        broken.append(f"active runs are {active}, counted {state.active_runs}")
+    if waiting != {name: len(keys) for name, keys in state.waiting_runs.items()}:
+        broken.append(f"waiting runs are {waiting}, counted otherwise")

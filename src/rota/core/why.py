@@ -1,0 +1,148 @@
+"""Why a task is not running (or what it is doing), collected from the rules that decide it.
+
+`explain` is total: every task that has not ended has at least one reason. A simulation in which one has none fails.
+"""
+
+from rota.core.ids import Millis
+from rota.core.live import LiveRun, LiveWorker
+from rota.core.match import Bucket, dynamic_reasons, fits
+from rota.core.reasons import Reason, Reasons, reason
+from rota.core.records import Task
+from rota.core.state import State
+from rota.core.states import (
+    ASSIGNED,
+    NEEDS_ATTENTION,
+    QUEUED,
+    RUN_TERMINAL,
+    RUNNING,
+    TERMINAL,
+    UP_FOR_RESCHEDULE,
+    UP_FOR_RETRY,
+    RunState,
+)
+
+_NAMED_MAX = 5
+_LOOKED_AT_MAX = 50
+
+
+def explain(state: State, run: LiveRun, idx: int, now: Millis) -> Reasons:
+    """Every reason why a task waits, the outermost first; empty only for a task that has ended."""
+    task = run.tasks.get(idx)
+    if (task is not None and task.state in TERMINAL) or run.row.state in RUN_TERMINAL:
+        return ()
+    held = _run_reasons(state, run)
+    if task is None or task.state == "none":
+        return held + _upstream_reasons(run, idx)
+    if task.state is ASSIGNED:
+        return (reason("attempt.assigned", f"worker {task.worker} has not said that it started", worker=task.worker),)
+    if task.state is RUNNING:
+        text = f"running on {task.worker} for {now - task.started_at} ms"
+        return (reason("attempt.running", text, worker=task.worker, fence=task.fence),)
+    if task.state is UP_FOR_RETRY:
+        text = f"attempt {task.attempt} failed ({task.failure}); the next one starts in {max(0, task.due_at - now)} ms"
+        return (*held, reason("retry.cooldown", text, at=task.due_at))
+    if task.state is UP_FOR_RESCHEDULE:
+        text = f"asked to be tried again in {max(0, task.due_at - now)} ms"
+        return (*held, reason("reschedule.waiting", text, at=task.due_at))
+    if task.state is NEEDS_ATTENTION:
+        return (reason("attention.parked", task.error or "parked", task=run.graph.task_id(idx)),)
+    assert task.state is QUEUED or task.state == "scheduled", f"a state without an explanation: {task.state}"
+    return held or queued_reasons(state, run, task, now)
+
+
+def _run_reasons(state: State, run: LiveRun) -> Reasons:
+    row = run.row
+    found: list[Reason] = []
+    if row.fault:
+        found.append(reason("run.faulted", f"held after an error of the scheduler: {row.fault}", run=row.id))
+    if row.paused:
+        found.append(reason("run.paused", "the run is paused", run=row.id))
+    if row.stopping is not None:
+        found.append(reason("run.cancelling", f"the run is being stopped: {row.reason}", run=row.id))
+    if row.state is RunState.QUEUED:
+        cap = run.graph.graph.max_active_runs
+        active = state.active_runs.get((row.tenant, row.name), 0)
+        text = f"graph {row.name} has {active} active runs of {cap}" if cap else "the run is about to start"
+        found.append(reason("run.queued", text, run=row.id, graph=row.name))
+    return tuple(found)
+
+
+def _upstream_reasons(run: LiveRun, idx: int) -> Reasons:
+    graph = run.graph
+    for piece in run.row.pending:
+        if piece.next <= idx < piece.end:
+            return (reason("cascade.pending", f"will be {piece.to} in one of the next turns", at=piece.next),)
+    node = graph.node(idx)
+    waiting: list[str] = []
+    count = 0
+    for up in (*graph.ups[node], *graph.setups.get(node, ())):
+        if not graph.width[up]:
+            return (reason("expand.unknown", f"the width of {graph.specs[up].id} is not known yet"),)
+        for task_idx in graph.tasks_of(up):
+            task = run.tasks.get(task_idx)
+            if task is None or task.state not in TERMINAL:
+                count += 1
+                if len(waiting) < _NAMED_MAX:
+                    waiting.append(f"{graph.task_id(task_idx)} ({'none' if task is None else task.state})")
+    if count:
+        text = f"{count} upstream tasks have not ended: {', '.join(waiting)}"
+        return (reason("upstream.waiting", text, rule=graph.rules[node]),)
+    if run.row.state is RunState.QUEUED:
+        return ()
+    return (reason("upstream.waiting", "its trigger rule has not been answered yet", rule=graph.rules[node]),)
+
+
+def queued_reasons(state: State, run: LiveRun, task: Task, now: Millis) -> Reasons:
+    """Why a queued task has no worker: pools, then workers (impossible, absent, busy), then its turn."""
+    bucket = state.bucket_of(run, task)
+    found = list(state.pool_reasons(bucket, now))
+    found += _worker_reasons(state, bucket, now)
+    if not found:
+        ahead = state.index.queued - 1
+        text = f"{ahead} other tasks wait too; fair order decides" if ahead else "a worker is being found"
+        found.append(reason("order.turn", text))
+    return tuple(found)
+
+
+def _worker_reasons(state: State, bucket: Bucket, now: Millis) -> list[Reason]:
+    signature = bucket.demand.signature
+    if state.queue(signature.tenant, signature.queue) is None:
+        return [reason("queue.gone", f"queue {signature.queue} does not exist any more", queue=signature.queue)]
+    if not state.workers:
+        return [reason("worker.none_registered", "no worker is registered")]
+    if not state.index.is_servable(bucket):
+        nearest = _nearest(state, bucket, now)
+        about = f"; nearest is {nearest[0].row.id}: {nearest[1][0].text}" if nearest else ""
+        return [reason("worker.none_match", f"no registered worker could ever run this{about}")]
+    if bucket.demand.pull:
+        return [reason("worker.pull", "waits to be claimed by a worker that asks for work")]
+    absent = busy = 0
+    nearest_text = ""
+    alone = state.index.is_alone(bucket)
+    for worker in _suitable(bucket):
+        reasons = dynamic_reasons(bucket.demand, worker, now, alone=alone)
+        if not reasons:
+            return []
+        if any(item.code in ("worker.absent", "worker.silent") for item in reasons):
+            absent += 1
+        else:
+            busy += 1
+            nearest_text = nearest_text or f"; nearest is {worker.row.id}: {reasons[0].text}"
+    if busy:
+        return [reason("worker.busy", f"{busy} suitable workers are busy{nearest_text}", workers=busy)]
+    return [reason("worker.absent", f"{absent} suitable workers are registered but away", workers=absent)]
+
+
+def _suitable(bucket: Bucket) -> list[LiveWorker]:
+    workers = [worker for _, shape in bucket.shapes for worker in shape.workers.values()]
+    return workers[:_LOOKED_AT_MAX]
+
+
+def _nearest(state: State, bucket: Bucket, now: Millis) -> tuple[LiveWorker, Reasons] | None:
+    """The worker with the fewest reasons against it: what a person would have to change."""
+    best: tuple[LiveWorker, Reasons] | None = None
+    for worker in list(state.workers.values())[:_LOOKED_AT_MAX]:
+        reasons = fits(bucket.demand, worker, now)
+        if reasons and (best is None or len(reasons) < len(best[1])):
+            best = (worker, reasons)
+    return best

@@ -1,0 +1,123 @@
+"""The simulated store: a `MemoryDisk` behind a connection that is slow, fails, and sometimes does not say.
+
+A commit happens at one instant, between being asked for and being answered. In between the asker may crash, be
+deposed or give up; the commit neither knows nor cares, and only the epoch decides.
+"""
+
+from collections.abc import Callable
+
+from rota.control.events import AskHolds, Commit, CommitOutcome, Committed, Elect, Elected, HoldsSaid, Load, Loaded
+from rota.core.ids import Epoch, Millis
+from rota.core.records import Batch
+from rota.ports import Fenced
+from rota.sim.faults import Mix
+from rota.sim.world import World
+from rota.stores.memory import MemoryDisk
+
+StoreEvent = Elected | HoldsSaid | Loaded | Committed
+Deliver = Callable[[StoreEvent], None]
+
+
+class SimStore:
+    """One store shared by all coordinators."""
+
+    def __init__(self, world: World, mix: Mix) -> None:
+        self.world = world
+        self.mix = mix
+        self.disk = MemoryDisk()
+        self.chance = world.chance("disk")
+        self.holder_of: dict[Epoch, str] = {}
+        self.unreachable: dict[str, Millis] = {}
+        self.on_commit: Callable[[Epoch, Batch], None] = _ignore
+        self.poison: dict[str, None] = {}
+
+    def _delay(self) -> Millis:
+        delay_ms = 1 + self.chance.randrange(4)
+        if self.chance.randrange(1000) < self.mix.slow_disk:
+            delay_ms += self.chance.randrange(3_000)
+        return delay_ms
+
+    def ask(self, node: str, intent: Elect | AskHolds | Load | Commit, deliver: Deliver) -> None:
+        """Carry out a request after a while and answer after another while."""
+        if self.unreachable.get(node, 0) > self.world.now:
+            self.world.after(2_000, self._fail, intent, deliver)
+            return
+        self.world.after(self._delay(), self._carry_out, node, intent, deliver)
+
+    def _fail(self, intent: Elect | AskHolds | Load | Commit, deliver: Deliver) -> None:
+        error = "the store cannot be reached"
+        match intent:
+            case Elect():
+                deliver(Elected(intent.ticket, None, error))
+            case AskHolds():
+                deliver(HoldsSaid(intent.ticket, held=False, error=error))
+            case Load():
+                deliver(Loaded(intent.ticket, None, error))
+            case Commit():
+                deliver(Committed(intent.ticket, CommitOutcome.UNAVAILABLE, error))
+
+    def _carry_out(self, node: str, intent: Elect | AskHolds | Load | Commit, deliver: Deliver) -> None:
+        disk = self.disk
+        answer: StoreEvent
+        match intent:
+            case Elect():
+                epoch = disk.elect()
+                if epoch is not None:
+                    self.holder_of[epoch] = node
+                answer = Elected(intent.ticket, epoch)
+            case AskHolds():
+                answer = HoldsSaid(intent.ticket, disk.holds(intent.epoch))
+            case Load():
+                try:
+                    answer = Loaded(intent.ticket, disk.load(intent.epoch))
+                except Fenced as fenced:
+                    answer = Loaded(intent.ticket, None, str(fenced))
+            case Commit():
+                answer = self._commit(intent)
+        self.world.after(self._delay(), self._answer, deliver, answer)
+
+    @staticmethod
+    def _answer(deliver: Deliver, answer: StoreEvent) -> None:
+        deliver(answer)
+
+    def _commit(self, intent: Commit) -> Committed:
+        draw = self.chance.randrange(1000)
+        mix = self.mix
+        if draw < mix.commit_fails:
+            text = "disk full" if draw % 2 else "try again"
+            return Committed(intent.ticket, CommitOutcome.UNAVAILABLE, text)
+        if self._is_poisoned(intent.batch):
+            return Committed(intent.ticket, CommitOutcome.REFUSED, "a value the store will not take")
+        unknown = draw < mix.commit_fails + mix.commit_unknown
+        if unknown and draw % 2:
+            return Committed(intent.ticket, CommitOutcome.UNKNOWN, "no answer")
+        try:
+            self.apply(intent.epoch, intent.batch)
+        except Fenced as fenced:
+            return Committed(intent.ticket, CommitOutcome.FENCED, str(fenced))
+        return Committed(intent.ticket, CommitOutcome.UNKNOWN if unknown else CommitOutcome.DONE)
+
+    def apply(self, epoch: Epoch, batch: Batch) -> None:
+        """The instant at which a commit becomes true."""
+        self.disk.commit(epoch, batch)
+        self.on_commit(epoch, batch)
+
+    def _is_poisoned(self, batch: Batch) -> bool:
+        return bool(self.poison) and any(
+            getattr(record, "params", b"") == b"poison" and self.mix.commit_refused for record in batch.puts
+        )
+
+    def lose_lock(self, node: str | None = None) -> None:
+        """The connection that holds the lock breaks; the holder does not know yet."""
+        holder = self.disk.holder
+        if holder and (node is None or self.holder_of.get(holder) == node):
+            self.disk.release(holder)
+
+    def heal(self) -> None:
+        """From now on the store answers."""
+        self.mix = Mix()
+        self.unreachable.clear()
+
+
+def _ignore(epoch: Epoch, batch: Batch) -> None:
+    """No checker."""

@@ -1,0 +1,94 @@
+"""Which faults a seed has. Each seed draws its own mix: whole families are switched on or off, then given a strength."""
+
+from random import Random
+
+from msgspec import Struct
+
+from rota.core.bounds import TimeLimits
+from rota.core.ids import Millis
+
+
+class Mix(Struct, kw_only=True):
+    """How bad the weather is. Rates are per thousand messages or requests; times in milliseconds."""
+
+    loss: int = 0
+    duplication: int = 0
+    reordering: int = 0
+    delay_ms: Millis = 5
+    partition: int = 0
+    clog: int = 0
+    crash: int = 0
+    pause: int = 0
+    skew_ms: Millis = 0
+    clock_step: int = 0
+    slow_disk: int = 0
+    commit_fails: int = 0
+    commit_unknown: int = 0
+    commit_refused: int = 0
+    torn_restart: int = 0
+    lock_lost: int = 0
+    lying_worker: bool = False
+    cloned_worker: bool = False
+    limits: TimeLimits = TimeLimits()
+    coordinators: int = 2
+    push_workers: int = 3
+    pull_workers: int = 1
+    runs: int = 12
+    storm_ms: Millis = 60_000
+
+    @property
+    def is_timely(self) -> bool:
+        """Whether workers can be expected to stop themselves in time: nothing freezes them or bends their clock."""
+        return not (self.pause or self.clock_step)
+
+
+FAST = TimeLimits(
+    lease_ms=6_000,
+    term_ms=1_000,
+    settle_ms=3_000,
+    dispatch_ms=2_000,
+    sweep_ms=3_000,
+    step_ms=20_000,
+    orphan_ms=30_000,
+    unservable_ms=12_000,
+    quarantine_ms=6_000,
+    stall_ms=400,
+    retain_ended_ms=10_000,
+)
+
+
+def draw_mix(chance: Random) -> Mix:
+    """The weather of one seed."""
+
+    def maybe(most: int, odds: float = 0.45) -> int:
+        return chance.randint(1, most) if chance.random() < odds else 0
+
+    return Mix(
+        loss=maybe(150),
+        duplication=maybe(150),
+        reordering=maybe(200),
+        delay_ms=chance.choice((1, 5, 20, 200)),
+        partition=maybe(4),
+        clog=maybe(4),
+        crash=maybe(4),
+        pause=maybe(4),
+        skew_ms=maybe(5_000, 0.3),
+        clock_step=maybe(3, 0.25),
+        slow_disk=maybe(300, 0.3),
+        commit_fails=maybe(60, 0.3),
+        commit_unknown=maybe(60, 0.35),
+        commit_refused=maybe(20, 0.15),
+        torn_restart=maybe(500, 0.4),
+        lock_lost=maybe(4),
+        lying_worker=chance.random() < 0.15,
+        cloned_worker=chance.random() < 0.15,
+        limits=TimeLimits() if chance.random() < 0.25 else FAST,
+        coordinators=chance.choice((1, 2, 2, 3)),
+        push_workers=chance.randint(1, 5),
+        pull_workers=chance.choice((0, 1, 2)),
+        runs=chance.randint(4, 20),
+        storm_ms=chance.choice((20_000, 40_000, 60_000)),
+    )
+
+
+CALM = Mix()

@@ -1,0 +1,192 @@
+"""Coordinators and workers in the simulated world: the real machines, with simulated life around them.
+
+A node can be paused (everything waits), crashed (memory is gone) and have a clock of its own.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from rota.control.coordinator import Coordinator
+from rota.control.events import (
+    Answer,
+    Asked,
+    AskHolds,
+    CloseStream,
+    Commit,
+    Elect,
+    Event,
+    FrameCame,
+    Load,
+    Release,
+    Send,
+    StreamClosed,
+    Woke,
+)
+from rota.control.events import Intent as ControlIntent
+from rota.core.commands import Command
+from rota.core.ids import Millis
+from rota.sim.disk import SimStore
+from rota.sim.faults import Mix
+from rota.sim.network import Network
+from rota.sim.world import World
+from rota.wire.frames import CoordinatorFrame, WorkerFrame
+
+Reply = Callable[[object, object], None]
+
+
+class Node:
+    """Anything that runs: it has a name, a clock, and may be frozen or dead."""
+
+    def __init__(self, world: World, name: str, mix: Mix) -> None:
+        self.world = world
+        self.name = name
+        self.alive = True
+        self.frozen = False
+        self.life = 0
+        self.offset = world.chance("skew").randint(-mix.skew_ms, mix.skew_ms) if mix.skew_ms else 0
+        self._latest: Millis = 0
+        self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self._wake_at: Millis | None = None
+
+    def clock(self) -> Millis:
+        """What this node believes the time is; its shell never lets it run back."""
+        self._latest = max(self._latest, self.world.now + self.offset)
+        return self._latest
+
+    def step_clock(self, by_ms: Millis) -> None:
+        """Somebody set the clock."""
+        self.offset += by_ms
+
+    def deliver(self, life: int, act: Callable[..., None], *args: Any) -> None:
+        """Something reaches the node: now, later if it is frozen, never if it has died since."""
+        if not self.alive or life != self.life:
+            return
+        if self.frozen:
+            self._backlog.append((act, args))
+        else:
+            act(*args)
+
+    def freeze(self) -> None:
+        """The process stops being scheduled."""
+        self.frozen = True
+
+    def thaw(self) -> None:
+        """The process goes on, with everything that came meanwhile."""
+        self.frozen = False
+        backlog, self._backlog = self._backlog, []
+        for act, args in backlog:
+            if self.alive:
+                act(*args)
+
+    def wake_by(self, at: Millis) -> None:
+        """Have `woke` called at a time by this node's clock."""
+        due = max(self.world.now, at - self.offset)
+        if self._wake_at is None or due < self._wake_at:
+            self._wake_at = due
+            self.world.after(due - self.world.now, self._wake, self.life, due)
+
+    def _wake(self, life: int, due: Millis) -> None:
+        if life == self.life and self._wake_at == due:
+            self._wake_at = None
+            self.deliver(life, self.woke)
+
+    def woke(self) -> None:
+        """Time has passed."""
+        raise AssertionError("every node wakes in its own way")
+
+
+class CoordinatorNode(Node):
+    """A coordinator process."""
+
+    def __init__(self, world: World, name: str, mix: Mix, network: Network, store: SimStore) -> None:
+        super().__init__(world, name, mix)
+        self.network = network
+        self.store = store
+        self.limits = mix.limits
+        self.torn = mix.torn_restart
+        self.machine = Coordinator(self.limits, self.clock())
+        self.peers: dict[int, tuple[str, Callable[[CoordinatorFrame], None], Callable[[], None]]] = {}
+        self.asked: dict[int, tuple[str, Reply]] = {}
+        self._token = 0
+        self.wake_by(self.clock())
+
+    def crash(self) -> None:
+        """Memory is gone; the lock goes when the store notices; a request on its way may still be carried out."""
+        self.alive = False
+        self.life += 1
+        self._backlog.clear()
+        self._wake_at = None
+        for name, _, closed in self.peers.values():
+            self.network.send(self.name, name, closed)
+        self.peers.clear()
+        self.asked.clear()
+        self.world.after(self.world.chance("crash").randrange(2_000), self.store.lose_lock, self.name)
+
+    def restart(self) -> None:
+        """A new process."""
+        self.alive = True
+        self.frozen = False
+        self.life += 1
+        self.machine = Coordinator(self.limits, self.clock())
+        self.wake_by(self.clock())
+
+    def woke(self) -> None:
+        """See Node."""
+        self.handle(Woke())
+
+    def handle(self, event: Event) -> None:
+        """Give the machine one event and carry out what it wants."""
+        now = self.clock()
+        for intent in self.machine.handle(event, now):
+            self.carry_out(intent)
+        self.wake_by(self.machine.wake_at(now))
+
+    def carry_out(self, intent: ControlIntent) -> None:
+        """Do what the machine asks for."""
+        match intent:
+            case Elect() | AskHolds() | Load() | Commit():
+                life = self.life
+                self.store.ask(self.name, intent, lambda answer: self.deliver(life, self.handle, answer))
+            case Release():
+                self.store.disk.release(intent.epoch)
+            case Answer():
+                asker = self.asked.pop(intent.token, None)
+                if asker is not None:
+                    self.network.send(self.name, asker[0], asker[1], intent.value, intent.detail)
+            case Send():
+                peer = self.peers.get(intent.stream)
+                if peer is not None:
+                    self.network.send(self.name, peer[0], peer[1], intent.frame)
+            case CloseStream():
+                peer = self.peers.pop(intent.stream, None)
+                if peer is not None:
+                    self.network.send(self.name, peer[0], peer[2])
+            case _:
+                pass
+
+    # What others do to it, through the network.
+
+    def ask(self, source: str, command: Command, reply: Reply) -> None:
+        """A command arrives."""
+        self._token += 1
+        self.asked[self._token] = (source, reply)
+        self.deliver(self.life, self.handle, Asked(self._token, command))
+
+    def open(
+        self, source: str, stream: int, on_frame: Callable[[CoordinatorFrame], None], on_close: Callable[[], None]
+    ) -> None:
+        """A worker opens a stream."""
+        if not self.alive:
+            self.network.send(self.name, source, on_close)
+            return
+        self.peers[stream] = (source, on_frame, on_close)
+
+    def frame(self, source: str, stream: int, frame: WorkerFrame) -> None:
+        """A frame arrives."""
+        if stream in self.peers and self.peers[stream][0] == source:
+            self.deliver(self.life, self.handle, FrameCame(stream, frame))
+
+    def closed(self, stream: int) -> None:
+        """A worker's stream is gone."""
+        if self.peers.pop(stream, None) is not None:
+            self.deliver(self.life, self.handle, StreamClosed(stream))

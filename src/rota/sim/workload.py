@@ -1,0 +1,211 @@
+"""What users of the simulated world do: random graphs of every shape, and all the commands there are."""
+
+from random import Random
+
+from rota.core.calendar import ScheduleSpec
+from rota.core.commands import (
+    CancelRun,
+    ClearTasks,
+    ClientCommand,
+    DrainWorker,
+    GrowRun,
+    LoseOutputs,
+    Outcome,
+    PauseRun,
+    PutPool,
+    PutQueue,
+    PutSchedule,
+    SubmitRun,
+)
+from rota.core.model import (
+    Capacity,
+    FailureClass,
+    Graph,
+    Pool,
+    PoolNeed,
+    PriorityClass,
+    PropertyRule,
+    Queue,
+    RetryPolicy,
+    TaskSpec,
+    Unservable,
+)
+from rota.core.trigger import TriggerRule
+from rota.sim.workers import Script, write_script
+
+TENANTS = ("ada", "bob")
+PROPERTIES = (("cpu_count", PropertyRule.MINIMUM), ("os", PropertyRule.EXACT), ("image", PropertyRule.PRIORITY))
+
+
+def definitions(tenant: str) -> list[ClientCommand]:
+    """Queues and pools that every world has."""
+    agents = Queue(tenant=tenant, name="agents", pull=True)
+    builds = Queue(tenant=tenant, name="builds", properties=PROPERTIES, unservable=Unservable.FAIL)
+    pools = (
+        Pool(tenant=tenant, name="db", slots=2),
+        Pool(tenant=tenant, name="keyed", slots=4, slots_per_key=1),
+        Pool(tenant=tenant, name="rate", starts_per_minute=600, burst=3),
+    )
+    queues: list[ClientCommand] = [
+        PutQueue(tenant=tenant, command_id=f"queue {queue.name}", queue=queue) for queue in (agents, builds)
+    ]
+    return queues + [PutPool(tenant=tenant, command_id=f"pool {pool.name}", pool=pool) for pool in pools]
+
+
+def draw_capacity(chance: Random, number: int) -> Capacity:
+    """What one push worker is. The first can run everything, so that nothing is impossible unless it is meant to be."""
+    os = "linux" if number == 0 or chance.random() < 0.8 else "macos"
+    properties = (("cpu_count", str(4 if number == 0 else chance.randint(1, 4))), ("os", os), ("image", f"i{number % 2}"))
+    return Capacity(slots=chance.randint(2, 4), properties=properties)
+
+
+def draw_script(chance: Random) -> Script:
+    """What an attempt does."""
+    kind = chance.random()
+    takes_ms = chance.choice((5, 50, 400, 2_000, 7_000))
+    if kind < 0.62:
+        return Script(takes_ms)
+    if kind < 0.8:
+        failure = chance.choice((FailureClass.USER, FailureClass.TIMEOUT, FailureClass.INTERNAL, FailureClass.FATAL))
+        return Script(takes_ms, fails=chance.randint(1, 3), failure=failure)
+    if kind < 0.9:
+        return Script(takes_ms, reschedules=chance.randint(1, 2))
+    return Script(takes_ms, ends=Outcome.SKIPPED)
+
+
+def draw_spec(chance: Random, name: str, above: list[str]) -> TaskSpec:
+    """One node."""
+    upstream = tuple(up for up in above if chance.random() < 0.35)[:4]
+    pools: tuple[PoolNeed, ...] = ()
+    if chance.random() < 0.3:
+        pools = (
+            chance.choice((PoolNeed("db"), PoolNeed("keyed", 1, chance.choice("xyz")), PoolNeed("rate"), PoolNeed("db", 2))),
+        )
+    queue = chance.choice(("default", "default", "default", "builds"))
+    requires: tuple[tuple[str, str], ...] = ()
+    if chance.random() < 0.4:
+        requires = (("cpu_count", str(chance.randint(1, 3))),)
+    if queue == "builds" and chance.random() < 0.5:
+        requires += (("os", "linux"), ("image", "i1"))
+    rule = chance.choice(list(TriggerRule)) if chance.random() < 0.3 else TriggerRule.ALL_SUCCESS
+    loses = (upstream[0],) if upstream and chance.random() < 0.05 else ()
+    script = Script(50, loses=loses) if loses else draw_script(chance)
+    return TaskSpec(
+        id=name,
+        work=write_script(script),
+        upstream=upstream,
+        trigger_rule=rule,
+        width=1 if chance.random() < 0.85 else chance.randint(2, 4),
+        queue=queue,
+        requires=requires,
+        pools=pools,
+        priority=chance.randint(0, 2),
+        retry=RetryPolicy(retries=chance.randint(0, 3), delay_ms=chance.choice((0, 300, 2_000))),
+    )
+
+
+def draw_graph(chance: Random, number: int) -> Graph:
+    """One graph: a single task, a small DAG with every trigger rule, a mapped one, or work for agents."""
+    shape = chance.random()
+    if shape < 0.3:
+        tasks = (draw_spec(chance, "only", []),)
+    elif shape < 0.42:
+        tasks = (
+            TaskSpec(id="ask", queue="agents", work=write_script(draw_script(chance)), retry=RetryPolicy(retries=2)),
+        )
+    elif shape < 0.55:
+        width = chance.randint(0, 5)
+        script = Script(50, expands=(("each", width),))
+        tasks = (
+            TaskSpec(id="list", work=write_script(script)),
+            TaskSpec(id="each", width=0, upstream=("list",), work=write_script(draw_script(chance))),
+            TaskSpec(id="join", upstream=("each",), trigger_rule=TriggerRule.ALL_DONE, work=write_script(Script(20))),
+        )
+    else:
+        names: list[str] = []
+        specs: list[TaskSpec] = []
+        for position in range(chance.randint(2, 9)):
+            specs.append(draw_spec(chance, f"t{position}", names))
+            names.append(f"t{position}")
+        tasks = tuple(specs)
+        if chance.random() < 0.15:
+            tasks = _with_setup(tasks)
+    return Graph(
+        name=f"g{number % 7}",
+        tasks=tasks,
+        max_active_runs=chance.choice((0, 0, 0, 1, 2)),
+        max_active_tasks=chance.choice((0, 0, 0, 2)),
+        run_timeout_ms=chance.choice((0, 0, 0, 0, 25_000)),
+    )
+
+
+def _with_setup(tasks: tuple[TaskSpec, ...]) -> tuple[TaskSpec, ...]:
+    setup = TaskSpec(id="up", is_setup=True, work=write_script(Script(20)))
+    wired = [
+        TaskSpec(id=task.id, work=task.work, upstream=(*task.upstream, "up"), trigger_rule=task.trigger_rule)
+        for task in tasks
+    ]
+    down = TaskSpec(
+        id="down",
+        is_teardown=True,
+        upstream=(*(task.id for task in tasks), "up"),
+        trigger_rule=TriggerRule.ALL_DONE_SETUP_SUCCESS,
+        work=write_script(Script(20)),
+    )
+    return (setup, *wired, down)
+
+
+def draw_submission(chance: Random, number: int, *, poison: bool) -> SubmitRun:
+    """One run."""
+    return SubmitRun(
+        tenant=chance.choice(TENANTS),
+        command_id=f"submit {number}",
+        run=f"run-{number}",
+        graph=draw_graph(chance, number),
+        priority=chance.choice(list(PriorityClass)),
+        params=b"poison" if poison else b"",
+    )
+
+
+def draw_schedule(chance: Random, number: int) -> PutSchedule:
+    """One schedule, often enough to matter within a storm."""
+    spec = ScheduleSpec(
+        every_ms=chance.choice((3_000, 7_000, 15_000)),
+        catch_up=chance.random() < 0.5,
+        max_active_runs=chance.choice((0, 1, 2)),
+    )
+    graph = Graph(name=f"s{number}", tasks=(TaskSpec(id="only", work=write_script(Script(200))),))
+    return PutSchedule(
+        tenant=chance.choice(TENANTS), command_id=f"schedule {number}", schedule=f"sched-{number}", graph=graph, spec=spec
+    )
+
+
+def draw_meddling(chance: Random, number: int, submitted: list[SubmitRun], workers: int) -> ClientCommand | None:
+    """Something a user does to a run that exists: most of it must be harmless, all of it must be answered."""
+    if not submitted:
+        return None
+    target = chance.choice(submitted)
+    where = {"tenant": target.tenant, "command_id": f"meddle {number}", "run": target.run}
+    names = [task.id for task in target.graph.tasks] if target.graph is not None else []
+    kind = chance.randrange(8)
+    if kind == 0:
+        return CancelRun(**where)
+    if kind in (1, 2):
+        return PauseRun(**where, paused=kind == 1)
+    if kind == 3:
+        return ClearTasks(**where, tasks=(chance.choice(names),), downstream=chance.random() < 0.7)
+    if kind == 4:
+        spec = TaskSpec(id=f"grown{number}", upstream=(chance.choice(names),), work=write_script(Script(50)))
+        return GrowRun(**where, specs=(spec,))
+    if kind == 5:
+        return LoseOutputs(**where, tasks=(chance.choice(names),))
+    if kind == 6:
+        slots = chance.randint(1, 3)
+        pool = Pool(tenant=target.tenant, name="db", slots=max(2, slots))
+        return PutPool(tenant=target.tenant, command_id=f"meddle {number}", pool=pool)
+    return DrainWorker(
+        tenant="shared",
+        command_id=f"meddle {number}",
+        worker=f"push{chance.randrange(workers)}",
+        draining=chance.random() < 0.5,
+    )

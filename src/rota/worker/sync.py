@@ -1,0 +1,375 @@
+"""The worker's side of the Sync stream: what it holds, what it must still say, and when it must stop by itself.
+
+The worker trusts a lease for as long as it knows that the coordinator heard from it: from the moment it *sent* the
+newest frame that was acknowledged. At 0.8 of the lease without such news it stops its own work, before anybody could
+give that work to another. Reports are kept until a frame that carried them is acknowledged, through any number of
+sessions and coordinators.
+"""
+
+from collections import deque
+
+from msgspec import Struct
+
+from rota.core.bounds import TimeLimits
+from rota.core.commands import Outcome, Report
+from rota.core.decide.leases import Offer
+from rota.core.ids import Epoch, Fence, Millis
+from rota.core.model import Capacity, FailureClass
+from rota.wire.frames import CoordinatorFrame, WorkerFrame
+
+HELD_PER_FRAME = 1_000
+RECONNECT_MS = 200
+RECONNECT_MS_MAX = 5_000
+
+
+class Connected(Struct, frozen=True):
+    """The stream to a coordinator is open."""
+
+
+class Disconnected(Struct, frozen=True):
+    """The stream is gone."""
+
+
+class FrameCame(Struct, frozen=True):
+    """The coordinator said something."""
+
+    frame: CoordinatorFrame
+
+
+class AttemptOver(Struct, frozen=True):
+    """A runner finished."""
+
+    fence: Fence
+    outcome: Outcome
+    result: bytes | None = None
+    failure: FailureClass = FailureClass.USER
+    error: str = ""
+    resume_at: Millis = 0
+    expands: tuple[tuple[str, int], ...] = ()
+    lost: tuple[str, ...] = ()
+    salt: int = 0
+
+
+class DrainAsked(Struct, frozen=True):
+    """Stop taking work; hand back at `until` what is not finished by then."""
+
+    until: Millis
+
+
+Event = Connected | Disconnected | FrameCame | AttemptOver | DrainAsked
+
+
+class Connect(Struct, frozen=True):
+    """Open a stream to whoever leads."""
+
+
+class Disconnect(Struct, frozen=True):
+    """Close the stream."""
+
+
+class Send(Struct, frozen=True):
+    """Say something to the coordinator."""
+
+    frame: WorkerFrame
+
+
+class StartAttempt(Struct, frozen=True):
+    """Run this."""
+
+    offer: Offer
+
+
+class StopAttempt(Struct, frozen=True):
+    """Kill this, with everything it started."""
+
+    fence: Fence
+    cause: str
+
+
+class Left(Struct, frozen=True):
+    """Draining is complete."""
+
+
+Intent = Connect | Disconnect | Send | StartAttempt | StopAttempt | Left
+
+
+class SyncMachine:
+    """One worker process in one incarnation."""
+
+    def __init__(self, tenant: str, worker: str, incarnation: str, capacity: Capacity, limits: TimeLimits) -> None:
+        self.tenant = tenant
+        self.worker = worker
+        self.incarnation = incarnation
+        self.capacity = capacity
+        self.beat_ms = limits.beat_ms
+        self.lease_ms = limits.lease_ms
+        self.epoch: Epoch = 0
+        self.held: dict[Fence, Offer] = {}
+        self.outbox: list[Report] = []
+        self.unacked: deque[tuple[int, tuple[Report, ...]]] = deque()
+        self.sent_at: deque[tuple[int, Millis]] = deque()
+        self.renewed_at: Millis = 0
+        self.session = ""
+        self.is_connected = False
+        self.is_connecting = False
+        self.number = 0
+        self.heard = 0
+        self.want_complete = False
+        self.drain_until: Millis | None = None
+        self.refused = ""
+        self.ignored_frames = 0
+        self._beat_at: Millis = 0
+        self._connect_at: Millis = 0
+        self._failures = 0
+        self._intents: list[Intent] = []
+
+    # Events.
+
+    def offer(self, event: Event, now: Millis) -> None:
+        """Take one event; `turn` says what follows."""
+        match event:
+            case Connected():
+                self._connected(now)
+            case Disconnected():
+                self._disconnected(now)
+            case FrameCame():
+                self._hear(event.frame, now)
+            case AttemptOver():
+                self._over(event)
+            case DrainAsked():
+                self.drain_until = event.until
+
+    def turn(self, now: Millis) -> list[Intent]:
+        """What to do now."""
+        if not self.is_connected and not self.is_connecting and now >= self._connect_at:
+            self.is_connecting = True
+            self._intents.append(Connect())
+        if self.held and now >= self.stop_at():
+            self._stop_all("its lease could not be renewed")
+        if self.drain_until is not None:
+            self._drain(now)
+        if self.session and (self.outbox or self.want_complete or now >= self._beat_at):
+            self._speak(now)
+        intents, self._intents = self._intents, []
+        return intents
+
+    def wake_at(self, now: Millis) -> Millis:
+        """When `turn` must be called again if nothing else happens before."""
+        at = now + self.lease_ms
+        if self.session:
+            at = self._beat_at
+        elif not self.is_connected and not self.is_connecting:
+            at = self._connect_at
+        if self.held:
+            at = min(at, self.stop_at())
+        if self.drain_until is not None and self.held:
+            at = min(at, max(self.drain_until, now + 1))
+        return max(at, now + 1)
+
+    def stop_at(self) -> Millis:
+        """When this worker stops its own work unless it hears that it was heard."""
+        return self.renewed_at + self.lease_ms * 8 // 10
+
+    # The stream.
+
+    def _connected(self, now: Millis) -> None:
+        self.is_connected, self.is_connecting = True, False
+        self.session = ""
+        self.number = self.heard = 0
+        self.sent_at.clear()
+        self._requeue_unacked()
+        greeting = self._frame(0, capacity=self.capacity)
+        self.sent_at.append((0, now))
+        self._intents.append(Send(greeting))
+
+    def _disconnected(self, now: Millis) -> None:
+        self.is_connected = self.is_connecting = False
+        self.session = ""
+        delay = min(RECONNECT_MS_MAX, RECONNECT_MS << min(self._failures, 5))
+        self._failures += 1
+        self._connect_at = now + delay
+
+    def _requeue_unacked(self) -> None:
+        """What no coordinator is known to have taken in is said again, before anything newer."""
+        again = [report for _, reports in self.unacked for report in reports]
+        self.unacked.clear()
+        self.outbox = again + self.outbox
+
+    def _hear(self, frame: CoordinatorFrame, now: Millis) -> None:
+        if frame.epoch < self.epoch:
+            self.ignored_frames += 1
+            return
+        if frame.refused:
+            self.refused = frame.refused
+            return
+        if not self.session:
+            if not self.is_connected or frame.number != 1:
+                return
+            self._adopt(frame, now)
+        if frame.session != self.session or frame.number <= self.heard:
+            return
+        if frame.number != self.heard + 1:
+            # Something was lost on the way. Only a new session can tell both sides what.
+            self._intents.append(Disconnect())
+            self._disconnected(now)
+            return
+        self.heard = frame.number
+        self._acknowledged(frame.ack)
+        self.want_complete = self.want_complete or frame.want_complete
+        for fence in frame.stop:
+            self._stop(fence, "the coordinator took it back")
+        for offer in frame.start:
+            self._start(offer, now)
+
+    def _adopt(self, frame: CoordinatorFrame, now: Millis) -> None:
+        self.epoch = frame.epoch
+        self.session = frame.session
+        self.refused = ""
+        self._failures = 0
+        self.beat_ms = frame.beat_ms or self.beat_ms
+        self.lease_ms = frame.lease_ms or self.lease_ms
+        self.want_complete = True
+        self._beat_at = now
+
+    def _acknowledged(self, number: int) -> None:
+        while self.unacked and self.unacked[0][0] <= number:
+            self.unacked.popleft()
+        while self.sent_at and self.sent_at[0][0] <= number:
+            sent, at = self.sent_at.popleft()
+            # The greeting renews nothing: the coordinator has not seen the list of leases yet.
+            if sent:
+                self.renewed_at = max(self.renewed_at, at)
+
+    # Attempts.
+
+    def _start(self, offer: Offer, now: Millis) -> None:
+        if offer.fence in self.held:
+            return
+        if self.drain_until is not None:
+            self.outbox.append(self._report(offer, Outcome.RELEASED))
+            return
+        if now >= self.stop_at():
+            # Too old to be trusted. It is not held, so the next count tells the coordinator.
+            return
+        self.held[offer.fence] = offer
+        self.outbox.append(self._report(offer, Outcome.STARTED))
+        self._intents.append(StartAttempt(offer))
+
+    def _stop(self, fence: Fence, cause: str) -> None:
+        if self.held.pop(fence, None) is not None:
+            self._intents.append(StopAttempt(fence, cause))
+        self.outbox = [report for report in self.outbox if report.fence != fence]
+
+    def _stop_all(self, cause: str) -> None:
+        for fence in list(self.held):
+            self._stop(fence, cause)
+        self.want_complete = True
+
+    def _over(self, event: AttemptOver) -> None:
+        offer = self.held.pop(event.fence, None)
+        if offer is None:
+            return
+        self.outbox.append(
+            Report(
+                tenant=offer.tenant,
+                run=offer.run,
+                task=offer.task,
+                worker_tenant=self.tenant,
+                worker=self.worker,
+                incarnation=self.incarnation,
+                fence=event.fence,
+                outcome=event.outcome,
+                salt=event.salt,
+                result=event.result,
+                failure=event.failure,
+                error=event.error,
+                resume_at=event.resume_at,
+                expands=event.expands,
+                lost=event.lost,
+            )
+        )
+
+    def _report(self, offer: Offer, outcome: Outcome) -> Report:
+        return Report(
+            tenant=offer.tenant,
+            run=offer.run,
+            task=offer.task,
+            worker_tenant=self.tenant,
+            worker=self.worker,
+            incarnation=self.incarnation,
+            fence=offer.fence,
+            outcome=outcome,
+        )
+
+    def _drain(self, now: Millis) -> None:
+        assert self.drain_until is not None, "only a draining worker hands back"
+        if now >= self.drain_until:
+            for fence, offer in list(self.held.items()):
+                del self.held[fence]
+                self._intents.append(StopAttempt(fence, "the worker is stopping"))
+                self.outbox.append(self._report(offer, Outcome.RELEASED))
+        if not self.held and not self.outbox and not self.unacked:
+            self._intents.append(Left())
+
+    # Speaking.
+
+    def _speak(self, now: Millis) -> None:
+        self._beat_at = now + self.beat_ms
+        reports, self.outbox = tuple(self.outbox), []
+        if not self.want_complete:
+            self._send(now, reports)
+            return
+        self.want_complete = False
+        fences = list(self.held)
+        while len(fences) > HELD_PER_FRAME:
+            part, fences = fences[:HELD_PER_FRAME], fences[HELD_PER_FRAME:]
+            self._send(now, reports, complete=True, more=True, held=tuple(part))
+            reports = ()
+        self._send(now, reports, complete=True, held=tuple(fences))
+
+    def _send(
+        self,
+        now: Millis,
+        reports: tuple[Report, ...],
+        *,
+        complete: bool = False,
+        more: bool = False,
+        held: tuple[Fence, ...] = (),
+    ) -> None:
+        self.number += 1
+        if reports:
+            self.unacked.append((self.number, reports))
+        self.sent_at.append((self.number, now))
+        frame = self._frame(self.number, reports=reports, complete=complete, more=more, held=held)
+        self._intents.append(Send(frame))
+
+    def _frame(
+        self,
+        number: int,
+        *,
+        capacity: Capacity | None = None,
+        reports: tuple[Report, ...] = (),
+        complete: bool = False,
+        more: bool = False,
+        held: tuple[Fence, ...] = (),
+    ) -> WorkerFrame:
+        checksum = 0
+        for fence in self.held:
+            checksum ^= fence
+        return WorkerFrame(
+            tenant=self.tenant,
+            worker=self.worker,
+            incarnation=self.incarnation,
+            epoch=self.epoch,
+            number=number,
+            session=self.session,
+            ack=self.heard,
+            capacity=capacity,
+            complete=complete,
+            more=more,
+            held=held,
+            reports=reports,
+            count=len(self.held),
+            checksum=checksum,
+            leaving=self.drain_until is not None,
+        )
