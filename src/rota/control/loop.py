@@ -275,9 +275,11 @@ class Loop:
         if self.store_trouble and isinstance(command, ClientCommand):
             self._reply(ask.token, Unavailable(self.store_trouble, retry_after_ms=RETRY_COMMIT_MS), None)
             return []
-        if isinstance(command, ClaimTask) and now > self.proven_until:
+        if isinstance(command, ClaimTask | RenewLease) and now > self.proven_until:
             self._reply(ask.token, Unavailable("leader.none"), None)
             return []
+        if isinstance(command, ClaimTask | RenewLease):
+            self._heard_from_puller(command, now)
         self.asks.append(ask)
         outcome = self._carry_out(command, now)
         if outcome is None:
@@ -287,25 +289,24 @@ class Loop:
         else:
             detail = outcome.detail
             if isinstance(command, RenewLease) and isinstance(detail, tuple):
-                detail = self._renewed(detail, now)
+                detail = self._renewed(detail)
             elif isinstance(command, RegisterWorker):
-                self._present(command, now)
+                self._heard_from_puller(command, now)
             elif isinstance(command, ClaimTask) and outcome.answer:
                 lease = self.state.leases.get(int(outcome.answer))
                 detail = offer_of(lease) if lease is not None else None
             self._reply(ask.token, outcome.answer, detail)
         return []
 
-    def _renewed(self, detail: tuple[object, ...], now: Millis) -> object:
+    def _renewed(self, detail: tuple[object, ...]) -> object:
         fence, until = int(str(detail[0])), int(str(detail[1]))
-        if now > self.proven_until:
-            return None
         renew_one(self.state, fence, until)
         return until
 
-    def _present(self, command: RegisterWorker, now: Millis) -> None:
+    def _heard_from_puller(self, command: RegisterWorker | ClaimTask | RenewLease, now: Millis) -> None:
+        """A pull worker has no stream; each of its requests is its beat."""
         worker = self.state.workers.get((command.tenant, command.worker))
-        if worker is not None and command.capacity.pull:
+        if worker is not None and worker.row.capacity.pull and worker.row.incarnation == command.incarnation:
             heard_from(self.state, worker, now)
 
     def _look_up(self, question: Question, now: Millis) -> Reply:

@@ -542,7 +542,6 @@ def _pending_set(state: State, change: ch.PendingSet) -> None:
 def _run_grew(state: State, change: ch.RunGrew) -> None:
     run = state.runs[(change.tenant, change.run)]
     was_solo = is_solo(run)
-    _leave_graph(state, run.graph, change.at)
     grow(run, run.graph.grown(change.growth))
     run.row.grown += 1
     state.touched.puts[("Growth", change.tenant, change.run, change.growth.number)] = change.growth
@@ -563,11 +562,11 @@ def grow(run: LiveRun, graph: LiveGraph) -> None:
             _count(run, idx, task.state, 1)
 
 
-def _leave_graph(state: State, graph: LiveGraph, at: Millis) -> None:
-    if graph.is_shared:
-        graph.users -= 1
-        if not graph.users:
-            state.set_timer(at + state.limits.retain_ended_ms, "graph", graph.tenant, graph.digest)
+def _leave_graph(state: State, tenant: str, digest: str, at: Millis) -> None:
+    graph = state.graphs[(tenant, digest)]
+    graph.users -= 1
+    if not graph.users:
+        state.set_timer(at + state.limits.retain_ended_ms, "graph", tenant, digest)
 
 
 def _run_archived(state: State, change: ch.RunArchived) -> None:
@@ -578,7 +577,7 @@ def _run_archived(state: State, change: ch.RunArchived) -> None:
         state.by_command.pop((row.tenant, row.command_id), None)
         receipt = Receipt(row.tenant, row.command_id, 0, row.id, change.at)
         _keep_receipt(state, receipt)
-    _leave_graph(state, run.graph, change.at)
+    _leave_graph(state, row.tenant, row.graph, change.at)
     _tell(state, run, change)
     state.touched.archives[key] = None
 
@@ -682,7 +681,7 @@ def _schedule_put(state: State, change: ch.SchedulePut) -> None:
     state.schedules[key] = schedule
     state.graphs[(schedule.tenant, schedule.graph)].users += 1
     if old is not None:
-        _leave_graph(state, state.graphs[(old.tenant, old.graph)], change.at)
+        _leave_graph(state, old.tenant, old.graph, change.at)
     state.set_timer(0, "schedule", *key)
     state.touched.drops.pop(("Schedule", *key), None)
     state.touched.puts[("Schedule", *key)] = schedule
@@ -700,7 +699,7 @@ def _schedule_advanced(state: State, change: ch.ScheduleAdvanced) -> None:
 def _schedule_dropped(state: State, change: ch.ScheduleDropped) -> None:
     key = (change.tenant, change.schedule)
     schedule = state.schedules.pop(key)
-    _leave_graph(state, state.graphs[(schedule.tenant, schedule.graph)], change.at)
+    _leave_graph(state, schedule.tenant, schedule.graph, change.at)
     state.touched.puts.pop(("Schedule", *key), None)
     state.touched.drops[("Schedule", *key)] = None
 

@@ -170,7 +170,6 @@ class LiveGraph:
         "graph",
         "has_edges",
         "index",
-        "is_shared",
         "leaf",
         "node_of",
         "rank",
@@ -193,7 +192,6 @@ class LiveGraph:
         self.digest = digest
         self.graph = graph
         self.users = 0
-        self.is_shared = True
         self.specs: list[TaskSpec] = []
         self.index: dict[str, int] = {}
         self.ups: list[tuple[int, ...]] = []
@@ -229,7 +227,7 @@ class LiveGraph:
         self.up_total = [sum(self.width[up] or 1 for up in ups) for ups in self.ups]
         self.rules = [effective_rule(spec) for spec in self.specs]
         self.rank = _ranks(self.ups, self.downs) if self.has_edges else []
-        if self.unknown or any(width != 1 for width in self.width) or self.total != len(self.specs):
+        if any(width != 1 for width in self.width) or self.start != list(range(self.total)):
             nodes = array("I", bytes(4 * self.total))
             for node, (start, width) in enumerate(zip(self.start, self.width, strict=True)):
                 for task in range(start, start + width):
@@ -282,7 +280,6 @@ class LiveGraph:
         copy = object.__new__(LiveGraph)
         for name in LiveGraph.__slots__:
             setattr(copy, name, getattr(self, name))
-        copy.is_shared = False
         copy.users = 0
         copy.specs = list(self.specs)
         copy.index = dict(self.index)

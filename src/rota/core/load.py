@@ -62,8 +62,7 @@ def _load_run(state: State, row: Run, tasks: list[Task], growths: list[Growth]) 
     run = LiveRun(row, graph)
     for growth in sorted(growths, key=lambda growth: growth.number):
         run.graph = run.graph.grown(growth)
-    if not growths:
-        graph.users += 1
+    graph.users += 1
     if row.solo is not None:
         tasks = [row.solo]
         row.solo = None

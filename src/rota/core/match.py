@@ -402,8 +402,15 @@ class Index:
     # Choosing.
 
     def is_alone(self, bucket: Bucket) -> bool:
-        """Whether a single worker is all this bucket has, so that avoiding it would mean waiting for ever."""
-        return sum(len(shape.workers) for _, shape in bucket.shapes) <= 1
+        """Whether the worker to avoid is all this bucket has, so that avoiding it would mean waiting for ever."""
+        avoid = bucket.demand.signature.avoid
+        for _, shape in bucket.shapes:
+            for worker in shape.workers.values():
+                row = worker.row
+                if row.id != avoid and worker.present and not row.draining:
+                    if not total_reasons(bucket.demand, worker.totals):
+                        return False
+        return True
 
     def is_servable(self, bucket: Bucket) -> bool:
         """Whether some registered worker, idle and present or not, could ever run the work."""

@@ -24,7 +24,7 @@ from rota.core.states import (
     RunState,
     TaskState,
 )
-from rota.core.trigger import SetupCounts, Verdict, evaluate_counts
+from rota.core.trigger import SetupCounts, TriggerRule, Verdict, evaluate_counts
 
 _COLUMN: dict[TaskState, int] = {SUCCESS: 0, FAILED: 1, CANCELLED: 1, SKIPPED: 2, UPSTREAM_FAILED: 3}
 _BAD = frozenset({FAILED, UPSTREAM_FAILED, CANCELLED})
@@ -129,7 +129,9 @@ class Cascade:
         graph = self.graph
         low = high = 0
         for node, ups in enumerate(graph.ups):
-            if ups or not graph.width[node]:
+            if graph.rules[node] is TriggerRule.ALWAYS:
+                self.judge(node)
+            if ups or not graph.width[node] or graph.rules[node] is TriggerRule.ALWAYS:
                 continue
             start, end = graph.start[node], graph.start[node] + graph.width[node]
             if start == high and high > low:

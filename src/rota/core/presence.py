@@ -23,6 +23,10 @@ def went_away(state: State, worker: LiveWorker, now: Millis) -> None:
     worker.present = False
     state.index.touch(worker, freed=False)
     state.set_timer(now + state.limits.forget_worker_ms, "forget", *worker.key)
+    # Whoever avoided another worker may have nobody else left now.
+    for bucket in state.index.buckets.values():
+        if bucket.live and bucket.demand.signature.avoid:
+            state.index.fresh[bucket] = None
 
 
 def leaves(state: State, worker: LiveWorker, now: Millis) -> None:

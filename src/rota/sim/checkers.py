@@ -89,6 +89,7 @@ class Ledger:
     def __init__(self) -> None:
         self.epoch: Epoch = 0
         self.newest_fence: Fence = 0
+        self._floor: Fence = 0
         self.tasks: dict[tuple[str, str, int], TaskModel] = {}
         self.runs: dict[RunKey, RunState] = {}
         self.graphs: dict[RunKey, str] = {}
@@ -101,6 +102,7 @@ class Ledger:
         self.pools: dict[tuple[str, str], Pool] = {}
         self.acked: dict[RunKey, None] = {}
         self.changes = 0
+        self._granted_now: list[tuple[str, str]] = []
         self._apply: dict[type, Callable[[RunKey, object], None]] = {
             ch.RunSubmitted: self._submitted,
             ch.RunStarted: self._started_run,
@@ -124,6 +126,7 @@ class Ledger:
         if epoch < self.epoch:
             raise Broken(f"P-COMMIT: epoch {epoch} wrote after {self.epoch}")
         self.epoch = epoch
+        self._floor = self.newest_fence
         for record in batch.puts:
             if isinstance(record, Run):
                 key = (record.tenant, record.id)
@@ -138,6 +141,10 @@ class Ledger:
             self._tell(story)
         for record in batch.puts:
             self._compare(record)
+        # A commit happens at one instant: what it ends and what it grants are compared with the limits together.
+        for tenant, worker in self._granted_now:
+            self._check_limits(tenant, worker)
+        self._granted_now.clear()
         for key in batch.archives:
             if self.runs.get(key) not in RUN_TERMINAL:
                 raise Broken(f"P-END: run {key} was archived as {self.runs.get(key)}")
@@ -252,11 +259,12 @@ class Ledger:
     def _granted(self, run: RunKey, change: object) -> None:
         """P-FENCE: fences only grow and belong to the epoch that wrote them. P-LIMIT: no pool or worker is exceeded."""
         assert isinstance(change, ch.LeaseGranted)
-        if change.fence <= self.newest_fence:
-            raise Broken(f"P-FENCE: fence {change.fence} after {self.newest_fence}")
+        # Inside one commit runs are told one after the other, so only older commits give an order.
+        if change.fence <= self._floor or change.fence in self.granted:
+            raise Broken(f"P-FENCE: fence {change.fence} after {self._floor}")
         if fence_epoch(change.fence) != self.epoch:
             raise Broken(f"P-FENCE: fence of epoch {fence_epoch(change.fence)} granted in {self.epoch}")
-        self.newest_fence = change.fence
+        self.newest_fence = max(self.newest_fence, change.fence)
         model = self._move(run, change.task, ASSIGNED)
         model.fence = change.fence
         model.holder = change.worker
@@ -265,7 +273,7 @@ class Ledger:
         self.granted[change.fence] = change.at
         if change.attempt in model.answered:
             raise Broken(f"P-ONE: {run}/{change.task} attempt {change.attempt} was granted after its outcome")
-        self._check_limits(run[0], change.worker)
+        self._granted_now.append((run[0], change.worker))
 
     def _check_limits(self, tenant: str, worker: str) -> None:
         taken: dict[tuple[str, str], int] = {}

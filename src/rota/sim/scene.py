@@ -106,7 +106,7 @@ class Scene:
             poison = bool(self.mix.commit_refused) and chance.random() < 0.2
             if poison:
                 self.store.poison[str(number)] = None
-            submission = draw_submission(chance, number, poison=poison)
+            submission = draw_submission(chance, number, poison=poison, agents=bool(self.mix.pull_workers))
             self.world.after(2_000 + chance.randrange(self.mix.storm_ms), self._submit, submission)
         for number in range(chance.choice((0, 0, 1, 2))):
             self._errand(draw_schedule(chance, number), 2_500 + chance.randrange(3_000))

@@ -179,13 +179,6 @@ class PushWorker(Node):
 
         self.network.send(self.name, coordinator.name, coordinator.open, self.name, stream, on_frame, on_close)
         self.world.after(3, self.deliver, life, self.handle, Connected())
-        self.world.after(4_000, self._give_up, life, stream)
-
-    def _give_up(self, life: int, stream: int) -> None:
-        """Dialling timed out: no welcome came on this stream."""
-        if stream == self._stream and life == self.life and not self.machine.session:
-            self._hang_up()
-            self.deliver(life, self.handle, Disconnected())
 
     def _hang_up(self) -> None:
         coordinator = self.coordinators[self._target]

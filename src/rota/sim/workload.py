@@ -104,12 +104,12 @@ def draw_spec(chance: Random, name: str, above: list[str]) -> TaskSpec:
     )
 
 
-def draw_graph(chance: Random, number: int) -> Graph:
+def draw_graph(chance: Random, number: int, *, agents: bool) -> Graph:
     """One graph: a single task, a small DAG with every trigger rule, a mapped one, or work for agents."""
     shape = chance.random()
     if shape < 0.3:
         tasks = (draw_spec(chance, "only", []),)
-    elif shape < 0.42:
+    elif shape < 0.42 and agents:
         tasks = (
             TaskSpec(id="ask", queue="agents", work=write_script(draw_script(chance)), retry=RetryPolicy(retries=2)),
         )
@@ -155,13 +155,13 @@ def _with_setup(tasks: tuple[TaskSpec, ...]) -> tuple[TaskSpec, ...]:
     return (setup, *wired, down)
 
 
-def draw_submission(chance: Random, number: int, *, poison: bool) -> SubmitRun:
+def draw_submission(chance: Random, number: int, *, poison: bool, agents: bool) -> SubmitRun:
     """One run."""
     return SubmitRun(
         tenant=chance.choice(TENANTS),
         command_id=f"submit {number}",
         run=f"run-{number}",
-        graph=draw_graph(chance, number),
+        graph=draw_graph(chance, number, agents=agents),
         priority=chance.choice(list(PriorityClass)),
         params=b"poison" if poison else b"",
     )

@@ -119,6 +119,7 @@ class SyncMachine:
         self.refused = ""
         self.ignored_frames = 0
         self._beat_at: Millis = 0
+        self._heard_at: Millis = 0
         self._connect_at: Millis = 0
         self._failures = 0
         self._intents: list[Intent] = []
@@ -146,6 +147,8 @@ class SyncMachine:
             self._intents.append(Connect())
         if self.held and now >= self.stop_at():
             self._stop_all("its lease could not be renewed")
+        if self.is_connected and now >= self._patience_ends():
+            self._hang_up(now)
         if self.drain_until is not None:
             self._drain(now)
         if self.session and (self.outbox or self.want_complete or now >= self._beat_at):
@@ -156,10 +159,12 @@ class SyncMachine:
     def wake_at(self, now: Millis) -> Millis:
         """When `turn` must be called again if nothing else happens before."""
         at = now + self.lease_ms
+        if self.is_connected:
+            at = min(at, self._patience_ends())
         if self.session:
-            at = self._beat_at
+            at = min(at, self._beat_at)
         elif not self.is_connected and not self.is_connecting:
-            at = self._connect_at
+            at = min(at, self._connect_at)
         if self.held:
             at = min(at, self.stop_at())
         if self.drain_until is not None and self.held:
@@ -170,12 +175,21 @@ class SyncMachine:
         """When this worker stops its own work unless it hears that it was heard."""
         return self.renewed_at + self.lease_ms * 8 // 10
 
+    def _patience_ends(self) -> Millis:
+        """When silence on an open stream counts as a broken one: every frame is acknowledged, so three beats do."""
+        return self._heard_at + 3 * self.beat_ms
+
     # The stream.
+
+    def _hang_up(self, now: Millis) -> None:
+        self._intents.append(Disconnect())
+        self._disconnected(now)
 
     def _connected(self, now: Millis) -> None:
         self.is_connected, self.is_connecting = True, False
         self.session = ""
         self.number = self.heard = 0
+        self._heard_at = now
         self.sent_at.clear()
         self._requeue_unacked()
         greeting = self._frame(0, capacity=self.capacity)
@@ -210,10 +224,10 @@ class SyncMachine:
             return
         if frame.number != self.heard + 1:
             # Something was lost on the way. Only a new session can tell both sides what.
-            self._intents.append(Disconnect())
-            self._disconnected(now)
+            self._hang_up(now)
             return
         self.heard = frame.number
+        self._heard_at = now
         self._acknowledged(frame.ack)
         self.want_complete = self.want_complete or frame.want_complete
         for fence in frame.stop:

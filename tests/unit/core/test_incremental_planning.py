@@ -432,6 +432,21 @@ def test_a_node_that_was_decided_but_not_yet_moved_is_not_decided_twice():
     assert world.states()["first"] == "queued"
 
 
+def test_what_a_run_comes_to_does_not_depend_on_how_its_cascades_are_cut():
+    """`last` has a skipped and a failed upstream; the skips alone fill the first slice."""
+    found: list[dict[str, str]] = []
+    for size in (2, 1_000):
+        with short_slices(size):
+            world = World()
+            world.worker(slots=1)
+            near = task("near", "a", width=2, trigger_rule=TriggerRule.ALL_SKIPPED)
+            world.submit(graph(task("a"), near, task("wide", "a", width=2), task("last", "near", "wide")))
+            finish(world, {"a": cm.Outcome.FAILED})
+            found.append({**world.states(), "run": world.result().value})
+    assert found[1]["last"] == "upstream_failed"
+    assert found[0] == found[1]
+
+
 def test_a_lost_output_takes_back_what_was_decided_and_not_yet_moved():
     with short_slices(2):
         world = World()
