@@ -118,7 +118,7 @@ class Loop:
 
     def wake_at(self, now: Millis) -> Millis:
         """When the loop must be called again even if nothing arrives."""
-        if self.inbox or self.agenda or self.state.index.fresh or self.state.index.hungry:
+        if self._has_more(now):
             return now
         at = now + self.state.limits.stall_ms
         if self.state.timers:
@@ -126,6 +126,14 @@ class Loop:
         if self.retry_at:
             at = min(at, max(now + 1, self.retry_at))
         return at
+
+    def _has_more(self, now: Millis) -> bool:
+        """Whether another turn would get further without anything new: what waits for the store does not count."""
+        if self.replay:
+            return self.committing is None
+        if self.inbox or self.agenda or self.state.starts or self.state.continues:
+            return True
+        return now <= self.proven_until and bool(self.state.index.fresh or self.state.index.hungry)
 
     # One turn.
 

@@ -49,6 +49,7 @@ class TimeLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     step_ms: int = 60_000
     orphan_ms: int = 5 * 60_000
     unservable_ms: int = 60_000
+    starve_ms: int = 120_000
     forget_worker_ms: int = 24 * 3_600_000
     quarantine_ms: int = 60_000
     stall_ms: int = 1_000

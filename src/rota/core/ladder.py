@@ -23,13 +23,12 @@ class Tier(IntEnum):
 
 
 class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """After how many starved cycles each tier is reached, and how old a task must be to climb at all."""
+    """After how many starved cycles each tier is reached."""
 
     fan_out: int = 2
     spawn: int = 4
     event: int = 6
     park: int = 10
-    age_ms_min: Millis = 120_000
 
 
 def check_thresholds(thresholds: Thresholds) -> None:
@@ -52,6 +51,6 @@ def tier_of(cycles: int, thresholds: Thresholds) -> Tier:
     return Tier.FAN_OUT if cycles >= thresholds.fan_out else Tier.WAITING
 
 
-def may_climb(eligible_at: Millis, now: Millis, thresholds: Thresholds) -> bool:
+def may_climb(eligible_at: Millis, now: Millis, starve_ms: Millis) -> bool:
     """Whether a task has waited long enough for the ladder to count."""
-    return now - eligible_at >= thresholds.age_ms_min
+    return now - eligible_at >= starve_ms

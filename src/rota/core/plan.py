@@ -34,6 +34,9 @@ _NAMED_MAX = 5
 class Cascade:
     """Scratch for one run: how it would stand after the changes decided so far."""
 
+    # How many tasks one decision moves. The simulator makes it small, so that every cascade has a cursor.
+    slice_tasks = TASKS_PER_SLICE
+
     def __init__(self, run: LiveRun, now: Millis) -> None:
         self.run = run
         self.now = now
@@ -43,7 +46,7 @@ class Cascade:
         self.moving = run.moving
         self.leaf_bad = run.leaf_bad
         self.pending: list[Slice] = list(run.row.pending)
-        self.left = TASKS_PER_SLICE
+        self.left = self.slice_tasks
         self._counts: dict[int, list[int]] = {}
         self._states: dict[int, TaskState] = {}
         self._fired: dict[int, bool] = {}
@@ -154,8 +157,6 @@ class Cascade:
 
     def skip(self, tasks: list[int]) -> None:
         """Tasks that are skipped whatever their rule says: a node mapped over nothing."""
-        for idx in tasks:
-            self._fired[self.graph.node(idx)] = True
         self._apply(SKIPPED, tasks)
 
     def proceed(self) -> None:
@@ -211,8 +212,14 @@ class Cascade:
         return f"failed: {', '.join(named)}" if named else "failed upstream of every last task"
 
     def _is_fired(self, node: int) -> bool:
+        """Whether a node has had its answer: its tasks were moved, or wait in a slice to be moved."""
         fired = self.run.fired
-        return self._fired.get(node, False) or (node < len(fired) and bool(fired[node]))
+        if self._fired.get(node, False) or (node < len(fired) and fired[node]):
+            return True
+        if not self.pending:
+            return False
+        low, high = self.graph.start[node], self.graph.start[node] + self.graph.width[node]
+        return any(piece.next < high and low < piece.end for piece in self.pending)
 
     def _answer(self, node: int) -> None:
         waiting = self._reset.get(node) or self.run.reset.get(node)
@@ -264,11 +271,16 @@ class Cascade:
     def _take(self, to: TaskState, tasks: range) -> None:
         if not tasks:
             return
-        now = tasks[: self.left]
-        later = tasks[self.left :]
+        room = max(0, self.left)
+        now = tasks[:room]
+        later = tasks[room:]
         self._apply(to, now)
         if later:
-            self.pending.append(Slice(to, later.start, later.stop))
+            last = self.pending[-1] if self.pending else None
+            if last is not None and last.to is to and last.end == later.start:
+                self.pending[-1] = Slice(to, last.next, later.stop)
+            else:
+                self.pending.append(Slice(to, later.start, later.stop))
 
     def _apply(self, to: TaskState, tasks: range | list[int]) -> None:
         self.left -= len(tasks)
@@ -277,10 +289,12 @@ class Cascade:
             self._scheduled.extend(tasks)
             for idx in tasks:
                 self._states[idx] = SCHEDULED
+                self._fired[self.graph.node(idx)] = True
             return
         settled = self._settled.setdefault(to, [])
         for idx in tasks:
             settled.append(idx)
+            self._fired[self.graph.node(idx)] = True
             self.task_ended(idx, to, was_moving=False)
 
 

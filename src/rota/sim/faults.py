@@ -34,6 +34,7 @@ class Mix(Struct, kw_only=True):
     push_workers: int = 3
     pull_workers: int = 1
     runs: int = 12
+    slice_tasks: int = 1_000
     storm_ms: Millis = 60_000
 
     @property
@@ -51,6 +52,7 @@ FAST = TimeLimits(
     step_ms=20_000,
     orphan_ms=30_000,
     unservable_ms=12_000,
+    starve_ms=8_000,
     quarantine_ms=6_000,
     stall_ms=400,
     retain_ended_ms=10_000,
@@ -87,6 +89,7 @@ def draw_mix(chance: Random) -> Mix:
         push_workers=chance.randint(1, 5),
         pull_workers=chance.choice((0, 1, 2)),
         runs=chance.randint(4, 20),
+        slice_tasks=chance.choice((2, 5, 1_000)),
         storm_ms=chance.choice((20_000, 40_000, 60_000)),
     )
 

@@ -9,6 +9,7 @@ from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Epoch, Fence, Millis, RunKey
 from rota.core.images import all_records, is_clean
 from rota.core.invariants import validate
+from rota.core.plan import Cascade
 from rota.core.records import Batch, Growth, Record, Run, key_of
 from rota.core.states import NEEDS_ATTENTION, RUN_TERMINAL
 from rota.core.why import explain
@@ -51,6 +52,7 @@ class Scene:
     def __init__(self, seed: int, mix: Mix | None = None) -> None:
         self.world = World(seed)
         self.mix = mix or draw_mix(self.world.chance("mix"))
+        Cascade.slice_tasks = self.mix.slice_tasks
         self.ledger = Ledger()
         self.network = Network(self.world, self.mix)
         self.store = SimStore(self.world, self.mix)

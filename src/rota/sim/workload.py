@@ -62,7 +62,7 @@ def draw_capacity(chance: Random, number: int) -> Capacity:
 def draw_script(chance: Random) -> Script:
     """What an attempt does."""
     kind = chance.random()
-    takes_ms = chance.choice((5, 50, 400, 2_000, 7_000))
+    takes_ms = chance.choice((5, 50, 400, 2_000, 7_000, 20_000))
     if kind < 0.62:
         return Script(takes_ms)
     if kind < 0.8:
@@ -133,8 +133,8 @@ def draw_graph(chance: Random, number: int, *, agents: bool) -> Graph:
     return Graph(
         name=f"g{number % 7}",
         tasks=tasks,
-        max_active_runs=chance.choice((0, 0, 0, 1, 2)),
-        max_active_tasks=chance.choice((0, 0, 0, 2)),
+        max_active_runs=(0, 0, 0, 1, 2, 0, 3)[number % 7],
+        max_active_tasks=(0, 2, 0, 0, 0, 3, 0)[number % 7],
         run_timeout_ms=chance.choice((0, 0, 0, 0, 25_000)),
     )
 

@@ -188,6 +188,7 @@ def _failed(state: State, command: cm.Report, lease: Lease, now: Millis) -> list
         lost = [idx for name in command.lost if (idx := _find_lost(run, name)) is not None]
         if lost and run.row.stopping is None:
             return remake(run, lost, (task.idx,), now)
+        # Nobody could make that input again: waiting for it would go round for ever.
         failure = FailureClass.INTERNAL
     policy = run.graph.spec(task.idx).retry
     tries = task.attempt - task.budget_from
@@ -207,10 +208,13 @@ def _failed(state: State, command: cm.Report, lease: Lease, now: Millis) -> list
 
 
 def _find_lost(run: LiveRun, name: str) -> int | None:
+    """The task that made a lost input, if it did make it."""
     try:
-        return find_task(run, name)
+        idx = find_task(run, name)
     except Refused:
         return None
+    task = run.tasks.get(idx)
+    return idx if task is not None and task.state is SUCCESS else None
 
 
 def return_lease(state: State, command: cm.ReturnLease, now: Millis) -> Decision:

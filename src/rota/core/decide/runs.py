@@ -3,7 +3,7 @@
 from msgspec import structs
 
 from rota.core import commands as cm
-from rota.core.bounds import ERROR_CHARS_MAX, OUTPUT_LOSSES_MAX, PARAMS_BYTES_MAX, TASKS_PER_SLICE
+from rota.core.bounds import ERROR_CHARS_MAX, OUTPUT_LOSSES_MAX, PARAMS_BYTES_MAX
 from rota.core.changes import (
     Change,
     GraphPut,
@@ -154,7 +154,7 @@ def stop_run(run: LiveRun, to: RunState, reason: str, now: Millis) -> list[Chang
 def stop_slice(run: LiveRun, now: Millis) -> list[Change]:
     """Cancel one slice of a stopping run's tasks, and end the run after the last."""
     piece = run.row.pending[0]
-    end = min(piece.end, piece.next + TASKS_PER_SLICE)
+    end = min(piece.end, piece.next + Cascade.slice_tasks)
     changes: list[Change] = []
     settled: list[int] = []
     ended = run.ended

@@ -172,11 +172,11 @@ def starved(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     queue = state.queue(run.row.tenant, bucket.demand.signature.queue)
     if queue is not None and queue.unservable is Unservable.FAIL:
         return Decision(_fail_unserved(state, run, task, now))
-    return Decision(_climb(run, task, now))
+    return Decision(_climb(state, run, task, now))
 
 
-def _climb(run: LiveRun, task: Task, now: Millis) -> list[Change]:
-    if not may_climb(task.eligible_at, now, THRESHOLDS):
+def _climb(state: State, run: LiveRun, task: Task, now: Millis) -> list[Change]:
+    if not may_climb(task.eligible_at, now, state.limits.starve_ms):
         return []
     cycles = task.cycles + 1
     tier = tier_of(cycles, THRESHOLDS)
