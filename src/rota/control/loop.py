@@ -99,6 +99,7 @@ class Loop:
         self.greeted: dict[int, str] = {}
         self.session_number = 0
         self.work = 0
+        self.turned_at: Millis = 0
         self.faults = 0
 
     # Time.
@@ -140,6 +141,7 @@ class Loop:
     def turn(self, now: Millis) -> list[Intent]:
         """Do a bounded amount of what has arrived and what is due, then see whether a commit can start."""
         self.notice(now)
+        self.turned_at = now
         self.work = 0
         intents: list[Intent] = []
         if self.replay:

@@ -4,28 +4,36 @@ Each checker cites the line of docs/protocol.md it guards. The model is fed by t
 order in which they became true, so it knows nothing of any coordinator's memory.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 import msgspec
 
 from rota.core import changes as ch
+from rota.core.bounds import INTERRUPTIONS_MAX
 from rota.core.ids import Epoch, Fence, Millis, RunKey, fence_epoch
-from rota.core.model import Pool
-from rota.core.records import Batch, Run, Story, Task
+from rota.core.model import Graph, Pool, TaskSpec
+from rota.core.records import Batch, Run, Story, Task, Worker
+from rota.core.retry import retries_allowed
 from rota.core.states import (
     ASSIGNED,
     LEASED,
+    NEEDS_ATTENTION,
     NONE,
     QUEUED,
     RUN_TERMINAL,
     RUNNING,
     SCHEDULED,
+    SUCCESS,
     TERMINAL,
+    UP_FOR_RESCHEDULE,
+    UP_FOR_RETRY,
     RunState,
     TaskState,
     can_transition,
     can_transition_run,
 )
+from rota.sim.faults import Mix
 
 AnyChange = (
     ch.RunSubmitted
@@ -54,6 +62,9 @@ AnyChange = (
 read_story = msgspec.msgpack.Decoder(list[AnyChange]).decode
 
 
+PoolUse = tuple[str, str, int]
+
+
 class Broken(AssertionError):
     """A promise was broken in this world."""
 
@@ -61,49 +72,79 @@ class Broken(AssertionError):
 class TaskModel:
     """A task as the durable story tells it."""
 
-    __slots__ = ("answered", "ended_silent", "fence", "holder", "state")
+    __slots__ = ("due_at", "ended_silent", "fence", "interrupted", "spent", "state", "tries")
 
     def __init__(self) -> None:
         self.state: TaskState = NONE
         self.fence: Fence = 0
-        self.holder = ""
-        self.answered: dict[int, None] = {}
+        self.spent = 0
+        self.tries = 0
+        self.interrupted = 0
+        self.due_at: Millis = 0
         self.ended_silent: dict[Fence, None] = {}
 
 
 class LeaseModel:
     """A lease as the durable story tells it."""
 
-    __slots__ = ("attempt", "pools", "task", "worker")
+    __slots__ = ("pools", "worker")
 
-    def __init__(self, task: TaskModel, worker: str, attempt: int, pools: tuple[tuple[str, str, int], ...]) -> None:
-        self.task = task
+    def __init__(self, worker: str, pools: tuple[PoolUse, ...]) -> None:
         self.worker = worker
-        self.attempt = attempt
         self.pools = pools
+
+
+class Facts(Protocol):
+    """What the ledger asks the scene about things that stories do not repeat."""
+
+    def spec(self, run: RunKey, task: int) -> TaskSpec | None:
+        """The definition of a task."""
+        ...
+
+    def graph(self, run: RunKey) -> Graph | None:
+        """The definition of a run."""
+        ...
+
+    def reign_began_at(self, epoch: Epoch) -> Millis:
+        """When a coordinator finished loading, by its own clock."""
+        ...
+
+    def is_lost_work(self, fence: Fence) -> bool:
+        """Whether a worker that still lives has finished this and not been told that nobody wants it."""
+        ...
+
+    def is_servable(self, spec: TaskSpec) -> bool:
+        """Whether a registered worker could run this."""
+        ...
 
 
 class Ledger:
     """Everything that has become durable, folded into a model of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, facts: Facts, mix: Mix) -> None:
+        self.facts = facts
+        self.mix = mix
         self.epoch: Epoch = 0
         self.newest_fence: Fence = 0
         self._floor: Fence = 0
         self.tasks: dict[tuple[str, str, int], TaskModel] = {}
         self.runs: dict[RunKey, RunState] = {}
+        self.names: dict[RunKey, tuple[str, str]] = {}
         self.graphs: dict[RunKey, str] = {}
+        self.held: dict[RunKey, dict[str, None]] = {}
         self.live: dict[Fence, LeaseModel] = {}
         self.granted: dict[Fence, Millis] = {}
+        self.ended_at: dict[Fence, Millis] = {}
         self.slots: dict[tuple[str, str, Millis], RunKey] = {}
         self.capacity: dict[str, int] = {}
         self.story_numbers: dict[RunKey, int] = {}
-        self.needs: Callable[[RunKey, int], tuple[tuple[str, str, int], ...]] = lambda run, task: ()
         self.pools: dict[tuple[str, str], Pool] = {}
+        self.tokens: dict[tuple[str, str], tuple[int, Millis, Epoch]] = {}
         self.acked: dict[RunKey, None] = {}
         self.changes = 0
         self._granted_now: list[tuple[str, str]] = []
-        self._apply: dict[type, Callable[[RunKey, object], None]] = {
+        self._started_now: list[RunKey] = []
+        self._apply: dict[type, Callable[[RunKey, Any], None]] = {
             ch.RunSubmitted: self._submitted,
             ch.RunStarted: self._started_run,
             ch.RunEnded: self._ended_run,
@@ -117,6 +158,9 @@ class Ledger:
             ch.AttemptStarted: self._started,
             ch.AttemptEnded: self._ended,
             ch.LeaseReturned: self._returned,
+            ch.RunPaused: self._paused,
+            ch.RunStopping: self._stopping,
+            ch.TaskStarved: self._starved,
         }
 
     # Commits.
@@ -135,8 +179,8 @@ class Ledger:
                     raise Broken(f"P-PIN: run {key} changed its graph")
             elif isinstance(record, Pool):
                 self.pools[(record.tenant, record.name)] = record
-            elif type(record).__name__ == "Worker":
-                self.capacity[record.id] = record.capacity.slots  # type: ignore[union-attr] - a Worker has a capacity
+            elif isinstance(record, Worker):
+                self.capacity[record.id] = record.capacity.slots
         for story in batch.stories:
             self._tell(story)
         for record in batch.puts:
@@ -145,6 +189,9 @@ class Ledger:
         for tenant, worker in self._granted_now:
             self._check_limits(tenant, worker)
         self._granted_now.clear()
+        for run in self._started_now:
+            self._check_active_runs(run)
+        self._started_now.clear()
         for key in batch.archives:
             if self.runs.get(key) not in RUN_TERMINAL:
                 raise Broken(f"P-END: run {key} was archived as {self.runs.get(key)}")
@@ -163,6 +210,11 @@ class Ledger:
             apply = self._apply.get(type(change))
             if apply is not None:
                 apply(key, change)
+
+    def compare_all(self, records: Iterable[object]) -> None:
+        """P-COMMIT: the disk changes by commits and by nothing else."""
+        for record in records:
+            self._compare(record)
 
     def _compare(self, record: object) -> None:
         """P-COMMIT: what is stored of a task is what its story says."""
@@ -183,26 +235,28 @@ class Ledger:
             model = self.tasks[key] = TaskModel()
         return model
 
-    def _move(self, run: RunKey, idx: int, to: TaskState) -> TaskModel:
+    def _move(self, run: RunKey, idx: int, to: TaskState, at: Millis) -> TaskModel:
         model = self.task(run, idx)
         if not can_transition(model.state, to):
             raise Broken(f"P-TABLE: {run}/{idx} went from {model.state} to {to}")
         if model.state in LEASED and to not in LEASED:
             self.live.pop(model.fence, None)
+            self.ended_at[model.fence] = at
             model.fence = 0
-            model.holder = ""
         model.state = to
         return model
 
-    def _submitted(self, run: RunKey, change: object) -> None:
-        assert isinstance(change, ch.RunSubmitted)
+    def _submitted(self, run: RunKey, change: ch.RunSubmitted) -> None:
+        """P-SUBMIT: a run is made once. P-SLOT: so is the run of a slot."""
         row = change.row
         if self.runs.get(run) not in (None, *RUN_TERMINAL):
             raise Broken(f"P-SUBMIT: run {run} was submitted while it lived")
         for key in [key for key in self.tasks if key[:2] == run]:
             del self.tasks[key]
         self.runs[run] = RunState.QUEUED
+        self.names[run] = (row.tenant, row.name)
         self.graphs[run] = row.graph
+        self.held[run] = {}
         if row.schedule:
             slot = (row.tenant, row.schedule, row.slot_at)
             if slot in self.slots:
@@ -215,65 +269,118 @@ class Ledger:
             raise Broken(f"P-TABLE: run {run} went from {here} to {to}")
         self.runs[run] = to
 
-    def _started_run(self, run: RunKey, change: object) -> None:
-        assert isinstance(change, ch.RunStarted)
+    def _started_run(self, run: RunKey, change: ch.RunStarted) -> None:
+        """P-LIMIT: a graph has no more active runs than it may."""
+        del change
         self._run_to(run, RunState.RUNNING)
+        self._started_now.append(run)
 
-    def _ended_run(self, run: RunKey, change: object) -> None:
-        assert isinstance(change, ch.RunEnded)
+    def _check_active_runs(self, run: RunKey) -> None:
+        graph = self.facts.graph(run)
+        if graph is not None and graph.max_active_runs:
+            name = self.names[run]
+            active = sum(
+                state is RunState.RUNNING and self.names[other] == name for other, state in self.runs.items()
+            )
+            if active > graph.max_active_runs:
+                raise Broken(f"P-LIMIT: graph {name} has {active} active runs of {graph.max_active_runs}")
+
+    def _ended_run(self, run: RunKey, change: ch.RunEnded) -> None:
         self._run_to(run, change.state)
 
-    def _reopened(self, run: RunKey, change: object) -> None:
-        assert isinstance(change, ch.RunReopened)
+    def _reopened(self, run: RunKey, change: ch.RunReopened) -> None:
+        del change
         self._run_to(run, RunState.QUEUED)
+        self.held[run].pop("stopping", None)
 
-    def _scheduled(self, run: RunKey, change: object) -> None:
-        assert isinstance(change, ch.TasksScheduled)
+    def _paused(self, run: RunKey, change: ch.RunPaused) -> None:
+        if change.paused:
+            self.held[run]["paused"] = None
+        else:
+            self.held[run].pop("paused", None)
+
+    def _stopping(self, run: RunKey, change: ch.RunStopping) -> None:
+        del change
+        self.held[run]["stopping"] = None
+
+    def _scheduled(self, run: RunKey, change: ch.TasksScheduled) -> None:
         for idx in change.tasks:
-            self._move(run, idx, SCHEDULED)
-            self._move(run, idx, QUEUED)
+            self._move(run, idx, SCHEDULED, change.at)
+            self._move(run, idx, QUEUED, change.at)
 
-    def _settled(self, run: RunKey, change: object) -> None:
-        assert isinstance(change, ch.TasksSettled)
+    def _settled(self, run: RunKey, change: ch.TasksSettled) -> None:
         for idx in change.tasks:
-            self._move(run, idx, change.state)
+            self._move(run, idx, change.state, change.at)
 
-    def _reset(self, run: RunKey, change: object) -> None:
-        assert isinstance(change, ch.TasksReset)
+    def _reset(self, run: RunKey, change: ch.TasksReset) -> None:
         for idx in change.tasks:
-            model = self._move(run, idx, NONE)
-            if change.fresh or change.cause:
-                model.answered.clear()
+            model = self._move(run, idx, NONE, change.at)
+            if change.fresh:
+                model.tries = model.interrupted = 0
 
-    def _requeued(self, run: RunKey, change: object) -> None:
-        assert isinstance(change, ch.TaskRequeued)
-        self._move(run, change.task, SCHEDULED)
-        self._move(run, change.task, QUEUED)
+    def _requeued(self, run: RunKey, change: ch.TaskRequeued) -> None:
+        """P-COOL: nobody comes back before its time."""
+        model = self.task(run, change.task)
+        if model.state is NEEDS_ATTENTION:
+            model.interrupted = 0
+        elif change.at < model.due_at:
+            raise Broken(f"P-COOL: {run}/{change.task} came back {model.due_at - change.at} ms early")
+        self._move(run, change.task, SCHEDULED, change.at)
+        self._move(run, change.task, QUEUED, change.at)
 
-    def _ended_task(self, run: RunKey, change: object) -> None:
-        assert isinstance(change, ch.TaskEnded)
-        self._move(run, change.task, change.state)
+    def _ended_task(self, run: RunKey, change: ch.TaskEnded) -> None:
+        self._move(run, change.task, change.state, change.at)
+
+    def _starved(self, run: RunKey, change: ch.TaskStarved) -> None:
+        """P-LADDER: waiting behind busy workers is not starvation."""
+        spec = self.facts.spec(run, change.task)
+        if spec is not None and self.facts.is_servable(spec):
+            raise Broken(f"P-LADDER: {run}/{change.task} climbed although a registered worker could run it")
 
     # Leases.
 
-    def _granted(self, run: RunKey, change: object) -> None:
-        """P-FENCE: fences only grow and belong to the epoch that wrote them. P-LIMIT: no pool or worker is exceeded."""
-        assert isinstance(change, ch.LeaseGranted)
+    def _granted(self, run: RunKey, change: ch.LeaseGranted) -> None:
+        """P-FENCE: fences only grow. P-LIMIT: nothing is exceeded. P-HOLD: held runs get nothing. P-UNSPENT."""
         # Inside one commit runs are told one after the other, so only older commits give an order.
         if change.fence <= self._floor or change.fence in self.granted:
             raise Broken(f"P-FENCE: fence {change.fence} after {self._floor}")
         if fence_epoch(change.fence) != self.epoch:
             raise Broken(f"P-FENCE: fence of epoch {fence_epoch(change.fence)} granted in {self.epoch}")
+        if self.held[run]:
+            raise Broken(f"P-HOLD: {run}/{change.task} was granted while its run was {list(self.held[run])}")
         self.newest_fence = max(self.newest_fence, change.fence)
-        model = self._move(run, change.task, ASSIGNED)
+        model = self._move(run, change.task, ASSIGNED, change.at)
         model.fence = change.fence
-        model.holder = change.worker
-        pools = self.needs(run, change.task)
-        self.live[change.fence] = LeaseModel(model, change.worker, change.attempt, pools)
+        if change.attempt != model.spent + 1:
+            raise Broken(f"P-UNSPENT: {run}/{change.task} is granted as {change.attempt} after {model.spent} outcomes")
+        pools = self._pools_of(run, change.task)
+        self.live[change.fence] = LeaseModel(change.worker, pools)
         self.granted[change.fence] = change.at
-        if change.attempt in model.answered:
-            raise Broken(f"P-ONE: {run}/{change.task} attempt {change.attempt} was granted after its outcome")
         self._granted_now.append((run[0], change.worker))
+        self._spend_tokens(run[0], pools, change.at)
+
+    def _pools_of(self, run: RunKey, task: int) -> tuple[PoolUse, ...]:
+        spec, graph = self.facts.spec(run, task), self.facts.graph(run)
+        if spec is None or graph is None:
+            return ()
+        uses = tuple((need.pool, need.key, need.amount) for need in spec.pools)
+        if graph.max_active_tasks:
+            name = f"@graph/{graph.name}"
+            self.pools[(run[0], name)] = Pool(tenant=run[0], name=name, slots=graph.max_active_tasks)
+            uses += ((name, "", 1),)
+        return tuple((f"{run[0]}/{pool}", key, amount) for pool, key, amount in uses)
+
+    def _spend_tokens(self, tenant: str, pools: tuple[PoolUse, ...], at: Millis) -> None:
+        """P-RATE: a pool's rate holds, across coordinators too (clocks permitting)."""
+        for name, _, _ in pools:
+            pool = self.pools.get((tenant, name.partition("/")[2]))
+            if pool is None or not pool.starts_per_minute or self.mix.skew_ms or self.mix.clock_step:
+                continue
+            tokens, since, epoch = self.tokens.get((tenant, name), (pool.burst * 60_000, at, self.epoch))
+            tokens = min(pool.burst * 60_000, tokens + max(0, at - since) * pool.starts_per_minute)
+            if tokens < 60_000 and epoch == self.epoch:
+                raise Broken(f"P-RATE: pool {name} let a start through with {tokens / 60_000:.2f} tokens")
+            self.tokens[(tenant, name)] = (tokens - 60_000, at, self.epoch)
 
     def _check_limits(self, tenant: str, worker: str) -> None:
         taken: dict[tuple[str, str], int] = {}
@@ -281,7 +388,7 @@ class Ledger:
         for lease in self.live.values():
             held += lease.worker == worker
             for pool, key, amount in lease.pools:
-                if pool[: len(tenant) + 1] == f"{tenant}/":
+                if pool.startswith(f"{tenant}/"):
                     for name in {(pool, ""): None, (pool, key): None}:
                         taken[name] = taken.get(name, 0) + amount
         if held > self.capacity.get(worker, 1 << 30):
@@ -294,27 +401,50 @@ class Ledger:
             if most and amount > most:
                 raise Broken(f"P-LIMIT: pool {name} {key} has {amount} of {most} taken")
 
-    def _started(self, run: RunKey, change: object) -> None:
-        assert isinstance(change, ch.AttemptStarted)
+    def _started(self, run: RunKey, change: ch.AttemptStarted) -> None:
         self._must_hold(run, change.task, change.fence)
-        self._move(run, change.task, RUNNING)
+        self._move(run, change.task, RUNNING, change.at)
 
-    def _ended(self, run: RunKey, change: object) -> None:
-        """P-ONE: one outcome per attempt, by the holder of the live fence."""
-        assert isinstance(change, ch.AttemptEnded)
+    def _ended(self, run: RunKey, change: ch.AttemptEnded) -> None:
+        """P-ONE: one outcome per attempt, by the holder of the live fence. P-BUDGET: no more retries than allowed."""
         model = self._must_hold(run, change.task, change.fence)
-        attempt = self.live[change.fence].attempt
-        if attempt in model.answered:
-            raise Broken(f"P-ONE: {run}/{change.task} attempt {attempt} ended twice")
-        model.answered[attempt] = None
-        self._move(run, change.task, change.state)
+        model.spent += 1
+        model.due_at = change.due_at
+        if change.state is not UP_FOR_RESCHEDULE:
+            model.tries += 1
+        if change.state is SUCCESS:
+            model.interrupted = 0
+        spec = self.facts.spec(run, change.task)
+        if change.state is UP_FOR_RETRY and spec is not None and change.failure is not None:
+            allowed = retries_allowed(spec.retry, change.failure)
+            if model.tries > allowed:
+                raise Broken(f"P-BUDGET: {run}/{change.task} is tried again after {model.tries} of {allowed} retries")
+        self._move(run, change.task, change.state, change.at)
 
-    def _returned(self, run: RunKey, change: object) -> None:
-        assert isinstance(change, ch.LeaseReturned)
+    def _returned(self, run: RunKey, change: ch.LeaseReturned) -> None:
+        """P-LEASE: nobody's lease is cut short. P-OUTAGE: finished work is not thrown away. P-POISON: not for ever."""
         model = self._must_hold(run, change.task, change.fence)
         if change.cause == "its worker fell silent":
             model.ended_silent[change.fence] = None
-        self._move(run, change.task, change.state)
+            self._check_patience(run, change)
+        if change.cause == "not held any more" and self.facts.is_lost_work(change.fence):
+            raise Broken(f"P-OUTAGE: {run}/{change.task} was finished by its worker and taken away")
+        model.interrupted += change.counted
+        if model.interrupted > INTERRUPTIONS_MAX:
+            raise Broken(f"P-POISON: {run}/{change.task} was interrupted {model.interrupted} times")
+        self._move(run, change.task, change.state, change.at)
+
+    def _check_patience(self, run: RunKey, change: ch.LeaseReturned) -> None:
+        if self.mix.skew_ms or self.mix.clock_step:
+            return
+        lease_ms = self.mix.limits.lease_ms
+        waited = change.at - self.granted[change.fence]
+        if waited < lease_ms:
+            raise Broken(f"P-LEASE: {run}/{change.task} was taken away after {waited} of {lease_ms} ms")
+        if fence_epoch(change.fence) < self.epoch:
+            waited = change.at - self.facts.reign_began_at(self.epoch)
+            if waited < lease_ms:
+                raise Broken(f"P-LEASE: {run}/{change.task} was taken away {waited} ms after an election")
 
     def _must_hold(self, run: RunKey, idx: int, fence: Fence) -> TaskModel:
         model = self.task(run, idx)

@@ -94,4 +94,25 @@ def draw_mix(chance: Random) -> Mix:
     )
 
 
-CALM = Mix()
+# What shrinking tries to switch off, worst first.
+SWITCHES: tuple[tuple[str, object], ...] = (
+    ("commit_refused", 0),
+    ("cloned_worker", False),
+    ("lying_worker", False),
+    ("clock_step", 0),
+    ("skew_ms", 0),
+    ("pause", 0),
+    ("crash", 0),
+    ("torn_restart", 0),
+    ("lock_lost", 0),
+    ("commit_unknown", 0),
+    ("commit_fails", 0),
+    ("slow_disk", 0),
+    ("partition", 0),
+    ("clog", 0),
+    ("loss", 0),
+    ("duplication", 0),
+    ("reordering", 0),
+    ("slice_tasks", 1_000),
+    ("pull_workers", 0),
+)

@@ -3,14 +3,25 @@
 from msgspec import Struct
 
 from rota.control.leadership import Role
-from rota.core.commands import ClientCommand, DrainWorker, DropSchedule, Exit, PauseRun, ResolveTask, SubmitRun
+from rota.core.commands import (
+    ClientCommand,
+    DrainWorker,
+    DropSchedule,
+    Exit,
+    Outcome,
+    PauseRun,
+    PutSchedule,
+    ResolveTask,
+    SubmitRun,
+)
 from rota.core.decide.leases import Offer
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Epoch, Fence, Millis, RunKey
 from rota.core.images import all_records, is_clean
 from rota.core.invariants import validate
+from rota.core.model import Graph, TaskSpec
 from rota.core.plan import Cascade
-from rota.core.records import Batch, Growth, Record, Run, key_of
+from rota.core.records import Batch, Growth, GraphRecord, Record, Run, Worker, key_of
 from rota.core.states import NEEDS_ATTENTION, RUN_TERMINAL
 from rota.core.why import explain
 from rota.sim.checkers import Broken, Ledger
@@ -18,6 +29,7 @@ from rota.sim.disk import SimStore
 from rota.sim.faults import Mix, draw_mix
 from rota.sim.network import Network
 from rota.sim.nodes import CoordinatorNode
+from rota.sim.onlookers import check_idle, check_late
 from rota.sim.workers import Execution, PullWorker, PushWorker
 from rota.sim.workload import TENANTS, definitions, draw_capacity, draw_meddling, draw_schedule, draw_submission
 from rota.sim.world import START_AT, World
@@ -53,7 +65,7 @@ class Scene:
         self.world = World(seed)
         self.mix = mix or draw_mix(self.world.chance("mix"))
         Cascade.slice_tasks = self.mix.slice_tasks
-        self.ledger = Ledger()
+        self.ledger = Ledger(self, self.mix)
         self.network = Network(self.world, self.mix)
         self.store = SimStore(self.world, self.mix)
         self.store.on_commit = self._on_commit
@@ -72,7 +84,6 @@ class Scene:
         self._steps = 0
         self._make_workers()
         self.world.after_each = self._check
-        self.ledger.needs = self._needs
         self._plan_work()
         self._plan_faults()
 
@@ -217,8 +228,10 @@ class Scene:
             self.ledger.acked[(command.tenant, command.run)] = None
             if not self._is_stored((command.tenant, command.run)):
                 raise Broken(f"P-ACK: run {command.run} was acknowledged and is not stored")
-        if isinstance(value, Refused) and value.code in ("run.ended",) and "error" in value.reason:
+        if isinstance(value, Refused) and "error" in value.reason:
             raise Broken(f"P-FAULT: {command}: {value}")
+        if isinstance(value, Refused) and value.code in ("run.exists", "command.id_reused"):
+            raise Broken(f"P-REPEAT: a retry was taken for something new: {value}")
 
     def _is_stored(self, key: RunKey) -> bool:
         return ("Run", *key) in self.store.disk.records or any(
@@ -247,18 +260,51 @@ class Scene:
         if offer.fence not in self.ledger.granted:
             raise Broken(f"P-GRANT: worker {name} was told it holds fence {offer.fence}, which no commit has granted")
 
-    def _needs(self, run: RunKey, task: int) -> tuple[tuple[str, str, int], ...]:
-        """Which pools a task takes from, read from the stored graph and growths."""
-        disk = self.store.disk
-        graph = disk.records.get(("GraphRecord", run[0], self.ledger.graphs[run]))
-        if graph is None:
-            return ()
+    # Facts for the ledger.
+
+    def graph(self, run: RunKey) -> Graph | None:
+        """The stored definition of a run."""
+        record = self.store.disk.records.get(("GraphRecord", run[0], self.ledger.graphs[run]))
+        return record.graph if isinstance(record, GraphRecord) else None
+
+    def spec(self, run: RunKey, task: int) -> TaskSpec | None:
+        """A task's definition, counted out from the stored graph; None for tasks that were added later."""
+        graph = self.graph(run)
         start = 0
-        for spec in graph.graph.tasks:  # type: ignore[union-attr] - the key says that it is a graph
+        for spec in graph.tasks if graph is not None else ():
             if start <= task < start + spec.width:
-                return tuple((f"{run[0]}/{need.pool}", need.key, need.amount) for need in spec.pools)
+                return spec
             start += spec.width
-        return ()
+        return None
+
+    def reign_began_at(self, epoch: Epoch) -> Millis:
+        """When the coordinator of that epoch had loaded."""
+        for node in self.coordinators:
+            loop = node.machine.loop
+            if loop is not None and loop.state.epoch == epoch:
+                return loop.state.born_at
+        return 0
+
+    def is_lost_work(self, fence: Fence) -> bool:
+        """Whether a living worker finished this attempt and still means to report it."""
+        return any(
+            report.fence == fence and report.outcome is not Outcome.STARTED
+            for worker in self.push
+            if worker.alive and not worker.lies
+            for report in worker.finished.values()
+        )
+
+    def is_servable(self, spec: TaskSpec) -> bool:
+        """Whether a registered worker that is not a pull worker has enough of everything."""
+        needs = dict(spec.requires)
+        for record in self.store.disk.records.values():
+            if not isinstance(record, Worker) or record.capacity.pull != (spec.queue == "agents"):
+                continue
+            have = dict(record.capacity.properties)
+            enough = int(have.get("cpu_count", "0")) >= int(needs.get("cpu_count", "0"))
+            if enough and needs.get("os", have.get("os")) == have.get("os"):
+                return True
+        return False
 
     # Checking.
 
@@ -266,6 +312,8 @@ class Scene:
         self._steps += 1
         if self._steps % VALIDATE_EVERY:
             return
+        self.ledger.compare_all(self.store.disk.records.values())
+        self._check_processes()
         for node in self.coordinators:
             loop = node.machine.loop
             if not node.alive or loop is None:
@@ -276,9 +324,23 @@ class Scene:
             broken = validate(loop.state, node.clock())
             if broken:
                 raise Broken(f"P-STATE on {node.name}: {broken[0]}")
+            check_idle(loop)
+            if not node.frozen:
+                check_late(loop.state, loop.turned_at)
             reigns = node.machine.leadership.role is Role.LEADER and loop.state.epoch == self.store.disk.epoch
             if reigns and loop.committing is None and is_clean(loop.state):
                 self._compare_with_disk(all_records(loop.state))
+
+    def _check_processes(self) -> None:
+        """P-KILL: work that nobody wants any more is stopped, where the worker can be told."""
+        patience_ms = 2 * self.mix.limits.lease_ms
+        for worker in self.push:
+            if not worker.alive or worker.frozen or not self.mix.is_timely:
+                continue
+            for fence in worker.running:
+                ended_at = self.ledger.ended_at.get(fence)
+                if ended_at is not None and ended_at + patience_ms + abs(self.mix.skew_ms) * 2 < self.world.now:
+                    raise Broken(f"P-KILL: {worker.name} still runs fence {fence}")
 
     def _compare_with_disk(self, records: list[Record]) -> None:
         """P-LOAD: memory and disk agree whenever nothing is on its way, so loading would give the same state."""
@@ -332,12 +394,9 @@ class Scene:
             worker.lies = False
         for errand in list(self.errands):
             command = errand.command
-            if type(command).__name__ == "PutSchedule":
-                drop = DropSchedule(
-                    tenant=command.tenant,
-                    command_id=f"drop {command.command_id}",
-                    schedule=command.schedule,  # type: ignore[attr-defined] - a PutSchedule names its schedule
-                )
+            if isinstance(command, PutSchedule):
+                name = f"drop {command.command_id}"
+                drop = DropSchedule(tenant=command.tenant, command_id=name, schedule=command.schedule)
                 self._errand(drop, 3_000)
         self._tidy_up()
 

@@ -92,6 +92,7 @@ class PushWorker(Node):
         self.limits = mix.limits
         self.capacity = Capacity()
         self.running: dict[Fence, Execution] = {}
+        self.finished: dict[Fence, AttemptOver] = {}
         self.on_start: Watch = _ignore
         self.on_stop: Watch = _ignore
         self.lies = False
@@ -115,6 +116,7 @@ class PushWorker(Node):
         """The process and everything it ran is gone."""
         for fence in list(self.running):
             self._kill(fence)
+        self.finished.clear()
         self._hang_up()
         self.alive = False
         self.life += 1
@@ -210,7 +212,10 @@ class PushWorker(Node):
         execution = self.running.pop(fence, None)
         if execution is not None:
             self.on_stop(self.name, execution)
-            self.handle(conclude(execution.offer, self.chance.getrandbits(64), self.clock()))
+            over = conclude(execution.offer, self.chance.getrandbits(64), self.clock())
+            if fence in self.machine.held:
+                self.finished[fence] = over
+            self.handle(over)
 
     def _kill(self, fence: Fence) -> None:
         execution = self.running.pop(fence, None)

@@ -11,11 +11,9 @@ import msgspec
 import pytest
 
 from rota.core import commands as cm
-from rota.core import plan as plan_module
 from rota.core.bounds import TimeLimits
 from rota.core.changes import Change, LeaseGranted
 from rota.core.decide import Decision, decide
-from rota.core.decide import runs as runs_module
 from rota.core.errors import Refused
 from rota.core.evolve import evolve
 from rota.core.graph import LiveGraph
@@ -24,6 +22,7 @@ from rota.core.live import LiveRun, LiveWorker
 from rota.core.load import load
 from rota.core.model import Capacity, Graph, Pool, PriorityClass, Queue, TaskSpec
 from rota.core.place import place
+from rota.core.plan import Cascade
 from rota.core.presence import heard_from, rearm, renew_all, renew_one, went_away
 from rota.core.records import Key, Record, Task, key_of
 from rota.core.state import State
@@ -55,6 +54,7 @@ class World:
         self.changes: list[Change] = []
         self.beating: dict[tuple[str, str], None] = {}
         self.numbered = 0
+        self.beat_at = now
 
     # Commands.
 
@@ -211,17 +211,15 @@ class World:
     def advance(self, ms: int) -> None:
         """Let time pass: beats, timers and what follows, each at its own instant. Nothing is placed."""
         end = self.now + ms
-        beat_ms = self.state.limits.beat_ms
-        next_beat = self.now + beat_ms
         while True:
             timer = self.state.timers[0][0] if self.state.timers else end + 1
-            at = max(self.now, min(timer, next_beat))
+            at = max(self.now, min(timer, self.beat_at))
             if at > end:
                 break
             self.now = at
-            if at >= next_beat:
+            if at >= self.beat_at:
                 self._beat()
-                next_beat = at + beat_ms
+                self.beat_at = at + self.state.limits.beat_ms
             self.fire_due()
         self.now = end
 
@@ -397,6 +395,5 @@ def usage_from_leases(state: State) -> dict[tuple[str, str], tuple[int, dict[str
 def short_slices(tasks: int) -> Iterator[None]:
     """Cascades that must be continued after so few tasks; the rule is the same as with a thousand."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan_module, "TASKS_PER_SLICE", tasks)
-        patch.setattr(runs_module, "TASKS_PER_SLICE", tasks)
+        patch.setattr(Cascade, "slice_tasks", tasks)
         yield

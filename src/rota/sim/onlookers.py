@@ -1,0 +1,47 @@
+"""Checks of a coordinator's memory: what an onlooker would find odd although no commit shows it."""
+
+from rota.control.loop import Loop
+from rota.core.bounds import WORK_PER_TURN
+from rota.core.ids import Millis
+from rota.core.match import fits
+from rota.core.state import State
+from rota.core.states import QUEUED, UP_FOR_RESCHEDULE, UP_FOR_RETRY, RunState
+from rota.sim.checkers import Broken
+
+LATE_MS = 5_000
+
+
+def check_idle(loop: Loop) -> None:
+    """P-IDLE: when the loop rests, no task waits that a worker with room could have."""
+    state, now = loop.state, loop.turned_at
+    if loop.work >= WORK_PER_TURN or loop.replay or now > loop.proven_until:
+        return
+    if state.index.fresh or state.index.hungry:
+        return
+    for run in state.runs.values():
+        if run.row.state is not RunState.RUNNING or not run.is_runnable:
+            continue
+        for task in run.tasks.values():
+            if task.state is not QUEUED:
+                continue
+            bucket = state.bucket_of(run, task)
+            if bucket.demand.pull or state.pool_reasons(bucket, now):
+                continue
+            alone = state.index.is_alone(bucket)
+            for worker in state.workers.values():
+                if not fits(bucket.demand, worker, now, alone=alone):
+                    raise Broken(f"P-IDLE: {run.key}/{task.idx} waits while {worker.row.id} could run it")
+
+
+def check_late(state: State, now: Millis) -> None:
+    """P-LATE: what has a time is done at that time, not only when the safety net comes by."""
+    if now - state.born_at < 2 * LATE_MS:
+        return
+    for run in state.runs.values():
+        if run.row.state is not RunState.RUNNING or run.row.stopping is not None or run.row.fault:
+            continue
+        if run.row.deadline_at and run.row.deadline_at + LATE_MS < now:
+            raise Broken(f"P-LATE: {run.key} is past its deadline by {now - run.row.deadline_at} ms")
+        for task in run.tasks.values():
+            if task.state in (UP_FOR_RETRY, UP_FOR_RESCHEDULE) and task.due_at + LATE_MS < now:
+                raise Broken(f"P-LATE: {run.key}/{task.idx} is {task.state}, {now - task.due_at} ms after its time")
