@@ -74,7 +74,7 @@ class Coordinator:
             case StreamClosed():
                 self.streams.pop(event.stream, None)
                 if self.loop is not None:
-                    self.loop.close(event.stream, now)
+                    self.loop.close(event.stream, now, hung_up=True)
                 return []
             case Committed():
                 return self._committed(event, now)

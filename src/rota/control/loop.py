@@ -428,7 +428,7 @@ class Loop:
     def _escalator(self, change: TaskStarved) -> Callable[[], list[Intent]]:
         return lambda: [Escalate(change.tenant, change.run, change.task, change.tier)]
 
-    def close(self, stream: int, now: Millis) -> None:
+    def close(self, stream: int, now: Millis, *, hung_up: bool) -> None:
         """A stream ended. The worker keeps its leases until their time is over."""
         self.greeted.pop(stream, None)
         session = self.sessions.pop(stream, None)
@@ -437,7 +437,7 @@ class Loop:
         del self.by_worker[session.worker]
         worker = self.state.workers.get(session.worker)
         if worker is not None:
-            went_away(self.state, worker, now)
+            went_away(self.state, worker, now, hung_up=hung_up)
 
     def _take_frame(self, stream: int, frame: WorkerFrame, now: Millis) -> list[Intent]:
         if frame.epoch > self.state.epoch:
@@ -449,7 +449,7 @@ class Loop:
         if frame.session != session.name or frame.number <= session.heard:
             return []
         if not session.is_next(frame):
-            self.close(stream, now)
+            self.close(stream, now, hung_up=False)
             return [CloseStream(stream)]
         self._hear(session, frame, now)
         return []
@@ -470,12 +470,12 @@ class Loop:
         old = self.by_worker.get(key)
         intents: list[Intent] = []
         if old is not None:
-            self.close(old.stream, now)
+            self.close(old.stream, now, hung_up=False)
             intents.append(CloseStream(old.stream))
         self.session_number += 1
         session = Session(stream, f"{self.state.epoch}.{self.session_number}", key, frame.incarnation)
         # Until its complete list is here nothing is known about the worker but its name.
-        went_away(self.state, self.state.workers[key], now)
+        went_away(self.state, self.state.workers[key], now, hung_up=False)
         self.greeted[stream] = session.name
 
         def act() -> list[Intent]:

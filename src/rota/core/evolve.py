@@ -595,7 +595,7 @@ def _worker_registered(state: State, change: ch.WorkerRegistered) -> None:
         worker.row = row
         worker.describe(state.consumable)
         state.index.join(worker)
-    worker.present = True
+    worker.present = worker.has_spoken = True
     worker.seen_at = row.registered_at
     worker.strikes = 0
     state.index.touch(worker, freed=True)

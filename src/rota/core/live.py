@@ -40,6 +40,7 @@ class LiveWorker:
 
     __slots__ = (
         "free",
+        "has_spoken",
         "key",
         "leases",
         "present",
@@ -60,6 +61,7 @@ class LiveWorker:
         self.key: WorkerKey = (row.tenant, row.id)
         self.leases: dict[Fence, Lease] = {}
         self.present = False
+        self.has_spoken = False
         self.seen_at = now
         self.shape: Shape | None = None
         self.vector: tuple[object, ...] | None = None

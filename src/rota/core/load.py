@@ -110,6 +110,8 @@ def _set_timers(state: State, now: Millis) -> None:
             worker.watched = True
             state.set_timer(now + state.limits.dispatch_ms, "worker", *worker.key)
         state.set_timer(now + state.limits.forget_worker_ms, "forget", *worker.key)
+        if worker.row.quarantined_until > now:
+            state.set_timer(worker.row.quarantined_until, "rested", *worker.key)
     for fence, lease in state.leases.items():
         if lease.worker.row.capacity.pull:
             state.set_timer(lease.expires_at, "lease", fence)

@@ -12,15 +12,21 @@ from rota.core.state import State
 def heard_from(state: State, worker: LiveWorker, now: Millis) -> None:
     """A worker spoke: it may be given work."""
     was_quiet = not worker.present or now - worker.seen_at > state.limits.beat_ms
-    worker.present = True
+    worker.present = worker.has_spoken = True
     worker.seen_at = now
     if was_quiet:
         state.index.touch(worker, freed=True)
 
 
-def went_away(state: State, worker: LiveWorker, now: Millis) -> None:
-    """A worker's stream is gone. Its leases are not: losing the stream is not losing the worker."""
+def went_away(state: State, worker: LiveWorker, now: Millis, *, hung_up: bool) -> None:
+    """A worker's stream is gone. Its leases are not: losing the stream is not losing the worker.
+
+    A worker that hung up may come back as another incarnation at once; one that we lost sight of is taken for alive
+    for two more beats, so that a copy of its folder cannot slip in.
+    """
     worker.present = False
+    if hung_up:
+        worker.seen_at = min(worker.seen_at, now - 2 * state.limits.beat_ms - 1)
     state.index.touch(worker, freed=False)
     state.set_timer(now + state.limits.forget_worker_ms, "forget", *worker.key)
     # Whoever avoided another worker may have nobody else left now.

@@ -87,10 +87,11 @@ class TaskModel:
 class LeaseModel:
     """A lease as the durable story tells it."""
 
-    __slots__ = ("pools", "worker")
+    __slots__ = ("incarnation", "pools", "worker")
 
-    def __init__(self, worker: str, pools: tuple[PoolUse, ...]) -> None:
+    def __init__(self, worker: str, incarnation: str, pools: tuple[PoolUse, ...]) -> None:
         self.worker = worker
+        self.incarnation = incarnation
         self.pools = pools
 
 
@@ -111,6 +112,14 @@ class Facts(Protocol):
 
     def is_lost_work(self, fence: Fence) -> bool:
         """Whether a worker that still lives has finished this and not been told that nobody wants it."""
+        ...
+
+    def has_concluded(self, fence: Fence) -> bool:
+        """Whether whoever was given this fence has come to an end with it."""
+        ...
+
+    def is_well(self, incarnation: str) -> bool:
+        """Whether a worker process lives and has just heard from the reigning coordinator."""
         ...
 
     def is_servable(self, spec: TaskSpec) -> bool:
@@ -135,6 +144,7 @@ class Ledger:
         self.live: dict[Fence, LeaseModel] = {}
         self.granted: dict[Fence, Millis] = {}
         self.ended_at: dict[Fence, Millis] = {}
+        self.ended_for: dict[Fence, str] = {}
         self.slots: dict[tuple[str, str, Millis], RunKey] = {}
         self.capacity: dict[str, int] = {}
         self.story_numbers: dict[RunKey, int] = {}
@@ -354,7 +364,7 @@ class Ledger:
         if change.attempt != model.spent + 1:
             raise Broken(f"P-UNSPENT: {run}/{change.task} is granted as {change.attempt} after {model.spent} outcomes")
         pools = self._pools_of(run, change.task)
-        self.live[change.fence] = LeaseModel(change.worker, pools)
+        self.live[change.fence] = LeaseModel(change.worker, change.incarnation, pools)
         self.granted[change.fence] = change.at
         self._granted_now.append((run[0], change.worker))
         self._spend_tokens(run[0], pools, change.at)
@@ -408,6 +418,8 @@ class Ledger:
     def _ended(self, run: RunKey, change: ch.AttemptEnded) -> None:
         """P-ONE: one outcome per attempt, by the holder of the live fence. P-BUDGET: no more retries than allowed."""
         model = self._must_hold(run, change.task, change.fence)
+        if not self.facts.has_concluded(change.fence):
+            raise Broken(f"P-ONE: {run}/{change.task} got an outcome that the holder of {change.fence} never gave")
         model.spent += 1
         model.due_at = change.due_at
         if change.state is not UP_FOR_RESCHEDULE:
@@ -429,6 +441,9 @@ class Ledger:
             self._check_patience(run, change)
         if change.cause == "not held any more" and self.facts.is_lost_work(change.fence):
             raise Broken(f"P-OUTAGE: {run}/{change.task} was finished by its worker and taken away")
+        self.ended_for[change.fence] = change.cause
+        if change.cause == "its worker restarted" and self.facts.is_well(self.live[change.fence].incarnation):
+            raise Broken(f"P-CLONE: {run}/{change.task} was taken from a worker that is alive and well")
         model.interrupted += change.counted
         if model.interrupted > INTERRUPTIONS_MAX:
             raise Broken(f"P-POISON: {run}/{change.task} was interrupted {model.interrupted} times")

@@ -61,7 +61,10 @@ class SimStore:
         answer: StoreEvent
         match intent:
             case Elect():
+                was_held = disk.holder
                 epoch = disk.elect()
+                if epoch is not None and was_held:
+                    raise AssertionError(f"P-LOCK: epoch {epoch} was elected while {was_held} held the lock")
                 if epoch is not None:
                     self.holder_of[epoch] = node
                 answer = Elected(intent.ticket, epoch)

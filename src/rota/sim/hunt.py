@@ -58,6 +58,8 @@ def _hunt_here(name: str, seeds: int, first: int) -> Found:
     try:
         scene = import_module("rota.sim.scene")
     except Exception as error:  # noqa: BLE001 - a mistake that does not even import is caught at once
+        if isinstance(error, ValueError):
+            raise
         return Found(name, first, 1, f"{type(error).__name__}: {error}")
     for seed in range(first, first + seeds):
         result = scene.Scene(seed).run()

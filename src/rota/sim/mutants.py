@@ -14,18 +14,25 @@ from types import ModuleType
 from msgspec import Struct
 
 
-class Mutant(Struct, frozen=True):
-    """One mistake: in `module`, `old` becomes `new`. `rule` is the rule of the design that it breaks."""
+class Edit(Struct, frozen=True):
+    """In `module`, `old` becomes `new`."""
 
-    name: str
-    rule: str
     module: str
     old: str
     new: str
 
 
-def _mutant(name: str, rule: str, module: str, old: str, new: str) -> Mutant:
-    return Mutant(name, rule, f"rota.{module}", old, new)
+class Mutant(Struct, frozen=True):
+    """One mistake. `rule` is the rule of the design that it breaks; some rules are kept by more than one place."""
+
+    name: str
+    rule: str
+    edits: tuple[Edit, ...]
+
+
+def _mutant(name: str, rule: str, module: str, old: str, new: str, *more: tuple[str, str, str]) -> Mutant:
+    edits = ((module, old, new), *more)
+    return Mutant(name, rule, tuple(Edit(f"rota.{edit[0]}", edit[1], edit[2]) for edit in edits))
 
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -198,21 +205,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "fence_check_dropped",
         "a report counts only if it names the live lease's fence",
         "core.decide.leases",
-        "    lease = state.leases.get(command.fence)\n    if lease is not None and lease.task is task:\n",
-        "    lease = state.leases.get(task.fence)\n    if lease is not None and lease.task is task:\n",
-    ),
-    _mutant(
-        "holder_check_dropped",
-        "a report counts only from the holder",
-        "core.decide.leases",
-        "        if lease.worker.key != (command.worker_tenant, command.worker):\n"
-        "            return Judgement.NOT_THE_HOLDER, None\n"
-        "        if task.incarnation != command.incarnation:\n"
-        "            return Judgement.OTHER_INCARNATION, None\n"
-        "        return Judgement.ACCEPTED, lease\n"
-        "    if command.fence == task.done_fence:\n",
-        "        return Judgement.ACCEPTED, lease\n    if task.fence:\n"
-        "        return Judgement.ACCEPTED, state.leases[task.fence]\n    if command.fence == task.done_fence:\n",
+        "    if lease is not None and lease.task is task:\n        if lease.worker.key",
+        "    lease = lease or state.leases.get(task.fence)\n"
+        "    if lease is not None and lease.task is task:\n        if task.fence != command.fence:\n"
+        "            return Judgement.ACCEPTED, lease\n        if lease.worker.key",
     ),
     _mutant(
         "fence_issued_twice",
@@ -230,10 +226,11 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "old_epoch_obeyed",
-        "workers refuse commands from an older epoch",
+        "workers refuse commands from an older epoch, and coordinators those who know a newer one",
         "worker.sync",
         "        if frame.epoch < self.epoch:\n",
         "        if frame.epoch < 0:\n",
+        ("control.loop", "        if frame.epoch > self.state.epoch:\n", "        if frame.epoch > 1 << 60:\n"),
     ),
     _mutant(
         "epoch_lock_skipped",
@@ -290,6 +287,11 @@ MUTANTS: tuple[Mutant, ...] = (
         "control.loop",
         "        if self.speaking and now <= self.proven_until:\n",
         "        if self.speaking:\n",
+        (
+            "control.leadership",
+            "        if self.role is Role.LEADER and now > self.proven_until:\n",
+            "        if self.role is Role.LEADER and now > self.proven_until + 60_000:\n",
+        ),
     ),
     _mutant(
         "renewed_by_greeting",
@@ -324,7 +326,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "a retry waits its time",
         "core.decide.timers",
         "    if run.row.stopping is not None or task.due_at > now:\n",
-        "    if run.row.stopping is not None or task.due_at > now + 1_000:\n",
+        "    if run.row.stopping is not None:\n",
+        (
+            "core.evolve",
+            '        state.set_timer(change.due_at, "due", change.tenant, change.run, change.task)\n',
+            '        state.set_timer(change.at, "due", change.tenant, change.run, change.task)\n',
+        ),
     ),
     _mutant(
         "stop_ignored",
@@ -336,10 +343,15 @@ MUTANTS: tuple[Mutant, ...] = (
     # Section 3 and 5: the Sync stream.
     _mutant(
         "frame_gap_accepted",
-        "a frame that skips a number breaks the session",
+        "a frame that skips a number breaks the session, and counts that differ ask for a complete list",
         "worker.sync",
         "        if frame.number != self.heard + 1:\n",
         "        if frame.number < self.heard + 1:\n",
+        (
+            "control.sessions",
+            "        return frame.count == len(self._held) and frame.checksum == self._checksum\n",
+            "        return True\n",
+        ),
     ),
     _mutant(
         "report_gap_accepted",
@@ -361,13 +373,6 @@ MUTANTS: tuple[Mutant, ...] = (
         "worker.sync",
         "        self.unacked.clear()\n        self.outbox = again + self.outbox\n",
         "        self.unacked.clear()\n",
-    ),
-    _mutant(
-        "restart_keeps_leases",
-        "a new incarnation returns the old one's leases",
-        "control.loop",
-        "            if lease is None or lease.worker is not worker or lease.task.incarnation != session.incarnation:\n",
-        "            if lease is None:\n",
     ),
     _mutant(
         "clone_accepted",
@@ -446,13 +451,18 @@ MUTANTS: tuple[Mutant, ...] = (
         "core.decide.timers",
         "    if state.index.is_servable(bucket):\n        return Decision([])\n    queue",
         "    queue",
+        (
+            "core.decide.timers",
+            "        if not bucket.live or state.index.is_servable(bucket):\n",
+            "        if not bucket.live:\n",
+        ),
     ),
     _mutant(
         "reason_missing",
         "every wait has a reason",
         "core.why",
-        '        found.append(reason("order.turn", text))\n',
-        "        del text\n",
+        '        return (*held, reason("retry.cooldown", text, at=task.due_at))\n',
+        "        return held\n",
     ),
 )
 
@@ -469,10 +479,10 @@ class _Loader(importlib.abc.SourceLoader):
         return self.path
 
     def get_data(self, path: str) -> bytes:
-        return mutate(self.mutant, Path(path).read_text(encoding="utf-8")).encode()
+        return Path(path).read_bytes()
 
     def exec_module(self, module: ModuleType) -> None:
-        source = self.get_data(self.path)
+        source = mutate(self.mutant, module.__name__, Path(self.path).read_text(encoding="utf-8"))
         exec(compile(source, self.path, "exec"), module.__dict__)  # noqa: S102 - our own source, changed on purpose
 
 
@@ -484,27 +494,31 @@ class _Finder(importlib.abc.MetaPathFinder):
         self, fullname: str, path: object = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         del path, target
-        if fullname != self.mutant.module:
+        if all(edit.module != fullname for edit in self.mutant.edits):
             return None
-        place = source_path(self.mutant)
+        place = source_path(fullname)
         return importlib.util.spec_from_file_location(fullname, place, loader=_Loader(self.mutant, str(place)))
 
 
-def source_path(mutant: Mutant) -> Path:
-    """The file a mutant changes."""
-    parts = mutant.module.split(".")[1:]
-    return Path(__file__).parent.parent.joinpath(*parts).with_suffix(".py")
+def source_path(module: str) -> Path:
+    """The file of a module of ours."""
+    return Path(__file__).parent.parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
 
 
-def mutate(mutant: Mutant, source: str) -> str:
-    """The changed source; refuses a mutant that does not fit the code exactly once."""
-    found = source.count(mutant.old)
-    if found != 1:
-        raise ValueError(f"mutant {mutant.name}: its text occurs {found} times in {mutant.module}, not once")
-    return source.replace(mutant.old, mutant.new)
+def mutate(mutant: Mutant, module: str, source: str) -> str:
+    """The changed source of a module; refuses a mutant that does not fit the code exactly once."""
+    for edit in mutant.edits:
+        if edit.module != module:
+            continue
+        found = source.count(edit.old)
+        if found != 1:
+            raise ValueError(f"mutant {mutant.name}: its text occurs {found} times in {module}, not once")
+        source = source.replace(edit.old, edit.new)
+    return source
 
 
 def install(mutant: Mutant) -> None:
-    """Have the module imported with its mistake. Must come before anything imports it."""
-    assert mutant.module not in sys.modules, f"{mutant.module} is imported already; mutants need a process of their own"
+    """Have the modules imported with their mistake. Must come before anything imports them."""
+    for edit in mutant.edits:
+        assert edit.module not in sys.modules, f"{edit.module} is imported already; mutants need their own process"
     sys.meta_path.insert(0, _Finder(mutant))

@@ -45,3 +45,17 @@ def check_late(state: State, now: Millis) -> None:
         for task in run.tasks.values():
             if task.state in (UP_FOR_RETRY, UP_FOR_RESCHEDULE) and task.due_at + LATE_MS < now:
                 raise Broken(f"P-LATE: {run.key}/{task.idx} is {task.state}, {now - task.due_at} ms after its time")
+
+
+def check_recovery(loop: Loop, dead: dict[str, Millis]) -> None:
+    """P-RECOVER: what a dead worker held can be granted again within its lease."""
+    state, now = loop.state, loop.turned_at
+    if state.stalled_ms or now > loop.proven_until:
+        return
+    for lease in state.leases.values():
+        died_at = dead.get(lease.task.incarnation)
+        if died_at is None:
+            continue
+        patience_ms = lease.task.lease_ms + state.limits.dispatch_ms + LATE_MS
+        if now - max(died_at, state.born_at, lease.granted_at) > patience_ms:
+            raise Broken(f"P-RECOVER: {lease.run.key}/{lease.task.idx} is still leased to a worker dead for long")

@@ -29,7 +29,7 @@ from rota.sim.disk import SimStore
 from rota.sim.faults import Mix, draw_mix
 from rota.sim.network import Network
 from rota.sim.nodes import CoordinatorNode
-from rota.sim.onlookers import check_idle, check_late
+from rota.sim.onlookers import check_idle, check_late, check_recovery
 from rota.sim.workers import Execution, PullWorker, PushWorker
 from rota.sim.workload import TENANTS, definitions, draw_capacity, draw_meddling, draw_schedule, draw_submission
 from rota.sim.world import START_AT, World
@@ -78,6 +78,7 @@ class Scene:
         self.running: dict[tuple[str, str, int], dict[Fence, Execution]] = {}
         self.submitted: list[SubmitRun] = []
         self.errands: list[Errand] = []
+        self.concluded: dict[Fence, None] = {}
         self.is_calm = False
         self._numbers = 0
         self._target = 0
@@ -100,13 +101,16 @@ class Scene:
         for number in range(self.mix.pull_workers):
             worker = PullWorker(self.world, f"pull{number}", self.mix, self.network, self.coordinators)
             worker.on_claim = self._on_claim
+            worker.concluded = self.concluded
             worker.wake_by(worker.clock() + chance.randrange(2_000))
             self.pull.append(worker)
 
     def _add_push(self, name: str, identity: str, number: int) -> None:
         worker = PushWorker(self.world, name, self.mix, self.network, self.coordinators, identity)
         worker.on_start = self._on_start
+        worker.on_poison = self._poisoned
         worker.on_stop = self._on_stop
+        worker.concluded = self.concluded
         self.push.append(worker)
         worker.begin(draw_capacity(self.world.chance("capacity"), number))
 
@@ -157,16 +161,22 @@ class Scene:
         nodes: list[CoordinatorNode | PushWorker | PullWorker] = [*self.coordinators, *self.push, *self.pull]
         return nodes[number % len(nodes)]
 
+    def _poisoned(self, worker: PushWorker) -> None:
+        """A task killed its worker; somebody starts it again."""
+        if worker.alive:
+            worker.crash()
+            self.world.after(1_500, self._restart, worker)
+
+    @staticmethod
+    def _restart(node: CoordinatorNode | PushWorker | PullWorker) -> None:
+        if not node.alive:
+            node.restart()
+
     def _crash(self, number: int, draw: int) -> None:
         node = self._node(number)
         if node.alive and not self.is_calm:
             node.crash()
-            self.world.after(draw % 15_000, self._revive, number)
-
-    def _revive(self, number: int) -> None:
-        node = self._node(number)
-        if not node.alive:
-            node.restart()
+            self.world.after(draw % 15_000, self._restart, node)
 
     def _pause(self, number: int, draw: int) -> None:
         node = self._node(number)
@@ -243,6 +253,8 @@ class Scene:
         offer = execution.offer
         if offer.fence not in self.ledger.granted:
             raise Broken(f"P-GRANT: worker {name} started fence {offer.fence}, which no commit has granted")
+        if self.ledger.ended_for.get(offer.fence) == "not held any more":
+            raise Broken(f"P-ABSENCE: worker {name} started fence {offer.fence} after it was said not to hold it")
         key = (offer.tenant, offer.run, offer.task)
         others = self.running.setdefault(key, {})
         model = self.ledger.task((offer.tenant, offer.run), offer.task)
@@ -294,6 +306,19 @@ class Scene:
             for report in worker.finished.values()
         )
 
+    def has_concluded(self, fence: Fence) -> bool:
+        """Whether an execution of this fence has ended with a result."""
+        return fence in self.concluded
+
+    def is_well(self, incarnation: str) -> bool:
+        """Whether that process lives and has heard from the reigning coordinator within a beat."""
+        for worker in self.push:
+            machine = worker.machine
+            if machine.incarnation == incarnation and worker.alive and not worker.frozen and not worker.lies:
+                heard = worker.clock() - machine.heard_at
+                return bool(machine.session) and machine.epoch == self.ledger.epoch and heard < machine.beat_ms
+        return False
+
     def is_servable(self, spec: TaskSpec) -> bool:
         """Whether a registered worker that is not a pull worker has enough of everything."""
         needs = dict(spec.requires)
@@ -325,6 +350,9 @@ class Scene:
             if broken:
                 raise Broken(f"P-STATE on {node.name}: {broken[0]}")
             check_idle(loop)
+            if not self.mix.clock_step:
+                deaths = {name: at + node.offset for worker in self.push for name, at in worker.deaths.items()}
+                check_recovery(loop, deaths)
             if not node.frozen:
                 check_late(loop.state, loop.turned_at)
             reigns = node.machine.leadership.role is Role.LEADER and loop.state.epoch == self.store.disk.epoch
@@ -413,10 +441,12 @@ class Scene:
                 for idx, task in run.tasks.items():
                     if task.state is NEEDS_ATTENTION:
                         name = run.graph.task_id(idx)
-                        command = ResolveTask(
-                            tenant=run.row.tenant, command_id=self._id(), run=run.row.id, task=name, exit=Exit.REQUEUE
+                        way_out = Exit.FAIL if "interrupted" in task.error else Exit.REQUEUE
+                        self._operator(
+                            ResolveTask(
+                                tenant=run.row.tenant, command_id=self._id(), run=run.row.id, task=name, exit=way_out
+                            )
                         )
-                        self._operator(command)
             for worker in loop.state.workers.values():
                 if worker.row.draining:
                     self._operator(

@@ -44,6 +44,7 @@ class Script(Struct, frozen=True):
     ends: Outcome = Outcome.SUCCESS
     expands: tuple[tuple[str, int], ...] = ()
     loses: tuple[str, ...] = ()
+    kills: bool = False
 
 
 _read = msgspec.msgpack.Decoder(Script).decode
@@ -93,6 +94,9 @@ class PushWorker(Node):
         self.capacity = Capacity()
         self.running: dict[Fence, Execution] = {}
         self.finished: dict[Fence, AttemptOver] = {}
+        self.concluded: dict[Fence, None] = {}
+        self.deaths: dict[str, Millis] = {}
+        self.on_poison: Callable[[PushWorker], None] = lambda worker: None
         self.on_start: Watch = _ignore
         self.on_stop: Watch = _ignore
         self.lies = False
@@ -118,6 +122,7 @@ class PushWorker(Node):
             self._kill(fence)
         self.finished.clear()
         self._hang_up()
+        self.deaths[self.machine.incarnation] = self.world.now
         self.alive = False
         self.life += 1
         self._backlog.clear()
@@ -212,6 +217,10 @@ class PushWorker(Node):
         execution = self.running.pop(fence, None)
         if execution is not None:
             self.on_stop(self.name, execution)
+            if _read(execution.offer.work).kills:
+                self.on_poison(self)
+                return
+            self.concluded[fence] = None
             over = conclude(execution.offer, self.chance.getrandbits(64), self.clock())
             if fence in self.machine.held:
                 self.finished[fence] = over
@@ -244,6 +253,7 @@ class PullWorker(Node):
         self.result: AttemptOver | None = None
         self._target = 0
         self._waiting = 0
+        self.concluded: dict[Fence, None] = {}
         self.on_claim: Callable[[str, Offer], None] = lambda name, offer: None
         self.on_refused: Callable[[str, str], None] = lambda name, code: None
 
@@ -333,6 +343,7 @@ class PullWorker(Node):
 
     def _done(self, fence: Fence) -> None:
         if self.offer is not None and self.offer.fence == fence:
+            self.concluded[fence] = None
             self.result = conclude(self.offer, self.chance.getrandbits(64), self.clock())
 
     def _renewed(self, value: object, detail: object) -> None:

@@ -63,8 +63,10 @@ def draw_script(chance: Random) -> Script:
     """What an attempt does."""
     kind = chance.random()
     takes_ms = chance.choice((5, 50, 400, 2_000, 7_000, 20_000))
-    if kind < 0.62:
+    if kind < 0.6:
         return Script(takes_ms)
+    if kind < 0.62:
+        return Script(200, kills=True)
     if kind < 0.8:
         failure = chance.choice((FailureClass.USER, FailureClass.TIMEOUT, FailureClass.INTERNAL, FailureClass.FATAL))
         return Script(takes_ms, fails=chance.randint(1, 3), failure=failure)
@@ -157,11 +159,13 @@ def _with_setup(tasks: tuple[TaskSpec, ...]) -> tuple[TaskSpec, ...]:
 
 def draw_submission(chance: Random, number: int, *, poison: bool, agents: bool) -> SubmitRun:
     """One run."""
+    # Some graphs are run again and again; most are new.
+    graph = draw_graph(Random(7), 3, agents=False) if chance.random() < 0.25 else draw_graph(chance, number, agents=agents)  # noqa: S311 - one fixed graph
     return SubmitRun(
         tenant=chance.choice(TENANTS),
         command_id=f"submit {number}",
         run=f"run-{number}",
-        graph=draw_graph(chance, number, agents=agents),
+        graph=graph,
         priority=chance.choice(list(PriorityClass)),
         params=b"poison" if poison else b"",
     )

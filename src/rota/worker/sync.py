@@ -119,7 +119,7 @@ class SyncMachine:
         self.refused = ""
         self.ignored_frames = 0
         self._beat_at: Millis = 0
-        self._heard_at: Millis = 0
+        self.heard_at: Millis = 0
         self._connect_at: Millis = 0
         self._failures = 0
         self._intents: list[Intent] = []
@@ -177,7 +177,7 @@ class SyncMachine:
 
     def _patience_ends(self) -> Millis:
         """When silence on an open stream counts as a broken one: every frame is acknowledged, so three beats do."""
-        return self._heard_at + 3 * self.beat_ms
+        return self.heard_at + 3 * self.beat_ms
 
     # The stream.
 
@@ -189,7 +189,7 @@ class SyncMachine:
         self.is_connected, self.is_connecting = True, False
         self.session = ""
         self.number = self.heard = 0
-        self._heard_at = now
+        self.heard_at = now
         self.sent_at.clear()
         self._requeue_unacked()
         greeting = self._frame(0, capacity=self.capacity)
@@ -227,7 +227,7 @@ class SyncMachine:
             self._hang_up(now)
             return
         self.heard = frame.number
-        self._heard_at = now
+        self.heard_at = now
         self._acknowledged(frame.ack)
         self.want_complete = self.want_complete or frame.want_complete
         for fence in frame.stop:

@@ -40,14 +40,24 @@ REFUSED: list[tuple[str, Graph, str, str]] = [
     ("too many pools", graph(task("a", pools=(PoolNeed("p"),) * 9)), "field.value", "graph.tasks[0].pools"),
     ("a pool without a name", graph(task("a", pools=(PoolNeed(""),))), "field.value", "graph.tasks[0].pools[0].pool"),
     ("nothing of a pool", graph(task("a", pools=(PoolNeed("p", 0),))), "field.value", "graph.tasks[0].pools[0].amount"),
-    ("fewer than no retries", graph(task("a", retry=RetryPolicy(retries=-1))), "field.value", "graph.tasks[0].retry.retries"),
+    (
+        "fewer than no retries",
+        graph(task("a", retry=RetryPolicy(retries=-1))),
+        "field.value",
+        "graph.tasks[0].retry.retries",
+    ),
     (
         "a thousand retries of a kind",
         graph(task("a", retry=RetryPolicy(memory_retries=1_000))),
         "field.value",
         "graph.tasks[0].retry.memory_retries",
     ),
-    ("a negative delay", graph(task("a", retry=RetryPolicy(delay_ms=-1))), "field.value", "graph.tasks[0].retry.delay_ms"),
+    (
+        "a negative delay",
+        graph(task("a", retry=RetryPolicy(delay_ms=-1))),
+        "field.value",
+        "graph.tasks[0].retry.delay_ms",
+    ),
     (
         "a multiplier of nought",
         graph(task("a", retry=RetryPolicy(multiplier=0))),
@@ -109,7 +119,7 @@ def test_a_graph_with_a_task_more_than_allowed_by_unknown_widths_is_refused():
 def test_the_rest_of_a_submission_is_checked_too(fields: dict[str, object], code: str, path: str):
     world = World()
     whole: dict[str, object] = {"tenant": "t", "command_id": "c", "run": "r", "graph": graph(*TWO), **fields}
-    refused = world.refusal(cm.SubmitRun(**whole))  # pyright: ignore[reportArgumentType]  # wrong on purpose
+    refused = world.refusal(cm.SubmitRun(**whole))
     assert (refused.code, refused.path) == (code, path)
     assert image(world.state) == {}
 
@@ -125,9 +135,10 @@ def test_tenants_do_not_see_each_others_graphs_runs_and_pools():
     world = World()
     world.submit(graph(*TWO))
     world.pool("p", slots=1)
-    assert world.refusal(
-        cm.SubmitRun(tenant="other", command_id="c", run="r", digest=graph_digest(graph(*TWO)))
-    ).code == "graph.unknown"
+    assert (
+        world.refusal(cm.SubmitRun(tenant="other", command_id="c", run="r", digest=graph_digest(graph(*TWO)))).code
+        == "graph.unknown"
+    )
     needy = graph(task("a", pools=(PoolNeed("p"),)))
     assert world.refusal(cm.SubmitRun(tenant="other", command_id="c", run="r", graph=needy)).code == "pool.unknown"
     world.submit(graph(*TWO), run="r", tenant="other")

@@ -1,7 +1,7 @@
 """The live engine plans with countdowns; `rota.core.snapshot` plans from scratch. Both must say the same, always.
 
-Random graphs (rules, setups, teardowns, groups, unknown widths) and random outcomes are driven through the engine. After
-every step the engine's states must equal the last ones, plus what just happened, plus a plan from scratch.
+Random graphs (rules, setups, teardowns, groups, unknown widths) and random outcomes are driven through the engine.
+After every step the engine's states must equal the last ones, plus what just happened, plus a plan from scratch.
 """
 
 import pytest
@@ -57,7 +57,9 @@ def picture(run: LiveRun, now: int) -> RunSnapshot:
         upstream = tuple(name for up in spec.upstream for name in names_of(run, index[up]))
         for number, name in enumerate(names_of(run, node)):
             tasks.append(
-                SnapshotTask(name, upstream, spec.trigger_rule, spec.is_setup, spec.is_teardown, spec.on_failure_fail_run)
+                SnapshotTask(
+                    name, upstream, spec.trigger_rule, spec.is_setup, spec.is_teardown, spec.on_failure_fail_run
+                )
             )
             row = run.tasks.get(laid_out.start[node] + number) if laid_out.width[node] else None
             if row is not None:
@@ -161,13 +163,15 @@ def finish_one(
     world: World, run: LiveRun, granted: LeaseGranted, before: dict[str, TaskState], draw: st.DataObject
 ) -> dict[str, TaskState]:
     """One attempt ends; what planning from scratch makes of it and of the states before."""
-    outcome = draw.draw(st.sampled_from([cm.Outcome.SUCCESS, cm.Outcome.SUCCESS, cm.Outcome.FAILED, cm.Outcome.SKIPPED]))
+    outcome = draw.draw(
+        st.sampled_from([cm.Outcome.SUCCESS, cm.Outcome.SUCCESS, cm.Outcome.FAILED, cm.Outcome.SKIPPED])
+    )
     node = run.graph.node(granted.task)
     expands: list[tuple[str, int]] = []
     if outcome is cm.Outcome.SUCCESS:
-        for down in run.graph.downs[node]:
-            if not run.graph.width[down] and draw.draw(st.integers(0, 3)):
-                expands.append((run.graph.specs[down].id, draw.draw(st.integers(0, 3))))
+        unknown = [run.graph.specs[down].id for down in run.graph.downs[node] if not run.graph.width[down]]
+        told = [mapped for mapped in unknown if draw.draw(st.integers(0, 3))]
+        expands = [(mapped, draw.draw(st.integers(0, 3))) for mapped in told]
     name = names_of(run, node)[granted.task - run.graph.start[node]]
     world.report(granted, outcome, expands=tuple(expands))
     after = picture(run, world.now)
@@ -288,9 +292,7 @@ def disturb(world: World, run: LiveRun, data: st.DataObject) -> None:
 
 @QUICK
 @given(whole=graphs(unknown_widths=False, widths=4), data=st.data(), size=st.sampled_from([1, 2, 3, 1_000]))
-def test_a_run_comes_to_rest_and_to_an_end_whatever_is_cleared_or_lost(
-    whole: Graph, data: st.DataObject, size: int
-):
+def test_a_run_comes_to_rest_and_to_an_end_whatever_is_cleared_or_lost(whole: Graph, data: st.DataObject, size: int):
     with short_slices(size):
         world = World(limits=TimeLimits(retain_ended_ms=10**9))
         world.worker(slots=100)

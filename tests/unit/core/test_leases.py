@@ -46,7 +46,13 @@ def test_a_lease_goes_from_grant_to_start_to_its_one_outcome():
     row = world.task("x")
     assert (row.state, row.attempt, row.fence, row.worker) == (ASSIGNED, 1, granted.fence, "w")
     offer = offer_of(world.state.leases[granted.fence])
-    assert (offer.task_id, offer.work, offer.fence, offer.attempt, offer.timeout_ms) == ("x", b"code", granted.fence, 1, 5)
+    assert (offer.task_id, offer.work, offer.fence, offer.attempt, offer.timeout_ms) == (
+        "x",
+        b"code",
+        granted.fence,
+        1,
+        5,
+    )
     assert world.start(granted) == Judgement.ACCEPTED
     assert (row.state, row.started_at) == (RUNNING, world.now)
     assert world.succeed(granted, result=b"done") == Judgement.ACCEPTED
@@ -383,6 +389,17 @@ def test_a_new_incarnation_returns_what_the_old_one_held():
     assert again.incarnation == "i2"
 
 
+def test_a_worker_we_lost_sight_of_is_taken_for_alive_for_two_more_beats():
+    world, _ = granted_one()
+    world.disconnect("w", hung_up=False)
+    with pytest.raises(Refused) as caught:
+        world.worker("w", incarnation="clone")
+    assert caught.value.code == "worker.duplicate"
+    world.now += 2 * world.state.limits.beat_ms + 1
+    world.worker("w", incarnation="i2")
+    assert world.task("x").state is QUEUED
+
+
 def test_a_second_live_incarnation_is_refused_and_the_first_goes_on():
     world, granted = granted_one()
     with pytest.raises(Refused) as caught:
@@ -478,6 +495,16 @@ def test_a_renewal_may_shorten_a_lease():
     world.silence("agent")
     world.advance(10_000)
     assert world.task("x").state is QUEUED
+
+
+def test_the_timers_of_a_lease_do_not_multiply_with_its_renewals():
+    world = pull_world()
+    granted = claim(world, lease_ms=60_000)
+    assert granted is not None
+    for _ in range(50):
+        world.advance(30_000)
+        world.renew(granted, 60_000)
+    assert sum(kind == "lease" for _, _, kind, _ in world.state.timers) <= 3
 
 
 def test_a_lost_lease_cannot_be_renewed():

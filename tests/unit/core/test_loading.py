@@ -4,6 +4,8 @@ Random commands are carried out, batches are taken at random moments and applied
 Then the disk, the records in memory and the state loaded from either must be one and the same.
 """
 
+from contextlib import suppress
+
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -98,9 +100,9 @@ class Disturber:
         whole = graph(
             *specs,
             name=str(self.choose("g", "h")),
-            max_active_runs=limits[0],  # pyright: ignore[reportIndexIssue]  # a triple
-            max_active_tasks=limits[1],  # pyright: ignore[reportIndexIssue]  # a triple
-            run_timeout_ms=limits[2],  # pyright: ignore[reportIndexIssue]  # a triple
+            max_active_runs=limits[0],
+            max_active_tasks=limits[1],
+            run_timeout_ms=limits[2],
         )
         self.world.submit(whole, run=f"r{self.number}", priority=PriorityClass(str(self.choose("low", "urgent"))))
 
@@ -136,7 +138,7 @@ class Disturber:
             self.world.client(cm.ClearTasks, run=name, tasks=(self.data.draw(st.sampled_from(ended)),))
         elif what == "grow":
             above = self.choose((), (run.graph.specs[0].id,))
-            new = TaskSpec(id=f"grown{run.row.grown}", upstream=above)  # pyright: ignore[reportArgumentType]  # names
+            new = TaskSpec(id=f"grown{run.row.grown}", upstream=above)
             self.world.client(cm.GrowRun, run=name, specs=(new,))
         elif what == "expand":
             unknown = [spec.id for node, spec in enumerate(run.graph.specs) if not run.graph.width[node]]
@@ -174,7 +176,14 @@ class Disturber:
 
     def step(self) -> None:
         what = self.choose(
-            self.submit, self.finish, self.finish, self.finish, self.run_changes, self.definitions_change, "time", "turn"
+            self.submit,
+            self.finish,
+            self.finish,
+            self.finish,
+            self.run_changes,
+            self.definitions_change,
+            "time",
+            "turn",
         )
         if what == "time":
             # A commit waits for no timer; time never passes with a batch open.
@@ -183,10 +192,8 @@ class Disturber:
         elif what == "turn":
             self.held += self.world.turn()
         else:
-            try:
-                what()  # pyright: ignore[reportCallIssue]  # one of the methods above
-            except Refused:
-                pass
+            with suppress(Refused):
+                what()
 
 
 @settings(max_examples=80)

@@ -1,7 +1,7 @@
 """Who may have what: property rules, quantities, allocation, drain, silence, anti-affinity, and why nobody fits.
 
-The last test compares the index with the predicate it must equal: whatever was done before, something is granted exactly
-while some waiting task fits some worker and no pool holds it.
+The last test compares the index with the predicate it must equal: whatever was done before, something is granted
+exactly while some waiting task fits some worker and no pool holds it.
 """
 
 import pytest
@@ -619,9 +619,8 @@ def fitting_pairs(world: World) -> list[tuple[str, int, str]]:
             continue
         demand = state.demand(signature_of(run, row))
         alone = bool(row.avoid) and state.index.is_alone(bucket)
-        for worker in state.workers.values():
-            if not fits(demand, worker, world.now, alone=alone):
-                found.append((run.row.id, row.idx, worker.row.id))
+        fitting = [each for each in state.workers.values() if not fits(demand, each, world.now, alone=alone)]
+        found.extend((run.row.id, row.idx, worker.row.id) for worker in fitting)
     return found
 
 
@@ -635,8 +634,11 @@ def assert_best(world: World, granted: LeaseGranted) -> None:
     """The worker is among those that meet most of what the task prefers."""
     run = world.state.runs[(granted.tenant, granted.run)]
     demand = world.state.demand(signature_of(run, run.tasks[granted.task]))
-    points = {name: score(demand, worker_of(world, name).values) for run_id, idx, name in fitting_pairs(world)
-              if (run_id, idx) == (granted.run, granted.task)}
+    points = {
+        name: score(demand, worker_of(world, name).values)
+        for run_id, idx, name in fitting_pairs(world)
+        if (run_id, idx) == (granted.run, granted.task)
+    }
     assert points[granted.worker] == max(points.values())
 
 
@@ -681,7 +683,7 @@ class Disturber:
             kind=str(self.choose("command", "python")),
             queue=str(self.choose("default", "q")),
             requires=tuple(dict.fromkeys(requires)),
-            pools=self.choose((), (), (PoolNeed("p"),), (PoolNeed("p", 2),), (PoolNeed("p", 1, "k"),)),  # pyright: ignore[reportArgumentType]  # each is a tuple of needs
+            pools=self.choose((), (), (PoolNeed("p"),), (PoolNeed("p", 2),), (PoolNeed("p", 1, "k"),)),
         )
         self.world.submit(graph(spec, name=f"g{self.number}"), run=f"r{self.number}")
 
@@ -733,14 +735,20 @@ class Disturber:
     def definitions_change(self) -> None:
         what = self.choose("queue", "pool", "drop pool")
         if what == "queue":
-            self.world.queue(str(self.choose("default", "q")), properties=self.data.draw(rules()), worker_timeout_ms=4_000)
+            self.world.queue(
+                str(self.choose("default", "q")), properties=self.data.draw(rules()), worker_timeout_ms=4_000
+            )
         elif what == "pool":
-            self.world.pool("p", slots=self.data.draw(st.integers(1, 3)), slots_per_key=self.data.draw(st.integers(0, 2)))
+            self.world.pool(
+                "p", slots=self.data.draw(st.integers(1, 3)), slots_per_key=self.data.draw(st.integers(0, 2))
+            )
         elif (TENANT, "p") in self.world.state.pools:
             self.world.client(cm.DropPool, name="p")
 
     def run_changes(self) -> None:
-        live = [run for run in self.world.state.runs.values() if run.row.state is RunState.RUNNING and not run.row.stopping]
+        live = [
+            run for run in self.world.state.runs.values() if run.row.state is RunState.RUNNING and not run.row.stopping
+        ]
         if live:
             run = self.data.draw(st.sampled_from(live))
             what = self.choose("pause", "resume", "cancel")
@@ -751,14 +759,21 @@ class Disturber:
 
     def step(self) -> None:
         what = self.choose(
-            self.submit, self.submit, self.register, self.finish, self.finish, self.worker_changes,
-            self.definitions_change, self.run_changes, "time",
+            self.submit,
+            self.submit,
+            self.register,
+            self.finish,
+            self.finish,
+            self.worker_changes,
+            self.definitions_change,
+            self.run_changes,
+            "time",
         )
         if what == "time":
             self.world.advance(self.data.draw(st.sampled_from([1, 1_000, 4_000, 12_000, 61_000])))
         else:
             try:
-                what()  # pyright: ignore[reportCallIssue]  # one of the methods above
+                what()
             except Refused as refused:
                 assert refused.code in ("pool.unknown", "requirement.value", "worker.duplicate")
 

@@ -219,7 +219,9 @@ def test_limits_are_never_exceeded_and_never_leak(data: st.DataObject):
     held: list[LeaseGranted] = []
     smallest = {"p": 3, "q": 4}
     for number in range(data.draw(st.integers(5, 30))):
-        what = data.draw(st.sampled_from(["submit", "submit", "end", "end", "end", "pause", "resume", "cancel", "time"]))
+        what = data.draw(
+            st.sampled_from(["submit", "submit", "end", "end", "end", "pause", "resume", "cancel", "time"])
+        )
         live = [run.row.id for run in world.state.runs.values() if run.row.state is RunState.RUNNING]
         held = [granted for granted in held if granted.fence in world.state.leases]
         if what == "submit":

@@ -37,12 +37,12 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 def task(id: str, *upstream: str, **fields: object) -> TaskSpec:
     """A task after its upstreams."""
-    return TaskSpec(id=id, upstream=upstream, **fields)  # pyright: ignore[reportArgumentType]  # fields pass through
+    return TaskSpec(id=id, upstream=upstream, **fields)
 
 
 def graph(*tasks: TaskSpec, name: str = "g", **fields: object) -> Graph:
     """A graph of these tasks."""
-    return Graph(name=name, tasks=tasks, **fields)  # pyright: ignore[reportArgumentType]  # fields pass through
+    return Graph(name=name, tasks=tasks, **fields)
 
 
 class World:
@@ -104,7 +104,7 @@ class World:
 
     def queue(self, name: str = "default", *, tenant: str = TENANT, **fields: object) -> None:
         """Define a queue."""
-        queue = Queue(tenant=tenant, name=name, **fields)  # pyright: ignore[reportArgumentType]  # fields pass through
+        queue = Queue(tenant=tenant, name=name, **fields)
         self.client(cm.PutQueue, tenant=tenant, queue=queue)
 
     def pool(self, name: str = "p", *, tenant: str = TENANT, **fields: int) -> None:
@@ -117,7 +117,7 @@ class World:
         self, name: str = "w", slots: int = 1, *, incarnation: str = INCARNATION, tenant: str = TENANT, **fields: object
     ) -> LiveWorker:
         """Register a worker that goes on beating."""
-        capacity = Capacity(slots=slots, **fields)  # pyright: ignore[reportArgumentType]  # fields pass through
+        capacity = Capacity(slots=slots, **fields)
         self.do(cm.RegisterWorker(tenant=tenant, worker=name, incarnation=incarnation, capacity=capacity))
         worker = self.state.workers[(tenant, name)]
         heard_from(self.state, worker, self.now)
@@ -134,10 +134,10 @@ class World:
         heard_from(self.state, worker, self.now)
         renew_all(self.state, worker, self.now)
 
-    def disconnect(self, name: str = "w", *, tenant: str = TENANT) -> None:
-        """The worker's stream is gone."""
+    def disconnect(self, name: str = "w", *, tenant: str = TENANT, hung_up: bool = True) -> None:
+        """The worker's stream is gone: it hung up, or we lost sight of it."""
         self.silence(name, tenant=tenant)
-        went_away(self.state, self.state.workers[(tenant, name)], self.now)
+        went_away(self.state, self.state.workers[(tenant, name)], self.now, hung_up=hung_up)
 
     # What follows.
 
@@ -188,7 +188,7 @@ class World:
             "fence": granted.fence,
             "outcome": outcome,
         }
-        return self.do(cm.Report(**{**told, **fields})).answer  # pyright: ignore[reportArgumentType]  # pass through
+        return self.do(cm.Report(**{**told, **fields})).answer
 
     def start(self, granted: LeaseGranted) -> str:
         """The attempt started."""
@@ -254,8 +254,8 @@ class World:
         """One cycle of the starvation ladder."""
         found = self.do(cm.Tick(tenant="", kind="sweep", key=())).detail
         assert isinstance(found, list), "a sweep lists the tasks it found"
-        for key in found:  # pyright: ignore[reportUnknownVariableType]  # the list was checked above
-            self.do(cm.Tick(tenant="", kind="starved", key=key))  # pyright: ignore[reportUnknownArgumentType]  # likewise
+        for key in found:
+            self.do(cm.Tick(tenant="", kind="starved", key=key))
 
     def renew(self, granted: LeaseGranted, lease_ms: int) -> None:
         """A pull worker renews its lease."""
@@ -268,7 +268,7 @@ class World:
                 lease_ms=lease_ms,
             )
         )
-        fence, until = decision.detail  # pyright: ignore[reportGeneralTypeIssues]  # a renewal's detail is a pair
+        fence, until = decision.detail
         renew_one(self.state, fence, until)
 
     # Looking.
@@ -366,7 +366,7 @@ def derived(state: State) -> dict[str, object]:
         "free": {key: (worker.slots_free, worker.free) for key, worker in sorted(state.workers.items())},
         "queued": state.index.queued,
         "buckets": {
-            repr(bucket.demand): {run.key + (row.idx,): None for run, row in sorted_tasks(bucket.tasks())}
+            repr(bucket.demand): {(*run.key, row.idx): None for run, row in sorted_tasks(bucket.tasks())}
             for bucket in state.index.buckets.values()
             if bucket.live
         },

@@ -205,6 +205,8 @@ def clear(state: State, command: cm.ClearTasks, now: Millis) -> Decision:
     if run.row.state in RUN_TERMINAL:
         # The run waits for its graph's cap like a new one; its tasks are judged when it starts again.
         return Decision([*changes, RunReopened(*run.key, now)], answer=command.run)
+    if run.row.state is RunState.QUEUED:
+        return Decision(changes, answer=command.run)
     cascade = Cascade(run, now)
     for idx in reset:
         cascade.task_reset(idx)

@@ -75,8 +75,8 @@ def row_as_known(row: Worker, known: LiveWorker) -> Worker:
 
 
 def is_live(state: State, worker: LiveWorker, now: Millis) -> bool:
-    """Whether a worker is connected and has spoken within two beats."""
-    return worker.present and now - worker.seen_at <= 2 * state.limits.beat_ms
+    """Whether a worker has spoken within two beats and has not hung up since."""
+    return now - worker.seen_at <= 2 * state.limits.beat_ms and worker.has_spoken
 
 
 def drain(state: State, command: cm.DrainWorker, now: Millis) -> Decision:  # noqa: ARG001 - decided without time
