@@ -239,11 +239,11 @@ class Loop:
 
     # Carrying out commands.
 
-    def _carry_out(self, command: Command, now: Millis) -> Decision | Refused | None:
+    def _carry_out(self, command: Command, now: Millis) -> Decision | Refused | Unavailable | None:
         """Decide and apply one command. An error of ours touches one run and is recorded there."""
         try:
             decision = decide(self.state, command, now)
-        except Refused as refused:
+        except (Refused, Unavailable) as refused:
             return refused
         except Exception as error:  # noqa: BLE001 - one run's trouble never stops the others
             self._fault(command, error, now)
@@ -294,7 +294,7 @@ class Loop:
         outcome = self._carry_out(command, now)
         if outcome is None:
             self._reply(ask.token, Refused("run.ended", "the scheduler met an error and holds this run"), None)
-        elif isinstance(outcome, Refused):
+        elif isinstance(outcome, Refused | Unavailable):
             self._reply(ask.token, outcome, None)
         else:
             detail = outcome.detail

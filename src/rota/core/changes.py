@@ -160,6 +160,7 @@ class LeaseGranted(OfRun, frozen=True):
     attempt: int
     at: Millis
     lease_ms: int
+    overdue: bool = False
 
 
 class AttemptStarted(OfRun, frozen=True):

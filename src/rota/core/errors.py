@@ -24,6 +24,7 @@ CODES: Final[dict[str, str]] = {
     "pool.unknown": "A task names a pool that does not exist.",
     "queue.unknown": "A task or worker names a queue that does not exist.",
     "requirement.value": "A requirement cannot be compared the way its queue says.",
+    "run.busy": "The run is in the middle of a long cascade.",
     "run.ended": "The run has ended and cannot do that any more.",
     "run.exists": "A run with that id exists already.",
     "run.unknown": "No live run has that id.",

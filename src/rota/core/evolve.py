@@ -13,7 +13,7 @@ from rota.core.graph import LiveGraph, graph_pool
 from rota.core.ids import Fence, Millis
 from rota.core.limits import Usage
 from rota.core.live import Lease, LiveRun, LiveWorker
-from rota.core.match import Bucket
+from rota.core.buckets import Bucket
 from rota.core.order import SHARE
 from rota.core.records import GraphRecord, Receipt, Task
 from rota.core.state import State
@@ -127,10 +127,12 @@ def _tell(state: State, run: LiveRun, change: ch.Change) -> None:
 # Leases.
 
 
-def begin_lease(state: State, run: LiveRun, task: Task, worker: LiveWorker, fence: Fence, now: Millis) -> Lease:
+def begin_lease(
+    state: State, run: LiveRun, task: Task, worker: LiveWorker, bucket: Bucket, now: Millis
+) -> Lease:
     """Count a lease against its worker and pools. Used for grants and for leases found while loading."""
-    bucket = state.bucket_of(run, task)
-    lease = Lease(fence, run, task, worker, bucket)
+    fence = task.fence
+    lease = Lease(fence, run, task, worker, bucket, now - state.stalled_ms)
     state.leases[fence] = lease
     worker.leases[fence] = lease
     worker.take(bucket)
@@ -156,7 +158,8 @@ def end_lease(state: State, fence: Fence, at: Millis) -> None:
     run, task, worker, bucket = lease.run, lease.task, lease.worker, lease.bucket
     del worker.leases[fence]
     worker.give_back(bucket)
-    worker.used = state.lease_number
+    state.uses += 1
+    worker.used = state.uses
     run.leased -= 1
     state.index.touch(worker, freed=True)
     tenant = run.row.tenant
@@ -175,6 +178,7 @@ def end_lease(state: State, fence: Fence, at: Millis) -> None:
 def _lease_granted(state: State, change: ch.LeaseGranted) -> None:
     run = state.runs[(change.tenant, change.run)]
     task = run.tasks[change.task]
+    bucket = state.bucket_of(run, task)
     move(state, run, task, ASSIGNED)
     state.lease_number += 1
     task.attempt = change.attempt
@@ -186,9 +190,8 @@ def _lease_granted(state: State, change: ch.LeaseGranted) -> None:
     task.assigned_at = change.at
     task.started_at = task.ended_at = task.due_at = 0
     worker = state.workers[(change.worker_tenant, change.worker)]
-    lease = begin_lease(state, run, task, worker, change.fence, change.at)
+    lease = begin_lease(state, run, task, worker, bucket, change.at)
     lease.expires_at = change.at - state.stalled_ms + change.lease_ms
-    bucket = lease.bucket
     tenant = run.row.tenant
     for need in bucket.demand.signature.pools:
         pool = state.pools.get((tenant, need.pool))
@@ -196,10 +199,11 @@ def _lease_granted(state: State, change: ch.LeaseGranted) -> None:
             state.usage[(tenant, need.pool)].spend(pool, change.at)
     lease.charged = max(1, bucket.estimate_ms * lease.share // SHARE)
     state.books.charge(run.row.priority, tenant, run.account, lease.charged)
-    worker.used = state.lease_number
+    state.uses += 1
+    worker.used = state.uses
     if worker.shape is not None:
         shape = worker.shape
-        shape.grants = 0 if _was_overdue(state, task, change.at) else shape.grants + 1
+        shape.grants = 0 if change.overdue else shape.grants + 1
         shape.park(worker)
     if not worker.watched:
         worker.watched = True
@@ -208,10 +212,6 @@ def _lease_granted(state: State, change: ch.LeaseGranted) -> None:
         state.set_timer(change.at + change.lease_ms, "lease", change.fence)
     touch(state, run, task)
     _tell(state, run, change)
-
-
-def _was_overdue(state: State, task: Task, now: Millis) -> bool:
-    return now - task.eligible_at >= state.overdue_ms
 
 
 def _attempt_started(state: State, change: ch.AttemptStarted) -> None:
@@ -542,8 +542,11 @@ def _pending_set(state: State, change: ch.PendingSet) -> None:
 def _run_grew(state: State, change: ch.RunGrew) -> None:
     run = state.runs[(change.tenant, change.run)]
     was_solo = is_solo(run)
+    if run.row.grown:
+        _leave_buckets(state, run.graph)
     grow(run, run.graph.grown(change.growth))
     run.row.grown += 1
+    run.growths.append(change.growth)
     state.touched.puts[("Growth", change.tenant, change.run, change.growth.number)] = change.growth
     if was_solo:
         for task in run.tasks.values():
@@ -577,6 +580,8 @@ def _run_archived(state: State, change: ch.RunArchived) -> None:
         state.by_command.pop((row.tenant, row.command_id), None)
         receipt = Receipt(row.tenant, row.command_id, 0, row.id, change.at)
         _keep_receipt(state, receipt)
+    if row.grown:
+        _leave_buckets(state, run.graph)
     _leave_graph(state, row.tenant, row.graph, change.at)
     _tell(state, run, change)
     state.touched.archives[key] = None
@@ -599,6 +604,7 @@ def _worker_registered(state: State, change: ch.WorkerRegistered) -> None:
     worker.seen_at = row.registered_at
     worker.strikes = 0
     state.index.touch(worker, freed=True)
+    state.touched.drops.pop(("Worker", row.tenant, row.id), None)
     state.touched.puts[("Worker", row.tenant, row.id)] = row
 
 
@@ -606,6 +612,7 @@ def _worker_drained(state: State, change: ch.WorkerDrained) -> None:
     worker = state.workers[(change.tenant, change.worker)]
     worker.row.draining = change.draining
     state.index.touch(worker, freed=not change.draining)
+    state.index.wake_avoiders()
     state.touched.puts[("Worker", change.tenant, change.worker)] = worker.row
 
 
@@ -656,9 +663,7 @@ def _graph_put(state: State, change: ch.GraphPut) -> None:
 
 def _graph_dropped(state: State, change: ch.GraphDropped) -> None:
     graph = state.graphs.pop((change.tenant, change.digest))
-    for bucket in graph.buckets:
-        if bucket is not None:
-            _leave_bucket(state, bucket)
+    _leave_buckets(state, graph)
     if graph.graph.max_active_tasks and not any(
         other.graph.name == graph.graph.name and other.tenant == graph.tenant for other in state.graphs.values()
     ):
@@ -668,10 +673,12 @@ def _graph_dropped(state: State, change: ch.GraphDropped) -> None:
     state.touched.drops[key] = None
 
 
-def _leave_bucket(state: State, bucket: Bucket) -> None:
-    bucket.users -= 1
-    if not bucket.users and not bucket.live:
-        state.index.drop_bucket(bucket)
+def _leave_buckets(state: State, graph: LiveGraph) -> None:
+    for bucket in graph.buckets:
+        if bucket is not None:
+            bucket.users -= 1
+            if not bucket.users and not bucket.live:
+                state.index.drop_bucket(bucket)
 
 
 def _schedule_put(state: State, change: ch.SchedulePut) -> None:
@@ -712,6 +719,7 @@ def _keep_receipt(state: State, receipt: Receipt) -> None:
     key = (receipt.tenant, receipt.command_id)
     state.receipts[key] = receipt
     state.set_timer(receipt.at + RECEIPTS_KEPT_MS, "receipt", *key)
+    state.touched.drops.pop(("Receipt", *key), None)
     state.touched.puts[("Receipt", *key)] = receipt
 
 

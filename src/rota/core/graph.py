@@ -24,7 +24,7 @@ from rota.core.bounds import (
 )
 from rota.core.demand import Signature
 from rota.core.errors import Refused
-from rota.core.match import Bucket
+from rota.core.buckets import Bucket
 from rota.core.model import Graph, PoolNeed, TaskSpec
 from rota.core.records import Growth
 from rota.core.snapshot import effective_rule, relevant_setups
@@ -80,6 +80,8 @@ def check_spec(spec: TaskSpec, path: str) -> None:
     check_number(retry.delay_ms, 0, DELAY_MS_MAX, f"{path}.retry.delay_ms")
     check_number(retry.delay_ms_max, 0, DELAY_MS_MAX, f"{path}.retry.delay_ms_max")
     check_number(retry.multiplier, 1, 100, f"{path}.retry.multiplier")
+    if len({need.pool for need in spec.pools}) != len(spec.pools):
+        raise Refused("field.value", f"task {spec.id!r} names a pool twice", "Add the amounts up.", path=f"{path}.pools")
     for position, need in enumerate(spec.pools):
         check_id(need.pool, f"{path}.pools[{position}].pool")
         check_number(need.amount, 1, POOL_SLOTS_MAX, f"{path}.pools[{position}].amount")
@@ -113,7 +115,7 @@ def check_graph(graph: Graph) -> None:
     check_edges(graph.tasks, known)
 
 
-def check_edges(tasks: tuple[TaskSpec, ...], known: dict[str, int]) -> None:
+def check_edges(tasks: tuple[TaskSpec, ...], known: dict[str, int], path: str = "graph.tasks") -> None:
     """Every upstream exists, none is named twice, and there is an order in which to run."""
     missing = [0] * len(tasks)
     downs: list[list[int]] = [[] for _ in tasks]
@@ -125,13 +127,13 @@ def check_edges(tasks: tuple[TaskSpec, ...], known: dict[str, int]) -> None:
                     "graph.unknown_upstream",
                     f"task {spec.id!r} waits for {upstream!r}, which does not exist",
                     "Define it or take it out of `upstream`.",
-                    path=f"graph.tasks[{position}].upstream",
+                    path=f"{path}[{position}].upstream",
                 )
             downs[source].append(position)
             missing[position] += 1
         if len(set(spec.upstream)) != len(spec.upstream):
             raise Refused(
-                "graph.duplicate_id", f"task {spec.id!r} names an upstream twice", path=f"graph.tasks[{position}].upstream"
+                "graph.duplicate_id", f"task {spec.id!r} names an upstream twice", path=f"{path}[{position}].upstream"
             )
     ready = [position for position, count in enumerate(missing) if not count]
     seen = 0
@@ -146,7 +148,7 @@ def check_edges(tasks: tuple[TaskSpec, ...], known: dict[str, int]) -> None:
             "graph.cycle",
             f"these tasks wait for each other: {', '.join(_find_cycle(tasks, known, missing))}",
             "Remove one of the edges.",
-            path="graph.tasks",
+            path=path,
         )
 
 
@@ -169,6 +171,7 @@ class LiveGraph:
         "downs",
         "graph",
         "has_edges",
+        "hollow",
         "index",
         "leaf",
         "node_of",
@@ -199,6 +202,8 @@ class LiveGraph:
         self.start: list[int] = []
         self.width: list[int] = []
         self.node_of: array[int] | None = None
+        # Nodes mapped over nothing: one task stands for them, and it is never run.
+        self.hollow: dict[int, None] = {}
         self.buckets: list[Bucket | None] = []
         self.total = 0
         self.unknown = 0
@@ -287,12 +292,14 @@ class LiveGraph:
         copy.downs = [list(downs) for downs in self.downs]
         copy.start = list(self.start)
         copy.width = list(self.width)
-        copy.buckets = list(self.buckets)
+        copy.buckets = [None] * len(self.specs)
         if growth.expands:
             node = copy.index[growth.expands]
             copy.start[node] = copy.total
-            copy.width[node] = growth.width
-            copy.total += growth.width
+            copy.width[node] = growth.width or 1
+            copy.total += growth.width or 1
+            if not growth.width:
+                copy.hollow = {**self.hollow, node: None}
             copy.unknown -= 1
             copy._measure()
         else:
@@ -338,7 +345,9 @@ def check_growth(graph: LiveGraph, growth: Growth) -> None:
                 "Only a task defined with width 0 can be expanded, and only once.",
                 path="expands",
             )
-        check_number(growth.width, 1, GROWTH_TASKS_MAX, "width")
+        if growth.specs:
+            raise Refused("field.value", "a growth either adds tasks or expands one", "Send two.", path="specs")
+        check_number(growth.width, 1, min(GROWTH_TASKS_MAX, TASKS_PER_GRAPH_MAX - graph.total), "width")
         return
     check_number(sum(spec.width or 1 for spec in growth.specs), 1, GROWTH_TASKS_MAX, "specs")
     check_number(graph.total + sum(spec.width for spec in growth.specs), 1, TASKS_PER_GRAPH_MAX, "specs")
@@ -354,8 +363,12 @@ def check_growth(graph: LiveGraph, growth: Growth) -> None:
                     f"task {spec.id!r} waits for {upstream!r}, which does not exist",
                     path=f"specs[{position}].upstream",
                 )
+        if len(set(spec.upstream)) != len(spec.upstream):
+            raise Refused(
+                "graph.duplicate_id", f"task {spec.id!r} names an upstream twice", path=f"specs[{position}].upstream"
+            )
     inner = tuple(
         msgspec.structs.replace(spec, upstream=tuple(name for name in spec.upstream if name in new))
         for spec in growth.specs
     )
-    check_edges(inner, new)
+    check_edges(inner, new, "specs")

@@ -48,6 +48,7 @@ def all_records(state: State) -> list[Record]:
     records: list[Record] = []
     for run in state.runs.values():
         records.append(run_image(run))
+        records.extend(run.growths)
         if not is_solo(run):
             records.extend(copy.copy(task) for task in run.tasks.values())
     for worker in state.workers.values():

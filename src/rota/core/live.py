@@ -10,25 +10,41 @@ from typing import TYPE_CHECKING
 from rota.core.demand import parse_quantity, property_values
 from rota.core.ids import Fence, Millis, RunKey, WorkerKey
 from rota.core.order import Account
-from rota.core.records import Run, Task, Worker
+from rota.core.records import Growth, Run, Task, Worker
 
 if TYPE_CHECKING:
     from rota.core.graph import LiveGraph
-    from rota.core.match import Bucket, Shape
+    from rota.core.buckets import Bucket, Shape
 
 
 class Lease:
     """A worker's timed right to one attempt."""
 
-    __slots__ = ("bucket", "charged", "confirmed", "expires_at", "fence", "granted_at", "run", "share", "task", "worker")
+    __slots__ = (
+        "begun_at",
+        "bucket",
+        "charged",
+        "confirmed",
+        "expires_at",
+        "fence",
+        "granted_at",
+        "run",
+        "share",
+        "task",
+        "worker",
+    )
 
-    def __init__(self, fence: Fence, run: "LiveRun", task: Task, worker: "LiveWorker", bucket: "Bucket") -> None:
+    def __init__(
+        self, fence: Fence, run: "LiveRun", task: Task, worker: "LiveWorker", bucket: "Bucket", begun_at: Millis
+    ) -> None:
         self.fence = fence
         self.run = run
         self.task = task
         self.worker = worker
         self.bucket = bucket
         self.granted_at: Millis = task.assigned_at
+        # When this coordinator first knew of it, in time during which it ran.
+        self.begun_at = begun_at
         self.expires_at: Millis = 0
         self.confirmed = True
         self.charged = 0
@@ -43,6 +59,7 @@ class LiveWorker:
         "has_spoken",
         "key",
         "leases",
+        "parked_use",
         "present",
         "row",
         "seen_at",
@@ -66,6 +83,7 @@ class LiveWorker:
         self.shape: Shape | None = None
         self.vector: tuple[object, ...] | None = None
         self.used = 0
+        self.parked_use = 0
         self.strikes = 0
         self.watched = False
         self.values: dict[str, tuple[str, ...]] = {}
@@ -116,6 +134,7 @@ class LiveRun:
         "failed",
         "fired",
         "graph",
+        "growths",
         "key",
         "leaf_bad",
         "leased",
@@ -140,6 +159,7 @@ class LiveRun:
         self.leased = 0
         self.leaf_bad = 0
         self.told = 0
+        self.growths: list[Growth] = []
         self.reset: dict[int, dict[int, None]] = {}
         self.allot(graph)
 

@@ -62,6 +62,7 @@ def _load_run(state: State, row: Run, tasks: list[Task], growths: list[Growth]) 
     run = LiveRun(row, graph)
     for growth in sorted(growths, key=lambda growth: growth.number):
         run.graph = run.graph.grown(growth)
+        run.growths.append(growth)
     graph.users += 1
     if row.solo is not None:
         tasks = [row.solo]
@@ -99,7 +100,7 @@ def _load_leases(state: State, now: Millis) -> None:
             if task.state not in LEASED:
                 continue
             worker = state.workers[(task.worker_tenant, task.worker)]
-            lease = begin_lease(state, run, task, worker, task.fence, now)
+            lease = begin_lease(state, run, task, worker, state.bucket_of(run, task), now)
             lease.confirmed = False
             lease.expires_at = now + max(state.limits.lease_ms, task.lease_ms)
 

@@ -1,4 +1,4 @@
-"""Who gets what: buckets of interchangeable tasks, shapes of interchangeable workers.
+"""Who gets what: which buckets suit which shapes, and the next task for a worker or worker for a task.
 
 A task waits in the bucket of its signature. Workers whose queues, tenants, kinds and mentioned properties agree share a
 shape, and which shapes suit a bucket is worked out once. So a decision looks at buckets and shapes, never at
@@ -7,17 +7,19 @@ tasks times workers (docs/decisions/0002). What is taken and freed is compared l
 This is an index: it answers from the state alone and may tidy itself while it is read.
 """
 
-from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
+from msgspec import Struct
+
 from rota.core.bounds import OVERDUE_GRANTS, OVERDUE_MS
-from rota.core.demand import Demand, free_reasons, is_silent, score, static_reasons, total_reasons
-from rota.core.ids import Millis, RunKey, WorkerKey
+from rota.core.buckets import Bucket, Flow, Shape, TenantLine
+from rota.core.demand import Demand, score, static_reasons, total_reasons
+from rota.core.fits import dynamic_reasons
+from rota.core.ids import Millis
 from rota.core.live import LiveRun, LiveWorker
 from rota.core.model import Allocation, PriorityClass
-from rota.core.order import CLASSES, ESTIMATE_MS, Books, LazyHeap
-from rota.core.reasons import Reason, Reasons, reason
+from rota.core.order import CLASSES, Books, LazyHeap
 from rota.core.records import Task
 from rota.core.states import QUEUED
 
@@ -25,173 +27,17 @@ from rota.core.states import QUEUED
 # same tenant by at most one grant per signature it has waiting; classes and tenants are always exact.
 PATIENCE = 8
 
-Held = Callable[["Bucket"], bool]
-BucketOf = Callable[[LiveRun, Task], "Bucket"]
+Held = Callable[[Bucket], bool]
+BucketOf = Callable[[LiveRun, Task], Bucket]
 
 
-class Flow:
-    """The tasks of one run that wait in one bucket, by priority inside the run, then age."""
+class Picked(Struct, frozen=True):
+    """The task whose turn it is; `overdue` if it came before its turn because it had waited too long."""
 
-    __slots__ = ("gone", "live", "run", "tasks")
-
-    def __init__(self, run: LiveRun) -> None:
-        self.run = run
-        self.tasks: list[tuple[int, Millis, int]] = []
-        self.gone: set[tuple[int, Millis, int]] = set()
-        self.live = 0
-
-    def head(self) -> Task:
-        """The task whose turn it is."""
-        tasks = self.tasks
-        while self.gone and tasks[0] in self.gone:
-            self.gone.discard(heappop(tasks))
-        return self.run.tasks[tasks[0][2]]
-
-
-def _flow_key(flow: Flow) -> int | None:
-    return flow.run.account.used if flow.live else None
-
-
-class Bucket:
-    """All waiting tasks with one signature."""
-
-    __slots__ = ("ages", "demand", "estimate_ms", "flows", "lines", "live", "shapes", "users", "waiting")
-
-    def __init__(self, demand: Demand) -> None:
-        self.demand = demand
-        self.flows: dict[RunKey, Flow] = {}
-        self.lines: dict[PriorityClass, LazyHeap[Flow]] = {}
-        self.waiting: dict[PriorityClass, int] = dict.fromkeys(CLASSES, 0)
-        self.live = 0
-        self.shapes: list[tuple[int, Shape]] = []
-        self.ages: deque[tuple[Millis, LiveRun, int]] = deque()
-        self.estimate_ms = ESTIMATE_MS
-        self.users = 0
-
-    def head(self, priority: PriorityClass) -> tuple[int, Flow] | None:
-        """The run whose turn it is in this bucket and class, with what it has used."""
-        line = self.lines.get(priority)
-        return line.head(_flow_key) if line is not None else None
-
-    def learn(self, took_ms: Millis) -> None:
-        """Remember how long work of this signature takes: a moving average over about eight leases."""
-        self.estimate_ms = max(1, (self.estimate_ms * 7 + took_ms) // 8)
-
-    def tasks(self) -> Iterator[tuple[LiveRun, Task]]:
-        """Waiting tasks, in no order that matters; for the ladder, `why` and `validate`."""
-        for flow in self.flows.values():
-            for entry in flow.tasks:
-                if entry not in flow.gone:
-                    yield flow.run, flow.run.tasks[entry[2]]
-
-
-class TenantLine:
-    """A tenant's waiting buckets, as one shape sees them."""
-
-    __slots__ = ("buckets", "live", "tenant")
-
-    def __init__(self, tenant: str) -> None:
-        self.tenant = tenant
-        self.buckets: LazyHeap[Bucket] = LazyHeap()
-        self.live = 0
-
-
-class Shape:
-    """Workers that no waiting task can tell apart, quantities aside."""
-
-    __slots__ = ("grants", "idle", "key", "lines", "tenants", "totals", "waiting", "workers")
-
-    def __init__(self, key: tuple[object, ...]) -> None:
-        self.key = key
-        self.workers: dict[WorkerKey, LiveWorker] = {}
-        self.idle: dict[tuple[object, ...], OrderedDict[WorkerKey, LiveWorker]] = {}
-        self.totals: dict[tuple[tuple[str, int], ...], int] = {}
-        self.tenants: dict[tuple[PriorityClass, str], TenantLine] = {}
-        self.lines: dict[PriorityClass, LazyHeap[TenantLine]] = {name: LazyHeap() for name in CLASSES}
-        self.waiting: dict[Bucket, int] = {}
-        self.grants = 0
-
-    def opened(self, bucket: Bucket, priority: PriorityClass, used: int, key: int) -> None:
-        """A bucket this shape suits has work of this class again."""
-        tenant = bucket.demand.signature.tenant
-        line = self.tenants.get((priority, tenant))
-        if line is None:
-            line = self.tenants[(priority, tenant)] = TenantLine(tenant)
-        line.live += 1
-        line.buckets.push(key, bucket)
-        self.lines[priority].push(used, line)
-        self.waiting[bucket] = self.waiting.get(bucket, 0) + 1
-
-    def closed(self, bucket: Bucket, priority: PriorityClass) -> None:
-        """The bucket has no more work of this class."""
-        self.tenants[(priority, bucket.demand.signature.tenant)].live -= 1
-        left = self.waiting[bucket] - 1
-        if left:
-            self.waiting[bucket] = left
-        else:
-            del self.waiting[bucket]
-
-    def park(self, worker: LiveWorker, *, never_used: bool = False) -> None:
-        """Keep a worker with a free slot in the group of those with the same free quantities, oldest use first."""
-        self.unpark(worker)
-        if worker.slots_free <= 0 or not worker.present or worker.row.draining:
-            return
-        vector = (worker.slots_free, *worker.free.items())
-        group = self.idle.get(vector)
-        if group is None:
-            group = self.idle[vector] = OrderedDict()
-        group[worker.key] = worker
-        worker.vector = vector
-        if never_used:
-            group.move_to_end(worker.key, last=False)
-
-    def unpark(self, worker: LiveWorker) -> None:
-        """Take a worker out of its group."""
-        vector = worker.vector
-        if vector is None:
-            return
-        group = self.idle[vector]
-        del group[worker.key]
-        if not group:
-            del self.idle[vector]
-        worker.vector = None
-
-
-def dynamic_reasons(demand: Demand, worker: LiveWorker, now: Millis, *, alone: bool = False) -> Reasons:
-    """What holds this worker back at the moment. `alone`: no other worker could take the work instead."""
-    row = worker.row
-    if (
-        worker.present
-        and worker.slots_free > 0
-        and not row.draining
-        and row.quarantined_until <= now
-        and not demand.signature.avoid
-        and not is_silent(demand, worker.seen_at, now)
-    ):
-        return free_reasons(demand, worker.free) if demand.minimum else ()
-    found: list[Reason] = []
-    if not worker.present:
-        found.append(reason("worker.absent", "is registered but away", worker=row.id))
-    elif is_silent(demand, worker.seen_at, now):
-        found.append(reason("worker.silent", f"has not spoken for {now - worker.seen_at} ms", worker=row.id))
-    if row.draining:
-        found.append(reason("worker.draining", "takes no new work", worker=row.id))
-    if row.quarantined_until > now:
-        found.append(reason("worker.quarantined", f"rests for {row.quarantined_until - now} ms", worker=row.id))
-    if demand.signature.avoid == row.id and not alone:
-        found.append(reason("worker.avoided", "lost this task before", worker=row.id))
-    if worker.slots_free <= 0:
-        found.append(reason("worker.slots", f"holds {len(worker.leases)} leases", worker=row.id))
-    return (*found, *free_reasons(demand, worker.free))
-
-
-def fits(demand: Demand, worker: LiveWorker, now: Millis, *, alone: bool = False) -> Reasons:
-    """Why this worker may not have the work now; nothing means it may. The one predicate of matching and of why."""
-    return (
-        *static_reasons(demand, worker.row.capacity, worker.values),
-        *total_reasons(demand, worker.totals),
-        *dynamic_reasons(demand, worker, now, alone=alone),
-    )
+    bucket: Bucket
+    run: LiveRun
+    task: Task
+    overdue: bool = False
 
 
 class Index:
@@ -208,6 +54,7 @@ class Index:
         self.fresh: dict[Bucket, None] = {}
         self.hungry: dict[LiveWorker, None] = {}
         self.queued = 0
+        self._number = 0
 
     # Buckets and shapes: which suit which.
 
@@ -288,7 +135,7 @@ class Index:
         totals = tuple(worker.totals.items())
         shape.totals[totals] = shape.totals.get(totals, 0) + 1
         worker.shape = shape
-        shape.park(worker, never_used=worker.used == 0)
+        shape.park(worker)
         self.hungry[worker] = None
 
     def part(self, worker: LiveWorker) -> None:
@@ -308,6 +155,13 @@ class Index:
             del self.shapes[shape.key]
             for bucket in self._candidates(worker):
                 bucket.shapes = [pair for pair in bucket.shapes if pair[1] is not shape]
+        self.wake_avoiders()
+
+    def wake_avoiders(self) -> None:
+        """Whoever avoids a worker may have nobody else left now: look at them again."""
+        for bucket in self.buckets.values():
+            if bucket.live and bucket.demand.signature.avoid:
+                self.fresh[bucket] = None
 
     def _candidates(self, worker: LiveWorker) -> Iterator[Bucket]:
         yield from self.unpaired
@@ -331,10 +185,7 @@ class Index:
         flow = bucket.flows.get(run.key)
         if flow is None:
             flow = bucket.flows[run.key] = Flow(run)
-            line = bucket.lines.get(priority)
-            if line is None:
-                line = bucket.lines[priority] = LazyHeap()
-            line.push(run.account.used, flow)
+            self._join_line(bucket, priority, flow)
         entry = (-priority_in_run, task.eligible_at, task.idx)
         if entry in flow.gone:
             flow.gone.discard(entry)
@@ -351,6 +202,20 @@ class Index:
         # A bucket that had waiting tasks before has been looked at since; one more task changes nothing for it.
         if bucket.live == 1:
             self.fresh[bucket] = None
+
+    def _join_line(self, bucket: Bucket, priority: PriorityClass, flow: Flow) -> None:
+        line = bucket.lines.get(priority)
+        if line is None:
+            line = bucket.lines[priority] = LazyHeap()
+        head = bucket.head(priority)
+        used = flow.run.account.used
+        line.push(used, flow)
+        if head is not None and used < head[0]:
+            # A lighter run joined: the bucket's turn comes sooner than its shapes believe.
+            for _, shape in bucket.shapes:
+                tenant_line = shape.tenants.get((priority, flow.run.row.tenant))
+                if tenant_line is not None:
+                    tenant_line.buckets.lower(used, bucket)
 
     def dequeue(self, bucket: Bucket, run: LiveRun, task: Task, priority_in_run: int) -> None:
         """A task waits no more: granted, cancelled, parked, paused or withdrawn."""
@@ -375,11 +240,12 @@ class Index:
     def _remember_age(self, bucket: Bucket, run: LiveRun, task: Task) -> None:
         ages = bucket.ages
         while ages and not self._is_waiting(bucket, ages[0]):
-            ages.popleft()
-        ages.append((task.eligible_at, run, task.idx))
+            heappop(ages)
+        self._number += 1
+        heappush(ages, (task.eligible_at, self._number, run, task.idx))
 
-    def _is_waiting(self, bucket: Bucket, entry: tuple[Millis, LiveRun, int]) -> bool:
-        eligible_at, run, idx = entry
+    def _is_waiting(self, bucket: Bucket, entry: tuple[Millis, int, LiveRun, int]) -> bool:
+        eligible_at, _, run, idx = entry
         task = run.tasks.get(idx)
         return (
             task is not None
@@ -393,10 +259,10 @@ class Index:
         """The task that has waited longest in a bucket."""
         ages = bucket.ages
         while ages and not self._is_waiting(bucket, ages[0]):
-            ages.popleft()
+            heappop(ages)
         if not ages:
             return None
-        eligible_at, run, idx = ages[0]
+        eligible_at, _, run, idx = ages[0]
         return eligible_at, run, run.tasks[idx]
 
     # Choosing.
@@ -442,7 +308,7 @@ class Index:
                         break
         return best
 
-    def pick_task(self, worker: LiveWorker, now: Millis, is_held: Held) -> tuple[Bucket, LiveRun, Task] | None:
+    def pick_task(self, worker: LiveWorker, now: Millis, is_held: Held) -> Picked | None:
         """The task whose turn it is on this worker: by class, tenant, run, priority inside the run, age.
 
         Every so often the oldest overdue task goes first, whatever the shares say.
@@ -450,7 +316,8 @@ class Index:
         shape = worker.shape
         if shape is None or not shape.waiting:
             return None
-        if shape.grants >= OVERDUE_GRANTS - 1:
+        # A task may suit several shapes; together they make no more than so many grants before it.
+        if shape.grants >= OVERDUE_GRANTS // len(self.shapes) - 1:
             overdue = self._pick_overdue(shape, worker, now, is_held)
             if overdue is not None:
                 return overdue
@@ -469,12 +336,12 @@ class Index:
                     if self._may_take(bucket, worker, now, is_held):
                         head = bucket.head(priority)
                         assert head is not None, "a bucket without a head was offered"
-                        return bucket, head[1].run, head[1].head()
+                        return Picked(bucket, head[1].run, head[1].head())
         return None
 
     def _pick_overdue(
         self, shape: Shape, worker: LiveWorker, now: Millis, is_held: Held
-    ) -> tuple[Bucket, LiveRun, Task] | None:
+    ) -> Picked | None:
         best: tuple[Millis, Bucket, LiveRun, Task] | None = None
         for bucket in shape.waiting:
             oldest = self.oldest(bucket)
@@ -482,7 +349,7 @@ class Index:
                 continue
             if self._may_take(bucket, worker, now, is_held):
                 best = (oldest[0], bucket, oldest[1], oldest[2])
-        return best[1:] if best is not None else None
+        return Picked(best[1], best[2], best[3], overdue=True) if best is not None else None
 
     def _may_take(self, bucket: Bucket, worker: LiveWorker, now: Millis, is_held: Held) -> bool:
         demand = bucket.demand

@@ -104,24 +104,30 @@ def _adjust(account: Account, amount: int) -> None:
 
 
 class LazyHeap(Generic[Item]):
-    """Items by a key that only grows; a key that is late is put right when it comes to the top."""
+    """Items by a key that only grows; a key that is late is put right when it comes to the top.
+
+    The rare key that shrinks is told with `lower`. Of several entries for an item the newest counts.
+    """
 
     __slots__ = ("_heap", "_inside", "_number")
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Item]] = []
-        self._inside: set[Item] = set()
+        self._inside: dict[Item, int] = {}
         self._number = 0
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._inside)
 
     def push(self, key: int, item: Item) -> None:
         """Add an item; among equal keys the first in comes first. An item that is inside already stays where it is."""
-        if item in self._inside:
-            return
-        self._inside.add(item)
+        if item not in self._inside:
+            self.lower(key, item)
+
+    def lower(self, key: int, item: Item) -> None:
+        """Add an item, or say that its key has become smaller."""
         self._number += 1
+        self._inside[item] = self._number
         heappush(self._heap, (key, self._number, item))
 
     def head(self, key_of: Callable[[Item], int | None]) -> tuple[int, Item] | None:
@@ -129,10 +135,13 @@ class LazyHeap(Generic[Item]):
         heap = self._heap
         while heap:
             key, number, item = heap[0]
+            if self._inside.get(item) != number:
+                heappop(heap)
+                continue
             true = key_of(item)
             if true is None:
                 heappop(heap)
-                self._inside.discard(item)
+                del self._inside[item]
             elif true != key:
                 heapreplace(heap, (true, number, item))
             else:
@@ -146,10 +155,13 @@ class LazyHeap(Generic[Item]):
         try:
             while heap:
                 key, number, item = heap[0]
+                if self._inside.get(item) != number:
+                    heappop(heap)
+                    continue
                 true = key_of(item)
                 if true is None:
                     heappop(heap)
-                    self._inside.discard(item)
+                    del self._inside[item]
                     continue
                 if true != key and patience > 0:
                     patience -= 1

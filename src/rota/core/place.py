@@ -8,10 +8,9 @@ before it used up.
 from rota.core.changes import LeaseGranted
 from rota.core.decide.leases import grant
 from rota.core.ids import Millis
-from rota.core.live import LiveRun, LiveWorker
-from rota.core.match import Bucket
-from rota.core.order import CLASSES
-from rota.core.records import Task
+from rota.core.live import LiveWorker
+from rota.core.match import Picked
+from rota.core.buckets import Bucket
 from rota.core.state import State
 
 
@@ -54,33 +53,21 @@ def _place_bucket(state: State, bucket: Bucket, now: Millis) -> LeaseGranted | N
     worker = state.index.pick_worker(bucket, now)
     if worker is None:
         return None
-    if len(state.index.fresh) > 1:
-        # Several buckets arrived together: the worker's turn goes to whoever is next in fair order.
-        picked = state.index.pick_task(worker, now, lambda other: is_held(state, other, now))
-        if picked is not None and picked[0] is not bucket:
-            other = state.index.pick_worker(picked[0], now) or worker
-            return _grant(state, picked[1], picked[2], other, now)
-    run, task = _head(state, bucket)
-    return _grant(state, run, task, worker, now)
-
-
-def _head(state: State, bucket: Bucket) -> tuple[LiveRun, Task]:
-    classes = state.books.classes
-    for priority in sorted(CLASSES, key=lambda name: classes[name].used):
-        head = bucket.head(priority)
-        if head is not None:
-            return head[1].run, head[1].head()
-    raise AssertionError("a bucket with waiting tasks has no head")
+    # The bucket has found a worker; whose turn it is on that worker is a question of its own.
+    picked = state.index.pick_task(worker, now, lambda other: is_held(state, other, now))
+    if picked is None:
+        return None
+    if picked.bucket is not bucket:
+        worker = state.index.pick_worker(picked.bucket, now) or worker
+    return _grant(state, picked, worker, now)
 
 
 def _place_worker(state: State, worker: LiveWorker, now: Millis) -> LeaseGranted | None:
     if worker.row.capacity.pull or worker.slots_free <= 0:
         return None
     picked = state.index.pick_task(worker, now, lambda bucket: is_held(state, bucket, now))
-    if picked is None:
-        return None
-    return _grant(state, picked[1], picked[2], worker, now)
+    return _grant(state, picked, worker, now) if picked is not None else None
 
 
-def _grant(state: State, run: LiveRun, task: Task, worker: LiveWorker, now: Millis) -> LeaseGranted:
-    return grant(state, run, task, worker, state.limits.lease_ms, now)
+def _grant(state: State, picked: Picked, worker: LiveWorker, now: Millis) -> LeaseGranted:
+    return grant(state, picked.run, picked.task, worker, state.limits.lease_ms, now, overdue=picked.overdue)

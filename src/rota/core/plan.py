@@ -46,6 +46,8 @@ class Cascade:
         self.moving = run.moving
         self.leaf_bad = run.leaf_bad
         self.pending: list[Slice] = list(run.row.pending)
+        # While a cascade is unfinished nothing new is judged: it would overtake what was decided before it.
+        self._behind = bool(run.row.pending)
         self.left = self.slice_tasks
         self._counts: dict[int, list[int]] = {}
         self._states: dict[int, TaskState] = {}
@@ -160,19 +162,27 @@ class Cascade:
         self._apply(SKIPPED, tasks)
 
     def proceed(self) -> None:
-        """Take up what earlier turns left over."""
+        """Take up what earlier turns left over: tasks that were decided, then nodes that were not."""
         pending, self.pending = self.pending, []
+        self._behind = False
         for piece in pending:
-            self._take(piece.to, range(piece.next, piece.end))
+            if piece.to is not NONE:
+                self._take(piece.to, range(piece.next, piece.end))
+        for piece in pending:
+            if piece.to is NONE:
+                for node in range(piece.next, piece.end):
+                    self.judge(node)
 
     def settle(self) -> list[Change]:
         """Judge until nothing more follows, and say what is to change."""
         run = self.run
         stopping = run.row.stopping is not None
-        while self._judge:
-            _, node = heappop(self._judge)
-            if not stopping:
-                self._answer(node)
+        if self._behind:
+            self.left = 0
+        while self._judge and self.left > 0 and not stopping:
+            self._answer(heappop(self._judge)[1])
+        if not stopping:
+            self._postpone()
         tenant, name = run.key
         changes = self.grows
         if self._scheduled:
@@ -185,6 +195,21 @@ class Cascade:
         if not pending and not self.moving:
             self._finish(changes)
         return changes
+
+    def _postpone(self) -> None:
+        """Keep for a later turn, in order, the nodes that there was no room to judge.
+
+        Judging stops as soon as a slice is full: whoever is judged before what is above it has moved could get
+        another verdict than in one long turn.
+        """
+        for node in sorted({node: None for _, node in self._judge}):
+            if not self._is_fired(node) or self._reset.get(node) or self.run.reset.get(node):
+                last = self.pending[-1] if self.pending else None
+                if last is not None and last.to is NONE and last.end == node:
+                    self.pending[-1] = Slice(NONE, last.next, node + 1)
+                else:
+                    self.pending.append(Slice(NONE, node, node + 1))
+        self._judge.clear()
 
     def _finish(self, changes: list[Change]) -> None:
         row = self.run.row
@@ -219,7 +244,7 @@ class Cascade:
         if not self.pending:
             return False
         low, high = self.graph.start[node], self.graph.start[node] + self.graph.width[node]
-        return any(piece.next < high and low < piece.end for piece in self.pending)
+        return any(piece.to is not NONE and piece.next < high and low < piece.end for piece in self.pending)
 
     def _answer(self, node: int) -> None:
         waiting = self._reset.get(node) or self.run.reset.get(node)
@@ -230,17 +255,22 @@ class Cascade:
         if verdict is Verdict.WAIT:
             return
         to = _OUTCOME[verdict]
+        if to is SCHEDULED and node in self.graph.hollow:
+            to = SKIPPED
         if not self.graph.width[node]:
             if to is SCHEDULED:
                 return
             # Nobody will ever say how many tasks this would have been: one stands for all of them.
             number = self.run.row.grown + len(self.grows)
-            self.grow(Growth(*self.run.key, number, (), self.graph.specs[node].id, 1))
+            self.grow(Growth(*self.run.key, number, (), self.graph.specs[node].id, 0))
         self._fired[node] = True
         if waiting and fired:
             chosen = [idx for idx in waiting if self._state(idx) is NONE]
-            self._reset[node] = {}
-            self._apply(to, chosen)
+            room = max(0, self.left)
+            self._reset[node] = dict.fromkeys(chosen[room:])
+            self._apply(to, chosen[:room])
+            if chosen[room:]:
+                self.judge(node)
         else:
             self._take(to, self.graph.tasks_of(node))
 
@@ -283,6 +313,8 @@ class Cascade:
                 self.pending.append(Slice(to, later.start, later.stop))
 
     def _apply(self, to: TaskState, tasks: range | list[int]) -> None:
+        if not tasks:
+            return
         self.left -= len(tasks)
         if to is SCHEDULED:
             self.moving += len(tasks)

@@ -11,7 +11,7 @@ from rota.core.state import State
 
 def heard_from(state: State, worker: LiveWorker, now: Millis) -> None:
     """A worker spoke: it may be given work."""
-    was_quiet = not worker.present or now - worker.seen_at > state.limits.beat_ms
+    was_quiet = not worker.present or now - worker.seen_at > state.silence_ms
     worker.present = worker.has_spoken = True
     worker.seen_at = now
     if was_quiet:
@@ -29,10 +29,7 @@ def went_away(state: State, worker: LiveWorker, now: Millis, *, hung_up: bool) -
         worker.seen_at = min(worker.seen_at, now - 2 * state.limits.beat_ms - 1)
     state.index.touch(worker, freed=False)
     state.set_timer(now + state.limits.forget_worker_ms, "forget", *worker.key)
-    # Whoever avoided another worker may have nobody else left now.
-    for bucket in state.index.buckets.values():
-        if bucket.live and bucket.demand.signature.avoid:
-            state.index.fresh[bucket] = None
+    state.index.wake_avoiders()
 
 
 def leaves(state: State, worker: LiveWorker, now: Millis) -> None:

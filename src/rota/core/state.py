@@ -6,14 +6,16 @@ memory and disk agree.
 
 from heapq import heappop, heappush
 
-from rota.core.bounds import OVERDUE_MS, TimeLimits
+from rota.core.bounds import TimeLimits
 from rota.core.changes import Change
 from rota.core.demand import Demand, Signature, read_demand
+from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, graph_pool
 from rota.core.ids import Epoch, Fence, Millis, RunKey, WorkerKey, make_fence
 from rota.core.limits import PoolKey, Usage, next_token_at, pool_reasons
 from rota.core.live import Lease, LiveRun, LiveWorker
-from rota.core.match import Bucket, Index
+from rota.core.buckets import Bucket
+from rota.core.match import Index
 from rota.core.model import DEFAULT_QUEUE_PROPERTIES, Pool, PropertyRule, Queue
 from rota.core.order import Books
 from rota.core.reasons import Reasons
@@ -21,6 +23,9 @@ from rota.core.records import Key, Receipt, Record, Schedule, Task, Worker
 from rota.core.states import QUEUED
 
 DEFAULT_QUEUE = "default"
+UNREADABLE = "a readable requirement"
+# Timers of which the earliest counts, because whoever looks sets the next one; of the others the latest counts.
+_EARLIEST = frozenset({"schedule", "worker", "lease", "rate", "starved", "sweep", "step"})
 
 
 class Touched:
@@ -47,7 +52,8 @@ class State:
         self.lease_number = 0
         # Time during which the coordinator did not run; deadlines that punish are kept in now - stalled_ms.
         self.stalled_ms = 0
-        self.overdue_ms = OVERDUE_MS
+        self.uses = 0
+        self.silence_ms = Queue(tenant="", name="").worker_timeout_ms
         self.graphs: dict[tuple[str, str], LiveGraph] = {}
         self.runs: dict[RunKey, LiveRun] = {}
         self.by_command: dict[tuple[str, str], RunKey] = {}
@@ -70,6 +76,7 @@ class State:
         # Timers: (when, order of arrival, kind, key). An entry whose cause has passed is ignored when it comes up.
         self.timers: list[tuple[Millis, int, str, tuple[object, ...]]] = []
         self.timer_number = 0
+        self.armed: dict[tuple[object, ...], Millis] = {}
         # Follow-up work, in the order in which it arose.
         self.continues: dict[RunKey, None] = {}
         self.starts: dict[tuple[str, str], None] = {}
@@ -110,9 +117,13 @@ class State:
     def demand(self, signature: Signature) -> Demand:
         """A signature as its queue reads it. A queue that is gone is replaced by one that no worker can serve."""
         queue = self.queue(signature.tenant, signature.queue)
-        if queue is None:
-            return Demand(signature, exact=(("queue", signature.queue),))
-        return read_demand(signature, queue)
+        if queue is not None:
+            try:
+                return read_demand(signature, queue)
+            except Refused:
+                # The queue's rules changed under a task that was accepted: it can be compared with nothing now.
+                return Demand(signature, exact=signature.requires, minimum=((UNREADABLE, 1),), pull=queue.pull)
+        return Demand(signature, minimum=((UNREADABLE, 1),))
 
     def pool_reasons(self, bucket: Bucket, now: Millis) -> Reasons:
         """Why pools hold a bucket back; nothing means they do not."""
@@ -137,15 +148,21 @@ class State:
     # Timers.
 
     def set_timer(self, at: Millis, kind: str, *key: object) -> None:
-        """Look at something again at `at`."""
+        """Look at something again at `at`; one timer for each thing."""
+        armed = self.armed.get((kind, *key))
+        if armed == at or (armed is not None and armed < at and kind in _EARLIEST):
+            return
+        self.armed[(kind, *key)] = at
         self.timer_number += 1
         heappush(self.timers, (at, self.timer_number, kind, key))
 
     def due_timer(self, now: Millis) -> tuple[str, tuple[object, ...]] | None:
         """The next timer that has come up, taken off the heap."""
-        if self.timers and self.timers[0][0] <= now:
-            _, _, kind, key = heappop(self.timers)
-            return kind, key
+        while self.timers and self.timers[0][0] <= now:
+            at, _, kind, key = heappop(self.timers)
+            if self.armed.get((kind, *key)) == at:
+                del self.armed[(kind, *key)]
+                return kind, key
         return None
 
     # Definitions that change how others are read.
@@ -162,6 +179,8 @@ class State:
         self._count_consumable(DEFAULT_QUEUE_PROPERTIES)
         for each in self.queues.values():
             self._count_consumable(each.properties)
+            if each.worker_timeout_ms:
+                self.silence_ms = min(self.silence_ms, each.worker_timeout_ms)
         self.reindex()
 
     def put_pool(self, pool: Pool, now: Millis) -> None:

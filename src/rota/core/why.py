@@ -5,13 +5,15 @@
 
 from rota.core.ids import Millis
 from rota.core.live import LiveRun, LiveWorker
-from rota.core.match import Bucket, dynamic_reasons, fits
+from rota.core.buckets import Bucket
+from rota.core.fits import dynamic_reasons, fits
 from rota.core.reasons import Reason, Reasons, reason
 from rota.core.records import Task
 from rota.core.state import State
 from rota.core.states import (
     ASSIGNED,
     NEEDS_ATTENTION,
+    NONE,
     QUEUED,
     RUN_TERMINAL,
     RUNNING,
@@ -70,7 +72,9 @@ def _run_reasons(state: State, run: LiveRun) -> Reasons:
 def _upstream_reasons(run: LiveRun, idx: int) -> Reasons:
     graph = run.graph
     for piece in run.row.pending:
-        if piece.next <= idx < piece.end:
+        if piece.to is NONE and piece.next <= graph.node(idx) < piece.end:
+            return (reason("cascade.pending", "its trigger rule will be answered in one of the next turns"),)
+        if piece.to is not NONE and piece.next <= idx < piece.end:
             return (reason("cascade.pending", f"will be {piece.to} in one of the next turns", at=piece.next),)
     node = graph.node(idx)
     waiting: list[str] = []

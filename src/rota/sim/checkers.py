@@ -33,6 +33,7 @@ from rota.core.states import (
     can_transition,
     can_transition_run,
 )
+from rota.sim.broken import Broken
 from rota.sim.faults import Mix
 
 AnyChange = (
@@ -63,10 +64,6 @@ read_story = msgspec.msgpack.Decoder(list[AnyChange]).decode
 
 
 PoolUse = tuple[str, str, int]
-
-
-class Broken(AssertionError):
-    """A promise was broken in this world."""
 
 
 class TaskModel:
@@ -114,6 +111,10 @@ class Facts(Protocol):
         """Whether a worker that still lives has finished this and not been told that nobody wants it."""
         ...
 
+    def is_running(self, fence: Fence) -> bool:
+        """Whether a living worker is at work on this."""
+        ...
+
     def has_concluded(self, fence: Fence) -> bool:
         """Whether whoever was given this fence has come to an end with it."""
         ...
@@ -152,7 +153,7 @@ class Ledger:
         self.tokens: dict[tuple[str, str], tuple[int, Millis, Epoch]] = {}
         self.acked: dict[RunKey, None] = {}
         self.changes = 0
-        self._granted_now: list[tuple[str, str]] = []
+        self._granted_now: list[Fence] = []
         self._started_now: list[RunKey] = []
         self._apply: dict[type, Callable[[RunKey, Any], None]] = {
             ch.RunSubmitted: self._submitted,
@@ -196,8 +197,9 @@ class Ledger:
         for record in batch.puts:
             self._compare(record)
         # A commit happens at one instant: what it ends and what it grants are compared with the limits together.
-        for tenant, worker in self._granted_now:
-            self._check_limits(tenant, worker)
+        for fence in self._granted_now:
+            if fence in self.live:
+                self._check_limits(self.live[fence])
         self._granted_now.clear()
         for run in self._started_now:
             self._check_active_runs(run)
@@ -366,7 +368,7 @@ class Ledger:
         pools = self._pools_of(run, change.task)
         self.live[change.fence] = LeaseModel(change.worker, change.incarnation, pools)
         self.granted[change.fence] = change.at
-        self._granted_now.append((run[0], change.worker))
+        self._granted_now.append(change.fence)
         self._spend_tokens(run[0], pools, change.at)
 
     def _pools_of(self, run: RunKey, task: int) -> tuple[PoolUse, ...]:
@@ -392,24 +394,21 @@ class Ledger:
                 raise Broken(f"P-RATE: pool {name} let a start through with {tokens / 60_000:.2f} tokens")
             self.tokens[(tenant, name)] = (tokens - 60_000, at, self.epoch)
 
-    def _check_limits(self, tenant: str, worker: str) -> None:
-        taken: dict[tuple[str, str], int] = {}
-        held = 0
-        for lease in self.live.values():
-            held += lease.worker == worker
-            for pool, key, amount in lease.pools:
-                if pool.startswith(f"{tenant}/"):
-                    for name in {(pool, ""): None, (pool, key): None}:
-                        taken[name] = taken.get(name, 0) + amount
-        if held > self.capacity.get(worker, 1 << 30):
-            raise Broken(f"P-LIMIT: worker {worker} was given {held} leases of {self.capacity[worker]}")
-        for (name, key), amount in taken.items():
-            pool = self.pools.get((tenant, name.partition("/")[2]))
+    def _check_limits(self, granted: LeaseModel) -> None:
+        """What a new lease uses is within its limits; a pool that was made smaller only lets nothing new in."""
+        held = sum(lease.worker == granted.worker for lease in self.live.values())
+        if held > self.capacity.get(granted.worker, 1 << 30):
+            raise Broken(f"P-LIMIT: worker {granted.worker} was given {held} of {self.capacity[granted.worker]} leases")
+        for name, key, _ in granted.pools:
+            tenant, _, pool_name = name.partition("/")
+            pool = self.pools.get((tenant, pool_name))
             if pool is None:
                 continue
-            most = pool.slots_per_key if key else pool.slots
-            if most and amount > most:
-                raise Broken(f"P-LIMIT: pool {name} {key} has {amount} of {most} taken")
+            uses = [use for lease in self.live.values() for use in lease.pools if use[0] == name]
+            in_all = sum(amount for _, _, amount in uses)
+            for_key = sum(amount for _, used, amount in uses if key and used == key)
+            if (pool.slots and in_all > pool.slots) or (pool.slots_per_key and for_key > pool.slots_per_key):
+                raise Broken(f"P-LIMIT: pool {name} has {in_all} of {pool.slots} taken, {for_key} for key {key!r}")
 
     def _started(self, run: RunKey, change: ch.AttemptStarted) -> None:
         self._must_hold(run, change.task, change.fence)
@@ -439,8 +438,11 @@ class Ledger:
         if change.cause == "its worker fell silent":
             model.ended_silent[change.fence] = None
             self._check_patience(run, change)
-        if change.cause == "not held any more" and self.facts.is_lost_work(change.fence):
-            raise Broken(f"P-OUTAGE: {run}/{change.task} was finished by its worker and taken away")
+        if change.cause == "not held any more":
+            if self.facts.is_lost_work(change.fence):
+                raise Broken(f"P-OUTAGE: {run}/{change.task} was finished by its worker and taken away")
+            if self.facts.is_running(change.fence):
+                raise Broken(f"P-ABSENCE: {run}/{change.task} was said not to be held, and runs")
         self.ended_for[change.fence] = change.cause
         if change.cause == "its worker restarted" and self.facts.is_well(self.live[change.fence].incarnation):
             raise Broken(f"P-CLONE: {run}/{change.task} was taken from a worker that is alive and well")

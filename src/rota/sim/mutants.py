@@ -294,13 +294,6 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
     _mutant(
-        "renewed_by_greeting",
-        "a lease is renewed only by a frame that lists it",
-        "worker.sync",
-        "            if sent:\n",
-        "            if sent >= 0:\n",
-    ),
-    _mutant(
         "interruption_spends_a_try",
         "an interruption costs no retry",
         "core.evolve",
@@ -343,15 +336,10 @@ MUTANTS: tuple[Mutant, ...] = (
     # Section 3 and 5: the Sync stream.
     _mutant(
         "frame_gap_accepted",
-        "a frame that skips a number breaks the session, and counts that differ ask for a complete list",
+        "a frame that skips a number breaks the session",
         "worker.sync",
         "        if frame.number != self.heard + 1:\n",
         "        if frame.number < self.heard + 1:\n",
-        (
-            "control.sessions",
-            "        return frame.count == len(self._held) and frame.checksum == self._checksum\n",
-            "        return True\n",
-        ),
     ),
     _mutant(
         "report_gap_accepted",

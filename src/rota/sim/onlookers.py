@@ -3,10 +3,10 @@
 from rota.control.loop import Loop
 from rota.core.bounds import WORK_PER_TURN
 from rota.core.ids import Millis
-from rota.core.match import fits
+from rota.core.fits import fits
 from rota.core.state import State
 from rota.core.states import QUEUED, UP_FOR_RESCHEDULE, UP_FOR_RETRY, RunState
-from rota.sim.checkers import Broken
+from rota.sim.broken import Broken
 
 LATE_MS = 5_000
 

@@ -21,10 +21,11 @@ from rota.core.images import all_records, is_clean
 from rota.core.invariants import validate
 from rota.core.model import Graph, TaskSpec
 from rota.core.plan import Cascade
-from rota.core.records import Batch, Growth, GraphRecord, Record, Run, Worker, key_of
+from rota.core.records import Batch, GraphRecord, Record, Run, Worker, key_of
 from rota.core.states import NEEDS_ATTENTION, RUN_TERMINAL
 from rota.core.why import explain
-from rota.sim.checkers import Broken, Ledger
+from rota.sim.broken import Broken
+from rota.sim.checkers import Ledger
 from rota.sim.disk import SimStore
 from rota.sim.faults import Mix, draw_mix
 from rota.sim.network import Network
@@ -189,10 +190,11 @@ class Scene:
             self._node(number).step_clock(draw % 20_000 - 8_000)
 
     def _lock_lost(self, number: int, draw: int) -> None:
+        holder = self.store.holder_of.get(self.store.disk.holder, self.coordinators[0].name)
         self.store.lose_lock()
-        if draw % 2 and not self.is_calm:
-            node = self.coordinators[number % len(self.coordinators)]
-            self.store.unreachable[node.name] = self.world.now + draw % 12_000
+        if draw % 3 and not self.is_calm:
+            name = holder if draw % 2 else self.coordinators[number % len(self.coordinators)].name
+            self.store.unreachable[name] = self.world.now + draw % (3 * self.mix.limits.lease_ms)
 
     def _partition(self, number: int, draw: int) -> None:
         if not self.is_calm:
@@ -306,6 +308,10 @@ class Scene:
             for report in worker.finished.values()
         )
 
+    def is_running(self, fence: Fence) -> bool:
+        """Whether a living worker that does not lie runs this."""
+        return any(fence in worker.machine.held for worker in self.push if worker.alive and not worker.lies)
+
     def has_concluded(self, fence: Fence) -> bool:
         """Whether an execution of this fence has ended with a result."""
         return fence in self.concluded
@@ -373,7 +379,7 @@ class Scene:
     def _compare_with_disk(self, records: list[Record]) -> None:
         """P-LOAD: memory and disk agree whenever nothing is on its way, so loading would give the same state."""
         memory = {key_of(record): record for record in records}
-        disk = {key: record for key, record in self.store.disk.records.items() if not isinstance(record, Growth)}
+        disk = self.store.disk.records
         if memory != disk:
             different = [key for key in {**memory, **disk} if memory.get(key) != disk.get(key)]
             key = different[0]

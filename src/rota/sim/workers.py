@@ -13,6 +13,7 @@ from rota.core.decide.leases import Offer
 from rota.core.errors import Refused
 from rota.core.ids import Fence, Millis
 from rota.core.model import Capacity, FailureClass
+from rota.sim.broken import Broken
 from rota.sim.faults import Mix
 from rota.sim.network import Network
 from rota.sim.nodes import CoordinatorNode, Node
@@ -147,7 +148,13 @@ class PushWorker(Node):
 
     def handle(self, event: Event) -> None:
         """Give the machine one event and carry out what it wants."""
-        self.machine.offer(event, self.clock())
+        machine = self.machine
+        session, heard, epoch = machine.session, machine.heard, machine.epoch
+        machine.offer(event, self.clock())
+        if machine.epoch < epoch:
+            raise Broken(f"P-EPOCH: {self.name} obeyed epoch {machine.epoch} after {epoch}")
+        if machine.session and machine.session == session and machine.heard > heard + 1:
+            raise Broken(f"P-FRAME: {self.name} took frame {machine.heard} after {heard}")
         self._turn()
 
     def _turn(self) -> None:

@@ -19,9 +19,9 @@ from rota.core.decide.runs import clear, continue_run, grow, lose_outputs, pause
 from rota.core.decide.timers import tick
 from rota.core.decide.workers import drain, forget, register
 from rota.core.errors import Refused
-from rota.core.graph import check_id
+from rota.core.graph import check_id, graph_digest
 from rota.core.ids import Millis
-from rota.core.records import Receipt
+from rota.core.records import Receipt, Run
 from rota.core.state import State
 
 __all__ = ["Decision", "decide"]
@@ -79,7 +79,7 @@ def _earlier_answer(state: State, command: cm.ClientCommand) -> Decision | None:
     key = (command.tenant, command.command_id)
     run_key = state.by_command.get(key)
     if run_key is not None:
-        if isinstance(command, cm.SubmitRun) and command.run == run_key[1]:
+        if isinstance(command, cm.SubmitRun) and _is_same_submission(state.runs[run_key].row, command):
             return Decision([], answer=command.run, is_repeat=True)
         raise _reused(command)
     receipt = state.receipts.get(key)
@@ -90,6 +90,12 @@ def _earlier_answer(state: State, command: cm.ClientCommand) -> Decision | None:
     if not receipt.digest and not (isinstance(command, cm.SubmitRun) and command.run == receipt.answer):
         raise _reused(command)
     return Decision([], answer=receipt.answer, is_repeat=True)
+
+
+def _is_same_submission(row: Run, command: cm.SubmitRun) -> bool:
+    digest = graph_digest(command.graph) if command.graph is not None else command.digest
+    asked = (command.run, digest, command.priority, command.params, command.parent)
+    return asked == (row.id, row.graph, row.priority, row.params, row.parent)
 
 
 def _reused(command: cm.ClientCommand) -> Refused:

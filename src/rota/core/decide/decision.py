@@ -1,5 +1,7 @@
 """What deciding gives back."""
 
+import re
+
 from msgspec import Struct
 
 from rota.core.changes import Change
@@ -31,13 +33,29 @@ def find_run(state: State, tenant: str, name: str, *, may_have_ended: bool = Fal
     return run
 
 
+_NAME = re.compile(r"(?P<node>.*)\[(?P<number>[0-9]{1,7})\]", re.DOTALL)
+
+
 def find_task(run: LiveRun, name: str) -> int:
     """A task's number from its name: `extract`, or `extract[3]` in a group."""
-    node_name, bracket, position = name.partition("[")
-    node = run.graph.index.get(node_name)
-    if node is None and name in run.graph.index:
-        node, bracket = run.graph.index[name], ""
-    number = int(position[:-1]) if bracket and position[:-1].isdigit() else 0
-    if node is None or number >= run.graph.width[node]:
+    tasks = find_tasks(run, name)
+    if len(tasks) != 1:
+        hint = f"Name one of them, {name}[0] to {name}[{len(tasks) - 1}]."
+        raise Refused("task.unknown", f"{name!r} is a group of {len(tasks)} tasks", hint, path="task")
+    return tasks[0]
+
+
+def find_tasks(run: LiveRun, name: str) -> range:
+    """The numbers of the tasks that a name stands for: one task, or a whole group."""
+    graph = run.graph
+    node = graph.index.get(name)
+    if node is not None:
+        tasks = graph.tasks_of(node)
+    else:
+        match = _NAME.fullmatch(name)
+        node = graph.index.get(match["node"]) if match else None
+        number = int(match["number"]) if match else 0
+        tasks = graph.tasks_of(node)[number : number + 1] if node is not None else range(0)
+    if not tasks:
         raise Refused("task.unknown", f"run {run.row.id!r} has no task {name!r}", path="task")
-    return run.graph.start[node] + number
+    return tasks

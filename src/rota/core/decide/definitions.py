@@ -45,7 +45,7 @@ def put_pool(state: State, command: cm.PutPool, now: Millis) -> Decision:
 
 def drop_pool(state: State, command: cm.DropPool, now: Millis) -> Decision:  # noqa: ARG001 - decided without time
     """Remove a pool. Tasks that need it wait, and say so."""
-    if (command.tenant, command.name) not in state.pools:
+    if (command.tenant, command.name) not in state.pools or command.name.startswith("@"):
         raise Refused("pool.unknown", f"pool {command.name!r} does not exist", path="name")
     return Decision([PoolDropped(command.tenant, command.name)], answer=command.name)
 

@@ -31,9 +31,9 @@ from rota.core.decide.decision import Decision, find_task
 from rota.core.decide.runs import remake
 from rota.core.errors import Refused
 from rota.core.graph import check_number, check_size
-from rota.core.ids import Fence, Millis, derive, fence_epoch
+from rota.core.ids import NO_FENCE, Fence, Millis, derive, fence_epoch
 from rota.core.live import Lease, LiveRun, LiveWorker
-from rota.core.match import Bucket
+from rota.core.buckets import Bucket
 from rota.core.model import FailureClass
 from rota.core.plan import Cascade
 from rota.core.records import Growth, Task
@@ -101,7 +101,7 @@ def judge_report(state: State, command: cm.Report) -> tuple[Judgement, Lease | N
         if task.incarnation != command.incarnation:
             return Judgement.OTHER_INCARNATION, None
         return Judgement.ACCEPTED, lease
-    if command.fence == task.done_fence:
+    if command.fence == task.done_fence and command.fence != NO_FENCE:
         return Judgement.DUPLICATE, None
     if command.fence >= state.next_fence():
         return Judgement.UNKNOWN_FENCE, None
@@ -162,7 +162,7 @@ def _expand(cascade: Cascade, name: str, width: int) -> list[int]:
     if node is None or cascade.graph.width[node]:
         return []
     check_number(width, 0, GROWTH_TASKS_MAX, f"expands.{name}")
-    cascade.grow(Growth(*run.key, run.row.grown + len(cascade.grows), (), name, max(1, width)))
+    cascade.grow(Growth(*run.key, run.row.grown + len(cascade.grows), (), name, width))
     return [] if width else list(cascade.graph.tasks_of(node))
 
 
@@ -185,7 +185,10 @@ def _failed(state: State, command: cm.Report, lease: Lease, now: Millis) -> list
     error = command.error[:ERROR_CHARS_MAX]
     failure = command.failure
     if failure is FailureClass.INPUT_LOST:
-        lost = [idx for name in command.lost if (idx := _find_lost(run, name)) is not None]
+        lost = [idx for name in command.lost if (idx := _find_lost(run, task, name)) is not None]
+        if lost and run.row.pending and run.row.stopping is None:
+            cause = "its input was lost while its run was busy"
+            return [LeaseReturned(*run.key, task.idx, lease.fence, QUEUED, now, cause, counted=False)]
         if lost and run.row.stopping is None:
             return remake(run, lost, (task.idx,), now)
         # Nobody could make that input again: waiting for it would go round for ever.
@@ -207,14 +210,17 @@ def _failed(state: State, command: cm.Report, lease: Lease, now: Millis) -> list
     return changes
 
 
-def _find_lost(run: LiveRun, name: str) -> int | None:
-    """The task that made a lost input, if it did make it."""
+def _find_lost(run: LiveRun, task: Task, name: str) -> int | None:
+    """The upstream that made a lost input, if it did make it."""
     try:
         idx = find_task(run, name)
     except Refused:
         return None
-    task = run.tasks.get(idx)
-    return idx if task is not None and task.state is SUCCESS else None
+    producer = run.tasks.get(idx)
+    if producer is None or run.graph.node(idx) not in run.graph.ups[run.graph.node(task.idx)]:
+        return None
+    # One that is not successful any more but not ended either is being made again already.
+    return idx if producer.state is SUCCESS or producer.state not in TERMINAL else None
 
 
 def return_lease(state: State, command: cm.ReturnLease, now: Millis) -> Decision:
@@ -234,7 +240,7 @@ def returned(lease: Lease, cause: str, now: Millis) -> LeaseReturned:
 
 
 def grant(
-    state: State, run: LiveRun, task: Task, worker: LiveWorker, lease_ms: int, now: Millis
+    state: State, run: LiveRun, task: Task, worker: LiveWorker, lease_ms: int, now: Millis, *, overdue: bool = False
 ) -> LeaseGranted:
     """A new lease with a new fence; the fence of a lease never changes."""
     return LeaseGranted(
@@ -246,6 +252,7 @@ def grant(
         task.attempt + 1,
         now,
         lease_ms,
+        overdue,
     )
 
 
@@ -283,8 +290,7 @@ def claim(state: State, command: cm.ClaimTask, now: Millis) -> Decision:
     picked = state.index.pick_task(worker, now, is_held)
     if picked is None:
         return Decision([], answer="")
-    _, run, task = picked
-    granted = grant(state, run, task, worker, command.lease_ms, now)
+    granted = grant(state, picked.run, picked.task, worker, command.lease_ms, now, overdue=picked.overdue)
     return Decision([granted], answer=str(granted.fence))
 
 

@@ -21,9 +21,9 @@ from rota.core.changes import (
     TasksReset,
     TasksSettled,
 )
-from rota.core.decide.decision import Decision, find_run, find_task
+from rota.core.decide.decision import Decision, find_run, find_task, find_tasks
 from rota.core.demand import Signature, read_demand
-from rota.core.errors import Refused
+from rota.core.errors import Refused, Unavailable
 from rota.core.graph import check_graph, check_growth, check_id, check_size, graph_digest
 from rota.core.ids import Millis
 from rota.core.live import LiveRun
@@ -96,7 +96,7 @@ def check_specs(state: State, tenant: str, specs: tuple[TaskSpec, ...], path: st
         if queue is None:
             raise Refused("queue.unknown", f"queue {spec.queue!r} does not exist", "Define it first.", path=here)
         for need in spec.pools:
-            if (tenant, need.pool) not in state.pools:
+            if (tenant, need.pool) not in state.pools or need.pool.startswith("@"):
                 raise Refused("pool.unknown", f"pool {need.pool!r} does not exist", "Define it first.", path=here)
         read_demand(Signature(tenant, spec.queue, spec.kind, spec.requires), queue, path=f"{here}.requires")
 
@@ -114,10 +114,11 @@ def start_runs(state: State, command: cm.StartRuns, now: Millis) -> Decision:
         return Decision([], answer="at_cap")
     cascade = Cascade(run, now)
     if run.row.started_at and not run.row.stopping:
-        # A run that was opened again: its waiting tasks are judged anew.
-        for node in list(run.reset):
-            cascade.judge(node)
+        # A run that was opened again: whatever waits in it is judged anew.
         cascade.proceed()
+        for node, fired in enumerate(run.fired):
+            if not fired or node in run.reset:
+                cascade.judge(node)
     else:
         cascade.start()
     return Decision([RunStarted(*key, now), *cascade.settle()])
@@ -192,7 +193,8 @@ def clear(state: State, command: cm.ClearTasks, now: Millis) -> Decision:
     run = find_run(state, command.tenant, command.run, may_have_ended=True)
     if run.row.stopping is not None and run.row.state not in RUN_TERMINAL:
         raise Refused("run.ended", f"run {command.run!r} is being stopped", "Clear it when it has ended.", path="run")
-    chosen = [find_task(run, name) for name in command.tasks]
+    _check_settled(run)
+    chosen = [idx for name in command.tasks for idx in find_tasks(run, name)]
     nodes = {run.graph.node(idx): None for idx in chosen}
     tasks = dict.fromkeys(chosen)
     if command.downstream:
@@ -211,6 +213,12 @@ def clear(state: State, command: cm.ClearTasks, now: Millis) -> Decision:
     for idx in reset:
         cascade.task_reset(idx)
     return Decision([*changes, *cascade.settle()], answer=command.run)
+
+
+def _check_settled(run: LiveRun) -> None:
+    """Tasks that are decided but not yet moved cannot be taken back; a few turns later there are none."""
+    if run.row.pending:
+        raise Unavailable("run.busy", f"run {run.row.id!r} is in the middle of a cascade", retry_after_ms=100)
 
 
 def _below(run: LiveRun, nodes: list[int]) -> list[int]:
@@ -267,7 +275,8 @@ def lose_outputs(state: State, command: cm.LoseOutputs, now: Millis) -> Decision
     run = find_run(state, command.tenant, command.run)
     if run.row.stopping is not None or run.row.state is not RunState.RUNNING:
         return Decision([], answer=command.run)
-    lost = [idx for idx in (find_task(run, name) for name in command.tasks)]
+    _check_settled(run)
+    lost = [idx for name in command.tasks for idx in find_tasks(run, name)]
     return Decision(remake(run, lost, (), now), answer=command.run)
 
 

@@ -1,0 +1,152 @@
+"""Buckets of interchangeable tasks and shapes of interchangeable workers, with the order kept inside each.
+
+These are the parts that `rota.core.match` is built of; what is waiting is kept ordered here, who suits whom there.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from heapq import heappop
+
+from rota.core.bounds import OVERDUE_GRANTS
+from rota.core.demand import Demand
+from rota.core.ids import Millis, RunKey, WorkerKey
+from rota.core.live import LiveRun, LiveWorker
+from rota.core.model import PriorityClass
+from rota.core.order import CLASSES, ESTIMATE_MS, LazyHeap
+from rota.core.records import Task
+
+
+class Flow:
+    """The tasks of one run that wait in one bucket, by priority inside the run, then age."""
+
+    __slots__ = ("gone", "live", "run", "tasks")
+
+    def __init__(self, run: LiveRun) -> None:
+        self.run = run
+        self.tasks: list[tuple[int, Millis, int]] = []
+        self.gone: set[tuple[int, Millis, int]] = set()
+        self.live = 0
+
+    def head(self) -> Task:
+        """The task whose turn it is."""
+        tasks = self.tasks
+        while self.gone and tasks[0] in self.gone:
+            self.gone.discard(heappop(tasks))
+        return self.run.tasks[tasks[0][2]]
+
+
+def _flow_key(flow: Flow) -> int | None:
+    return flow.run.account.used if flow.live else None
+
+
+class Bucket:
+    """All waiting tasks with one signature."""
+
+    __slots__ = ("ages", "demand", "estimate_ms", "flows", "lines", "live", "shapes", "users", "waiting")
+
+    def __init__(self, demand: Demand) -> None:
+        self.demand = demand
+        self.flows: dict[RunKey, Flow] = {}
+        self.lines: dict[PriorityClass, LazyHeap[Flow]] = {}
+        self.waiting: dict[PriorityClass, int] = dict.fromkeys(CLASSES, 0)
+        self.live = 0
+        self.shapes: list[tuple[int, Shape]] = []
+        # By the time since which a task may run; a task that was returned keeps its age.
+        self.ages: list[tuple[Millis, int, LiveRun, int]] = []
+        self.estimate_ms = ESTIMATE_MS
+        self.users = 0
+
+    def head(self, priority: PriorityClass) -> tuple[int, Flow] | None:
+        """The run whose turn it is in this bucket and class, with what it has used."""
+        line = self.lines.get(priority)
+        return line.head(_flow_key) if line is not None else None
+
+    def learn(self, took_ms: Millis) -> None:
+        """Remember how long work of this signature takes: a moving average over about eight leases."""
+        self.estimate_ms = max(1, (self.estimate_ms * 7 + took_ms) // 8)
+
+    def tasks(self) -> Iterator[tuple[LiveRun, Task]]:
+        """Waiting tasks, in no order that matters; for the ladder, `why` and `validate`."""
+        for flow in self.flows.values():
+            for entry in flow.tasks:
+                if entry not in flow.gone:
+                    yield flow.run, flow.run.tasks[entry[2]]
+
+
+class TenantLine:
+    """A tenant's waiting buckets, as one shape sees them."""
+
+    __slots__ = ("buckets", "live", "tenant")
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+        self.buckets: LazyHeap[Bucket] = LazyHeap()
+        self.live = 0
+
+
+class Shape:
+    """Workers that no waiting task can tell apart, quantities aside."""
+
+    __slots__ = ("grants", "idle", "key", "lines", "tenants", "totals", "waiting", "workers")
+
+    def __init__(self, key: tuple[object, ...]) -> None:
+        self.key = key
+        self.workers: dict[WorkerKey, LiveWorker] = {}
+        self.idle: dict[tuple[object, ...], OrderedDict[WorkerKey, LiveWorker]] = {}
+        self.totals: dict[tuple[tuple[str, int], ...], int] = {}
+        self.tenants: dict[tuple[PriorityClass, str], TenantLine] = {}
+        self.lines: dict[PriorityClass, LazyHeap[TenantLine]] = {name: LazyHeap() for name in CLASSES}
+        self.waiting: dict[Bucket, int] = {}
+        # Grants since the last overdue task; a new shape looks for one at once.
+        self.grants = OVERDUE_GRANTS
+
+    def opened(self, bucket: Bucket, priority: PriorityClass, used: int, key: int) -> None:
+        """A bucket this shape suits has work of this class again."""
+        tenant = bucket.demand.signature.tenant
+        line = self.tenants.get((priority, tenant))
+        if line is None:
+            line = self.tenants[(priority, tenant)] = TenantLine(tenant)
+        line.live += 1
+        line.buckets.push(key, bucket)
+        self.lines[priority].push(used, line)
+        self.waiting[bucket] = self.waiting.get(bucket, 0) + 1
+
+    def closed(self, bucket: Bucket, priority: PriorityClass) -> None:
+        """The bucket has no more work of this class."""
+        self.tenants[(priority, bucket.demand.signature.tenant)].live -= 1
+        left = self.waiting[bucket] - 1
+        if left:
+            self.waiting[bucket] = left
+        else:
+            del self.waiting[bucket]
+
+    def park(self, worker: LiveWorker) -> None:
+        """Keep a worker with a free slot in the group of those with the same free quantities, oldest use first."""
+        if worker.slots_free <= 0 or not worker.present or worker.row.draining:
+            self.unpark(worker)
+            return
+        vector = (worker.slots_free, *worker.free.items())
+        if worker.vector == vector and worker.parked_use == worker.used:
+            return
+        self.unpark(worker)
+        group = self.idle.get(vector)
+        if group is None:
+            group = self.idle[vector] = OrderedDict()
+        newest = next(reversed(group.values())) if group else None
+        group[worker.key] = worker
+        worker.vector = vector
+        worker.parked_use = worker.used
+        if newest is not None and newest.used > worker.used:
+            # Rare: a worker comes back that was last used long ago.
+            self.idle[vector] = OrderedDict(sorted(group.items(), key=lambda item: item[1].used))
+
+    def unpark(self, worker: LiveWorker) -> None:
+        """Take a worker out of its group."""
+        vector = worker.vector
+        if vector is None:
+            return
+        group = self.idle[vector]
+        del group[worker.key]
+        if not group:
+            del self.idle[vector]
+        worker.vector = None
