@@ -12,7 +12,7 @@ from rota.core.demand import Demand
 from rota.core.ids import Millis, RunKey, WorkerKey
 from rota.core.live import LiveRun, LiveWorker
 from rota.core.model import PriorityClass
-from rota.core.order import CLASSES, ESTIMATE_MS, LazyHeap
+from rota.core.order import CLASSES, LazyHeap
 from rota.core.records import Task
 
 
@@ -42,7 +42,7 @@ def _flow_key(flow: Flow) -> int | None:
 class Bucket:
     """All waiting tasks with one signature."""
 
-    __slots__ = ("ages", "demand", "estimate_ms", "flows", "lines", "live", "shapes", "users", "waiting")
+    __slots__ = ("ages", "demand", "flows", "lines", "live", "shapes", "users", "waiting")
 
     def __init__(self, demand: Demand) -> None:
         self.demand = demand
@@ -53,17 +53,12 @@ class Bucket:
         self.shapes: list[tuple[int, Shape]] = []
         # By the time since which a task may run; a task that was returned keeps its age.
         self.ages: list[tuple[Millis, int, LiveRun, int]] = []
-        self.estimate_ms = ESTIMATE_MS
         self.users = 0
 
     def head(self, priority: PriorityClass) -> tuple[int, Flow] | None:
         """The run whose turn it is in this bucket and class, with what it has used."""
         line = self.lines.get(priority)
         return line.head(_flow_key) if line is not None else None
-
-    def learn(self, took_ms: Millis) -> None:
-        """Remember how long work of this signature takes: a moving average over about eight leases."""
-        self.estimate_ms = max(1, (self.estimate_ms * 7 + took_ms) // 8)
 
     def tasks(self) -> Iterator[tuple[LiveRun, Task]]:
         """Waiting tasks, in no order that matters; for the ladder, `why` and `validate`."""

@@ -170,7 +170,7 @@ def end_lease(state: State, fence: Fence, at: Millis) -> None:
     took_ms = max(0, at - lease.granted_at)
     state.books.settle(run.row.priority, tenant, run.account, took_ms * lease.share // SHARE - lease.charged)
     if task.state is RUNNING or task.state in TERMINAL:
-        bucket.learn(took_ms)
+        run.account.learn(took_ms)
     task.fence = 0
     task.worker_tenant = task.worker = task.incarnation = ""
 
@@ -197,8 +197,9 @@ def _lease_granted(state: State, change: ch.LeaseGranted) -> None:
         pool = state.pools.get((tenant, need.pool))
         if pool is not None:
             state.usage[(tenant, need.pool)].spend(pool, change.at)
-    lease.charged = max(1, bucket.estimate_ms * lease.share // SHARE)
-    state.books.charge(run.row.priority, tenant, run.account, lease.charged)
+    lease.charged = state.books.charge(
+        run.row.priority, tenant, run.account, lease.share, in_turn=not change.overdue
+    )
     state.uses += 1
     worker.used = state.uses
     if worker.shape is not None:
@@ -559,6 +560,11 @@ def grow(run: LiveRun, graph: LiveGraph) -> None:
     fired = run.fired
     run.allot(graph)
     run.fired[: len(fired)] = fired
+    for idx, node in graph.retired.items():
+        # The one that stood for all of them has made room: its node is judged again.
+        if idx in run.reset.get(node, {}):
+            del run.reset[node]
+            run.fired[node] = 0
     run.leaf_bad = 0
     for idx, task in run.tasks.items():
         if task.state in TERMINAL:

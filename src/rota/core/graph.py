@@ -176,6 +176,7 @@ class LiveGraph:
         "leaf",
         "node_of",
         "rank",
+        "retired",
         "rules",
         "setup_downs",
         "setups",
@@ -204,6 +205,8 @@ class LiveGraph:
         self.node_of: array[int] | None = None
         # Nodes mapped over nothing: one task stands for them, and it is never run.
         self.hollow: dict[int, None] = {}
+        # Tasks that stood for such a node until it was given a width after all; they are never judged again.
+        self.retired: dict[int, int] = {}
         self.buckets: list[Bucket | None] = []
         self.total = 0
         self.unknown = 0
@@ -237,6 +240,8 @@ class LiveGraph:
             for node, (start, width) in enumerate(zip(self.start, self.width, strict=True)):
                 for task in range(start, start + width):
                     nodes[task] = node
+            for task, node in self.retired.items():
+                nodes[task] = node
             self.node_of = nodes
         else:
             self.node_of = None
@@ -268,6 +273,11 @@ class LiveGraph:
         grouped = spec.width != 1 or self.width[node] != 1
         return f"{spec.id}[{task - self.start[node]}]" if grouped else spec.id
 
+    @property
+    def to_end(self) -> int:
+        """How many tasks must end before the run does."""
+        return self.total - len(self.retired)
+
     def tasks_of(self, node: int) -> range:
         """The numbers of a node's tasks; none while its width is not known."""
         return range(self.start[node], self.start[node] + self.width[node]) if self.width[node] else range(0)
@@ -295,11 +305,15 @@ class LiveGraph:
         copy.buckets = [None] * len(self.specs)
         if growth.expands:
             node = copy.index[growth.expands]
+            if node in self.hollow:
+                copy.retired = {**self.retired, self.start[node]: node}
+                copy.hollow = {other: None for other in self.hollow if other != node}
+                copy.unknown += 1
             copy.start[node] = copy.total
             copy.width[node] = growth.width or 1
             copy.total += growth.width or 1
             if not growth.width:
-                copy.hollow = {**self.hollow, node: None}
+                copy.hollow = {**copy.hollow, node: None}
             copy.unknown -= 1
             copy._measure()
         else:

@@ -173,7 +173,8 @@ def _check_reasons(state: State, run: LiveRun, now: Millis, broken: list[str]) -
         return
     for idx in range(min(run.graph.total, 1_000)):
         task = run.tasks.get(idx)
-        if (task is None or task.state not in TERMINAL) and not explain(state, run, idx, now):
+        has_ended = task is not None and task.state in TERMINAL
+        if not has_ended and idx not in run.graph.retired and not explain(state, run, idx, now):
             broken.append(f"{run.key}/{idx} waits without a reason")
 
 

@@ -71,6 +71,8 @@ def _load_run(state: State, row: Run, tasks: list[Task], growths: list[Growth]) 
         run.tasks[task.idx] = task
     grow(run, run.graph)
     for idx, task in run.tasks.items():
+        if idx in run.graph.retired:
+            continue
         node = run.graph.node(idx)
         run.fired[node] = 1
         if task.state in TERMINAL:

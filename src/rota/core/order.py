@@ -23,10 +23,11 @@ CLASSES: tuple[PriorityClass, ...] = tuple(CLASS_WEIGHT)
 class Account:
     """What one class, tenant or run has used, in milliseconds of the dominant share."""
 
-    __slots__ = ("credit", "floor", "used", "waiting")
+    __slots__ = ("credit", "estimate_ms", "floor", "used", "waiting")
 
     def __init__(self) -> None:
         self.used = 0
+        self.estimate_ms = ESTIMATE_MS
         self.credit = 0
         self.waiting = 0
         self.floor = 0
@@ -38,6 +39,10 @@ class Account:
             self.credit -= spent
             cost -= spent
         self.used += cost
+
+    def learn(self, took_ms: int) -> None:
+        """Remember how long this account's leases take: a moving average over about eight of them."""
+        self.estimate_ms = max(1, (self.estimate_ms * 7 + took_ms) // 8)
 
     def enter(self, floor: int) -> None:
         """One more task waits; a newcomer starts where the others are."""
@@ -77,22 +82,29 @@ class Books:
         self.tenants[(priority, tenant)].waiting -= 1
         run.waiting -= 1
 
-    def charge(self, priority: PriorityClass, tenant: str, run: Account, cost: int) -> None:
-        """A grant was made: charge all three levels and move the floors to where it stood."""
+    def charge(self, priority: PriorityClass, tenant: str, run: Account, share: int, *, in_turn: bool = True) -> int:
+        """A grant was made: charge all levels with what such leases usually cost; gives back the run's part.
+
+        Each run has an estimate of its own, so that one is not charged for what another is like. If it was this
+        run's turn the floors move to where it stood; a grant out of turn, to a task that had waited too long, says
+        nothing about where the others are.
+        """
         account = self.classes[priority]
         inner = self.tenant(priority, tenant)
-        self.floor = max(self.floor, account.used)
-        account.floor = max(account.floor, inner.used)
-        inner.floor = max(inner.floor, run.used)
+        if in_turn:
+            self.floor = max(self.floor, account.used)
+            account.floor = max(account.floor, inner.used)
+            inner.floor = max(inner.floor, run.used)
+        cost = max(1, run.estimate_ms * share // SHARE)
         account.charge(cost * WEIGHT_MAX // CLASS_WEIGHT[priority])
         inner.charge(cost)
         run.charge(cost)
+        return cost
 
     def settle(self, priority: PriorityClass, tenant: str, run: Account, difference: int) -> None:
         """A lease ended: charge what the estimate missed, or note what it took too much."""
-        weighted = difference * WEIGHT_MAX // CLASS_WEIGHT[priority]
-        for account, amount in ((self.classes[priority], weighted), (self.tenant(priority, tenant), difference)):
-            _adjust(account, amount)
+        _adjust(self.classes[priority], difference * WEIGHT_MAX // CLASS_WEIGHT[priority])
+        _adjust(self.tenant(priority, tenant), difference)
         _adjust(run, difference)
 
 

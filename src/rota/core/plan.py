@@ -149,6 +149,10 @@ class Cascade:
     def grow(self, growth: Growth) -> None:
         """Tasks are added by this decision; new nodes are judged."""
         before = len(self.graph.specs)
+        if growth.expands and self.graph.index[growth.expands] in self.graph.hollow:
+            node = self.graph.index[growth.expands]
+            self._reset[node] = {}
+            self._fired[node] = False
         self.graph = self.graph.grown(growth)
         self.grows.append(RunGrew(*self.run.key, growth, self.now))
         if growth.expands:
@@ -216,9 +220,9 @@ class Cascade:
         tenant, name = self.run.key
         graph = self.graph
         if row.stopping is not None:
-            if self.ended == graph.total:
+            if self.ended == graph.to_end:
                 changes.append(RunEnded(tenant, name, row.stopping, self.now, row.reason))
-        elif self.ended == graph.total and not graph.unknown:
+        elif self.ended == graph.to_end and not graph.unknown:
             state = RunState.FAILED if self.leaf_bad else RunState.SUCCESS
             changes.append(RunEnded(tenant, name, state, self.now, self._explain() if self.leaf_bad else ""))
         else:
@@ -239,7 +243,10 @@ class Cascade:
     def _is_fired(self, node: int) -> bool:
         """Whether a node has had its answer: its tasks were moved, or wait in a slice to be moved."""
         fired = self.run.fired
-        if self._fired.get(node, False) or (node < len(fired) and fired[node]):
+        known = self._fired.get(node)
+        if known is not None and known:
+            return True
+        if known is None and node < len(fired) and fired[node]:
             return True
         if not self.pending:
             return False
@@ -247,7 +254,7 @@ class Cascade:
         return any(piece.to is not NONE and piece.next < high and low < piece.end for piece in self.pending)
 
     def _answer(self, node: int) -> None:
-        waiting = self._reset.get(node) or self.run.reset.get(node)
+        waiting = self._reset[node] if node in self._reset else self.run.reset.get(node)
         fired = self._is_fired(node)
         if fired and not waiting:
             return

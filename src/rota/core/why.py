@@ -30,7 +30,7 @@ _LOOKED_AT_MAX = 50
 def explain(state: State, run: LiveRun, idx: int, now: Millis) -> Reasons:
     """Every reason why a task waits, the outermost first; empty only for a task that has ended."""
     task = run.tasks.get(idx)
-    if (task is not None and task.state in TERMINAL) or run.row.state in RUN_TERMINAL:
+    if (task is not None and task.state in TERMINAL) or run.row.state in RUN_TERMINAL or idx in run.graph.retired:
         return ()
     held = _run_reasons(state, run)
     if task is None or task.state == "none":

@@ -601,15 +601,3 @@ def test_two_consumers_that_miss_the_same_input_have_it_made_once():
     lose(world, second, "make")
     assert world.states() == {"make": "queued", "x[0]": "none", "x[1]": "none"}
     assert world.task("make").losses == 1
-
-
-def test_the_first_instant_of_all_is_an_instant_like_any_other():
-    """A lease granted at time 0 ends; only a stamp that was never set is no stamp."""
-    world = World(now=0)
-    world.worker("w")
-    world.submit(task("x"))
-    (granted,) = world.turn()
-    world.start(granted)
-    world.silence("w")
-    world.advance(world.state.limits.lease_ms)
-    assert world.task("x").state is QUEUED

@@ -30,7 +30,7 @@ from rota.core.changes import (
 from rota.core.decide.decision import Decision, find_task
 from rota.core.decide.runs import remake
 from rota.core.errors import Refused
-from rota.core.graph import check_number, check_size
+from rota.core.graph import LiveGraph, check_number, check_size
 from rota.core.ids import NO_FENCE, Fence, Millis, derive, fence_epoch
 from rota.core.live import Lease, LiveRun, LiveWorker
 from rota.core.buckets import Bucket
@@ -43,6 +43,7 @@ from rota.core.states import (
     ASSIGNED,
     FAILED,
     NEEDS_ATTENTION,
+    NONE,
     QUEUED,
     SKIPPED,
     SUCCESS,
@@ -158,12 +159,19 @@ def _end_attempt(state: State, command: cm.Report, lease: Lease, now: Millis) ->
 def _expand(cascade: Cascade, name: str, width: int) -> list[int]:
     """Fill in the width of a mapped task; one mapped over nothing is a single task, skipped."""
     run = cascade.run
-    node = cascade.graph.index.get(name)
-    if node is None or cascade.graph.width[node]:
+    graph = cascade.graph
+    node = graph.index.get(name)
+    if node is None or (graph.width[node] and not _may_be_expanded_again(run, graph, node, width)):
         return []
     check_number(width, 0, GROWTH_TASKS_MAX, f"expands.{name}")
     cascade.grow(Growth(*run.key, run.row.grown + len(cascade.grows), (), name, width))
     return [] if width else list(cascade.graph.tasks_of(node))
+
+
+def _may_be_expanded_again(run: LiveRun, graph: LiveGraph, node: int, width: int) -> bool:
+    """Whether a node was settled before its width was known, and was cleared since."""
+    task = run.tasks.get(graph.start[node])
+    return bool(width) and node in graph.hollow and task is not None and task.state is NONE
 
 
 def _ended(

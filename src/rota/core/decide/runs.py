@@ -161,7 +161,7 @@ def stop_slice(run: LiveRun, now: Millis) -> list[Change]:
     ended = run.ended
     for idx in range(piece.next, end):
         task = run.tasks.get(idx)
-        if task is not None and task.state in TERMINAL:
+        if (task is not None and task.state in TERMINAL) or idx in run.graph.retired:
             continue
         ended += 1
         if task is not None and task.state in LEASED:
@@ -174,7 +174,7 @@ def stop_slice(run: LiveRun, now: Millis) -> list[Change]:
         changes.append(PendingSet(*run.key, (Slice(CANCELLED, end, piece.end),)))
         return changes
     changes.append(PendingSet(*run.key, ()))
-    assert ended == run.graph.total, "a stopped run has tasks that were not cancelled"
+    assert ended == run.graph.to_end, "a stopped run has tasks that were not cancelled"
     assert run.row.stopping is not None, "only a stopping run has a slice of cancellations"
     changes.append(RunEnded(*run.key, run.row.stopping, now, run.row.reason))
     return changes

@@ -104,7 +104,7 @@ def watch_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision
         renewed_at = max(1, lease.expires_at - lease.task.lease_ms)
         about = (lease.run.row.id, lease.run.row.name, str(lease.task.idx), lease.task.attempt)
         silent = AgentCandidate(*about, renewed_at)
-        unheard = DispatchCandidate(*about, lease.begun_at)
+        unheard = DispatchCandidate(*about, max(1, lease.begun_at))
         if is_agent_lost(silent, clock, lease.task.lease_ms):
             changes.append(returned(lease, "its worker fell silent", now))
         elif (

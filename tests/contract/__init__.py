@@ -1,0 +1,6 @@
+"""Contract suites: one set of promises, kept by every adapter of a port."""
+
+import pytest
+
+# The promises live outside test modules, and a broken one should still show the values it compared.
+pytest.register_assert_rewrite("tests.contract.store_contract", "tests.contract.adapters")

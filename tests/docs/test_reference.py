@@ -1,0 +1,54 @@
+"""The reference tables name everything there is, nothing there is not, and the numbers they give are the numbers used."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rota.core import bounds
+from rota.core.errors import CODES
+from rota.core.reasons import REASON_CODES
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+
+_ROW = re.compile(r"^\| `(?P<name>[\w.]+)` \|(?P<rest>.*)\|$", re.MULTILINE)
+
+
+def rows(text: str) -> list[tuple[str, list[str]]]:
+    """The rows of a page's tables whose first cell is one name, with their other cells."""
+    return [(row["name"], [cell.strip() for cell in row["rest"].split("|")]) for row in _ROW.finditer(text)]
+
+
+def page(name: str) -> list[tuple[str, list[str]]]:
+    return rows((REFERENCE / name).read_text(encoding="utf-8"))
+
+
+def limits() -> dict[str, int]:
+    """Every constant of the module and every field of the time limits, with its value."""
+    constants = {name: value for name, value in vars(bounds).items() if name.isupper() and isinstance(value, int)}
+    return {**constants, **msgspec.structs.asdict(bounds.TimeLimits())}
+
+
+@pytest.mark.parametrize(
+    ("document", "names"),
+    [("errors.md", list(CODES)), ("reasons.md", list(REASON_CODES)), ("limits.md", list(limits()))],
+)
+def test_a_table_has_one_row_for_each_name_and_no_other(document: str, names: list[str]) -> None:
+    assert names, "there is something to document"
+    assert sorted(name for name, _ in page(document)) == sorted(names)
+
+
+@pytest.mark.parametrize("document", ["errors.md", "reasons.md", "limits.md"])
+def test_every_row_is_filled_in(document: str) -> None:
+    assert [name for name, cells in page(document) if not all(cells)] == []
+
+
+def test_the_limits_page_gives_the_values_in_use() -> None:
+    told = {name: int(cells[0].replace(",", "")) for name, cells in page("limits.md")}
+    assert told == limits()
+
+
+def test_a_row_that_is_missing_or_empty_is_noticed() -> None:
+    text = "| code | meaning |\n|---|---|\n| `a.b` | said |\n| `a.c` | |\nnot a row: `a.d`\n"
+    assert rows(text) == [("a.b", ["said"]), ("a.c", [""])]
