@@ -3,4 +3,4 @@
 import pytest
 
 # The promises live outside test modules, and a broken one should still show the values it compared.
-pytest.register_assert_rewrite("tests.contract.store_contract", "tests.contract.adapters")
+pytest.register_assert_rewrite("tests.contract.store_rows", "tests.contract.store_reigns", "tests.contract.bench")

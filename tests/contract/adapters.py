@@ -1,4 +1,4 @@
-"""How the store contract reaches a store: one adapter for each kind, and the bench on which a promise is tried.
+"""How the store contract reaches a store: one adapter for each kind.
 
 A new store subclasses `Adapter`, adds itself to `ADAPTERS`, and is then held to everything in
 `tests/contract/store_contract.py` and `tests/contract/test_store_machine.py`. The port cannot read history and stories
@@ -7,19 +7,13 @@ yet, so an adapter says how.
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
 from rota.core.ids import Epoch
-from rota.core.records import Batch, Growth, Key, Record, Run, Story, Task, key_of
+from rota.core.records import Growth, Run, Story, Task
 from rota.ports import Store
 from rota.stores.memory import MemoryStore
-from tests.contract.records import Image, image
-
-Rows = dict[Key, Image]
 
 
 class Ended(Struct):
@@ -28,14 +22,6 @@ class Ended(Struct):
     run: Run
     tasks: list[Task]
     growths: list[Growth]
-
-
-class Disk(Struct):
-    """Everything that is stored, in a form that compares exactly."""
-
-    rows: Rows
-    history: Counter[Image]
-    stories: list[Image]
 
 
 class Pause:
@@ -69,8 +55,15 @@ class Adapter(ABC):
         """Another process's store on the same disk."""
 
     @abstractmethod
-    async def reopen(self, store: Store) -> Store:
-        """The process ends without a word, its lock with it, and another one opens the same disk."""
+    async def reopen(self, store: Store, epoch: Epoch) -> Store:
+        """The process ends without a word, and another one opens the same disk; `epoch` is the last it was given.
+
+        Its lock, if it still had it, is free by then or soon after.
+        """
+
+    @abstractmethod
+    async def close(self, stores: list[Store]) -> None:
+        """Close these stores and remove the disk they share."""
 
     @abstractmethod
     async def history(self, store: Store) -> list[Ended]:
@@ -83,12 +76,6 @@ class Adapter(ABC):
     def pause_commit(self, store: Store) -> Pause | None:
         """Make this store's next commit stand between compare and COMMIT; None if there is nothing between."""
         return None
-
-    async def close(self, store: Store) -> None:
-        """Let go of what a store holds open. Called once for every store that was made, joined or reopened."""
-
-    async def remove(self, store: Store) -> None:
-        """Remove the disk under a store that was closed."""
 
 
 class MemoryAdapter(Adapter):
@@ -103,10 +90,13 @@ class MemoryAdapter(Adapter):
         assert isinstance(store, MemoryStore)
         return MemoryStore(store.disk)
 
-    async def reopen(self, store: Store) -> Store:
+    async def reopen(self, store: Store, epoch: Epoch) -> Store:
         assert isinstance(store, MemoryStore)
-        store.disk.release(store.disk.holder)
+        store.disk.release(epoch)
         return MemoryStore(store.disk)
+
+    async def close(self, stores: list[Store]) -> None:
+        stores.clear()
 
     async def history(self, store: Store) -> list[Ended]:
         assert isinstance(store, MemoryStore)
@@ -118,98 +108,3 @@ class MemoryAdapter(Adapter):
 
 
 ADAPTERS: list[Adapter] = [MemoryAdapter()]
-
-
-# The bench.
-
-
-def batch(
-    puts: Iterable[Record] = (),
-    drops: Iterable[Key] = (),
-    archives: Iterable[tuple[str, str]] = (),
-    stories: Iterable[Story] = (),
-) -> Batch:
-    """A batch of these."""
-    return Batch(list(puts), list(drops), list(archives), list(stories))
-
-
-def rows(records: Iterable[Record]) -> Rows:
-    """Records as they compare; none may be there twice."""
-    found: Rows = {}
-    for record in records:
-        key = key_of(record)
-        assert key not in found, f"{key} is there twice"
-        found[key] = image(record)
-    return found
-
-
-def ended_image(ended: Ended) -> Image:
-    """An archived run as it compares."""
-    tasks = sorted(ended.tasks, key=lambda task: task.idx)
-    growths = sorted(ended.growths, key=lambda growth: growth.number)
-    return (image(ended.run), *[image(part) for part in (*tasks, *growths)])
-
-
-class Bench:
-    """One disk, the first store on it, and every store that came later."""
-
-    def __init__(self, adapter: Adapter, store: Store) -> None:
-        self.adapter = adapter
-        self.store = store
-        self._open = [store]
-
-    async def join(self) -> Store:
-        """Another process's store on this disk."""
-        store = await self.adapter.join(self.store)
-        self._open.append(store)
-        return store
-
-    async def reopen(self, store: Store) -> Store:
-        """The process behind `store` ends, and another opens the disk."""
-        again = await self.adapter.reopen(store)
-        self._open[self._open.index(store)] = again
-        if self.store is store:
-            self.store = again
-        return again
-
-    async def elect(self, store: Store) -> Epoch:
-        """An election that must be won."""
-        epoch = await asyncio.wait_for(store.elect("somebody"), self.adapter.patience_s)
-        assert epoch is not None, "the lock was free, and the election was not won"
-        return epoch
-
-    async def reign(self) -> tuple[Store, Epoch]:
-        """The first store, as the writer."""
-        return self.store, await self.elect(self.store)
-
-    async def overtake(self, store: Store, epoch: Epoch) -> tuple[Store, Epoch]:
-        """A rival becomes the writer; the old one lost its lock before."""
-        await store.release(epoch)
-        rival = await self.join()
-        return rival, await self.elect(rival)
-
-    async def load(self, store: Store, epoch: Epoch) -> Rows:
-        """What is live."""
-        return rows([record async for record in store.load(epoch)])
-
-    async def disk(self, store: Store, epoch: Epoch) -> Disk:
-        """All that is stored, read by whoever reigns."""
-        history = Counter(ended_image(ended) for ended in await self.adapter.history(store))
-        stories = sorted(await self.adapter.stories(store), key=lambda story: (story.tenant, story.run))
-        return Disk(await self.load(store, epoch), history, [image(story) for story in stories])
-
-    async def close(self) -> None:
-        """Close every store."""
-        for store in self._open:
-            await self.adapter.close(store)
-        await self.adapter.remove(self.store)
-
-
-@asynccontextmanager
-async def bench_of(adapter: Adapter) -> AsyncIterator[Bench]:
-    """A bench with an empty disk, cleared away afterwards."""
-    bench = Bench(adapter, await adapter.make_store())
-    try:
-        yield bench
-    finally:
-        await bench.close()

@@ -6,14 +6,14 @@ from each other, so that a lost column and two swapped columns both show. `chang
 strategies: the first keeps no default anywhere, the second also has defaults, empty tuples and None.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
-import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from msgspec import NODEFAULT, Struct, inspect
+from msgspec.structs import astuple, replace
 
 from rota.core.records import Run, key_of
 
@@ -24,6 +24,7 @@ Image = tuple[object, ...]
 
 # A fifth of what the profile asks for: these tests are run once per type or per store, and `long` stays long.
 few = settings(max_examples=max(20, settings().max_examples // 5))
+_PLAIN = (int, str, bytes, bool)
 # What a signed 64-bit column holds.
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 # NUL and lone surrogates are left out: PostgreSQL's text holds neither, and UTF-8 has no surrogates.
@@ -116,11 +117,7 @@ class _Maker:
         values: dict[str, Any] = {}
         for field in fields_of(cls):
             values[field.name] = self.value(field.type, self._unlike(field), f"{cls.__name__}.{field.name}")
-        made = cls(**values)
-        if isinstance(made, Run) and made.solo is not None:
-            # A run's only task is stored in the run's row, which says once whose it is.
-            made.solo = msgspec.structs.replace(made.solo, tenant=made.tenant, run=made.id, idx=0)
-        return made
+        return with_fields(cls(**values))
 
     def _unlike(self, field: Field) -> object:
         return default_of(field) if self.changed else NODEFAULT
@@ -194,12 +191,21 @@ def default_of(field: Field) -> object:
 # What the tests ask for.
 
 
+def with_fields(record: S, **fields: object) -> S:
+    """A copy of a record with some fields set; a task inside a run stays that run's."""
+    made = replace(record, **fields)
+    if isinstance(made, Run) and made.solo is not None:
+        # A run's only task is stored in the run's row, which says once whose it is.
+        made.solo = replace(made.solo, tenant=made.tenant, run=made.id, idx=0)
+    return made
+
+
 def filled(cls: type[S], start: int = 0, **fields: object) -> S:
     """A record without any default and, among its numbers and texts, without any value twice.
 
     Another `start`, some hundreds away, gives another record with no value in common.
     """
-    return _with(_Maker(Counted(start), changed=True).struct(cls), fields)
+    return with_fields(_Maker(Counted(start), changed=True).struct(cls), **fields)
 
 
 def bare(cls: type[S], start: int = 0, **fields: object) -> S:
@@ -208,7 +214,7 @@ def bare(cls: type[S], start: int = 0, **fields: object) -> S:
     required = {
         field.name: source.value(field.type, NODEFAULT, field.name) for field in fields_of(cls) if field.required
     }
-    return cls(**{**required, **fields})
+    return with_fields(cls(**{**required, **fields}))
 
 
 def changed(cls: type[S]) -> st.SearchStrategy[S]:
@@ -230,13 +236,6 @@ def _strategy(cls: type[S], *, changed: bool) -> st.SearchStrategy[S]:
     return make()
 
 
-def _with(record: S, fields: dict[str, object]) -> S:
-    made = msgspec.structs.replace(record, **fields)
-    if isinstance(made, Run) and made.solo is not None:
-        made.solo = msgspec.structs.replace(made.solo, tenant=made.tenant, run=made.id, idx=0)
-    return made
-
-
 @cache
 def key_fields(cls: type[Struct]) -> tuple[str, ...]:
     """The fields that make up a record's key after its table, in order: found by looking, not by listing."""
@@ -249,18 +248,17 @@ def _is_plain(record: Struct, name: str) -> bool:
     return type(getattr(record, name)) in (str, int)
 
 
-def named(record: S, name: Callable[[str], object]) -> S:
-    """The same record under another key: `name` says, for each key field, its value."""
-    return _with(record, {field: name(field) for field in key_fields(type(record))})
+def key_values(record: Struct) -> dict[str, object]:
+    """The key fields of a record and their values."""
+    return {name: getattr(record, name) for name in key_fields(type(record))}
 
 
 def image(value: object) -> Image:
-    """A value with the exact type of each of its parts.
+    """A value with the exact type of each of its parts; that of a struct lists its fields in order.
 
     Equality is too kind for a store: 1 equals True, "none" equals TaskState.NONE, and a memoryview equals bytes.
     """
-    if isinstance(value, Struct):
-        return (type(value), *[(field.name, image(getattr(value, field.name))) for field in fields_of(type(value))])
-    if isinstance(value, tuple):
-        return (tuple, *[image(item) for item in value])
-    return (type(value), value)
+    parts = astuple(value) if isinstance(value, Struct) else value if isinstance(value, tuple) else None
+    if parts is None:
+        return (type(value), value)
+    return (type(value), *[(type(part), part) if type(part) in _PLAIN else image(part) for part in parts])

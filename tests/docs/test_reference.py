@@ -1,4 +1,4 @@
-"""The reference tables name everything there is, nothing there is not, and the numbers they give are the numbers used."""
+"""The reference tables name everything there is and nothing else, and give the numbers that are used."""
 
 import re
 from pathlib import Path

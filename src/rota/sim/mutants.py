@@ -231,6 +231,12 @@ MUTANTS: tuple[Mutant, ...] = (
         "        if frame.epoch < self.epoch:\n",
         "        if frame.epoch < 0:\n",
         ("control.loop", "        if frame.epoch > self.state.epoch:\n", "        if frame.epoch > 1 << 60:\n"),
+        (
+            "control.leadership",
+            "        if self.role is Role.LEADER and now > self.proven_until:\n",
+            "        if self.role is Role.LEADER and now > self.proven_until + 60_000:\n",
+        ),
+        ("control.loop", "        if self.speaking and now <= self.proven_until:\n", "        if self.speaking:\n"),
     ),
     _mutant(
         "epoch_lock_skipped",

@@ -80,6 +80,7 @@ class Scene:
         self.submitted: list[SubmitRun] = []
         self.errands: list[Errand] = []
         self.concluded: dict[Fence, None] = {}
+        self.notes: list[str] = []
         self.is_calm = False
         self._numbers = 0
         self._target = 0
@@ -125,13 +126,14 @@ class Scene:
             if poison:
                 self.store.poison[str(number)] = None
             submission = draw_submission(chance, number, poison=poison, agents=bool(self.mix.pull_workers))
-            self.world.after(2_000 + chance.randrange(self.mix.storm_ms), self._submit, submission)
+            self.world.after(2_000 + chance.randrange(self.mix.storm_ms), self.submit, submission)
         for number in range(chance.choice((0, 0, 1, 2))):
             self._errand(draw_schedule(chance, number), 2_500 + chance.randrange(3_000))
         for number in range(chance.randrange(self.mix.runs)):
             self.world.after(5_000 + chance.randrange(self.mix.storm_ms), self._meddle, number)
 
-    def _submit(self, submission: SubmitRun) -> None:
+    def submit(self, submission: SubmitRun) -> None:
+        """A client submits a run and asks until it is answered."""
         self.submitted.append(submission)
         self._errand(submission, 0)
 
@@ -317,19 +319,20 @@ class Scene:
         return fence in self.concluded
 
     def is_well(self, incarnation: str) -> bool:
-        """Whether that process lives and has heard from the reigning coordinator within a beat."""
+        """Whether that process lives and knows that it was heard two beats ago."""
         for worker in self.push:
             machine = worker.machine
-            if machine.incarnation == incarnation and worker.alive and not worker.frozen and not worker.lies:
-                heard = worker.clock() - machine.heard_at
-                return bool(machine.session) and machine.epoch == self.ledger.epoch and heard < machine.beat_ms
+            if machine.incarnation == incarnation and worker.alive and not worker.lies and not worker.frozen:
+                return worker.clock() - machine.renewed_at < 2 * machine.beat_ms
         return False
 
-    def is_servable(self, spec: TaskSpec) -> bool:
-        """Whether a registered worker that is not a pull worker has enough of everything."""
+    def is_servable(self, spec: TaskSpec, at: Millis) -> bool:
+        """Whether a worker that was registered then, of the right sort, has enough of everything."""
         needs = dict(spec.requires)
         for record in self.store.disk.records.values():
             if not isinstance(record, Worker) or record.capacity.pull != (spec.queue == "agents"):
+                continue
+            if record.registered_at > at:
                 continue
             have = dict(record.capacity.properties)
             enough = int(have.get("cpu_count", "0")) >= int(needs.get("cpu_count", "0"))

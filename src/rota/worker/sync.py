@@ -19,7 +19,6 @@ from rota.wire.frames import CoordinatorFrame, WorkerFrame
 
 HELD_PER_FRAME = 1_000
 RECONNECT_MS = 200
-RECONNECT_MS_MAX = 5_000
 
 
 class Connected(Struct, frozen=True):
@@ -199,7 +198,8 @@ class SyncMachine:
     def _disconnected(self, now: Millis) -> None:
         self.is_connected = self.is_connecting = False
         self.session = ""
-        delay = min(RECONNECT_MS_MAX, RECONNECT_MS << min(self._failures, 5))
+        # Never slower than a beat: a new coordinator must be found well before the work has to be stopped.
+        delay = min(self.beat_ms, RECONNECT_MS << min(self._failures, 5))
         self._failures += 1
         self._connect_at = now + delay
 

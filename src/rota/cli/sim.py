@@ -1,0 +1,108 @@
+"""`rota sim`: run seeds of the simulator, run one again, shrink it, or hunt mutants."""
+
+import argparse
+import json
+import random
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rota.sim.hunt import SEEDS_PER_MUTANT, Found, cpu_seconds, hunt, rate, run_seed, run_seeds, shrink
+from rota.sim.mutants import BY_NAME, MUTANTS, Mutant
+from rota.sim.tale import tell
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Describe the command."""
+    parser = commands.add_parser("sim", help="run the simulator", description=__doc__)
+    parser.add_argument("--seeds", type=_positive, default=100, metavar="N", help="how many seeds (default 100)")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed (default 0)")
+    parser.add_argument("--seed", type=int, metavar="N", help="run one seed, shrink it if it fails, tell its stories")
+    parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help="processes (default 1)")
+    parser.add_argument("--mutants", metavar="NAME", help="hunt mutants: all, sample, or a name")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return number
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do what was asked."""
+    if options.mutants:
+        return _hunt_mutants(options)
+    if options.seed is not None:
+        return _one_seed(options)
+    return _many_seeds(options)
+
+
+def _many_seeds(options: argparse.Namespace) -> int:
+    began = cpu_seconds()
+    results: list[dict[str, Any]] = []
+    bad: list[dict[str, Any]] = []
+    for result in run_seeds(options.first, options.seeds, options.jobs):
+        results.append(result)
+        if result["broken"]:
+            bad.append(result)
+            _say(f"seed {result['seed']}: {result['broken']}\n  again: rota sim --seed {result['seed']}")
+        elif len(results) % 100 == 0 and sys.stderr.isatty():
+            _say(f"{len(results)} of {options.seeds} seeds")
+    speed = rate(results, cpu_seconds() - began)
+    if options.json:
+        sys.stdout.write(json.dumps({"speed": speed, "broken": bad}) + "\n")
+    else:
+        sys.stdout.write(
+            f"{len(results)} seeds, {len(bad)} broken, {speed['events']:.0f} events,"
+            f" {speed['events_per_cpu_s']:.0f} events and {speed['seeds_per_cpu_s']:.1f} seeds per CPU second,"
+            f" {speed['virtual_hours']:.1f} simulated hours\n"
+        )
+    return 1 if bad else 0
+
+
+def _one_seed(options: argparse.Namespace) -> int:
+    result = run_seed(options.seed)
+    if options.json:
+        sys.stdout.write(json.dumps(result) + "\n")
+    else:
+        sys.stdout.write(f"seed {result['seed']}: {result['broken'] or 'nothing broken'}\n")
+    if not result["broken"]:
+        return 0
+    needed, broken = shrink(options.seed)
+    _say(f"still broken with only {', '.join(needed)}: {broken}")
+    for line in tell(options.seed, str(result["broken"])):
+        _say(line)
+    return 1
+
+
+def _hunt_mutants(options: argparse.Namespace) -> int:
+    mutants = _choose(options.mutants)
+    if mutants is None:
+        _say(f"no mutant {options.mutants!r}; there are: {', '.join(BY_NAME)}")
+        return 2
+    missed: list[Found] = []
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for found in pool.map(lambda mutant: hunt(mutant, SEEDS_PER_MUTANT), mutants):
+            if found.seed is None:
+                missed.append(found)
+            word = f"caught by seed {found.seed}: {found.broken[:100]}" if found.seed is not None else "NOT CAUGHT"
+            sys.stdout.write(f"{found.mutant}: {word}\n")
+            sys.stdout.flush()
+    sys.stdout.write(f"{len(mutants)} mutants, {len(missed)} not caught within {SEEDS_PER_MUTANT} seeds\n")
+    return 1 if missed else 0
+
+
+def _choose(name: str) -> tuple[Mutant, ...] | None:
+    if name == "all":
+        return MUTANTS
+    if name == "sample":
+        return tuple(random.Random(7).sample(MUTANTS, 8))  # noqa: S311 - the same sample every time
+    mutant = BY_NAME.get(name)
+    return None if mutant is None else (mutant,)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")

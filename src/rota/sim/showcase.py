@@ -1,0 +1,74 @@
+"""A scene for people: one workflow, two coordinators, three workers, and trouble at known moments."""
+
+from collections.abc import Iterator
+
+from rota.core.commands import SubmitRun
+from rota.core.graph import LiveGraph
+from rota.core.model import Graph, PoolNeed, RetryPolicy, TaskSpec
+from rota.core.trigger import TriggerRule
+from rota.sim.faults import FAST, Mix
+from rota.sim.scene import Scene
+from rota.sim.tale import story_lines
+from rota.sim.workers import Script, write_script
+from rota.sim.world import START_AT
+
+RUN = ("ada", "nightly")
+
+
+def _graph() -> Graph:
+    def task(name: str, takes_ms: int, *upstream: str, fails: int = 0, **more: object) -> TaskSpec:
+        script = write_script(Script(takes_ms, fails=fails))
+        return TaskSpec(id=name, work=script, upstream=upstream, **more)  # type: ignore[arg-type] - fields by name
+
+    return Graph(
+        name="nightly",
+        tasks=(
+            task("extract", 1_500, width=3, pools=(PoolNeed("db"),)),
+            task("transform", 9_000, "extract"),
+            task("flaky", 800, "extract", fails=1, retry=RetryPolicy(retries=2, delay_ms=500)),
+            task("load", 1_000, "transform", "flaky"),
+            task("report", 300, "load", trigger_rule=TriggerRule.ALL_DONE),
+        ),
+    )
+
+
+class Showcase:
+    """Plays the scene and tells it."""
+
+    def __init__(self) -> None:
+        mix = Mix(limits=FAST, coordinators=2, push_workers=3, pull_workers=0, runs=1, storm_ms=1_000)
+        self.scene = Scene(2_026, mix)
+        self.succeeded = False
+
+    def play(self) -> Iterator[str]:
+        """What happens, line by line."""
+        scene = self.scene
+        world = scene.world
+        yield "A simulated cluster: 2 coordinators, 3 workers, virtual time, the real scheduling code."
+        yield "Graph nightly: extract[0..2] (at most 2 at once) -> transform, flaky -> load -> report"
+        submission = SubmitRun(tenant=RUN[0], command_id="nightly", run=RUN[1], graph=_graph())
+        world.after(3_000, scene.submit, submission)
+        world.after(7_000, self._kill_leader)
+        world.after(11_000, self._kill_worker)
+        world.run_until(START_AT + 60_000)
+        names = LiveGraph(RUN[0], "", _graph())
+        yield from sorted([*story_lines(scene.store.disk.stories[RUN], START_AT, names.task_id), *scene.notes])
+        state = scene.ledger.runs[RUN]
+        self.succeeded = state == "success"
+        yield f"The run ended as {state}: one outcome per attempt, and no retry was spent on the crashes."
+        yield "Next: rota sim --seeds 200 runs random worlds; docs/map.md shows how it is built."
+
+    def _kill_leader(self) -> None:
+        for node in self.scene.coordinators:
+            if node.alive and node.machine.loop is not None:
+                self.scene.notes.append(f"   7.000 s  -- {node.name} is killed; the other one takes over, running work goes on")
+                node.crash()
+                self.scene.world.after(5_000, node.restart)
+                return
+
+    def _kill_worker(self) -> None:
+        for worker in self.scene.push:
+            if worker.running:
+                self.scene.notes.append(f"  11.000 s  -- worker {worker.name} is killed with its work; its lease must run out first")
+                worker.crash()
+                return

@@ -1,0 +1,172 @@
+"""The bench on which a store is tried: its disk as it compares, and the stores opened on it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec import Struct, field
+
+from rota.core.ids import Epoch
+from rota.core.records import Batch, Key, Record, Story, key_of
+from rota.ports import Store
+from tests.contract.adapters import Adapter, Ended
+from tests.contract.records import Image, fields_of, image
+
+Promise = Callable[["Bench"], Awaitable[None]]
+
+
+class Promises(list[Promise]):
+    """A list of promises that is filled by decorating them."""
+
+    def __call__(self, promise: Promise) -> Promise:
+        """Put a promise on the list."""
+        self.append(promise)
+        return promise
+
+
+class Disk(Struct):
+    """Everything that is stored, in a form that compares exactly. Nothing in it is shared with a record."""
+
+    rows: dict[Key, Image] = field(default_factory=dict)
+    history: Counter[Image] = field(default_factory=Counter)
+    stories: list[Image] = field(default_factory=list)
+
+
+def disk_of(records: Iterable[Record] = (), history: Iterable[Ended] = (), stories: Iterable[Story] = ()) -> Disk:
+    """The disk that holds exactly these."""
+    disk = Disk(history=Counter(_ended_image(ended) for ended in history))
+    for record in records:
+        assert key_of(record) not in disk.rows, f"{key_of(record)} is there twice"
+        disk.rows[key_of(record)] = image(record)
+    told = sorted(stories, key=lambda story: (story.tenant, story.run))
+    disk.stories.extend(image(story) for story in told)
+    return disk
+
+
+def _ended_image(ended: Ended) -> Image:
+    tasks = sorted(ended.tasks, key=lambda task: task.idx)
+    growths = sorted(ended.growths, key=lambda growth: growth.number)
+    return (image(ended.run), *[image(part) for part in (*tasks, *growths)])
+
+
+def assert_same(got: Disk, expected: Disk) -> None:
+    """Two disks are equal; if they are not, say where, because the whole of them is too long to read."""
+    if got != expected:
+        raise AssertionError("\n".join(["the disk is not what it should be:", *_differences(got, expected)]))
+
+
+def _differences(got: Disk, expected: Disk) -> Iterator[str]:
+    for key in {**got.rows, **expected.rows}:
+        if key not in got.rows:
+            yield f"{key} is missing"
+        elif key not in expected.rows:
+            yield f"{key} should not be there"
+        else:
+            yield from (f"{key}: {said}" for said in _unlike(got.rows[key], expected.rows[key]))
+    for ended, count in (expected.history - got.history).items():
+        yield f"history lacks {count} of {ended}"
+    for ended, count in (got.history - expected.history).items():
+        yield f"history has {count} too many of {ended}"
+    if got.stories != expected.stories:
+        yield f"stories are {got.stories}, should be {expected.stories}"
+
+
+def _unlike(got: Image, expected: Image) -> Iterator[str]:
+    cls: Any = expected[0]
+    for name, mine, theirs in zip(fields_of(cls), got[1:], expected[1:], strict=True):
+        if mine != theirs:
+            yield f"{name.name} is {mine}, should be {theirs}"
+
+
+def batch(
+    puts: Iterable[Record] = (),
+    drops: Iterable[Key] = (),
+    archives: Iterable[tuple[str, str]] = (),
+    stories: Iterable[Story] = (),
+) -> Batch:
+    """A batch of these."""
+    return Batch(list(puts), list(drops), list(archives), list(stories))
+
+
+class Bench:
+    """One disk, the first store on it, and every store that came later."""
+
+    def __init__(self, adapter: Adapter, store: Store) -> None:
+        self.adapter = adapter
+        self.store = store
+        self._open = [store]
+
+    async def join(self) -> Store:
+        """Another process's store on this disk."""
+        store = await self.adapter.join(self.store)
+        self._open.append(store)
+        return store
+
+    async def reopen(self, store: Store, epoch: Epoch) -> Store:
+        """The process behind `store` ends, and another opens the disk."""
+        again = await self.adapter.reopen(store, epoch)
+        self._open[self._open.index(store)] = again
+        if self.store is store:
+            self.store = again
+        return again
+
+    async def elect(self, store: Store) -> Epoch:
+        """An election that must be won, because the lock is free."""
+        epoch = await asyncio.wait_for(store.elect("somebody"), self.adapter.patience_s)
+        assert epoch is not None, "the lock was free, and the election was not won"
+        return epoch
+
+    async def elect_after_death(self, store: Store) -> Epoch:
+        """An election that must be won before long, because the holder has died."""
+        async with asyncio.timeout(self.adapter.patience_s):
+            while (epoch := await store.elect("somebody")) is None:
+                await asyncio.sleep(0.01)  # as a standby does: nobody tells it that a dead holder's time is up
+        return epoch
+
+    async def reign(self) -> tuple[Store, Epoch]:
+        """The first store, as the writer."""
+        return self.store, await self.elect(self.store)
+
+    async def overtake(self, store: Store, epoch: Epoch) -> tuple[Store, Epoch]:
+        """A rival becomes the writer; the old one lost its lock before."""
+        await store.release(epoch)
+        rival = await self.join()
+        return rival, await self.elect(rival)
+
+    async def disk(self, store: Store, epoch: Epoch) -> Disk:
+        """All that is stored, read by whoever reigns."""
+        records = [record async for record in store.load(epoch)]
+        return disk_of(records, await self.adapter.history(store), await self.adapter.stories(store))
+
+    async def expect(self, store: Store, epoch: Epoch, expected: Disk) -> None:
+        """What is stored is this and nothing else."""
+        assert_same(await self.disk(store, epoch), expected)
+
+    @asynccontextmanager
+    async def unchanged(self, store: Store, epoch: Epoch) -> AsyncIterator[Disk]:
+        """Nothing that is stored may change in here."""
+        before = await self.disk(store, epoch)
+        yield before
+        await self.expect(store, epoch, before)
+
+    async def close(self) -> None:
+        """Close every store."""
+        await self.adapter.close(self._open)
+
+
+@asynccontextmanager
+async def bench_of(adapter: Adapter) -> AsyncIterator[Bench]:
+    """A bench with an empty disk, cleared away afterwards."""
+    bench = Bench(adapter, await adapter.make_store())
+    try:
+        yield bench
+    finally:
+        await bench.close()
+
+
+async def hold_to(adapter: Adapter, promise: Promise) -> None:
+    """Put a store with an empty disk through one promise."""
+    async with bench_of(adapter) as bench:
+        await promise(bench)
