@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct, field
@@ -54,7 +55,8 @@ def _ended_image(ended: Ended) -> Image:
 def assert_same(got: Disk, expected: Disk) -> None:
     """Two disks are equal; if they are not, say where, because the whole of them is too long to read."""
     if got != expected:
-        raise AssertionError("\n".join(["the disk is not what it should be:", *_differences(got, expected)]))
+        said = [line if len(line) < 400 else f"{line[:400]}…" for line in islice(_differences(got, expected), 20)]
+        raise AssertionError("\n".join(["the disk is not what it should be:", *said]))
 
 
 def _differences(got: Disk, expected: Disk) -> Iterator[str]:
@@ -75,9 +77,9 @@ def _differences(got: Disk, expected: Disk) -> Iterator[str]:
 
 def _unlike(got: Image, expected: Image) -> Iterator[str]:
     cls: Any = expected[0]
-    for name, mine, theirs in zip(fields_of(cls), got[1:], expected[1:], strict=True):
+    for part, mine, theirs in zip(fields_of(cls), got[1:], expected[1:], strict=True):
         if mine != theirs:
-            yield f"{name.name} is {mine}, should be {theirs}"
+            yield f"{part.name} is {mine}, should be {theirs}"
 
 
 def batch(

@@ -4,9 +4,8 @@ It shows that the promises can be kept together, also by a store whose commit ta
 COMMIT. Stores that break one promise each are made from it (`broken_stores.py`).
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable
-from copy import deepcopy
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -60,7 +59,6 @@ class RowStore:
         self.compare(epoch)
         for row in list(self.platter.rows.values()):
             yield self.read(row)
-            await asyncio.sleep(0)
 
     async def commit(self, epoch: Epoch, batch: Batch) -> None:
         try:
@@ -73,6 +71,11 @@ class RowStore:
         self.apply(*written)
 
     # Its parts.
+
+    def die(self, epoch: Epoch) -> None:
+        """The process is gone, and with it the lock it had."""
+        if self.platter.holder == epoch:
+            self.platter.holder = None
 
     def compare(self, epoch: Epoch) -> None:
         """Only the newest epoch, and only one that was given."""
@@ -89,8 +92,8 @@ class RowStore:
         """A record as it is kept."""
         return type(record).__name__, msgspec.msgpack.encode(record)
 
-    def read(self, row: Row) -> Record:
-        """What is kept as a record."""
+    def read(self, row: Row) -> Any:
+        """What is kept, as a record."""
         return msgspec.msgpack.decode(row[1], type=_TYPES[row[0]])
 
     def key(self, record: Record) -> Key:
@@ -137,13 +140,12 @@ class RowStore:
 
 
 class RowAdapter(Adapter):
-    """A row store, sound or broken. A process that dies leaves a copy of its platter, as a disk would be read again."""
+    """A row store, sound or broken."""
 
-    patience_s = 1.0
-
-    def __init__(self, make: type[RowStore] = RowStore) -> None:
+    def __init__(self, make: type[RowStore] = RowStore, patience_s: float = Adapter.patience_s) -> None:
         self.name = make.__name__
         self.make = make
+        self.patience_s = patience_s
 
     async def make_store(self) -> Store:
         return self.make()
@@ -154,21 +156,20 @@ class RowAdapter(Adapter):
 
     async def reopen(self, store: Store, epoch: Epoch) -> Store:
         assert isinstance(store, RowStore)
-        if store.platter.holder == epoch:
-            store.platter.holder = None
-        store.platter, dead = deepcopy(store.platter), store.platter
-        return self.make(dead)
+        store.die(epoch)
+        again, store.platter = self.make(store.platter), Platter()
+        return again
 
     async def close(self, stores: list[Store]) -> None:
         stores.clear()
 
     async def history(self, store: Store) -> list[Ended]:
         assert isinstance(store, RowStore)
-        return [msgspec.msgpack.decode(row[1], type=Ended) for row in store.platter.history]
+        return [store.read(row) for row in store.platter.history]
 
     async def stories(self, store: Store) -> list[Story]:
         assert isinstance(store, RowStore)
-        return [msgspec.msgpack.decode(row[1], type=Story) for row in store.platter.stories]
+        return [store.read(row) for row in store.platter.stories]
 
     def pause_commit(self, store: Store) -> Pause | None:
         assert isinstance(store, RowStore)

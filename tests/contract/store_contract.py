@@ -1,9 +1,9 @@
 """The store contract: all that a store promises.
 
 `test_store_contract.py` holds every adapter to it, `test_contract_notices.py` shows it stores that break it. A promise
-is told from the port alone: what it does not ask for, a store may do as it likes. Two things are never asked, because
-no coordinator may do them: one batch that both puts and drops a key, and an epoch used through a store that was not
-given it, except to be refused.
+is told from the port alone: what it does not ask for, a store may do as it likes. Never asked, because no coordinator
+may do it: one batch that puts and drops the same key; tasks or growths of a run that is not there; an epoch used
+through a store that was not given it, except to be refused.
 """
 
 from tests.contract import store_reigns, store_rows

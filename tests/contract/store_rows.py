@@ -24,7 +24,7 @@ from tests.contract.samples import a_one_task_run, a_run, new_images, one_of_eac
 promise = Promises()
 
 # Names that a careless key would take for one another: by case, prefix, separator, pattern, form or type.
-NEIGHBOURS = ("a", "A", "ab", "a/b", "b", "a:b", "a%", "_", "\u00e9", "e\u0301", "1", "10")
+NEIGHBOURS = ("a", "A", "ab", "b", "a/b", "b/b", "a:b", "b:b", "a%", "_", "\u00e9", "e\u0301", "1", "10")
 
 
 # Rows.
@@ -273,6 +273,18 @@ async def a_run_put_and_archived_by_one_batch_is_archived_as_put(bench: Bench) -
     ended = a_run(start=40_000)
     await store.commit(epoch, batch(rows_of(ended), archives=[("t", "r")]))
     await bench.expect(store, epoch, disk_of(history=[ended]))
+
+
+@promise
+async def an_id_used_again_is_another_run_in_history(bench: Bench) -> None:
+    """Only ids of living runs are taken; whoever uses that of an ended one must not wipe out what it did."""
+    store, epoch = await bench.reign()
+    runs, told = [a_run(), a_run(start=40_000)], story_of(parts=(0, 1))
+    for run in runs:
+        await store.commit(epoch, batch(rows_of(run), stories=told))
+        await bench.expect(store, epoch, disk_of(rows_of(run), runs[: runs.index(run)], told * (1 + runs.index(run))))
+        await store.commit(epoch, batch(archives=[("t", "r")]))
+    await bench.expect(store, epoch, disk_of((), runs, told * 2))
 
 
 @promise

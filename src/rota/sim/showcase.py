@@ -52,7 +52,8 @@ class Showcase:
         world.after(11_000, self._kill_worker)
         world.run_until(START_AT + 60_000)
         names = LiveGraph(RUN[0], "", _graph())
-        yield from sorted([*story_lines(scene.store.disk.stories[RUN], START_AT, names.task_id), *scene.notes])
+        told = [*story_lines(scene.store.disk.stories[RUN], START_AT, names.task_id), *scene.notes]
+        yield from sorted(told, key=lambda line: line[:10])
         state = scene.ledger.runs[RUN]
         self.succeeded = state == "success"
         yield f"The run ended as {state}: one outcome per attempt, and no retry was spent on the crashes."

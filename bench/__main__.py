@@ -1,0 +1,44 @@
+"""`python -m bench [NAME]`: run the benchmarks, write bench/results/latest.json, mark what falls short."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from bench import core, simulator
+from bench.rig import Row
+
+BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
+    "place": core.place_and_launch,
+    "lifecycles": core.lifecycles,
+    "large_graph": core.large_graph,
+    "dispatch": core.dispatch,
+    "memory": core.memory,
+    "simulator": simulator.speed,
+}
+RESULTS = Path(__file__).parent / "results" / "latest.json"
+
+
+def main() -> int:
+    """Run what was asked for, or everything."""
+    names = sys.argv[1:] or list(BENCHES)
+    rows: list[Row] = []
+    for name in names:
+        for row in BENCHES[name]():
+            rows.append(row)
+            mark = "  " if row.is_reached else "✗ "
+            sys.stderr.write(
+                f"{mark}{row.name}: {row.value:g} {row.unit} (reach {row.reach:g}), {row.cpu_us_per_unit:.1f} µs CPU"
+                f"{'; ' + row.note if row.note else ''}\n"
+            )
+    text = msgspec.json.format(msgspec.json.encode(rows), indent=1).decode() + "\n"
+    if not sys.argv[1:]:
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(text, encoding="utf-8")
+    sys.stdout.write(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,223 @@
+"""Several writers do as they please, and a store behaves as a model of plain dictionaries says it must."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, multiple, rule, run_state_machine_as_test
+from msgspec import Struct
+
+from rota.core.ids import Epoch, RunKey
+from rota.core.records import RECORD_TYPES, Batch, Growth, Key, Record, Run, Story, Task, key_of
+from rota.ports import Fenced, Store
+from tests.contract.adapters import ADAPTERS, Adapter, Ended
+from tests.contract.bench import Bench, assert_same, batch, disk_of
+from tests.contract.records import filled, key_values, with_fields
+from tests.contract.row_store import RowAdapter
+from tests.contract.samples import scribble
+
+T = TypeVar("T")
+WRITERS = 3
+
+# Few keys, so that writers meet on them, and few images of each row, all different.
+TENANTS, NAMES, NUMBERS = st.sampled_from(["a", "b"]), st.sampled_from(["r", "s"]), st.integers(0, 1)
+
+
+def sample(cls: type[Struct], variant: int, tenant: str, name: str, number: int) -> Any:
+    """One of a few records of a type under one of a few keys."""
+    record = filled(cls, 1_000 * variant)
+    keys = {field: name if isinstance(value, str) else number for field, value in key_values(record).items()}
+    return with_fields(record, **{**keys, "tenant": tenant, **({"solo": None} if number and cls is Run else {})})
+
+
+RECORDS = st.builds(sample, st.sampled_from(RECORD_TYPES), st.integers(0, 2), TENANTS, NAMES, NUMBERS)
+RUN_KEYS = st.tuples(TENANTS, NAMES)
+PUTS = st.lists(RECORDS, max_size=5, unique_by=key_of)
+DROPS = st.lists(RECORDS.map(key_of), max_size=3)
+ARCHIVES = st.lists(RUN_KEYS, max_size=2)
+
+
+class Reign(Struct, frozen=True):
+    """An epoch, and the process that it was given to."""
+
+    writer: int
+    process: int
+    epoch: Epoch
+
+
+class Model:
+    """What the store must have and say."""
+
+    def __init__(self) -> None:
+        self.epoch: Epoch = 0
+        self.holder: Epoch | None = None
+        self.rows: dict[Key, Record] = {}
+        self.history: list[Ended] = []
+        self.stories: list[Story] = []
+
+    def sensible(self, puts: list[Record], drops: list[Key], archives: list[RunKey], told: list[RunKey]) -> Batch:
+        """The batch, without what no coordinator would ask for."""
+        written = {key_of(record) for record in puts}
+        runs = {key for key in (*self.rows, *written) if key[0] == "Run"}
+        puts = [one for one in puts if not isinstance(one, Task | Growth) or ("Run", one.tenant, one.run) in runs]
+        drops = [key for key in drops if key[0] != "Run" and key not in written]
+        stories = [
+            filled(Story, 10 * number, tenant=tenant, run=run, number=len(self.stories) + number)
+            for number, (tenant, run) in enumerate(told)
+        ]
+        return batch(puts, drops, archives, stories)
+
+    def commit(self, written: Batch) -> None:
+        for record in written.puts:
+            self.rows[key_of(record)] = with_fields(record)
+        for key in written.drops:
+            self.rows.pop(key, None)
+        for key in written.archives:
+            self._archive(key)
+        self.stories.extend(written.stories)
+
+    def _archive(self, key: RunKey) -> None:
+        run = self.rows.pop(("Run", *key), None)
+        if not isinstance(run, Run):
+            return
+        own = [part for part in self.rows if part[0] in ("Task", "Growth") and part[1:3] == key]
+        parts = [self.rows.pop(part) for part in own]
+        tasks = [part for part in parts if isinstance(part, Task)]
+        self.history.append(
+            Ended(run, tasks or ([run.solo] if run.solo else []), [part for part in parts if isinstance(part, Growth)])
+        )
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Three processes on one disk. An epoch is used by the process that was given it, if that still lives."""
+
+    reigns = Bundle("reigns")
+
+    def __init__(self, adapter: Adapter) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.bench = self.run(self._open(adapter))
+        self.stores = [self.bench.store, *[self.run(self.bench.join()) for _ in range(WRITERS - 1)]]
+        self.processes = list(range(WRITERS))
+        self.newest = [0] * WRITERS
+        self.model = Model()
+
+    def run(self, call: Awaitable[T]) -> T:
+        async def wait() -> T:
+            return await call
+
+        return self.runner.run(wait())
+
+    @staticmethod
+    async def _open(adapter: Adapter) -> Bench:
+        return Bench(adapter, await adapter.make_store())
+
+    def teardown(self) -> None:
+        try:
+            self.run(self.bench.close())
+        finally:
+            self.runner.close()
+
+    def store_of(self, reign: Reign) -> Store | None:
+        """The store of a process, while it lives."""
+        return self.stores[reign.writer] if self.processes[reign.writer] == reign.process else None
+
+    @rule(target=reigns, writer=st.integers(0, WRITERS - 1))
+    def elect(self, writer: int) -> Any:
+        epoch = self.run(self.stores[writer].elect(f"writer {writer}"))
+        if self.model.holder is not None:
+            assert epoch is None, "elected while another holds the lock"
+            return multiple()
+        assert epoch is not None, "not elected, though nobody holds the lock"
+        assert epoch > self.model.epoch, "an epoch that is not newer"
+        self.model.epoch = self.model.holder = self.newest[writer] = epoch
+        return Reign(writer, self.processes[writer], epoch)
+
+    @rule(reign=reigns)
+    def release(self, reign: Reign) -> None:
+        store = self.store_of(reign)
+        if store is not None:
+            self.run(store.release(reign.epoch))
+            self.model.holder = None if self.model.holder == reign.epoch else self.model.holder
+
+    @rule(reign=reigns)
+    def holds(self, reign: Reign) -> None:
+        store = self.store_of(reign)
+        if store is not None:
+            assert self.run(store.holds(reign.epoch)) == (self.model.holder == reign.epoch)
+
+    @rule(writer=st.integers(0, WRITERS - 1))
+    def die_and_come_back(self, writer: int) -> None:
+        self.stores[writer] = self.run(self.bench.reopen(self.stores[writer], self.newest[writer]))
+        self.model.holder = None if self.model.holder == self.newest[writer] else self.model.holder
+        self.processes[writer] += WRITERS
+        self.newest[writer] = 0
+
+    @rule(reign=reigns)
+    def load(self, reign: Reign) -> None:
+        store = self.store_of(reign)
+        if store is None:
+            return
+        if reign.epoch != self.model.epoch:
+            with pytest.raises(Fenced):
+                self.run(self.bench.disk(store, reign.epoch))
+            return
+        model = self.model
+        assert_same(
+            self.run(self.bench.disk(store, reign.epoch)), disk_of(model.rows.values(), model.history, model.stories)
+        )
+
+    @rule(reign=reigns, puts=PUTS, drops=DROPS, archives=ARCHIVES, told=ARCHIVES)
+    def commit(
+        self, reign: Reign, puts: list[Record], drops: list[Key], archives: list[RunKey], told: list[RunKey]
+    ) -> None:
+        store = self.store_of(reign)
+        if store is None:
+            return
+        written = self.model.sensible(puts, drops, archives, told)
+        if reign.epoch != self.model.epoch:
+            with pytest.raises(Fenced):
+                self.run(store.commit(reign.epoch, written))
+            return
+        self.run(store.commit(reign.epoch, written))
+        self.model.commit(written)
+
+    @rule(reign=reigns, puts=PUTS, drops=DROPS, archives=ARCHIVES, told=ARCHIVES)
+    def commit_and_read(
+        self, reign: Reign, puts: list[Record], drops: list[Key], archives: list[RunKey], told: list[RunKey]
+    ) -> None:
+        self.commit(reign, puts, drops, archives, told)
+        self.load(reign)
+
+    @rule(reign=reigns)
+    def scribble_on_what_was_loaded(self, reign: Reign) -> None:
+        store = self.store_of(reign)
+        if store is not None and reign.epoch == self.model.epoch:
+            for record in self.run(_list(store, reign.epoch)):
+                scribble(record)
+
+    @rule(writer=st.integers(0, WRITERS - 1), ahead=st.booleans())
+    def come_with_an_epoch_that_nobody_was_given(self, writer: int, ahead: bool) -> None:
+        store, never = self.stores[writer], self.model.epoch + 1 if ahead else 0
+        assert not self.run(store.holds(never))
+        self.run(store.release(never))
+        with pytest.raises(Fenced):
+            self.run(store.commit(never, batch()))
+        with pytest.raises(Fenced):
+            self.run(_list(store, never))
+
+
+async def _list(store: Store, epoch: Epoch) -> list[Record]:
+    return [record async for record in store.load(epoch)]
+
+
+def effort(examples: int) -> settings:
+    return settings(max_examples=examples, stateful_step_count=40)
+
+
+@pytest.mark.parametrize("adapter", [*ADAPTERS, RowAdapter()], ids=lambda adapter: adapter.name)
+def test_a_store_behaves_like_its_model(adapter: Adapter) -> None:
+    run_state_machine_as_test(lambda: StoreMachine(adapter), settings=effort(max(50, settings().max_examples // 2)))
