@@ -13,6 +13,9 @@ from rota.core.bounds import TimeLimits
 from rota.core.ids import Epoch, Millis
 
 
+LOAD_MS_MAX = 600_000
+
+
 class Role(StrEnum):
     """What a coordinator is at the moment."""
 
@@ -34,6 +37,8 @@ class Leadership:
         self.next_at: Millis = now
         self._ticket = 0
         self._waiting_for = 0
+        self._loading = 0
+        self._load_by: Millis = 0
         self._asked_at: Millis = 0
         self._is_asking = False
         self.step_downs: dict[str, int] = {}
@@ -44,7 +49,7 @@ class Leadership:
         return self._ticket
 
     def woke(self, now: Millis) -> list[Intent]:
-        """Campaign, or prove that the lock is still held."""
+        """Campaign, or prove that the lock is still held: while leading, and already while loading."""
         if self.role is Role.LEADER and now > self.proven_until:
             return self.step_down("leadership could not be proven within a term", now)
         if now < self.next_at:
@@ -55,7 +60,7 @@ class Leadership:
             self.next_at = now + self.limits.term_ms
             self._waiting_for = self.ticket()
             return [Elect(self._waiting_for)]
-        if self.role is Role.ELECTING or self.role is Role.LOADING:
+        if self.role is Role.ELECTING or (self.role is Role.LOADING and now >= self._load_by):
             return self.step_down("the store did not answer in time", now)
         self.next_at = now + self.limits.term_ms // 4
         if self._is_asking:
@@ -73,32 +78,30 @@ class Leadership:
             self.role = Role.FOLLOWER
             self.next_at = now + self.campaign_ms
             return [Tell("elect.failed", (("error", event.error),))] if event.error else []
-        self.role = Role.LOADING
         self.epoch = event.epoch
         self.proven_until = self._asked_at + self.limits.term_ms
-        self.next_at = now + self.limits.settle_ms
-        self._waiting_for = self.ticket()
-        return [Load(self._waiting_for, self.epoch)]
+        return self.reload(now)
 
     def reload(self, now: Millis) -> list[Intent]:
-        """Read everything again in the same reign."""
+        """Read everything, at the start of a reign or again within it."""
         self.role = Role.LOADING
-        self.next_at = now + self.limits.settle_ms
-        self._waiting_for = self.ticket()
-        return [Load(self._waiting_for, self.epoch)]
+        self.next_at = now + self.limits.term_ms // 4
+        self._is_asking = False
+        self._load_by = now + LOAD_MS_MAX
+        self._loading = self.ticket()
+        return [Load(self._loading, self.epoch)]
 
     def loaded(self, event: Loaded, now: Millis) -> bool:
         """Whether these records are the ones that were asked for; if so the reign begins."""
-        if self.role is not Role.LOADING or event.ticket != self._waiting_for or event.records is None:
+        if self.role is not Role.LOADING or event.ticket != self._loading or event.records is None:
             return False
         self.role = Role.LEADER
-        self._is_asking = False
         self.next_at = now
         return True
 
     def holds_said(self, event: HoldsSaid, now: Millis) -> list[Intent]:
         """A proof, a loss, or an error; an error is not a proof."""
-        if self.role is not Role.LEADER or event.ticket != self._waiting_for:
+        if self.role not in (Role.LEADER, Role.LOADING) or event.ticket != self._waiting_for:
             return []
         self._is_asking = False
         if event.error:

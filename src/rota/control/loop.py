@@ -25,7 +25,7 @@ from rota.control.events import (
     Token,
 )
 from rota.control.sessions import Session
-from rota.core.bounds import WORK_PER_TURN
+from rota.core.bounds import CHANGES_PER_COMMIT_MAX, WORK_PER_TURN
 from rota.core.changes import Change, LeaseGranted, LeaseReturned, RunFaulted, TaskStarved
 from rota.core.commands import (
     ClaimTask,
@@ -99,6 +99,8 @@ class Loop:
         self.greeted: dict[int, str] = {}
         self.session_number = 0
         self.work = 0
+        self.budget = WORK_PER_TURN
+        self.open_changes = 0
         self.turned_at: Millis = 0
         self.faults = 0
 
@@ -132,6 +134,8 @@ class Loop:
         """Whether another turn would get further without anything new: what waits for the store does not count."""
         if self.replay:
             return self.committing is None
+        if self.open_changes >= CHANGES_PER_COMMIT_MAX:
+            return False
         if self.inbox or self.agenda or self.state.starts or self.state.continues:
             return True
         return now <= self.proven_until and bool(self.state.index.fresh or self.state.index.hungry)
@@ -143,10 +147,12 @@ class Loop:
         self.notice(now)
         self.turned_at = now
         self.work = 0
+        # A commit holds a bounded number of changes; what does not fit waits for the next one.
+        self.budget = min(WORK_PER_TURN, CHANGES_PER_COMMIT_MAX - self.open_changes)
         intents: list[Intent] = []
         if self.replay:
             intents += self._replay_one(now)
-        while self.inbox and not self.replay and self.work < WORK_PER_TURN:
+        while self.inbox and not self.replay and self.work < self.budget:
             entry = self.inbox.popleft()
             self.work += 1
             if isinstance(entry, Ask):
@@ -168,7 +174,7 @@ class Loop:
         return self._answer(self.replay.popleft(), now)
 
     def _run_timers(self, now: Millis) -> None:
-        while self.work < WORK_PER_TURN:
+        while self.work < self.budget:
             due = self.state.due_timer(now)
             if due is None:
                 return
@@ -210,19 +216,19 @@ class Loop:
 
     def _follow_up(self, now: Millis) -> None:
         state = self.state
-        while self.work < REVIEW_PER_TURN and self.agenda:
+        while self.work < min(REVIEW_PER_TURN, self.budget) and self.agenda:
             self.work += 1
             command = next(self.agenda[0], None)
             if command is None:
                 self.agenda.popleft()
             else:
                 self._carry_out(command, now)
-        while self.work < WORK_PER_TURN and state.starts:
+        while self.work < self.budget and state.starts:
             tenant, name = next(iter(state.starts))
             decision = self._carry_out(StartRuns(tenant=tenant, name=name), now)
             if not isinstance(decision, Decision) or not decision.changes:
                 state.starts.pop((tenant, name), None)
-        while self.work < WORK_PER_TURN and state.continues:
+        while self.work < self.budget and state.continues:
             tenant, run = next(iter(state.continues))
             decision = self._carry_out(ContinueRun(tenant=tenant, run=run), now)
             if not isinstance(decision, Decision) or not decision.changes:
@@ -231,7 +237,7 @@ class Loop:
     def _place(self, now: Millis) -> None:
         if now > self.proven_until:
             return
-        while self.work < WORK_PER_TURN:
+        while self.work < self.budget:
             granted = place(self.state, now)
             if granted is None:
                 return
@@ -274,6 +280,7 @@ class Loop:
             elif isinstance(change, TaskStarved):
                 self._hold(self._escalator(change))
         self.work += len(changes)
+        self.open_changes += len(changes)
 
     def _answer(self, ask: Ask, now: Millis) -> list[Intent]:
         command = ask.command
@@ -283,17 +290,16 @@ class Loop:
             self._reply(ask.token, self._look_up(command, now), None)
             return []
         if self.store_trouble and isinstance(command, ClientCommand):
-            self._reply(ask.token, Unavailable(self.store_trouble, retry_after_ms=RETRY_COMMIT_MS), None)
-            return []
+            # This answer has seen nothing, so it need not wait for the store that it is about.
+            return self._refuse_now(ask, Unavailable(self.store_trouble, retry_after_ms=RETRY_COMMIT_MS))
         if isinstance(command, ClaimTask | RenewLease) and now > self.proven_until:
-            self._reply(ask.token, Unavailable("leader.none"), None)
-            return []
+            return self._refuse_now(ask, Unavailable("leader.none"))
         if isinstance(command, ClaimTask | RenewLease):
             self._heard_from_puller(command, now)
         self.asks.append(ask)
         outcome = self._carry_out(command, now)
         if outcome is None:
-            self._reply(ask.token, Refused("run.ended", "the scheduler met an error and holds this run"), None)
+            self._reply(ask.token, Refused("run.faulted", "the scheduler met an error and holds this run", "Resume it."), None)
         elif isinstance(outcome, Refused | Unavailable):
             self._reply(ask.token, outcome, None)
         else:
@@ -307,6 +313,12 @@ class Loop:
                 detail = offer_of(lease) if lease is not None else None
             self._reply(ask.token, outcome.answer, detail)
         return []
+
+    def _refuse_now(self, ask: Ask, refusal: Unavailable) -> list[Intent]:
+        if ask.token is None:
+            return []
+        self.waiting.pop(ask.token, None)
+        return [Answer(ask.token, refusal)]
 
     def _renewed(self, detail: tuple[object, ...]) -> object:
         fence, until = int(str(detail[0])), int(str(detail[1]))
@@ -383,6 +395,7 @@ class Loop:
             return []
         self.committing = take_batch(self.state, now)
         self.asks_committing, self.asks = self.asks, []
+        self.open_changes = 0
         self.open += 1
         self.commit_ticket = self.ticket()
         return [Commit(self.commit_ticket, self.state.epoch, self.committing)]
@@ -508,6 +521,9 @@ class Loop:
                 leaves(self.state, worker, now)
             else:
                 heard_from(self.state, worker, now)
+        if self.store_trouble:
+            # Nothing can be acknowledged, but the worker may know that it was heard: leases outlive a full disk.
+            self.speaking[session.stream] = session
         number = frame.number
 
         def acknowledge() -> list[Intent]:

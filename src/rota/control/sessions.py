@@ -19,6 +19,7 @@ class Session:
         self.incarnation = incarnation
         self.heard = 0
         self.durable = 0
+        self.told = 0
         self.acked = 0
         self.sent = 0
         self.is_ready = False
@@ -93,8 +94,9 @@ class Session:
 
     def say(self, epoch: Epoch, beat_ms: Millis, lease_ms: Millis) -> CoordinatorFrame | None:
         """The next frame, or None if there is nothing to say."""
-        if not (self.starts or self.stops or self.ack_due or self.sent == 0):
+        if not (self.starts or self.stops or self.ack_due or self.sent == 0 or self.told < self.heard):
             return None
+        self.told = self.heard
         self.sent += 1
         stops = tuple(dict.fromkeys(self.stops))
         starts = tuple(offer for offer in self.starts if offer.fence not in stops)
@@ -106,6 +108,7 @@ class Session:
             epoch=epoch,
             number=self.sent,
             ack=self.durable,
+            heard=self.heard,
             start=starts,
             stop=stops,
             want_complete=self.want_complete,

@@ -76,6 +76,11 @@ def check_ladder(limits: TimeLimits) -> None:
             limits.term_ms + limits.settle_ms < limits.self_stop_ms,
             "term_ms + settle_ms must stay below 0.8 of lease_ms",
         ),
+        (
+            "term_ms",
+            limits.term_ms + limits.self_stop_ms <= limits.lease_ms,
+            "term_ms must not exceed 0.2 of lease_ms, or an old and a new holder could be at work together",
+        ),
         ("dispatch_ms", limits.dispatch_ms < limits.lease_ms, "dispatch_ms must be shorter than lease_ms"),
         ("stall_ms", limits.stall_ms < limits.beat_ms, "stall_ms must be shorter than one beat (lease_ms / 6)"),
     )

@@ -27,6 +27,7 @@ CODES: Final[dict[str, str]] = {
     "run.busy": "The run is in the middle of a long cascade.",
     "run.ended": "The run has ended and cannot do that any more.",
     "run.exists": "A run with that id exists already.",
+    "run.faulted": "The scheduler met an error of its own with this run and holds it.",
     "run.unknown": "No live run has that id.",
     "schedule.cron": "The cron expression cannot be read or never fires.",
     "schedule.interval": "The interval is too short or too long.",

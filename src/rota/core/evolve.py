@@ -503,6 +503,8 @@ def _run_paused(state: State, change: ch.RunPaused) -> None:
 
     def flag() -> None:
         run.row.paused = change.paused
+        if not change.paused:
+            run.row.fault = ""
 
     _hold(state, run, flag)
     _tell(state, run, change)

@@ -317,10 +317,11 @@ class Index:
         if shape is None or not shape.waiting:
             return None
         # A task may suit several shapes; together they make no more than so many grants before it.
-        if shape.grants >= OVERDUE_GRANTS // len(self.shapes) - 1:
+        if shape.grants >= max(1, OVERDUE_GRANTS // len(self.shapes) - 1):
             overdue = self._pick_overdue(shape, worker, now, is_held)
             if overdue is not None:
                 return overdue
+            shape.grants = 0
         books = self.books
         for priority in sorted(CLASSES, key=lambda name: books.classes[name].used):
 

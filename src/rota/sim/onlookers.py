@@ -1,7 +1,6 @@
 """Checks of a coordinator's memory: what an onlooker would find odd although no commit shows it."""
 
 from rota.control.loop import Loop
-from rota.core.bounds import WORK_PER_TURN
 from rota.core.ids import Millis
 from rota.core.fits import fits
 from rota.core.state import State
@@ -14,7 +13,7 @@ LATE_MS = 5_000
 def check_idle(loop: Loop) -> None:
     """P-IDLE: when the loop rests, no task waits that a worker with room could have."""
     state, now = loop.state, loop.turned_at
-    if loop.work >= WORK_PER_TURN or loop.replay or now > loop.proven_until:
+    if loop.work >= loop.budget or loop.replay or now > loop.proven_until:
         return
     if state.index.fresh or state.index.hungry:
         return

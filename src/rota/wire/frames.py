@@ -38,12 +38,17 @@ class WorkerFrame(Struct, frozen=True, kw_only=True):
 
 
 class CoordinatorFrame(Struct, frozen=True, kw_only=True):
-    """From the coordinator. The first frame of a session is the welcome and asks for a complete list."""
+    """From the coordinator. The first frame of a session is the welcome and asks for a complete list.
+
+    `heard` is the last frame that reached it and renews leases; `ack` is the last one that is durable and ends the
+    worker's duty to repeat its reports.
+    """
 
     session: str
     epoch: Epoch
     number: int
     ack: int = 0
+    heard: int = 0
     start: tuple[Offer, ...] = ()
     stop: tuple[Fence, ...] = ()
     want_complete: bool = False

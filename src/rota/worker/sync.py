@@ -191,9 +191,7 @@ class SyncMachine:
         self.heard_at = now
         self.sent_at.clear()
         self._requeue_unacked()
-        greeting = self._frame(0, capacity=self.capacity)
-        self.sent_at.append((0, now))
-        self._intents.append(Send(greeting))
+        self._intents.append(Send(self._frame(0, capacity=self.capacity)))
 
     def _disconnected(self, now: Millis) -> None:
         self.is_connected = self.is_connecting = False
@@ -228,7 +226,7 @@ class SyncMachine:
             return
         self.heard = frame.number
         self.heard_at = now
-        self._acknowledged(frame.ack)
+        self._acknowledged(frame.ack, frame.heard)
         self.want_complete = self.want_complete or frame.want_complete
         for fence in frame.stop:
             self._stop(fence, "the coordinator took it back")
@@ -245,14 +243,11 @@ class SyncMachine:
         self.want_complete = True
         self._beat_at = now
 
-    def _acknowledged(self, number: int) -> None:
-        while self.unacked and self.unacked[0][0] <= number:
+    def _acknowledged(self, durable: int, heard: int) -> None:
+        while self.unacked and self.unacked[0][0] <= durable:
             self.unacked.popleft()
-        while self.sent_at and self.sent_at[0][0] <= number:
-            sent, at = self.sent_at.popleft()
-            # The greeting renews nothing: the coordinator has not seen the list of leases yet.
-            if sent:
-                self.renewed_at = max(self.renewed_at, at)
+        while self.sent_at and self.sent_at[0][0] <= heard:
+            self.renewed_at = max(self.renewed_at, self.sent_at.popleft()[1])
 
     # Attempts.
 
@@ -353,7 +348,9 @@ class SyncMachine:
         self.number += 1
         if reports:
             self.unacked.append((self.number, reports))
-        self.sent_at.append((self.number, now))
+        if not more:
+            # Neither the greeting nor part of a list renews anything: the coordinator has not seen the whole list.
+            self.sent_at.append((self.number, now))
         frame = self._frame(self.number, reports=reports, complete=complete, more=more, held=held)
         self._intents.append(Send(frame))
 

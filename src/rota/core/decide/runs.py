@@ -181,9 +181,9 @@ def stop_slice(run: LiveRun, now: Millis) -> list[Change]:
 
 
 def pause(state: State, command: cm.PauseRun, now: Millis) -> Decision:
-    """Pausing twice changes nothing."""
+    """Pausing twice changes nothing. Resuming also lets go of a run that was held after an error of ours."""
     run = find_run(state, command.tenant, command.run)
-    if run.row.paused == command.paused:
+    if run.row.paused == command.paused and not run.row.fault:
         return Decision([], answer=command.run)
     return Decision([RunPaused(*run.key, command.paused, now)], answer=command.run)
 
