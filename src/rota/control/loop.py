@@ -268,17 +268,18 @@ class Loop:
     def _apply(self, changes: list[Change]) -> None:
         state = self.state
         for change in changes:
-            if isinstance(change, LeaseReturned):
+            kind = type(change)
+            if kind is LeaseReturned:
                 worker = state.leases[change.fence].worker.key
                 evolve(state, change)
-                self._hold(self._stopper(worker, change.fence))
+                self.held.append(Held(self.open, self._stopper(worker, change.fence)))
                 continue
             evolve(state, change)
-            if isinstance(change, LeaseGranted):
+            if kind is LeaseGranted:
                 self.unsent[change.fence] = None
-                self._hold(self._starter(change))
-            elif isinstance(change, TaskStarved):
-                self._hold(self._escalator(change))
+                self.held.append(Held(self.open, self._starter(change)))
+            elif kind is TaskStarved:
+                self.held.append(Held(self.open, self._escalator(change)))
         self.work += len(changes)
         self.open_changes += len(changes)
 

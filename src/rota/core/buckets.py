@@ -24,7 +24,8 @@ class Flow:
     def __init__(self, run: LiveRun) -> None:
         self.run = run
         self.tasks: list[tuple[int, Millis, int]] = []
-        self.gone: set[tuple[int, Millis, int]] = set()
+        # Entries that left without being at the head; most flows never have one.
+        self.gone: set[tuple[int, Millis, int]] | None = None
         self.live = 0
 
     def head(self) -> Task:
@@ -64,7 +65,7 @@ class Bucket:
         """Waiting tasks, in no order that matters; for the ladder, `why` and `validate`."""
         for flow in self.flows.values():
             for entry in flow.tasks:
-                if entry not in flow.gone:
+                if not flow.gone or entry not in flow.gone:
                     yield flow.run, flow.run.tasks[entry[2]]
 
 

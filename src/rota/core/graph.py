@@ -25,12 +25,15 @@ from rota.core.bounds import (
 from rota.core.demand import Signature
 from rota.core.errors import Refused
 from rota.core.buckets import Bucket
-from rota.core.model import Graph, PoolNeed, TaskSpec
+from rota.core.model import Graph, PoolNeed, RetryPolicy, TaskSpec
 from rota.core.records import Growth
 from rota.core.snapshot import effective_rule, relevant_setups
 from rota.core.trigger import TriggerRule
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+# Defaults need no checking; large graphs consist of little else.
+_PLAIN = TaskSpec(id="plain")
 
 
 def graph_digest(graph: Graph) -> str:
@@ -66,27 +69,40 @@ def check_size(value: bytes, most: int, path: str) -> None:
 def check_spec(spec: TaskSpec, path: str) -> None:
     """Every number and name of one task."""
     check_id(spec.id, f"{path}.id")
-    check_id(spec.kind, f"{path}.kind")
-    check_id(spec.queue, f"{path}.queue")
+    if spec.kind is not _PLAIN.kind:
+        check_id(spec.kind, f"{path}.kind")
+    if spec.queue is not _PLAIN.queue:
+        check_id(spec.queue, f"{path}.queue")
     check_size(spec.work, WORK_BYTES_MAX, f"{path}.work")
     check_number(spec.width, 0, TASKS_PER_GRAPH_MAX, f"{path}.width")
     check_number(spec.priority, -PRIORITY_MAX, PRIORITY_MAX, f"{path}.priority")
     check_number(spec.timeout_ms, 0, DELAY_MS_MAX, f"{path}.timeout_ms")
     check_number(len(spec.requires), 0, REQUIREMENTS_MAX, f"{path}.requires")
     check_number(len(spec.pools), 0, POOLS_PER_TASK_MAX, f"{path}.pools")
-    retry = spec.retry
+    if spec.retry is not _PLAIN.retry:
+        check_retry(spec.retry, f"{path}.retry")
+    if spec.pools:
+        check_pools(spec, path)
+    for name, _ in spec.requires:
+        check_id(name, f"{path}.requires")
+
+
+def check_retry(retry: RetryPolicy, path: str) -> None:
+    """The numbers of a retry policy."""
     for name in ("retries", "timeout_retries", "memory_retries", "internal_retries"):
-        check_number(getattr(retry, name) or 0, 0, RETRIES_MAX, f"{path}.retry.{name}")
-    check_number(retry.delay_ms, 0, DELAY_MS_MAX, f"{path}.retry.delay_ms")
-    check_number(retry.delay_ms_max, 0, DELAY_MS_MAX, f"{path}.retry.delay_ms_max")
-    check_number(retry.multiplier, 1, 100, f"{path}.retry.multiplier")
+        check_number(getattr(retry, name) or 0, 0, RETRIES_MAX, f"{path}.{name}")
+    check_number(retry.delay_ms, 0, DELAY_MS_MAX, f"{path}.delay_ms")
+    check_number(retry.delay_ms_max, 0, DELAY_MS_MAX, f"{path}.delay_ms_max")
+    check_number(retry.multiplier, 1, 100, f"{path}.multiplier")
+
+
+def check_pools(spec: TaskSpec, path: str) -> None:
+    """What a task takes from pools."""
     if len({need.pool for need in spec.pools}) != len(spec.pools):
         raise Refused("field.value", f"task {spec.id!r} names a pool twice", "Add the amounts up.", path=f"{path}.pools")
     for position, need in enumerate(spec.pools):
         check_id(need.pool, f"{path}.pools[{position}].pool")
         check_number(need.amount, 1, POOL_SLOTS_MAX, f"{path}.pools[{position}].amount")
-    for name, _ in spec.requires:
-        check_id(name, f"{path}.requires")
 
 
 def check_graph(graph: Graph) -> None:
@@ -272,6 +288,11 @@ class LiveGraph:
         spec = self.specs[node]
         grouped = spec.width != 1 or self.width[node] != 1
         return f"{spec.id}[{task - self.start[node]}]" if grouped else spec.id
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the graph is one task and nothing else."""
+        return self.total == 1 and len(self.specs) == 1
 
     @property
     def to_end(self) -> int:

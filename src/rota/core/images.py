@@ -1,7 +1,5 @@
 """From a state to what a commit writes: the images of everything the open batch has touched."""
 
-import copy
-
 import msgspec
 
 from rota.core.evolve import is_solo
@@ -15,9 +13,9 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def run_image(run: LiveRun) -> Run:
     """A copy of a run's row, with its only task inside if it has just one."""
-    row = copy.copy(run.row)
+    row = run.row.__copy__()
     if is_solo(run) and run.tasks:
-        row.solo = copy.copy(run.tasks[0])
+        row.solo = run.tasks[0].__copy__()
     return row
 
 
@@ -32,8 +30,8 @@ def take_batch(state: State, now: Millis) -> Batch:
         stories.append(Story(*key, run.row.story, now, _encode(changes)))
         run.row.story += 1
     puts: list[Record] = [run_image(run) for key, run in touched.runs.items() if key not in archives]
-    puts.extend(copy.copy(task) for task in touched.tasks.values() if (task.tenant, task.run) not in archives)
-    puts.extend(copy.copy(record) for record in touched.puts.values())
+    puts.extend(task.__copy__() for task in touched.tasks.values() if (task.tenant, task.run) not in archives)
+    puts.extend(record.__copy__() for record in touched.puts.values())
     return Batch(puts, list(touched.drops), list(archives), stories)
 
 
@@ -50,13 +48,13 @@ def all_records(state: State) -> list[Record]:
         records.append(run_image(run))
         records.extend(run.growths)
         if not is_solo(run):
-            records.extend(copy.copy(task) for task in run.tasks.values())
+            records.extend(task.__copy__() for task in run.tasks.values())
     for worker in state.workers.values():
-        records.append(copy.copy(worker.row))
+        records.append(worker.row.__copy__())
     for graph in state.graphs.values():
         records.append(GraphRecord(graph.tenant, graph.digest, graph.graph))
     records.extend(state.queues.values())
     records.extend(pool for pool in state.pools.values() if not pool.name.startswith("@"))
-    records.extend(copy.copy(schedule) for schedule in state.schedules.values())
+    records.extend(schedule.__copy__() for schedule in state.schedules.values())
     records.extend(state.receipts.values())
     return records

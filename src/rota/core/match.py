@@ -19,7 +19,7 @@ from rota.core.fits import dynamic_reasons
 from rota.core.ids import Millis
 from rota.core.live import LiveRun, LiveWorker
 from rota.core.model import Allocation, PriorityClass
-from rota.core.order import CLASSES, Books, LazyHeap
+from rota.core.order import Books, LazyHeap
 from rota.core.records import Task
 from rota.core.states import QUEUED
 
@@ -187,7 +187,7 @@ class Index:
             flow = bucket.flows[run.key] = Flow(run)
             self._join_line(bucket, priority, flow)
         entry = (-priority_in_run, task.eligible_at, task.idx)
-        if entry in flow.gone:
+        if flow.gone and entry in flow.gone:
             flow.gone.discard(entry)
         else:
             heappush(flow.tasks, entry)
@@ -224,6 +224,8 @@ class Index:
         entry = (-priority_in_run, task.eligible_at, task.idx)
         if flow.tasks[0] == entry:
             heappop(flow.tasks)
+        elif flow.gone is None:
+            flow.gone = {entry}
         else:
             flow.gone.add(entry)
         flow.live -= 1
@@ -308,6 +310,20 @@ class Index:
                         break
         return best
 
+    def pick_only(self, bucket: Bucket, worker: LiveWorker) -> Picked | None:
+        """The next task of a bucket that has its worker's shape to itself, if fair order is all there is to ask."""
+        shape = worker.shape
+        if shape is None or len(shape.waiting) > 1 or shape.grants >= self._overdue_after():
+            return None
+        for priority in self.books.order():
+            if bucket.waiting[priority]:
+                return self._picked(bucket, priority)
+        return None
+
+    def _overdue_after(self) -> int:
+        """Grants of one shape before it looks for overdue tasks; a task may suit several shapes."""
+        return max(1, OVERDUE_GRANTS // len(self.shapes) - 1)
+
     def pick_task(self, worker: LiveWorker, now: Millis, is_held: Held) -> Picked | None:
         """The task whose turn it is on this worker: by class, tenant, run, priority inside the run, age.
 
@@ -316,14 +332,13 @@ class Index:
         shape = worker.shape
         if shape is None or not shape.waiting:
             return None
-        # A task may suit several shapes; together they make no more than so many grants before it.
-        if shape.grants >= max(1, OVERDUE_GRANTS // len(self.shapes) - 1):
+        if shape.grants >= self._overdue_after():
             overdue = self._pick_overdue(shape, worker, now, is_held)
             if overdue is not None:
                 return overdue
             shape.grants = 0
         books = self.books
-        for priority in sorted(CLASSES, key=lambda name: books.classes[name].used):
+        for priority in books.order():
 
             def used(line: TenantLine, priority: PriorityClass = priority) -> int | None:
                 return books.tenant(priority, line.tenant).used if line.live else None
@@ -332,13 +347,23 @@ class Index:
                 head = bucket.head(priority)
                 return head[0] if head is not None else None
 
+            first = shape.lines[priority].head(used)
+            if first is None:
+                continue
+            found = first[1].buckets.head(turn, PATIENCE)
+            if found is not None and self._may_take(found[1], worker, now, is_held):
+                return self._picked(found[1], priority)
             for line in shape.lines[priority].walk(used):
                 for bucket in line.buckets.walk(turn, PATIENCE):
                     if self._may_take(bucket, worker, now, is_held):
-                        head = bucket.head(priority)
-                        assert head is not None, "a bucket without a head was offered"
-                        return Picked(bucket, head[1].run, head[1].head())
+                        return self._picked(bucket, priority)
         return None
+
+    @staticmethod
+    def _picked(bucket: Bucket, priority: PriorityClass) -> Picked:
+        head = bucket.head(priority)
+        assert head is not None, "a bucket without a head was offered"
+        return Picked(bucket, head[1].run, head[1].head())
 
     def _pick_overdue(
         self, shape: Shape, worker: LiveWorker, now: Millis, is_held: Held

@@ -61,6 +61,14 @@ class Books:
         self.tenants: dict[tuple[PriorityClass, str], Account] = {}
         self.floor = 0
 
+    def order(self) -> list[PriorityClass]:
+        """Classes with something waiting, the one that has used least first."""
+        classes = self.classes
+        waiting = [name for name in CLASSES if classes[name].waiting]
+        if len(waiting) > 1:
+            waiting.sort(key=lambda name: classes[name].used)
+        return waiting
+
     def tenant(self, priority: PriorityClass, tenant: str) -> Account:
         """The account of a tenant inside a class."""
         account = self.tenants.get((priority, tenant))
@@ -142,7 +150,9 @@ class LazyHeap(Generic[Item]):
         self._inside[item] = self._number
         heappush(self._heap, (key, self._number, item))
 
-    def head(self, key_of: Callable[[Item], int | None]) -> tuple[int, Item] | None:
+    def head(
+        self, key_of: Callable[[Item], int | None], patience: int = 1 << 30
+    ) -> tuple[int, Item] | None:
         """The item whose turn it is, with its key. `key_of` answers None for an item that has left."""
         heap = self._heap
         while heap:
@@ -154,10 +164,11 @@ class LazyHeap(Generic[Item]):
             if true is None:
                 heappop(heap)
                 del self._inside[item]
-            elif true != key:
+            elif true != key and patience > 0:
+                patience -= 1
                 heapreplace(heap, (true, number, item))
             else:
-                return key, item
+                return true, item
         return None
 
     def walk(self, key_of: Callable[[Item], int | None], patience: int = 1 << 30) -> Iterator[Item]:

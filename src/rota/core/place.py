@@ -53,8 +53,8 @@ def _place_bucket(state: State, bucket: Bucket, now: Millis) -> LeaseGranted | N
     worker = state.index.pick_worker(bucket, now)
     if worker is None:
         return None
-    # The bucket has found a worker; whose turn it is on that worker is a question of its own.
-    picked = state.index.pick_task(worker, now, lambda other: is_held(state, other, now))
+    # The bucket has found a worker; whose turn it is on that worker is a question of its own, unless nobody else waits.
+    picked = state.index.pick_only(bucket, worker) or state.index.pick_task(worker, now, lambda other: is_held(state, other, now))
     if picked is None:
         return None
     if picked.bucket is not bucket:

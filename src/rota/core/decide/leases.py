@@ -25,6 +25,7 @@ from rota.core.changes import (
     LeaseGranted,
     LeaseReturned,
     ReportRefused,
+    RunEnded,
     WorkerQuarantined,
 )
 from rota.core.decide.decision import Decision, find_task
@@ -50,6 +51,7 @@ from rota.core.states import (
     TERMINAL,
     UP_FOR_RESCHEDULE,
     UP_FOR_RETRY,
+    RunState,
     TaskState,
 )
 
@@ -144,7 +146,10 @@ def _end_attempt(state: State, command: cm.Report, lease: Lease, now: Millis) ->
         return _failed(state, command, lease, now)
     to = SUCCESS if command.outcome is cm.Outcome.SUCCESS else SKIPPED
     ended = _ended(run, task, to, now, result=command.result)
-    if not run.graph.downs[run.graph.node(task.idx)] and run.moving > 1 and not command.expands:
+    graph = run.graph
+    if graph.is_single and not run.row.pending and run.row.stopping is None:
+        return [ended, RunEnded(*run.key, RunState.SUCCESS, now, "")]
+    if not graph.downs[graph.node(task.idx)] and run.moving > 1 and not command.expands:
         return [ended]
     cascade = Cascade(run, now)
     empty: list[int] = []

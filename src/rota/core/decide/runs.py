@@ -19,6 +19,7 @@ from rota.core.changes import (
     TaskEnded,
     TaskRequeued,
     TasksReset,
+    TasksScheduled,
     TasksSettled,
 )
 from rota.core.decide.decision import Decision, find_run, find_task, find_tasks
@@ -112,6 +113,8 @@ def start_runs(state: State, command: cm.StartRuns, now: Millis) -> Decision:
     cap = run.graph.graph.max_active_runs
     if cap and state.active_runs.get(name, 0) >= cap:
         return Decision([], answer="at_cap")
+    if run.graph.is_single and not run.row.started_at:
+        return Decision([RunStarted(*key, now), TasksScheduled(*key, (0,), now)])
     cascade = Cascade(run, now)
     if run.row.started_at and not run.row.stopping:
         # A run that was opened again: whatever waits in it is judged anew.
