@@ -121,7 +121,7 @@ class Shape:
         if worker.slots_free <= 0 or not worker.present or worker.row.draining:
             self.unpark(worker)
             return
-        vector = (worker.slots_free, *worker.free.items())
+        vector = (worker.slots_free, *worker.free.items()) if worker.free else (worker.slots_free,)
         if worker.vector == vector and worker.parked_use == worker.used:
             return
         self.unpark(worker)

@@ -107,7 +107,7 @@ def touch(state: State, run: LiveRun, task: Task) -> None:
     if is_solo(run):
         state.touched.runs[run.key] = run
     else:
-        state.touched.tasks[(task.tenant, task.run, task.idx)] = task
+        state.touched.tasks[id(task)] = task
 
 
 def is_solo(run: LiveRun) -> bool:
@@ -168,7 +168,7 @@ def end_lease(state: State, fence: Fence, at: Millis) -> None:
         for waiter in state.pool_waiters.pop((tenant, need.pool), ()):
             state.index.fresh[waiter] = None
     took_ms = max(0, at - lease.granted_at)
-    state.books.settle(run.row.priority, tenant, run.account, took_ms * lease.share // SHARE - lease.charged)
+    run.purse.settle(took_ms * lease.share // SHARE - lease.charged)
     if task.state is RUNNING or task.state in TERMINAL:
         run.account.learn(took_ms)
     task.fence = 0
@@ -197,9 +197,7 @@ def _lease_granted(state: State, change: ch.LeaseGranted) -> None:
         pool = state.pools.get((tenant, need.pool))
         if pool is not None:
             state.usage[(tenant, need.pool)].spend(pool, change.at)
-    lease.charged = state.books.charge(
-        run.row.priority, tenant, run.account, lease.share, in_turn=not change.overdue
-    )
+    lease.charged = state.books.charge(run.purse, lease.share, in_turn=not change.overdue)
     state.uses += 1
     worker.used = state.uses
     if worker.shape is not None:
@@ -289,7 +287,9 @@ def _tasks_scheduled(state: State, change: ch.TasksScheduled) -> None:
         fired[node] = 1
         if run.reset:
             _forget_reset(run, node, idx)
-        move(state, run, task, SCHEDULED)
+        assert task.state is NONE, f"no move from {task.state} to {SCHEDULED}"
+        run.moving += 1
+        task.state = SCHEDULED
         move(state, run, task, QUEUED)
         touch(state, run, task)
     _tell(state, run, change)
@@ -393,7 +393,7 @@ def _run_submitted(state: State, change: ch.RunSubmitted) -> None:
     row = change.row
     graph = state.graphs[(row.tenant, row.graph)]
     graph.users += 1
-    run = LiveRun(row, graph)
+    run = LiveRun(row, graph, state.books.purse(row.priority, row.tenant))
     state.runs[run.key] = run
     if row.command_id:
         state.by_command[(row.tenant, row.command_id)] = run.key

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rota.core.demand import parse_quantity, property_values
 from rota.core.ids import Fence, Millis, RunKey, WorkerKey
-from rota.core.order import Account
+from rota.core.order import Purse
 from rota.core.records import Growth, Run, Task, Worker
 
 if TYPE_CHECKING:
@@ -139,6 +139,7 @@ class LiveRun:
         "leaf_bad",
         "leased",
         "moving",
+        "purse",
         "reset",
         "row",
         "skipped",
@@ -148,12 +149,13 @@ class LiveRun:
         "upstream_failed",
     )
 
-    def __init__(self, row: Run, graph: "LiveGraph") -> None:
+    def __init__(self, row: Run, graph: "LiveGraph", purse: Purse) -> None:
         self.row = row
         self.key: RunKey = (row.tenant, row.id)
         self.graph = graph
         self.tasks: dict[int, Task] = {}
-        self.account = Account()
+        self.purse = purse
+        self.account = purse.of_run
         self.ended = 0
         self.moving = 0
         self.leased = 0

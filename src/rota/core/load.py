@@ -59,7 +59,7 @@ def _define(state: State, record: Record, now: Millis) -> None:
 
 def _load_run(state: State, row: Run, tasks: list[Task], growths: list[Growth]) -> None:
     graph = state.graphs[(row.tenant, row.graph)]
-    run = LiveRun(row, graph)
+    run = LiveRun(row, graph, state.books.purse(row.priority, row.tenant))
     for growth in sorted(growths, key=lambda growth: growth.number):
         run.graph = run.graph.grown(growth)
         run.growths.append(growth)

@@ -181,7 +181,7 @@ class Index:
     def enqueue(self, bucket: Bucket, run: LiveRun, task: Task, priority_in_run: int) -> None:
         """A task begins to wait in its bucket."""
         priority = run.row.priority
-        self.books.enter(priority, run.row.tenant, run.account)
+        self.books.enter(run.purse)
         flow = bucket.flows.get(run.key)
         if flow is None:
             flow = bucket.flows[run.key] = Flow(run)
@@ -237,7 +237,7 @@ class Index:
         if bucket.waiting[priority] == 0:
             for _, shape in bucket.shapes:
                 shape.closed(bucket, priority)
-        self.books.leave(priority, run.row.tenant, run.account)
+        run.purse.leave()
 
     def _remember_age(self, bucket: Bucket, run: LiveRun, task: Task) -> None:
         ages = bucket.ages

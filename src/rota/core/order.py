@@ -76,44 +76,57 @@ class Books:
             account = self.tenants[(priority, tenant)] = Account()
         return account
 
-    def enter(self, priority: PriorityClass, tenant: str, run: Account) -> None:
-        """A task of `run` begins to wait."""
-        account = self.classes[priority]
-        account.enter(self.floor)
-        inner = self.tenant(priority, tenant)
-        inner.enter(account.floor)
-        run.enter(inner.floor)
+    def purse(self, priority: PriorityClass, tenant: str) -> "Purse":
+        """The accounts a new run is charged on."""
+        return Purse(self.classes[priority], self.tenant(priority, tenant), WEIGHT_MAX // CLASS_WEIGHT[priority])
 
-    def leave(self, priority: PriorityClass, tenant: str, run: Account) -> None:
-        """A task of `run` waits no more."""
-        self.classes[priority].waiting -= 1
-        self.tenants[(priority, tenant)].waiting -= 1
-        run.waiting -= 1
+    def enter(self, purse: "Purse") -> None:
+        """A task of a run begins to wait."""
+        purse.of_class.enter(self.floor)
+        purse.of_tenant.enter(purse.of_class.floor)
+        purse.of_run.enter(purse.of_tenant.floor)
 
-    def charge(self, priority: PriorityClass, tenant: str, run: Account, share: int, *, in_turn: bool = True) -> int:
+    def charge(self, purse: "Purse", share: int, *, in_turn: bool = True) -> int:
         """A grant was made: charge all levels with what such leases usually cost; gives back the run's part.
 
         Each run has an estimate of its own, so that one is not charged for what another is like. If it was this
         run's turn the floors move to where it stood; a grant out of turn, to a task that had waited too long, says
         nothing about where the others are.
         """
-        account = self.classes[priority]
-        inner = self.tenant(priority, tenant)
+        of_class, of_tenant, of_run = purse.of_class, purse.of_tenant, purse.of_run
         if in_turn:
-            self.floor = max(self.floor, account.used)
-            account.floor = max(account.floor, inner.used)
-            inner.floor = max(inner.floor, run.used)
-        cost = max(1, run.estimate_ms * share // SHARE)
-        account.charge(cost * WEIGHT_MAX // CLASS_WEIGHT[priority])
-        inner.charge(cost)
-        run.charge(cost)
+            self.floor = max(self.floor, of_class.used)
+            of_class.floor = max(of_class.floor, of_tenant.used)
+            of_tenant.floor = max(of_tenant.floor, of_run.used)
+        cost = of_run.estimate_ms * share // SHARE or 1
+        of_class.charge(cost * purse.factor)
+        of_tenant.charge(cost)
+        of_run.charge(cost)
         return cost
 
-    def settle(self, priority: PriorityClass, tenant: str, run: Account, difference: int) -> None:
+
+class Purse:
+    """The three accounts that pay for a run's leases. `factor` makes a low class pay more."""
+
+    __slots__ = ("factor", "of_class", "of_run", "of_tenant")
+
+    def __init__(self, of_class: Account, of_tenant: Account, factor: int) -> None:
+        self.of_class = of_class
+        self.of_tenant = of_tenant
+        self.of_run = Account()
+        self.factor = factor
+
+    def leave(self) -> None:
+        """A task waits no more."""
+        self.of_class.waiting -= 1
+        self.of_tenant.waiting -= 1
+        self.of_run.waiting -= 1
+
+    def settle(self, difference: int) -> None:
         """A lease ended: charge what the estimate missed, or note what it took too much."""
-        _adjust(self.classes[priority], difference * WEIGHT_MAX // CLASS_WEIGHT[priority])
-        _adjust(self.tenant(priority, tenant), difference)
-        _adjust(run, difference)
+        _adjust(self.of_class, difference * self.factor)
+        _adjust(self.of_tenant, difference)
+        _adjust(self.of_run, difference)
 
 
 def _adjust(account: Account, amount: int) -> None:

@@ -35,7 +35,7 @@ class Touched:
 
     def __init__(self) -> None:
         self.runs: dict[RunKey, LiveRun] = {}
-        self.tasks: dict[tuple[str, str, int], Task] = {}
+        self.tasks: dict[int, Task] = {}
         self.puts: dict[Key, Record] = {}
         self.drops: dict[Key, None] = {}
         self.stories: dict[RunKey, list[Change]] = {}
