@@ -28,9 +28,13 @@ def layered(tasks: int, width: int = 100) -> Graph:
     specs: list[TaskSpec] = []
     for number in range(tasks):
         layer, place_in_layer = divmod(number, width)
-        ups = () if not layer else (
-            f"t{(layer - 1) * width + place_in_layer}",
-            f"t{(layer - 1) * width + (place_in_layer + 1) % width}",
+        ups = (
+            ()
+            if not layer
+            else (
+                f"t{(layer - 1) * width + place_in_layer}",
+                f"t{(layer - 1) * width + (place_in_layer + 1) % width}",
+            )
         )
         specs.append(TaskSpec(id=f"t{number}", upstream=ups))
     return Graph(name="layers", tasks=tuple(specs))
@@ -75,7 +79,12 @@ def lifecycles() -> Iterator[Row]:
         done = rig.finish_all()
     assert done == count, f"{done} of {count} were done"
     yield Row(
-        "task lifecycles, one-task runs", round(count / watch.cpu_s), "tasks/s", 20_000, "higher", watch.cpu_s / count * 1e6
+        "task lifecycles, one-task runs",
+        round(count / watch.cpu_s),
+        "tasks/s",
+        20_000,
+        "higher",
+        watch.cpu_s / count * 1e6,
     )
 
 

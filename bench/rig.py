@@ -85,7 +85,9 @@ class BenchWorker:
 class Rig:
     """Everything in one place."""
 
-    def __init__(self, workers: int, slots: int, properties: Callable[[int], tuple[tuple[str, str], ...]] | None = None) -> None:
+    def __init__(
+        self, workers: int, slots: int, properties: Callable[[int], tuple[tuple[str, str], ...]] | None = None
+    ) -> None:
         self.disk = MemoryDisk()
         self.now = BEGIN
         self.coordinator = Coordinator(TimeLimits(), self.now)
@@ -161,7 +163,7 @@ class Rig:
             command = SubmitRun(
                 tenant="t", command_id=f"c{number}", run=f"r{number}", graph=None if digest else graph, digest=digest
             )
-            self.coordinator._dispatch(Asked(number, command), self.now)  # noqa: SLF001 - many asks, one turn
+            self.coordinator._dispatch(Asked(number, command), self.now)
         self.rest()
 
     def rest(self) -> None:

@@ -15,6 +15,4 @@ def speed() -> Iterator[Row]:
     yield Row(
         "simulator, events", round(events / watch.cpu_s), "events/CPU s", 15_000, "higher", watch.cpu_s / events * 1e6
     )
-    yield Row(
-        "simulator, seeds", round(seeds / watch.cpu_s, 1), "seeds/CPU s", 5, "higher", watch.cpu_s / seeds * 1e6
-    )
+    yield Row("simulator, seeds", round(seeds / watch.cpu_s, 1), "seeds/CPU s", 5, "higher", watch.cpu_s / seeds * 1e6)

@@ -24,25 +24,25 @@ T = TypeVar("T")
 WRITERS = 3
 
 # Few keys, so that writers meet on them, and few images of each row, all different.
-TENANTS, NAMES, NUMBERS = st.sampled_from(["a", "b"]), st.sampled_from(["r", "s"]), st.integers(0, 1)
+# Runs of one name have one task, which is inside them; those of the other have rows for theirs.
+ONE_TASK_RUN, MANY_TASK_RUN = "one", "many"
+TENANTS, NAMES, NUMBERS = st.sampled_from(["a", "b"]), st.sampled_from([ONE_TASK_RUN, MANY_TASK_RUN]), st.integers(0, 1)
+TYPES = st.sampled_from([Run, Task, Growth]) | st.sampled_from(RECORD_TYPES)
 
-
-# The runs of one name have one task, which is inside them; those of the other have rows for theirs.
-ONE_TASK_RUN = "s"
 
 image_of = cache(filled)
 
 
 def sample(cls: type[Struct], variant: int, tenant: str, name: str, number: int) -> Any:
     """One of a few records of a type under one of a few keys."""
-    record = image_of(cls, 1_000 * variant)
+    record, name = image_of(cls, 1_000 * variant), MANY_TASK_RUN if cls in (Task, Growth) else name
     fields = {field: name if isinstance(value, str) else number for field, value in key_values(record).items()}
-    if cls is Run and name != ONE_TASK_RUN:
+    if cls is Run and name == MANY_TASK_RUN:
         fields["solo"] = None
     return with_fields(record, **{**fields, "tenant": tenant})
 
 
-RECORDS = st.builds(sample, st.sampled_from(RECORD_TYPES), st.integers(0, 2), TENANTS, NAMES, NUMBERS)
+RECORDS = st.builds(sample, TYPES, st.integers(0, 2), TENANTS, NAMES, NUMBERS)
 RUN_KEYS = st.tuples(TENANTS, NAMES)
 PUTS = st.lists(RECORDS, max_size=5, unique_by=key_of)
 DROPS = st.lists(RECORDS.map(key_of), max_size=3)
@@ -68,16 +68,18 @@ class Model:
         self.stories: list[Story] = []
 
     def sensible(self, puts: list[Record], drops: list[Key], archives: list[RunKey], told: list[RunKey]) -> Batch:
-        """The batch, without what no coordinator would ask for."""
-        written = {key_of(record) for record in puts}
-        wide = {key for key in (*self.rows, *written) if key[0] == "Run" and key[2] != ONE_TASK_RUN}
-        puts = [one for one in puts if not isinstance(one, Task | Growth) or ("Run", one.tenant, one.run) in wide]
+        """The batch as a coordinator may ask for it: no task without its run, and nothing both put and dropped."""
+        written = {key_of(record): record for record in puts}
+        for part in puts:
+            if isinstance(part, Task | Growth) and ("Run", part.tenant, part.run) not in self.rows:
+                run = sample(Run, 0, part.tenant, part.run, 0)
+                written.setdefault(key_of(run), run)
         drops = [key for key in drops if key[0] != "Run" and key not in written]
         stories = [
             with_fields(image_of(Story, 10 * number), tenant=tenant, run=run, number=len(self.stories) + number)
             for number, (tenant, run) in enumerate(told)
         ]
-        return batch(puts, drops, archives, stories)
+        return batch(written.values(), drops, archives, stories)
 
     def commit(self, written: Batch) -> None:
         for record in written.puts:
@@ -136,11 +138,12 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(target=reigns, writer=st.integers(0, WRITERS - 1))
     def elect(self, writer: int) -> Any:
-        epoch = self.run(self.stores[writer].elect(f"writer {writer}"))
         if self.model.holder is not None:
+            election = self.stores[writer].elect(f"writer {writer}")
+            epoch = self.run(asyncio.wait_for(election, self.bench.adapter.patience_s))
             assert epoch is None, "elected while another holds the lock"
             return multiple()
-        assert epoch is not None, "not elected, though nobody holds the lock"
+        epoch = self.run(self.bench.elect_after_death(self.stores[writer]))
         assert epoch > self.model.epoch, "an epoch that is not newer"
         self.model.epoch = self.model.holder = self.newest[writer] = epoch
         return Reign(writer, self.processes[writer], epoch)

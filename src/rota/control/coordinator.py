@@ -49,9 +49,8 @@ class Coordinator:
         intents = self._dispatch(event, now)
         if self.leadership.role is Role.LEADER or now >= self.leadership.next_at:
             intents += self.leadership.woke(now)
-        if self.leadership.role is not Role.LEADER and (self.loop is not None or self._refused):
-            if self.leadership.role is not Role.LOADING:
-                intents += self._drop_loop()
+        if self.leadership.role not in (Role.LEADER, Role.LOADING) and (self.loop is not None or self._refused):
+            intents += self._drop_loop()
         if self.loop is not None:
             self.loop.proven_until = self.leadership.proven_until
             intents += self.loop.turn(now)
@@ -74,7 +73,7 @@ class Coordinator:
             case StreamClosed():
                 self.streams.pop(event.stream, None)
                 if self.loop is not None:
-                    self.loop.close(event.stream, now, hung_up=True)
+                    self.loop.streams.close(event.stream, now, hung_up=True)
                 return []
             case Committed():
                 return self._committed(event, now)

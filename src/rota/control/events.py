@@ -11,8 +11,8 @@ from msgspec import Struct
 from rota.core.commands import Command
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Epoch
-from rota.core.records import Batch, Record
 from rota.core.reasons import Reason
+from rota.core.records import Batch, Record
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 
 Token = int

@@ -12,7 +12,6 @@ from rota.control.events import AskHolds, Elect, Elected, HoldsSaid, Intent, Loa
 from rota.core.bounds import TimeLimits
 from rota.core.ids import Epoch, Millis
 
-
 LOAD_MS_MAX = 600_000
 
 

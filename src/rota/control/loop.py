@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from rota.control.events import (
     Answer,
-    CloseStream,
     Commit,
     CommitOutcome,
     Committed,
@@ -20,11 +19,10 @@ from rota.control.events import (
     Intent,
     Question,
     Reply,
-    Send,
     Tell,
     Token,
 )
-from rota.control.sessions import Session
+from rota.control.streams import Act, Streams
 from rota.core.bounds import CHANGES_PER_COMMIT_MAX, WORK_PER_TURN
 from rota.core.changes import Change, LeaseGranted, LeaseReturned, RunFaulted, TaskStarved
 from rota.core.commands import (
@@ -34,8 +32,6 @@ from rota.core.commands import (
     ContinueRun,
     RegisterWorker,
     RenewLease,
-    Report,
-    ReturnLease,
     StartRuns,
     Tick,
 )
@@ -43,15 +39,15 @@ from rota.core.decide import Decision, decide
 from rota.core.decide.leases import offer_of
 from rota.core.errors import Refused, Unavailable
 from rota.core.evolve import evolve
-from rota.core.ids import Fence, Millis, RunKey, WorkerKey
+from rota.core.ids import Millis, RunKey
 from rota.core.images import is_clean, take_batch
 from rota.core.place import place
-from rota.core.presence import heard_from, leaves, rearm, renew_all, renew_one, stalled, went_away
+from rota.core.presence import heard_from, rearm, renew_one, stalled
 from rota.core.records import Batch
 from rota.core.state import State
 from rota.core.step import PHASES, look_again
 from rota.core.why import explain
-from rota.wire.frames import CoordinatorFrame, WorkerFrame
+from rota.wire.frames import WorkerFrame
 
 RETRY_COMMIT_MS = 500
 REVIEW_PER_TURN = 200
@@ -80,8 +76,6 @@ class Loop:
         self.proven_until: Millis = 0
         self.inbox: deque[Ask | tuple[int, WorkerFrame]] = deque()
         self.agenda: deque[Iterator[Command]] = deque()
-        self.unsent: dict[Fence, None] = {}
-        self.speaking: dict[int, Session] = {}
         self.asks: list[Ask] = []
         self.asks_committing: list[Ask] = []
         self.replay: deque[Ask] = deque()
@@ -94,10 +88,7 @@ class Loop:
         self.retry_at: Millis = 0
         self.wanted_at: Millis = 0
         self.store_trouble = ""
-        self.sessions: dict[int, Session] = {}
-        self.by_worker: dict[WorkerKey, Session] = {}
-        self.greeted: dict[int, str] = {}
-        self.session_number = 0
+        self.streams = Streams(self)
         self.work = 0
         self.budget = WORK_PER_TURN
         self.open_changes = 0
@@ -158,7 +149,7 @@ class Loop:
             if isinstance(entry, Ask):
                 intents += self._answer(entry, now)
             else:
-                intents += self._take_frame(entry[0], entry[1], now)
+                intents += self.streams.take(entry[0], entry[1], now)
         self._run_timers(now)
         self._follow_up(now)
         self._place(now)
@@ -194,7 +185,7 @@ class Loop:
                 state.index.fresh[bucket] = None
             return
         tenant = str(key[0]) if key else ""
-        decision = self._carry_out(Tick(tenant=tenant, kind=kind, key=key), now)
+        decision = self.carry_out(Tick(tenant=tenant, kind=kind, key=key), now)
         if not isinstance(decision, Decision):
             return
         if kind == "sweep":
@@ -209,7 +200,7 @@ class Loop:
                 rearm(state, worker, now)
             elif worker is not None:
                 state.index.touch(worker, freed=True)
-        elif kind == "lease" and decision.detail is not None:
+        elif kind == "lease":
             lease = state.leases.get(int(str(key[0])))
             if lease is not None:
                 state.set_timer(lease.expires_at + state.stalled_ms, "lease", lease.fence)
@@ -222,15 +213,15 @@ class Loop:
             if command is None:
                 self.agenda.popleft()
             else:
-                self._carry_out(command, now)
+                self.carry_out(command, now)
         while self.work < self.budget and state.starts:
             tenant, name = next(iter(state.starts))
-            decision = self._carry_out(StartRuns(tenant=tenant, name=name), now)
+            decision = self.carry_out(StartRuns(tenant=tenant, name=name), now)
             if not isinstance(decision, Decision) or not decision.changes:
                 state.starts.pop((tenant, name), None)
         while self.work < self.budget and state.continues:
             tenant, run = next(iter(state.continues))
-            decision = self._carry_out(ContinueRun(tenant=tenant, run=run), now)
+            decision = self.carry_out(ContinueRun(tenant=tenant, run=run), now)
             if not isinstance(decision, Decision) or not decision.changes:
                 state.continues.pop((tenant, run), None)
 
@@ -245,13 +236,13 @@ class Loop:
 
     # Carrying out commands.
 
-    def _carry_out(self, command: Command, now: Millis) -> Decision | Refused | Unavailable | None:
+    def carry_out(self, command: Command, now: Millis) -> Decision | Refused | Unavailable | None:
         """Decide and apply one command. An error of ours touches one run and is recorded there."""
         try:
             decision = decide(self.state, command, now)
         except (Refused, Unavailable) as refused:
             return refused
-        except Exception as error:  # noqa: BLE001 - one run's trouble never stops the others
+        except Exception as error:
             self._fault(command, error, now)
             return None
         self._apply(decision.changes)
@@ -268,17 +259,15 @@ class Loop:
     def _apply(self, changes: list[Change]) -> None:
         state = self.state
         for change in changes:
-            kind = type(change)
-            if kind is LeaseReturned:
+            if isinstance(change, LeaseReturned):
                 worker = state.leases[change.fence].worker.key
                 evolve(state, change)
-                self.held.append(Held(self.open, self._stopper(worker, change.fence)))
+                self.held.append(Held(self.open, self.streams.stopper(worker, change.fence)))
                 continue
             evolve(state, change)
-            if kind is LeaseGranted:
-                self.unsent[change.fence] = None
-                self.held.append(Held(self.open, self._starter(change)))
-            elif kind is TaskStarved:
+            if isinstance(change, LeaseGranted):
+                self.held.append(Held(self.open, self.streams.starter(change)))
+            elif isinstance(change, TaskStarved):
                 self.held.append(Held(self.open, self._escalator(change)))
         self.work += len(changes)
         self.open_changes += len(changes)
@@ -298,15 +287,17 @@ class Loop:
         if isinstance(command, ClaimTask | RenewLease):
             self._heard_from_puller(command, now)
         self.asks.append(ask)
-        outcome = self._carry_out(command, now)
+        outcome = self.carry_out(command, now)
         if outcome is None:
-            self._reply(ask.token, Refused("run.faulted", "the scheduler met an error and holds this run", "Resume it."), None)
+            self._reply(
+                ask.token, Refused("run.faulted", "the scheduler met an error and holds this run", "Resume it."), None
+            )
         elif isinstance(outcome, Refused | Unavailable):
             self._reply(ask.token, outcome, None)
         else:
-            detail = outcome.detail
-            if isinstance(command, RenewLease) and isinstance(detail, tuple):
-                detail = self._renewed(detail)
+            detail: object = None
+            if isinstance(command, RenewLease) and isinstance(outcome.detail, tuple):
+                detail = self._renewed(*outcome.detail)
             elif isinstance(command, RegisterWorker):
                 self._heard_from_puller(command, now)
             elif isinstance(command, ClaimTask) and outcome.answer:
@@ -321,8 +312,7 @@ class Loop:
         self.waiting.pop(ask.token, None)
         return [Answer(ask.token, refusal)]
 
-    def _renewed(self, detail: tuple[object, ...]) -> object:
-        fence, until = int(str(detail[0])), int(str(detail[1]))
+    def _renewed(self, fence: Fence, until: Millis) -> Millis:
         renew_one(self.state, fence, until)
         return until
 
@@ -345,7 +335,7 @@ class Loop:
 
     def _reply(self, token: Token | None, value: Reply, detail: object) -> None:
         if token is not None:
-            self._hold(self._answerer(token, value, detail))
+            self.hold(self._answerer(token, value, detail))
 
     def _answerer(self, token: Token, value: Reply, detail: object) -> Callable[[], list[Intent]]:
         def act() -> list[Intent]:
@@ -362,7 +352,8 @@ class Loop:
 
     # Effects wait for what they could have seen.
 
-    def _hold(self, act: Callable[[], list[Intent]]) -> None:
+    def hold(self, act: Act) -> None:
+        """Do something once everything it could have seen is durable."""
         self.held.append(Held(self._newest(), act))
 
     def _newest(self) -> int:
@@ -375,15 +366,7 @@ class Loop:
         intents: list[Intent] = []
         while self.held and self.held[0].after <= self.durable:
             intents += self.held.popleft().act()
-        if self.speaking and now <= self.proven_until:
-            # A deposed coordinator must not keep a worker's hopes up: no proof of leadership, no word.
-            speaking, self.speaking = self.speaking, {}
-            limits = self.state.limits
-            for session in speaking.values():
-                frame = session.say(self.state.epoch, limits.beat_ms, limits.lease_ms)
-                if frame is not None and self.sessions.get(session.stream) is session:
-                    intents.append(Send(session.stream, frame))
-        return intents
+        return intents + self.streams.say(now)
 
     def _commit(self, now: Millis) -> list[Intent]:
         if self.committing is not None:
@@ -415,146 +398,8 @@ class Loop:
             return [Tell("commit.retry", (("error", event.error),))]
         raise AssertionError("fenced, unknown and refused commits are the coordinator's to judge")
 
-    # Workers.
-
-    def _starter(self, change: LeaseGranted) -> Callable[[], list[Intent]]:
-        def act() -> list[Intent]:
-            self.unsent.pop(change.fence, None)
-            session = self.by_worker.get((change.worker_tenant, change.worker))
-            lease = self.state.leases.get(change.fence)
-            if session is not None and lease is not None and session.incarnation == change.incarnation:
-                session.starts.append(offer_of(lease))
-                self.speaking[session.stream] = session
-            return []
-
-        return act
-
-    def _stopper(self, worker: WorkerKey, fence: Fence) -> Callable[[], list[Intent]]:
-        def act() -> list[Intent]:
-            session = self.by_worker.get(worker)
-            if session is not None and session.knows(fence):
-                session.stops.append(fence)
-                self.speaking[session.stream] = session
-            return []
-
-        return act
-
     def _escalator(self, change: TaskStarved) -> Callable[[], list[Intent]]:
         return lambda: [Escalate(change.tenant, change.run, change.task, change.tier)]
-
-    def close(self, stream: int, now: Millis, *, hung_up: bool) -> None:
-        """A stream ended. The worker keeps its leases until their time is over."""
-        self.greeted.pop(stream, None)
-        session = self.sessions.pop(stream, None)
-        if session is None or self.by_worker.get(session.worker) is not session:
-            return
-        del self.by_worker[session.worker]
-        worker = self.state.workers.get(session.worker)
-        if worker is not None:
-            went_away(self.state, worker, now, hung_up=hung_up)
-
-    def _take_frame(self, stream: int, frame: WorkerFrame, now: Millis) -> list[Intent]:
-        if frame.epoch > self.state.epoch:
-            # The worker has heard from a later reign than ours.
-            return [Tell("epoch.overtaken", (("epoch", str(frame.epoch)),)), CloseStream(stream)]
-        session = self.sessions.get(stream)
-        if session is None:
-            return self._greet(stream, frame, now) if frame.number == 0 else [CloseStream(stream)]
-        if frame.session != session.name or frame.number <= session.heard:
-            return []
-        if not session.is_next(frame):
-            self.close(stream, now, hung_up=False)
-            return [CloseStream(stream)]
-        self._hear(session, frame, now)
-        return []
-
-    def _greet(self, stream: int, frame: WorkerFrame, now: Millis) -> list[Intent]:
-        if frame.capacity is None or stream in self.greeted:
-            return []
-        command = RegisterWorker(
-            tenant=frame.tenant, worker=frame.worker, incarnation=frame.incarnation, capacity=frame.capacity
-        )
-        outcome = self._carry_out(command, now)
-        if not isinstance(outcome, Decision):
-            text = str(outcome) if outcome is not None else "the scheduler met an error"
-            refusal = CoordinatorFrame(session="", epoch=self.state.epoch, number=1, refused=text)
-            self._hold(lambda: [Send(stream, refusal), CloseStream(stream)])
-            return []
-        key = (frame.tenant, frame.worker)
-        old = self.by_worker.get(key)
-        intents: list[Intent] = []
-        if old is not None:
-            self.close(old.stream, now, hung_up=False)
-            intents.append(CloseStream(old.stream))
-        self.session_number += 1
-        session = Session(stream, f"{self.state.epoch}.{self.session_number}", key, frame.incarnation)
-        # Until its complete list is here nothing is known about the worker but its name.
-        went_away(self.state, self.state.workers[key], now, hung_up=False)
-        self.greeted[stream] = session.name
-
-        def act() -> list[Intent]:
-            if self.greeted.get(stream) == session.name:
-                self.sessions[stream] = session
-                self.by_worker[key] = session
-                self.speaking[stream] = session
-            return []
-
-        self._hold(act)
-        return intents
-
-    def _hear(self, session: Session, frame: WorkerFrame, now: Millis) -> None:
-        session.hear(frame)
-        for report in frame.reports:
-            self._carry_out_report(session, report, now)
-        worker = self.state.workers.get(session.worker)
-        if worker is None or worker.row.incarnation != session.incarnation:
-            return
-        if frame.complete:
-            held = session.collect(frame)
-            if held is not None:
-                session.adopt(held)
-                self._reconcile(session, held, now)
-        elif session.is_ready and not session.agrees(frame):
-            session.want_complete = True
-        if session.is_ready and now <= self.proven_until:
-            renew_all(self.state, worker, now)
-            if frame.leaving:
-                leaves(self.state, worker, now)
-            else:
-                heard_from(self.state, worker, now)
-        if self.store_trouble:
-            # Nothing can be acknowledged, but the worker may know that it was heard: leases outlive a full disk.
-            self.speaking[session.stream] = session
-        number = frame.number
-
-        def acknowledge() -> list[Intent]:
-            session.acknowledge(number)
-            self.speaking[session.stream] = session
-            return []
-
-        self._hold(acknowledge)
-
-    def _carry_out_report(self, session: Session, report: Report, now: Millis) -> None:
-        self.work += 1
-        if (report.worker_tenant, report.worker) != session.worker or report.incarnation != session.incarnation:
-            return
-        self._carry_out(report, now)
-        if report.outcome != "started":
-            session.drop(report.fence)
-
-    def _reconcile(self, session: Session, held: tuple[Fence, ...], now: Millis) -> None:
-        """Compare a worker's complete list with the leases it should hold."""
-        worker = self.state.workers[session.worker]
-        listed = dict.fromkeys(held)
-        for fence, lease in list(worker.leases.items()):
-            if fence in listed:
-                lease.confirmed = True
-            elif not session.is_on_its_way(fence) and fence not in self.unsent:
-                self._carry_out(ReturnLease(tenant=lease.run.row.tenant, fence=fence, cause="not held any more"), now)
-        for fence in listed:
-            lease = self.state.leases.get(fence)
-            if lease is None or lease.worker is not worker or lease.task.incarnation != session.incarnation:
-                session.stops.append(fence)
 
 
 def _run_of(command: Command) -> RunKey:
@@ -562,5 +407,3 @@ def _run_of(command: Command) -> RunKey:
     if isinstance(command, Tick) and len(command.key) > 1:
         name = str(command.key[1])
     return command.tenant, str(name)
-
-

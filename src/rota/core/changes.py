@@ -306,5 +306,3 @@ class ReceiptDropped(Change, frozen=True):
 
     tenant: str
     command_id: str
-
-

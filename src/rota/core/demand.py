@@ -114,7 +114,9 @@ def static_reasons(demand: Demand, capacity: Capacity, values: dict[str, tuple[s
 def total_reasons(demand: Demand, totals: dict[str, int]) -> Reasons:
     """Which quantities the worker could not offer even if it were idle."""
     return tuple(
-        reason("worker.incompatible", f"{name} is {totals.get(name, 0)} in all, {need} needed", property=name, needs=need)
+        reason(
+            "worker.incompatible", f"{name} is {totals.get(name, 0)} in all, {need} needed", property=name, needs=need
+        )
         for name, need in demand.minimum
         if totals.get(name, -1) < need
     )

@@ -1,6 +1,7 @@
 """The door: from untrusted bytes to a command, or to a refusal that names the field.
 
-Shape is checked here, once: types, unknown fields, unknown words. What the words mean is checked where they are decided.
+Shape is checked here, once: types, unknown fields, unknown words. What the words mean is checked where they are
+decided.
 """
 
 from typing import Any
@@ -36,7 +37,9 @@ _json = msgspec.json.Decoder(ClientRequest)
 def read_command(content: bytes) -> cm.ClientCommand:
     """A client's command from JSON; `type` says which. Nothing is guessed and nothing is ignored."""
     if len(content) > COMMAND_BYTES_MAX:
-        raise Refused("field.size", f"a command of {len(content)} bytes is too large", f"Send at most {COMMAND_BYTES_MAX}.")
+        raise Refused(
+            "field.size", f"a command of {len(content)} bytes is too large", f"Send at most {COMMAND_BYTES_MAX}."
+        )
     try:
         return _json.decode(content)
     except msgspec.ValidationError as error:
@@ -57,4 +60,6 @@ def _refusal(text: str) -> Refused:
     """msgspec says `Expected x - at `$.path``; the path becomes ours."""
     reason, _, where = text.partition(" - at ")
     path = where.strip("`").removeprefix("$").removeprefix(".")
-    return Refused("field.type", reason[:1].lower() + reason[1:], "See the reference for the fields there are.", path=path)
+    return Refused(
+        "field.type", reason[:1].lower() + reason[1:], "See the reference for the fields there are.", path=path
+    )

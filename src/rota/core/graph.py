@@ -22,9 +22,9 @@ from rota.core.bounds import (
     TASKS_PER_GRAPH_MAX,
     WORK_BYTES_MAX,
 )
+from rota.core.buckets import Bucket
 from rota.core.demand import Signature
 from rota.core.errors import Refused
-from rota.core.buckets import Bucket
 from rota.core.model import Graph, PoolNeed, RetryPolicy, TaskSpec
 from rota.core.records import Growth
 from rota.core.snapshot import effective_rule, relevant_setups
@@ -62,7 +62,10 @@ def check_size(value: bytes, most: int, path: str) -> None:
     """A payload is small enough to live in the coordinator's memory."""
     if len(value) > most:
         raise Refused(
-            "field.size", f"{len(value)} bytes are more than {most}", "Put it in a blob and pass a reference.", path=path
+            "field.size",
+            f"{len(value)} bytes are more than {most}",
+            "Put it in a blob and pass a reference.",
+            path=path,
         )
 
 
@@ -99,7 +102,9 @@ def check_retry(retry: RetryPolicy, path: str) -> None:
 def check_pools(spec: TaskSpec, path: str) -> None:
     """What a task takes from pools."""
     if len({need.pool for need in spec.pools}) != len(spec.pools):
-        raise Refused("field.value", f"task {spec.id!r} names a pool twice", "Add the amounts up.", path=f"{path}.pools")
+        raise Refused(
+            "field.value", f"task {spec.id!r} names a pool twice", "Add the amounts up.", path=f"{path}.pools"
+        )
     for position, need in enumerate(spec.pools):
         check_id(need.pool, f"{path}.pools[{position}].pool")
         check_number(need.amount, 1, POOL_SLOTS_MAX, f"{path}.pools[{position}].amount")

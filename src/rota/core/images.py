@@ -1,5 +1,7 @@
 """From a state to what a commit writes: the images of everything the open batch has touched."""
 
+from copy import copy
+
 import msgspec
 
 from rota.core.evolve import is_solo
@@ -13,9 +15,9 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def run_image(run: LiveRun) -> Run:
     """A copy of a run's row, with its only task inside if it has just one."""
-    row = run.row.__copy__()
+    row = copy(run.row)
     if is_solo(run) and run.tasks:
-        row.solo = run.tasks[0].__copy__()
+        row.solo = copy(run.tasks[0])
     return row
 
 
@@ -30,8 +32,8 @@ def take_batch(state: State, now: Millis) -> Batch:
         stories.append(Story(*key, run.row.story, now, _encode(changes)))
         run.row.story += 1
     puts: list[Record] = [run_image(run) for key, run in touched.runs.items() if key not in archives]
-    puts.extend(task.__copy__() for task in touched.tasks.values() if (task.tenant, task.run) not in archives)
-    puts.extend(record.__copy__() for record in touched.puts.values())
+    puts.extend(copy(task) for task in touched.tasks.values() if (task.tenant, task.run) not in archives)
+    puts.extend(copy(record) for record in touched.puts.values())
     return Batch(puts, list(touched.drops), list(archives), stories)
 
 
@@ -48,13 +50,11 @@ def all_records(state: State) -> list[Record]:
         records.append(run_image(run))
         records.extend(run.growths)
         if not is_solo(run):
-            records.extend(task.__copy__() for task in run.tasks.values())
-    for worker in state.workers.values():
-        records.append(worker.row.__copy__())
-    for graph in state.graphs.values():
-        records.append(GraphRecord(graph.tenant, graph.digest, graph.graph))
+            records.extend(copy(task) for task in run.tasks.values())
+    records.extend(copy(worker.row) for worker in state.workers.values())
+    records.extend(GraphRecord(graph.tenant, graph.digest, graph.graph) for graph in state.graphs.values())
     records.extend(state.queues.values())
     records.extend(pool for pool in state.pools.values() if not pool.name.startswith("@"))
-    records.extend(schedule.__copy__() for schedule in state.schedules.values())
+    records.extend(copy(schedule) for schedule in state.schedules.values())
     records.extend(state.receipts.values())
     return records

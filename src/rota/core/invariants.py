@@ -1,9 +1,9 @@
 """Everything that must always hold, recomputed from scratch and compared. For people and tests, not for the engine."""
 
+from rota.core.buckets import Bucket
 from rota.core.ids import Millis
 from rota.core.limits import Usage
 from rota.core.live import LiveRun
-from rota.core.buckets import Bucket
 from rota.core.snapshot import RunSnapshot, SnapshotTask, plan_run
 from rota.core.state import State
 from rota.core.states import FAILED, LEASED, NONE, QUEUED, RUN_TERMINAL, TERMINAL, UP_FOR_RETRY, RunState

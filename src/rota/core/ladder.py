@@ -5,6 +5,7 @@ cycles and only grow; the count is durable, so a new coordinator goes on where t
 """
 
 from enum import IntEnum
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -34,7 +35,7 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def check_thresholds(thresholds: Thresholds) -> None:
     """Refuse a ladder whose rungs are out of order."""
     rungs = (thresholds.fan_out, thresholds.spawn, thresholds.event, thresholds.park)
-    if rungs[0] < 1 or any(low > high for low, high in zip(rungs, rungs[1:], strict=False)):
+    if rungs[0] < 1 or any(low > high for low, high in pairwise(rungs)):
         raise Refused(
             "field.value", f"the ladder {rungs} goes down", "Thresholds are positive and never fall.", path="thresholds"
         )

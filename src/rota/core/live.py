@@ -13,8 +13,8 @@ from rota.core.order import Purse
 from rota.core.records import Growth, Run, Task, Worker
 
 if TYPE_CHECKING:
-    from rota.core.graph import LiveGraph
     from rota.core.buckets import Bucket, Shape
+    from rota.core.graph import LiveGraph
 
 
 class Lease:

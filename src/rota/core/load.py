@@ -8,7 +8,7 @@ from rota.core.graph import LiveGraph
 from rota.core.ids import Epoch, Millis, RunKey
 from rota.core.live import LiveRun, LiveWorker
 from rota.core.model import Pool, Queue
-from rota.core.records import Growth, GraphRecord, Receipt, Record, Run, Schedule, Task, Worker
+from rota.core.records import GraphRecord, Growth, Receipt, Record, Run, Schedule, Task, Worker
 from rota.core.state import State
 from rota.core.states import LEASED, NONE, RUN_TERMINAL, TERMINAL, UP_FOR_RESCHEDULE, UP_FOR_RETRY, RunState
 

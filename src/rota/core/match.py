@@ -275,9 +275,10 @@ class Index:
         for _, shape in bucket.shapes:
             for worker in shape.workers.values():
                 row = worker.row
-                if row.id != avoid and worker.present and not row.draining:
-                    if not total_reasons(bucket.demand, worker.totals):
-                        return False
+                if row.id == avoid or not worker.present or row.draining:
+                    continue
+                if not total_reasons(bucket.demand, worker.totals):
+                    return False
         return True
 
     def is_servable(self, bucket: Bucket) -> bool:
@@ -365,9 +366,7 @@ class Index:
         assert head is not None, "a bucket without a head was offered"
         return Picked(bucket, head[1].run, head[1].head())
 
-    def _pick_overdue(
-        self, shape: Shape, worker: LiveWorker, now: Millis, is_held: Held
-    ) -> Picked | None:
+    def _pick_overdue(self, shape: Shape, worker: LiveWorker, now: Millis, is_held: Held) -> Picked | None:
         best: tuple[Millis, Bucket, LiveRun, Task] | None = None
         for bucket in shape.waiting:
             oldest = self.oldest(bucket)

@@ -163,9 +163,7 @@ class LazyHeap(Generic[Item]):
         self._inside[item] = self._number
         heappush(self._heap, (key, self._number, item))
 
-    def head(
-        self, key_of: Callable[[Item], int | None], patience: int = 1 << 30
-    ) -> tuple[int, Item] | None:
+    def head(self, key_of: Callable[[Item], int | None], patience: int = 1 << 30) -> tuple[int, Item] | None:
         """The item whose turn it is, with its key. `key_of` answers None for an item that has left."""
         heap = self._heap
         while heap:

@@ -5,12 +5,12 @@ and the allocation strategy chooses the worker. Each grant is a decision of its 
 before it used up.
 """
 
+from rota.core.buckets import Bucket
 from rota.core.changes import LeaseGranted
 from rota.core.decide.leases import grant
 from rota.core.ids import Millis
 from rota.core.live import LiveWorker
 from rota.core.match import Picked
-from rota.core.buckets import Bucket
 from rota.core.state import State
 
 
@@ -54,7 +54,9 @@ def _place_bucket(state: State, bucket: Bucket, now: Millis) -> LeaseGranted | N
     if worker is None:
         return None
     # The bucket has found a worker; whose turn it is on that worker is a question of its own, unless nobody else waits.
-    picked = state.index.pick_only(bucket, worker) or state.index.pick_task(worker, now, lambda other: is_held(state, other, now))
+    picked = state.index.pick_only(bucket, worker) or state.index.pick_task(
+        worker, now, lambda other: is_held(state, other, now)
+    )
     if picked is None:
         return None
     if picked.bucket is not bucket:

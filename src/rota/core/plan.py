@@ -85,7 +85,6 @@ class Cascade:
         self._reset.setdefault(node, dict(self.run.reset.get(node, {})))[idx] = None
         self.judge(node)
 
-
     def judge(self, node: int) -> None:
         """Look at a node's trigger rule in this cascade, after every node above it."""
         heappush(self._judge, (self.graph.rank[node] if self.graph.rank else 0, node))

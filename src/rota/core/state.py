@@ -7,6 +7,7 @@ memory and disk agree.
 from heapq import heappop, heappush
 
 from rota.core.bounds import TimeLimits
+from rota.core.buckets import Bucket
 from rota.core.changes import Change
 from rota.core.demand import Demand, Signature, read_demand
 from rota.core.errors import Refused
@@ -14,7 +15,6 @@ from rota.core.graph import LiveGraph, graph_pool
 from rota.core.ids import Epoch, Fence, Millis, RunKey, WorkerKey, make_fence
 from rota.core.limits import PoolKey, Usage, next_token_at, pool_reasons
 from rota.core.live import Lease, LiveRun, LiveWorker
-from rota.core.buckets import Bucket
 from rota.core.match import Index
 from rota.core.model import DEFAULT_QUEUE_PROPERTIES, Pool, PropertyRule, Queue
 from rota.core.order import Books

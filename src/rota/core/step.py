@@ -60,7 +60,7 @@ def step(state: State, now: Millis, carry_out: Callable[[Command], None]) -> Exc
         try:
             for command in phase(state, now):
                 carry_out(command)
-        except Exception as error:  # noqa: BLE001 - a phase must never stop the next one
+        except Exception as error:
             first = first or error
     look_again(state)
     return first

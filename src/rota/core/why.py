@@ -3,10 +3,10 @@
 `explain` is total: every task that has not ended has at least one reason. A simulation in which one has none fails.
 """
 
-from rota.core.ids import Millis
-from rota.core.live import LiveRun, LiveWorker
 from rota.core.buckets import Bucket
 from rota.core.fits import dynamic_reasons, fits
+from rota.core.ids import Millis
+from rota.core.live import LiveRun, LiveWorker
 from rota.core.reasons import Reason, Reasons, reason
 from rota.core.records import Task
 from rota.core.state import State

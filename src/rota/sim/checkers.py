@@ -296,9 +296,7 @@ class Ledger:
         graph = self.facts.graph(run)
         if graph is not None and graph.max_active_runs:
             name = self.names[run]
-            active = sum(
-                state is RunState.RUNNING and self.names[other] == name for other, state in self.runs.items()
-            )
+            active = sum(state is RunState.RUNNING and self.names[other] == name for other, state in self.runs.items())
             if active > graph.max_active_runs:
                 raise Broken(f"P-LIMIT: graph {name} has {active} active runs of {graph.max_active_runs}")
 

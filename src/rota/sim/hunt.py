@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 
-from msgspec import Struct, json as msgjson
+from msgspec import Struct
+from msgspec import json as msgjson
 
 from rota.sim.mutants import BY_NAME, Mutant, install
 
@@ -57,7 +58,7 @@ def _hunt_here(name: str, seeds: int, first: int) -> Found:
     install(BY_NAME[name])
     try:
         scene = import_module("rota.sim.scene")
-    except Exception as error:  # noqa: BLE001 - a mistake that does not even import is caught at once
+    except Exception as error:
         if isinstance(error, ValueError):
             raise
         return Found(name, first, 1, f"{type(error).__name__}: {error}")
@@ -116,7 +117,7 @@ def cpu_seconds() -> float:
 
 
 def _children_cpu() -> float:
-    import resource  # noqa: PLC0415 - only where it exists
+    import resource
 
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

@@ -1,8 +1,8 @@
 """Checks of a coordinator's memory: what an onlooker would find odd although no commit shows it."""
 
 from rota.control.loop import Loop
-from rota.core.ids import Millis
 from rota.core.fits import fits
+from rota.core.ids import Millis
 from rota.core.state import State
 from rota.core.states import QUEUED, UP_FOR_RESCHEDULE, UP_FOR_RETRY, RunState
 from rota.sim.broken import Broken

@@ -156,7 +156,9 @@ class Scene:
         ):
             for _ in range(count):
                 act = getattr(self, f"_{kind}")
-                self.world.after(1_000 + chance.randrange(end), act, chance.randrange(len(nodes)), chance.randrange(1 << 30))
+                self.world.after(
+                    1_000 + chance.randrange(end), act, chance.randrange(len(nodes)), chance.randrange(1 << 30)
+                )
 
     # Faults.
 
@@ -267,7 +269,7 @@ class Scene:
                 raise Broken(f"P-STOP: {key} runs on {other.worker} and {name}")
         others[offer.fence] = execution
 
-    def _on_stop(self, name: str, execution: Execution) -> None:  # noqa: ARG002 - one shape for both
+    def _on_stop(self, name: str, execution: Execution) -> None:
         offer = execution.offer
         self.running[(offer.tenant, offer.run, offer.task)].pop(offer.fence, None)
 
@@ -401,7 +403,7 @@ class Scene:
             self._check_finished()
         except Broken as error:
             broken = str(error)
-        except Exception as error:  # noqa: BLE001 - an error of the code under test is a finding, not a crash of the rig
+        except Exception as error:
             broken = f"{type(error).__name__}: {error}"
         return Result(
             seed=self.world.seed,
@@ -471,11 +473,7 @@ class Scene:
         self._errand(command, 0)
 
     def _is_finished(self) -> bool:
-        return (
-            not self._steps % 20
-            and all(errand.answered for errand in self.errands)
-            and not self.ledger.unfinished()
-        )
+        return not self._steps % 20 and all(errand.answered for errand in self.errands) and not self.ledger.unfinished()
 
     def _check_finished(self) -> None:
         """P-END: an accepted run ends while its store and one capable worker live."""
@@ -484,7 +482,9 @@ class Scene:
             raise Broken(f"P-ANSWER: never answered: {waiting[0]}")
         unfinished = self.ledger.unfinished()
         if unfinished:
-            raise Broken(f"P-END: {len(unfinished)} runs never ended, among them {unfinished[0]}: {self.why(unfinished[0])}")
+            raise Broken(
+                f"P-END: {len(unfinished)} runs never ended, among them {unfinished[0]}: {self.why(unfinished[0])}"
+            )
         for key in self.ledger.acked:
             if key not in self.ledger.runs:
                 raise Broken(f"P-ACK: {key} was acknowledged and forgotten")

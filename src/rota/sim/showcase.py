@@ -62,7 +62,9 @@ class Showcase:
     def _kill_leader(self) -> None:
         for node in self.scene.coordinators:
             if node.alive and node.machine.loop is not None:
-                self.scene.notes.append(f"   7.000 s  -- {node.name} is killed; the other one takes over, running work goes on")
+                self.scene.notes.append(
+                    f"   7.000 s  -- {node.name} is killed; the other one takes over, running work goes on"
+                )
                 node.crash()
                 self.scene.world.after(5_000, node.restart)
                 return
@@ -70,6 +72,8 @@ class Showcase:
     def _kill_worker(self) -> None:
         for worker in self.scene.push:
             if worker.running:
-                self.scene.notes.append(f"  11.000 s  -- worker {worker.name} is killed with its work; its lease must run out first")
+                self.scene.notes.append(
+                    f"  11.000 s  -- worker {worker.name} is killed with its work; its lease must run out first"
+                )
                 worker.crash()
                 return

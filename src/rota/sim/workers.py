@@ -85,7 +85,13 @@ class PushWorker(Node):
     """A worker that is assigned work over a Sync stream."""
 
     def __init__(
-        self, world: World, name: str, mix: Mix, network: Network, coordinators: list[CoordinatorNode], identity: str = ""
+        self,
+        world: World,
+        name: str,
+        mix: Mix,
+        network: Network,
+        coordinators: list[CoordinatorNode],
+        identity: str = "",
     ) -> None:
         super().__init__(world, name, mix)
         self.identity = identity or name

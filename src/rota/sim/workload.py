@@ -55,7 +55,11 @@ def definitions(tenant: str) -> list[ClientCommand]:
 def draw_capacity(chance: Random, number: int) -> Capacity:
     """What one push worker is. The first can run everything, so that nothing is impossible unless it is meant to be."""
     os = "linux" if number == 0 or chance.random() < 0.8 else "macos"
-    properties = (("cpu_count", str(4 if number == 0 else chance.randint(1, 4))), ("os", os), ("image", f"i{number % 2}"))
+    properties = (
+        ("cpu_count", str(4 if number == 0 else chance.randint(1, 4))),
+        ("os", os),
+        ("image", f"i{number % 2}"),
+    )
     return Capacity(slots=chance.randint(2, 4), properties=properties)
 
 
@@ -81,7 +85,9 @@ def draw_spec(chance: Random, name: str, above: list[str]) -> TaskSpec:
     pools: tuple[PoolNeed, ...] = ()
     if chance.random() < 0.3:
         pools = (
-            chance.choice((PoolNeed("db"), PoolNeed("keyed", 1, chance.choice("xyz")), PoolNeed("rate"), PoolNeed("db", 2))),
+            chance.choice(
+                (PoolNeed("db"), PoolNeed("keyed", 1, chance.choice("xyz")), PoolNeed("rate"), PoolNeed("db", 2))
+            ),
         )
     queue = chance.choice(("default", "default", "default", "builds"))
     requires: tuple[tuple[str, str], ...] = ()
@@ -160,7 +166,9 @@ def _with_setup(tasks: tuple[TaskSpec, ...]) -> tuple[TaskSpec, ...]:
 def draw_submission(chance: Random, number: int, *, poison: bool, agents: bool) -> SubmitRun:
     """One run."""
     # Some graphs are run again and again; most are new.
-    graph = draw_graph(Random(7), 3, agents=False) if chance.random() < 0.25 else draw_graph(chance, number, agents=agents)  # noqa: S311 - one fixed graph
+    graph = (
+        draw_graph(Random(7), 3, agents=False) if chance.random() < 0.25 else draw_graph(chance, number, agents=agents)
+    )
     return SubmitRun(
         tenant=chance.choice(TENANTS),
         command_id=f"submit {number}",
@@ -180,7 +188,11 @@ def draw_schedule(chance: Random, number: int) -> PutSchedule:
     )
     graph = Graph(name=f"s{number}", tasks=(TaskSpec(id="only", work=write_script(Script(200))),))
     return PutSchedule(
-        tenant=chance.choice(TENANTS), command_id=f"schedule {number}", schedule=f"sched-{number}", graph=graph, spec=spec
+        tenant=chance.choice(TENANTS),
+        command_id=f"schedule {number}",
+        schedule=f"sched-{number}",
+        graph=graph,
+        spec=spec,
     )
 
 

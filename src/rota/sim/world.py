@@ -32,7 +32,7 @@ class World:
         """The source of chance of one part of the world."""
         found = self._chances.get(name)
         if found is None:
-            found = self._chances[name] = Random(derive(self.seed, name))  # noqa: S311 - a simulation, not a secret
+            found = self._chances[name] = Random(derive(self.seed, name))
         return found
 
     def after(self, delay_ms: Millis, act: Callable[..., None], *args: Any) -> None:

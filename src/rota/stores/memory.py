@@ -100,7 +100,7 @@ class MemoryStore:
     def __init__(self, disk: MemoryDisk | None = None) -> None:
         self.disk = disk or MemoryDisk()
 
-    async def elect(self, who: str) -> Epoch | None:  # noqa: ARG002 - nobody asks a process who it is
+    async def elect(self, who: str) -> Epoch | None:
         """See the port."""
         return self.disk.elect()
 

@@ -13,8 +13,8 @@ from rota.core.changes import LeaseGranted
 from rota.core.demand import Signature, read_demand, score
 from rota.core.errors import Refused
 from rota.core.evolve import evolve
-from rota.core.live import LiveRun, LiveWorker
 from rota.core.fits import fits
+from rota.core.live import LiveRun, LiveWorker
 from rota.core.model import Allocation, FailureClass, PoolNeed, PropertyRule, Queue, TaskSpec
 from rota.core.place import place
 from rota.core.records import Task

@@ -10,6 +10,9 @@ from rota.core.live import LiveRun
 from rota.core.state import State
 from rota.core.states import RUN_TERMINAL
 
+# What some decisions hand back besides: when to look again, whom a sweep found, until when a fence is renewed.
+Detail = int | list[tuple[str, str, int]] | tuple[int, int] | None
+
 
 class Decision(Struct):
     """The changes to make, all or none, and the answer to give once they are durable.
@@ -19,7 +22,7 @@ class Decision(Struct):
 
     changes: list[Change]
     answer: str = ""
-    detail: object = None
+    detail: Detail = None
     is_repeat: bool = False
 
 

@@ -34,7 +34,9 @@ def put_pool(state: State, command: cm.PutPool, now: Millis) -> Decision:
     check_id(pool.name, "pool.name")
     _check_tenant(command.tenant, pool.tenant)
     if pool.name.startswith("@"):
-        raise Refused("field.value", f"{pool.name!r} starts with @", "Such names are the system's own.", path="pool.name")
+        raise Refused(
+            "field.value", f"{pool.name!r} starts with @", "Such names are the system's own.", path="pool.name"
+        )
     for name in ("slots", "slots_per_key", "starts_per_minute"):
         check_number(getattr(pool, name), 0, POOL_SLOTS_MAX, f"pool.{name}")
     check_number(pool.burst, 1, POOL_SLOTS_MAX, "pool.burst")

@@ -18,6 +18,7 @@ from rota.core.bounds import (
     REFUSED_REPORTS_TOLD_MAX,
     RESULT_BYTES_MAX,
 )
+from rota.core.buckets import Bucket
 from rota.core.changes import (
     AttemptEnded,
     AttemptStarted,
@@ -34,7 +35,6 @@ from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, check_number, check_size
 from rota.core.ids import NO_FENCE, Fence, Millis, derive, fence_epoch
 from rota.core.live import Lease, LiveRun, LiveWorker
-from rota.core.buckets import Bucket
 from rota.core.model import FailureClass
 from rota.core.plan import Cascade
 from rota.core.records import Growth, Task

@@ -73,13 +73,13 @@ def submit(state: State, command: cm.SubmitRun, now: Millis) -> Decision:
     return Decision(changes, answer=command.run)
 
 
-def use_graph(
-    state: State, tenant: str, graph: Graph | None, digest: str, now: Millis, changes: list[Change]
-) -> str:
+def use_graph(state: State, tenant: str, graph: Graph | None, digest: str, now: Millis, changes: list[Change]) -> str:
     """The digest of a graph that is known or becomes known; a new one is checked here, once."""
     if graph is None:
         if (tenant, digest) not in state.graphs:
-            raise Refused("graph.unknown", f"no graph {digest[:12]!r} is known", "Send the graph itself.", path="digest")
+            raise Refused(
+                "graph.unknown", f"no graph {digest[:12]!r} is known", "Send the graph itself.", path="digest"
+            )
         return digest
     digest = graph_digest(graph)
     if (tenant, digest) not in state.graphs:
@@ -313,7 +313,14 @@ def remake(run: LiveRun, lost: list[int], consumers: tuple[int, ...], now: Milli
 
 
 def scheduled_run(
-    tenant: str, run: str, graph: Graph, digest: str, priority: PriorityClass, schedule: str, slot_at: Millis, now: Millis
+    tenant: str,
+    run: str,
+    graph: Graph,
+    digest: str,
+    priority: PriorityClass,
+    schedule: str,
+    slot_at: Millis,
+    now: Millis,
 ) -> RunSubmitted:
     """The run of one slot of a schedule."""
     return RunSubmitted(

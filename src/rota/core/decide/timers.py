@@ -114,14 +114,14 @@ def watch_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision
             and is_dispatch_lost(unheard, clock, limits.dispatch_ms)
         ):
             changes.append(returned(lease, "its start was never acknowledged", now))
-    return Decision(changes, detail=worker)
+    return Decision(changes)
 
 
 def watch_lease(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """A pull worker's lease."""
     lease = state.leases.get(int(str(key[0])))
     if lease is None or lease.expires_at > now - state.stalled_ms:
-        return Decision([], detail=lease)
+        return Decision([])
     return Decision([returned(lease, "its lease ran out", now)])
 
 

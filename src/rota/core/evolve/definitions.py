@@ -1,0 +1,108 @@
+"""What changes about graphs, queues, pools, schedules and receipts do to the state."""
+
+from rota.core import changes as ch
+from rota.core.bounds import RECEIPTS_KEPT_MS
+from rota.core.graph import LiveGraph, graph_pool
+from rota.core.ids import Millis
+from rota.core.records import GraphRecord, Receipt
+from rota.core.state import State
+
+
+def queue_put(state: State, change: ch.QueuePut) -> None:
+    state.put_queue(change.queue)
+    state.touched.puts[("Queue", change.queue.tenant, change.queue.name)] = change.queue
+
+
+def pool_put(state: State, change: ch.PoolPut) -> None:
+    state.put_pool(change.pool, change.at)
+    state.touched.drops.pop(("Pool", change.pool.tenant, change.pool.name), None)
+    state.touched.puts[("Pool", change.pool.tenant, change.pool.name)] = change.pool
+
+
+def pool_dropped(state: State, change: ch.PoolDropped) -> None:
+    state.pools.pop((change.tenant, change.name), None)
+    state.touched.puts.pop(("Pool", change.tenant, change.name), None)
+    state.touched.drops[("Pool", change.tenant, change.name)] = None
+
+
+def graph_put(state: State, change: ch.GraphPut) -> None:
+    state.put_graph(LiveGraph(change.tenant, change.digest, change.graph), change.at)
+    key = ("GraphRecord", change.tenant, change.digest)
+    state.touched.drops.pop(key, None)
+    state.touched.puts[key] = GraphRecord(change.tenant, change.digest, change.graph)
+
+
+def graph_dropped(state: State, change: ch.GraphDropped) -> None:
+    graph = state.graphs.pop((change.tenant, change.digest))
+    leave_buckets(state, graph)
+    if graph.graph.max_active_tasks and not any(
+        other.graph.name == graph.graph.name and other.tenant == graph.tenant for other in state.graphs.values()
+    ):
+        state.pools.pop((graph.tenant, graph_pool(graph.graph.name)), None)
+    key = ("GraphRecord", change.tenant, change.digest)
+    state.touched.puts.pop(key, None)
+    state.touched.drops[key] = None
+
+
+def leave_graph(state: State, tenant: str, digest: str, at: Millis) -> None:
+    graph = state.graphs[(tenant, digest)]
+    graph.users -= 1
+    if not graph.users:
+        state.set_timer(at + state.limits.retain_ended_ms, "graph", tenant, digest)
+
+
+def leave_buckets(state: State, graph: LiveGraph) -> None:
+    for bucket in graph.buckets:
+        if bucket is not None:
+            bucket.users -= 1
+            if not bucket.users and not bucket.live:
+                state.index.drop_bucket(bucket)
+
+
+def schedule_put(state: State, change: ch.SchedulePut) -> None:
+    schedule = change.schedule
+    key = (schedule.tenant, schedule.id)
+    old = state.schedules.get(key)
+    state.schedules[key] = schedule
+    state.graphs[(schedule.tenant, schedule.graph)].users += 1
+    if old is not None:
+        leave_graph(state, old.tenant, old.graph, change.at)
+    state.set_timer(0, "schedule", *key)
+    state.touched.drops.pop(("Schedule", *key), None)
+    state.touched.puts[("Schedule", *key)] = schedule
+
+
+def schedule_advanced(state: State, change: ch.ScheduleAdvanced) -> None:
+    key = (change.tenant, change.schedule)
+    schedule = state.schedules[key]
+    schedule.cursor = change.cursor
+    schedule.fired += change.fired
+    schedule.missed += change.missed
+    state.touched.puts[("Schedule", *key)] = schedule
+
+
+def schedule_dropped(state: State, change: ch.ScheduleDropped) -> None:
+    key = (change.tenant, change.schedule)
+    schedule = state.schedules.pop(key)
+    leave_graph(state, schedule.tenant, schedule.graph, change.at)
+    state.touched.puts.pop(("Schedule", *key), None)
+    state.touched.drops[("Schedule", *key)] = None
+
+
+def command_recorded(state: State, change: ch.CommandRecorded) -> None:
+    keep_receipt(state, change.receipt)
+
+
+def keep_receipt(state: State, receipt: Receipt) -> None:
+    key = (receipt.tenant, receipt.command_id)
+    state.receipts[key] = receipt
+    state.set_timer(receipt.at + RECEIPTS_KEPT_MS, "receipt", *key)
+    state.touched.drops.pop(("Receipt", *key), None)
+    state.touched.puts[("Receipt", *key)] = receipt
+
+
+def receipt_dropped(state: State, change: ch.ReceiptDropped) -> None:
+    key = (change.tenant, change.command_id)
+    state.receipts.pop(key, None)
+    state.touched.puts.pop(("Receipt", *key), None)
+    state.touched.drops[("Receipt", *key)] = None

@@ -1,0 +1,155 @@
+"""What changes about leases do to the state."""
+
+from rota.core import changes as ch
+from rota.core.buckets import Bucket
+from rota.core.evolve.moves import move, tell, touch
+from rota.core.ids import Fence, Millis
+from rota.core.limits import Usage
+from rota.core.live import Lease, LiveRun, LiveWorker
+from rota.core.order import SHARE
+from rota.core.records import Task
+from rota.core.state import State
+from rota.core.states import ASSIGNED, NEEDS_ATTENTION, RUNNING, SUCCESS, TERMINAL, UP_FOR_RESCHEDULE, UP_FOR_RETRY
+
+
+def begin_lease(state: State, run: LiveRun, task: Task, worker: LiveWorker, bucket: Bucket, now: Millis) -> Lease:
+    """Count a lease against its worker and pools. Used for grants and for leases found while loading."""
+    fence = task.fence
+    lease = Lease(fence, run, task, worker, bucket, now - state.stalled_ms)
+    state.leases[fence] = lease
+    worker.leases[fence] = lease
+    worker.take(bucket)
+    run.leased += 1
+    tenant = run.row.tenant
+    for need in bucket.demand.signature.pools:
+        usage = state.usage.get((tenant, need.pool))
+        if usage is None:
+            usage = state.usage[(tenant, need.pool)] = Usage(now)
+        usage.take(need)
+    share = SHARE // max(1, worker.row.capacity.slots)
+    for name, need in bucket.demand.minimum:
+        total = worker.totals.get(name, 0)
+        if total:
+            share = max(share, need * SHARE // total)
+    lease.share = share
+    return lease
+
+
+def end_lease(state: State, fence: Fence, at: Millis) -> None:
+    """Give back what a lease took, and settle its account."""
+    lease = state.leases.pop(fence)
+    run, task, worker, bucket = lease.run, lease.task, lease.worker, lease.bucket
+    del worker.leases[fence]
+    worker.give_back(bucket)
+    state.uses += 1
+    worker.used = state.uses
+    run.leased -= 1
+    state.index.touch(worker, freed=True)
+    tenant = run.row.tenant
+    for need in bucket.demand.signature.pools:
+        state.usage[(tenant, need.pool)].give_back(need)
+        for waiter in state.pool_waiters.pop((tenant, need.pool), ()):
+            state.index.fresh[waiter] = None
+    took_ms = max(0, at - lease.granted_at)
+    run.purse.settle(took_ms * lease.share // SHARE - lease.charged)
+    if task.state is RUNNING or task.state in TERMINAL:
+        run.account.learn(took_ms)
+    task.fence = 0
+    task.worker_tenant = task.worker = task.incarnation = ""
+
+
+def lease_granted(state: State, change: ch.LeaseGranted) -> None:
+    run = state.runs[(change.tenant, change.run)]
+    task = run.tasks[change.task]
+    bucket = state.bucket_of(run, task)
+    move(state, run, task, ASSIGNED)
+    state.lease_number += 1
+    task.attempt = change.attempt
+    task.fence = change.fence
+    task.worker_tenant = change.worker_tenant
+    task.worker = change.worker
+    task.incarnation = change.incarnation
+    task.lease_ms = change.lease_ms
+    task.assigned_at = change.at
+    task.started_at = task.ended_at = task.due_at = 0
+    worker = state.workers[(change.worker_tenant, change.worker)]
+    lease = begin_lease(state, run, task, worker, bucket, change.at)
+    lease.expires_at = change.at - state.stalled_ms + change.lease_ms
+    tenant = run.row.tenant
+    for need in bucket.demand.signature.pools:
+        pool = state.pools.get((tenant, need.pool))
+        if pool is not None:
+            state.usage[(tenant, need.pool)].spend(pool, change.at)
+    lease.charged = state.books.charge(run.purse, lease.share, in_turn=not change.overdue)
+    state.uses += 1
+    worker.used = state.uses
+    if worker.shape is not None:
+        shape = worker.shape
+        shape.grants = 0 if change.overdue else shape.grants + 1
+        shape.park(worker)
+    if not worker.watched:
+        worker.watched = True
+        state.set_timer(change.at + min(state.limits.dispatch_ms, change.lease_ms), "worker", *worker.key)
+    if worker.row.capacity.pull:
+        state.set_timer(change.at + change.lease_ms, "lease", change.fence)
+    touch(state, run, task)
+    tell(state, run, change)
+
+
+def attempt_started(state: State, change: ch.AttemptStarted) -> None:
+    run = state.runs[(change.tenant, change.run)]
+    task = run.tasks[change.task]
+    move(state, run, task, RUNNING)
+    task.started_at = change.at
+    touch(state, run, task)
+    tell(state, run, change)
+
+
+def attempt_ended(state: State, change: ch.AttemptEnded) -> None:
+    run = state.runs[(change.tenant, change.run)]
+    task = run.tasks[change.task]
+    worker = state.leases[change.fence].worker
+    worker.strikes = worker.strikes + 1 if change.failure == "internal" else 0
+    move(state, run, task, change.state)
+    task.ended_at = change.at
+    task.result = change.result
+    task.failure = change.failure
+    task.error = change.error
+    task.done_fence = change.fence
+    end_lease(state, change.fence, change.at)
+    if change.state is UP_FOR_RETRY or change.state is UP_FOR_RESCHEDULE:
+        task.due_at = change.due_at
+        if change.state is UP_FOR_RESCHEDULE:
+            task.budget_from += 1
+        state.set_timer(change.due_at, "due", change.tenant, change.run, change.task)
+    elif change.state is SUCCESS:
+        task.interruptions = 0
+        task.avoid = ""
+    touch(state, run, task)
+    tell(state, run, change)
+
+
+def lease_returned(state: State, change: ch.LeaseReturned) -> None:
+    run = state.runs[(change.tenant, change.run)]
+    task = run.tasks[change.task]
+    worker = task.worker
+    end_lease(state, change.fence, change.at)
+    if change.counted:
+        task.interruptions += 1
+        task.avoid = worker
+    # The attempt was not spent: the next grant has the same number.
+    task.attempt -= 1
+    task.error = change.cause if change.state is NEEDS_ATTENTION else ""
+    move(state, run, task, change.state)
+    if change.state in TERMINAL:
+        task.ended_at = change.at
+    touch(state, run, task)
+    tell(state, run, change)
+
+
+def report_refused(state: State, change: ch.ReportRefused) -> None:
+    state.refused_reports[change.cause] = state.refused_reports.get(change.cause, 0) + 1
+    run = state.runs.get((change.tenant, change.run))
+    if run is not None:
+        run.told += 1
+        tell(state, run, change)

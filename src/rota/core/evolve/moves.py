@@ -1,0 +1,97 @@
+"""Moving tasks: the only place where a task changes state.
+
+`move` keeps every countdown, index and sum in step, and refuses a move that the table does not list.
+"""
+
+from rota.core import changes as ch
+from rota.core.live import LiveRun
+from rota.core.records import Task
+from rota.core.state import State
+from rota.core.states import (
+    CANCELLED,
+    FAILED,
+    NONE,
+    QUEUED,
+    SKIPPED,
+    SUCCESS,
+    TASK_MOVES,
+    TASK_RESETS,
+    TERMINAL,
+    UPSTREAM_FAILED,
+    TaskState,
+)
+
+_BAD = frozenset({FAILED, UPSTREAM_FAILED, CANCELLED})
+
+
+def move(state: State, run: LiveRun, task: Task, to: TaskState) -> None:
+    """Change a task's state and everything that is counted from it."""
+    here = task.state
+    assert (here, to) in TASK_MOVES or (here, to) in TASK_RESETS, f"no move from {here} to {to}"
+    if here is QUEUED:
+        state.withdraw(run, task)
+    task.state = to
+    if here is NONE:
+        run.moving += 1
+    elif here in TERMINAL:
+        run.moving += 1
+        run.ended -= 1
+        count(run, task.idx, here, -1)
+    if to in TERMINAL:
+        run.moving -= 1
+        run.ended += 1
+        count(run, task.idx, to, 1)
+    elif to is NONE:
+        run.moving -= 1
+    elif to is QUEUED:
+        state.offer(run, task)
+
+
+def count(run: LiveRun, idx: int, to: TaskState, step: int) -> None:
+    graph = run.graph
+    node = graph.node(idx)
+    if to in _BAD and graph.leaf[node]:
+        run.leaf_bad += step
+    downs = graph.downs[node]
+    if not downs:
+        return
+    if to is SUCCESS:
+        counts = run.success
+    elif to is SKIPPED:
+        counts = run.skipped
+    elif to is UPSTREAM_FAILED:
+        counts = run.upstream_failed
+    else:
+        counts = run.failed
+    assert counts is not None, "a graph with edges has countdowns"
+    for down in downs:
+        counts[down] += step
+
+
+def task_of(run: LiveRun, idx: int) -> Task:
+    task = run.tasks.get(idx)
+    if task is None:
+        task = run.tasks[idx] = Task(run.row.tenant, run.row.id, idx)
+    return task
+
+
+def touch(state: State, run: LiveRun, task: Task) -> None:
+    """Remember that a task's row must be written; the only task of a run lives in the run's row."""
+    if is_solo(run):
+        state.touched.runs[run.key] = run
+    else:
+        state.touched.tasks[id(task)] = task
+
+
+def is_solo(run: LiveRun) -> bool:
+    """Whether the run's one task is stored inside the run's row."""
+    return run.graph.total == 1 and not run.graph.unknown and not run.row.grown
+
+
+def tell(state: State, run: LiveRun, change: ch.Change) -> None:
+    story = state.touched.stories.get(run.key)
+    if story is None:
+        state.touched.stories[run.key] = [change]
+        state.touched.runs[run.key] = run
+    else:
+        story.append(change)

@@ -1,0 +1,211 @@
+"""What changes about runs do to the state."""
+
+from collections.abc import Callable
+
+from rota.core import changes as ch
+from rota.core.evolve.definitions import keep_receipt, leave_buckets, leave_graph
+from rota.core.evolve.moves import count, is_solo, tell, touch
+from rota.core.graph import LiveGraph
+from rota.core.live import LiveRun
+from rota.core.records import Receipt
+from rota.core.state import State
+from rota.core.states import QUEUED, TERMINAL, RunState, can_transition_run
+
+
+def run_submitted(state: State, change: ch.RunSubmitted) -> None:
+    row = change.row
+    graph = state.graphs[(row.tenant, row.graph)]
+    graph.users += 1
+    run = LiveRun(row, graph, state.books.purse(row.priority, row.tenant))
+    state.runs[run.key] = run
+    if row.command_id:
+        state.by_command[(row.tenant, row.command_id)] = run.key
+    wait_to_start(state, run)
+    tell(state, run, change)
+
+
+def count_scheduled(state: State, run: LiveRun, step: int) -> None:
+    """Keep the number of unfinished runs that a schedule made."""
+    if run.row.schedule:
+        key = (run.row.tenant, run.row.schedule)
+        state.scheduled_runs[key] = state.scheduled_runs.get(key, 0) + step
+
+
+def wait_to_start(state: State, run: LiveRun) -> None:
+    count_scheduled(state, run, 1)
+    name = (run.row.tenant, run.row.name)
+    state.waiting_runs.setdefault(name, {})[run.key] = None
+    state.starts[name] = None
+
+
+def run_started(state: State, change: ch.RunStarted) -> None:
+    run = state.runs[(change.tenant, change.run)]
+    row = run.row
+    name = (row.tenant, row.name)
+    waiting = state.waiting_runs[name]
+    del waiting[run.key]
+    if not waiting:
+        del state.waiting_runs[name]
+        state.starts.pop(name, None)
+    check_run_move(row.state, RunState.RUNNING)
+    row.state = RunState.RUNNING
+    row.started_at = row.started_at or change.at
+    row.ended_at = 0
+    state.active_runs[name] = state.active_runs.get(name, 0) + 1
+    timeout_ms = run.graph.graph.run_timeout_ms
+    if timeout_ms:
+        row.deadline_at = change.at + timeout_ms
+        state.set_timer(row.deadline_at, "deadline", *run.key)
+    tell(state, run, change)
+
+
+def check_run_move(here: RunState, there: RunState) -> None:
+    assert can_transition_run(here, there), f"no move of a run from {here} to {there}"
+
+
+def run_ended(state: State, change: ch.RunEnded) -> None:
+    run = state.runs[(change.tenant, change.run)]
+    row = run.row
+    name = (row.tenant, row.name)
+    if row.state is RunState.RUNNING:
+        free_run_slot(state, name)
+    else:
+        waiting = state.waiting_runs[name]
+        del waiting[run.key]
+        if not waiting:
+            del state.waiting_runs[name]
+    check_run_move(row.state, change.state)
+    row.state = change.state
+    row.ended_at = change.at
+    row.reason = change.reason
+    row.pending = ()
+    state.continues.pop(run.key, None)
+    state.set_timer(change.at + state.limits.retain_ended_ms, "archive", *run.key)
+    count_scheduled(state, run, -1)
+    if row.schedule:
+        state.set_timer(change.at, "schedule", row.tenant, row.schedule)
+    tell(state, run, change)
+
+
+def free_run_slot(state: State, name: tuple[str, str]) -> None:
+    left = state.active_runs[name] - 1
+    if left:
+        state.active_runs[name] = left
+    else:
+        del state.active_runs[name]
+    if name in state.waiting_runs:
+        state.starts[name] = None
+
+
+def run_reopened(state: State, change: ch.RunReopened) -> None:
+    run = state.runs[(change.tenant, change.run)]
+    check_run_move(run.row.state, RunState.QUEUED)
+    run.row.state = RunState.QUEUED
+    run.row.stopping = None
+    run.row.reason = ""
+    run.row.ended_at = 0
+    wait_to_start(state, run)
+    tell(state, run, change)
+
+
+def hold(state: State, run: LiveRun, set_flag: Callable[[], None]) -> None:
+    """Change whether a run may have workers, taking its queued tasks out of matching or putting them back."""
+    was = run.is_runnable
+    queued = [task for task in run.tasks.values() if task.state is QUEUED]
+    if was:
+        for task in queued:
+            state.withdraw(run, task)
+    set_flag()
+    if run.is_runnable:
+        for task in queued:
+            state.offer(run, task)
+
+
+def run_paused(state: State, change: ch.RunPaused) -> None:
+    run = state.runs[(change.tenant, change.run)]
+
+    def flag() -> None:
+        run.row.paused = change.paused
+        if not change.paused:
+            run.row.fault = ""
+
+    hold(state, run, flag)
+    tell(state, run, change)
+
+
+def run_stopping(state: State, change: ch.RunStopping) -> None:
+    run = state.runs[(change.tenant, change.run)]
+
+    def flag() -> None:
+        run.row.stopping = change.state
+        run.row.reason = change.reason
+
+    hold(state, run, flag)
+    tell(state, run, change)
+
+
+def run_faulted(state: State, change: ch.RunFaulted) -> None:
+    run = state.runs[(change.tenant, change.run)]
+
+    def flag() -> None:
+        run.row.fault = change.fault
+
+    hold(state, run, flag)
+    state.continues.pop(run.key, None)
+    tell(state, run, change)
+
+
+def pending_set(state: State, change: ch.PendingSet) -> None:
+    run = state.runs[(change.tenant, change.run)]
+    run.row.pending = change.pending
+    if change.pending:
+        state.continues[run.key] = None
+    else:
+        state.continues.pop(run.key, None)
+    tell(state, run, change)
+
+
+def run_grew(state: State, change: ch.RunGrew) -> None:
+    run = state.runs[(change.tenant, change.run)]
+    was_solo = is_solo(run)
+    if run.row.grown:
+        leave_buckets(state, run.graph)
+    grow(run, run.graph.grown(change.growth))
+    run.row.grown += 1
+    run.growths.append(change.growth)
+    state.touched.puts[("Growth", change.tenant, change.run, change.growth.number)] = change.growth
+    if was_solo:
+        for task in run.tasks.values():
+            touch(state, run, task)
+    tell(state, run, change)
+
+
+def grow(run: LiveRun, graph: LiveGraph) -> None:
+    """Lay a run out over a larger graph: countdowns are counted again from the tasks that have ended."""
+    fired = run.fired
+    run.allot(graph)
+    run.fired[: len(fired)] = fired
+    for idx, node in graph.retired.items():
+        # The one that stood for all of them has made room: its node is judged again.
+        if idx in run.reset.get(node, {}):
+            del run.reset[node]
+            run.fired[node] = 0
+    run.leaf_bad = 0
+    for idx, task in run.tasks.items():
+        if task.state in TERMINAL:
+            count(run, idx, task.state, 1)
+
+
+def run_archived(state: State, change: ch.RunArchived) -> None:
+    key = (change.tenant, change.run)
+    run = state.runs.pop(key)
+    row = run.row
+    if row.command_id:
+        state.by_command.pop((row.tenant, row.command_id), None)
+        receipt = Receipt(row.tenant, row.command_id, 0, row.id, change.at)
+        keep_receipt(state, receipt)
+    if row.grown:
+        leave_buckets(state, run.graph)
+    leave_graph(state, row.tenant, row.graph, change.at)
+    tell(state, run, change)
+    state.touched.archives[key] = None

@@ -1,0 +1,48 @@
+"""What changes about workers do to the state."""
+
+from rota.core import changes as ch
+from rota.core.state import State
+
+
+def worker_registered(state: State, change: ch.WorkerRegistered) -> None:
+    row = change.row
+    worker = state.workers.get((row.tenant, row.id))
+    if worker is None:
+        worker = state.add_worker(row, row.registered_at)
+    else:
+        state.index.part(worker)
+        worker.row = row
+        worker.describe(state.consumable)
+        state.index.join(worker)
+    worker.present = worker.has_spoken = True
+    worker.seen_at = row.registered_at
+    worker.strikes = 0
+    state.index.touch(worker, freed=True)
+    state.touched.drops.pop(("Worker", row.tenant, row.id), None)
+    state.touched.puts[("Worker", row.tenant, row.id)] = row
+
+
+def worker_drained(state: State, change: ch.WorkerDrained) -> None:
+    worker = state.workers[(change.tenant, change.worker)]
+    worker.row.draining = change.draining
+    state.index.touch(worker, freed=not change.draining)
+    state.index.wake_avoiders()
+    state.touched.puts[("Worker", change.tenant, change.worker)] = worker.row
+
+
+def worker_quarantined(state: State, change: ch.WorkerQuarantined) -> None:
+    worker = state.workers[(change.tenant, change.worker)]
+    worker.row.quarantined_until = change.until
+    worker.strikes = 0
+    state.set_timer(change.until, "rested", *worker.key)
+    state.touched.puts[("Worker", change.tenant, change.worker)] = worker.row
+
+
+def worker_gone(state: State, change: ch.WorkerGone) -> None:
+    key = (change.tenant, change.worker)
+    worker = state.workers.pop(key)
+    assert not worker.leases, "a worker that holds leases cannot go; they are returned first"
+    worker.row.gone_at = change.at
+    state.index.part(worker)
+    state.touched.puts.pop(("Worker", *key), None)
+    state.touched.drops[("Worker", *key)] = None
