@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, multiple, rule, run_state_machine_as_test
 from msgspec import Struct
@@ -14,14 +14,16 @@ from msgspec import Struct
 from rota.core.ids import Epoch, RunKey
 from rota.core.records import RECORD_TYPES, Batch, Growth, Key, Record, Run, Story, Task, key_of
 from rota.ports import Fenced, Store
+from tests.contract import broken_stores as broken
 from tests.contract.adapters import ADAPTERS, Adapter, Ended
 from tests.contract.bench import Bench, assert_same, batch, disk_of
 from tests.contract.records import filled, key_values, with_fields
-from tests.contract.row_store import RowAdapter
+from tests.contract.row_store import RowAdapter, RowStore
 from tests.contract.samples import scribble
 
 T = TypeVar("T")
 WRITERS = 3
+NOTICED = (AssertionError, pytest.fail.Exception, Fenced)
 
 # Few keys, so that writers meet on them, and few images of each row, all different.
 # Runs of one name have one task, which is inside them; those of the other have rows for theirs.
@@ -114,6 +116,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.stores = [self.bench.store, *[self.run(self.bench.join()) for _ in range(WRITERS - 1)]]
         self.processes = list(range(WRITERS))
         self.newest = [0] * WRITERS
+        self.reigning: Reign | None = None
         self.model = Model()
 
     def run(self, call: Awaitable[T]) -> T:
@@ -146,7 +149,8 @@ class StoreMachine(RuleBasedStateMachine):
         epoch = self.run(self.bench.elect_after_death(self.stores[writer]))
         assert epoch > self.model.epoch, "an epoch that is not newer"
         self.model.epoch = self.model.holder = self.newest[writer] = epoch
-        return Reign(writer, self.processes[writer], epoch)
+        self.reigning = Reign(writer, self.processes[writer], epoch)
+        return self.reigning
 
     @rule(reign=reigns)
     def release(self, reign: Reign) -> None:
@@ -193,6 +197,8 @@ class StoreMachine(RuleBasedStateMachine):
         if reign.epoch != self.model.epoch:
             with pytest.raises(Fenced):
                 self.run(store.commit(reign.epoch, written))
+            assert self.reigning is not None, "an epoch has passed, so there is a newer one"
+            self.load(self.reigning)
             return
         self.run(store.commit(reign.epoch, written))
         self.model.commit(written)
@@ -226,10 +232,27 @@ async def _list(store: Store, epoch: Epoch) -> list[Record]:
     return [record async for record in store.load(epoch)]
 
 
-def effort(examples: int) -> settings:
-    return settings(max_examples=examples, stateful_step_count=40)
-
-
 @pytest.mark.parametrize("adapter", [*ADAPTERS, RowAdapter()], ids=lambda adapter: adapter.name)
 def test_a_store_behaves_like_its_model(adapter: Adapter) -> None:
-    run_state_machine_as_test(lambda: StoreMachine(adapter), settings=effort(max(50, settings().max_examples // 2)))
+    effort = settings(max_examples=max(50, settings().max_examples // 2), stateful_step_count=40)
+    run_state_machine_as_test(lambda: StoreMachine(adapter), settings=effort)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        broken.ArchivesForEveryTenant,
+        broken.DropsBeforeItCompares,
+        broken.FencesByTheLock,
+        broken.KeepsWhatItIsGiven,
+        broken.LeavesGrowthsBehind,
+        broken.ReusesEpochs,
+        broken.WritesAsItReads,
+    ],
+)
+def test_a_store_that_does_not_is_noticed(make: type[RowStore]) -> None:
+    effort = settings(
+        max_examples=200, stateful_step_count=40, phases=[Phase.generate], database=None, derandomize=True
+    )
+    with pytest.raises(NOTICED):
+        run_state_machine_as_test(lambda: StoreMachine(RowAdapter(make)), settings=effort)

@@ -39,10 +39,11 @@ from rota.core.decide import Decision, decide
 from rota.core.decide.leases import offer_of
 from rota.core.errors import Refused, Unavailable
 from rota.core.evolve import evolve
-from rota.core.ids import Millis, RunKey
+from rota.core.ids import Fence, Millis, RunKey
 from rota.core.images import is_clean, take_batch
 from rota.core.place import place
-from rota.core.presence import heard_from, rearm, renew_one, stalled
+from rota.core.presence import heard_from, renew_one, stalled
+from rota.core.rearm import rearm
 from rota.core.records import Batch
 from rota.core.state import State
 from rota.core.step import PHASES, look_again
@@ -179,31 +180,9 @@ class Loop:
             look_again(state)
             state.set_timer(now + state.limits.step_ms, "step")
             return
-        if kind == "rate":
-            bucket = state.index.buckets.get(key[0])
-            if bucket is not None:
-                state.index.fresh[bucket] = None
-            return
         tenant = str(key[0]) if key else ""
         decision = self.carry_out(Tick(tenant=tenant, kind=kind, key=key), now)
-        if not isinstance(decision, Decision):
-            return
-        if kind == "sweep":
-            state.set_timer(now + state.limits.sweep_ms, "sweep")
-            for found in decision.detail if isinstance(decision.detail, list) else ():
-                state.set_timer(now, "starved", *found)
-        elif kind == "schedule" and isinstance(decision.detail, int):
-            state.set_timer(decision.detail, "schedule", *key)
-        elif kind in ("worker", "rested"):
-            worker = state.workers.get((str(key[0]), str(key[1])))
-            if worker is not None and kind == "worker":
-                rearm(state, worker, now)
-            elif worker is not None:
-                state.index.touch(worker, freed=True)
-        elif kind == "lease":
-            lease = state.leases.get(int(str(key[0])))
-            if lease is not None:
-                state.set_timer(lease.expires_at + state.stalled_ms, "lease", lease.fence)
+        rearm(state, kind, key, decision.detail if isinstance(decision, Decision) else None, now)
 
     def _follow_up(self, now: Millis) -> None:
         state = self.state

@@ -56,7 +56,7 @@ def renew_one(state: State, fence: Fence, until: Millis) -> None:
         state.set_timer(until + state.stalled_ms, "lease", fence)
 
 
-def rearm(state: State, worker: LiveWorker, now: Millis) -> None:
+def watch_again(state: State, worker: LiveWorker, now: Millis) -> None:
     """Look at a worker's leases again when the first of them could have ended."""
     if not worker.leases:
         worker.watched = False

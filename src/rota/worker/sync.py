@@ -111,8 +111,8 @@ class SyncMachine:
         self.session = ""
         self.is_connected = False
         self.is_connecting = False
-        self.number = 0
-        self.heard = 0
+        self.number: int = 0
+        self.heard: int = 0
         self.want_complete = False
         self.drain_until: Millis | None = None
         self.refused = ""
@@ -187,7 +187,8 @@ class SyncMachine:
     def _connected(self, now: Millis) -> None:
         self.is_connected, self.is_connecting = True, False
         self.session = ""
-        self.number = self.heard = 0
+        self.number = 0
+        self.heard = 0
         self.heard_at = now
         self.sent_at.clear()
         self._requeue_unacked()

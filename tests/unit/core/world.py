@@ -23,7 +23,8 @@ from rota.core.load import load
 from rota.core.model import Capacity, Graph, Pool, PriorityClass, Queue, TaskSpec
 from rota.core.place import place
 from rota.core.plan import Cascade
-from rota.core.presence import heard_from, rearm, renew_all, renew_one, went_away
+from rota.core.presence import heard_from, renew_all, renew_one, went_away
+from rota.core.rearm import rearm
 from rota.core.records import Key, Record, Task, key_of
 from rota.core.state import State
 from rota.core.states import NONE, QUEUED, RunState, TaskState
@@ -236,19 +237,8 @@ class World:
 
     def fire(self, kind: str, key: tuple[object, ...]) -> None:
         """One timer, with what the loop does about it."""
-        state = self.state
         decision = self.do(cm.Tick(tenant="", kind=kind, key=key))
-        if kind == "worker" and isinstance(decision.detail, LiveWorker):
-            rearm(state, decision.detail, self.now)
-        elif kind == "lease" and decision.detail is not None and key[0] in state.leases:
-            lease = state.leases[int(str(key[0]))]
-            state.set_timer(max(self.now + 1, lease.expires_at + state.stalled_ms), "lease", lease.fence)
-        elif kind == "schedule" and isinstance(decision.detail, int):
-            state.set_timer(max(self.now + 1, decision.detail), "schedule", *key)
-        elif kind == "rested" and (worker := state.workers.get((str(key[0]), str(key[1])))) is not None:
-            state.index.touch(worker, freed=True)
-        elif kind == "rate" and (bucket := state.index.buckets.get(key[0])) is not None:
-            state.index.fresh[bucket] = None
+        rearm(self.state, kind, key, decision.detail, self.now)
 
     def sweep(self) -> None:
         """One cycle of the starvation ladder."""

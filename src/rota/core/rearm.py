@@ -1,0 +1,30 @@
+"""After a timer came up and was decided: what to look at next, and when. Memory only; loading sets timers anew."""
+
+from rota.core.decide.decision import Detail
+from rota.core.ids import Millis
+from rota.core.presence import watch_again
+from rota.core.state import State
+
+
+def rearm(state: State, kind: str, key: tuple[object, ...], detail: Detail, now: Millis) -> None:
+    """Arm the next timer of a kind that repeats, or wake matching where time has changed what it would find."""
+    if kind == "sweep":
+        state.set_timer(now + state.limits.sweep_ms, "sweep")
+        for found in detail if isinstance(detail, list) else ():
+            state.set_timer(now, "starved", *found)
+    elif kind == "schedule" and isinstance(detail, int):
+        state.set_timer(max(detail, now + 1), "schedule", *key)
+    elif kind in ("worker", "rested"):
+        worker = state.workers.get((str(key[0]), str(key[1])))
+        if worker is not None and kind == "worker":
+            watch_again(state, worker, now)
+        elif worker is not None:
+            state.index.touch(worker, freed=True)
+    elif kind == "lease":
+        lease = state.leases.get(int(str(key[0])))
+        if lease is not None:
+            state.set_timer(max(lease.expires_at + state.stalled_ms, now + 1), "lease", lease.fence)
+    elif kind == "rate":
+        bucket = state.index.buckets.get(key[0])
+        if bucket is not None:
+            state.index.fresh[bucket] = None
