@@ -45,10 +45,11 @@ def sample(cls: type[Struct], variant: int, tenant: str, name: str, number: int)
 
 
 RECORDS = st.builds(sample, TYPES, st.integers(0, 2), TENANTS, NAMES, NUMBERS)
-RUN_KEYS = st.tuples(TENANTS, NAMES)
 PUTS = st.lists(RECORDS, max_size=5, unique_by=key_of)
 DROPS = st.lists(RECORDS.map(key_of), max_size=3)
-ARCHIVES = st.lists(RUN_KEYS, max_size=2)
+SOME_RUNS = st.lists(st.tuples(TENANTS, NAMES), max_size=2)
+ASKED = st.tuples(PUTS, DROPS, SOME_RUNS, SOME_RUNS)
+Asked = tuple[list[Record], list[Key], list[RunKey], list[RunKey]]
 
 
 class Reign(Struct, frozen=True):
@@ -69,7 +70,7 @@ class Model:
         self.history: list[Ended] = []
         self.stories: list[Story] = []
 
-    def sensible(self, puts: list[Record], drops: list[Key], archives: list[RunKey], told: list[RunKey]) -> Batch:
+    def batch_of(self, puts: list[Record], drops: list[Key], archives: list[RunKey], told: list[RunKey]) -> Batch:
         """The batch as a coordinator may ask for it: no task without its run, and nothing both put and dropped."""
         written = {key_of(record): record for record in puts}
         for part in puts:
@@ -186,29 +187,36 @@ class StoreMachine(RuleBasedStateMachine):
             self.run(self.bench.disk(store, reign.epoch)), disk_of(model.rows.values(), model.history, model.stories)
         )
 
-    @rule(reign=reigns, puts=PUTS, drops=DROPS, archives=ARCHIVES, told=ARCHIVES)
-    def commit(
-        self, reign: Reign, puts: list[Record], drops: list[Key], archives: list[RunKey], told: list[RunKey]
-    ) -> None:
+    @rule(reign=reigns, asked=ASKED, then_read=st.booleans())
+    def commit(self, reign: Reign, asked: Asked, then_read: bool) -> None:
         store = self.store_of(reign)
         if store is None:
             return
-        written = self.model.sensible(puts, drops, archives, told)
+        written = self.model.batch_of(*asked)
         if reign.epoch != self.model.epoch:
-            with pytest.raises(Fenced):
-                self.run(store.commit(reign.epoch, written))
-            assert self.reigning is not None, "an epoch has passed, so there is a newer one"
-            self.load(self.reigning)
+            self.be_fenced(store, reign, written)
             return
         self.run(store.commit(reign.epoch, written))
         self.model.commit(written)
+        if then_read:
+            self.load(reign)
 
-    @rule(reign=reigns, puts=PUTS, drops=DROPS, archives=ARCHIVES, told=ARCHIVES)
-    def commit_and_read(
-        self, reign: Reign, puts: list[Record], drops: list[Key], archives: list[RunKey], told: list[RunKey]
-    ) -> None:
-        self.commit(reign, puts, drops, archives, told)
-        self.load(reign)
+    @rule(target=reigns, asked=ASKED, writer=st.integers(0, WRITERS - 1))
+    def commit_too_late(self, asked: Asked, writer: int) -> Any:
+        reign, store = self.reigning, self.reigning and self.store_of(self.reigning)
+        if reign is None or store is None:
+            return multiple()
+        self.release(reign)
+        later = self.elect(writer)
+        self.be_fenced(store, reign, self.model.batch_of(*asked))
+        return later
+
+    def be_fenced(self, store: Store, reign: Reign, written: Batch) -> None:
+        """An epoch that has passed commits, and nothing happens."""
+        with pytest.raises(Fenced):
+            self.run(store.commit(reign.epoch, written))
+        assert self.reigning is not None, "an epoch has passed, so there is a newer one"
+        self.load(self.reigning)
 
     @rule(reign=reigns)
     def scribble_on_what_was_loaded(self, reign: Reign) -> None:
@@ -234,7 +242,7 @@ async def _list(store: Store, epoch: Epoch) -> list[Record]:
 
 @pytest.mark.parametrize("adapter", [*ADAPTERS, RowAdapter()], ids=lambda adapter: adapter.name)
 def test_a_store_behaves_like_its_model(adapter: Adapter) -> None:
-    effort = settings(max_examples=max(50, settings().max_examples // 2), stateful_step_count=40)
+    effort = settings(max_examples=max(30, settings().max_examples // 4), stateful_step_count=40)
     run_state_machine_as_test(lambda: StoreMachine(adapter), settings=effort)
 
 

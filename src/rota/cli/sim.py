@@ -5,14 +5,16 @@ import json
 import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
+from rota.cli.parsers import Commands
 from rota.sim.hunt import SEEDS_PER_MUTANT, Found, cpu_seconds, hunt, rate, run_seed, run_seeds, shrink
 from rota.sim.mutants import BY_NAME, MUTANTS, Mutant
 from rota.sim.tale import tell
 
 
-def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_parser(commands: Commands) -> None:
     """Describe the command."""
     parser = commands.add_parser("sim", help="run the simulator", description=__doc__)
     parser.add_argument("--seeds", type=_positive, default=100, metavar="N", help="how many seeds (default 100)")
@@ -48,7 +50,7 @@ def _many_seeds(options: argparse.Namespace) -> int:
         results.append(result)
         if result["broken"]:
             bad.append(result)
-            _say(f"seed {result['seed']}: {result['broken']}\n  again: rota sim --seed {result['seed']}")
+            _say(f"seed {result['seed']}: {result['broken']}\n  again: {_again(result['seed'])}")
         elif len(results) % 100 == 0 and sys.stderr.isatty():
             _say(f"{len(results)} of {options.seeds} seeds")
     speed = rate(results, cpu_seconds() - began)
@@ -75,7 +77,12 @@ def _one_seed(options: argparse.Namespace) -> int:
     _say(f"still broken with only {', '.join(needed)}: {broken}")
     for line in tell(options.seed, str(result["broken"])):
         _say(line)
+    _say(f"again: {_again(options.seed)}")
     return 1
+
+
+def _again(seed: int) -> str:
+    return f"rota sim --seed {seed}"
 
 
 def _hunt_mutants(options: argparse.Namespace) -> int:
@@ -85,7 +92,7 @@ def _hunt_mutants(options: argparse.Namespace) -> int:
         return 2
     missed: list[Found] = []
     with ThreadPoolExecutor(options.jobs) as pool:
-        for found in pool.map(lambda mutant: hunt(mutant, SEEDS_PER_MUTANT), mutants):
+        for found in pool.map(partial(hunt, seeds=SEEDS_PER_MUTANT), mutants):
             if found.seed is None:
                 missed.append(found)
             word = f"caught by seed {found.seed}: {found.broken[:100]}" if found.seed is not None else "NOT CAUGHT"

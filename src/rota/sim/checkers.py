@@ -7,8 +7,6 @@ order in which they became true, so it knows nothing of any coordinator's memory
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-import msgspec
-
 from rota.core import changes as ch
 from rota.core.bounds import INTERRUPTIONS_MAX
 from rota.core.ids import Epoch, Fence, Millis, RunKey, fence_epoch
@@ -35,33 +33,7 @@ from rota.core.states import (
 )
 from rota.sim.broken import Broken
 from rota.sim.faults import Mix
-
-AnyChange = (
-    ch.RunSubmitted
-    | ch.RunStarted
-    | ch.RunEnded
-    | ch.RunReopened
-    | ch.RunPaused
-    | ch.RunStopping
-    | ch.RunFaulted
-    | ch.RunGrew
-    | ch.PendingSet
-    | ch.RunArchived
-    | ch.TasksScheduled
-    | ch.TasksSettled
-    | ch.TasksReset
-    | ch.TaskRequeued
-    | ch.TaskAmended
-    | ch.TaskEnded
-    | ch.TaskStarved
-    | ch.LeaseGranted
-    | ch.AttemptStarted
-    | ch.AttemptEnded
-    | ch.LeaseReturned
-    | ch.ReportRefused
-)
-read_story = msgspec.msgpack.Decoder(list[AnyChange]).decode
-
+from rota.sim.stories import read_story
 
 PoolUse = tuple[str, str, int]
 
@@ -99,12 +71,8 @@ class LeaseModel:
 class Facts(Protocol):
     """What the ledger asks the scene about things that stories do not repeat."""
 
-    def spec(self, run: RunKey, task: int) -> TaskSpec | None:
-        """The definition of a task."""
-        ...
-
-    def graph(self, run: RunKey) -> Graph | None:
-        """The definition of a run."""
+    def graph(self, tenant: str, digest: str) -> Graph | None:
+        """A stored definition."""
         ...
 
     def reign_began_at(self, epoch: Epoch) -> Millis:
@@ -252,6 +220,19 @@ class Ledger:
             model = self.tasks[key] = TaskModel()
         return model
 
+    def _graph(self, run: RunKey) -> Graph | None:
+        return self.facts.graph(run[0], self.graphs[run])
+
+    def _spec(self, run: RunKey, task: int) -> TaskSpec | None:
+        """A task's definition, counted out from the stored graph; None for tasks that were added later."""
+        graph = self._graph(run)
+        start = 0
+        for spec in graph.tasks if graph is not None else ():
+            if start <= task < start + spec.width:
+                return spec
+            start += spec.width
+        return None
+
     def _move(self, run: RunKey, idx: int, to: TaskState, at: Millis) -> TaskModel:
         model = self.task(run, idx)
         if not can_transition(model.state, to):
@@ -293,7 +274,7 @@ class Ledger:
         self._started_now.append(run)
 
     def _check_active_runs(self, run: RunKey) -> None:
-        graph = self.facts.graph(run)
+        graph = self._graph(run)
         if graph is not None and graph.max_active_runs:
             name = self.names[run]
             active = sum(state is RunState.RUNNING and self.names[other] == name for other, state in self.runs.items())
@@ -348,7 +329,7 @@ class Ledger:
 
     def _starved(self, run: RunKey, change: ch.TaskStarved) -> None:
         """P-LADDER: waiting behind busy workers is not starvation."""
-        spec = self.facts.spec(run, change.task)
+        spec = self._spec(run, change.task)
         if spec is not None and self.facts.is_servable(spec, change.at):
             raise Broken(f"P-LADDER: {run}/{change.task} climbed although a registered worker could run it")
 
@@ -375,7 +356,7 @@ class Ledger:
         self._spend_tokens(run[0], pools, change.at)
 
     def _pools_of(self, run: RunKey, task: int) -> tuple[PoolUse, ...]:
-        spec, graph = self.facts.spec(run, task), self.facts.graph(run)
+        spec, graph = self._spec(run, task), self._graph(run)
         if spec is None or graph is None:
             return ()
         uses = tuple((need.pool, need.key, need.amount) for need in spec.pools)
@@ -428,7 +409,7 @@ class Ledger:
             model.tries += 1
         if change.state is SUCCESS:
             model.interrupted = 0
-        spec = self.facts.spec(run, change.task)
+        spec = self._spec(run, change.task)
         if change.state is UP_FOR_RETRY and spec is not None and change.failure is not None:
             allowed = retries_allowed(spec.retry, change.failure)
             if model.tries > allowed:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from rota.control.events import AskHolds, Commit, CommitOutcome, Committed, Elect, Elected, HoldsSaid, Load, Loaded
 from rota.core.ids import Epoch, Millis
-from rota.core.records import Batch
+from rota.core.records import Batch, Run
 from rota.ports import Fenced
 from rota.sim.faults import Mix
 from rota.sim.world import World
@@ -29,7 +29,6 @@ class SimStore:
         self.holder_of: dict[Epoch, str] = {}
         self.unreachable: dict[str, Millis] = {}
         self.on_commit: Callable[[Epoch, Batch], None] = _ignore
-        self.poison: dict[str, None] = {}
 
     def _delay(self) -> Millis:
         delay_ms = 1 + self.chance.randrange(4)
@@ -106,8 +105,8 @@ class SimStore:
         self.on_commit(epoch, batch)
 
     def _is_poisoned(self, batch: Batch) -> bool:
-        return bool(self.poison) and any(
-            getattr(record, "params", b"") == b"poison" and self.mix.commit_refused for record in batch.puts
+        return bool(self.mix.commit_refused) and any(
+            isinstance(record, Run) and record.params == b"poison" for record in batch.puts
         )
 
     def lose_lock(self, node: str | None = None) -> None:

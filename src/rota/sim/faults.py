@@ -1,4 +1,4 @@
-"""Which faults a seed has. Each seed draws its own mix: whole families are switched on or off, then given a strength."""
+"""Which faults a seed has. Each seed draws its own mix: whole families are on or off, and have a strength."""
 
 from random import Random
 

@@ -4,6 +4,7 @@
 """
 
 import json
+import resource
 import subprocess
 import sys
 import time
@@ -112,15 +113,8 @@ def rate(results: list[dict[str, object]], cpu_s: float) -> dict[str, float]:
 
 def cpu_seconds() -> float:
     """CPU time of this process and of its children."""
-    own, children = time.process_time(), _children_cpu()
-    return own + children
-
-
-def _children_cpu() -> float:
-    import resource
-
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 if __name__ == "__main__":

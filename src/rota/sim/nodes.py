@@ -42,7 +42,7 @@ class Node:
         self.name = name
         self.alive = True
         self.frozen = False
-        self.life = 0
+        self.life: int = 0
         self.offset = world.chance("skew").randint(-mix.skew_ms, mix.skew_ms) if mix.skew_ms else 0
         self._latest: Millis = 0
         self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
@@ -78,6 +78,19 @@ class Node:
             if self.alive:
                 act(*args)
 
+    def crash(self) -> None:
+        """The process is gone, with its memory and everything that was on its way to it."""
+        self.alive = False
+        self.life += 1
+        self._backlog.clear()
+        self._wake_at = None
+
+    def restart(self) -> None:
+        """A new process, which knows nothing of the old one."""
+        self.alive = True
+        self.frozen = False
+        self.life += 1
+
     def wake_by(self, at: Millis) -> None:
         """Have `woke` called at a time by this node's clock."""
         due = max(self.world.now, at - self.offset)
@@ -112,10 +125,7 @@ class CoordinatorNode(Node):
 
     def crash(self) -> None:
         """Memory is gone; the lock goes when the store notices; a request on its way may still be carried out."""
-        self.alive = False
-        self.life += 1
-        self._backlog.clear()
-        self._wake_at = None
+        super().crash()
         for name, _, closed in self.peers.values():
             self.network.send(self.name, name, closed)
         self.peers.clear()
@@ -124,9 +134,7 @@ class CoordinatorNode(Node):
 
     def restart(self) -> None:
         """A new process."""
-        self.alive = True
-        self.frozen = False
-        self.life += 1
+        super().restart()
         self.machine = Coordinator(self.limits, self.clock())
         self.wake_by(self.clock())
 

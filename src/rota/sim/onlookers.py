@@ -3,6 +3,8 @@
 from rota.control.loop import Loop
 from rota.core.fits import fits
 from rota.core.ids import Millis
+from rota.core.images import all_records
+from rota.core.records import Key, Record, key_of
 from rota.core.state import State
 from rota.core.states import QUEUED, UP_FOR_RESCHEDULE, UP_FOR_RETRY, RunState
 from rota.sim.broken import Broken
@@ -58,3 +60,11 @@ def check_recovery(loop: Loop, dead: dict[str, Millis]) -> None:
         patience_ms = lease.task.lease_ms + state.limits.dispatch_ms + LATE_MS
         if now - max(died_at, state.born_at, lease.granted_at) > patience_ms:
             raise Broken(f"P-RECOVER: {lease.run.key}/{lease.task.idx} is still leased to a worker dead for long")
+
+
+def check_disk(state: State, disk: dict[Key, Record]) -> None:
+    """P-LOAD: memory and disk agree whenever nothing is on its way, so loading would give the same state."""
+    memory = {key_of(record): record for record in all_records(state)}
+    if memory != disk:
+        key = next(key for key in {**memory, **disk} if memory.get(key) != disk.get(key))
+        raise Broken(f"P-LOAD: {key} is {memory.get(key)} in memory and {disk.get(key)} on disk")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from rota.core.commands import SubmitRun
 from rota.core.graph import LiveGraph
+from rota.core.ids import Millis
 from rota.core.model import Graph, PoolNeed, RetryPolicy, TaskSpec
 from rota.core.trigger import TriggerRule
 from rota.sim.faults import FAST, Mix
@@ -16,18 +17,18 @@ RUN = ("ada", "nightly")
 
 
 def _graph() -> Graph:
-    def task(name: str, takes_ms: int, *upstream: str, fails: int = 0, **more: object) -> TaskSpec:
-        script = write_script(Script(takes_ms, fails=fails))
-        return TaskSpec(id=name, work=script, upstream=upstream, **more)  # type: ignore[arg-type] - fields by name
+    def work(takes_ms: Millis, fails: int = 0) -> bytes:
+        return write_script(Script(takes_ms, fails=fails))
 
+    stubborn = RetryPolicy(retries=2, delay_ms=500)
     return Graph(
         name="nightly",
         tasks=(
-            task("extract", 1_500, width=3, pools=(PoolNeed("db"),)),
-            task("transform", 9_000, "extract"),
-            task("flaky", 800, "extract", fails=1, retry=RetryPolicy(retries=2, delay_ms=500)),
-            task("load", 1_000, "transform", "flaky"),
-            task("report", 300, "load", trigger_rule=TriggerRule.ALL_DONE),
+            TaskSpec(id="extract", work=work(1_500), width=3, pools=(PoolNeed("db"),)),
+            TaskSpec(id="transform", work=work(9_000), upstream=("extract",)),
+            TaskSpec(id="flaky", work=work(800, fails=1), upstream=("extract",), retry=stubborn),
+            TaskSpec(id="load", work=work(1_000), upstream=("transform", "flaky")),
+            TaskSpec(id="report", work=work(300), upstream=("load",), trigger_rule=TriggerRule.ALL_DONE),
         ),
     )
 
@@ -38,6 +39,7 @@ class Showcase:
     def __init__(self) -> None:
         mix = Mix(limits=FAST, coordinators=2, push_workers=3, pull_workers=0, runs=1, storm_ms=1_000)
         self.scene = Scene(2_026, mix)
+        self.notes: list[str] = []
         self.succeeded = False
 
     def play(self) -> Iterator[str]:
@@ -47,12 +49,12 @@ class Showcase:
         yield "A simulated cluster: 2 coordinators, 3 workers, virtual time, the real scheduling code."
         yield "Graph nightly: extract[0..2] (at most 2 at once) -> transform, flaky -> load -> report"
         submission = SubmitRun(tenant=RUN[0], command_id="nightly", run=RUN[1], graph=_graph())
-        world.after(3_000, scene.submit, submission)
+        world.after(3_000, scene.clients.submit, submission)
         world.after(7_000, self._kill_leader)
         world.after(11_000, self._kill_worker)
         world.run_until(START_AT + 60_000)
         names = LiveGraph(RUN[0], "", _graph())
-        told = [*story_lines(scene.store.disk.stories[RUN], START_AT, names.task_id), *scene.notes]
+        told = [*story_lines(scene.stage.store.disk.stories[RUN], START_AT, names.task_id), *self.notes]
         yield from sorted(told, key=lambda line: line[:10])
         state = scene.ledger.runs[RUN]
         self.succeeded = state == "success"
@@ -60,9 +62,9 @@ class Showcase:
         yield "Next: rota sim --seeds 200 runs random worlds; docs/map.md shows how it is built."
 
     def _kill_leader(self) -> None:
-        for node in self.scene.coordinators:
+        for node in self.scene.stage.coordinators:
             if node.alive and node.machine.loop is not None:
-                self.scene.notes.append(
+                self.notes.append(
                     f"   7.000 s  -- {node.name} is killed; the other one takes over, running work goes on"
                 )
                 node.crash()
@@ -70,9 +72,9 @@ class Showcase:
                 return
 
     def _kill_worker(self) -> None:
-        for worker in self.scene.push:
+        for worker in self.scene.stage.push:
             if worker.running:
-                self.scene.notes.append(
+                self.notes.append(
                     f"  11.000 s  -- worker {worker.name} is killed with its work; its lease must run out first"
                 )
                 worker.crash()

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from rota.core.ids import Millis, RunKey, show_fence
 from rota.core.records import Story
-from rota.sim.checkers import AnyChange, read_story
 from rota.sim.scene import Scene
+from rota.sim.stories import AnyChange, read_story
 
 _RUN = re.compile(r"\('(?P<tenant>\w+)', '(?P<run>[^']+)'")
 _LINES_MAX = 60
@@ -43,7 +43,7 @@ def tell(seed: int, broken: str) -> Iterator[str]:
     scene.run()
     named: dict[RunKey, None] = {(match["tenant"], match["run"]): None for match in _RUN.finditer(broken)}
     for key in named:
-        stories = scene.store.disk.stories.get(key, [])
+        stories = scene.stage.store.disk.stories.get(key, [])
         yield f"the story of {key[0]}/{key[1]}:"
         lines = list(story_lines(stories, stories[0].at if stories else 0))
         yield from (f"  {line}" for line in lines[-_LINES_MAX:])

@@ -18,6 +18,7 @@ from rota.sim.faults import Mix
 from rota.sim.network import Network
 from rota.sim.nodes import CoordinatorNode, Node
 from rota.sim.world import World
+from rota.wire.frames import CoordinatorFrame
 from rota.worker.sync import (
     AttemptOver,
     Connect,
@@ -64,9 +65,6 @@ class Execution(Struct):
     started_at: Millis
 
 
-Watch = Callable[[str, Execution], None]
-
-
 def conclude(offer: Offer, salt: int, now: Millis) -> AttemptOver:
     """How an attempt ends, by its script and its number."""
     script = _read(offer.work)
@@ -103,9 +101,9 @@ class PushWorker(Node):
         self.finished: dict[Fence, AttemptOver] = {}
         self.concluded: dict[Fence, None] = {}
         self.deaths: dict[str, Millis] = {}
-        self.on_poison: Callable[[PushWorker], None] = lambda worker: None
-        self.on_start: Watch = _ignore
-        self.on_stop: Watch = _ignore
+        self.on_poison: Callable[[PushWorker], None] = _ignore
+        self.on_start: Callable[[Execution], None] = _ignore
+        self.on_stop: Callable[[Execution], None] = _ignore
         self.lies = False
         self.left = False
         self._target = 0
@@ -130,17 +128,12 @@ class PushWorker(Node):
         self.finished.clear()
         self._hang_up()
         self.deaths[self.machine.incarnation] = self.world.now
-        self.alive = False
-        self.life += 1
-        self._backlog.clear()
-        self._wake_at = None
+        super().crash()
 
     def restart(self) -> None:
         """A new process in a new incarnation."""
-        self.alive = True
-        self.frozen = False
+        super().restart()
         self.left = False
-        self.life += 1
         self.machine = self._new_machine()
         self.wake_by(self.clock())
 
@@ -189,9 +182,9 @@ class PushWorker(Node):
         stream, life = self._stream, self.life
         coordinator = self.coordinators[self._target]
 
-        def on_frame(frame: object) -> None:
+        def on_frame(frame: CoordinatorFrame) -> None:
             if stream == self._stream:
-                self.deliver(life, self.handle, FrameCame(frame))  # type: ignore[arg-type] - frames come from Send
+                self.deliver(life, self.handle, FrameCame(frame))
 
         def on_close() -> None:
             if stream == self._stream:
@@ -218,7 +211,7 @@ class PushWorker(Node):
     def _run(self, offer: Offer) -> None:
         execution = Execution(self.name, offer, self.world.now)
         self.running[offer.fence] = execution
-        self.on_start(self.name, execution)
+        self.on_start(execution)
         takes_ms = _read(offer.work).takes_ms
         self.world.after(takes_ms, self._finish, self.life, offer.fence)
 
@@ -229,7 +222,7 @@ class PushWorker(Node):
     def _finished(self, fence: Fence) -> None:
         execution = self.running.pop(fence, None)
         if execution is not None:
-            self.on_stop(self.name, execution)
+            self.on_stop(execution)
             if _read(execution.offer.work).kills:
                 self.on_poison(self)
                 return
@@ -242,10 +235,10 @@ class PushWorker(Node):
     def _kill(self, fence: Fence) -> None:
         execution = self.running.pop(fence, None)
         if execution is not None:
-            self.on_stop(self.name, execution)
+            self.on_stop(execution)
 
 
-def _ignore(name: str, execution: Execution) -> None:
+def _ignore(*seen: object) -> None:
     """Nobody watches."""
 
 
@@ -267,8 +260,7 @@ class PullWorker(Node):
         self._target = 0
         self._waiting = 0
         self.concluded: dict[Fence, None] = {}
-        self.on_claim: Callable[[str, Offer], None] = lambda name, offer: None
-        self.on_refused: Callable[[str, str], None] = lambda name, code: None
+        self.on_claim: Callable[[str, Offer], None] = _ignore
 
     @property
     def incarnation(self) -> str:
@@ -277,18 +269,13 @@ class PullWorker(Node):
 
     def crash(self) -> None:
         """The session and its work are gone."""
-        self.alive = False
-        self.life += 1
+        super().crash()
         self.is_registered = False
         self.offer = self.result = None
-        self._backlog.clear()
-        self._wake_at = None
 
     def restart(self) -> None:
         """A new session under the same name."""
-        self.alive = True
-        self.frozen = False
-        self.life += 1
+        super().restart()
         self._waiting = 0
         self.wake_by(self.clock())
 

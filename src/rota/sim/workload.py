@@ -201,27 +201,28 @@ def draw_meddling(chance: Random, number: int, submitted: list[SubmitRun], worke
     if not submitted:
         return None
     target = chance.choice(submitted)
-    where = {"tenant": target.tenant, "command_id": f"meddle {number}", "run": target.run}
+    tenant, run, name = target.tenant, target.run, f"meddle {number}"
     names = [task.id for task in target.graph.tasks] if target.graph is not None else []
     kind = chance.randrange(8)
     if kind == 0:
-        return CancelRun(**where)
+        return CancelRun(tenant=tenant, command_id=name, run=run)
     if kind in (1, 2):
-        return PauseRun(**where, paused=kind == 1)
+        return PauseRun(tenant=tenant, command_id=name, run=run, paused=kind == 1)
     if kind == 3:
-        return ClearTasks(**where, tasks=(chance.choice(names),), downstream=chance.random() < 0.7)
+        tasks = (chance.choice(names),)
+        return ClearTasks(tenant=tenant, command_id=name, run=run, tasks=tasks, downstream=chance.random() < 0.7)
     if kind == 4:
         spec = TaskSpec(id=f"grown{number}", upstream=(chance.choice(names),), work=write_script(Script(50)))
-        return GrowRun(**where, specs=(spec,))
+        return GrowRun(tenant=tenant, command_id=name, run=run, specs=(spec,))
     if kind == 5:
-        return LoseOutputs(**where, tasks=(chance.choice(names),))
+        return LoseOutputs(tenant=tenant, command_id=name, run=run, tasks=(chance.choice(names),))
     if kind == 6:
         slots = chance.randint(1, 3)
-        pool = Pool(tenant=target.tenant, name="db", slots=max(2, slots))
-        return PutPool(tenant=target.tenant, command_id=f"meddle {number}", pool=pool)
+        pool = Pool(tenant=tenant, name="db", slots=max(2, slots))
+        return PutPool(tenant=tenant, command_id=name, pool=pool)
     return DrainWorker(
         tenant="shared",
-        command_id=f"meddle {number}",
+        command_id=name,
         worker=f"push{chance.randrange(workers)}",
         draining=chance.random() < 0.5,
     )

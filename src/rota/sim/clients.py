@@ -1,0 +1,147 @@
+"""Clients: errands that are repeated until they are answered, and the operator who tidies up in the calm."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from rota.control.loop import Loop
+from rota.core.commands import (
+    ClientCommand,
+    DrainWorker,
+    DropSchedule,
+    Exit,
+    PauseRun,
+    PutSchedule,
+    ResolveTask,
+    SubmitRun,
+)
+from rota.core.errors import Unavailable
+from rota.core.ids import Millis
+from rota.core.records import Run
+from rota.core.states import NEEDS_ATTENTION, RUN_TERMINAL
+from rota.sim.stage import Stage
+from rota.sim.workload import TENANTS, definitions, draw_meddling, draw_schedule, draw_submission
+
+RETRY_MS: Millis = 1_500
+TIDY_MS: Millis = 5_000
+DROP_SCHEDULE_MS: Millis = 3_000
+
+
+class Errand(Struct):
+    """A command that a client repeats until it is answered."""
+
+    command: ClientCommand
+    answered: bool = False
+
+
+class Clients:
+    """Everybody who sends commands. `on_answer` sees the first answer to each."""
+
+    def __init__(self, stage: Stage, on_answer: Callable[[ClientCommand, object], None]) -> None:
+        self.stage = stage
+        self.world = stage.world
+        self.mix = stage.mix
+        self.on_answer = on_answer
+        self.errands: list[Errand] = []
+        self.submitted: list[SubmitRun] = []
+        self._tidied = 0
+        self._target = 0
+
+    def plan(self) -> None:
+        """Draw what is asked for during the storm."""
+        chance = self.world.chance("work")
+        for tenant in TENANTS:
+            for command in definitions(tenant):
+                self._send(command, 0)
+        for number in range(self.mix.runs):
+            poison = bool(self.mix.commit_refused) and chance.random() < 0.2
+            submission = draw_submission(chance, number, poison=poison, agents=bool(self.mix.pull_workers))
+            self.world.after(2_000 + chance.randrange(self.mix.storm_ms), self.submit, submission)
+        for number in range(chance.choice((0, 0, 1, 2))):
+            self._send(draw_schedule(chance, number), 2_500 + chance.randrange(3_000))
+        for number in range(chance.randrange(self.mix.runs)):
+            self.world.after(5_000 + chance.randrange(self.mix.storm_ms), self._meddle, number)
+
+    def submit(self, submission: SubmitRun) -> None:
+        """Submit a run and ask until it is answered."""
+        self.submitted.append(submission)
+        self._send(submission, 0)
+
+    def unanswered(self) -> list[ClientCommand]:
+        """What nobody has answered yet."""
+        return [errand.command for errand in self.errands if not errand.answered]
+
+    def wind_down(self) -> None:
+        """The storm is over: no schedule fires any more, and an operator looks after what is stuck."""
+        for errand in list(self.errands):
+            command = errand.command
+            if isinstance(command, PutSchedule):
+                name = f"drop {command.command_id}"
+                drop = DropSchedule(tenant=command.tenant, command_id=name, schedule=command.schedule)
+                self._send(drop, DROP_SCHEDULE_MS)
+        self._tidy_up()
+
+    def _meddle(self, number: int) -> None:
+        command = draw_meddling(self.world.chance("meddling"), number, self.submitted, self.mix.push_workers)
+        if command is not None:
+            self._send(command, 0)
+
+    # Errands.
+
+    def _send(self, command: ClientCommand, delay_ms: Millis) -> None:
+        errand = Errand(command)
+        self.errands.append(errand)
+        self.world.after(delay_ms, self._run_errand, errand)
+
+    def _run_errand(self, errand: Errand) -> None:
+        if errand.answered:
+            return
+        self._target += 1
+        coordinator = self.stage.coordinators[self._target % len(self.stage.coordinators)]
+
+        def reply(value: object, detail: object) -> None:
+            del detail
+            if not errand.answered and not isinstance(value, Unavailable):
+                errand.answered = True
+                self.on_answer(errand.command, value)
+
+        self.stage.network.send("client", coordinator.name, coordinator.ask, "client", errand.command, reply)
+        self.world.after(RETRY_MS, self._run_errand, errand)
+
+    # The operator.
+
+    def _tidy_up(self) -> None:
+        """What a patient operator does: resume, undrain, decide about parked work."""
+        for record in list(self.stage.store.disk.records.values()):
+            if isinstance(record, Run) and record.state not in RUN_TERMINAL and record.paused:
+                resume = PauseRun(tenant=record.tenant, command_id=self._next_id(), run=record.id, paused=False)
+                self._send(resume, 0)
+        for node in self.stage.coordinators:
+            loop = node.machine.loop
+            if loop is not None:
+                self._decide_parked(loop)
+                self._undrain(loop)
+        self.world.after(TIDY_MS, self._tidy_up)
+
+    def _decide_parked(self, loop: Loop) -> None:
+        for run in loop.state.runs.values():
+            for idx, task in run.tasks.items():
+                if task.state is NEEDS_ATTENTION:
+                    decision = ResolveTask(
+                        tenant=run.row.tenant,
+                        command_id=self._next_id(),
+                        run=run.row.id,
+                        task=run.graph.task_id(idx),
+                        exit=Exit.FAIL if "interrupted" in task.error else Exit.REQUEUE,
+                    )
+                    self._send(decision, 0)
+
+    def _undrain(self, loop: Loop) -> None:
+        for worker in loop.state.workers.values():
+            if worker.row.draining:
+                name = self._next_id()
+                self._send(DrainWorker(tenant="shared", command_id=name, worker=worker.row.id, draining=False), 0)
+
+    def _next_id(self) -> str:
+        self._tidied += 1
+        return f"operator {self._tidied}"

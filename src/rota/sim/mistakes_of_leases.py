@@ -1,0 +1,181 @@
+"""Mistakes against sections 3 and 5 of the design: fences, terms, time limits and the Sync stream."""
+
+from rota.sim.mistakes import Mutant, mistake
+
+OF_LEASES: tuple[Mutant, ...] = (
+    # Fences and time limits.
+    mistake(
+        "fence_check_dropped",
+        "a report counts only if it names the live lease's fence",
+        "core.decide.leases",
+        "    if lease is not None and lease.task is task:\n        if lease.worker.key",
+        "    lease = lease or state.leases.get(task.fence)\n"
+        "    if lease is not None and lease.task is task:\n        if task.fence != command.fence:\n"
+        "            return Judgement.ACCEPTED, lease\n        if lease.worker.key",
+    ),
+    mistake(
+        "fence_issued_twice",
+        "a new grant gets a new fence",
+        "core.state",
+        "        return make_fence(self.epoch, self.lease_number + 1)\n",
+        "        return make_fence(self.epoch, self.lease_number // 2 + 1)\n",
+    ),
+    mistake(
+        "fence_restarts_on_reload",
+        "fences only grow, across reloads of one reign too",
+        "control.coordinator",
+        "        state.lease_number = self._lease_number\n",
+        "        state.lease_number = 0\n",
+    ),
+    mistake(
+        "old_epoch_obeyed",
+        "workers refuse commands from an older epoch, and coordinators those who know a newer one",
+        "worker.sync",
+        "        if frame.epoch < self.epoch:\n",
+        "        if frame.epoch < 0:\n",
+        ("control.loop", "        if frame.epoch > self.state.epoch:\n", "        if frame.epoch > 1 << 60:\n"),
+        (
+            "control.leadership",
+            "        if self.role is Role.LEADER and now > self.proven_until:\n",
+            "        if self.role is Role.LEADER and now > self.proven_until + 60_000:\n",
+        ),
+        ("control.loop", "        if self.speaking and now <= self.proven_until:\n", "        if self.speaking:\n"),
+    ),
+    mistake(
+        "epoch_lock_skipped",
+        "every commit compares the epoch inside its transaction",
+        "stores.memory",
+        "        self._check(epoch)\n        records = self.records\n",
+        "        records = self.records\n",
+    ),
+    mistake(
+        "equal_epoch_elected",
+        "the epoch strictly grows with every election",
+        "stores.memory",
+        "        self.epoch += 1\n",
+        "        self.epoch = max(self.epoch, 1)\n",
+    ),
+    mistake(
+        "lock_granted_twice",
+        "one holder at a time",
+        "stores.memory",
+        "        if self.holder:\n            return None\n",
+        "",
+    ),
+    mistake(
+        "leases_end_after_election",
+        "after an election no lease ends before a full lease time",
+        "core.load",
+        "            lease.expires_at = now + max(state.limits.lease_ms, task.lease_ms)\n",
+        "            lease.expires_at = now + 500\n",
+    ),
+    mistake(
+        "lease_cut_short",
+        "a lease lasts its time",
+        "core.decide.timers",
+        "        if is_agent_lost(silent, clock, lease.task.lease_ms):\n",
+        "        if is_agent_lost(silent, clock, lease.task.lease_ms // 3):\n",
+    ),
+    mistake(
+        "lease_never_ends",
+        "a dead worker's work is grantable again within its lease",
+        "core.decide.timers",
+        "        if is_agent_lost(silent, clock, lease.task.lease_ms):\n",
+        "        if is_agent_lost(silent, clock, lease.task.lease_ms * 1000):\n",
+    ),
+    mistake(
+        "no_self_stop",
+        "a worker that cannot renew stops its own work at 0.8 of the lease",
+        "worker.sync",
+        "        if self.held and now >= self.stop_at():\n",
+        "        if self.held and now >= self.stop_at() + 10**9:\n",
+    ),
+    mistake(
+        "unproven_renewal",
+        "renewals never reach past the last proven leadership plus a term",
+        "control.loop",
+        "        if self.speaking and now <= self.proven_until:\n",
+        "        if self.speaking:\n",
+        (
+            "control.leadership",
+            "        if self.role is Role.LEADER and now > self.proven_until:\n",
+            "        if self.role is Role.LEADER and now > self.proven_until + 60_000:\n",
+        ),
+    ),
+    mistake(
+        "interruption_spends_a_try",
+        "an interruption costs no retry",
+        "core.evolve",
+        "    task.attempt -= 1\n    task.error",
+        "    task.error",
+    ),
+    mistake(
+        "interruptions_unbounded",
+        "interruptions are bounded, then parked",
+        "core.decide.leases",
+        "    if counted and task.interruptions + 1 >= INTERRUPTIONS_MAX:\n",
+        "    if counted and task.interruptions + 1 >= INTERRUPTIONS_MAX * 1000:\n",
+    ),
+    mistake(
+        "retry_budget_ignored",
+        "retries by class, no more",
+        "core.retry",
+        "    return tries <= retries_allowed(policy, failure)\n",
+        "    return tries <= retries_allowed(policy, failure) + 1\n",
+    ),
+    mistake(
+        "cooldown_skipped",
+        "a retry waits its time",
+        "core.decide.timers",
+        "    if run.row.stopping is not None or task.due_at > now:\n",
+        "    if run.row.stopping is not None:\n",
+        (
+            "core.evolve",
+            '        state.set_timer(change.due_at, "due", change.tenant, change.run, change.task)\n',
+            '        state.set_timer(change.at, "due", change.tenant, change.run, change.task)\n',
+        ),
+    ),
+    mistake(
+        "stop_ignored",
+        "work that nobody wants is stopped",
+        "worker.sync",
+        "            self._intents.append(StopAttempt(fence, cause))\n        self.outbox",
+        "            pass\n        self.outbox",
+    ),
+    # The Sync stream.
+    mistake(
+        "frame_gap_accepted",
+        "a frame that skips a number breaks the session",
+        "worker.sync",
+        "        if frame.number != self.heard + 1:\n",
+        "        if frame.number < self.heard + 1:\n",
+    ),
+    mistake(
+        "report_gap_accepted",
+        "a frame that skips a number breaks the session, at the coordinator too",
+        "control.sessions",
+        "        return frame.number == self.heard + 1\n",
+        "        return frame.number > self.heard\n",
+    ),
+    mistake(
+        "absence_judged_early",
+        "absence means something only past the frame that granted it",
+        "control.loop",
+        "            elif not session.is_on_its_way(fence) and fence not in self.unsent:\n",
+        "            else:\n",
+    ),
+    mistake(
+        "list_judged_before_reports",
+        "a first frame's reports are judged before its lease list",
+        "worker.sync",
+        "        self.unacked.clear()\n        self.outbox = again + self.outbox\n",
+        "        self.unacked.clear()\n",
+    ),
+    mistake(
+        "clone_accepted",
+        "a second live incarnation is refused",
+        "core.decide.workers",
+        "        if is_live(state, known, now):\n",
+        "        if is_live(state, known, now) and not known.leases:\n",
+    ),
+)

@@ -1,0 +1,51 @@
+"""The stage of one seed: a world, its network, its store and the nodes in it, before anything has happened."""
+
+from rota.sim.disk import SimStore
+from rota.sim.faults import Mix, draw_mix
+from rota.sim.network import Network
+from rota.sim.nodes import CoordinatorNode, Node
+from rota.sim.workers import PullWorker, PushWorker
+from rota.sim.workload import draw_capacity
+from rota.sim.world import World
+
+CLONE = "clone"
+
+
+class Stage:
+    """Everything that a seed's weather, clients and checkers share."""
+
+    def __init__(self, seed: int, mix: Mix | None) -> None:
+        self.world = World(seed)
+        self.mix = mix or draw_mix(self.world.chance("mix"))
+        self.network = Network(self.world, self.mix)
+        self.store = SimStore(self.world, self.mix)
+        self.coordinators = [
+            CoordinatorNode(self.world, f"coordinator{number}", self.mix, self.network, self.store)
+            for number in range(self.mix.coordinators)
+        ]
+        self.push: list[PushWorker] = []
+        self.pull: list[PullWorker] = []
+        self._make_workers()
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Everybody who can crash, in a fixed order."""
+        return [*self.coordinators, *self.push, *self.pull]
+
+    def _make_workers(self) -> None:
+        chance = self.world.chance("capacity")
+        for number in range(self.mix.push_workers):
+            self._add_push(f"push{number}", "", number)
+        if self.mix.cloned_worker:
+            self._add_push(CLONE, "push0", 0)
+        if self.mix.lying_worker:
+            self.push[-1].lies = True
+        for number in range(self.mix.pull_workers):
+            worker = PullWorker(self.world, f"pull{number}", self.mix, self.network, self.coordinators)
+            worker.wake_by(worker.clock() + chance.randrange(2_000))
+            self.pull.append(worker)
+
+    def _add_push(self, name: str, identity: str, number: int) -> None:
+        worker = PushWorker(self.world, name, self.mix, self.network, self.coordinators, identity)
+        self.push.append(worker)
+        worker.begin(draw_capacity(self.world.chance("capacity"), number))

@@ -1,0 +1,108 @@
+"""The weather: which faults come when, how each is carried out, and the end of all of them."""
+
+from rota.core.ids import Millis
+from rota.sim.nodes import Node
+from rota.sim.stage import CLONE, Stage
+from rota.sim.workers import PushWorker
+
+POISON_RESTART_MS: Millis = 1_500
+
+
+class Weather:
+    """Faults at drawn moments. Each is given two draws: whom it hits, and how hard."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.world = stage.world
+        self.mix = stage.mix
+        self.is_calm = False
+        for worker in stage.push:
+            worker.on_poison = self.poisoned
+
+    def plan(self) -> None:
+        """Draw what happens during the storm."""
+        chance = self.world.chance("faults")
+        nodes = len(self.stage.nodes)
+        for fault, count in (
+            (self._crash, self.mix.crash),
+            (self._pause, self.mix.pause),
+            (self._clock_step, self.mix.clock_step),
+            (self._lock_lost, self.mix.lock_lost),
+            (self._partition, self.mix.partition),
+            (self._clog, self.mix.clog),
+        ):
+            for _ in range(count):
+                delay_ms = 1_000 + chance.randrange(self.mix.storm_ms)
+                self.world.after(delay_ms, fault, chance.randrange(nodes), chance.randrange(1 << 30))
+
+    def end(self) -> None:
+        """Heal everything: what was frozen goes on, what was dead starts again, nobody lies, and the clone is gone."""
+        self.is_calm = True
+        self.stage.network.heal()
+        self.stage.store.heal()
+        for node in self.stage.nodes:
+            if node.frozen:
+                node.thaw()
+            if not node.alive:
+                node.restart()
+        for worker in self.stage.push:
+            if worker.name == CLONE:
+                worker.crash()
+            elif worker.left or worker.machine.drain_until is not None:
+                worker.crash()
+                worker.restart()
+            worker.lies = False
+
+    def poisoned(self, worker: PushWorker) -> None:
+        """A task killed its worker; somebody starts it again."""
+        if worker.alive:
+            worker.crash()
+            self.world.after(POISON_RESTART_MS, _restart, worker)
+
+    # The faults.
+
+    def _node(self, number: int) -> Node:
+        nodes = self.stage.nodes
+        return nodes[number % len(nodes)]
+
+    def _crash(self, number: int, draw: int) -> None:
+        node = self._node(number)
+        if node.alive and not self.is_calm:
+            node.crash()
+            self.world.after(draw % 15_000, _restart, node)
+
+    def _pause(self, number: int, draw: int) -> None:
+        node = self._node(number)
+        if not self.is_calm:
+            node.freeze()
+            self.world.after(draw % (self.mix.limits.lease_ms * 2), node.thaw)
+
+    def _clock_step(self, number: int, draw: int) -> None:
+        if not self.is_calm:
+            self._node(number).step_clock(draw % 20_000 - 8_000)
+
+    def _lock_lost(self, number: int, draw: int) -> None:
+        store, coordinators = self.stage.store, self.stage.coordinators
+        holder = store.holder_of.get(store.disk.holder, coordinators[0].name)
+        store.lose_lock()
+        if draw % 3 and not self.is_calm:
+            name = holder if draw % 2 else coordinators[number % len(coordinators)].name
+            store.unreachable[name] = self.world.now + draw % (3 * self.mix.limits.lease_ms)
+
+    def _partition(self, number: int, draw: int) -> None:
+        if not self.is_calm:
+            coordinators = self.stage.coordinators
+            pair = (coordinators[draw % len(coordinators)].name, self._node(number).name)
+            source, target = pair if draw % 3 else (pair[1], pair[0])
+            self.stage.network.partition(source, target, draw % (self.mix.limits.lease_ms * 2))
+
+    def _clog(self, number: int, draw: int) -> None:
+        if not self.is_calm:
+            coordinators = self.stage.coordinators
+            coordinator = coordinators[draw % len(coordinators)]
+            self.stage.network.clog(self._node(number).name, coordinator.name, draw % 8_000)
+
+
+def _restart(node: Node) -> None:
+    if not node.alive:
+        node.restart()

@@ -1,0 +1,78 @@
+"""A witness: sees what workers start and what clients are told, and compares it with what is durable."""
+
+from rota.core.commands import ClientCommand, SubmitRun
+from rota.core.decide.leases import Offer
+from rota.core.errors import Refused
+from rota.core.ids import Fence, RunKey
+from rota.sim.broken import Broken
+from rota.sim.checkers import Ledger
+from rota.sim.stage import Stage
+from rota.sim.workers import Execution
+
+
+class Witness:
+    """Watches every worker from its first start on."""
+
+    def __init__(self, stage: Stage, ledger: Ledger) -> None:
+        self.stage = stage
+        self.ledger = ledger
+        self.running: dict[tuple[str, str, int], dict[Fence, Execution]] = {}
+        for worker in stage.push:
+            worker.on_start = self.started
+            worker.on_stop = self.stopped
+        for agent in stage.pull:
+            agent.on_claim = self.claimed
+
+    def started(self, execution: Execution) -> None:
+        """P-GRANT: no worker starts what is not durable. P-STOP: a silent worker has stopped before work is redone."""
+        offer, name = execution.offer, execution.worker
+        if offer.fence not in self.ledger.granted:
+            raise Broken(f"P-GRANT: worker {name} started fence {offer.fence}, which no commit has granted")
+        if self.ledger.ended_for.get(offer.fence) == "not held any more":
+            raise Broken(f"P-ABSENCE: worker {name} started fence {offer.fence} after it was said not to hold it")
+        key = (offer.tenant, offer.run, offer.task)
+        others = self.running.setdefault(key, {})
+        model = self.ledger.task((offer.tenant, offer.run), offer.task)
+        for fence, other in others.items():
+            if self.stage.mix.is_timely and fence in model.ended_silent and other.worker != name:
+                raise Broken(f"P-STOP: {key} runs on {other.worker} and {name}")
+        others[offer.fence] = execution
+
+    def stopped(self, execution: Execution) -> None:
+        """An execution has come to an end, one way or another."""
+        offer = execution.offer
+        self.running[(offer.tenant, offer.run, offer.task)].pop(offer.fence, None)
+
+    def claimed(self, name: str, offer: Offer) -> None:
+        """P-GRANT, for workers that claim."""
+        if offer.fence not in self.ledger.granted:
+            raise Broken(f"P-GRANT: worker {name} was told it holds fence {offer.fence}, which no commit has granted")
+
+    def answered(self, command: ClientCommand, value: object) -> None:
+        """P-ACK: what a client was told is on disk. P-REPEAT: a retry is not taken for something new."""
+        if isinstance(command, SubmitRun) and isinstance(value, str):
+            self.ledger.acked[(command.tenant, command.run)] = None
+            if not self._is_stored((command.tenant, command.run)):
+                raise Broken(f"P-ACK: run {command.run} was acknowledged and is not stored")
+        if isinstance(value, Refused) and "error" in value.reason:
+            raise Broken(f"P-FAULT: {command}: {value}")
+        if isinstance(value, Refused) and value.code in ("run.exists", "command.id_reused"):
+            raise Broken(f"P-REPEAT: a retry was taken for something new: {value}")
+
+    def _is_stored(self, key: RunKey) -> bool:
+        disk = self.stage.store.disk
+        return ("Run", *key) in disk.records or any(
+            (archived.run.tenant, archived.run.id) == key for archived in disk.history
+        )
+
+    def check_processes(self) -> None:
+        """P-KILL: work that nobody wants any more is stopped, where the worker can be told."""
+        mix = self.stage.mix
+        patience_ms = 2 * mix.limits.lease_ms + 2 * abs(mix.skew_ms)
+        for worker in self.stage.push:
+            if not worker.alive or worker.frozen or not mix.is_timely:
+                continue
+            for fence in worker.running:
+                ended_at = self.ledger.ended_at.get(fence)
+                if ended_at is not None and ended_at + patience_ms < self.stage.world.now:
+                    raise Broken(f"P-KILL: {worker.name} still runs fence {fence}")
