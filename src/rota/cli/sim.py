@@ -6,11 +6,13 @@ import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
+
+from msgspec import to_builtins
 
 from rota.cli.parsers import Commands
 from rota.sim.hunt import SEEDS_PER_MUTANT, Found, cpu_seconds, hunt, rate, run_seed, run_seeds, shrink
 from rota.sim.mutants import BY_NAME, MUTANTS, Mutant
+from rota.sim.scene import Result
 from rota.sim.tale import tell
 
 
@@ -44,18 +46,18 @@ def run(options: argparse.Namespace) -> int:
 
 def _many_seeds(options: argparse.Namespace) -> int:
     began = cpu_seconds()
-    results: list[dict[str, Any]] = []
-    bad: list[dict[str, Any]] = []
+    results: list[Result] = []
+    bad: list[Result] = []
     for result in run_seeds(options.first, options.seeds, options.jobs):
         results.append(result)
-        if result["broken"]:
+        if result.broken:
             bad.append(result)
-            _say(f"seed {result['seed']}: {result['broken']}\n  again: {_again(result['seed'])}")
+            _say(f"seed {result.seed}: {result.broken}\n  again: {_again(result.seed)}")
         elif len(results) % 100 == 0 and sys.stderr.isatty():
             _say(f"{len(results)} of {options.seeds} seeds")
     speed = rate(results, cpu_seconds() - began)
     if options.json:
-        sys.stdout.write(json.dumps({"speed": speed, "broken": bad}) + "\n")
+        sys.stdout.write(json.dumps({"speed": speed, "broken": to_builtins(bad)}) + "\n")
     else:
         sys.stdout.write(
             f"{len(results)} seeds, {len(bad)} broken, {speed['events']:.0f} events,"
@@ -68,14 +70,14 @@ def _many_seeds(options: argparse.Namespace) -> int:
 def _one_seed(options: argparse.Namespace) -> int:
     result = run_seed(options.seed)
     if options.json:
-        sys.stdout.write(json.dumps(result) + "\n")
+        sys.stdout.write(json.dumps(to_builtins(result)) + "\n")
     else:
-        sys.stdout.write(f"seed {result['seed']}: {result['broken'] or 'nothing broken'}\n")
-    if not result["broken"]:
+        sys.stdout.write(f"seed {result.seed}: {result.broken or 'nothing broken'}\n")
+    if not result.broken:
         return 0
     needed, broken = shrink(options.seed)
     _say(f"still broken with only {', '.join(needed)}: {broken}")
-    for line in tell(options.seed, str(result["broken"])):
+    for line in tell(options.seed, result.broken):
         _say(line)
     _say(f"again: {_again(options.seed)}")
     return 1

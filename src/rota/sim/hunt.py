@@ -3,7 +3,6 @@
 `python -m rota.sim.hunt MUTANT SEEDS` is the process in which one mutant lives.
 """
 
-import json
 import resource
 import subprocess
 import sys
@@ -11,11 +10,16 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec import json as msgjson
 
 from rota.sim.mutants import BY_NAME, Mutant, install
+
+if TYPE_CHECKING:
+    # A mutant must be installed before the code under test is imported, so nothing here imports it at the top.
+    from rota.sim.scene import Result
 
 SEEDS_PER_MUTANT = 500
 CHUNK = 10
@@ -30,13 +34,13 @@ class Found(Struct):
     broken: str = ""
 
 
-def run_seed(seed: int) -> dict[str, object]:
-    """One seed, as plain values that cross process borders."""
+def run_seed(seed: int) -> "Result":
+    """One seed."""
     scene = import_module("rota.sim.scene")
-    return json.loads(msgjson.encode(scene.Scene(seed).run()))
+    return scene.Scene(seed).run()
 
 
-def run_seeds(first: int, count: int, jobs: int) -> Iterator[dict[str, object]]:
+def run_seeds(first: int, count: int, jobs: int) -> Iterator["Result"]:
     """Many seeds, in order of their number."""
     seeds = range(first, first + count)
     if jobs <= 1:
@@ -99,15 +103,15 @@ def shrink(seed: int) -> tuple[list[str], str]:
     return [*needed, f"runs={mix.runs}", f"coordinators={mix.coordinators}"], broken
 
 
-def rate(results: list[dict[str, object]], cpu_s: float) -> dict[str, float]:
+def rate(results: list["Result"], cpu_s: float) -> dict[str, float]:
     """How fast the simulator was."""
-    events = sum(int(str(result["events"])) for result in results)
+    events = sum(result.events for result in results)
     return {
         "seeds": len(results),
         "events": events,
         "events_per_cpu_s": events / cpu_s if cpu_s else 0.0,
         "seeds_per_cpu_s": len(results) / cpu_s if cpu_s else 0.0,
-        "virtual_hours": sum(int(str(result["virtual_ms"])) for result in results) / 3_600_000,
+        "virtual_hours": sum(result.virtual_ms for result in results) / 3_600_000,
     }
 
 

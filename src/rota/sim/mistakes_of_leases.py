@@ -33,13 +33,17 @@ OF_LEASES: tuple[Mutant, ...] = (
         "worker.sync",
         "        if frame.epoch < self.epoch:\n",
         "        if frame.epoch < 0:\n",
-        ("control.loop", "        if frame.epoch > self.state.epoch:\n", "        if frame.epoch > 1 << 60:\n"),
+        ("control.streams", "        if frame.epoch > self.host.state.epoch:\n", "        if frame.epoch > 1 << 60:\n"),
         (
             "control.leadership",
             "        if self.role is Role.LEADER and now > self.proven_until:\n",
             "        if self.role is Role.LEADER and now > self.proven_until + 60_000:\n",
         ),
-        ("control.loop", "        if self.speaking and now <= self.proven_until:\n", "        if self.speaking:\n"),
+        (
+            "control.streams",
+            "        if not self.speaking or now > self.host.proven_until:\n",
+            "        if not self.speaking:\n",
+        ),
     ),
     mistake(
         "epoch_lock_skipped",
@@ -93,9 +97,9 @@ OF_LEASES: tuple[Mutant, ...] = (
     mistake(
         "unproven_renewal",
         "renewals never reach past the last proven leadership plus a term",
-        "control.loop",
-        "        if self.speaking and now <= self.proven_until:\n",
-        "        if self.speaking:\n",
+        "control.streams",
+        "        if not self.speaking or now > self.host.proven_until:\n",
+        "        if not self.speaking:\n",
         (
             "control.leadership",
             "        if self.role is Role.LEADER and now > self.proven_until:\n",
@@ -105,7 +109,7 @@ OF_LEASES: tuple[Mutant, ...] = (
     mistake(
         "interruption_spends_a_try",
         "an interruption costs no retry",
-        "core.evolve",
+        "core.evolve.leases",
         "    task.attempt -= 1\n    task.error",
         "    task.error",
     ),
@@ -130,7 +134,7 @@ OF_LEASES: tuple[Mutant, ...] = (
         "    if run.row.stopping is not None or task.due_at > now:\n",
         "    if run.row.stopping is not None:\n",
         (
-            "core.evolve",
+            "core.evolve.leases",
             '        state.set_timer(change.due_at, "due", change.tenant, change.run, change.task)\n',
             '        state.set_timer(change.at, "due", change.tenant, change.run, change.task)\n',
         ),
@@ -160,7 +164,7 @@ OF_LEASES: tuple[Mutant, ...] = (
     mistake(
         "absence_judged_early",
         "absence means something only past the frame that granted it",
-        "control.loop",
+        "control.streams",
         "            elif not session.is_on_its_way(fence) and fence not in self.unsent:\n",
         "            else:\n",
     ),

@@ -6,7 +6,7 @@ OF_LIMITS: tuple[Mutant, ...] = (
     mistake(
         "pool_slot_leaked",
         "limits never leak",
-        "core.evolve",
+        "core.evolve.leases",
         "        state.usage[(tenant, need.pool)].give_back(need)\n",
         "        pass\n",
     ),
@@ -62,9 +62,9 @@ OF_LIMITS: tuple[Mutant, ...] = (
     mistake(
         "slot_fired_twice",
         "a schedule instant fires once",
-        "core.evolve",
-        '    state.touched.puts[("Schedule", *key)] = schedule\n\n\ndef _schedule_dropped',
-        "    del schedule\n\n\ndef _schedule_dropped",
+        "core.evolve.definitions",
+        '    state.touched.puts[("Schedule", *key)] = schedule\n\n\ndef schedule_dropped',
+        "    del schedule\n\n\ndef schedule_dropped",
     ),
     mistake(
         "busy_taken_for_starving",

@@ -14,8 +14,8 @@ OF_THE_LOOP: tuple[Mutant, ...] = (
         "early_start",
         "grants reach workers only when they are durable",
         "control.loop",
-        "                self._hold(self._starter(change))\n",
-        "                self._starter(change)()\n",
+        "                self.held.append(Held(self.open, self.streams.starter(change)))\n",
+        "                self.streams.starter(change)()\n",
     ),
     mistake(
         "early_ack",
@@ -57,14 +57,14 @@ OF_THE_LOOP: tuple[Mutant, ...] = (
     mistake(
         "command_id_forgotten",
         "a retried command is answered, not repeated",
-        "core.evolve",
+        "core.evolve.runs",
         "        state.by_command[(row.tenant, row.command_id)] = run.key\n",
         "        pass\n",
     ),
     mistake(
         "receipt_not_stored",
         "a command's id commits with its changes",
-        "core.evolve",
+        "core.evolve.definitions",
         '    state.touched.puts[("Receipt", *key)] = receipt\n',
         "    del receipt\n",
     ),
@@ -72,7 +72,7 @@ OF_THE_LOOP: tuple[Mutant, ...] = (
         "image_shared_with_memory",
         "a batch cannot change after it was taken",
         "core.images",
-        "    puts.extend(copy.copy(task) for task in touched.tasks.values()",
+        "    puts.extend(copy(task) for task in touched.tasks.values()",
         "    puts.extend(task for task in touched.tasks.values()",
     ),
     mistake(
@@ -99,15 +99,15 @@ OF_THE_LOOP: tuple[Mutant, ...] = (
     mistake(
         "skipped_countdown",
         "every end counts down what waits for it",
-        "core.evolve",
+        "core.evolve.moves",
         "        counts[down] += step\n",
         "        counts[down] += step if down % 3 else 0\n",
     ),
     mistake(
         "reset_not_counted",
         "a reset is counted back",
-        "core.evolve",
-        "        _count(run, task.idx, here, -1)\n",
+        "core.evolve.moves",
+        "        count(run, task.idx, here, -1)\n",
         "        pass\n",
     ),
     mistake(
@@ -134,14 +134,14 @@ OF_THE_LOOP: tuple[Mutant, ...] = (
     mistake(
         "pool_waiter_forgotten",
         "whoever waits for a pool is looked at when it opens",
-        "core.evolve",
+        "core.evolve.leases",
         "            state.index.fresh[waiter] = None\n    took_ms",
         "            pass\n    took_ms",
     ),
     mistake(
         "cooldown_timer_lost",
         "what has a time is done at that time",
-        "core.evolve",
+        "core.evolve.leases",
         '        state.set_timer(change.due_at, "due", change.tenant, change.run, change.task)\n',
         "        pass\n",
     ),

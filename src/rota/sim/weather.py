@@ -48,9 +48,6 @@ class Weather:
         for worker in self.stage.push:
             if worker.name == CLONE:
                 worker.crash()
-            elif worker.left or worker.machine.drain_until is not None:
-                worker.crash()
-                worker.restart()
             worker.lies = False
 
     def poisoned(self, worker: PushWorker) -> None:

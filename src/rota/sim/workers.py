@@ -25,7 +25,6 @@ from rota.worker.sync import (
     Connected,
     Disconnect,
     Disconnected,
-    DrainAsked,
     Event,
     FrameCame,
     Left,
@@ -62,7 +61,6 @@ class Execution(Struct):
 
     worker: str
     offer: Offer
-    started_at: Millis
 
 
 def conclude(offer: Offer, salt: int, now: Millis) -> AttemptOver:
@@ -105,7 +103,6 @@ class PushWorker(Node):
         self.on_start: Callable[[Execution], None] = _ignore
         self.on_stop: Callable[[Execution], None] = _ignore
         self.lies = False
-        self.left = False
         self._target = 0
         self._stream = 0
         self.machine = self._new_machine()
@@ -133,13 +130,8 @@ class PushWorker(Node):
     def restart(self) -> None:
         """A new process in a new incarnation."""
         super().restart()
-        self.left = False
         self.machine = self._new_machine()
         self.wake_by(self.clock())
-
-    def drain(self, for_ms: Millis) -> None:
-        """SIGTERM."""
-        self.handle(DrainAsked(self.clock() + for_ms))
 
     def woke(self) -> None:
         """See Node."""
@@ -171,7 +163,7 @@ class PushWorker(Node):
                 case StopAttempt():
                     self._kill(intent.fence)
                 case Left():
-                    self.left = True
+                    pass
         self.wake_by(self.machine.wake_at(now))
 
     # The stream.
@@ -209,7 +201,7 @@ class PushWorker(Node):
     # Attempts.
 
     def _run(self, offer: Offer) -> None:
-        execution = Execution(self.name, offer, self.world.now)
+        execution = Execution(self.name, offer)
         self.running[offer.fence] = execution
         self.on_start(execution)
         takes_ms = _read(offer.work).takes_ms

@@ -54,10 +54,6 @@ class World:
                 return
         self.now = max(self.now, end)
 
-    def note(self, text: str) -> None:
-        """Put something into the hashed log that events alone would not show."""
-        self._log.update(text.encode())
-
     def fingerprint(self) -> str:
         """The hash of everything that has happened."""
         return self._log.hexdigest()

@@ -9,7 +9,7 @@ from copy import copy
 
 from rota.core.ids import Epoch, RunKey
 from rota.core.records import Batch, Growth, Key, Record, Run, Story, Task, key_of
-from rota.ports import Fenced
+from rota.ports import Fenced, StoreRefused
 
 
 class Archived:
@@ -44,7 +44,7 @@ class MemoryDisk:
 
     def holds(self, epoch: Epoch) -> bool:
         """Whether the lock is held by that reign."""
-        return self.holder == epoch
+        return epoch > 0 and self.holder == epoch
 
     def release(self, epoch: Epoch) -> None:
         """Free the lock if it is still held by that reign."""
@@ -67,8 +67,7 @@ class MemoryDisk:
         """Apply a batch whole, or raise Fenced and apply nothing."""
         self._check(epoch)
         records = self.records
-        for record in batch.puts:
-            key = key_of(record)
+        for key, record in self._images(batch):
             records[key] = record
             if key[0] in ("Task", "Growth"):
                 self.tasks.setdefault((str(key[1]), str(key[2])), {})[key] = None
@@ -78,6 +77,13 @@ class MemoryDisk:
             self.stories.setdefault((story.tenant, story.run), []).append(story)
         for run_key in batch.archives:
             self._archive(run_key)
+
+    def _images(self, batch: Batch) -> list[tuple[Key, Record]]:
+        """Copies of what is to be stored, with their keys; refuses the whole batch if one is no record."""
+        try:
+            return [(key_of(record), self._copy(record)) for record in batch.puts]
+        except KeyError as unknown:
+            raise StoreRefused(f"{unknown} is no type of record") from None
 
     def _archive(self, key: RunKey) -> None:
         run = self.records.pop(("Run", *key), None)
@@ -90,7 +96,7 @@ class MemoryDisk:
     def _check(self, epoch: Epoch) -> None:
         # The epoch alone decides, not the lock: a writer whose lock was lost and not yet taken by another has not
         # been overtaken, and its commits are still in order.
-        if epoch != self.epoch:
+        if epoch != self.epoch or epoch <= 0:
             raise Fenced(f"epoch {epoch} has passed; {self.epoch} reigns")
 
 
