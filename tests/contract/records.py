@@ -24,7 +24,7 @@ Image = tuple[object, ...]
 
 # A fifth of what the profile asks for: these tests are run once per type or per store, and `long` stays long.
 few = settings(max_examples=max(20, settings().max_examples // 5))
-_PLAIN = (int, str, bytes, bool)
+_COMPOUND = (Struct, tuple)
 # What a signed 64-bit column holds.
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 # NUL and lone surrogates are left out: PostgreSQL's text holds neither, and UTF-8 has no surrogates.
@@ -261,4 +261,4 @@ def image(value: object) -> Image:
     parts = astuple(value) if isinstance(value, Struct) else value if isinstance(value, tuple) else None
     if parts is None:
         return (type(value), value)
-    return (type(value), *[(type(part), part) if type(part) in _PLAIN else image(part) for part in parts])
+    return (type(value), *[image(part) if isinstance(part, _COMPOUND) else (type(part), part) for part in parts])

@@ -18,7 +18,7 @@ from rota.core.records import RECORD_TYPES, Growth, Record, Run, Task, key_of
 from rota.ports import Fenced, StoreRefused
 from tests.contract.adapters import Ended
 from tests.contract.bench import Bench, Promises, assert_same, batch, disk_of
-from tests.contract.records import bare, filled, key_values, with_fields
+from tests.contract.records import bare, filled, key_values
 from tests.contract.samples import a_one_task_run, a_run, new_images, one_of_each, rows_of, scribble, story_of
 
 promise = Promises()
@@ -153,8 +153,8 @@ async def what_a_column_cannot_hold_is_kept_exactly_or_refused_whole(bench: Benc
 @promise
 async def ten_thousand_records_commit_at_once(bench: Bench) -> None:
     store, epoch = await bench.reign()
-    run, one = filled(Run, tenant="t", id="r", solo=None), filled(Task, tenant="t", run="r")
-    tasks = [with_fields(one, idx=idx) for idx in range(CHANGES_PER_COMMIT_MAX)]
+    run = filled(Run, tenant="t", id="r", solo=None)
+    tasks = [Task("t", "r", idx, fence=idx) for idx in range(CHANGES_PER_COMMIT_MAX)]
     await store.commit(epoch, batch([run, *tasks]))
     await bench.expect(store, epoch, disk_of([run, *tasks]))
     await store.commit(epoch, batch(archives=[("t", "r")]))

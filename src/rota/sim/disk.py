@@ -1,7 +1,8 @@
 """The simulated store: a `MemoryDisk` behind a connection that is slow, fails, and sometimes does not say.
 
-A commit happens at one instant, between being asked for and being answered. In between the asker may crash, be
-deposed or give up; the commit neither knows nor cares, and only the epoch decides.
+A commit happens at one instant, between being asked for and being answered. In between the asker may be deposed or
+give up; the commit neither knows nor cares, and only the epoch decides. If the asker crashes, what it asked for is lost
+with its connection; only a commit may be carried out all the same, and nobody is there to hear of it.
 """
 
 from collections.abc import Callable
@@ -28,6 +29,8 @@ class SimStore:
         self.chance = world.chance("disk")
         self.holder_of: dict[Epoch, str] = {}
         self.unreachable: dict[str, Millis] = {}
+        self._connection: dict[str, int] = {}
+        self._torn: dict[tuple[str, int], None] = {}
         self.on_commit: Callable[[Epoch, Batch], None] = _ignore
 
     def _delay(self) -> Millis:
@@ -41,7 +44,7 @@ class SimStore:
         if self.unreachable.get(node, 0) > self.world.now:
             self.world.after(2_000, self._fail, intent, deliver)
             return
-        self.world.after(self._delay(), self._carry_out, node, intent, deliver)
+        self.world.after(self._delay(), self._carry_out, node, self._connection.get(node, 0), intent, deliver)
 
     def _fail(self, intent: Elect | AskHolds | Load | Commit, deliver: Deliver) -> None:
         error = "the store cannot be reached"
@@ -55,7 +58,25 @@ class SimStore:
             case Commit():
                 deliver(Committed(intent.ticket, CommitOutcome.UNAVAILABLE, error))
 
-    def _carry_out(self, node: str, intent: Elect | AskHolds | Load | Commit, deliver: Deliver) -> None:
+    def cut_off(self, node: str, *, torn: bool) -> None:
+        """That node's process died. What it has asked for dies with it, except a commit if the end is torn.
+
+        An election must not survive: a lock that is taken over a dead connection would be held by nobody for ever.
+        """
+        connection = self._connection.get(node, 0)
+        self._connection[node] = connection + 1
+        if torn:
+            self._torn[(node, connection)] = None
+
+    def _is_gone(self, node: str, connection: int, intent: Elect | AskHolds | Load | Commit) -> bool:
+        is_torn = isinstance(intent, Commit) and (node, connection) in self._torn
+        return connection != self._connection.get(node, 0) and not is_torn
+
+    def _carry_out(
+        self, node: str, connection: int, intent: Elect | AskHolds | Load | Commit, deliver: Deliver
+    ) -> None:
+        if self._is_gone(node, connection, intent):
+            return
         disk = self.disk
         answer: StoreEvent
         match intent:

@@ -9,7 +9,7 @@ from rota.core.ids import Millis
 
 
 class Mix(Struct, kw_only=True):
-    """How bad the weather is. Rates are per thousand messages or requests; times in milliseconds."""
+    """How bad the weather is. Rates are per thousand messages, requests or crashes; times in milliseconds."""
 
     loss: int = 0
     duplication: int = 0

@@ -116,7 +116,7 @@ class CoordinatorNode(Node):
         self.network = network
         self.store = store
         self.limits = mix.limits
-        self.torn = mix.torn_restart
+        self.torn_restart = mix.torn_restart
         self.machine = Coordinator(self.limits, self.clock())
         self.peers: dict[int, tuple[str, Callable[[CoordinatorFrame], None], Callable[[], None]]] = {}
         self.asked: dict[int, tuple[str, Reply]] = {}
@@ -124,8 +124,9 @@ class CoordinatorNode(Node):
         self.wake_by(self.clock())
 
     def crash(self) -> None:
-        """Memory is gone; the lock goes when the store notices; a request on its way may still be carried out."""
+        """Memory is gone; the lock goes when the store notices; a commit on its way may still be carried out."""
         super().crash()
+        self.store.cut_off(self.name, torn=self.world.chance("torn").randrange(1000) < self.torn_restart)
         for name, _, closed in self.peers.values():
             self.network.send(self.name, name, closed)
         self.peers.clear()

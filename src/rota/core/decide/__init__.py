@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from rota.core import commands as cm
-from rota.core.changes import CommandRecorded, RunSubmitted
+from rota.core.changes import CommandRecorded
 from rota.core.decide.decision import Decision
 from rota.core.decide.definitions import drop_pool, drop_schedule, put_pool, put_queue, put_schedule
 from rota.core.decide.leases import claim, renew, report, return_lease
@@ -64,15 +64,11 @@ def decide(state: State, command: cm.Command, now: Millis) -> Decision:
     if earlier is not None:
         return earlier
     decision = _DECIDE[type(command)](state, command, now)
-    if decision.changes and not _tells_its_command(decision):
+    # A submitted run carries the id of its command in its own row; it needs no receipt besides.
+    if decision.changes and not isinstance(command, cm.SubmitRun):
         receipt = Receipt(command.tenant, command.command_id, command_digest(command), decision.answer, now)
         decision.changes.append(CommandRecorded(receipt))
     return decision
-
-
-def _tells_its_command(decision: Decision) -> bool:
-    """A submitted run carries the id of its command in its own row; it needs no second one."""
-    return any(isinstance(change, RunSubmitted) for change in decision.changes)
 
 
 def _earlier_answer(state: State, command: cm.ClientCommand) -> Decision | None:

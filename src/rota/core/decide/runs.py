@@ -70,6 +70,10 @@ def submit(state: State, command: cm.SubmitRun, now: Millis) -> Decision:
         command_id=command.command_id,
     )
     changes.append(RunSubmitted(row))
+    if len(graph.tasks) == 1 and graph.tasks[0].width == 1 and not graph.max_active_runs:
+        # One task without a cap has nothing to wait for and nothing to plan.
+        key = (command.tenant, command.run)
+        changes += [RunStarted(*key, now), TasksScheduled(*key, (0,), now)]
     return Decision(changes, answer=command.run)
 
 

@@ -1,0 +1,76 @@
+"""The story of a run: reading the durable account of what happened to it, and telling it to people."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from rota.core import changes as ch
+from rota.core.ids import Millis, show_fence
+from rota.core.records import Story
+
+RunChange = (
+    ch.RunSubmitted
+    | ch.RunStarted
+    | ch.RunEnded
+    | ch.RunReopened
+    | ch.RunPaused
+    | ch.RunStopping
+    | ch.RunFaulted
+    | ch.RunGrew
+    | ch.PendingSet
+    | ch.RunArchived
+    | ch.TasksScheduled
+    | ch.TasksSettled
+    | ch.TasksReset
+    | ch.TaskRequeued
+    | ch.TaskAmended
+    | ch.TaskEnded
+    | ch.TaskStarved
+    | ch.LeaseGranted
+    | ch.AttemptStarted
+    | ch.AttemptEnded
+    | ch.LeaseReturned
+    | ch.ReportRefused
+)
+Namer = Callable[[int], str]
+
+_decode = msgspec.msgpack.Decoder(list[RunChange]).decode
+_UNTOLD = ("tenant", "run", "row", "at", "worker_tenant", "incarnation", "growth", "lease_ms", "result")
+
+
+def read_story(story: Story) -> list[RunChange]:
+    """What one commit changed about one run."""
+    return _decode(story.changes)
+
+
+def story(parts: Iterable[Story], task: int | None = None) -> Iterator[tuple[Millis, RunChange]]:
+    """Everything that happened to a run, or to one of its tasks, with the time of each commit."""
+    for part in parts:
+        for change in read_story(part):
+            if task is None or is_about(change, task):
+                yield part.at, change
+
+
+def is_about(change: RunChange, task: int) -> bool:
+    """Whether a change concerns one task; changes of the whole run concern none in particular."""
+    return getattr(change, "task", None) == task or task in getattr(change, "tasks", ())
+
+
+def story_lines(parts: Iterable[Story], began_at: Millis, namer: Namer = str, task: int | None = None) -> Iterator[str]:
+    """A story for people, in seconds since `began_at`; `namer` gives tasks their names."""
+    for at, change in story(parts, task):
+        yield f"{(at - began_at) / 1000:8.3f} s  {describe(change, namer)}"
+
+
+def describe(change: RunChange, namer: Namer = str) -> str:
+    """One change as a short line: its name, then what it is about."""
+    parts: list[str] = []
+    for name in change.__struct_fields__:
+        value = getattr(change, name)
+        if name == "task":
+            parts.append(namer(value))
+        elif name == "tasks":
+            parts.append(", ".join(namer(task) for task in value))
+        elif name not in _UNTOLD and value not in ("", None, 0, False, ()):
+            parts.append(f"{name}={show_fence(value) if name == 'fence' else value}")
+    return f"{type(change).__name__:<16}{'  '.join(parts)}".rstrip()

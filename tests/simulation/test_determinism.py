@@ -1,0 +1,21 @@
+"""One seed is one world, whatever the order of hashes in the process that plays it."""
+
+from tests.simulation.mutated import run_python
+
+FINGERPRINTS = "from rota.sim.hunt import run_seed\nprint(*(run_seed(seed).fingerprint for seed in range(3)))"
+
+
+def fingerprints(hash_seed: int) -> list[str]:
+    done = run_python(FINGERPRINTS, hash_seed=hash_seed)
+    assert not done.returncode, done.stderr
+    return done.stdout.split()
+
+
+def test_a_seed_gives_the_same_world_under_every_hash_seed() -> None:
+    assert fingerprints(hash_seed=1) == fingerprints(hash_seed=2)
+
+
+def test_different_seeds_give_different_worlds() -> None:
+    found = fingerprints(hash_seed=1)
+    assert len(found) == 3
+    assert len({*found}) == 3
