@@ -244,7 +244,7 @@ async def _list(store: Store, epoch: Epoch) -> list[Record]:
 
 @pytest.mark.parametrize("adapter", [*ADAPTERS, RowAdapter()], ids=lambda adapter: adapter.name)
 def test_a_store_behaves_like_its_model(adapter: Adapter) -> None:
-    effort = settings(max_examples=max(20, settings().max_examples // 4), stateful_step_count=40)
+    effort = settings(max_examples=max(20, settings().max_examples // 5), stateful_step_count=30)
     run_state_machine_as_test(lambda: StoreMachine(adapter), settings=effort)
 
 

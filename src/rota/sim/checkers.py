@@ -31,9 +31,9 @@ from rota.core.states import (
     can_transition,
     can_transition_run,
 )
+from rota.core.story import read_story
 from rota.sim.broken import Broken
 from rota.sim.faults import Mix
-from rota.sim.stories import read_story
 
 PoolUse = tuple[str, str, int]
 
@@ -183,7 +183,7 @@ class Ledger:
 
     def _tell(self, story: Story) -> None:
         key = (story.tenant, story.run)
-        changes = read_story(story.changes)
+        changes = read_story(story)
         first = changes[0]
         if isinstance(first, ch.RunSubmitted):
             self.story_numbers[key] = 0

@@ -6,11 +6,11 @@ from rota.core.commands import SubmitRun
 from rota.core.graph import LiveGraph
 from rota.core.ids import Millis
 from rota.core.model import Graph, PoolNeed, RetryPolicy, TaskSpec
+from rota.core.story import story_lines
 from rota.core.trigger import TriggerRule
 from rota.sim.faults import FAST, Mix
 from rota.sim.scene import Scene
-from rota.sim.tale import story_lines
-from rota.sim.workers import Script, write_script
+from rota.sim.scripts import Script, write_script
 from rota.sim.world import START_AT
 
 RUN = ("ada", "nightly")

@@ -1,10 +1,11 @@
 """The stage of one seed: a world, its network, its store and the nodes in it, before anything has happened."""
 
+from rota.sim.agents import PullWorker
 from rota.sim.disk import SimStore
 from rota.sim.faults import Mix, draw_mix
 from rota.sim.network import Network
 from rota.sim.nodes import CoordinatorNode, Node
-from rota.sim.workers import PullWorker, PushWorker
+from rota.sim.workers import PushWorker
 from rota.sim.workload import draw_capacity
 from rota.sim.world import World
 

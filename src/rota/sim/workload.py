@@ -31,7 +31,7 @@ from rota.core.model import (
     Unservable,
 )
 from rota.core.trigger import TriggerRule
-from rota.sim.workers import Script, write_script
+from rota.sim.scripts import Script, write_script
 
 TENANTS = ("ada", "bob")
 PROPERTIES = (("cpu_count", PropertyRule.MINIMUM), ("os", PropertyRule.EXACT), ("image", PropertyRule.PRIORITY))

@@ -40,6 +40,7 @@ from rota.core.ids import Fence
 from rota.core.model import Capacity, Graph, TaskSpec
 from rota.core.records import Batch, Run, Task
 from rota.core.states import RunState, TaskState
+from rota.ports import Fenced
 from rota.stores.memory import MemoryDisk
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 
@@ -103,7 +104,7 @@ class Stage:
             case AskHolds():
                 return self._handle(HoldsSaid(intent.ticket, self.disk.holds(intent.epoch)))
             case Load():
-                return self._handle(Loaded(intent.ticket, self.disk.load(intent.epoch)))
+                return self._handle(self._read(intent))
             case Commit():
                 return self._handle(self._write(intent))
             case Release():
@@ -123,6 +124,12 @@ class Stage:
         if outcome is DONE:
             self.disk.commit(commit.epoch, commit.batch)
         return Committed(commit.ticket, outcome, error)
+
+    def _read(self, load: Load) -> Loaded:
+        try:
+            return Loaded(load.ticket, self.disk.load(load.epoch))
+        except Fenced as fenced:
+            return Loaded(load.ticket, None, str(fenced))
 
     def wake(self) -> list[Intent]:
         """Time has passed, or not."""
@@ -163,7 +170,7 @@ class Stage:
         """The store has read everything."""
         load = self.only(Load)
         self.unanswered.remove(load)
-        return self.give(Loaded(load.ticket, self.disk.load(load.epoch)))
+        return self.give(self._read(load))
 
     # Clients.
 

@@ -1,5 +1,7 @@
 """What changes about graphs, queues, pools, schedules and receipts do to the state."""
 
+from copy import copy
+
 from rota.core import changes as ch
 from rota.core.bounds import RECEIPTS_KEPT_MS
 from rota.core.graph import LiveGraph, graph_pool
@@ -60,7 +62,7 @@ def leave_buckets(state: State, graph: LiveGraph) -> None:
 
 
 def schedule_put(state: State, change: ch.SchedulePut) -> None:
-    schedule = change.schedule
+    schedule = copy(change.schedule)
     key = (schedule.tenant, schedule.id)
     old = state.schedules.get(key)
     state.schedules[key] = schedule

@@ -1,6 +1,7 @@
 """What changes about runs do to the state."""
 
 from collections.abc import Callable
+from copy import copy
 
 from rota.core import changes as ch
 from rota.core.evolve.definitions import keep_receipt, leave_buckets, leave_graph
@@ -13,7 +14,8 @@ from rota.core.states import QUEUED, TERMINAL, RunState, can_transition_run
 
 
 def run_submitted(state: State, change: ch.RunSubmitted) -> None:
-    row = change.row
+    # The change keeps its own row: what happened does not change with what happens later.
+    row = copy(change.row)
     graph = state.graphs[(row.tenant, row.graph)]
     graph.users += 1
     run = LiveRun(row, graph, state.books.purse(row.priority, row.tenant))

@@ -1,11 +1,13 @@
 """What changes about workers do to the state."""
 
+from copy import copy
+
 from rota.core import changes as ch
 from rota.core.state import State
 
 
 def worker_registered(state: State, change: ch.WorkerRegistered) -> None:
-    row = change.row
+    row = copy(change.row)
     worker = state.workers.get((row.tenant, row.id))
     if worker is None:
         worker = state.add_worker(row, row.registered_at)

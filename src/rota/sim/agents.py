@@ -1,0 +1,152 @@
+"""Pull workers of the simulated world: agent sessions, which ask for everything themselves."""
+
+from collections.abc import Callable
+
+from rota.core.commands import ClaimTask, RegisterWorker, RenewLease, Report
+from rota.core.decide.leases import Offer
+from rota.core.errors import Refused
+from rota.core.ids import Fence
+from rota.core.model import Capacity
+from rota.sim.faults import Mix
+from rota.sim.network import Network
+from rota.sim.nodes import CoordinatorNode, Node
+from rota.sim.scripts import conclude, read_script
+from rota.sim.world import World
+from rota.worker.sync import AttemptOver
+
+
+class PullWorker(Node):
+    """An agent session: it registers, claims, renews and reports by requests, each retried until answered."""
+
+    def __init__(
+        self, world: World, name: str, mix: Mix, network: Network, coordinators: list[CoordinatorNode]
+    ) -> None:
+        super().__init__(world, name, mix)
+        self.network = network
+        self.coordinators = coordinators
+        self.lease_ms = mix.limits.lease_ms * 2
+        self.chance = world.chance(f"pull {name}")
+        self.is_registered = False
+        self.offer: Offer | None = None
+        self.claim_id = 0
+        self.result: AttemptOver | None = None
+        self._target = 0
+        self._waiting = 0
+        self.concluded: dict[Fence, None] = {}
+        self.on_claim: Callable[[str, Offer], None] = _ignore
+
+    @property
+    def incarnation(self) -> str:
+        """Each process is one."""
+        return f"{self.name}.{self.life}"
+
+    def crash(self) -> None:
+        """The session and its work are gone."""
+        super().crash()
+        self.is_registered = False
+        self.offer = self.result = None
+
+    def restart(self) -> None:
+        """A new session under the same name."""
+        super().restart()
+        self._waiting = 0
+        self.wake_by(self.clock())
+
+    def woke(self) -> None:
+        """Do the next thing; ask again if nobody answered."""
+        self.wake_by(self.clock() + 700 + self.chance.randrange(600))
+        if not self.is_registered:
+            capacity = Capacity(slots=1, pull=True, queues=("agents",))
+            self._ask(
+                RegisterWorker(tenant="shared", worker=self.name, incarnation=self.incarnation, capacity=capacity),
+                self._registered,
+            )
+        elif self.result is not None and self.offer is not None:
+            self._report(self.offer, self.result)
+        elif self.offer is not None:
+            self._ask(
+                RenewLease(
+                    tenant="shared",
+                    worker=self.name,
+                    incarnation=self.incarnation,
+                    fence=self.offer.fence,
+                    lease_ms=self.lease_ms,
+                ),
+                self._renewed,
+            )
+        else:
+            self._ask(
+                ClaimTask(
+                    tenant="shared",
+                    command_id=f"{self.incarnation}.{self.claim_id}",
+                    worker=self.name,
+                    incarnation=self.incarnation,
+                    lease_ms=self.lease_ms,
+                ),
+                self._claimed,
+            )
+
+    def _ask(self, command: object, then: Callable[[object, object], None]) -> None:
+        life = self.life
+        self._waiting += 1
+        number = self._waiting
+
+        def reply(value: object, detail: object) -> None:
+            if number == self._waiting:
+                self.deliver(life, then, value, detail)
+
+        coordinator = self.coordinators[self._target % len(self.coordinators)]
+        self._target += 1
+        self.network.send(self.name, coordinator.name, coordinator.ask, self.name, command, reply)
+
+    def _registered(self, value: object, detail: object) -> None:
+        self.is_registered = isinstance(value, str) and detail is None
+
+    def _claimed(self, value: object, detail: object) -> None:
+        if isinstance(value, Refused) and value.code == "worker.unknown":
+            self.is_registered = False
+        if not isinstance(value, str):
+            return
+        self.claim_id += 1
+        if isinstance(detail, Offer):
+            self.offer = detail
+            self.on_claim(self.name, detail)
+            takes_ms = read_script(detail.work).takes_ms
+            self.world.after(takes_ms, self.deliver, self.life, self._done, detail.fence)
+
+    def _done(self, fence: Fence) -> None:
+        if self.offer is not None and self.offer.fence == fence:
+            self.concluded[fence] = None
+            self.result = conclude(self.offer, self.chance.getrandbits(64), self.clock())
+
+    def _renewed(self, value: object, detail: object) -> None:
+        if isinstance(value, Refused) and value.code == "lease.lost":
+            self.offer = self.result = None
+
+    def _report(self, offer: Offer, over: AttemptOver) -> None:
+        report = Report(
+            tenant=offer.tenant,
+            run=offer.run,
+            task=offer.task,
+            worker_tenant="shared",
+            worker=self.name,
+            incarnation=self.incarnation,
+            fence=offer.fence,
+            outcome=over.outcome,
+            salt=over.salt,
+            result=over.result,
+            failure=over.failure,
+            error=over.error,
+            resume_at=over.resume_at,
+            expands=over.expands,
+            lost=over.lost,
+        )
+        self._ask(report, self._reported)
+
+    def _reported(self, value: object, detail: object) -> None:
+        if isinstance(value, str):
+            self.offer = self.result = None
+
+
+def _ignore(name: str, offer: Offer) -> None:
+    """Nobody watches."""

@@ -1,0 +1,45 @@
+"""Scripts: what an attempt does is written in its work, how long it takes and what comes of it on each try."""
+
+import msgspec
+from msgspec import Struct
+
+from rota.core.commands import Outcome
+from rota.core.decide.leases import Offer
+from rota.core.ids import Millis
+from rota.core.model import FailureClass
+from rota.worker.sync import AttemptOver
+
+
+class Script(Struct, frozen=True):
+    """What an attempt does: `fails` is how often it fails before it works."""
+
+    takes_ms: Millis = 100
+    fails: int = 0
+    failure: FailureClass = FailureClass.USER
+    reschedules: int = 0
+    ends: Outcome = Outcome.SUCCESS
+    expands: tuple[tuple[str, int], ...] = ()
+    loses: tuple[str, ...] = ()
+    kills: bool = False
+
+
+read_script = msgspec.msgpack.Decoder(Script).decode
+
+
+def write_script(script: Script) -> bytes:
+    """A script as the work of a task."""
+    return msgspec.msgpack.encode(script)
+
+
+def conclude(offer: Offer, salt: int, now: Millis) -> AttemptOver:
+    """How an attempt ends, by its script and its number."""
+    script = read_script(offer.work)
+    if script.loses and offer.attempt == 1:
+        return AttemptOver(
+            offer.fence, Outcome.FAILED, failure=FailureClass.INPUT_LOST, lost=script.loses, error="gone", salt=salt
+        )
+    if offer.attempt <= script.fails:
+        return AttemptOver(offer.fence, Outcome.FAILED, failure=script.failure, error="as scripted", salt=salt)
+    if offer.attempt <= script.fails + script.reschedules:
+        return AttemptOver(offer.fence, Outcome.RESCHEDULE, resume_at=now + 500, salt=salt)
+    return AttemptOver(offer.fence, script.ends, result=b"done", expands=script.expands, salt=salt)
