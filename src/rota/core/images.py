@@ -25,16 +25,15 @@ def take_batch(state: State, now: Millis) -> Batch:
     """What the next commit writes. The open batch starts anew; later changes cannot reach into this one."""
     touched = state.touched
     state.touched = Touched()
-    archives = touched.archives
     stories: list[Story] = []
     for key, changes in touched.stories.items():
         run = touched.runs[key]
         stories.append(Story(*key, run.row.story, now, _encode(changes)))
         run.row.story += 1
-    puts: list[Record] = [run_image(run) for key, run in touched.runs.items() if key not in archives]
-    puts.extend(copy(task) for task in touched.tasks.values() if (task.tenant, task.run) not in archives)
+    puts: list[Record] = [run_image(run) for run in touched.runs.values()]
+    puts.extend(copy(task) for task in touched.tasks.values())
     puts.extend(copy(record) for record in touched.puts.values())
-    return Batch(puts, list(touched.drops), list(archives), stories)
+    return Batch(puts, list(touched.drops), list(touched.archives), stories)
 
 
 def is_clean(state: State) -> bool:

@@ -4,6 +4,7 @@ import re
 
 from msgspec import Struct
 
+from rota.core.bounds import ERROR_CHARS_MAX
 from rota.core.changes import Change
 from rota.core.errors import Refused
 from rota.core.live import LiveRun
@@ -24,6 +25,11 @@ class Decision(Struct):
     answer: str = ""
     detail: Detail = None
     is_repeat: bool = False
+
+
+def clean_text(text: str) -> str:
+    """A worker's or user's words in a form that every store can keep: no NUL, no half characters, not too long."""
+    return text[:ERROR_CHARS_MAX].encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def find_run(state: State, tenant: str, name: str, *, may_have_ended: bool = False) -> LiveRun:

@@ -11,7 +11,6 @@ from msgspec import Struct
 from rota.core import commands as cm
 from rota.core.bounds import (
     DELAY_MS_MAX,
-    ERROR_CHARS_MAX,
     GROWTH_TASKS_MAX,
     INTERRUPTIONS_MAX,
     LEASE_MS_MAX,
@@ -29,7 +28,7 @@ from rota.core.changes import (
     RunEnded,
     WorkerQuarantined,
 )
-from rota.core.decide.decision import Decision, find_task
+from rota.core.decide.decision import Decision, clean_text, find_task
 from rota.core.decide.runs import remake
 from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, check_number, check_size
@@ -195,7 +194,7 @@ def _ended(
 
 def _failed(state: State, command: cm.Report, lease: Lease, now: Millis) -> list[Change]:
     run, task, worker = lease.run, lease.task, lease.worker
-    error = command.error[:ERROR_CHARS_MAX]
+    error = clean_text(command.error)
     failure = command.failure
     if failure is FailureClass.INPUT_LOST:
         lost = [idx for name in command.lost if (idx := _find_lost(run, task, name)) is not None]

@@ -3,7 +3,7 @@
 from msgspec import structs
 
 from rota.core import commands as cm
-from rota.core.bounds import ERROR_CHARS_MAX, OUTPUT_LOSSES_MAX, PARAMS_BYTES_MAX
+from rota.core.bounds import OUTPUT_LOSSES_MAX, PARAMS_BYTES_MAX
 from rota.core.changes import (
     Change,
     GraphPut,
@@ -22,7 +22,7 @@ from rota.core.changes import (
     TasksScheduled,
     TasksSettled,
 )
-from rota.core.decide.decision import Decision, find_run, find_task, find_tasks
+from rota.core.decide.decision import Decision, clean_text, find_run, find_task, find_tasks
 from rota.core.demand import Signature, read_demand
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import check_graph, check_growth, check_id, check_size, graph_digest
@@ -54,6 +54,8 @@ def submit(state: State, command: cm.SubmitRun, now: Millis) -> Decision:
     check_size(command.params, PARAMS_BYTES_MAX, "params")
     if (command.tenant, command.run) in state.runs:
         raise Refused("run.exists", f"a live run {command.run!r} exists", "Choose another id.", path="run")
+    if (command.tenant, command.run) in state.touched.archives:
+        raise Unavailable("run.busy", f"an earlier run {command.run!r} is moving to history", retry_after_ms=100)
     changes: list[Change] = []
     digest = use_graph(state, command.tenant, command.graph, command.digest, now, changes)
     graph = command.graph or state.graphs[(command.tenant, digest)].graph
@@ -148,7 +150,7 @@ def stop(state: State, command: cm.CancelRun, now: Millis) -> Decision:
     run = find_run(state, command.tenant, command.run, may_have_ended=True)
     if run.row.state in RUN_TERMINAL or run.row.stopping is not None:
         return Decision([], answer=command.run)
-    return Decision(stop_run(run, RunState.CANCELLED, command.reason[:ERROR_CHARS_MAX], now), answer=command.run)
+    return Decision(stop_run(run, RunState.CANCELLED, clean_text(command.reason), now), answer=command.run)
 
 
 def stop_run(run: LiveRun, to: RunState, reason: str, now: Millis) -> list[Change]:

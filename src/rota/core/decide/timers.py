@@ -136,7 +136,7 @@ def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Deci
     changes: list[Change] = []
     for slot in found.run:
         name = f"{schedule.id}@{slot}"
-        while (schedule.tenant, name) in state.runs:
+        while (schedule.tenant, name) in state.runs or (schedule.tenant, name) in state.touched.archives:
             name += "+"
         changes.append(
             scheduled_run(schedule.tenant, name, graph, schedule.graph, schedule.priority, schedule.id, slot, now)
