@@ -17,6 +17,7 @@ class Mix(Struct, kw_only=True):
     delay_ms: Millis = 5
     partition: int = 0
     clog: int = 0
+    drain: int = 0
     crash: int = 0
     pause: int = 0
     skew_ms: Millis = 0
@@ -72,6 +73,7 @@ def draw_mix(chance: Random) -> Mix:
         delay_ms=chance.choice((1, 5, 20, 200)),
         partition=maybe(4),
         clog=maybe(4),
+        drain=maybe(4),
         crash=maybe(4),
         pause=maybe(4),
         skew_ms=maybe(5_000, 0.3),
@@ -110,6 +112,7 @@ SWITCHES: tuple[tuple[str, object], ...] = (
     ("slow_disk", 0),
     ("partition", 0),
     ("clog", 0),
+    ("drain", 0),
     ("loss", 0),
     ("duplication", 0),
     ("reordering", 0),

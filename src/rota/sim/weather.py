@@ -4,6 +4,7 @@ from rota.core.ids import Millis
 from rota.sim.nodes import Node
 from rota.sim.stage import CLONE, Stage
 from rota.sim.workers import PushWorker
+from rota.worker.sync import DrainAsked
 
 POISON_RESTART_MS: Millis = 1_500
 
@@ -30,6 +31,7 @@ class Weather:
             (self._lock_lost, self.mix.lock_lost),
             (self._partition, self.mix.partition),
             (self._clog, self.mix.clog),
+            (self._drain, self.mix.drain),
         ):
             for _ in range(count):
                 delay_ms = 1_000 + chance.randrange(self.mix.storm_ms)
@@ -98,6 +100,20 @@ class Weather:
             coordinators = self.stage.coordinators
             coordinator = coordinators[draw % len(coordinators)]
             self.stage.network.clog(self._node(number).name, coordinator.name, draw % 8_000)
+
+
+    def _drain(self, number: int, draw: int) -> None:
+        """SIGTERM: the worker stops in good order, and a new process takes its place."""
+        worker = self.stage.push[number % len(self.stage.push)]
+        if worker.alive and not worker.frozen and not self.is_calm:
+            worker.handle(DrainAsked(worker.clock() + draw % 6_000))
+            self.world.after(10_000, self._replace, worker, worker.life)
+
+    @staticmethod
+    def _replace(worker: PushWorker, life: int) -> None:
+        if worker.alive and worker.life == life:
+            worker.crash()
+            worker.restart()
 
 
 def _restart(node: Node) -> None:

@@ -340,8 +340,7 @@ def test_the_absence_of_a_lease_that_is_on_its_way_means_nothing():
     worker = Speaker(stage).join()
     stage.submit("r")
     fence = stage.task().fence
-    worker.number += 1
-    unread = worker.frame(number=worker.number, complete=True, held=(), count=0, checksum=0)
+    unread = worker.frame(complete=True)
     stage.give(FrameCame(1, unread))
     stage.rest()
     assert stage.task().fence == fence, "the list was made before the start was read"
@@ -475,7 +474,7 @@ def test_a_leaving_worker_keeps_what_it_has_and_gets_no_more():
         stage.advance(BEAT)
         worker.say(leaving=True)
     assert stage.task("r").fence == offer.fence
-    worker.report(offer, cm.Outcome.RELEASED, salt=1)
+    worker.say(reports=(worker.word(offer, cm.Outcome.RELEASED),), leaving=True, count=0, checksum=0)
     assert (stage.task("r").attempt, stage.task("r").interruptions) == (0, 0)
 
 
@@ -529,7 +528,8 @@ def test_a_struck_off_worker_loses_its_work_and_is_not_believed_any_more():
     assert stage.result() is RunState.RUNNING
     assert CloseStream(1) not in stage.log
     back = Speaker(stage, stream=2).join()
-    back.succeed(back.take())
+    (offer,) = back.held.values()
+    back.succeed(offer)
     assert stage.result() is RunState.SUCCESS
 
 
