@@ -101,7 +101,6 @@ class Weather:
             coordinator = coordinators[draw % len(coordinators)]
             self.stage.network.clog(self._node(number).name, coordinator.name, draw % 8_000)
 
-
     def _drain(self, number: int, draw: int) -> None:
         """SIGTERM: the worker stops in good order, and a new process takes its place."""
         worker = self.stage.push[number % len(self.stage.push)]
