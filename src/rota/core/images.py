@@ -1,6 +1,6 @@
 """From a state to what a commit writes: the images of everything the open batch has touched."""
 
-from copy import copy
+from typing import TypeVar
 
 import msgspec
 
@@ -10,7 +10,14 @@ from rota.core.live import LiveRun
 from rota.core.records import Batch, GraphRecord, Record, Run, Story
 from rota.core.state import State, Touched
 
+Row = TypeVar("Row", bound=msgspec.Struct)
+
 _encode = msgspec.msgpack.Encoder().encode
+
+
+def copy(record: Row) -> Row:
+    """A copy of a record, by the struct's own way: `copy.copy` takes twice as long, and this is done for every row."""
+    return record.__copy__()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType] - every msgspec struct has it
 
 
 def run_image(run: LiveRun) -> Run:

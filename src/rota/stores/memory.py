@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from copy import copy
 
 from rota.core.ids import Epoch, RunKey
-from rota.core.records import Batch, Growth, Key, Record, Run, Story, Task, key_of
+from rota.core.records import RECORD_TYPES, Batch, Growth, Key, Record, Run, Story, Task, key_of
 from rota.ports import Fenced, StoreRefused
 
 
@@ -54,20 +54,13 @@ class MemoryDisk:
     def load(self, epoch: Epoch) -> list[Record]:
         """All live records, for the reigning epoch only."""
         self._check(epoch)
-        return [self._copy(record) for record in self.records.values()]
-
-    @staticmethod
-    def _copy(record: Record) -> Record:
-        twin = copy(record)
-        if isinstance(twin, Run) and twin.solo is not None:
-            twin.solo = copy(twin.solo)
-        return twin
+        return [_twin(record) for record in self.records.values()]
 
     def commit(self, epoch: Epoch, batch: Batch) -> None:
-        """Apply a batch whole, or raise Fenced and apply nothing."""
+        """Apply a batch whole, or raise and apply nothing. The records are the disk's own from here on."""
         self._check(epoch)
         records = self.records
-        for key, record in self._images(batch):
+        for key, record in _keyed(batch):
             records[key] = record
             if key[0] in ("Task", "Growth"):
                 self.tasks.setdefault((str(key[1]), str(key[2])), {})[key] = None
@@ -77,13 +70,6 @@ class MemoryDisk:
             self.stories.setdefault((story.tenant, story.run), []).append(story)
         for run_key in batch.archives:
             self._archive(run_key)
-
-    def _images(self, batch: Batch) -> list[tuple[Key, Record]]:
-        """Copies of what is to be stored, with their keys; refuses the whole batch if one is no record."""
-        try:
-            return [(key_of(record), self._copy(record)) for record in batch.puts]
-        except KeyError as unknown:
-            raise StoreRefused(f"{unknown} is no type of record") from None
 
     def _archive(self, key: RunKey) -> None:
         run = self.records.pop(("Run", *key), None)
@@ -98,6 +84,21 @@ class MemoryDisk:
         # been overtaken, and its commits are still in order.
         if epoch != self.epoch or epoch <= 0:
             raise Fenced(f"epoch {epoch} has passed; {self.epoch} reigns")
+
+
+def _twin(record: Record) -> Record:
+    twin = copy(record)
+    if isinstance(twin, Run) and twin.solo is not None:
+        twin.solo = copy(twin.solo)
+    return twin
+
+
+def _keyed(batch: Batch) -> list[tuple[Key, Record]]:
+    """What is to be stored, with its keys; refuses the whole batch if one is no record."""
+    try:
+        return [(key_of(record), record) for record in batch.puts]
+    except KeyError as unknown:
+        raise StoreRefused(f"{unknown} is no type of record") from None
 
 
 class MemoryStore:
@@ -125,4 +126,5 @@ class MemoryStore:
 
     async def commit(self, epoch: Epoch, batch: Batch) -> None:
         """See the port."""
-        self.disk.commit(epoch, batch)
+        puts = [_twin(record) if type(record) in RECORD_TYPES else record for record in batch.puts]
+        self.disk.commit(epoch, Batch(puts, batch.drops, batch.archives, batch.stories))
