@@ -10,8 +10,8 @@ from rota.core.bounds import CHANGES_PER_COMMIT_MAX
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import fence_epoch, fence_number
 from rota.core.images import all_records
-from rota.core.model import Capacity, Graph, Pool, Queue, TaskSpec
-from rota.core.records import Batch
+from rota.core.model import Capacity, Graph, Pool, Queue, RetryPolicy, TaskSpec
+from rota.core.records import Batch, Task
 from rota.core.states import RunState, TaskState
 from tests.unit.control.stage import (
     FENCED,
@@ -196,6 +196,23 @@ def test_what_does_not_fit_a_commit_is_not_tried_again_until_the_commit_has_ende
         stage.ask(put_pool(f"p{number}"))
     stage.rest()
     assert stage.loop.wanted_at > stage.now
+
+
+def test_a_frame_with_many_reports_does_not_make_a_commit_too_large(monkeypatch: pytest.MonkeyPatch):
+    stage = reigning()
+    worker = Speaker(stage, slots=30).join()
+    stage.submit("r", TaskSpec(id="a", width=30), TaskSpec(id="b", upstream=("a",)))
+    stage.rest()
+    worker.hear()
+    monkeypatch.setattr("rota.control.loop.CHANGES_PER_COMMIT_MAX", 20)
+    stage.withheld = (Commit,)
+    words = tuple(worker.word(offer, cm.Outcome.STARTED) for offer in worker.held.values())
+    worker.say(reports=words)
+    while stage.waits(Commit):
+        rows = [row for row in stage.only(Commit).batch.puts if isinstance(row, Task)]
+        assert len(rows) <= 20
+        stage.end_commit()
+    assert stage.states() == [TaskState.RUNNING] * 30
 
 
 def test_reports_that_change_nothing_do_not_fill_a_commit_that_never_comes():
@@ -457,7 +474,7 @@ def test_nobody_is_swallowed_when_a_reign_ends():
     stage.end_commit()
     stage.end_commit(FENCED)
     assert sorted(stage.answers) == tokens
-    assert [intent for intent in stage.said(Answer) if intent.token == tokens[0]][0].value == "p0"
+    assert next(intent for intent in stage.said(Answer) if intent.token == tokens[0]).value == "p0"
 
 
 # Pull workers ask like clients.
@@ -554,6 +571,19 @@ def test_time_during_which_the_coordinator_did_not_run_is_added_to_every_lease()
     assert offer.fence in stage.loop.state.leases
     stage.advance(stage.limits.dispatch_ms)
     assert offer.fence not in stage.loop.state.leases
+
+
+def test_once_a_minute_the_safety_net_finds_what_a_lost_timer_would_have_done():
+    stage = reigning()
+    worker = Speaker(stage).join()
+    stage.submit("r", TaskSpec(id="x", retry=RetryPolicy(retries=1, delay_ms=2_000, jitter=False)))
+    worker.report(worker.take(), cm.Outcome.FAILED)
+    state = stage.loop.state
+    state.timers = [timer for timer in state.timers if timer[2] != "due"]
+    stage.advance(10_000)
+    assert stage.states() == [TaskState.UP_FOR_RETRY]
+    stage.advance(stage.limits.step_ms)
+    assert stage.states() == [TaskState.QUEUED]
 
 
 def test_a_pause_too_short_to_be_noticed_is_not_added():

@@ -365,7 +365,7 @@ def test_the_absence_of_a_grant_that_is_not_durable_yet_means_nothing():
 
 
 def test_a_listed_lease_that_is_not_this_workers_is_answered_with_stop():
-    stage, worker, offer = working()
+    stage, _, offer = working()
     other = Speaker(stage, "v", stream=2, epoch=1)
     other.held = {offer.fence: offer, 12345: offer}
     other.greet()
