@@ -188,10 +188,8 @@ class Loop:
         state = self.state
         while self.work < min(REVIEW_PER_TURN, self.budget) and self.agenda:
             self.work += 1
-            command = next(self.agenda[0], None)
-            if command is None:
-                self.agenda.popleft()
-            else:
+            command = self._next_on_agenda()
+            if command is not None:
                 self.carry_out(command, now)
         while self.work < self.budget and state.starts:
             tenant, name = next(iter(state.starts))
@@ -204,11 +202,28 @@ class Loop:
             if not isinstance(decision, Decision) or not decision.changes:
                 state.continues.pop((tenant, run), None)
 
+    def _next_on_agenda(self) -> Command | None:
+        """The safety net's next question. A phase that fails is over; the others still run."""
+        try:
+            command = next(self.agenda[0], None)
+        except Exception:
+            self.faults += 1
+            command = None
+        if command is None:
+            self.agenda.popleft()
+        return command
+
     def _place(self, now: Millis) -> None:
         if now > self.proven_until:
             return
         while self.work < self.budget:
-            granted = place(self.state, now)
+            try:
+                granted = place(self.state, now)
+            except Exception:
+                self.faults += 1
+                self.state.index.fresh.clear()
+                self.state.index.hungry.clear()
+                return
             if granted is None:
                 return
             self._apply([granted])
@@ -248,8 +263,9 @@ class Loop:
                 self.held.append(Held(self.open, self.streams.starter(change)))
             elif isinstance(change, TaskStarved):
                 self.held.append(Held(self.open, self._escalator(change)))
-        self.work += len(changes)
-        self.open_changes += len(changes)
+        size = sum(len(getattr(change, "tasks", ())) or 1 for change in changes)
+        self.work += size
+        self.open_changes += size
 
     def _answer(self, ask: Ask, now: Millis) -> list[Intent]:
         command = ask.command
@@ -265,8 +281,9 @@ class Loop:
             return self._refuse_now(ask, Unavailable("leader.none"))
         if isinstance(command, ClaimTask | RenewLease):
             self._heard_from_puller(command, now)
-        self.asks.append(ask)
         outcome = self.carry_out(command, now)
+        if isinstance(outcome, Decision) and outcome.changes:
+            self.asks.append(ask)
         if outcome is None:
             self._reply(
                 ask.token, Refused("run.faulted", "the scheduler met an error and holds this run", "Resume it."), None

@@ -7,14 +7,17 @@ concluded from what it says and from what it leaves out.
 from collections.abc import Callable
 from typing import Protocol
 
+from msgspec import structs
+
 from rota.control.events import CloseStream, Intent, Send, Tell
 from rota.control.sessions import Session
 from rota.core.changes import LeaseGranted
-from rota.core.commands import Command, RegisterWorker, Report, ReturnLease
+from rota.core.commands import Command, Outcome, RegisterWorker, Report, ReturnLease
 from rota.core.decide import Decision
 from rota.core.decide.leases import offer_of
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Fence, Millis, WorkerKey
+from rota.core.model import FailureClass
 from rota.core.presence import heard_from, leaves, renew_all, went_away
 from rota.core.state import State
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
@@ -196,8 +199,14 @@ class Streams:
         self.host.work += 1
         if (report.worker_tenant, report.worker) != session.worker or report.incarnation != session.incarnation:
             return
-        self.host.carry_out(report, now)
-        if report.outcome != "started":
+        outcome = self.host.carry_out(report, now)
+        if isinstance(outcome, Refused) and report.outcome is not Outcome.STARTED:
+            # The worker is done with the attempt and will not say it again: a result we cannot take is a failure.
+            refused = structs.replace(
+                report, outcome=Outcome.FAILED, failure=FailureClass.FATAL, error=str(outcome), result=None, expands=()
+            )
+            outcome = self.host.carry_out(refused, now)
+        if isinstance(outcome, Decision) and report.outcome is not Outcome.STARTED:
             session.drop(report.fence)
 
     def _reconcile(self, session: Session, held: tuple[Fence, ...], now: Millis) -> None:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from rota.core.errors import Refused
 
 ID_CHARS_MAX = 250
+TEXT_CHARS_MAX = 1_000
 TASKS_PER_GRAPH_MAX = 1_000_000
 EDGES_PER_GRAPH_MAX = 5_000_000
 GROWTH_TASKS_MAX = 10_000

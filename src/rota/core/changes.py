@@ -184,6 +184,10 @@ class AttemptEnded(OfRun, frozen=True):
     due_at: Millis
 
 
+# The cause of a return that the worker itself reported; saying it twice is a repetition, not a mistake.
+RELEASED = "released by its worker"
+
+
 class LeaseReturned(OfRun, frozen=True):
     """A lease ended without an outcome: the attempt is returned unspent, or parked when that happened too often."""
 

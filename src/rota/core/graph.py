@@ -20,11 +20,13 @@ from rota.core.bounds import (
     REQUIREMENTS_MAX,
     RETRIES_MAX,
     TASKS_PER_GRAPH_MAX,
+    TEXT_CHARS_MAX,
     WORK_BYTES_MAX,
 )
 from rota.core.buckets import Bucket
 from rota.core.demand import Signature
 from rota.core.errors import Refused
+from rota.core.ids import Millis
 from rota.core.model import Graph, PoolNeed, RetryPolicy, TaskSpec
 from rota.core.records import Growth
 from rota.core.snapshot import effective_rule, relevant_setups
@@ -50,6 +52,22 @@ def check_id(value: str, path: str) -> None:
             f"Use 1 to {ID_CHARS_MAX} printable characters without blanks at the ends.",
             path=path,
         )
+
+
+def check_text(value: str, path: str) -> None:
+    """Free text is short and can be kept by every store: no NUL, no half characters."""
+    if len(value) > TEXT_CHARS_MAX or "\0" in value or not is_encodable(value):
+        raise Refused(
+            "field.value",
+            f"{value[:40]!r} cannot be kept",
+            f"Use at most {TEXT_CHARS_MAX} characters, without NUL and half characters.",
+            path=path,
+        )
+
+
+def is_encodable(value: str) -> bool:
+    """Whether a text has no surrogate without its other half."""
+    return value.isascii() or all(not "\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def check_number(value: int, least: int, most: int, path: str) -> None:
@@ -86,8 +104,9 @@ def check_spec(spec: TaskSpec, path: str) -> None:
         check_retry(spec.retry, f"{path}.retry")
     if spec.pools:
         check_pools(spec, path)
-    for name, _ in spec.requires:
+    for name, value in spec.requires:
         check_id(name, f"{path}.requires")
+        check_text(value, f"{path}.requires.{name}")
 
 
 def check_retry(retry: RetryPolicy, path: str) -> None:
@@ -107,6 +126,7 @@ def check_pools(spec: TaskSpec, path: str) -> None:
         )
     for position, need in enumerate(spec.pools):
         check_id(need.pool, f"{path}.pools[{position}].pool")
+        check_text(need.key, f"{path}.pools[{position}].key")
         check_number(need.amount, 1, POOL_SLOTS_MAX, f"{path}.pools[{position}].amount")
 
 
@@ -188,6 +208,7 @@ class LiveGraph:
 
     __slots__ = (
         "buckets",
+        "by_rank",
         "digest",
         "downs",
         "graph",
@@ -196,6 +217,7 @@ class LiveGraph:
         "index",
         "leaf",
         "node_of",
+        "put_at",
         "rank",
         "retired",
         "rules",
@@ -212,8 +234,9 @@ class LiveGraph:
         "width",
     )
 
-    def __init__(self, tenant: str, digest: str, graph: Graph) -> None:
+    def __init__(self, tenant: str, digest: str, graph: Graph, put_at: Millis = 0) -> None:
         self.tenant = tenant
+        self.put_at = put_at
         self.digest = digest
         self.graph = graph
         self.users = 0
@@ -255,7 +278,12 @@ class LiveGraph:
         self.has_edges = any(self.ups)
         self.up_total = [sum(self.width[up] or 1 for up in ups) for ups in self.ups]
         self.rules = [effective_rule(spec) for spec in self.specs]
-        self.rank = _ranks(self.ups, self.downs) if self.has_edges else []
+        self.by_rank = _order(self.ups, self.downs) if self.has_edges else list(range(len(self.specs)))
+        self.rank = self.by_rank
+        if self.has_edges:
+            self.rank = [0] * len(self.specs)
+            for number, node in enumerate(self.by_rank):
+                self.rank[node] = number
         if any(width != 1 for width in self.width) or self.start != list(range(self.total)):
             nodes = array("I", bytes(4 * self.total))
             for node, (start, width) in enumerate(zip(self.start, self.width, strict=True)):
@@ -360,18 +388,16 @@ def _leaves(specs: list[TaskSpec], downs: list[list[int]]) -> bytearray:
     return bytearray(counts[node] and not any(counts[down] for down in downs[node]) for node in range(len(specs)))
 
 
-def _ranks(ups: list[tuple[int, ...]], downs: list[list[int]]) -> list[int]:
-    """A number per node that is larger than that of each upstream: the order in which a cascade judges."""
+def _order(ups: list[tuple[int, ...]], downs: list[list[int]]) -> list[int]:
+    """Nodes, each after all its upstreams: the order in which a cascade judges."""
     missing = [len(above) for above in ups]
-    rank = [0] * len(ups)
     ready = [node for node, count in enumerate(missing) if not count]
-    for number, node in enumerate(ready):
-        rank[node] = number
+    for node in ready:
         for down in downs[node]:
             missing[down] -= 1
             if not missing[down]:
                 ready.append(down)
-    return rank
+    return ready
 
 
 def check_growth(graph: LiveGraph, growth: Growth) -> None:

@@ -31,12 +31,12 @@ def run_image(run: LiveRun) -> Run:
 def take_batch(state: State, now: Millis) -> Batch:
     """What the next commit writes. The open batch starts anew; later changes cannot reach into this one."""
     touched = state.touched
-    state.touched = Touched()
     stories: list[Story] = []
     for key, changes in touched.stories.items():
         run = touched.runs[key]
         stories.append(Story(*key, run.row.story, now, _encode(changes)))
         run.row.story += 1
+    state.touched = Touched()
     puts: list[Record] = [run_image(run) for run in touched.runs.values()]
     puts.extend(copy(task) for task in touched.tasks.values())
     puts.extend(copy(record) for record in touched.puts.values())
@@ -58,7 +58,9 @@ def all_records(state: State) -> list[Record]:
         if not is_solo(run):
             records.extend(copy(task) for task in run.tasks.values())
     records.extend(copy(worker.row) for worker in state.workers.values())
-    records.extend(GraphRecord(graph.tenant, graph.digest, graph.graph) for graph in state.graphs.values())
+    records.extend(
+        GraphRecord(graph.tenant, graph.digest, graph.graph, graph.put_at) for graph in state.graphs.values()
+    )
     records.extend(state.queues.values())
     records.extend(pool for pool in state.pools.values() if not pool.name.startswith("@"))
     records.extend(copy(schedule) for schedule in state.schedules.values())

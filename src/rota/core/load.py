@@ -19,8 +19,11 @@ def load(epoch: Epoch, limits: TimeLimits, records: Iterable[Record], now: Milli
     runs: list[Run] = []
     tasks: dict[RunKey, list[Task]] = {}
     growths: dict[RunKey, list[Growth]] = {}
+    graphs: list[GraphRecord] = []
     for record in records:
-        if isinstance(record, Run):
+        if isinstance(record, GraphRecord):
+            graphs.append(record)
+        elif isinstance(record, Run):
             runs.append(record)
         elif isinstance(record, Task):
             tasks.setdefault((record.tenant, record.run), []).append(record)
@@ -28,6 +31,9 @@ def load(epoch: Epoch, limits: TimeLimits, records: Iterable[Record], now: Milli
             growths.setdefault((record.tenant, record.run), []).append(record)
         else:
             _define(state, record, now)
+    # Of versions with different limits the newest counts, after loading as before.
+    for record in sorted(graphs, key=lambda record: (record.put_at, record.tenant, record.digest)):
+        _define(state, record, now)
     for row in sorted(runs, key=lambda row: (row.created_at, row.tenant, row.id)):
         _load_run(state, row, tasks.get((row.tenant, row.id), []), growths.get((row.tenant, row.id), []))
     for schedule in state.schedules.values():
@@ -42,7 +48,7 @@ def load(epoch: Epoch, limits: TimeLimits, records: Iterable[Record], now: Milli
 def _define(state: State, record: Record, now: Millis) -> None:
     match record:
         case GraphRecord():
-            state.put_graph(LiveGraph(record.tenant, record.digest, record.graph), now)
+            state.put_graph(LiveGraph(record.tenant, record.digest, record.graph, record.put_at), now)
         case Queue():
             state.put_queue(record)
         case Pool():

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from rota.core.bounds import OVERDUE_GRANTS, OVERDUE_MS
 from rota.core.buckets import Bucket, Flow, Shape, TenantLine
-from rota.core.demand import Demand, score, static_reasons, total_reasons
+from rota.core.demand import Demand, is_silent, score, static_reasons, total_reasons
 from rota.core.fits import dynamic_reasons
 from rota.core.ids import Millis
 from rota.core.live import LiveRun, LiveWorker
@@ -269,13 +269,15 @@ class Index:
 
     # Choosing.
 
-    def is_alone(self, bucket: Bucket) -> bool:
+    def is_alone(self, bucket: Bucket, now: Millis) -> bool:
         """Whether the worker to avoid is all this bucket has, so that avoiding it would mean waiting for ever."""
         avoid = bucket.demand.signature.avoid
         for _, shape in bucket.shapes:
             for worker in shape.workers.values():
                 row = worker.row
-                if row.id == avoid or not worker.present or row.draining:
+                if row.id == avoid or not worker.present or row.draining or row.quarantined_until > now:
+                    continue
+                if is_silent(bucket.demand, worker.seen_at, now):
                     continue
                 if not total_reasons(bucket.demand, worker.totals):
                     return False
@@ -296,7 +298,7 @@ class Index:
         best: LiveWorker | None = None
         best_score = -1
         newest = bucket.demand.allocation is Allocation.MOST_RECENTLY_USED
-        alone = bool(bucket.demand.signature.avoid) and self.is_alone(bucket)
+        alone = bool(bucket.demand.signature.avoid) and self.is_alone(bucket, now)
         for points, shape in bucket.shapes:
             if best is not None and points < best_score:
                 break
@@ -378,7 +380,7 @@ class Index:
 
     def _may_take(self, bucket: Bucket, worker: LiveWorker, now: Millis, is_held: Held) -> bool:
         demand = bucket.demand
-        alone = bool(demand.signature.avoid) and self.is_alone(bucket)
+        alone = bool(demand.signature.avoid) and self.is_alone(bucket, now)
         return not dynamic_reasons(demand, worker, now, alone=alone) and not (
             demand.signature.pools and is_held(bucket)
         )

@@ -87,7 +87,7 @@ class Cascade:
 
     def judge(self, node: int) -> None:
         """Look at a node's trigger rule in this cascade, after every node above it."""
-        heappush(self._judge, (self.graph.rank[node] if self.graph.rank else 0, node))
+        heappush(self._judge, (self.graph.rank[node], node))
 
     def _count(self, node: int, to: TaskState, step: int) -> None:
         graph = self.graph
@@ -143,6 +143,10 @@ class Cascade:
                 continue
             self._take(SCHEDULED, range(low, high))
             low, high = start, end
+            if self.left <= 0:
+                # The rest of the roots is found again by judging everything, a slice at a time.
+                self.pending.append(Slice(NONE, 0, len(graph.specs)))
+                return
         self._take(SCHEDULED, range(low, high))
 
     def grow(self, growth: Growth) -> None:
@@ -173,8 +177,15 @@ class Cascade:
                 self._take(piece.to, range(piece.next, piece.end))
         for piece in pending:
             if piece.to is NONE:
-                for node in range(piece.next, piece.end):
-                    self.judge(node)
+                self._judge_ranks(piece.next, piece.end)
+
+    def _judge_ranks(self, low: int, high: int) -> None:
+        """Judge nodes in order, as many as one turn may look at; the rest stays a range."""
+        end = min(high, low + 2 * self.slice_tasks)
+        for node in self.graph.by_rank[low:end]:
+            self.judge(node)
+        if end < high:
+            self.pending.append(Slice(NONE, end, high))
 
     def settle(self) -> list[Change]:
         """Judge until nothing more follows, and say what is to change."""
@@ -200,19 +211,17 @@ class Cascade:
         return changes
 
     def _postpone(self) -> None:
-        """Keep for a later turn, in order, the nodes that there was no room to judge.
+        """Keep for later turns what there was no room to judge, as one range in the order of judging.
 
         Judging stops as soon as a slice is full: whoever is judged before what is above it has moved could get
-        another verdict than in one long turn.
+        another verdict than in one long turn. Judging a node twice is harmless, so one range covers them all.
         """
-        for node in sorted({node: None for _, node in self._judge}):
-            if not self._is_fired(node) or self._reset.get(node) or self.run.reset.get(node):
-                last = self.pending[-1] if self.pending else None
-                if last is not None and last.to is NONE and last.end == node:
-                    self.pending[-1] = Slice(NONE, last.next, node + 1)
-                else:
-                    self.pending.append(Slice(NONE, node, node + 1))
+        ranges = [(piece.next, piece.end) for piece in self.pending if piece.to is NONE]
+        ranges += [(rank, rank + 1) for rank, _ in self._judge]
         self._judge.clear()
+        if ranges:
+            self.pending = [piece for piece in self.pending if piece.to is not NONE]
+            self.pending.append(Slice(NONE, min(low for low, _ in ranges), max(high for _, high in ranges)))
 
     def _finish(self, changes: list[Change]) -> None:
         row = self.run.row

@@ -12,8 +12,8 @@ def rearm(state: State, kind: str, key: tuple[object, ...], detail: Detail, now:
         state.set_timer(now + state.limits.sweep_ms, "sweep")
         for found in detail if isinstance(detail, list) else ():
             state.set_timer(now, "starved", *found)
-    elif kind == "schedule" and isinstance(detail, int):
-        state.set_timer(max(detail, now + 1), "schedule", *key)
+    elif kind in ("schedule", "forget") and isinstance(detail, int):
+        state.set_timer(max(detail, now + 1), kind, *key)
     elif kind in ("worker", "rested"):
         worker = state.workers.get((str(key[0]), str(key[1])))
         if worker is not None and kind == "worker":

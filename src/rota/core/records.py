@@ -101,6 +101,7 @@ class GraphRecord(Struct, frozen=True):
     tenant: str
     digest: str
     graph: Graph
+    put_at: Millis = 0
 
 
 class Worker(Struct):

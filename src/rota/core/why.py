@@ -72,7 +72,7 @@ def _run_reasons(state: State, run: LiveRun) -> Reasons:
 def _upstream_reasons(run: LiveRun, idx: int) -> Reasons:
     graph = run.graph
     for piece in run.row.pending:
-        if piece.to is NONE and piece.next <= graph.node(idx) < piece.end:
+        if piece.to is NONE and piece.next <= graph.rank[graph.node(idx)] < piece.end:
             return (reason("cascade.pending", "its trigger rule will be answered in one of the next turns"),)
         if piece.to is not NONE and piece.next <= idx < piece.end:
             return (reason("cascade.pending", f"will be {piece.to} in one of the next turns", at=piece.next),)
@@ -122,7 +122,7 @@ def _worker_reasons(state: State, bucket: Bucket, now: Millis) -> list[Reason]:
         return [reason("worker.pull", "waits to be claimed by a worker that asks for work")]
     absent = busy = 0
     nearest_text = ""
-    alone = state.index.is_alone(bucket)
+    alone = state.index.is_alone(bucket, now)
     for worker in _suitable(bucket):
         reasons = dynamic_reasons(bucket.demand, worker, now, alone=alone)
         if not reasons:

@@ -28,7 +28,7 @@ def check_idle(loop: Loop) -> None:
             bucket = state.bucket_of(run, task)
             if bucket.demand.pull or state.pool_reasons(bucket, now):
                 continue
-            alone = state.index.is_alone(bucket)
+            alone = state.index.is_alone(bucket, now)
             for worker in state.workers.values():
                 if not fits(bucket.demand, worker, now, alone=alone):
                     raise Broken(f"P-IDLE: {run.key}/{task.idx} waits while {worker.row.id} could run it")

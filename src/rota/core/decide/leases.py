@@ -19,6 +19,7 @@ from rota.core.bounds import (
 )
 from rota.core.buckets import Bucket
 from rota.core.changes import (
+    RELEASED,
     AttemptEnded,
     AttemptStarted,
     Change,
@@ -55,6 +56,7 @@ from rota.core.states import (
 )
 
 STRIKES_MAX = 5
+REMAKE_LOOK_MS = 1_000
 
 
 class Judgement(StrEnum):
@@ -137,7 +139,7 @@ def report(state: State, command: cm.Report, now: Millis) -> Decision:
 def _end_attempt(state: State, command: cm.Report, lease: Lease, now: Millis) -> list[Change]:
     run, task = lease.run, lease.task
     if command.outcome is cm.Outcome.RELEASED:
-        return [LeaseReturned(*run.key, task.idx, lease.fence, QUEUED, now, "released by its worker", counted=False)]
+        return [LeaseReturned(*run.key, task.idx, lease.fence, QUEUED, now, RELEASED, counted=False)]
     if command.outcome is cm.Outcome.RESCHEDULE:
         due_at = min(max(command.resume_at, now), now + DELAY_MS_MAX)
         return [_ended(run, task, UP_FOR_RESCHEDULE, now, due_at=due_at)]
@@ -202,7 +204,12 @@ def _failed(state: State, command: cm.Report, lease: Lease, now: Millis) -> list
             cause = "its input was lost while its run was busy"
             return [LeaseReturned(*run.key, task.idx, lease.fence, QUEUED, now, cause, counted=False)]
         if lost and run.row.stopping is None:
-            return remake(run, lost, (task.idx,), now)
+            if any(run.tasks[idx].state is SUCCESS for idx in lost):
+                return remake(run, lost, (task.idx,), now)
+            # It is being made again already; looking at once would go round until it is there.
+            return [
+                _ended(run, task, UP_FOR_RESCHEDULE, now, failure=failure, error=error, due_at=now + REMAKE_LOOK_MS)
+            ]
         # Nobody could make that input again: waiting for it would go round for ever.
         failure = FailureClass.INTERNAL
     policy = run.graph.spec(task.idx).retry
@@ -324,4 +331,8 @@ def renew(state: State, command: cm.RenewLease, now: Millis) -> Decision:
         or lease.task.incarnation != command.incarnation
     ):
         raise Refused("lease.lost", f"fence {command.fence} is not yours any more", "Stop and discard.", path="fence")
+    if command.lease_ms > lease.task.lease_ms:
+        # A longer promise would not survive a change of coordinator, which knows only what was granted.
+        hint = f"Claim for longer, or renew for at most {lease.task.lease_ms} ms."
+        raise Refused("field.value", f"{command.lease_ms} ms is longer than the lease", hint, path="lease_ms")
     return Decision([], answer="renewed", detail=(lease.fence, now - state.stalled_ms + command.lease_ms))

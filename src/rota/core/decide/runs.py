@@ -25,7 +25,7 @@ from rota.core.changes import (
 from rota.core.decide.decision import Decision, clean_text, find_run, find_task, find_tasks
 from rota.core.demand import Signature, read_demand
 from rota.core.errors import Refused, Unavailable
-from rota.core.graph import check_graph, check_growth, check_id, check_size, graph_digest
+from rota.core.graph import check_graph, check_growth, check_id, check_size, check_text, graph_digest
 from rota.core.ids import Millis
 from rota.core.live import LiveRun
 from rota.core.model import Graph, PriorityClass, TaskSpec
@@ -52,6 +52,7 @@ def submit(state: State, command: cm.SubmitRun, now: Millis) -> Decision:
     """A run is accepted whole or refused whole; its graph is stored with it if it is new."""
     check_id(command.run, "run")
     check_size(command.params, PARAMS_BYTES_MAX, "params")
+    check_text(command.parent, "parent")
     if (command.tenant, command.run) in state.runs:
         raise Refused("run.exists", f"a live run {command.run!r} exists", "Choose another id.", path="run")
     if (command.tenant, command.run) in state.touched.archives:

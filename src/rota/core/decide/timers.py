@@ -243,8 +243,11 @@ def orphan(state: State, key: tuple[object, ...], now: Millis) -> Decision:
 def forget_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """A worker has been away for so long that it no longer counts as registered."""
     worker = state.workers.get((str(key[0]), str(key[1])))
-    if worker is None or worker.present or now - worker.seen_at < state.limits.forget_worker_ms:
+    # A pull worker has no stream to lose: only its silence tells.
+    if worker is None or (worker.present and not worker.row.capacity.pull):
         return Decision([])
+    if now - worker.seen_at < state.limits.forget_worker_ms:
+        return Decision([], detail=worker.seen_at + state.limits.forget_worker_ms)
     return Decision(gone(worker, now, "its worker was forgotten"))
 
 

@@ -7,7 +7,7 @@ from rota.core.decide.decision import Decision
 from rota.core.decide.leases import returned
 from rota.core.demand import parse_quantity
 from rota.core.errors import Refused
-from rota.core.graph import check_id, check_number
+from rota.core.graph import check_id, check_number, check_text
 from rota.core.ids import Millis
 from rota.core.live import LiveWorker
 from rota.core.model import Capacity
@@ -19,8 +19,11 @@ def check_capacity(state: State, capacity: Capacity) -> None:
     """What a worker says of itself can be compared by every queue that may look at it."""
     check_number(capacity.slots, 1, WORKER_SLOTS_MAX, "capacity.slots")
     check_number(len(capacity.properties), 0, PROPERTY_VALUES_MAX, "capacity.properties")
+    for text in (*capacity.queues, *capacity.tenants, *capacity.kinds):
+        check_text(text, "capacity")
     for name, value in capacity.properties:
         check_id(name, "capacity.properties")
+        check_text(value, f"capacity.properties.{name}")
         if name in state.consumable and parse_quantity(value) is None:
             raise Refused(
                 "requirement.value",
@@ -75,8 +78,13 @@ def row_as_known(row: Worker, known: LiveWorker) -> Worker:
 
 
 def is_live(state: State, worker: LiveWorker, now: Millis) -> bool:
-    """Whether a worker has spoken within two beats and has not hung up since."""
-    return now - worker.seen_at <= 2 * state.limits.beat_ms and worker.has_spoken
+    """Whether a worker has spoken within two beats and has not hung up since.
+
+    After an election the holder of leases has two beats to show itself before another may take its name.
+    """
+    if not worker.has_spoken:
+        return bool(worker.leases) and now - state.born_at <= 2 * state.limits.beat_ms
+    return now - worker.seen_at <= 2 * state.limits.beat_ms
 
 
 def drain(state: State, command: cm.DrainWorker, now: Millis) -> Decision:  # noqa: ARG001 - decided without time

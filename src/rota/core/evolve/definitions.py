@@ -28,10 +28,10 @@ def pool_dropped(state: State, change: ch.PoolDropped) -> None:
 
 
 def graph_put(state: State, change: ch.GraphPut) -> None:
-    state.put_graph(LiveGraph(change.tenant, change.digest, change.graph), change.at)
+    state.put_graph(LiveGraph(change.tenant, change.digest, change.graph, change.at), change.at)
     key = ("GraphRecord", change.tenant, change.digest)
     state.touched.drops.pop(key, None)
-    state.touched.puts[key] = GraphRecord(change.tenant, change.digest, change.graph)
+    state.touched.puts[key] = GraphRecord(change.tenant, change.digest, change.graph, change.at)
 
 
 def graph_dropped(state: State, change: ch.GraphDropped) -> None:

@@ -137,6 +137,8 @@ def lease_returned(state: State, change: ch.LeaseReturned) -> None:
     if change.counted:
         task.interruptions += 1
         task.avoid = worker
+    if change.cause == ch.RELEASED:
+        task.done_fence = change.fence
     # The attempt was not spent: the next grant has the same number.
     task.attempt -= 1
     task.error = change.cause if change.state is NEEDS_ATTENTION else ""

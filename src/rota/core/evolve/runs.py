@@ -30,7 +30,11 @@ def count_scheduled(state: State, run: LiveRun, step: int) -> None:
     """Keep the number of unfinished runs that a schedule made."""
     if run.row.schedule:
         key = (run.row.tenant, run.row.schedule)
-        state.scheduled_runs[key] = state.scheduled_runs.get(key, 0) + step
+        left = state.scheduled_runs.get(key, 0) + step
+        if left:
+            state.scheduled_runs[key] = left
+        else:
+            state.scheduled_runs.pop(key, None)
 
 
 def wait_to_start(state: State, run: LiveRun) -> None:

@@ -55,6 +55,7 @@ def tasks_reset(state: State, change: ch.TasksReset) -> None:
     for idx in change.tasks:
         task = run.tasks[idx]
         if task.state in LEASED:
+            task.done_fence = task.fence
             end_lease(state, task.fence, change.at)
             task.attempt -= 1
         if change.fresh:

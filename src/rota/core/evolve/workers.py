@@ -19,6 +19,8 @@ def worker_registered(state: State, change: ch.WorkerRegistered) -> None:
     worker.present = worker.has_spoken = True
     worker.seen_at = row.registered_at
     worker.strikes = 0
+    if row.capacity.pull:
+        state.set_timer(row.registered_at + state.limits.forget_worker_ms, "forget", *worker.key)
     state.index.touch(worker, freed=True)
     state.touched.drops.pop(("Worker", row.tenant, row.id), None)
     state.touched.puts[("Worker", row.tenant, row.id)] = row
