@@ -101,7 +101,7 @@ class Coordinator:
 
     def _loaded(self, event: Loaded, now: Millis) -> list[Intent]:
         if event.records is None:
-            if self.leadership.role is Role.LOADING:
+            if self.leadership.is_loading(event):
                 return self.leadership.step_down(f"loading failed: {event.error}", now)
             return []
         if not self.leadership.loaded(event, now):

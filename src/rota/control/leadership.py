@@ -90,9 +90,13 @@ class Leadership:
         self._loading = self.ticket()
         return [Load(self._loading, self.epoch)]
 
+    def is_loading(self, event: Loaded) -> bool:
+        """Whether an answer belongs to the load that is under way."""
+        return self.role is Role.LOADING and event.ticket == self._loading
+
     def loaded(self, event: Loaded, now: Millis) -> bool:
         """Whether these records are the ones that were asked for; if so the reign begins."""
-        if self.role is not Role.LOADING or event.ticket != self._loading or event.records is None:
+        if not self.is_loading(event) or event.records is None:
             return False
         self.role = Role.LEADER
         self.next_at = now

@@ -194,7 +194,7 @@ class Loop:
         while self.work < self.budget and state.starts:
             tenant, name = next(iter(state.starts))
             decision = self.carry_out(StartRuns(tenant=tenant, name=name), now)
-            if not isinstance(decision, Decision) or not decision.changes:
+            if isinstance(decision, Decision) and not decision.changes:
                 state.starts.pop((tenant, name), None)
         while self.work < self.budget and state.continues:
             tenant, run = next(iter(state.continues))
@@ -244,7 +244,7 @@ class Loop:
 
     def _fault(self, command: Command, error: Exception, now: Millis) -> None:
         self.faults += 1
-        run = self.state.runs.get(_run_of(command))
+        run = self.state.runs.get(_run_of(command, self.state))
         if run is None or run.row.fault:
             return
         text = f"{type(command).__name__}: {type(error).__name__}: {error}"[:500]
@@ -372,6 +372,8 @@ class Loop:
                 return [Commit(self.commit_ticket, self.state.epoch, self.committing)]
             return []
         if is_clean(self.state):
+            # Changes that touch no record, such as a refused report on an unknown run, fill no commit.
+            self.open_changes = 0
             return []
         self.committing = take_batch(self.state, now)
         self.asks_committing, self.asks = self.asks, []
@@ -398,8 +400,15 @@ class Loop:
         return lambda: [Escalate(change.tenant, change.run, change.task, change.tier)]
 
 
-def _run_of(command: Command) -> RunKey:
-    name = getattr(command, "run", "")
-    if isinstance(command, Tick) and len(command.key) > 1:
-        name = str(command.key[1])
-    return command.tenant, str(name)
+_TICKS_OF_RUNS = frozenset({"due", "deadline", "archive", "review", "replan", "orphan", "starved"})
+
+
+def _run_of(command: Command, state: State) -> RunKey:
+    """The run a command is about, if it is about one."""
+    if isinstance(command, Tick):
+        key = command.key
+        return (str(key[0]), str(key[1])) if command.kind in _TICKS_OF_RUNS else ("", "")
+    if isinstance(command, StartRuns):
+        waiting = state.waiting_runs.get((command.tenant, command.name), {})
+        return next((key for key in waiting if not state.runs[key].row.fault), ("", ""))
+    return command.tenant, str(getattr(command, "run", ""))

@@ -50,6 +50,7 @@ class Streams:
         self.sessions: dict[int, Session] = {}
         self.by_worker: dict[WorkerKey, Session] = {}
         self.greeted: dict[int, str] = {}
+        self._newest: dict[WorkerKey, str] = {}
         self.speaking: dict[int, Session] = {}
         self.unsent: dict[Fence, None] = {}
         self._number = 0
@@ -152,8 +153,12 @@ class Streams:
         # Until its complete list is here nothing is known about the worker but its name.
         went_away(self.host.state, self.host.state.workers[key], now, hung_up=False)
         self.greeted[stream] = session.name
+        self._newest[key] = session.name
 
         def act() -> list[Intent]:
+            if self._newest.get(key) != session.name:
+                self.greeted.pop(stream, None)
+                return [CloseStream(stream)]
             if self.greeted.get(stream) == session.name:
                 self.sessions[stream] = session
                 self.by_worker[key] = session

@@ -44,8 +44,10 @@ def read_command(content: bytes) -> cm.ClientCommand:
         return _json.decode(content)
     except msgspec.ValidationError as error:
         raise _refusal(str(error)) from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refused("field.type", f"this is not JSON: {error}") from None
+    except RecursionError:
+        raise Refused("field.type", "this is nested too deeply") from None
 
 
 def check_shape(value: Any, kind: type[msgspec.Struct]) -> Any:
@@ -58,7 +60,9 @@ def check_shape(value: Any, kind: type[msgspec.Struct]) -> Any:
 
 def _refusal(text: str) -> Refused:
     """msgspec says `Expected x - at `$.path``; the path becomes ours."""
-    reason, _, where = text.partition(" - at ")
+    reason, _, where = text.rpartition(" - at ")
+    if not (where.startswith("`$") and where.endswith("`")):
+        reason, where = text, ""
     path = where.strip("`").removeprefix("$").removeprefix(".")
     return Refused(
         "field.type", reason[:1].lower() + reason[1:], "See the reference for the fields there are.", path=path

@@ -39,8 +39,11 @@ _PLAIN = TaskSpec(id="plain")
 
 
 def graph_digest(graph: Graph) -> str:
-    """The name of a definition: the hash of its content."""
-    return sha256(_encode(graph)).hexdigest()
+    """The name of a definition: the hash of its content. What cannot be written down is refused here."""
+    try:
+        return sha256(_encode(graph)).hexdigest()
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise Refused("field.value", f"the graph cannot be written down: {error}", path="graph") from None
 
 
 def check_id(value: str, path: str) -> None:

@@ -37,8 +37,9 @@ class Cascade:
     # How many tasks one decision moves. The simulator makes it small, so that every cascade has a cursor.
     slice_tasks = TASKS_PER_SLICE
 
-    def __init__(self, run: LiveRun, now: Millis) -> None:
+    def __init__(self, run: LiveRun, now: Millis, *, recount: bool = False) -> None:
         self.run = run
+        self._recount = recount
         self.now = now
         self.graph = run.graph
         self.grows: list[Change] = []
@@ -85,6 +86,11 @@ class Cascade:
         self._reset.setdefault(node, dict(self.run.reset.get(node, {})))[idx] = None
         self.judge(node)
 
+    def would_wait(self, idx: int) -> bool:
+        """Whether a task, put back to `none`, would have to wait for its upstreams. The cascade is used up by asking."""
+        self.task_reset(idx)
+        return self._verdict(self.graph.node(idx)) is Verdict.WAIT
+
     def judge(self, node: int) -> None:
         """Look at a node's trigger rule in this cascade, after every node above it."""
         heappush(self._judge, (self.graph.rank[node], node))
@@ -104,7 +110,7 @@ class Cascade:
 
     def _base(self, node: int) -> list[int]:
         run = self.run
-        if run.success is None or node >= len(run.success):
+        if self._recount or run.success is None or node >= len(run.success):
             return self._count_anew(node)
         assert run.failed is not None and run.skipped is not None and run.upstream_failed is not None, "one has all"
         return [run.success[node], run.failed[node], run.skipped[node], run.upstream_failed[node]]

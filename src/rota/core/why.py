@@ -4,6 +4,7 @@
 """
 
 from rota.core.buckets import Bucket
+from rota.core.demand import total_reasons
 from rota.core.fits import dynamic_reasons, fits
 from rota.core.ids import Millis
 from rota.core.live import LiveRun, LiveWorker
@@ -139,7 +140,7 @@ def _worker_reasons(state: State, bucket: Bucket, now: Millis) -> list[Reason]:
 
 def _suitable(bucket: Bucket) -> list[LiveWorker]:
     workers = [worker for _, shape in bucket.shapes for worker in shape.workers.values()]
-    return workers[:_LOOKED_AT_MAX]
+    return [worker for worker in workers if not total_reasons(bucket.demand, worker.totals)][:_LOOKED_AT_MAX]
 
 
 def _nearest(state: State, bucket: Bucket, now: Millis) -> tuple[LiveWorker, Reasons] | None:

@@ -615,7 +615,7 @@ def fitting_pairs(world: World) -> list[tuple[str, int, str]]:
         if bucket.demand.pull or state.pool_reasons(bucket, world.now):
             continue
         demand = state.demand(signature_of(run, row))
-        alone = bool(row.avoid) and state.index.is_alone(bucket)
+        alone = bool(row.avoid) and state.index.is_alone(bucket, world.now)
         fitting = [each for each in state.workers.values() if not fits(demand, each, world.now, alone=alone)]
         found.extend((run.row.id, row.idx, worker.row.id) for worker in fitting)
     return found

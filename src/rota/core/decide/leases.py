@@ -204,7 +204,7 @@ def _failed(state: State, command: cm.Report, lease: Lease, now: Millis) -> list
             cause = "its input was lost while its run was busy"
             return [LeaseReturned(*run.key, task.idx, lease.fence, QUEUED, now, cause, counted=False)]
         if lost and run.row.stopping is None:
-            if any(run.tasks[idx].state is SUCCESS for idx in lost):
+            if any(run.tasks[idx].state is SUCCESS for idx in lost) or Cascade(run, now).would_wait(task.idx):
                 return remake(run, lost, (task.idx,), now)
             # It is being made again already; looking at once would go round until it is there.
             return [

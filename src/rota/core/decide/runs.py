@@ -115,7 +115,10 @@ def start_runs(state: State, command: cm.StartRuns, now: Millis) -> Decision:
     waiting = state.waiting_runs.get(name)
     if not waiting:
         return Decision([])
-    key = next(iter(waiting))
+    # A run that is held after an error of ours does not hold up the others.
+    key = next((key for key in waiting if not state.runs[key].row.fault), None)
+    if key is None:
+        return Decision([])
     run = state.runs[key]
     cap = run.graph.graph.max_active_runs
     if cap and state.active_runs.get(name, 0) >= cap:

@@ -219,7 +219,7 @@ def replan(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     run = state.runs.get((str(key[0]), str(key[1])))
     if run is None or run.row.state is not RunState.RUNNING or not run.is_runnable or run.row.pending:
         return Decision([])
-    cascade = Cascade(run, now)
+    cascade = Cascade(run, now, recount=True)
     for node in range(len(run.graph.specs)):
         cascade.judge(node)
     return Decision(cascade.settle())

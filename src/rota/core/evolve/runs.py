@@ -134,6 +134,10 @@ def run_paused(state: State, change: ch.RunPaused) -> None:
         run.row.paused = change.paused
         if not change.paused:
             run.row.fault = ""
+            if run.row.pending:
+                state.continues[run.key] = None
+            if run.row.state is RunState.QUEUED:
+                state.starts[(run.row.tenant, run.row.name)] = None
 
     hold(state, run, flag)
     tell(state, run, change)
