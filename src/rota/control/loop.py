@@ -149,6 +149,10 @@ class Loop:
             self.work += 1
             if isinstance(entry, Ask):
                 intents += self._answer(entry, now)
+            elif len(entry[1].reports) > self.budget - self.work:
+                rest = self.streams.take_part(entry[0], entry[1], self.budget - self.work, now)
+                self.inbox.appendleft((entry[0], rest))
+                break
             else:
                 intents += self.streams.take(entry[0], entry[1], now)
         self._run_timers(now)

@@ -41,7 +41,11 @@ class Session:
     def hear(self, frame: WorkerFrame) -> None:
         """Take in what a frame says about what the worker has processed."""
         self.heard = frame.number
-        self.acked = max(self.acked, frame.ack)
+        self.advance(frame.ack)
+
+    def advance(self, ack: int) -> None:
+        """The worker has processed our frames up to `ack`: it has what they started and not what they stopped."""
+        self.acked = max(self.acked, ack)
         while self._starting and self._starting[0][0] <= self.acked:
             self._hold(self._starting.pop(0)[1])
         while self._stopping and self._stopping[0][0] <= self.acked:

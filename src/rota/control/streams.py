@@ -130,6 +130,16 @@ class Streams:
         self._hear(session, frame, now)
         return []
 
+    def take_part(self, stream: int, frame: WorkerFrame, room: int, now: Millis) -> WorkerFrame:
+        """Carry out the first reports of a frame too long for one turn; what is left is a frame like it."""
+        session = self.sessions.get(stream)
+        if session is None or frame.session != session.name or not session.is_next(frame):
+            return structs.replace(frame, reports=())
+        session.advance(frame.ack)
+        for report in frame.reports[:room]:
+            self._carry_out_report(session, report, now)
+        return structs.replace(frame, reports=frame.reports[room:])
+
     def _greet(self, stream: int, frame: WorkerFrame, now: Millis) -> list[Intent]:
         if frame.capacity is None or stream in self.greeted:
             return []

@@ -61,7 +61,7 @@ def check_shape(value: Any, kind: type[msgspec.Struct]) -> Any:
 def _refusal(text: str) -> Refused:
     """msgspec says `Expected x - at `$.path``; the path becomes ours."""
     reason, _, where = text.rpartition(" - at ")
-    if not (where.startswith("`$") and where.endswith("`")):
+    if not (where.startswith("`$") and where.endswith("`") and where.count("`") == 2):
         reason, where = text, ""
     path = where.strip("`").removeprefix("$").removeprefix(".")
     return Refused(

@@ -6,8 +6,21 @@ from rota.core.limits import Usage
 from rota.core.live import LiveRun
 from rota.core.snapshot import RunSnapshot, SnapshotTask, plan_run
 from rota.core.state import State
-from rota.core.states import FAILED, LEASED, NONE, QUEUED, RUN_TERMINAL, TERMINAL, UP_FOR_RETRY, RunState
+from rota.core.states import (
+    CANCELLED,
+    FAILED,
+    LEASED,
+    NONE,
+    QUEUED,
+    RUN_TERMINAL,
+    TERMINAL,
+    UP_FOR_RETRY,
+    UPSTREAM_FAILED,
+    RunState,
+)
 from rota.core.why import explain
+
+_BAD = frozenset({FAILED, UPSTREAM_FAILED, CANCELLED})
 
 
 def validate(state: State, now: Millis) -> list[str]:
@@ -50,8 +63,8 @@ def _check_usage(state: State, broken: list[str]) -> None:
         tenant = lease.run.row.tenant
         for need in lease.bucket.demand.signature.pools:
             summed.setdefault((tenant, need.pool), Usage(0)).take(need)
-    for key, usage in state.usage.items():
-        expected = summed.get(key) or Usage(0)
+    for key in {**state.usage, **summed}:
+        usage, expected = state.usage.get(key) or Usage(0), summed.get(key) or Usage(0)
         if (usage.taken, usage.by_key) != (expected.taken, expected.by_key):
             broken.append(f"pool {key} counts {usage.taken}, its leases add up to {expected.taken}")
 
@@ -104,6 +117,9 @@ def _check_run(state: State, run: LiveRun, broken: list[str]) -> None:
         broken.append(f"{run.key} counts {run.ended} ended, {run.moving} moving; it is {ended}, {moving}")
     if run.leased != sum(task.state in LEASED for task in run.tasks.values()):
         broken.append(f"{run.key} miscounts its leases")
+    bad = sum(task.state in _BAD and graph.leaf[graph.node(idx)] for idx, task in run.tasks.items())
+    if run.leaf_bad != bad:
+        broken.append(f"{run.key} counts {run.leaf_bad} last tasks that failed, there are {bad}")
     if run.row.state in RUN_TERMINAL and moving:
         broken.append(f"{run.key} has ended with {moving} tasks moving")
     if graph.has_edges:
@@ -189,5 +205,21 @@ def _check_run_counts(state: State, broken: list[str]) -> None:
             waiting[name] = waiting.get(name, 0) + 1
     if active != state.active_runs:
         broken.append(f"active runs are {active}, counted {state.active_runs}")
+    scheduled: dict[tuple[str, str], int] = {}
+    users: dict[tuple[str, str], int] = {}
+    for run in state.runs.values():
+        row = run.row
+        users[(row.tenant, row.graph)] = users.get((row.tenant, row.graph), 0) + 1
+        if row.schedule and row.state not in RUN_TERMINAL:
+            scheduled[(row.tenant, row.schedule)] = scheduled.get((row.tenant, row.schedule), 0) + 1
+        if row.command_id and state.by_command.get((row.tenant, row.command_id)) != run.key:
+            broken.append(f"{run.key} is not found by its command")
+    for schedule in state.schedules.values():
+        users[(schedule.tenant, schedule.graph)] = users.get((schedule.tenant, schedule.graph), 0) + 1
+    if scheduled != state.scheduled_runs:
+        broken.append(f"runs of schedules are {scheduled}, counted {state.scheduled_runs}")
+    for key, graph in state.graphs.items():
+        if graph.users != users.get(key, 0):
+            broken.append(f"graph {key} has {users.get(key, 0)} users, counted {graph.users}")
     if waiting != {name: len(keys) for name, keys in state.waiting_runs.items()}:
         broken.append(f"waiting runs are {waiting}, counted otherwise")

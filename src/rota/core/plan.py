@@ -87,7 +87,7 @@ class Cascade:
         self.judge(node)
 
     def would_wait(self, idx: int) -> bool:
-        """Whether a task, put back to `none`, would have to wait for its upstreams. The cascade is used up by asking."""
+        """Whether a task, put back to `none`, would have to wait for its upstreams; asking uses the cascade up."""
         self.task_reset(idx)
         return self._verdict(self.graph.node(idx)) is Verdict.WAIT
 
