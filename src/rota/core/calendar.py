@@ -226,7 +226,10 @@ def due_slots(spec: ScheduleSpec, cursor: Millis | None, now: Millis, active_run
 
 
 def _due_at_look(spec: ScheduleSpec, cursor: Millis | None, now: Millis, room: int) -> DueSlots:
-    """One run labelled with the moment of the look; a clock that stepped back neither repeats a label nor stops it."""
+    """One run labelled with the moment of the look, a second or more after the one before, by whatever clock."""
+    if spec.cron == CONTINUOUS and room and cursor is not None and now - cursor < EVERY_MS_MIN:
+        # A run that ends at once is not followed at once: a second is the shortest period there is.
+        return DueSlots(cursor=cursor, next_at=cursor + EVERY_MS_MIN)
     slot = now if cursor is None else max(now, cursor + 1)
     is_over = slot > (AT_MAX if spec.end_at is None else spec.end_at)
     if is_over or (spec.cron == ONCE and cursor is not None):

@@ -65,5 +65,5 @@ def _refusal(text: str) -> Refused:
         reason, where = text, ""
     path = where.strip("`").removeprefix("$").removeprefix(".")
     return Refused(
-        "field.type", reason[:1].lower() + reason[1:], "See the reference for the fields there are.", path=path
+        "field.type", reason[:1].lower() + reason[1:500], "See the reference for the fields there are.", path=path
     )

@@ -19,6 +19,7 @@ from rota.core.bounds import (
     PRIORITY_MAX,
     REQUIREMENTS_MAX,
     RETRIES_MAX,
+    SETUPS_PER_GRAPH_MAX,
     TASKS_PER_GRAPH_MAX,
     TEXT_CHARS_MAX,
     WORK_BYTES_MAX,
@@ -36,6 +37,7 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 # Defaults need no checking; large graphs consist of little else.
 _PLAIN = TaskSpec(id="plain")
+_NAMED_MAX = 10
 
 
 def graph_digest(graph: Graph) -> str:
@@ -144,6 +146,7 @@ def check_graph(graph: Graph) -> None:
         raise Refused("graph.empty", f"graph {graph.name!r} has no tasks", "Add at least one.", path="graph.tasks")
     check_number(sum(spec.width or 1 for spec in graph.tasks), 1, TASKS_PER_GRAPH_MAX, "graph.tasks")
     check_number(sum(len(spec.upstream) for spec in graph.tasks), 0, EDGES_PER_GRAPH_MAX, "graph.tasks.upstream")
+    check_number(sum(spec.is_setup for spec in graph.tasks), 0, SETUPS_PER_GRAPH_MAX, "graph.tasks.is_setup")
     known: dict[str, int] = {}
     for position, spec in enumerate(graph.tasks):
         path = f"graph.tasks[{position}]"
@@ -190,7 +193,7 @@ def check_edges(tasks: tuple[TaskSpec, ...], known: dict[str, int], path: str = 
     if seen < len(tasks):
         raise Refused(
             "graph.cycle",
-            f"these tasks wait for each other: {', '.join(_find_cycle(tasks, known, missing))}",
+            f"these tasks wait for each other: {_name_cycle(_find_cycle(tasks, known, missing))}",
             "Remove one of the edges.",
             path=path,
         )
@@ -199,11 +202,17 @@ def check_edges(tasks: tuple[TaskSpec, ...], known: dict[str, int], path: str = 
 def _find_cycle(tasks: tuple[TaskSpec, ...], known: dict[str, int], missing: list[int]) -> list[str]:
     """One circle, in order, so that a person can see which edge to cut."""
     here = next(position for position, count in enumerate(missing) if count)
-    path: list[int] = []
+    path: dict[int, int] = {}
     while here not in path:
-        path.append(here)
+        path[here] = len(path)
         here = next(known[name] for name in tasks[here].upstream if missing[known[name]])
-    return [tasks[position].id for position in reversed(path[path.index(here) :])]
+    circle = list(path)[path[here] :]
+    return [tasks[position].id for position in reversed(circle)]
+
+
+def _name_cycle(names: list[str]) -> str:
+    shown = ", ".join(names[:_NAMED_MAX])
+    return shown if len(names) <= _NAMED_MAX else f"{shown} and {len(names) - _NAMED_MAX} more"
 
 
 class LiveGraph:
@@ -418,7 +427,10 @@ def check_growth(graph: LiveGraph, growth: Growth) -> None:
             raise Refused("field.value", "a growth either adds tasks or expands one", "Send two.", path="specs")
         check_number(growth.width, 1, min(GROWTH_TASKS_MAX, TASKS_PER_GRAPH_MAX - graph.total), "width")
         return
+    check_number(growth.width, 0, 0, "width")
     check_number(sum(spec.width or 1 for spec in growth.specs), 1, GROWTH_TASKS_MAX, "specs")
+    setups = sum(spec.is_setup for spec in (*graph.specs, *growth.specs))
+    check_number(setups, 0, SETUPS_PER_GRAPH_MAX, "specs.is_setup")
     check_number(graph.total + sum(spec.width for spec in growth.specs), 1, TASKS_PER_GRAPH_MAX, "specs")
     new = {spec.id: position for position, spec in enumerate(growth.specs)}
     for position, spec in enumerate(growth.specs):

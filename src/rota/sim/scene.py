@@ -43,7 +43,6 @@ class Scene:
         self.stage = Stage(seed, mix)
         self.world = self.stage.world
         self.mix = self.stage.mix
-        Cascade.slice_tasks = self.mix.slice_tasks
         self.ledger = Ledger(SceneFacts(self.stage), self.mix)
         self.witness = Witness(self.stage, self.ledger)
         self.clients = Clients(self.stage, self.witness.answered)
@@ -59,6 +58,8 @@ class Scene:
     def run(self) -> Result:
         """Storm, then calm; says what broke, if anything did."""
         broken = ""
+        usual = Cascade.slice_tasks
+        Cascade.slice_tasks = self.mix.slice_tasks
         try:
             self.world.run_until(START_AT + self.mix.storm_ms)
             self.weather.end()
@@ -70,6 +71,8 @@ class Scene:
         except Exception as error:
             # An error of the code under test is a finding, not a crash of the rig.
             broken = f"{type(error).__name__}: {error}"
+        finally:
+            Cascade.slice_tasks = usual
         return Result(
             seed=self.world.seed,
             events=self.world.events,

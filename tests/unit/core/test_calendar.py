@@ -339,13 +339,14 @@ def test_continuous_makes_a_run_whenever_none_is_active() -> None:
     due = due_slots(spec, None, NOON, active_runs=0)
     assert due == DueSlots(cursor=NOON, run=(NOON,))
     assert due_slots(spec, due.cursor, NOON + 5, active_runs=1) == DueSlots(cursor=NOON, held=1)
-    assert due_slots(spec, due.cursor, NOON + 6, active_runs=0).run == (NOON + 6,)
+    assert due_slots(spec, due.cursor, NOON + 1_006, active_runs=0).run == (NOON + 1_006,)
 
 
-def test_continuous_gives_every_run_its_own_instant_even_on_a_clock_that_stands_or_steps_back() -> None:
+def test_continuous_leaves_a_second_between_runs_even_if_they_end_at_once_or_the_clock_steps_back() -> None:
     spec = ScheduleSpec(cron=CONTINUOUS)
-    assert due_slots(spec, NOON, NOON, active_runs=0).run == (NOON + 1,)
-    assert due_slots(spec, NOON, NOON - HOUR, active_runs=0).run == (NOON + 1,)
+    for now in (NOON, NOON + 999, NOON - HOUR):
+        assert due_slots(spec, NOON, now, active_runs=0) == DueSlots(cursor=NOON, next_at=NOON + 1_000)
+    assert due_slots(spec, NOON, NOON + 1_000, active_runs=0).run == (NOON + 1_000,)
 
 
 def test_continuous_keeps_to_its_window() -> None:

@@ -4,7 +4,7 @@ import re
 
 from msgspec import Struct
 
-from rota.core.bounds import ERROR_CHARS_MAX
+from rota.core.bounds import ERROR_CHARS_MAX, NAMES_PER_COMMAND_MAX
 from rota.core.changes import Change
 from rota.core.errors import Refused
 from rota.core.live import LiveRun
@@ -52,6 +52,13 @@ def find_task(run: LiveRun, name: str) -> int:
         hint = f"Name one of them, {name}[0] to {name}[{len(tasks) - 1}]."
         raise Refused("task.unknown", f"{name!r} is a group of {len(tasks)} tasks", hint, path="task")
     return tasks[0]
+
+
+def find_all(run: LiveRun, names: tuple[str, ...]) -> list[int]:
+    """The numbers of all tasks that are named, each once."""
+    if len(names) > NAMES_PER_COMMAND_MAX:
+        raise Refused("field.size", f"{len(names)} names", f"Name at most {NAMES_PER_COMMAND_MAX}.", path="tasks")
+    return list(dict.fromkeys(idx for name in dict.fromkeys(names) for idx in find_tasks(run, name)))
 
 
 def find_tasks(run: LiveRun, name: str) -> range:

@@ -12,10 +12,13 @@ from rota.core import commands as cm
 from rota.core.bounds import (
     DELAY_MS_MAX,
     GROWTH_TASKS_MAX,
+    INTEGER_MAX,
     INTERRUPTIONS_MAX,
     LEASE_MS_MAX,
+    NAMES_PER_COMMAND_MAX,
     REFUSED_REPORTS_TOLD_MAX,
     RESULT_BYTES_MAX,
+    TASKS_PER_GRAPH_MAX,
 )
 from rota.core.buckets import Bucket
 from rota.core.changes import (
@@ -120,6 +123,9 @@ def report(state: State, command: cm.Report, now: Millis) -> Decision:
     """Take a worker's word on an attempt, if it is that worker's to give."""
     if command.result is not None:
         check_size(command.result, RESULT_BYTES_MAX, "result")
+    check_number(command.fence, 0, INTEGER_MAX, "fence")
+    check_number(command.task, 0, TASKS_PER_GRAPH_MAX, "task")
+    check_number(len(command.expands), 0, NAMES_PER_COMMAND_MAX, "expands")
     judgement, lease = judge_report(state, command)
     if lease is None:
         changes: list[Change] = []
@@ -169,7 +175,7 @@ def _expand(cascade: Cascade, name: str, width: int) -> list[int]:
     node = graph.index.get(name)
     if node is None or (graph.width[node] and not _may_be_expanded_again(run, graph, node, width)):
         return []
-    check_number(width, 0, GROWTH_TASKS_MAX, f"expands.{name}")
+    check_number(width, 0, min(GROWTH_TASKS_MAX, TASKS_PER_GRAPH_MAX - graph.total), f"expands.{name}")
     cascade.grow(Growth(*run.key, run.row.grown + len(cascade.grows), (), name, width))
     return [] if width else list(cascade.graph.tasks_of(node))
 

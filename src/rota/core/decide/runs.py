@@ -22,10 +22,10 @@ from rota.core.changes import (
     TasksScheduled,
     TasksSettled,
 )
-from rota.core.decide.decision import Decision, clean_text, find_run, find_task, find_tasks
+from rota.core.decide.decision import Decision, clean_text, find_all, find_run, find_task
 from rota.core.demand import Signature, read_demand
 from rota.core.errors import Refused, Unavailable
-from rota.core.graph import check_graph, check_growth, check_id, check_size, check_text, graph_digest
+from rota.core.graph import check_graph, check_growth, check_id, check_size, check_spec, check_text, graph_digest
 from rota.core.ids import Millis
 from rota.core.live import LiveRun
 from rota.core.model import Graph, PriorityClass, TaskSpec
@@ -207,7 +207,7 @@ def clear(state: State, command: cm.ClearTasks, now: Millis) -> Decision:
     if run.row.stopping is not None and run.row.state not in RUN_TERMINAL:
         raise Refused("run.ended", f"run {command.run!r} is being stopped", "Clear it when it has ended.", path="run")
     _check_settled(run)
-    chosen = [idx for name in command.tasks for idx in find_tasks(run, name)]
+    chosen = find_all(run, command.tasks)
     nodes = {run.graph.node(idx): None for idx in chosen}
     tasks = dict.fromkeys(chosen)
     if command.downstream:
@@ -272,6 +272,7 @@ def resolve(state: State, command: cm.ResolveTask, now: Millis) -> Decision:
     if command.exit is cm.Exit.REQUEUE:
         if command.requires is not None:
             spec = structs.replace(run.graph.spec(idx), requires=command.requires)
+            check_spec(spec, "requires")
             check_specs(state, command.tenant, (spec,), "requires")
             changes.append(TaskAmended(*run.key, idx, command.requires, now))
         changes.append(TaskRequeued(*run.key, idx, now, "resolved"))
@@ -289,7 +290,7 @@ def lose_outputs(state: State, command: cm.LoseOutputs, now: Millis) -> Decision
     if run.row.stopping is not None or run.row.state is not RunState.RUNNING:
         return Decision([], answer=command.run)
     _check_settled(run)
-    lost = [idx for name in command.tasks for idx in find_tasks(run, name)]
+    lost = find_all(run, command.tasks)
     return Decision(remake(run, lost, (), now), answer=command.run)
 
 
@@ -299,7 +300,7 @@ def remake(run: LiveRun, lost: list[int], consumers: tuple[int, ...], now: Milli
     A producer whose output was lost too often is not asked again: it fails, and its run with it.
     """
     producers = [idx for idx in lost if (task := run.tasks.get(idx)) is not None and task.state is SUCCESS]
-    worn = [idx for idx in producers if run.tasks[idx].losses >= OUTPUT_LOSSES_MAX]
+    worn = dict.fromkeys(idx for idx in producers if run.tasks[idx].losses >= OUTPUT_LOSSES_MAX)
     producers = [idx for idx in producers if idx not in worn]
     waiting: dict[int, None] = dict.fromkeys(consumers)
     for node in {run.graph.node(idx): None for idx in (*producers, *worn)}:
