@@ -24,7 +24,16 @@ from rota.control.events import (
 )
 from rota.control.streams import Act, Streams
 from rota.core.bounds import CHANGES_PER_COMMIT_MAX, WORK_PER_TURN
-from rota.core.changes import Change, LeaseGranted, LeaseReturned, RunFaulted, TaskStarved
+from rota.core.changes import (
+    Change,
+    LeaseGranted,
+    LeaseReturned,
+    RunFaulted,
+    TasksReset,
+    TasksScheduled,
+    TasksSettled,
+    TaskStarved,
+)
 from rota.core.commands import (
     ClaimTask,
     ClientCommand,
@@ -52,6 +61,10 @@ from rota.wire.frames import WorkerFrame
 
 RETRY_COMMIT_MS = 500
 REVIEW_PER_TURN = 200
+
+
+# Changes that move many tasks count for as many.
+_WIDE = (TasksScheduled, TasksSettled, TasksReset)
 
 
 class Held(Struct):
@@ -256,7 +269,10 @@ class Loop:
 
     def _apply(self, changes: list[Change]) -> None:
         state = self.state
+        size = len(changes)
         for change in changes:
+            if isinstance(change, _WIDE):
+                size += len(change.tasks)
             if isinstance(change, LeaseReturned):
                 worker = state.leases[change.fence].worker.key
                 evolve(state, change)
@@ -267,7 +283,6 @@ class Loop:
                 self.held.append(Held(self.open, self.streams.starter(change)))
             elif isinstance(change, TaskStarved):
                 self.held.append(Held(self.open, self._escalator(change)))
-        size = sum(len(getattr(change, "tasks", ())) or 1 for change in changes)
         self.work += size
         self.open_changes += size
 

@@ -123,11 +123,10 @@ def report(state: State, command: cm.Report, now: Millis) -> Decision:
     """Take a worker's word on an attempt, if it is that worker's to give."""
     if command.result is not None:
         check_size(command.result, RESULT_BYTES_MAX, "result")
-    check_number(command.fence, 0, INTEGER_MAX, "fence")
-    check_number(command.task, 0, TASKS_PER_GRAPH_MAX, "task")
-    check_number(len(command.expands), 0, NAMES_PER_COMMAND_MAX, "expands")
     judgement, lease = judge_report(state, command)
     if lease is None:
+        check_number(command.fence, 0, INTEGER_MAX, "fence")
+        check_number(command.task, 0, TASKS_PER_GRAPH_MAX, "task")
         changes: list[Change] = []
         run = state.runs.get((command.tenant, command.run))
         if judgement is not Judgement.DUPLICATE and (run is None or run.told < REFUSED_REPORTS_TOLD_MAX):
@@ -159,6 +158,7 @@ def _end_attempt(state: State, command: cm.Report, lease: Lease, now: Millis) ->
     if not graph.downs[graph.node(task.idx)] and run.moving > 1 and not command.expands:
         return [ended]
     cascade = Cascade(run, now)
+    check_number(len(command.expands), 0, NAMES_PER_COMMAND_MAX, "expands")
     empty: list[int] = []
     for name, width in command.expands if to is SUCCESS else ():
         empty += _expand(cascade, name, width)
