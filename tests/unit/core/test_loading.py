@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rota.core import commands as cm
 from rota.core.calendar import ScheduleSpec
 from rota.core.changes import LeaseGranted
-from rota.core.errors import Refused
+from rota.core.errors import Refused, Unavailable
 from rota.core.images import all_records, is_clean, take_batch
 from rota.core.invariants import validate
 from rota.core.load import load
@@ -192,7 +192,7 @@ class Disturber:
         elif what == "turn":
             self.held += self.world.turn()
         else:
-            with suppress(Refused):
+            with suppress(Refused, Unavailable):
                 what()
 
 
