@@ -44,6 +44,7 @@ OF_LEASES: tuple[Mutant, ...] = (
             "        if not self.speaking or now > self.host.proven_until:\n",
             "        if not self.speaking:\n",
         ),
+        ("control.leadership", "        if not event.held:\n", "        if not event.held and not self.epoch:\n"),
     ),
     mistake(
         "epoch_lock_skipped",

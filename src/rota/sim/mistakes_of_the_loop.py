@@ -153,11 +153,11 @@ OF_THE_LOOP: tuple[Mutant, ...] = (
         "        pass\n",
     ),
     mistake(
-        "pending_not_loaded",
+        "active_runs_not_loaded",
         "loading gives back the same state",
         "core.load",
-        "        elif task.state is NONE:\n            run.reset.setdefault(node, {})[idx] = None\n",
-        "        elif task.state is NONE:\n            pass\n",
+        "        state.active_runs[name] = state.active_runs.get(name, 0) + 1\n",
+        "        pass\n",
     ),
     mistake(
         "graph_dropped_in_use",
