@@ -25,6 +25,7 @@ from rota.control.events import (
 from rota.control.events import Intent as ControlIntent
 from rota.core.commands import Command
 from rota.core.ids import Millis
+from rota.sim.broken import Broken
 from rota.sim.disk import SimStore
 from rota.sim.faults import Mix
 from rota.sim.network import Network
@@ -163,6 +164,8 @@ class CoordinatorNode(Node):
                 if asker is not None:
                     self.network.send(self.name, asker[0], asker[1], intent.value, intent.detail)
             case Send():
+                if self.clock() > self.machine.leadership.proven_until:
+                    raise Broken(f"P-PROOF: {self.name} spoke to a worker without a proof that it leads")
                 peer = self.peers.get(intent.stream)
                 if peer is not None:
                     self.network.send(self.name, peer[0], peer[1], intent.frame)
