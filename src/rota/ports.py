@@ -1,9 +1,9 @@
-"""The seams to the outside: what the control plane asks of a store, a clock and chance."""
+"""The seams to the outside: what the control plane asks of a store."""
 
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from rota.core.ids import Epoch, Millis
+from rota.core.ids import Epoch
 from rota.core.records import Batch, Record
 
 
@@ -44,20 +44,4 @@ class Store(Protocol):
         Raises Fenced, CommitUnknown or StoreRefused; `rota.core.errors.Unavailable` means that nothing was written
         and the same batch may be tried again.
         """
-        ...
-
-
-class Clock(Protocol):
-    """Wall-anchored time that never runs back."""
-
-    def now(self) -> Millis:
-        """Milliseconds since 1970, UTC."""
-        ...
-
-
-class Entropy(Protocol):
-    """Chance."""
-
-    def draw(self) -> int:
-        """64 random bits."""
         ...

@@ -108,6 +108,7 @@ class Loop:
         self.open_changes = 0
         self.turned_at: Millis = 0
         self.faults = 0
+        self.trouble: list[Intent] = []
 
     # Time.
 
@@ -173,6 +174,9 @@ class Loop:
         self._place(now)
         intents += self._release(now)
         intents += self._commit(now)
+        if self.trouble:
+            intents += self.trouble
+            self.trouble = []
         self.wanted_at = self.wake_at(now)
         return intents
 
@@ -259,8 +263,13 @@ class Loop:
         self._apply(decision.changes)
         return decision
 
-    def _fault(self, command: Command, error: Exception, now: Millis) -> None:
+    def _note(self, where: str, error: Exception) -> None:
+        """Count an error of ours and have it told: whatever goes on in spite of it must not hide it."""
         self.faults += 1
+        self.trouble.append(Tell("fault", (("where", where), ("error", f"{type(error).__name__}: {error}"[:500]))))
+
+    def _fault(self, command: Command, error: Exception, now: Millis) -> None:
+        self._note(type(command).__name__, error)
         run = self.state.runs.get(_run_of(command, self.state))
         if run is None or run.row.fault:
             return

@@ -42,6 +42,11 @@ OVERDUE_MS = 10 * 60_000
 OVERDUE_GRANTS = 20
 
 
+def self_stop_after(lease_ms: int) -> int:
+    """0.8 of a lease: what is left is the time it takes to kill, and the error of a clock."""
+    return lease_ms * 8 // 10
+
+
 class TimeLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The ladder of time limits; docs/protocol.md derives each from the one above it."""
 
@@ -67,7 +72,7 @@ class TimeLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def self_stop_ms(self) -> int:
         """When a worker that could not renew stops its own work, counted from the last frame it knows was heard."""
-        return self.lease_ms * 8 // 10
+        return self_stop_after(self.lease_ms)
 
 
 def check_ladder(limits: TimeLimits) -> None:

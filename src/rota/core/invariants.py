@@ -7,7 +7,7 @@ from rota.core.live import LiveRun
 from rota.core.snapshot import RunSnapshot, SnapshotTask, plan_run
 from rota.core.state import State
 from rota.core.states import (
-    CANCELLED,
+    BAD,
     FAILED,
     LEASED,
     NONE,
@@ -15,12 +15,9 @@ from rota.core.states import (
     RUN_TERMINAL,
     TERMINAL,
     UP_FOR_RETRY,
-    UPSTREAM_FAILED,
     RunState,
 )
 from rota.core.why import explain
-
-_BAD = frozenset({FAILED, UPSTREAM_FAILED, CANCELLED})
 
 
 def validate(state: State, now: Millis) -> list[str]:
@@ -117,7 +114,7 @@ def _check_run(state: State, run: LiveRun, broken: list[str]) -> None:
         broken.append(f"{run.key} counts {run.ended} ended, {run.moving} moving; it is {ended}, {moving}")
     if run.leased != sum(task.state in LEASED for task in run.tasks.values()):
         broken.append(f"{run.key} miscounts its leases")
-    bad = sum(task.state in _BAD and graph.leaf[graph.node(idx)] for idx, task in run.tasks.items())
+    bad = sum(task.state in BAD and graph.leaf[graph.node(idx)] for idx, task in run.tasks.items())
     if run.leaf_bad != bad:
         broken.append(f"{run.key} counts {run.leaf_bad} last tasks that failed, there are {bad}")
     if run.row.state in RUN_TERMINAL and moving:

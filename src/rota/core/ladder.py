@@ -5,11 +5,9 @@ cycles and only grow; the count is durable, so a new coordinator goes on where t
 """
 
 from enum import IntEnum
-from itertools import pairwise
 
 from msgspec import Struct
 
-from rota.core.errors import Refused
 from rota.core.ids import Millis
 
 
@@ -30,15 +28,6 @@ class Thresholds(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     spawn: int = 4
     event: int = 6
     park: int = 10
-
-
-def check_thresholds(thresholds: Thresholds) -> None:
-    """Refuse a ladder whose rungs are out of order."""
-    rungs = (thresholds.fan_out, thresholds.spawn, thresholds.event, thresholds.park)
-    if rungs[0] < 1 or any(low > high for low, high in pairwise(rungs)):
-        raise Refused(
-            "field.value", f"the ladder {rungs} goes down", "Thresholds are positive and never fall.", path="thresholds"
-        )
 
 
 def tier_of(cycles: int, thresholds: Thresholds) -> Tier:

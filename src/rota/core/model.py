@@ -8,7 +8,6 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from rota.core.ids import Millis
 from rota.core.trigger import TriggerRule
 
 Pairs = tuple[tuple[str, str], ...]
@@ -157,7 +156,6 @@ class Capacity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tenants: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     pull: bool = False
-    joined_at: Millis = 0
 
 
 DEFAULT_QUEUE_PROPERTIES: tuple[tuple[str, PropertyRule], ...] = (

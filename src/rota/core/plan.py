@@ -13,6 +13,7 @@ from rota.core.ids import Millis
 from rota.core.live import LiveRun
 from rota.core.records import Growth, Slice
 from rota.core.states import (
+    BAD,
     CANCELLED,
     FAILED,
     NONE,
@@ -27,7 +28,6 @@ from rota.core.states import (
 from rota.core.trigger import SetupCounts, TriggerRule, Verdict, evaluate_counts
 
 _COLUMN: dict[TaskState, int] = {SUCCESS: 0, FAILED: 1, CANCELLED: 1, SKIPPED: 2, UPSTREAM_FAILED: 3}
-_BAD = frozenset({FAILED, UPSTREAM_FAILED, CANCELLED})
 _NAMED_MAX = 5
 
 
@@ -66,7 +66,7 @@ class Cascade:
         self.moving -= was_moving
         graph = self.graph
         node = graph.node(idx)
-        if to in _BAD and graph.leaf[node]:
+        if to in BAD and graph.leaf[node]:
             self.leaf_bad += 1
         self._count(node, to, 1)
         self._states[idx] = to
@@ -77,7 +77,7 @@ class Cascade:
         node = self.graph.node(idx)
         if task.state in TERMINAL:
             self.ended -= 1
-            if task.state in _BAD and self.graph.leaf[node]:
+            if task.state in BAD and self.graph.leaf[node]:
                 self.leaf_bad -= 1
             self._count(node, task.state, -1)
         else:
@@ -315,7 +315,7 @@ class Cascade:
         return SetupCounts(
             total=len(states),
             success=states.count(SUCCESS),
-            failed=sum(state in _BAD for state in states),
+            failed=sum(state in BAD for state in states),
             skipped=states.count(SKIPPED),
         )
 

@@ -17,7 +17,7 @@ import msgspec
 
 from rota.core.ids import Millis
 from rota.core.states import (
-    CANCELLED,
+    BAD,
     FAILED,
     NONE,
     QUEUED,
@@ -32,7 +32,6 @@ from rota.core.states import (
 )
 from rota.core.trigger import TriggerRule, Verdict, evaluate_trigger_rule
 
-_BAD_ENDS = frozenset({FAILED, UPSTREAM_FAILED, CANCELLED})
 _NOT_RUN: dict[Verdict, TaskState] = {Verdict.SKIP: SKIPPED, Verdict.UPSTREAM_FAILED: UPSTREAM_FAILED}
 
 
@@ -134,7 +133,7 @@ def finalize_run(run: RunSnapshot) -> tuple[RunState | None, bool]:
     if _can_still_move(run):
         return None, False
     is_deadlocked = any(run.states.get(task.id, NONE) is NONE for task in run.tasks)
-    if is_deadlocked or any(run.states.get(leaf) in _BAD_ENDS for leaf in _leaves(run.tasks)):
+    if is_deadlocked or any(run.states.get(leaf) in BAD for leaf in _leaves(run.tasks)):
         return RunState.FAILED, True
     return RunState.SUCCESS, True
 

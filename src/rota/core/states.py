@@ -51,6 +51,8 @@ NEEDS_ATTENTION = TaskState.NEEDS_ATTENTION
 
 TERMINAL = frozenset({SUCCESS, FAILED, SKIPPED, UPSTREAM_FAILED, CANCELLED})
 LEASED = frozenset({ASSIGNED, RUNNING})
+# Ends that make a run fail when they happen to one of its last tasks.
+BAD = frozenset({FAILED, UPSTREAM_FAILED, CANCELLED})
 RUN_TERMINAL = frozenset({RunState.SUCCESS, RunState.FAILED, RunState.CANCELLED})
 
 # Moves of ordinary progress. `assigned` may end without `running`: a fast attempt's result can overtake its start.

@@ -10,7 +10,7 @@ from collections import deque
 
 from msgspec import Struct
 
-from rota.core.bounds import TimeLimits
+from rota.core.bounds import TimeLimits, self_stop_after
 from rota.core.commands import Outcome, Report
 from rota.core.decide.leases import Offer
 from rota.core.ids import Epoch, Fence, Millis
@@ -172,7 +172,7 @@ class SyncMachine:
 
     def stop_at(self) -> Millis:
         """When this worker stops its own work unless it hears that it was heard."""
-        return self.renewed_at + self.lease_ms * 8 // 10
+        return self.renewed_at + self_stop_after(self.lease_ms)
 
     def _patience_ends(self) -> Millis:
         """When silence on an open stream counts as a broken one: every frame is acknowledged, so three beats do."""

@@ -8,8 +8,7 @@ from rota.core.live import LiveRun
 from rota.core.records import Task
 from rota.core.state import State
 from rota.core.states import (
-    CANCELLED,
-    FAILED,
+    BAD,
     NONE,
     QUEUED,
     SKIPPED,
@@ -20,8 +19,6 @@ from rota.core.states import (
     UPSTREAM_FAILED,
     TaskState,
 )
-
-_BAD = frozenset({FAILED, UPSTREAM_FAILED, CANCELLED})
 
 
 def move(state: State, run: LiveRun, task: Task, to: TaskState) -> None:
@@ -50,7 +47,7 @@ def move(state: State, run: LiveRun, task: Task, to: TaskState) -> None:
 def count(run: LiveRun, idx: int, to: TaskState, step: int) -> None:
     graph = run.graph
     node = graph.node(idx)
-    if to in _BAD and graph.leaf[node]:
+    if to in BAD and graph.leaf[node]:
         run.leaf_bad += step
     downs = graph.downs[node]
     if not downs:
