@@ -227,8 +227,8 @@ class Loop:
         """The safety net's next question. A phase that fails is over; the others still run."""
         try:
             command = next(self.agenda[0], None)
-        except Exception:
-            self.faults += 1
+        except Exception as error:
+            self._note("step", error)
             command = None
         if command is None:
             self.agenda.popleft()
@@ -240,8 +240,8 @@ class Loop:
         while self.work < self.budget:
             try:
                 granted = place(self.state, now)
-            except Exception:
-                self.faults += 1
+            except Exception as error:
+                self._note("place", error)
                 self.state.index.fresh.clear()
                 self.state.index.hungry.clear()
                 return

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rota.control.events import Question
+from rota.control.events import Question, Tell
 from rota.core import commands as cm
 from rota.core import decide as deciding
 from rota.core.decide import timers
@@ -275,3 +275,17 @@ def test_a_phase_of_the_safety_net_that_fails_stops_neither_the_loop_nor_the_oth
     stage.loop.state.starts.clear()
     stage.advance(2 * stage.limits.step_ms)
     assert stage.result("s") is RunState.RUNNING
+
+
+def test_an_error_in_matching_is_told_and_does_not_stop_the_loop(monkeypatch):
+    stage = reigning()
+    Speaker(stage).join()
+
+    def broken(state: object, now: int) -> None:
+        raise ZeroDivisionError("by a bug of ours")
+
+    monkeypatch.setattr("rota.control.loop.place", broken)
+    stage.submit("r")
+    told = [intent for intent in stage.said(Tell) if intent.what == "fault"]
+    assert told and ("where", "place") in told[0].about
+    assert stage.result("r") is RunState.RUNNING
