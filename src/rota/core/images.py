@@ -34,7 +34,7 @@ def take_batch(state: State, now: Millis) -> Batch:
     stories: list[Story] = []
     for key, changes in touched.stories.items():
         run = touched.runs[key]
-        stories.append(Story(*key, run.row.story, now, _encode(changes)))
+        stories.append(Story(*key, run.row.created_at, run.row.story, now, _encode(changes)))
         run.row.story += 1
     state.touched = Touched()
     puts: list[Record] = [run_image(run) for run in touched.runs.values()]

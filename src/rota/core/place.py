@@ -68,7 +68,12 @@ def _place_worker(state: State, worker: LiveWorker, now: Millis) -> LeaseGranted
     if worker.row.capacity.pull or worker.slots_free <= 0:
         return None
     picked = state.index.pick_task(worker, now, lambda bucket: is_held(state, bucket, now))
-    return _grant(state, picked, worker, now) if picked is not None else None
+    if picked is None:
+        return None
+    if picked.bucket.demand.soft:
+        # It is this task's turn; that this worker asked first does not make it the one the task prefers.
+        worker = state.index.pick_worker(picked.bucket, now) or worker
+    return _grant(state, picked, worker, now)
 
 
 def _grant(state: State, picked: Picked, worker: LiveWorker, now: Millis) -> LeaseGranted:

@@ -142,10 +142,14 @@ class Receipt(Struct, frozen=True):
 
 
 class Story(Struct, frozen=True):
-    """What one commit changed about one run: the durable account that `rota story` reads."""
+    """What one commit changed about one run: the durable account that `rota story` reads.
+
+    `created_at` is the run's: an id is free again once its run is in history, and the two must not share a story.
+    """
 
     tenant: str
     run: str
+    created_at: Millis
     number: int
     at: Millis
     changes: bytes

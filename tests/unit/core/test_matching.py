@@ -594,6 +594,19 @@ def test_a_graph_that_was_readable_once_does_not_break_the_queue_that_reads_it_d
         assert world.turn() == []
 
 
+def test_a_task_goes_to_the_worker_it_prefers_also_when_another_became_free_first():
+    world = with_rules(("os", PRIORITY))
+    world.worker("plain")
+    world.worker("linux", properties=(("os", "linux"),))
+    world.submit(task("x", width=2), run="first")
+    held = {granted.worker: granted for granted in world.turn()}
+    world.submit(asks(("os", "linux")), run="second")
+    assert world.turn() == []
+    world.succeed(held["plain"])
+    world.succeed(held["linux"])
+    assert [granted.worker for granted in world.turn()] == ["linux"]
+
+
 # The index equals the predicate.
 
 PROPERTIES = (("os", "linux"), ("os", "mac"), ("cpu", "1"), ("cpu", "2"), ("cpu", "4"), ("zone", "a"), ("zone", "b"))

@@ -76,4 +76,4 @@ def test_a_change_of_the_whole_run_is_about_no_task():
 def test_a_story_of_one_commit_is_one_part():
     world = finished()
     assert len(told(world)) == 1
-    assert read_story(Story("t", "r", 0, 1, msgspec.msgpack.encode([]))) == []
+    assert read_story(Story("t", "r", 0, 0, 1, msgspec.msgpack.encode([]))) == []
