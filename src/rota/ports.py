@@ -1,10 +1,14 @@
-"""The seams to the outside: what the control plane asks of a store."""
+"""The seams to the outside: what the control plane asks of a store, and where large things are kept."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Protocol
 
-from rota.core.ids import Epoch
-from rota.core.records import Batch, Record
+from msgspec import Struct
+
+from rota.core.ids import Epoch, Millis
+from rota.core.records import Batch, Growth, Record, Run, Story, Task
+from rota.core.states import RunState
 
 
 class Fenced(Exception):
@@ -17,6 +21,35 @@ class CommitUnknown(Exception):
 
 class StoreRefused(Exception):
     """The store will not take this very batch, and would not later. Nothing was written."""
+
+
+class HistoryQuery(Struct, frozen=True, kw_only=True):
+    """Which ended runs of a tenant to show, newest first. Empty means any."""
+
+    tenant: str
+    name: str = ""
+    kind: str = ""
+    states: tuple[RunState, ...] = ()
+    ended_from: Millis = 0
+    ended_to: Millis = 0
+    # Where the last page stopped; what `Page.next` said.
+    after: str = ""
+    limit: int = 100
+
+
+class Page(Struct, frozen=True):
+    """Some ended runs, and where the next page begins; empty if this was the last."""
+
+    runs: tuple[Run, ...]
+    next: str = ""
+
+
+class Ended(Struct, frozen=True):
+    """A run in history, with the tasks and growths that moved there with it."""
+
+    run: Run
+    tasks: tuple[Task, ...]
+    growths: tuple[Growth, ...]
 
 
 class Store(Protocol):
@@ -45,3 +78,54 @@ class Store(Protocol):
         and the same batch may be tried again.
         """
         ...
+
+    async def history(self, query: HistoryQuery) -> Page:
+        """Ended runs that moved to history, newest end first."""
+        ...
+
+    async def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
+        """One run of history with its tasks; of several with that id the newest, unless `created_at` says which."""
+        ...
+
+    async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
+        """What is told about one run, live or ended, in order."""
+        ...
+
+    async def tidy(self, epoch: Epoch, now: Millis, keep_ms: Millis) -> int:
+        """One bounded slice of housekeeping: finish moving ended runs, remove what ended `keep_ms` ago.
+
+        How many rows that were; zero means that nothing is left to do. May be stopped anywhere and done again.
+        """
+        ...
+
+
+class BlobRef(Struct, frozen=True, array_like=True, tag="blob"):
+    """A large thing by its name, with what it takes to know that it is still the same."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+class Blobs(Protocol):
+    """Where large things are kept: logs, results, bundles. The coordinator's memory holds references only."""
+
+    async def put(self, name: str, content: bytes | Path) -> BlobRef:
+        """Store content whole under a name, replacing what was there; nobody ever sees a part of it."""
+        ...
+
+    async def get(self, ref: BlobRef) -> bytes:
+        """The content, checked against the reference. Raises `BlobLost` if it is gone or was changed."""
+        ...
+
+    async def fetch(self, ref: BlobRef, target: Path) -> None:
+        """Copy the content to a file, checked like `get`, without holding it in memory."""
+        ...
+
+    async def collect(self, prefix: str, is_wanted: Callable[[str], bool], older_than: Millis) -> int:
+        """Remove what is under a prefix, was stored before an instant and nobody refers to; how many that were."""
+        ...
+
+
+class BlobLost(Exception):
+    """A blob that was referred to is gone, or is not what it was."""
