@@ -7,6 +7,7 @@ There is no batching timer: a commit starts as soon as the last one ended, with 
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from msgspec import Struct
 
@@ -63,17 +64,6 @@ RETRY_COMMIT_MS = 500
 REVIEW_PER_TURN = 200
 
 
-# Changes that move many tasks count for as many.
-_WIDE = (TasksScheduled, TasksSettled, TasksReset)
-
-
-class Held(Struct):
-    """Something to do once batch `after` is durable."""
-
-    after: int
-    act: Callable[[], list[Intent]]
-
-
 class Ask(Struct, frozen=True):
     """A command with whoever waits for its answer."""
 
@@ -94,7 +84,8 @@ class Loop:
         self.asks_committing: list[Ask] = []
         self.replay: deque[Ask] = deque()
         self.waiting: dict[Token, Ask] = {}
-        self.held: deque[Held] = deque()
+        # What to do once a batch is durable, with the number of the batch.
+        self.held: deque[tuple[int, Act]] = deque()
         self.open = 1
         self.durable = 0
         self.committing: Batch | None = None
@@ -109,6 +100,15 @@ class Loop:
         self.turned_at: Millis = 0
         self.faults = 0
         self.trouble: list[Intent] = []
+        # Most changes are only applied. These also have an effect to hold, or move many tasks and count for as many.
+        self._apply_one: dict[type[Change], Callable[[Any], int]] = {
+            LeaseGranted: self._grant,
+            LeaseReturned: self._take_back,
+            TaskStarved: self._starve,
+            TasksScheduled: self._move_many,
+            TasksSettled: self._move_many,
+            TasksReset: self._move_many,
+        }
 
     # Time.
 
@@ -277,23 +277,36 @@ class Loop:
         self._apply([RunFaulted(*run.key, now, text)])
 
     def _apply(self, changes: list[Change]) -> None:
-        state = self.state
-        size = len(changes)
+        size = 0
         for change in changes:
-            if isinstance(change, _WIDE):
-                size += len(change.tasks)
-            if isinstance(change, LeaseReturned):
-                worker = state.leases[change.fence].worker.key
-                evolve(state, change)
-                self.held.append(Held(self.open, self.streams.stopper(worker, change.fence)))
-                continue
-            evolve(state, change)
-            if isinstance(change, LeaseGranted):
-                self.held.append(Held(self.open, self.streams.starter(change)))
-            elif isinstance(change, TaskStarved):
-                self.held.append(Held(self.open, self._escalator(change)))
+            apply = self._apply_one.get(type(change))
+            if apply is None:
+                evolve(self.state, change)
+                size += 1
+            else:
+                size += apply(change)
         self.work += size
         self.open_changes += size
+
+    def _grant(self, change: LeaseGranted) -> int:
+        evolve(self.state, change)
+        self.held.append((self.open, self.streams.starter(change)))
+        return 1
+
+    def _take_back(self, change: LeaseReturned) -> int:
+        worker = self.state.leases[change.fence].worker.key
+        evolve(self.state, change)
+        self.held.append((self.open, self.streams.stopper(worker, change.fence)))
+        return 1
+
+    def _starve(self, change: TaskStarved) -> int:
+        evolve(self.state, change)
+        self.held.append((self.open, lambda: (Escalate(change.tenant, change.run, change.task, change.tier),)))
+        return 1
+
+    def _move_many(self, change: TasksScheduled | TasksSettled | TasksReset) -> int:
+        evolve(self.state, change)
+        return 1 + len(change.tasks)
 
     def _answer(self, ask: Ask, now: Millis) -> list[Intent]:
         command = ask.command
@@ -361,10 +374,10 @@ class Loop:
         if token is not None:
             self.hold(self._answerer(token, value, detail))
 
-    def _answerer(self, token: Token, value: Reply, detail: object) -> Callable[[], list[Intent]]:
-        def act() -> list[Intent]:
+    def _answerer(self, token: Token, value: Reply, detail: object) -> Act:
+        def act() -> tuple[Intent, ...]:
             self.waiting.pop(token, None)
-            return [Answer(token, value, detail)]
+            return (Answer(token, value, detail),)
 
         return act
 
@@ -378,7 +391,7 @@ class Loop:
 
     def hold(self, act: Act) -> None:
         """Do something once everything it could have seen is durable."""
-        self.held.append(Held(self._newest(), act))
+        self.held.append((self._newest(), act))
 
     def _newest(self) -> int:
         """The newest batch an answer given now could have seen."""
@@ -388,8 +401,9 @@ class Loop:
 
     def _release(self, now: Millis) -> list[Intent]:
         intents: list[Intent] = []
-        while self.held and self.held[0].after <= self.durable:
-            intents += self.held.popleft().act()
+        held, durable = self.held, self.durable
+        while held and held[0][0] <= durable:
+            intents += held.popleft()[1]()
         return intents + self.streams.say(now)
 
     def _commit(self, now: Millis) -> list[Intent]:
@@ -423,9 +437,6 @@ class Loop:
             self.retry_at = now + RETRY_COMMIT_MS
             return [Tell("commit.retry", (("error", event.error),))]
         raise AssertionError("fenced, unknown and refused commits are the coordinator's to judge")
-
-    def _escalator(self, change: TaskStarved) -> Callable[[], list[Intent]]:
-        return lambda: [Escalate(change.tenant, change.run, change.task, change.tier)]
 
 
 _TICKS_OF_RUNS = frozenset({"due", "deadline", "archive", "review", "replan", "orphan", "starved"})

@@ -4,7 +4,7 @@ The loop decides and commits; this part knows who is connected, what each worker
 concluded from what it says and from what it leaves out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import structs
@@ -22,7 +22,7 @@ from rota.core.presence import heard_from, leaves, renew_all, went_away
 from rota.core.state import State
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 
-Act = Callable[[], list[Intent]]
+Act = Callable[[], Sequence[Intent]]
 
 
 class Host(Protocol):
@@ -78,14 +78,14 @@ class Streams:
         """Send a lease to its worker, once it is durable."""
         self.unsent[change.fence] = None
 
-        def act() -> list[Intent]:
+        def act() -> Sequence[Intent]:
             self.unsent.pop(change.fence, None)
             session = self.by_worker.get((change.worker_tenant, change.worker))
             lease = self.host.state.leases.get(change.fence)
             if session is not None and lease is not None and session.incarnation == change.incarnation:
                 session.starts.append(offer_of(lease))
                 self.speaking[session.stream] = session
-            return []
+            return ()
 
         return act
 

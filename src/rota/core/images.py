@@ -1,29 +1,19 @@
 """From a state to what a commit writes: the images of everything the open batch has touched."""
 
-from typing import TypeVar
-
 import msgspec
 
-from rota.core.evolve import is_solo
 from rota.core.ids import Millis
 from rota.core.live import LiveRun
-from rota.core.records import Batch, GraphRecord, Record, Run, Story
+from rota.core.records import Batch, GraphRecord, Record, Run, Story, copy
 from rota.core.state import State, Touched
 
-Row = TypeVar("Row", bound=msgspec.Struct)
-
 _encode = msgspec.msgpack.Encoder().encode
-
-
-def copy(record: Row) -> Row:
-    """A copy of a record, by the struct's own way: `copy.copy` takes twice as long, and this is done for every row."""
-    return record.__copy__()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType] - every msgspec struct has it
 
 
 def run_image(run: LiveRun) -> Run:
     """A copy of a run's row, with its only task inside if it has just one."""
     row = copy(run.row)
-    if is_solo(run) and run.tasks:
+    if run.is_solo and run.tasks:
         row.solo = copy(run.tasks[0])
     return row
 
@@ -55,7 +45,7 @@ def all_records(state: State) -> list[Record]:
     for run in state.runs.values():
         records.append(run_image(run))
         records.extend(run.growths)
-        if not is_solo(run):
+        if not run.is_solo:
             records.extend(copy(task) for task in run.tasks.values())
     records.extend(copy(worker.row) for worker in state.workers.values())
     records.extend(

@@ -135,6 +135,7 @@ class LiveRun:
         "fired",
         "graph",
         "growths",
+        "is_solo",
         "key",
         "leaf_bad",
         "leased",
@@ -168,6 +169,8 @@ class LiveRun:
     def allot(self, graph: "LiveGraph") -> None:
         """Make room for the countdowns of `graph`, keeping what was counted so far."""
         self.graph = graph
+        # Whether the run's one task is stored inside the run's row.
+        self.is_solo = graph.total == 1 and not graph.unknown and not self.row.grown
         size = len(graph.specs)
         if not graph.has_edges:
             self.success = self.failed = self.skipped = self.upstream_failed = None

@@ -8,7 +8,7 @@ This is an index: it answers from the state alone and may tidy itself while it i
 """
 
 from collections.abc import Callable, Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from msgspec import Struct
 
@@ -26,6 +26,9 @@ from rota.core.states import QUEUED
 # How many late keys one walk over a tenant's buckets corrects. Beyond it a run may be ahead of another run of the
 # same tenant by at most one grant per signature it has waiting; classes and tenants are always exact.
 PATIENCE = 8
+
+# How many tasks that left a small bucket are remembered before it is tidied.
+SPARE_AGES = 64
 
 Held = Callable[[Bucket], bool]
 BucketOf = Callable[[LiveRun, Task], Bucket]
@@ -178,7 +181,7 @@ class Index:
 
     # Tasks.
 
-    def enqueue(self, bucket: Bucket, run: LiveRun, task: Task, priority_in_run: int) -> None:
+    def enqueue(self, bucket: Bucket, run: LiveRun, task: Task) -> None:
         """A task begins to wait in its bucket."""
         priority = run.row.priority
         self.books.enter(run.purse)
@@ -186,7 +189,7 @@ class Index:
         if flow is None:
             flow = bucket.flows[run.key] = Flow(run)
             self._join_line(bucket, priority, flow)
-        entry = (-priority_in_run, task.eligible_at, task.idx)
+        entry = (-run.graph.spec(task.idx).priority, task.eligible_at, task.idx)
         if flow.gone and entry in flow.gone:
             flow.gone.discard(entry)
         else:
@@ -217,17 +220,19 @@ class Index:
                 if tenant_line is not None:
                     tenant_line.buckets.lower(used, bucket)
 
-    def dequeue(self, bucket: Bucket, run: LiveRun, task: Task, priority_in_run: int) -> None:
+    def dequeue(self, bucket: Bucket, run: LiveRun, task: Task) -> None:
         """A task waits no more: granted, cancelled, parked, paused or withdrawn."""
         priority = run.row.priority
         flow = bucket.flows[run.key]
-        entry = (-priority_in_run, task.eligible_at, task.idx)
-        if flow.tasks[0] == entry:
+        head = flow.tasks[0]
+        if head[2] == task.idx:
             heappop(flow.tasks)
-        elif flow.gone is None:
-            flow.gone = {entry}
         else:
-            flow.gone.add(entry)
+            entry = (-run.graph.spec(task.idx).priority, task.eligible_at, task.idx)
+            if flow.gone is None:
+                flow.gone = {entry}
+            else:
+                flow.gone.add(entry)
         flow.live -= 1
         self.queued -= 1
         bucket.live -= 1
@@ -241,8 +246,10 @@ class Index:
 
     def _remember_age(self, bucket: Bucket, run: LiveRun, task: Task) -> None:
         ages = bucket.ages
-        while ages and not self._is_waiting(bucket, ages[0]):
-            heappop(ages)
+        if len(ages) > 2 * bucket.live + SPARE_AGES:
+            # Whoever left is forgotten now and then, so that the cost of it is shared by those who came.
+            ages[:] = [entry for entry in ages if self._is_waiting(bucket, entry)]
+            heapify(ages)
         self._number += 1
         heappush(ages, (task.eligible_at, self._number, run, task.idx))
 
@@ -318,6 +325,9 @@ class Index:
         shape = worker.shape
         if shape is None or len(shape.waiting) > 1 or shape.grants >= self._overdue_after():
             return None
+        return self._pick_first(bucket)
+
+    def _pick_first(self, bucket: Bucket) -> Picked | None:
         for priority in self.books.order():
             if bucket.waiting[priority]:
                 return self._picked(bucket, priority)
@@ -340,6 +350,9 @@ class Index:
             if overdue is not None:
                 return overdue
             shape.grants = 0
+        if len(shape.waiting) == 1:
+            only = next(iter(shape.waiting))
+            return self._pick_first(only) if self._may_take(only, worker, now, is_held) else None
         books = self.books
         for priority in books.order():
 

@@ -95,9 +95,12 @@ class Books:
         """
         of_class, of_tenant, of_run = purse.of_class, purse.of_tenant, purse.of_run
         if in_turn:
-            self.floor = max(self.floor, of_class.used)
-            of_class.floor = max(of_class.floor, of_tenant.used)
-            of_tenant.floor = max(of_tenant.floor, of_run.used)
+            if of_class.used > self.floor:
+                self.floor = of_class.used
+            if of_tenant.used > of_class.floor:
+                of_class.floor = of_tenant.used
+            if of_run.used > of_tenant.floor:
+                of_tenant.floor = of_run.used
         cost = of_run.estimate_ms * share // SHARE or 1
         of_class.charge(cost * purse.factor)
         of_tenant.charge(cost)
@@ -124,16 +127,14 @@ class Purse:
 
     def settle(self, difference: int) -> None:
         """A lease ended: charge what the estimate missed, or note what it took too much."""
-        _adjust(self.of_class, difference * self.factor)
-        _adjust(self.of_tenant, difference)
-        _adjust(self.of_run, difference)
-
-
-def _adjust(account: Account, amount: int) -> None:
-    if amount > 0:
-        account.charge(amount)
-    else:
-        account.credit -= amount
+        if difference > 0:
+            self.of_class.charge(difference * self.factor)
+            self.of_tenant.charge(difference)
+            self.of_run.charge(difference)
+        elif difference:
+            self.of_class.credit -= difference * self.factor
+            self.of_tenant.credit -= difference
+            self.of_run.credit -= difference
 
 
 class LazyHeap(Generic[Item]):

@@ -6,7 +6,7 @@ is not here: renewals are memory only (docs/protocol.md, P-LEASE).
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -176,6 +176,14 @@ _KEY: dict[type, Callable[[Any], Key]] = {
 def key_of(record: Record) -> Key:
     """The key of a record: its table, then its tenant, then the rest."""
     return _KEY[type(record)](record)
+
+
+Row = TypeVar("Row", bound=Struct)
+
+
+def copy(record: Row) -> Row:
+    """A copy of a record, by the struct's own way: `copy.copy` takes twice as long, and this is done for every row."""
+    return record.__copy__()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType, reportUnknownMemberType] - every msgspec struct has it
 
 
 class Batch(Struct):

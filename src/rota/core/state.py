@@ -98,7 +98,7 @@ class State:
     def bucket_of(self, run: LiveRun, task: Task) -> Bucket:
         """Where a task waits: the bucket of its node, unless the task has needs of its own."""
         graph = run.graph
-        node = graph.node(task.idx)
+        node = task.idx if graph.node_of is None else graph.node_of[task.idx]
         if task.requires is None and not task.avoid:
             bucket = graph.buckets[node]
             if bucket is None:
@@ -222,13 +222,13 @@ class State:
     def offer(self, run: LiveRun, task: Task) -> None:
         """Put a queued task of a runnable run where workers are found for it."""
         if task.state is QUEUED and run.is_runnable:
-            self.index.enqueue(self.bucket_of(run, task), run, task, run.graph.spec(task.idx).priority)
+            self.index.enqueue(self.bucket_of(run, task), run, task)
 
     def withdraw(self, run: LiveRun, task: Task) -> None:
         """Take a queued task of a runnable run back out."""
         if task.state is QUEUED and run.is_runnable:
             bucket = self.bucket_of(run, task)
-            self.index.dequeue(bucket, run, task, run.graph.spec(task.idx).priority)
+            self.index.dequeue(bucket, run, task)
             if not bucket.live and not bucket.users:
                 self.index.drop_bucket(bucket)
 

@@ -14,8 +14,8 @@ OF_THE_LOOP: tuple[Mutant, ...] = (
         "early_start",
         "grants reach workers only when they are durable",
         "control.loop",
-        "                self.held.append(Held(self.open, self.streams.starter(change)))\n",
-        "                self.streams.starter(change)()\n",
+        "        self.held.append((self.open, self.streams.starter(change)))\n",
+        "        self.streams.starter(change)()\n",
     ),
     mistake(
         "early_ack",

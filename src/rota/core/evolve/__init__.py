@@ -27,7 +27,6 @@ from rota.core.evolve.leases import (
     lease_returned,
     report_refused,
 )
-from rota.core.evolve.moves import is_solo
 from rota.core.evolve.runs import (
     count_scheduled,
     grow,
@@ -54,7 +53,7 @@ from rota.core.evolve.tasks import (
 from rota.core.evolve.workers import worker_drained, worker_gone, worker_quarantined, worker_registered
 from rota.core.state import State
 
-__all__ = ["begin_lease", "count_scheduled", "evolve", "grow", "is_solo"]
+__all__ = ["begin_lease", "count_scheduled", "evolve", "grow"]
 
 
 def evolve(state: State, change: ch.Change) -> None:

@@ -2,7 +2,7 @@
 
 from rota.core import changes as ch
 from rota.core.buckets import Bucket
-from rota.core.evolve.moves import move, tell, touch
+from rota.core.evolve.moves import move, note, tell
 from rota.core.ids import Fence, Millis
 from rota.core.limits import Usage
 from rota.core.live import Lease, LiveRun, LiveWorker
@@ -92,8 +92,7 @@ def lease_granted(state: State, change: ch.LeaseGranted) -> None:
         state.set_timer(change.at + min(state.limits.dispatch_ms, change.lease_ms), "worker", *worker.key)
     if worker.row.capacity.pull:
         state.set_timer(change.at + change.lease_ms, "lease", change.fence)
-    touch(state, run, task)
-    tell(state, run, change)
+    note(state, run, task, change)
 
 
 def attempt_started(state: State, change: ch.AttemptStarted) -> None:
@@ -101,8 +100,7 @@ def attempt_started(state: State, change: ch.AttemptStarted) -> None:
     task = run.tasks[change.task]
     move(state, run, task, RUNNING)
     task.started_at = change.at
-    touch(state, run, task)
-    tell(state, run, change)
+    note(state, run, task, change)
 
 
 def attempt_ended(state: State, change: ch.AttemptEnded) -> None:
@@ -125,8 +123,7 @@ def attempt_ended(state: State, change: ch.AttemptEnded) -> None:
     elif change.state is SUCCESS:
         task.interruptions = 0
         task.avoid = ""
-    touch(state, run, task)
-    tell(state, run, change)
+    note(state, run, task, change)
 
 
 def lease_returned(state: State, change: ch.LeaseReturned) -> None:
@@ -145,8 +142,7 @@ def lease_returned(state: State, change: ch.LeaseReturned) -> None:
     move(state, run, task, change.state)
     if change.state in TERMINAL:
         task.ended_at = change.at
-    touch(state, run, task)
-    tell(state, run, change)
+    note(state, run, task, change)
 
 
 def report_refused(state: State, change: ch.ReportRefused) -> None:

@@ -74,21 +74,24 @@ def task_of(run: LiveRun, idx: int) -> Task:
 
 def touch(state: State, run: LiveRun, task: Task) -> None:
     """Remember that a task's row must be written; the only task of a run lives in the run's row."""
-    if is_solo(run):
+    if run.is_solo:
         state.touched.runs[run.key] = run
     else:
         state.touched.tasks[id(task)] = task
 
 
-def is_solo(run: LiveRun) -> bool:
-    """Whether the run's one task is stored inside the run's row."""
-    return run.graph.total == 1 and not run.graph.unknown and not run.row.grown
+def note(state: State, run: LiveRun, task: Task, change: ch.Change) -> None:
+    """Remember that a task's row must be written, and tell what changed."""
+    if not run.is_solo:
+        state.touched.tasks[id(task)] = task
+    tell(state, run, change)
 
 
 def tell(state: State, run: LiveRun, change: ch.Change) -> None:
-    story = state.touched.stories.get(run.key)
+    stories = state.touched.stories
+    story = stories.get(run.key)
     if story is None:
-        state.touched.stories[run.key] = [change]
+        stories[run.key] = [change]
         state.touched.runs[run.key] = run
     else:
         story.append(change)

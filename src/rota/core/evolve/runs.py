@@ -1,14 +1,13 @@
 """What changes about runs do to the state."""
 
 from collections.abc import Callable
-from copy import copy
 
 from rota.core import changes as ch
 from rota.core.evolve.definitions import keep_receipt, leave_buckets, leave_graph
-from rota.core.evolve.moves import count, is_solo, tell, touch
+from rota.core.evolve.moves import count, tell, touch
 from rota.core.graph import LiveGraph
 from rota.core.live import LiveRun
-from rota.core.records import Receipt
+from rota.core.records import Receipt, copy
 from rota.core.state import State
 from rota.core.states import QUEUED, TERMINAL, RunState, can_transition_run
 
@@ -177,11 +176,11 @@ def pending_set(state: State, change: ch.PendingSet) -> None:
 
 def run_grew(state: State, change: ch.RunGrew) -> None:
     run = state.runs[(change.tenant, change.run)]
-    was_solo = is_solo(run)
+    was_solo = run.is_solo
     if run.row.grown:
         leave_buckets(state, run.graph)
-    grow(run, run.graph.grown(change.growth))
     run.row.grown += 1
+    grow(run, run.graph.grown(change.growth))
     run.growths.append(change.growth)
     state.touched.puts[("Growth", change.tenant, change.run, change.growth.number)] = change.growth
     if was_solo:

@@ -2,7 +2,7 @@
 
 from rota.core import changes as ch
 from rota.core.evolve.leases import end_lease
-from rota.core.evolve.moves import move, task_of, tell, touch
+from rota.core.evolve.moves import move, note, task_of, tell, touch
 from rota.core.live import LiveRun
 from rota.core.state import State
 from rota.core.states import LEASED, NEEDS_ATTENTION, NONE, QUEUED, SCHEDULED, SUCCESS, TERMINAL
@@ -85,8 +85,7 @@ def task_requeued(state: State, change: ch.TaskRequeued) -> None:
         task.avoid = ""
     move(state, run, task, SCHEDULED)
     move(state, run, task, QUEUED)
-    touch(state, run, task)
-    tell(state, run, change)
+    note(state, run, task, change)
 
 
 def task_amended(state: State, change: ch.TaskAmended) -> None:
@@ -95,8 +94,7 @@ def task_amended(state: State, change: ch.TaskAmended) -> None:
     state.withdraw(run, task)
     task.requires = change.requires
     state.offer(run, task)
-    touch(state, run, task)
-    tell(state, run, change)
+    note(state, run, task, change)
 
 
 def task_ended(state: State, change: ch.TaskEnded) -> None:
@@ -107,8 +105,7 @@ def task_ended(state: State, change: ch.TaskEnded) -> None:
     task.error = change.error
     if change.state in TERMINAL:
         task.ended_at = change.at
-    touch(state, run, task)
-    tell(state, run, change)
+    note(state, run, task, change)
 
 
 def task_starved(state: State, change: ch.TaskStarved) -> None:
@@ -116,5 +113,4 @@ def task_starved(state: State, change: ch.TaskStarved) -> None:
     task = run.tasks[change.task]
     task.cycles = change.cycles
     task.tier = change.tier
-    touch(state, run, task)
-    tell(state, run, change)
+    note(state, run, task, change)
