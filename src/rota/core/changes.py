@@ -24,7 +24,7 @@ class OfRun(Change, frozen=True):
 
 
 class RunSubmitted(Change, frozen=True):
-    """A run was accepted; it waits to start."""
+    """A run was accepted; it waits to start, unless its row says that it runs."""
 
     row: Run
 

@@ -48,25 +48,25 @@ def graph_digest(graph: Graph) -> str:
         raise Refused("field.value", f"the graph cannot be written down: {error}", path="graph") from None
 
 
-def check_id(value: str, path: str) -> None:
+def check_id(value: str, *path: str) -> None:
     """An id is short, printable and has no blanks at its ends."""
     if not value or len(value) > ID_CHARS_MAX or not value.isprintable() or value != value.strip():
         raise Refused(
             "field.value",
             f"{value[:40]!r} is not a usable id",
             f"Use 1 to {ID_CHARS_MAX} printable characters without blanks at the ends.",
-            path=path,
+            path=".".join(path),
         )
 
 
-def check_text(value: str, path: str) -> None:
+def check_text(value: str, *path: str) -> None:
     """Free text is short and can be kept by every store: no NUL, no half characters."""
     if len(value) > TEXT_CHARS_MAX or "\0" in value or not is_encodable(value):
         raise Refused(
             "field.value",
             f"{value[:40]!r} cannot be kept",
             f"Use at most {TEXT_CHARS_MAX} characters, without NUL and half characters.",
-            path=path,
+            path=".".join(path),
         )
 
 
@@ -75,52 +75,52 @@ def is_encodable(value: str) -> bool:
     return value.isascii() or all(not "\ud800" <= letter <= "\udfff" for letter in value)
 
 
-def check_number(value: int, least: int, most: int, path: str) -> None:
+def check_number(value: int, least: int, most: int, *path: str) -> None:
     """A number is inside what makes sense for it."""
     if not least <= value <= most:
-        raise Refused("field.value", f"{value} is out of range", f"Use {least} to {most}.", path=path)
+        raise Refused("field.value", f"{value} is out of range", f"Use {least} to {most}.", path=".".join(path))
 
 
-def check_size(value: bytes, most: int, path: str) -> None:
+def check_size(value: bytes, most: int, *path: str) -> None:
     """A payload is small enough to live in the coordinator's memory."""
     if len(value) > most:
         raise Refused(
             "field.size",
             f"{len(value)} bytes are more than {most}",
             "Put it in a blob and pass a reference.",
-            path=path,
+            path=".".join(path),
         )
 
 
 def check_spec(spec: TaskSpec, path: str) -> None:
     """Every number and name of one task."""
-    check_id(spec.id, f"{path}.id")
+    check_id(spec.id, path, "id")
     if spec.kind is not _PLAIN.kind:
-        check_id(spec.kind, f"{path}.kind")
+        check_id(spec.kind, path, "kind")
     if spec.queue is not _PLAIN.queue:
-        check_id(spec.queue, f"{path}.queue")
-    check_size(spec.work, WORK_BYTES_MAX, f"{path}.work")
-    check_number(spec.width, 0, TASKS_PER_GRAPH_MAX, f"{path}.width")
-    check_number(spec.priority, -PRIORITY_MAX, PRIORITY_MAX, f"{path}.priority")
-    check_number(spec.timeout_ms, 0, DELAY_MS_MAX, f"{path}.timeout_ms")
-    check_number(len(spec.requires), 0, REQUIREMENTS_MAX, f"{path}.requires")
-    check_number(len(spec.pools), 0, POOLS_PER_TASK_MAX, f"{path}.pools")
+        check_id(spec.queue, path, "queue")
+    check_size(spec.work, WORK_BYTES_MAX, path, "work")
+    check_number(spec.width, 0, TASKS_PER_GRAPH_MAX, path, "width")
+    check_number(spec.priority, -PRIORITY_MAX, PRIORITY_MAX, path, "priority")
+    check_number(spec.timeout_ms, 0, DELAY_MS_MAX, path, "timeout_ms")
+    check_number(len(spec.requires), 0, REQUIREMENTS_MAX, path, "requires")
+    check_number(len(spec.pools), 0, POOLS_PER_TASK_MAX, path, "pools")
     if spec.retry is not _PLAIN.retry:
         check_retry(spec.retry, f"{path}.retry")
     if spec.pools:
         check_pools(spec, path)
     for name, value in spec.requires:
-        check_id(name, f"{path}.requires")
-        check_text(value, f"{path}.requires.{name}")
+        check_id(name, path, "requires")
+        check_text(value, path, "requires", name)
 
 
 def check_retry(retry: RetryPolicy, path: str) -> None:
     """The numbers of a retry policy."""
     for name in ("retries", "timeout_retries", "memory_retries", "internal_retries"):
-        check_number(getattr(retry, name) or 0, 0, RETRIES_MAX, f"{path}.{name}")
-    check_number(retry.delay_ms, 0, DELAY_MS_MAX, f"{path}.delay_ms")
-    check_number(retry.delay_ms_max, 0, DELAY_MS_MAX, f"{path}.delay_ms_max")
-    check_number(retry.multiplier, 1, 100, f"{path}.multiplier")
+        check_number(getattr(retry, name) or 0, 0, RETRIES_MAX, path, name)
+    check_number(retry.delay_ms, 0, DELAY_MS_MAX, path, "delay_ms")
+    check_number(retry.delay_ms_max, 0, DELAY_MS_MAX, path, "delay_ms_max")
+    check_number(retry.multiplier, 1, 100, path, "multiplier")
 
 
 def check_pools(spec: TaskSpec, path: str) -> None:

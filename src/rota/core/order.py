@@ -44,12 +44,6 @@ class Account:
         """Remember how long this account's leases take: a moving average over about eight of them."""
         self.estimate_ms = max(1, (self.estimate_ms * 7 + took_ms) // 8)
 
-    def enter(self, floor: int) -> None:
-        """One more task waits; a newcomer starts where the others are."""
-        if self.waiting == 0 and self.used < floor:
-            self.used = floor
-        self.waiting += 1
-
 
 class Books:
     """All accounts above the runs."""
@@ -81,10 +75,19 @@ class Books:
         return Purse(self.classes[priority], self.tenant(priority, tenant), WEIGHT_MAX // CLASS_WEIGHT[priority])
 
     def enter(self, purse: "Purse") -> None:
-        """A task of a run begins to wait."""
-        purse.of_class.enter(self.floor)
-        purse.of_tenant.enter(purse.of_class.floor)
-        purse.of_run.enter(purse.of_tenant.floor)
+        """A task of a run begins to wait; whoever had nothing waiting starts where the others are."""
+        of_class, of_tenant, of_run = purse.of_class, purse.of_tenant, purse.of_run
+        if not of_run.waiting:
+            if not of_tenant.waiting:
+                if not of_class.waiting and of_class.used < self.floor:
+                    of_class.used = self.floor
+                if of_tenant.used < of_class.floor:
+                    of_tenant.used = of_class.floor
+            if of_run.used < of_tenant.floor:
+                of_run.used = of_tenant.floor
+        of_class.waiting += 1
+        of_tenant.waiting += 1
+        of_run.waiting += 1
 
     def charge(self, purse: "Purse", share: int, *, in_turn: bool = True) -> int:
         """A grant was made: charge all levels with what such leases usually cost; gives back the run's part.
@@ -102,9 +105,7 @@ class Books:
             if of_run.used > of_tenant.floor:
                 of_tenant.floor = of_run.used
         cost = of_run.estimate_ms * share // SHARE or 1
-        of_class.charge(cost * purse.factor)
-        of_tenant.charge(cost)
-        of_run.charge(cost)
+        purse.charge(cost)
         return cost
 
 
@@ -119,6 +120,12 @@ class Purse:
         self.of_run = Account()
         self.factor = factor
 
+    def charge(self, cost: int) -> None:
+        """All three pay."""
+        self.of_class.charge(cost * self.factor)
+        self.of_tenant.charge(cost)
+        self.of_run.charge(cost)
+
     def leave(self) -> None:
         """A task waits no more."""
         self.of_class.waiting -= 1
@@ -128,9 +135,7 @@ class Purse:
     def settle(self, difference: int) -> None:
         """A lease ended: charge what the estimate missed, or note what it took too much."""
         if difference > 0:
-            self.of_class.charge(difference * self.factor)
-            self.of_tenant.charge(difference)
-            self.of_run.charge(difference)
+            self.charge(difference)
         elif difference:
             self.of_class.credit -= difference * self.factor
             self.of_tenant.credit -= difference

@@ -251,7 +251,9 @@ class Ledger:
             raise Broken(f"P-SUBMIT: run {run} was submitted while it lived")
         for key in [key for key in self.tasks if key[:2] == run]:
             del self.tasks[key]
-        self.runs[run] = RunState.QUEUED
+        self.runs[run] = row.state
+        if row.state is RunState.RUNNING:
+            self._started_now.append(run)
         self.names[run] = (row.tenant, row.name)
         self.graphs[run] = row.graph
         self.held[run] = {}

@@ -75,8 +75,9 @@ def submit(state: State, command: cm.SubmitRun, now: Millis) -> Decision:
     changes.append(RunSubmitted(row))
     if len(graph.tasks) == 1 and graph.tasks[0].width == 1 and not graph.max_active_runs:
         # One task without a cap has nothing to wait for and nothing to plan.
-        key = (command.tenant, command.run)
-        changes += [RunStarted(*key, now), TasksScheduled(*key, (0,), now)]
+        row.state = RunState.RUNNING
+        row.started_at = now
+        changes.append(TasksScheduled(command.tenant, command.run, (0,), now))
     return Decision(changes, answer=command.run)
 
 
@@ -98,7 +99,13 @@ def use_graph(state: State, tenant: str, graph: Graph | None, digest: str, now: 
 
 def check_specs(state: State, tenant: str, specs: tuple[TaskSpec, ...], path: str) -> None:
     """Queues and pools exist, and every requirement can be compared the way its queue says."""
+    seen: dict[object, None] = {}
     for position, spec in enumerate(specs):
+        # Large graphs ask for few different things: each is looked at once.
+        needs = (spec.queue, spec.kind, spec.requires, spec.pools)
+        if needs in seen:
+            continue
+        seen[needs] = None
         here = f"{path}[{position}]"
         queue = state.queue(tenant, spec.queue)
         if queue is None:

@@ -6,6 +6,7 @@ from rota.core import changes as ch
 from rota.core.evolve.definitions import keep_receipt, leave_buckets, leave_graph
 from rota.core.evolve.moves import count, tell, touch
 from rota.core.graph import LiveGraph
+from rota.core.ids import Millis
 from rota.core.live import LiveRun
 from rota.core.records import Receipt, copy
 from rota.core.state import State
@@ -21,7 +22,11 @@ def run_submitted(state: State, change: ch.RunSubmitted) -> None:
     state.runs[run.key] = run
     if row.command_id:
         state.by_command[(row.tenant, row.command_id)] = run.key
-    wait_to_start(state, run)
+    if row.state is RunState.RUNNING:
+        count_scheduled(state, run, 1)
+        begin(state, run, row.started_at)
+    else:
+        wait_to_start(state, run)
     tell(state, run, change)
 
 
@@ -56,12 +61,19 @@ def run_started(state: State, change: ch.RunStarted) -> None:
     row.state = RunState.RUNNING
     row.started_at = row.started_at or change.at
     row.ended_at = 0
+    begin(state, run, change.at)
+    tell(state, run, change)
+
+
+def begin(state: State, run: LiveRun, at: Millis) -> None:
+    """A run counts as active, and its time begins."""
+    row = run.row
+    name = (row.tenant, row.name)
     state.active_runs[name] = state.active_runs.get(name, 0) + 1
     timeout_ms = run.graph.graph.run_timeout_ms
     if timeout_ms:
-        row.deadline_at = change.at + timeout_ms
+        row.deadline_at = at + timeout_ms
         state.set_timer(row.deadline_at, "deadline", *run.key)
-    tell(state, run, change)
 
 
 def check_run_move(here: RunState, there: RunState) -> None:
