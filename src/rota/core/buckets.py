@@ -76,7 +76,7 @@ class TenantLine:
 
     def __init__(self, tenant: str) -> None:
         self.tenant = tenant
-        self.buckets: LazyHeap[Bucket] = LazyHeap()
+        self.buckets: LazyHeap[Bucket] = LazyHeap(returning=True)
         self.live = 0
 
 
@@ -91,7 +91,7 @@ class Shape:
         self.idle: dict[tuple[object, ...], OrderedDict[WorkerKey, LiveWorker]] = {}
         self.totals: dict[tuple[tuple[str, int], ...], int] = {}
         self.tenants: dict[tuple[PriorityClass, str], TenantLine] = {}
-        self.lines: dict[PriorityClass, LazyHeap[TenantLine]] = {name: LazyHeap() for name in CLASSES}
+        self.lines: dict[PriorityClass, LazyHeap[TenantLine]] = {name: LazyHeap(returning=True) for name in CLASSES}
         self.waiting: dict[Bucket, int] = {}
         # Grants since the last overdue task; a new shape looks for one at once.
         self.grants = OVERDUE_GRANTS

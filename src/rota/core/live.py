@@ -120,6 +120,10 @@ class LiveWorker:
                 self.free[name] += need
 
 
+# Shared by the many runs in which nothing ever goes back to `none`; never changed.
+_NONE_RESET: dict[int, dict[int, None]] = {}
+
+
 class LiveRun:
     """A run with its tasks and countdowns.
 
@@ -162,8 +166,8 @@ class LiveRun:
         self.leased = 0
         self.leaf_bad = 0
         self.told = 0
-        self.growths: list[Growth] = []
-        self.reset: dict[int, dict[int, None]] = {}
+        self.growths: tuple[Growth, ...] = ()
+        self.reset = _NONE_RESET
         self.allot(graph)
 
     def allot(self, graph: "LiveGraph") -> None:
@@ -182,6 +186,12 @@ class LiveRun:
         self.skipped: array[int] | None = empty[:]
         self.upstream_failed: array[int] | None = empty[:]
         self.fired = bytearray(size)
+
+    def put_back(self, node: int, idx: int) -> None:
+        """A task whose node had its answer is at `none` again and waits for a second one."""
+        if self.reset is _NONE_RESET:
+            self.reset = {}
+        self.reset.setdefault(node, {})[idx] = None
 
     @property
     def is_runnable(self) -> bool:

@@ -68,7 +68,7 @@ def _load_run(state: State, row: Run, tasks: list[Task], growths: list[Growth]) 
     run = LiveRun(row, graph, state.books.purse(row.priority, row.tenant))
     for growth in sorted(growths, key=lambda growth: growth.number):
         run.graph = run.graph.grown(growth)
-        run.growths.append(growth)
+        run.growths = (*run.growths, growth)
     graph.users += 1
     if row.solo is not None:
         tasks = [row.solo]
@@ -84,7 +84,7 @@ def _load_run(state: State, row: Run, tasks: list[Task], growths: list[Growth]) 
         if task.state in TERMINAL:
             run.ended += 1
         elif task.state is NONE:
-            run.reset.setdefault(node, {})[idx] = None
+            run.put_back(node, idx)
         else:
             run.moving += 1
     state.runs[run.key] = run

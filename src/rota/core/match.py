@@ -209,7 +209,7 @@ class Index:
     def _join_line(self, bucket: Bucket, priority: PriorityClass, flow: Flow) -> None:
         line = bucket.lines.get(priority)
         if line is None:
-            line = bucket.lines[priority] = LazyHeap()
+            line = bucket.lines[priority] = LazyHeap(returning=False)
         head = bucket.head(priority)
         used = flow.run.account.used
         line.push(used, flow)

@@ -145,42 +145,42 @@ class Purse:
 class LazyHeap(Generic[Item]):
     """Items by a key that only grows; a key that is late is put right when it comes to the top.
 
-    The rare key that shrinks is told with `lower`. Of several entries for an item the newest counts.
+    Items that come and go, or whose key may shrink (`lower`), need `returning`: of several entries for one of them
+    the newest counts. Items that are pushed once and leave once do not.
     """
 
-    __slots__ = ("_heap", "_inside", "_number")
+    __slots__ = ("_heap", "_newest", "_number")
 
-    def __init__(self) -> None:
+    def __init__(self, *, returning: bool) -> None:
         self._heap: list[tuple[int, int, Item]] = []
-        self._inside: dict[Item, int] = {}
+        self._newest: dict[Item, int] | None = {} if returning else None
         self._number = 0
-
-    def __len__(self) -> int:
-        return len(self._inside)
 
     def push(self, key: int, item: Item) -> None:
         """Add an item; among equal keys the first in comes first. An item that is inside already stays where it is."""
-        if item not in self._inside:
+        if self._newest is None or item not in self._newest:
             self.lower(key, item)
 
     def lower(self, key: int, item: Item) -> None:
         """Add an item, or say that its key has become smaller."""
         self._number += 1
-        self._inside[item] = self._number
+        if self._newest is not None:
+            self._newest[item] = self._number
         heappush(self._heap, (key, self._number, item))
 
     def head(self, key_of: Callable[[Item], int | None], patience: int = 1 << 30) -> tuple[int, Item] | None:
         """The item whose turn it is, with its key. `key_of` answers None for an item that has left."""
-        heap = self._heap
+        heap, newest = self._heap, self._newest
         while heap:
             key, number, item = heap[0]
-            if self._inside.get(item) != number:
+            if newest is not None and newest.get(item) != number:
                 heappop(heap)
                 continue
             true = key_of(item)
             if true is None:
                 heappop(heap)
-                del self._inside[item]
+                if newest is not None:
+                    del newest[item]
             elif true != key and patience > 0:
                 patience -= 1
                 heapreplace(heap, (true, number, item))
@@ -190,18 +190,19 @@ class LazyHeap(Generic[Item]):
 
     def walk(self, key_of: Callable[[Item], int | None], patience: int = 1 << 30) -> Iterator[Item]:
         """Items in order, without taking them out. After `patience` corrections late keys are taken as they are."""
-        heap = self._heap
+        heap, newest = self._heap, self._newest
         aside: list[tuple[int, int, Item]] = []
         try:
             while heap:
                 key, number, item = heap[0]
-                if self._inside.get(item) != number:
+                if newest is not None and newest.get(item) != number:
                     heappop(heap)
                     continue
                 true = key_of(item)
                 if true is None:
                     heappop(heap)
-                    del self._inside[item]
+                    if newest is not None:
+                        del newest[item]
                     continue
                 if true != key and patience > 0:
                     patience -= 1

@@ -193,7 +193,7 @@ def run_grew(state: State, change: ch.RunGrew) -> None:
         leave_buckets(state, run.graph)
     run.row.grown += 1
     grow(run, run.graph.grown(change.growth))
-    run.growths.append(change.growth)
+    run.growths = (*run.growths, change.growth)
     state.touched.puts[("Growth", change.tenant, change.run, change.growth.number)] = change.growth
     if was_solo:
         for task in run.tasks.values():

@@ -70,7 +70,7 @@ def tasks_reset(state: State, change: ch.TasksReset) -> None:
         task.avoid = ""
         task.started_at = task.ended_at = task.due_at = 0
         task.cycles = task.tier = 0
-        run.reset.setdefault(run.graph.node(idx), {})[idx] = None
+        run.put_back(run.graph.node(idx), idx)
         touch(state, run, task)
     tell(state, run, change)
 
