@@ -109,9 +109,23 @@ def check_spec(spec: TaskSpec, path: str) -> None:
         check_retry(spec.retry, f"{path}.retry")
     if spec.pools:
         check_pools(spec, path)
+    if spec.inputs:
+        check_inputs(spec, path)
     for name, value in spec.requires:
         check_id(name, path, "requires")
         check_text(value, path, "requires", name)
+
+
+def check_inputs(spec: TaskSpec, path: str) -> None:
+    """A task can only take results that it waits for."""
+    for name in spec.inputs:
+        if name not in spec.upstream:
+            raise Refused(
+                "graph.unknown_upstream",
+                f"task {spec.id!r} takes the result of {name!r} and does not wait for it",
+                "Name it in `upstream` too.",
+                path=f"{path}.inputs",
+            )
 
 
 def check_retry(retry: RetryPolicy, path: str) -> None:

@@ -96,6 +96,8 @@ class TaskSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: str = "command"
     work: bytes = b""
     upstream: tuple[str, ...] = ()
+    # Which of the upstreams' results travel with an attempt.
+    inputs: tuple[str, ...] = ()
     trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS
     width: int = 1
     is_setup: bool = False

@@ -25,6 +25,12 @@ REFUSED: list[tuple[str, Graph, str, str]] = [
     ("two tasks of one name", graph(task("a"), task("a")), "graph.duplicate_id", "graph.tasks[1]"),
     ("an unknown upstream", graph(task("a", "b")), "graph.unknown_upstream", "graph.tasks[0].upstream"),
     ("an upstream named twice", graph(task("a"), task("b", "a", "a")), "graph.duplicate_id", "graph.tasks[1].upstream"),
+    (
+        "an input that is not waited for",
+        graph(task("a"), task("b", inputs=("a",))),
+        "graph.unknown_upstream",
+        "graph.tasks[1].inputs",
+    ),
     ("a task that waits for itself", graph(task("a", "a")), "graph.cycle", "graph.tasks"),
     ("a circle", graph(task("a", "c"), task("b", "a"), task("c", "b")), "graph.cycle", "graph.tasks"),
     ("a task without a name", graph(task("")), "field.value", "graph.tasks[0].id"),

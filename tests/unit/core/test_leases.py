@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rota.core import commands as cm
 from rota.core.bounds import INTERRUPTIONS_MAX, OUTPUT_LOSSES_MAX, REFUSED_REPORTS_TOLD_MAX
 from rota.core.changes import LeaseGranted
-from rota.core.decide.leases import Judgement, offer_of
+from rota.core.decide.leases import Input, Judgement, offer_of
 from rota.core.errors import Refused
 from rota.core.ids import NO_FENCE, fence_epoch, fence_number, make_fence
 from rota.core.model import FailureClass, RetryPolicy
@@ -601,3 +601,17 @@ def test_two_consumers_that_miss_the_same_input_have_it_made_once():
     lose(world, second, "make")
     assert world.states() == {"make": "queued", "x[0]": "none", "x[1]": "none"}
     assert world.task("make").losses == 1
+
+
+def test_an_offer_carries_the_results_its_task_takes():
+    world = World()
+    world.worker("w", slots=9)
+    world.submit(
+        task("one"), task("many", width=2), task("other"), task("sum", "one", "many", "other", inputs=("many", "one"))
+    )
+    for granted in world.turn():
+        name = world.run().graph.task_id(granted.task)
+        world.succeed(granted, result=None if name == "many[1]" else name.encode())
+    (granted,) = world.turn()
+    offer = offer_of(world.state.leases[granted.fence])
+    assert offer.inputs == (Input("many", (b"many[0]", None)), Input("one", (b"one",)))

@@ -77,6 +77,13 @@ class Judgement(StrEnum):
     OLD_FENCE = "old_fence"
 
 
+class Input(Struct, frozen=True, array_like=True):
+    """What an upstream gave: one result, or one for each task of a group; None where there was none."""
+
+    task: str
+    results: tuple[bytes | None, ...]
+
+
 class Offer(Struct, frozen=True):
     """A granted lease as its worker sees it."""
 
@@ -91,6 +98,7 @@ class Offer(Struct, frozen=True):
     params: bytes
     timeout_ms: int
     lease_ms: int
+    inputs: tuple[Input, ...] = ()
 
 
 def judge_report(state: State, command: cm.Report) -> tuple[Judgement, Lease | None]:
@@ -297,7 +305,13 @@ def offer_of(lease: Lease) -> Offer:
         run.row.params,
         spec.timeout_ms,
         task.lease_ms,
+        tuple(_input_of(run, name) for name in spec.inputs) if spec.inputs else (),
     )
+
+
+def _input_of(run: LiveRun, name: str) -> Input:
+    tasks = (run.tasks.get(idx) for idx in run.graph.tasks_of(run.graph.index[name]))
+    return Input(name, tuple(None if task is None else task.result for task in tasks))
 
 
 def claim(state: State, command: cm.ClaimTask, now: Millis) -> Decision:

@@ -1,0 +1,21 @@
+"""Runners: what carries out an attempt. One for each kind of work; the Sync machine knows none of them."""
+
+from typing import Protocol
+
+from rota.core.decide.leases import Offer
+from rota.worker.sync import AttemptOver
+
+
+class Runner(Protocol):
+    """Carries out attempts of one kind of work."""
+
+    async def run(self, offer: Offer) -> AttemptOver:
+        """Run one attempt to its end, whatever that end is; a failure is an outcome and not an exception.
+
+        Cancelling this call kills the attempt with everything it started, and returns only when none of it is left.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Stop for good: nothing of what was started is left behind."""
+        ...
