@@ -606,9 +606,8 @@ def test_two_consumers_that_miss_the_same_input_have_it_made_once():
 def test_an_offer_carries_the_results_its_task_takes():
     world = World()
     world.worker("w", slots=9)
-    world.submit(
-        task("one"), task("many", width=2), task("other"), task("sum", "one", "many", "other", inputs=("many", "one"))
-    )
+    last = task("sum", "one", "many", "other", inputs=("many", "one"))
+    world.submit(graph(task("one"), task("many", width=2), task("other"), last))
     for granted in world.turn():
         name = world.run().graph.task_id(granted.task)
         world.succeed(granted, result=None if name == "many[1]" else name.encode())
