@@ -156,14 +156,21 @@ class Rig:
 
     def submit_many(self, first: int, count: int, graph: Graph) -> None:
         """Submissions that arrive together."""
-        loop = self.coordinator.loop
-        assert loop is not None, "the rig has a leader"
         digest = graph_digest(graph) if first else ""
-        for number in range(first, first + count):
-            command = SubmitRun(
-                tenant="t", command_id=f"c{number}", run=f"r{number}", graph=None if digest else graph, digest=digest
+        asked = [
+            Asked(
+                number,
+                SubmitRun(
+                    tenant="t",
+                    command_id=f"c{number}",
+                    run=f"r{number}",
+                    graph=None if digest else graph,
+                    digest=digest,
+                ),
             )
-            self.coordinator._dispatch(Asked(number, command), self.now)
+            for number in range(first, first + count)
+        ]
+        self._run(self.coordinator.handle_all(asked, self.now))
         self.rest()
 
     def rest(self) -> None:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from rota.core.ids import Epoch, Millis
+from rota.core.ids import BlobRef, Epoch, Millis
 from rota.core.records import Batch, Growth, Record, Run, Story, Task
 from rota.core.states import RunState
 
@@ -97,14 +97,6 @@ class Store(Protocol):
         How many rows that were; zero means that nothing is left to do. May be stopped anywhere and done again.
         """
         ...
-
-
-class BlobRef(Struct, frozen=True, array_like=True, tag="blob"):
-    """A large thing by its name, with what it takes to know that it is still the same."""
-
-    name: str
-    size: int
-    sha256: str
 
 
 class Blobs(Protocol):

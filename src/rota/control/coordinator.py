@@ -5,6 +5,7 @@ coordinator drops its memory: there is no second truth to reconcile.
 """
 
 from collections import deque
+from collections.abc import Iterable
 
 from rota.control.events import (
     Answer,
@@ -46,7 +47,13 @@ class Coordinator:
 
     def handle(self, event: Event, now: Millis) -> list[Intent]:
         """Take one event; everything that follows from it is in the intents."""
-        intents = self._dispatch(event, now)
+        return self.handle_all((event,), now)
+
+    def handle_all(self, events: Iterable[Event], now: Millis) -> list[Intent]:
+        """Take what has arrived, in order, and then one turn for all of it."""
+        intents: list[Intent] = []
+        for event in events:
+            intents += self._dispatch(event, now)
         if self.leadership.role is Role.LEADER or now >= self.leadership.next_at:
             intents += self.leadership.woke(now)
         if self.leadership.role not in (Role.LEADER, Role.LOADING) and (self.loop is not None or self._refused):

@@ -11,20 +11,12 @@ from msgspec import Struct
 from rota.core.commands import Command
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Epoch
-from rota.core.reasons import Reason
-from rota.core.records import Batch, Record
+from rota.core.questions import Question, Reading
+from rota.core.records import Batch, Record, Story
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 
 Token = int
 Stream = int
-
-
-class Question(Struct, frozen=True):
-    """A read: `why`, or the state of a run. It is answered like a command, after what it may have seen is durable."""
-
-    tenant: str
-    run: str
-    task: str = ""
 
 
 class Asked(Struct, frozen=True):
@@ -151,6 +143,12 @@ class CloseStream(Struct, frozen=True):
     stream: Stream
 
 
+class Publish(Struct, frozen=True):
+    """What happened, now that it is durable; for those who watch."""
+
+    stories: list[Story]
+
+
 class Tell(Struct, frozen=True):
     """Something an operator should know: a log line and a count."""
 
@@ -167,5 +165,5 @@ class Escalate(Struct, frozen=True):
     tier: int
 
 
-Intent = Elect | AskHolds | Release | Load | Commit | Answer | Send | CloseStream | Tell | Escalate
-Reply = str | Refused | Unavailable | tuple[Reason, ...]
+Intent = Elect | AskHolds | Release | Load | Commit | Answer | Send | CloseStream | Publish | Tell | Escalate
+Reply = str | Refused | Unavailable | Reading

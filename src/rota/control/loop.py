@@ -18,7 +18,7 @@ from rota.control.events import (
     Committed,
     Escalate,
     Intent,
-    Question,
+    Publish,
     Reply,
     Tell,
     Token,
@@ -53,11 +53,11 @@ from rota.core.ids import Fence, Millis, RunKey
 from rota.core.images import is_clean, take_batch
 from rota.core.place import place
 from rota.core.presence import heard_from, renew_one, stalled
+from rota.core.questions import Question, answer
 from rota.core.rearm import rearm
 from rota.core.records import Batch
 from rota.core.state import State
 from rota.core.step import PHASES, look_again
-from rota.core.why import explain
 from rota.wire.frames import WorkerFrame
 
 RETRY_COMMIT_MS = 500
@@ -313,7 +313,7 @@ class Loop:
         if ask.token is not None:
             self.waiting[ask.token] = ask
         if isinstance(command, Question):
-            self._reply(ask.token, self._look_up(command, now), None)
+            self._reply(ask.token, self._read(command, now), None)
             return []
         if self.store_trouble and isinstance(command, ClientCommand):
             # This answer has seen nothing, so it need not wait for the store that it is about.
@@ -343,6 +343,15 @@ class Loop:
             self._reply(ask.token, outcome.answer, detail)
         return []
 
+    def _read(self, question: Question, now: Millis) -> Reply:
+        try:
+            return answer(self.state, question, now)
+        except Refused as refused:
+            return refused
+        except Exception as error:
+            self._note(type(question).__name__, error)
+            return Unavailable("leader.none", "the scheduler met an error while reading")
+
     def _refuse_now(self, ask: Ask, refusal: Unavailable) -> list[Intent]:
         if ask.token is None:
             return []
@@ -358,17 +367,6 @@ class Loop:
         worker = self.state.workers.get((command.tenant, command.worker))
         if worker is not None and worker.row.capacity.pull and worker.row.incarnation == command.incarnation:
             heard_from(self.state, worker, now)
-
-    def _look_up(self, question: Question, now: Millis) -> Reply:
-        run = self.state.runs.get((question.tenant, question.run))
-        if run is None:
-            return Refused("run.unknown", f"no live run {question.run!r}", path="run")
-        if not question.task:
-            return run.row.state.value
-        node = run.graph.index.get(question.task)
-        if node is None or not run.graph.width[node]:
-            return Refused("task.unknown", f"no task {question.task!r}", path="task")
-        return explain(self.state, run, run.graph.start[node], now)
 
     def _reply(self, token: Token | None, value: Reply, detail: object) -> None:
         if token is not None:
@@ -427,11 +425,11 @@ class Loop:
     def committed(self, event: Committed, now: Millis) -> list[Intent]:
         """The store answered. What it cannot be sure of ends this reign; the coordinator decides that."""
         if event.outcome is CommitOutcome.DONE:
+            batch, self.committing = self.committing, None
             self.durable = self.open - 1
-            self.committing = None
             self.asks_committing = []
             self.store_trouble = ""
-            return []
+            return [Publish(batch.stories)] if batch is not None and batch.stories else []
         if event.outcome is CommitOutcome.UNAVAILABLE:
             self.store_trouble = "store.full" if "full" in event.error else "store.unavailable"
             self.retry_at = now + RETRY_COMMIT_MS

@@ -6,6 +6,8 @@ string in JSON, so that no reader rounds it. Fences order all leases ever grante
 
 from hashlib import blake2b
 
+from msgspec import Struct
+
 Millis = int
 Epoch = int
 Fence = int
@@ -19,6 +21,14 @@ LEASE_NUMBER_MAX = (1 << LEASE_NUMBER_BITS) - 1
 EPOCH_MAX = (1 << 23) - 1
 
 NO_FENCE: Fence = 0
+
+
+class BlobRef(Struct, frozen=True, array_like=True, tag="blob"):
+    """A large thing by its name, with what it takes to know that it is still the same."""
+
+    name: str
+    size: int
+    sha256: str
 
 
 def make_fence(epoch: Epoch, number: int) -> Fence:

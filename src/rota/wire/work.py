@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from rota.ports import BlobRef
+from rota.core.ids import BlobRef
 
 PYTHON = "python"
 COMMAND = "command"

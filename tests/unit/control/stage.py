@@ -25,7 +25,6 @@ from rota.control.events import (
     Intent,
     Load,
     Loaded,
-    Question,
     Release,
     Send,
     StreamClosed,
@@ -38,6 +37,7 @@ from rota.core.bounds import TimeLimits
 from rota.core.decide.leases import Offer
 from rota.core.ids import Fence
 from rota.core.model import Capacity, Graph, TaskSpec
+from rota.core.questions import Question
 from rota.core.records import Batch, Run, Task
 from rota.core.states import RunState, TaskState
 from rota.ports import Fenced

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota.control.events import Answer, AskHolds, Commit, Committed, Load, Question, Release
+from rota.control.events import Answer, AskHolds, Commit, Committed, Load, Release
 from rota.control.leadership import Role
 from rota.control.loop import RETRY_COMMIT_MS, Ask
 from rota.core import commands as cm
@@ -11,6 +11,7 @@ from rota.core.errors import Refused, Unavailable
 from rota.core.ids import fence_epoch, fence_number
 from rota.core.images import all_records
 from rota.core.model import Capacity, Graph, Pool, Queue, RetryPolicy, TaskSpec
+from rota.core.questions import ExplainTask, GetRun, RunView
 from rota.core.records import Batch, Task
 from rota.core.states import RunState, TaskState
 from tests.unit.control.stage import (
@@ -91,11 +92,13 @@ def test_a_repeat_is_answered_after_the_commit_of_the_first():
 def test_a_question_waits_for_the_commit_it_could_have_seen():
     stage = slow()
     stage.submit("r")
-    state = stage.ask(Question(TENANT, "r"))
-    why = stage.ask(Question(TENANT, "r", "x"))
+    state = stage.ask(GetRun(tenant=TENANT, run="r"))
+    why = stage.ask(ExplainTask(tenant=TENANT, run="r", task="x"))
     assert not {state, why} & set(stage.answers)
     stage.end_commit()
-    assert stage.answer(state) == "running"
+    view = stage.answer(state)
+    assert isinstance(view, RunView)
+    assert view.state is RunState.RUNNING
     reasons = stage.answer(why)
     assert isinstance(reasons, tuple)
     assert reasons[0].code == "worker.none_registered"
@@ -105,7 +108,7 @@ def test_what_came_while_a_commit_was_under_way_waits_for_the_next_one():
     stage = slow()
     first = stage.ask(put_pool("p"))
     second = stage.ask(put_pool("q"))
-    seen = stage.ask(Question(TENANT, "nobody"))
+    seen = stage.ask(GetRun(tenant=TENANT, run="nobody"))
     stage.end_commit()
     assert set(stage.answers) == {first}
     stage.end_commit()
@@ -114,7 +117,7 @@ def test_what_came_while_a_commit_was_under_way_waits_for_the_next_one():
 
 def test_when_memory_equals_the_disk_answers_leave_at_once():
     stage = slow()
-    unknown = stage.ask(Question(TENANT, "nobody"))
+    unknown = stage.ask(GetRun(tenant=TENANT, run="nobody"))
     refused = stage.ask(cm.DropPool(tenant=TENANT, command_id="c", name="nothing"))
     assert (code(stage, unknown), code(stage, refused)) == ("run.unknown", "pool.unknown")
     assert not stage.said(Commit)
@@ -123,7 +126,7 @@ def test_when_memory_equals_the_disk_answers_leave_at_once():
 def test_a_question_about_an_unknown_task_is_refused_by_its_path():
     stage = reigning()
     stage.submit("r")
-    value = stage.answer(stage.ask(Question(TENANT, "r", "nothing")))
+    value = stage.answer(stage.ask(ExplainTask(tenant=TENANT, run="r", task="nothing")))
     assert isinstance(value, Refused)
     assert (value.code, value.path) == ("task.unknown", "task")
 
@@ -131,7 +134,7 @@ def test_a_question_about_an_unknown_task_is_refused_by_its_path():
 def test_nobody_asks_for_another_tenants_run():
     stage = reigning()
     stage.submit("r")
-    assert code(stage, stage.ask(Question("somebody else", "r"))) == "run.unknown"
+    assert code(stage, stage.ask(GetRun(tenant="somebody else", run="r"))) == "run.unknown"
 
 
 # One commit at a time.
@@ -243,7 +246,7 @@ def test_a_commit_that_may_not_have_happened_drops_memory_and_tells_everyone_to_
     worker = Speaker(stage).greet()
     stage.end_commit()
     worker.present()
-    tokens = [stage.ask(put_pool("a")), stage.ask(put_pool("b")), stage.ask(Question(TENANT, "r"))]
+    tokens = [stage.ask(put_pool("a")), stage.ask(put_pool("b")), stage.ask(GetRun(tenant=TENANT, run="r"))]
     intents = stage.end_commit(outcome)
     assert [code(stage, token) for token in tokens] == ["leader.none"] * 3
     assert worker.is_closed()
@@ -344,11 +347,11 @@ def test_a_question_during_an_outage_waits_because_it_may_have_seen_what_is_not_
     stage = slow()
     stage.submit("r")
     stage.end_commit(UNAVAILABLE)
-    asked = stage.ask(Question(TENANT, "r"))
+    asked = stage.ask(GetRun(tenant=TENANT, run="r"))
     assert asked not in stage.answers
     stage.advance(RETRY_COMMIT_MS)
     stage.end_commit()
-    assert stage.answer(asked) == "running"
+    assert isinstance(stage.answer(asked), RunView)
 
 
 def test_an_outage_of_the_store_is_no_proof_and_does_not_end_the_reign_while_the_lock_is_held():
@@ -470,7 +473,7 @@ def test_commands_that_come_during_a_reload_are_told_that_nobody_leads():
 def test_nobody_is_swallowed_when_a_reign_ends():
     stage = slow()
     tokens = [stage.ask(put_pool(f"p{number}")) for number in range(10)]
-    tokens += [stage.ask(Question(TENANT, "r")) for _ in range(5)]
+    tokens += [stage.ask(GetRun(tenant=TENANT, run="r")) for _ in range(5)]
     stage.end_commit()
     stage.end_commit(FENCED)
     assert sorted(stage.answers) == tokens

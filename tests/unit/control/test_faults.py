@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rota.control.events import Question, Tell
+from rota.control.events import Tell
 from rota.core import commands as cm
 from rota.core import decide as deciding
 from rota.core.decide import timers
@@ -18,6 +18,7 @@ from rota.core.errors import Refused
 from rota.core.invariants import validate
 from rota.core.model import RetryPolicy, TaskSpec
 from rota.core.plan import Cascade
+from rota.core.questions import ExplainTask
 from rota.core.state import State
 from rota.core.states import RunState, TaskState
 from rota.core.step import PHASES
@@ -98,7 +99,7 @@ def test_a_faulted_run_says_so_to_whoever_asks_and_is_granted_nothing(monkeypatc
     worker.succeed(worker.take())
     assert stage.states("bad") == [TaskState.SUCCESS, TaskState.QUEUED]
     assert not stage.loop.state.leases
-    why = stage.answer(stage.ask(Question(TENANT, "bad", "b")))
+    why = stage.answer(stage.ask(ExplainTask(tenant=TENANT, run="bad", task="b")))
     assert isinstance(why, tuple)
     assert why[0].code == "run.faulted"
 

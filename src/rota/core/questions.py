@@ -1,0 +1,279 @@
+"""Reading: what may be asked without changing anything, and what is answered.
+
+A question is answered like a command, from memory, and the answer waits until everything it could have seen is
+durable. Runs that moved to history are read from the store, and give the same views.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from rota.core.decide.decision import find_all, find_run, find_task
+from rota.core.errors import Refused
+from rota.core.graph import LiveGraph, check_number
+from rota.core.ids import Fence, Millis
+from rota.core.live import LiveRun
+from rota.core.model import Capacity, FailureClass, PriorityClass
+from rota.core.reasons import Reasons
+from rota.core.records import Run, Task
+from rota.core.state import State
+from rota.core.states import NONE, RunState, TaskState
+from rota.core.why import explain
+
+PAGE_MAX = 10_000
+
+
+class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """One read."""
+
+    tenant: str
+
+
+class GetRun(Question, frozen=True, kw_only=True):
+    """How a live run stands."""
+
+    run: str
+
+
+class ListRuns(Question, frozen=True, kw_only=True):
+    """Live runs, the newest first, after `after` in that order."""
+
+    name: str = ""
+    states: tuple[RunState, ...] = ()
+    after: str = ""
+    limit: int = 100
+
+
+class ListTasks(Question, frozen=True, kw_only=True):
+    """Tasks of a live run, by number, from `first` on; `names` asks for some of them only."""
+
+    run: str
+    names: tuple[str, ...] = ()
+    states: tuple[TaskState, ...] = ()
+    first: int = 0
+    limit: int = 1_000
+
+
+class ListWorkers(Question, frozen=True, kw_only=True):
+    """All workers that may serve the tenant."""
+
+
+class ExplainTask(Question, frozen=True, kw_only=True):
+    """Why a task of a live run waits, or what it is doing."""
+
+    run: str
+    task: str
+
+
+class RunView(Struct, frozen=True, kw_only=True):
+    """A run as its readers see it. `tasks` counts them by state; `story` is how many parts its story has so far."""
+
+    tenant: str
+    id: str
+    name: str
+    kind: str
+    graph: str
+    state: RunState
+    priority: PriorityClass
+    created_at: Millis
+    started_at: Millis
+    ended_at: Millis
+    paused: bool
+    reason: str
+    fault: str
+    schedule: str
+    slot_at: Millis
+    parent: str
+    params: bytes
+    total: int
+    tasks: dict[str, int]
+    story: int
+
+
+class TaskView(Struct, frozen=True, kw_only=True):
+    """A task as its readers see it."""
+
+    run: str
+    idx: int
+    id: str
+    kind: str
+    state: TaskState
+    attempt: int
+    interruptions: int
+    worker: str
+    fence: Fence
+    eligible_at: Millis
+    assigned_at: Millis
+    started_at: Millis
+    ended_at: Millis
+    due_at: Millis
+    failure: FailureClass | None
+    error: str
+    result: bytes | None
+
+
+class TasksPage(Struct, frozen=True):
+    """Some tasks, and the number from which to go on; -1 if there are no more."""
+
+    tasks: tuple[TaskView, ...]
+    next: int = -1
+
+
+class RunsPage(Struct, frozen=True):
+    """Some runs, and after which to go on; empty if there are no more."""
+
+    runs: tuple[RunView, ...]
+    next: str = ""
+
+
+class WorkerView(Struct, frozen=True, kw_only=True):
+    """A worker as its readers see it."""
+
+    tenant: str
+    id: str
+    incarnation: str
+    capacity: Capacity
+    present: bool
+    draining: bool
+    quarantined_until: Millis
+    seen_at: Millis
+    leases: int
+
+
+Reading = RunView | RunsPage | TasksPage | Reasons | tuple[WorkerView, ...]
+
+
+def answer(state: State, question: Question, now: Millis) -> Reading:
+    """What a question is answered. Raises `Refused` when it asks for something that is not there."""
+    match question:
+        case GetRun():
+            run = find_run(state, question.tenant, question.run, may_have_ended=True)
+            return view_run(run.row, run.graph, run.tasks.values())
+        case ListRuns():
+            return _list_runs(state, question)
+        case ListTasks():
+            return _list_tasks(find_run(state, question.tenant, question.run, may_have_ended=True), question)
+        case ExplainTask():
+            run = find_run(state, question.tenant, question.run, may_have_ended=True)
+            return explain(state, run, find_task(run, question.task), now)
+        case ListWorkers():
+            return _list_workers(state, question)
+        case _:
+            raise Refused("field.type", f"{type(question).__name__} is no question")
+
+
+def view_run(row: Run, graph: LiveGraph, tasks: Iterable[Task]) -> RunView:
+    """A run from its records."""
+    counts: dict[str, int] = {}
+    known = 0
+    for task in tasks:
+        if task.idx not in graph.retired:
+            counts[task.state] = counts.get(task.state, 0) + 1
+            known += 1
+    if graph.to_end > known:
+        counts[NONE] = counts.get(NONE, 0) + graph.to_end - known
+    return RunView(
+        tenant=row.tenant,
+        id=row.id,
+        name=row.name,
+        kind=row.kind,
+        graph=row.graph,
+        state=row.state,
+        priority=row.priority,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        paused=row.paused,
+        reason=row.reason,
+        fault=row.fault,
+        schedule=row.schedule,
+        slot_at=row.slot_at,
+        parent=row.parent,
+        params=row.params,
+        total=graph.to_end,
+        tasks=counts,
+        story=row.story,
+    )
+
+
+def view_task(task: Task, graph: LiveGraph) -> TaskView:
+    """A task from its record."""
+    return TaskView(
+        run=task.run,
+        idx=task.idx,
+        id=graph.task_id(task.idx),
+        kind=graph.spec(task.idx).kind,
+        state=task.state,
+        attempt=task.attempt,
+        interruptions=task.interruptions,
+        worker=task.worker,
+        fence=task.fence or task.done_fence,
+        eligible_at=task.eligible_at,
+        assigned_at=task.assigned_at,
+        started_at=task.started_at,
+        ended_at=task.ended_at,
+        due_at=task.due_at,
+        failure=task.failure,
+        error=task.error,
+        result=task.result,
+    )
+
+
+def _list_runs(state: State, question: ListRuns) -> RunsPage:
+    check_number(question.limit, 1, PAGE_MAX, "limit")
+    chosen: list[LiveRun] = []
+    past = not question.after
+    # A run is put at the end when it is submitted, so the newest come last.
+    for key in reversed(state.runs):
+        run = state.runs[key]
+        if key[0] != question.tenant:
+            continue
+        if not past:
+            past = key[1] == question.after
+            continue
+        if question.name not in ("", run.row.name) or (question.states and run.row.state not in question.states):
+            continue
+        if len(chosen) == question.limit:
+            return RunsPage(tuple(map(_view, chosen)), chosen[-1].row.id)
+        chosen.append(run)
+    return RunsPage(tuple(map(_view, chosen)))
+
+
+def _view(run: LiveRun) -> RunView:
+    return view_run(run.row, run.graph, run.tasks.values())
+
+
+def _list_tasks(run: LiveRun, question: ListTasks) -> TasksPage:
+    check_number(question.limit, 1, PAGE_MAX, "limit")
+    check_number(question.first, 0, run.graph.total, "first")
+    numbers: Iterable[int] = range(question.first, run.graph.total)
+    if question.names:
+        numbers = find_all(run, question.names)
+    found: list[TaskView] = []
+    for idx in numbers:
+        task = run.tasks.get(idx)
+        if idx in run.graph.retired or (question.states and (task.state if task else NONE) not in question.states):
+            continue
+        if len(found) == question.limit:
+            return TasksPage(tuple(found), idx)
+        found.append(view_task(task or Task(*run.key, idx), run.graph))
+    return TasksPage(tuple(found))
+
+
+def _list_workers(state: State, question: ListWorkers) -> tuple[WorkerView, ...]:
+    return tuple(
+        WorkerView(
+            tenant=worker.row.tenant,
+            id=worker.row.id,
+            incarnation=worker.row.incarnation,
+            capacity=worker.row.capacity,
+            present=worker.present,
+            draining=worker.row.draining,
+            quarantined_until=worker.row.quarantined_until,
+            seen_at=worker.seen_at,
+            leases=len(worker.leases),
+        )
+        for worker in state.workers.values()
+        if not worker.row.gone_at
+        and (not worker.row.capacity.tenants or question.tenant in worker.row.capacity.tenants)
+    )
