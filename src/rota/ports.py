@@ -7,6 +7,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from rota.core.ids import BlobRef, Epoch, Millis
+from rota.core.model import Graph
 from rota.core.records import Batch, Growth, Record, Run, Story, Task
 from rota.core.states import RunState
 
@@ -45,9 +46,10 @@ class Page(Struct, frozen=True):
 
 
 class Ended(Struct, frozen=True):
-    """A run in history, with the tasks and growths that moved there with it."""
+    """A run in history, with its graph and the tasks and growths that moved there with it."""
 
     run: Run
+    graph: Graph
     tasks: tuple[Task, ...]
     growths: tuple[Growth, ...]
 
