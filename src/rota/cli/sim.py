@@ -9,16 +9,14 @@ from functools import partial
 
 from msgspec import to_builtins
 
-from rota.cli.parsers import Commands
 from rota.sim.hunt import SEEDS_PER_MUTANT, Found, cpu_seconds, hunt, rate, run_seed, run_seeds, shrink
 from rota.sim.mutants import BY_NAME, MUTANTS, Mutant
 from rota.sim.scene import Result
 from rota.sim.tale import tell
 
 
-def add_parser(commands: Commands) -> None:
-    """Describe the command."""
-    parser = commands.add_parser("sim", help="run the simulator", description=__doc__)
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
     parser.add_argument("--seeds", type=_positive, default=100, metavar="N", help="how many seeds (default 100)")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed (default 0)")
     parser.add_argument("--seed", type=int, metavar="N", help="run one seed, shrink it if it fails, tell its stories")

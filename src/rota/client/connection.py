@@ -20,7 +20,6 @@ from rota.wire.requests import (
     read_response,
 )
 
-
 # Takes an answer; None when there will be none.
 Take = Callable[[Response | None], None]
 

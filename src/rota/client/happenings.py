@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from rota.core import changes as ch
 from rota.core.ids import Millis
-from rota.core.states import QUEUED, ASSIGNED, NONE, RUNNING
+from rota.core.states import ASSIGNED, NONE, QUEUED, RUNNING
 from rota.core.story import RunChange, describe
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -35,7 +35,7 @@ from rota.core.states import RUN_TERMINAL, SUCCESS, RunState
 from rota.core.story import read_story, story_lines
 from rota.ports import Ended, HistoryQuery
 from rota.wire.values import unpack
-from rota.wire.work import StoredValue, Value, decode_value
+from rota.wire.work import StoredValue, decode_value
 
 T = TypeVar("T")
 
@@ -198,8 +198,8 @@ class Run:
         value = decode_value(task.result)
         if isinstance(value, StoredValue):
             content = await self._line.blobs.get(value.ref)
-            value = Value(value.encoding, content)
-        return unpack(value, trusted=True)
+            return unpack(value.encoding, content, trusted=True)
+        return unpack(value.encoding, value.content, trusted=True)
 
     async def tasks(self, *names: str, states: Iterable[str] = ()) -> list[TaskView]:
         """The run's tasks, or some of them."""
@@ -290,8 +290,8 @@ class Run:
         """Take a parked task out of needs_attention."""
         await self._do(ResolveTask, task=task, exit=Exit(exit))
 
-    async def _do(self, kind: type[ClientCommand], **fields: Any) -> None:
-        command_id = f"{kind.__name__}-{secrets.token_hex(8)}"
+    async def _do(self, kind: Callable[..., ClientCommand], **fields: Any) -> None:
+        command_id = f"{self.id}-{secrets.token_hex(8)}"
         await self.client.ask(kind(tenant=self._line.tenant, command_id=command_id, run=self.id, **fields))
 
     async def _ended(self) -> Ended:

@@ -17,7 +17,7 @@ from rota.core.errors import Refused
 from rota.core.model import Graph, PoolNeed, RetryPolicy, TaskSpec
 from rota.core.trigger import TriggerRule
 from rota.kinds.workflow.functions import refer
-from rota.wire.values import pack_argument
+from rota.wire.values import pack
 from rota.wire.work import (
     COMMAND,
     PYTHON,
@@ -26,6 +26,7 @@ from rota.wire.work import (
     OutputOf,
     ParamOf,
     PythonWork,
+    Value,
     encode_work,
 )
 
@@ -155,15 +156,13 @@ class Draft:
 _draft: ContextVar[Draft | None] = ContextVar("draft", default=None)
 
 
-def _outputs(items: Iterable[Any]) -> list[Output]:
+def _outputs(items: "Iterable[Output | Sequence[Output]]") -> list[Output]:
     found: list[Output] = []
     for item in items:
-        if isinstance(item, Output):
-            found.append(item)
-        elif isinstance(item, list | tuple):
-            found += _outputs(item)
-        else:
-            raise TypeError(f"{item!r} is not a task of this graph")
+        for one in (item,) if isinstance(item, Output) else item:
+            if not isinstance(one, Output):  # pyright: ignore[reportUnnecessaryIsInstance] - users do not run a type checker
+                raise TypeError(f"{one!r} is not a task of this graph")
+            found.append(one)
     return found
 
 
@@ -215,7 +214,7 @@ def _argument(value: Any, upstream: list[str]) -> Argument:
         return OutputOf(value.id)
     if isinstance(value, Parameter):
         return ParamOf(value.name)
-    return pack_argument(value)
+    return Value(*pack(value, "an argument of a task"))
 
 
 @overload

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rota.wire.values import pack
 from rota.wire.work import PythonWork
 
 # The name under which a script is loaded that was not started as one.
@@ -25,9 +26,8 @@ def refer(task: Any) -> PythonWork:
 
 
 def _by_value(task: Any) -> PythonWork:
-    from cloudpickle import dumps  # noqa: PLC0415 - slow to import, and seldom needed
-
-    return PythonWork(function=f"{task.__module__}:{task.__qualname__}", pickled=dumps(task.function))
+    name = f"{task.__module__}:{task.__qualname__}"
+    return PythonWork(function=name, pickled=pack(task.function, f"the function {name}")[1])
 
 
 def _look_up(module: ModuleType, name: str) -> object:
