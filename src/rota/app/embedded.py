@@ -43,10 +43,10 @@ class SystemClock:
     """Wall time at the start, monotonic from there: it never runs back and never jumps."""
 
     def __init__(self) -> None:
-        self._offset = time.time() - time.monotonic()
+        self._offset = time.time_ns() - time.monotonic_ns()
 
     def __call__(self) -> Millis:
-        return int((time.monotonic() + self._offset) * 1000)
+        return (time.monotonic_ns() + self._offset) // 1_000_000
 
 
 class NearLink:
@@ -112,7 +112,7 @@ class AsyncRota(Client):
 
     @classmethod
     async def open(cls, folder: str | os.PathLike[str] = DEFAULT_FOLDER) -> Self:
-        """Reach a folder's runs: through the process that holds it, or, if none does, by holding it without a worker."""
+        """Reach a folder's runs: through the process that holds it, or by holding it, without a worker, if none does."""
         path = Path(folder)
         if not (path / "rota.db").exists():
             raise Refused(

@@ -113,7 +113,7 @@ def _database(folder: Path) -> Iterator[Finding]:
     if not file.exists():
         yield Finding("ok", "database", "no data yet")
         return
-    age_ms = int(time.time() - file.stat().st_mtime) * 1000
+    age_ms = (time.time_ns() - file.stat().st_mtime_ns) // 1_000_000
     size = sum(part.stat().st_size for part in folder.glob("rota.db*"))
     try:
         SqliteStore(folder).close()

@@ -120,9 +120,9 @@ class BlockingRun:
         """Run ended tasks again, with a fresh budget."""
         self._thread.call(self._run.clear(*tasks, downstream=downstream))
 
-    def resolve(self, task: str, exit: str = "requeue") -> None:
-        """Take a parked task out of needs_attention."""
-        self._thread.call(self._run.resolve(task, exit))
+    def resolve(self, task: str, way_out: str = "requeue") -> None:
+        """Take a parked task out of needs_attention: requeue, fail or cancel it."""
+        self._thread.call(self._run.resolve(task, way_out))
 
 
 class BlockingClient:

@@ -286,9 +286,9 @@ class Run:
         """Run ended tasks again, with a fresh budget."""
         await self._do(ClearTasks, tasks=tasks, downstream=downstream)
 
-    async def resolve(self, task: str, exit: str = "requeue") -> None:
-        """Take a parked task out of needs_attention."""
-        await self._do(ResolveTask, task=task, exit=Exit(exit))
+    async def resolve(self, task: str, way_out: str = "requeue") -> None:
+        """Take a parked task out of needs_attention: requeue, fail or cancel it."""
+        await self._do(ResolveTask, task=task, exit=Exit(way_out))
 
     async def _do(self, kind: Callable[..., ClientCommand], **fields: Any) -> None:
         command_id = f"{self.id}-{secrets.token_hex(8)}"
