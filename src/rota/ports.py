@@ -24,7 +24,10 @@ class StoreRefused(Exception):
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True):
-    """Which ended runs of a tenant to show, newest first. Empty means any."""
+    """Which ended runs of a tenant to show, newest first. Empty means any.
+
+    `ended_from` is the first instant that counts, `ended_to` the first that does not.
+    """
 
     tenant: str
     name: str = ""
