@@ -150,9 +150,7 @@ class Bench:
         records = [record async for record in store.load(epoch)]
         history = await self.history(store)
         runs = [*[ended.run for ended in history], *[record for record in records if isinstance(record, Run)]]
-        stories = [
-            story for run in runs for story in await store.stories(run.tenant, run.id, run.created_at)
-        ]
+        stories = [story for run in runs for story in await store.stories(run.tenant, run.id, run.created_at)]
         return disk_of(records, history, stories)
 
     async def history(self, store: Store) -> list[Ended]:
@@ -176,6 +174,7 @@ class Bench:
             if not page.next:
                 return runs
             assert page.runs, "an empty page that is not the last"
+            assert page.next != query.after, "the next page is the same page"
             query = replace(query, after=page.next)
 
     async def expect(self, store: Store, epoch: Epoch, expected: Disk) -> None:

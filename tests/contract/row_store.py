@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from rota.core.errors import Refused
 from rota.core.ids import Epoch, Millis, RunKey
 from rota.core.records import RECORD_TYPES, Batch, Growth, Key, Record, Run, Story, Task, key_of
-from rota.core.errors import Refused
 from rota.ports import Ended, Fenced, HistoryQuery, Page, Store, StoreRefused
 from tests.contract.adapters import Adapter, Pause
 

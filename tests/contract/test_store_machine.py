@@ -85,7 +85,9 @@ class Model:
         stories = [
             with_fields(
                 image_of(Story, 10 * number),
-                **{"tenant": tenant, "run": run, "created_at": self.rows_after(written)[("Run", tenant, run)].created_at},
+                tenant=tenant,
+                run=run,
+                created_at=self.rows_after(written)[("Run", tenant, run)].created_at,
                 number=len(self.stories) + number,
             )
             for number, (tenant, run) in enumerate(told)

@@ -102,7 +102,10 @@ _GRAPH_COLUMNS = """
 TABLES = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID",
     # A run's number outlives it, so it is never given twice: tasks and stories hang on it wherever the run is.
-    f"CREATE TABLE run (\n    run_no INTEGER PRIMARY KEY AUTOINCREMENT,{_RUN_COLUMNS},\n    UNIQUE (tenant, id)\n) STRICT",
+    f"""CREATE TABLE run (
+    run_no INTEGER PRIMARY KEY AUTOINCREMENT,{_RUN_COLUMNS},
+    UNIQUE (tenant, id)
+) STRICT""",
     f"CREATE TABLE task ({_TASK_COLUMNS}\n) STRICT, WITHOUT ROWID",
     f"CREATE TABLE growth ({_GROWTH_COLUMNS}\n) STRICT, WITHOUT ROWID",
     f"CREATE TABLE graph ({_GRAPH_COLUMNS}\n) STRICT",
@@ -212,14 +215,14 @@ def _shown(of: str, prefix: str = "") -> str:
 
 def _tasks(run: str, task: str) -> str:
     return (
-        f"SELECT r.run_no, r.tenant, r.id AS run, r.name, r.graph, t.idx, {_shown('t')}"  # noqa: S608 - names of ours
+        f"SELECT r.run_no, r.tenant, r.id AS run, r.name, r.graph, t.idx, {_shown('t')}"
         f" FROM {run} r JOIN {task} t USING (run_no)"
     )
 
 
 def _solos(run: str) -> str:
     return (
-        f"SELECT r.run_no, r.tenant, r.id AS run, r.name, r.graph, 0 AS idx, {_shown('r', 'solo_')}"  # noqa: S608 - names of ours
+        f"SELECT r.run_no, r.tenant, r.id AS run, r.name, r.graph, 0 AS idx, {_shown('r', 'solo_')}"
         f" FROM {run} r WHERE r.solo_state IS NOT NULL"
     )
 

@@ -15,15 +15,14 @@ from rota.stores.sql.columns import ALONE, GROWTH, RUN, TASK, Same, unpack_stori
 
 CHUNK = 2_000
 
-# The columns and tables in these texts are ours; whatever a caller says is bound.
-_LIVE_RUNS = f"SELECT run_no, {RUN.listed} FROM run ORDER BY run_no"  # noqa: S608 - see above
+_LIVE_RUNS = f"SELECT run_no, {RUN.listed} FROM run ORDER BY run_no"
 _PARTS = {
-    "task": (f"SELECT {TASK.listed} FROM task ORDER BY run_no, idx", TASK.read),  # noqa: S608 - see above
-    "growth": (f"SELECT {GROWTH.listed} FROM growth ORDER BY run_no, number", GROWTH.read),  # noqa: S608 - see above
+    "task": (f"SELECT {TASK.listed} FROM task ORDER BY run_no, idx", TASK.read),
+    "growth": (f"SELECT {GROWTH.listed} FROM growth ORDER BY run_no, number", GROWTH.read),
 }
-_ENDED = f"SELECT run_no, {RUN.listed} FROM history_run WHERE tenant = ? AND id = ?"  # noqa: S608 - see above
-_OWN_TASKS = f"SELECT {TASK.listed} FROM {{}} WHERE run_no = ? ORDER BY idx"  # noqa: S608 - see above
-_OWN_GROWTHS = f"SELECT {GROWTH.listed} FROM {{}} WHERE run_no = ? ORDER BY number"  # noqa: S608 - see above
+_ENDED = f"SELECT run_no, {RUN.listed} FROM history_run WHERE tenant = ? AND id = ?"
+_OWN_TASKS = f"SELECT {TASK.listed} FROM {{}} WHERE run_no = ? ORDER BY idx"
+_OWN_GROWTHS = f"SELECT {GROWTH.listed} FROM {{}} WHERE run_no = ? ORDER BY number"
 _TELLS = (
     "SELECT run_no, told FROM run WHERE tenant = ?1 AND id = ?2 AND created_at = ?3"
     " UNION ALL SELECT run_no, told FROM history_run WHERE tenant = ?1 AND id = ?2 AND created_at = ?3 ORDER BY run_no"
@@ -36,7 +35,7 @@ def live_records(connection: apsw.Connection) -> Iterator[list[Record]]:
     same: Same = dict[str, str]().setdefault
     for name, table, _ in ALONE.values():
         read = table.read
-        cursor = connection.execute(f"SELECT {table.listed} FROM {name}")  # noqa: S608 - names of ours
+        cursor = connection.execute(f"SELECT {table.listed} FROM {name}")
         while rows := _some(cursor):
             yield [read(row, same) for row in rows]
     runs: dict[int, tuple[str, str]] = {}
@@ -78,7 +77,7 @@ def page_of(connection: apsw.Connection, query: HistoryQuery) -> Page:
         values.extend(_read_place(query.after))
     limit = max(1, min(query.limit, HISTORY_PAGE_MAX))
     text = (
-        f"SELECT run_no, {RUN.listed} FROM history_run WHERE {' AND '.join(clauses)}"  # noqa: S608 - every value is bound
+        f"SELECT run_no, {RUN.listed} FROM history_run WHERE {' AND '.join(clauses)}"
         " ORDER BY ended_at DESC, run_no DESC LIMIT ?"
     )
     rows = list(connection.execute(text, (*values, limit + 1)))

@@ -45,7 +45,7 @@ def tidy(connection: apsw.Connection, now: Millis, keep_ms: Millis, migrations: 
 def _first(table: str, key: str) -> str:
     """The first rows of a run, as a condition."""
     return (
-        f"run_no = ?1 AND {key} <= (SELECT max({key}) FROM"  # noqa: S608 - names of ours
+        f"run_no = ?1 AND {key} <= (SELECT max({key}) FROM"
         f" (SELECT {key} FROM {table} WHERE run_no = ?1 ORDER BY {key} LIMIT ?2))"
     )
 
@@ -56,7 +56,7 @@ def _move(connection: apsw.Connection, budget: int) -> int:
         for live, ended, key in _PARTS:
             first = _first(live, key)
             connection.execute(
-                f"INSERT OR REPLACE INTO {ended} SELECT * FROM {live} WHERE {first}",  # noqa: S608 - names of ours
+                f"INSERT OR REPLACE INTO {ended} SELECT * FROM {live} WHERE {first}",
                 (number, budget - done),
             )
             done += _delete(connection, live, key, number, budget - done)
@@ -70,7 +70,7 @@ def _move(connection: apsw.Connection, budget: int) -> int:
 
 
 def _delete(connection: apsw.Connection, table: str, key: str, number: int, limit: int) -> int:
-    connection.execute(f"DELETE FROM {table} WHERE {_first(table, key)}", (number, limit))  # noqa: S608 - names of ours
+    connection.execute(f"DELETE FROM {table} WHERE {_first(table, key)}", (number, limit))
     return connection.changes()
 
 

@@ -22,7 +22,7 @@ _SIZES = (64, 8, 1)
 _NUMBER = "SELECT run_no FROM run WHERE tenant = ? AND id = ?"
 _TELL = "((SELECT run_no FROM run WHERE tenant = ? AND id = ? AND created_at = ?), ?, ?, ?)"
 _ARCHIVE = (
-    f"INSERT INTO history_run (run_no, {RUN.listed}, told, moved) SELECT run_no, {RUN.listed}, told,"  # noqa: S608 - columns of ours
+    f"INSERT INTO history_run (run_no, {RUN.listed}, told, moved) SELECT run_no, {RUN.listed}, told,"
     " NOT EXISTS (SELECT 1 FROM task WHERE task.run_no = run.run_no)"
     " AND NOT EXISTS (SELECT 1 FROM growth WHERE growth.run_no = run.run_no)"
     " FROM run WHERE tenant = ? AND id = ?"
@@ -69,7 +69,7 @@ _PUT_ALONE = {
     for cls, (name, table, _) in ALONE.items()
 }
 _DROPS = {
-    cls.__name__: f"DELETE FROM {name} WHERE {' AND '.join(f'{column} = ?' for column in key)}"  # noqa: S608 - names of ours
+    cls.__name__: f"DELETE FROM {name} WHERE {' AND '.join(f'{column} = ?' for column in key)}"
     for cls, (name, _, key) in ALONE.items()
 }
 _DROP_PARTS = {
@@ -194,4 +194,4 @@ class Writer:
         number = self._number(key)
         self._numbers.pop(key, None)
         for table in ("task", "growth", "story", "run"):
-            self._connection.execute(f"DELETE FROM {table} WHERE run_no = ?", (number,))  # noqa: S608 - names of ours
+            self._connection.execute(f"DELETE FROM {table} WHERE run_no = ?", (number,))
