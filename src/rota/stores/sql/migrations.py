@@ -11,13 +11,14 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from rota.stores.sql.columns import Value
 from rota.stores.sql.schema import TABLES, VIEWS
 
 
 class Database(Protocol):
     """As much of a connection as a step needs."""
 
-    def execute(self, statements: str, bindings: Sequence[object] | None = None, /) -> Iterable[Any]:
+    def execute(self, statements: str, bindings: Sequence[Value] | None = None, /) -> Iterable[Any]:
         """Carry out a statement; its rows."""
         ...
 

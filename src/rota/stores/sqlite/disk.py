@@ -5,7 +5,7 @@ thread at a time, and reading likewise. The two never wait for each other. `hold
 and may be called from anywhere.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -17,7 +17,8 @@ from rota.core.records import Batch, Record, Story
 from rota.ports import CommitUnknown, Ended, Fenced, HistoryQuery, Page, StoreRefused
 from rota.stores.sql.migrations import MIGRATIONS, Migration
 from rota.stores.sqlite import reading
-from rota.stores.sqlite.errors import UNSTORABLE, is_full, not_written
+from rota.stores.sqlite.connection import Connection
+from rota.stores.sqlite.errors import UNREADABLE, UNSTORABLE, is_full, not_read, not_written
 from rota.stores.sqlite.lock import FolderLock, holder_of
 from rota.stores.sqlite.opening import BUSY_MS, DATABASE_NAME, open_folder, open_reader
 from rota.stores.sqlite.tidying import tidy
@@ -122,13 +123,15 @@ class SqliteDisk:
             raise not_written(error, self.writer, self.path) from error
 
     @contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self) -> Generator[None, None, None]:
         """Commit what is done inside, or undo it and say in our words why."""
         try:
             yield
         except BaseException as error:
             said = not_written(error, self.writer, self.path)
             self._undo()
+            if said is error:
+                raise
             raise said from error
         try:
             self.writer.execute("COMMIT")
@@ -150,7 +153,7 @@ class SqliteDisk:
         """All live records, for the reigning epoch only."""
         return [record for records in self.live(epoch) for record in records]
 
-    def live(self, epoch: Epoch | None) -> Iterator[list[Record]]:
+    def live(self, epoch: Epoch | None) -> Generator[list[Record], None, None]:
         """All live records as they are now, some at a time; without an epoch, for whoever only looks."""
         with closing(self._read(lambda: open_reader(self.folder, self._vfs))) as connection:
             self._read(lambda: connection.execute("BEGIN"))
@@ -185,16 +188,16 @@ class SqliteDisk:
     def _read(self, read: Callable[[], T]) -> T:
         try:
             return read()
-        except apsw.Error as error:
-            raise not_written(error, self.reader, self.path) from error
+        except (apsw.Error, *UNREADABLE) as error:
+            raise not_read(error, self.reader, self.path) from error
 
-    def _compare(self, connection: apsw.Connection, epoch: Epoch) -> None:
+    def _compare(self, connection: Connection, epoch: Epoch) -> None:
         # The epoch alone decides, not the lock: a writer whose lock was lost and not yet taken by another has not
         # been overtaken, and its commits are still in order.
         reigns = self._epoch(connection)
         if epoch != reigns or epoch <= 0:
             raise Fenced(f"epoch {epoch} has passed; {reigns} reigns")
 
-    def _epoch(self, connection: apsw.Connection) -> Epoch:
+    def _epoch(self, connection: Connection) -> Epoch:
         ((epoch,),) = connection.execute(_EPOCH)
         return int(epoch)

@@ -7,6 +7,7 @@ import apsw
 
 from rota.core.errors import Refused
 from rota.stores.sql.migrations import MIGRATIONS, Migration, latest, migrate
+from rota.stores.sqlite.connection import CREATE, READ_WRITE, Connection, connect
 from rota.stores.sqlite.errors import CORRUPT_HINT, at_open
 from rota.stores.sqlite.lock import FolderLock, held
 
@@ -22,9 +23,9 @@ _LOG_BYTES_KEPT = 64 * 1024 * 1024
 _CACHE_KB = 64 * 1024
 
 
-def open_writer(folder: Path, vfs: str | None = None) -> apsw.Connection:
+def open_writer(folder: Path, vfs: str | None = None) -> Connection:
     """The connection that writes: a commit is on the disk when it returns."""
-    connection = _connect(folder, vfs, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+    connection = _connect(folder, vfs, READ_WRITE | CREATE)
     connection.pragma("synchronous", "full")
     connection.pragma("cache_size", -_CACHE_KB)
     connection.pragma("journal_size_limit", _LOG_BYTES_KEPT)
@@ -32,31 +33,29 @@ def open_writer(folder: Path, vfs: str | None = None) -> apsw.Connection:
     return connection
 
 
-def open_reader(folder: Path, vfs: str | None = None) -> apsw.Connection:
+def open_reader(folder: Path, vfs: str | None = None) -> Connection:
     """A connection that only reads, and never waits for a commit."""
-    connection = _connect(folder, vfs, apsw.SQLITE_OPEN_READWRITE)
+    connection = _connect(folder, vfs, READ_WRITE)
     connection.pragma("query_only", True)
     connection.wal_autocheckpoint(0)
     return connection
 
 
-def _connect(folder: Path, vfs: str | None, flags: int) -> apsw.Connection:
-    connection = apsw.Connection(str(folder / DATABASE_NAME), flags=flags, vfs=vfs)
+def _connect(folder: Path, vfs: str | None, flags: int) -> Connection:
+    connection = connect(folder / DATABASE_NAME, flags, vfs)
     connection.set_busy_timeout(BUSY_MS)
     return connection
 
 
-def open_folder(
-    folder: Path, vfs: str | None = None, migrations: Sequence[Migration] = MIGRATIONS, *, create: bool = True
-) -> apsw.Connection:
+def open_folder(folder: Path, vfs: str | None = None, migrations: Sequence[Migration] = MIGRATIONS) -> Connection:
     """The writing connection of a folder at the latest version; makes the folder if it is not there."""
     if not _is_new_enough():
         raise Refused("store.engine", f"SQLite {apsw.sqlite_lib_version()} is too old.", "Upgrade the apsw package.")
-    if create:
+    try:
         folder.mkdir(parents=True, exist_ok=True)
-    elif not (folder / DATABASE_NAME).is_file():
-        raise Refused("store.missing", f"there is no {DATABASE_NAME} in {folder}.", "Name the folder with --data.")
-    connection: apsw.Connection | None = None
+    except OSError as error:
+        raise Refused("store.missing", f"{folder} cannot be made: {error.strerror}.", "Name another folder.") from error
+    connection: Connection | None = None
     try:
         connection = open_writer(folder, vfs)
         _prepare(connection, folder, migrations)
@@ -64,6 +63,8 @@ def open_folder(
         said = at_open(error, connection, folder / DATABASE_NAME)
         if connection is not None:
             connection.close()
+        if said is error:
+            raise
         raise said from error
     return connection
 
@@ -72,9 +73,9 @@ def _is_new_enough() -> bool:
     return tuple(int(part) for part in apsw.sqlite_lib_version().split(".")) >= ENGINE_MIN
 
 
-def _prepare(connection: apsw.Connection, folder: Path, migrations: Sequence[Migration]) -> None:
+def _prepare(connection: Connection, folder: Path, migrations: Sequence[Migration]) -> None:
     """Create the tables, or bring them to this version, or refuse the file."""
-    version = _version(connection, folder, migrations)
+    version = check_version(connection, folder, migrations)
     if version == 0:
         connection.pragma("journal_mode", "wal")
         _migrate(connection, folder, migrations)
@@ -89,11 +90,11 @@ def _prepare(connection: apsw.Connection, folder: Path, migrations: Sequence[Mig
             lock.free()
 
 
-def _migrate(connection: apsw.Connection, folder: Path, migrations: Sequence[Migration]) -> None:
+def _migrate(connection: Connection, folder: Path, migrations: Sequence[Migration]) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Another process may have done it while this one waited.
-        version = _version(connection, folder, migrations)
+        version = check_version(connection, folder, migrations)
         if version < latest(migrations):
             migrate(connection, version, migrations)
             connection.pragma("application_id", APPLICATION_ID)
@@ -105,7 +106,8 @@ def _migrate(connection: apsw.Connection, folder: Path, migrations: Sequence[Mig
         raise
 
 
-def _version(connection: apsw.Connection, folder: Path, migrations: Sequence[Migration]) -> int:
+def check_version(connection: Connection, folder: Path, migrations: Sequence[Migration] = MIGRATIONS) -> int:
+    """The version of a folder, 0 if it is empty; refuses one that this program does not know."""
     version = int(connection.pragma("user_version"))
     if version > latest(migrations):
         raise Refused(

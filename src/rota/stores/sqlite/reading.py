@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-import apsw
-
 from rota.core.bounds import HISTORY_PAGE_MAX
 from rota.core.errors import Refused
 from rota.core.ids import Millis
 from rota.core.records import Growth, Record, Run, Story, Task
 from rota.ports import Ended, HistoryQuery, Page
 from rota.stores.sql.columns import ALONE, GROWTH, RUN, TASK, Same, unpack_stories
+from rota.stores.sqlite.connection import Connection
 
 CHUNK = 2_000
 
@@ -30,7 +29,7 @@ _TELLS = (
 _TOLD = "SELECT number, at, changes FROM story WHERE run_no = ? ORDER BY number"
 
 
-def live_records(connection: apsw.Connection) -> Iterator[list[Record]]:
+def live_records(connection: Connection) -> Iterator[list[Record]]:
     """All live records, some at a time. The caller has begun a transaction and keeps it until the end."""
     same: Same = dict[str, str]().setdefault
     for name, table, _ in ALONE.values():
@@ -54,11 +53,11 @@ def live_records(connection: apsw.Connection) -> Iterator[list[Record]]:
             yield [read(row, *runs[row[0]], same) for row in rows if row[0] in runs]
 
 
-def _some(cursor: apsw.Cursor) -> list[tuple[Any, ...]]:
+def _some(cursor: Iterator[Any]) -> list[tuple[Any, ...]]:
     return list(islice(cursor, CHUNK))
 
 
-def page_of(connection: apsw.Connection, query: HistoryQuery) -> Page:
+def page_of(connection: Connection, query: HistoryQuery) -> Page:
     """One page of history: newest end first, and of the same instant the latest number."""
     clauses = ["tenant = ?"]
     values: list[str | int] = [query.tenant]
@@ -94,7 +93,7 @@ def _read_place(after: str) -> tuple[int, int]:
         raise Refused("field.value", f"{after!r} is not where a page of history ended", path="after") from None
 
 
-def ended_run(connection: apsw.Connection, tenant: str, run: str, created_at: Millis) -> Ended | None:
+def ended_run(connection: Connection, tenant: str, run: str, created_at: Millis) -> Ended | None:
     """One run of history with its parts, wherever they are at the moment."""
     text, values = _ENDED, [tenant, run]
     if created_at:
@@ -121,10 +120,10 @@ def ended_run(connection: apsw.Connection, tenant: str, run: str, created_at: Mi
     return Ended(found, tuple(tasks or ([found.solo] if found.solo else [])), tuple(growths))
 
 
-def stories_of(connection: apsw.Connection, tenant: str, run: str, created_at: Millis) -> list[Story]:
+def stories_of(connection: Connection, tenant: str, run: str, created_at: Millis) -> list[Story]:
     """What is told about one run, in order."""
     return [
-        Story(tenant, run, created_at, *part)
+        Story(tenant, run, created_at, number, at, changes)
         for run_no, told in list(connection.execute(_TELLS, (tenant, run, created_at)))
-        for part in (*unpack_stories(told), *connection.execute(_TOLD, (run_no,)))
+        for number, at, changes in (*unpack_stories(told), *connection.execute(_TOLD, (run_no,)))
     ]

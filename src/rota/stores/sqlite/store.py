@@ -5,7 +5,7 @@ waits for a commit, nor a commit for it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -54,13 +54,13 @@ class SqliteStore:
 
     async def load(self, epoch: Epoch) -> AsyncIterator[Record]:
         """See the port."""
-        chunks: Iterator[list[Record]] = self.disk.live(epoch)
+        chunks = self.disk.live(epoch)
         try:
             while (records := await self._read(lambda: next(chunks, None))) is not None:
                 for record in records:
                     yield record
         finally:
-            await self._read(chunks.close)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType] - a generator has it
+            await self._read(chunks.close)
 
     async def commit(self, epoch: Epoch, batch: Batch) -> None:
         """See the port."""

@@ -5,11 +5,10 @@ Each slice is one transaction and looks at the tables anew, so that it may be st
 
 from collections.abc import Sequence
 
-import apsw
-
 from rota.core.bounds import ROWS_PER_TIDY
 from rota.core.ids import Millis
 from rota.stores.sql.migrations import Migration, finish
+from rota.stores.sqlite.connection import Connection
 
 _UNMOVED = "SELECT run_no FROM history_run WHERE moved = 0 ORDER BY run_no LIMIT ?"
 _MOVED = "UPDATE history_run SET moved = 1 WHERE run_no = ?"
@@ -31,7 +30,7 @@ _PARTS = (("task", "history_task", "idx"), ("growth", "history_growth", "number"
 _ALL_PARTS = (*[(table, key) for live, ended, key in _PARTS for table in (live, ended)], ("story", "number"))
 
 
-def tidy(connection: apsw.Connection, now: Millis, keep_ms: Millis, migrations: Sequence[Migration]) -> int:
+def tidy(connection: Connection, now: Millis, keep_ms: Millis, migrations: Sequence[Migration]) -> int:
     """One slice inside the caller's transaction; how many rows it moved, removed or rewrote."""
     rows = finish(connection, ROWS_PER_TIDY, migrations)
     if rows:
@@ -50,7 +49,7 @@ def _first(table: str, key: str) -> str:
     )
 
 
-def _move(connection: apsw.Connection, budget: int) -> int:
+def _move(connection: Connection, budget: int) -> int:
     done = 0
     for (number,) in list(connection.execute(_UNMOVED, (budget,))):
         for live, ended, key in _PARTS:
@@ -69,12 +68,12 @@ def _move(connection: apsw.Connection, budget: int) -> int:
     return done
 
 
-def _delete(connection: apsw.Connection, table: str, key: str, number: int, limit: int) -> int:
+def _delete(connection: Connection, table: str, key: str, number: int, limit: int) -> int:
     connection.execute(f"DELETE FROM {table} WHERE {_first(table, key)}", (number, limit))
     return connection.changes()
 
 
-def _expire(connection: apsw.Connection, before: Millis, budget: int) -> int:
+def _expire(connection: Connection, before: Millis, budget: int) -> int:
     done = 0
     for (tenant,) in list(connection.execute(_TENANTS)):
         for number, name, graph in list(connection.execute(_EXPIRED, (tenant, before, budget))):

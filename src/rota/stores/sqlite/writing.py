@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 from typing import Any
 
-import apsw
-
 from rota.core.ids import RunKey
 from rota.core.records import Batch, Growth, Key, Run, Story, Task
 from rota.ports import StoreRefused
 from rota.stores.sql.columns import ALONE, GROWTH, RUN, TASK, TOLD_INSIDE_MAX, Row, Value, pack_story
+from rota.stores.sqlite.connection import Connection
 
 # Rows per statement, largest first; SQLite takes 32,766 values in one.
 _SIZES = (64, 8, 1)
@@ -40,7 +39,7 @@ class Inserts:
     def __init__(self, head: str, row: str, tail: str = "") -> None:
         self._texts = [(size, f"{head} {', '.join([row] * size)}{tail}") for size in _SIZES]
 
-    def run(self, connection: apsw.Connection, rows: Sequence[Row]) -> None:
+    def run(self, connection: Connection, rows: Sequence[Row]) -> None:
         """Put these rows, in order."""
         at = 0
         for size, text in self._texts:
@@ -124,7 +123,7 @@ class Plan:
 class Writer:
     """Carries out plans inside a transaction. Remembers the numbers of runs that have rows of their own for tasks."""
 
-    def __init__(self, connection: apsw.Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._numbers: dict[RunKey, int] = {}
 
