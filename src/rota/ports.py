@@ -25,7 +25,10 @@ class StoreRefused(Exception):
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True):
-    """Which ended runs of a tenant to show, newest first. Empty means any."""
+    """Which ended runs of a tenant to show, newest first. Empty means any.
+
+    `ended_from` is the first instant that counts, `ended_to` the first that does not.
+    """
 
     tenant: str
     name: str = ""
@@ -46,10 +49,9 @@ class Page(Struct, frozen=True):
 
 
 class Ended(Struct, frozen=True):
-    """A run in history, with its graph and the tasks and growths that moved there with it."""
+    """A run in history, with the tasks and growths that moved there with it."""
 
     run: Run
-    graph: Graph
     tasks: tuple[Task, ...]
     growths: tuple[Growth, ...]
 
@@ -87,6 +89,10 @@ class Store(Protocol):
 
     async def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
         """One run of history with its tasks; of several with that id the newest, unless `created_at` says which."""
+        ...
+
+    async def graph(self, tenant: str, digest: str) -> Graph | None:
+        """A definition that is live, or that a run in history was made of."""
         ...
 
     async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:

@@ -9,6 +9,7 @@ from rota.control.driver import CoordinatorDriver
 from rota.core.commands import ClientCommand
 from rota.core.errors import Refused
 from rota.core.ids import Millis
+from rota.core.model import Graph
 from rota.core.questions import ListTasks, Question, TasksPage
 from rota.core.records import Story
 from rota.core.states import LEASED
@@ -37,6 +38,13 @@ class Folder:
     async def ended(self, run: str, created_at: Millis = 0) -> Ended | None:
         """See the protocol."""
         return await self.store.ended(self.tenant, run, created_at)
+
+    async def graph(self, digest: str) -> Graph:
+        """See the protocol."""
+        graph = await self.store.graph(self.tenant, digest)
+        if graph is None:
+            raise Refused("graph.unknown", f"graph {digest[:12]!r} is gone", path="graph")
+        return graph
 
     async def stories(self, run: str, created_at: Millis) -> list[Story]:
         """See the protocol."""

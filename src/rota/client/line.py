@@ -6,6 +6,7 @@ from typing import Protocol
 from rota.client.watching import Watching
 from rota.core.commands import ClientCommand
 from rota.core.ids import Millis
+from rota.core.model import Graph
 from rota.core.questions import Question
 from rota.core.records import Story
 from rota.ports import Blobs, Ended, HistoryQuery, Page
@@ -28,6 +29,10 @@ class Line(Protocol):
 
     async def ended(self, run: str, created_at: Millis = 0) -> Ended | None:
         """One run of history."""
+        ...
+
+    async def graph(self, digest: str) -> Graph:
+        """The definition of an ended run."""
         ...
 
     async def stories(self, run: str, created_at: Millis) -> list[Story]:

@@ -127,7 +127,7 @@ class Client:
             for row in (await self.line.history(query)).runs:
                 ended = await self.line.ended(row.id, row.created_at)
                 if ended is not None:
-                    found.append(_view_ended(ended))
+                    found.append(await _view_ended(self.line, ended))
         return found
 
     async def workers(self) -> tuple[WorkerView, ...]:
@@ -153,7 +153,7 @@ class Run:
         except Refused as refused:
             if refused.code != "run.unknown":
                 raise
-        return _view_ended(await self._ended())
+        return await _view_ended(self._line, await self._ended())
 
     async def wait(self, timeout_s: float | None = None) -> RunView:
         """Wait until the run has ended. Raises TimeoutError; the run goes on then."""
@@ -209,7 +209,7 @@ class Run:
             if refused.code != "run.unknown":
                 raise
         ended = await self._ended()
-        graph = _graph_of(ended)
+        graph = await _graph_of(self._line, ended)
         views = [view_task(task, graph) for task in ended.tasks]
         wanted = tuple(states)
         return [
@@ -333,12 +333,12 @@ def _read(story: Story) -> list[Happening]:
     return [happening for change in read_story(story) for happening in happenings(story.at, change)]
 
 
-def _graph_of(ended: Ended) -> LiveGraph:
-    graph = LiveGraph(ended.run.tenant, ended.run.graph, ended.graph)
+async def _graph_of(line: Line, ended: Ended) -> LiveGraph:
+    graph = LiveGraph(ended.run.tenant, ended.run.graph, await line.graph(ended.run.graph))
     for growth in ended.growths:
         graph = graph.grown(growth)
     return graph
 
 
-def _view_ended(ended: Ended) -> RunView:
-    return view_run(ended.run, _graph_of(ended), ended.tasks)
+async def _view_ended(line: Line, ended: Ended) -> RunView:
+    return view_run(ended.run, await _graph_of(line, ended), ended.tasks)

@@ -1,0 +1,89 @@
+"""Housekeeping in bounded slices: finish migrations, move parts of ended runs, remove what is past retention.
+
+Each slice is one transaction and looks at the tables anew, so that it may be stopped anywhere and done again.
+"""
+
+from collections.abc import Sequence
+
+from rota.core.bounds import ROWS_PER_TIDY
+from rota.core.ids import Millis
+from rota.stores.sql.migrations import Migration, finish
+from rota.stores.sqlite.connection import Connection
+
+_UNMOVED = "SELECT run_no FROM history_run WHERE moved = 0 ORDER BY run_no LIMIT ?"
+_MOVED = "UPDATE history_run SET moved = 1 WHERE run_no = ?"
+# Without a list of tenants: hop from one to the next along the index.
+_TENANTS = (
+    "WITH RECURSIVE each (tenant) AS (SELECT min(tenant) FROM history_run UNION ALL"
+    " SELECT (SELECT min(tenant) FROM history_run WHERE history_run.tenant > each.tenant) FROM each"
+    " WHERE each.tenant IS NOT NULL) SELECT tenant FROM each WHERE tenant IS NOT NULL"
+)
+_EXPIRED = (
+    "SELECT run_no, name, graph FROM history_run WHERE tenant = ? AND ended_at <= ? ORDER BY ended_at, run_no LIMIT ?"
+)
+_FORGET_GRAPH = (
+    "DELETE FROM history_graph WHERE tenant = ?1 AND digest = ?3"
+    " AND NOT EXISTS (SELECT 1 FROM history_run WHERE tenant = ?1 AND name = ?2 AND graph = ?3)"
+)
+# A part's tables, live and ended, and what numbers it within its run.
+_PARTS = (("task", "history_task", "idx"), ("growth", "history_growth", "number"))
+_ALL_PARTS = (*[(table, key) for live, ended, key in _PARTS for table in (live, ended)], ("story", "number"))
+
+
+def tidy(connection: Connection, now: Millis, keep_ms: Millis, migrations: Sequence[Migration]) -> int:
+    """One slice inside the caller's transaction; how many rows it moved, removed or rewrote."""
+    rows = finish(connection, ROWS_PER_TIDY, migrations)
+    if rows:
+        return rows
+    rows = _move(connection, ROWS_PER_TIDY)
+    if rows < ROWS_PER_TIDY:
+        rows += _expire(connection, now - keep_ms, ROWS_PER_TIDY - rows)
+    return rows
+
+
+def _first(table: str, key: str) -> str:
+    """The first rows of a run, as a condition."""
+    return (
+        f"run_no = ?1 AND {key} <= (SELECT max({key}) FROM"
+        f" (SELECT {key} FROM {table} WHERE run_no = ?1 ORDER BY {key} LIMIT ?2))"
+    )
+
+
+def _move(connection: Connection, budget: int) -> int:
+    done = 0
+    for (number,) in list(connection.execute(_UNMOVED, (budget,))):
+        for live, ended, key in _PARTS:
+            first = _first(live, key)
+            connection.execute(
+                f"INSERT OR REPLACE INTO {ended} SELECT * FROM {live} WHERE {first}",
+                (number, budget - done),
+            )
+            done += _delete(connection, live, key, number, budget - done)
+            if done >= budget:
+                return done
+        connection.execute(_MOVED, (number,))
+        done += 1
+        if done >= budget:
+            break
+    return done
+
+
+def _delete(connection: Connection, table: str, key: str, number: int, limit: int) -> int:
+    connection.execute(f"DELETE FROM {table} WHERE {_first(table, key)}", (number, limit))
+    return connection.changes()
+
+
+def _expire(connection: Connection, before: Millis, budget: int) -> int:
+    done = 0
+    for (tenant,) in list(connection.execute(_TENANTS)):
+        for number, name, graph in list(connection.execute(_EXPIRED, (tenant, before, budget))):
+            for table, key in _ALL_PARTS:
+                done += _delete(connection, table, key, number, budget - done)
+                if done >= budget:
+                    return done
+            connection.execute("DELETE FROM history_run WHERE run_no = ?", (number,))
+            connection.execute(_FORGET_GRAPH, (tenant, name, graph))
+            done += 1
+            if done >= budget:
+                return done
+    return done
