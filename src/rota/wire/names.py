@@ -1,0 +1,27 @@
+"""Ids as names of files and blobs. An id may hold any printable character; a name has few and never leads elsewhere."""
+
+from hashlib import sha256
+
+_KEPT = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
+_NAME_BYTES_MAX = 200
+_HEAD_BYTES = 120
+
+
+def safe_name(id: str) -> str:
+    """One path segment for an id; different ids get different names.
+
+    What is not a letter, a digit, `_`, `-` or `.` is written as %XX, and so is a leading dot, so that no name is `.`,
+    `..` or hidden. A name that would be too long for a file system ends in a digest instead.
+    """
+    raw = id.encode("utf-8", "surrogatepass")
+    name = "".join(chr(byte) if byte in _KEPT else f"%{byte:02X}" for byte in raw)
+    if name.startswith("."):
+        name = "%2E" + name[1:]
+    if len(name) > _NAME_BYTES_MAX:
+        name = f"{name[:_HEAD_BYTES]}~{sha256(raw).hexdigest()}"
+    return name or "%"
+
+
+def attempt_name(tenant: str, run: str, task: str, attempt: int, fence: int) -> str:
+    """Where what belongs to one attempt is kept: `tenant/run/task/attempt-fence`."""
+    return f"{safe_name(tenant)}/{safe_name(run)}/{safe_name(task)}/{attempt}-{fence}"

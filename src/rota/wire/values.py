@@ -1,0 +1,188 @@
+"""Values in and out of bytes: plain MessagePack where that loses nothing, a pickle for everything else.
+
+Opening a pickle runs code of whoever made it. `unpack` therefore refuses one unless its caller says that it trusts the
+source, which only two may: the process that runs the user's code, and the program that asked for the result.
+"""
+
+from pathlib import Path
+from types import GeneratorType, NoneType
+from typing import Any, cast
+
+import msgspec
+
+from rota.wire.work import INLINE_BYTES_MAX
+
+PLAIN = "plain"
+PICKLE = "pickle"
+
+# Beyond these a value is pickled without looking at the rest of it.
+PLAIN_ELEMENTS_MAX = 100_000
+PLAIN_DEPTH_MAX = 100
+
+_INTEGER_MIN, _INTEGER_MAX = -(1 << 63), (1 << 64) - 1
+_LEAVES = (NoneType, bool, float, str, bytes)
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class Unserialisable(Exception):
+    """A value that cannot leave its process."""
+
+
+class Untrusted(Exception):
+    """A pickle that nobody said may be opened."""
+
+
+def is_plain(value: object) -> bool:
+    """Whether MessagePack gives back exactly this value: same types, nothing of a class of its own."""
+    kind = type(value)
+    if kind in _LEAVES:
+        return True
+    if kind is int:
+        return _INTEGER_MIN <= cast(int, value) <= _INTEGER_MAX
+    seen = 0
+    level: list[object] = [value]
+    for _ in range(PLAIN_DEPTH_MAX):
+        below: list[object] = []
+        for item in level:
+            kind = type(item)
+            if kind in _LEAVES:
+                continue
+            if kind is int:
+                if not _INTEGER_MIN <= cast(int, item) <= _INTEGER_MAX:
+                    return False
+                continue
+            if kind is not list and kind is not dict:
+                return False
+            held = cast(list[object] | dict[object, object], item)
+            if seen + len(below) + len(held) > PLAIN_ELEMENTS_MAX:
+                return False
+            if isinstance(held, dict):
+                if any(type(key) is not str for key in held):
+                    return False
+                below += held.values()
+            else:
+                below += held
+        if not below:
+            return True
+        seen += len(below)
+        level = below
+    return False
+
+
+def pack(value: object, what: str = "this program") -> tuple[str, bytes]:
+    """A value's encoding and bytes. `what` is named in the error if it has none."""
+    content = _plain(value)
+    if content is not None:
+        return PLAIN, content
+    try:
+        return PICKLE, _cloudpickle().dumps(value, protocol=5)
+    except Exception as error:
+        raise Unserialisable(_explain(value, what, error)) from error
+
+
+def pack_or_spill(value: object, what: str, target: Path) -> tuple[str, bytes | None]:
+    """Like `pack`, but what is too large to travel is written to a file, without a second copy if it is pickled.
+
+    None in place of the bytes says that they are in the file.
+    """
+    content = _plain(value)
+    if content is not None:
+        if len(content) <= INLINE_BYTES_MAX:
+            return PLAIN, content
+        target.write_bytes(content)
+        return PLAIN, None
+    spill = _Spill(target)
+    try:
+        _cloudpickle().dump(value, spill, protocol=5)
+    except OSError:
+        raise
+    except Exception as error:
+        raise Unserialisable(_explain(value, what, error)) from error
+    finally:
+        spill.close()
+    return PICKLE, spill.content()
+
+
+def unpack(encoding: str, content: bytes | memoryview, *, trusted: bool = False) -> Any:
+    """The value; of a pickle only if its source is `trusted`."""
+    if encoding == PLAIN:
+        return _decode(content)
+    _check_encoding(encoding, trusted)
+    import pickle
+
+    return pickle.loads(content)  # noqa: S301 - the same
+
+
+def unpack_file(encoding: str, path: Path, *, trusted: bool = False) -> Any:
+    """The value in a file, without first holding all of its bytes."""
+    if encoding == PLAIN:
+        import mmap  # only large values come in files
+
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return _decode(content)
+    _check_encoding(encoding, trusted)
+    import pickle
+
+    with path.open("rb") as file:
+        return pickle.load(file)  # noqa: S301 - the same
+
+
+def _check_encoding(encoding: str, trusted: bool) -> None:
+    if encoding != PICKLE:
+        raise Untrusted(f"a value is encoded as {encoding!r}, which this version of Rota does not know")
+    if not trusted:
+        raise Untrusted("a pickled value is opened only by who trusts its source; pass trusted=True if you do")
+
+
+def _cloudpickle() -> Any:
+    import cloudpickle  # pyright: ignore[reportMissingTypeStubs]  # it has none; costs 30 ms, only for who needs it
+
+    return cloudpickle
+
+
+def _plain(value: object) -> bytes | None:
+    if not is_plain(value):
+        return None
+    try:
+        return _encode(value)
+    except (OverflowError, RecursionError, UnicodeEncodeError, ValueError):
+        # Half a surrogate pair, or more than 4 GB in one piece: a pickle can hold it.
+        return None
+
+
+def _explain(value: object, what: str, error: Exception) -> str:
+    kind = type(value)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    hint = "Return its content: numbers, text, bytes, lists, dictionaries, or objects that can be pickled."
+    if isinstance(value, GeneratorType):
+        hint = "Return list(…) of it."
+    return (
+        f"{what} gave a value of type {name}, which cannot be sent to another process "
+        f"({type(error).__name__}: {error}). {hint} Leave connections, locks and open files inside the task."
+    )
+
+
+class _Spill:
+    """A file for a pickler to write to: in memory while it is small, then on disk."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._held = bytearray()
+        self._file: Any = None
+
+    def write(self, piece: bytes | memoryview) -> int:
+        if self._file is None:
+            if len(self._held) + len(piece) <= INLINE_BYTES_MAX:
+                self._held += piece
+                return len(piece)
+            self._file = self._target.open("wb")
+            self._file.write(self._held)
+        return self._file.write(piece)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def content(self) -> bytes | None:
+        return None if self._file is not None else bytes(self._held)
