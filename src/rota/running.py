@@ -37,7 +37,7 @@ class Reschedule(Exception):
 
 
 class Context:
-    """Which attempt this is. `fence` only ever grows: write it beside what you write elsewhere, and refuse an older one."""
+    """Which attempt this is. `fence` only ever grows: keep it beside what you write elsewhere and refuse older ones."""
 
     __slots__ = ("_packed", "_params", "attempt", "deadline_at", "fence", "run", "task", "tenant")
 

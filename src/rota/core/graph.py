@@ -345,8 +345,11 @@ class LiveGraph:
         """The name of a task for people: `extract`, or `extract[3]` in a group."""
         node = self.node(task)
         spec = self.specs[node]
-        grouped = spec.width != 1 or self.width[node] != 1
-        return f"{spec.id}[{task - self.start[node]}]" if grouped else spec.id
+        return f"{spec.id}[{task - self.start[node]}]" if self.is_group(node) else spec.id
+
+    def is_group(self, node: int) -> bool:
+        """Whether a node stands for a group of tasks, however many of them there are."""
+        return self.specs[node].width != 1 or self.width[node] != 1
 
     @property
     def is_single(self) -> bool:

@@ -1,4 +1,4 @@
-"""Ids as names of files and blobs. An id may hold any printable character; a name holds few, and never leads elsewhere."""
+"""Ids as names of files and blobs. An id may hold any printable character; a name has few and never leads elsewhere."""
 
 from hashlib import sha256
 
@@ -10,8 +10,8 @@ _HEAD_BYTES = 120
 def safe_name(id: str) -> str:
     """One path segment for an id; different ids get different names.
 
-    What is not a letter, a digit, `_`, `-` or `.` is written as %XX, and so is a leading dot, so that no name is `.`, `..`
-    or hidden. A name that would be too long for a file system ends in a digest instead.
+    What is not a letter, a digit, `_`, `-` or `.` is written as %XX, and so is a leading dot, so that no name is `.`,
+    `..` or hidden. A name that would be too long for a file system ends in a digest instead.
     """
     raw = id.encode("utf-8", "surrogatepass")
     name = "".join(chr(byte) if byte in _KEPT else f"%{byte:02X}" for byte in raw)

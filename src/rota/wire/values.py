@@ -75,10 +75,8 @@ def pack(value: object, what: str = "this program") -> tuple[str, bytes]:
     content = _plain(value)
     if content is not None:
         return PLAIN, content
-    import cloudpickle  # pyright: ignore[reportMissingTypeStubs]  # it has none; costs 30 ms, only for who needs it
-
     try:
-        return PICKLE, cast(bytes, cloudpickle.dumps(value, protocol=5))
+        return PICKLE, _cloudpickle().dumps(value, protocol=5)
     except Exception as error:
         raise Unserialisable(_explain(value, what, error)) from error
 
@@ -94,11 +92,9 @@ def pack_or_spill(value: object, what: str, target: Path) -> tuple[str, bytes | 
             return PLAIN, content
         target.write_bytes(content)
         return PLAIN, None
-    import cloudpickle  # pyright: ignore[reportMissingTypeStubs]  # it has none; costs 30 ms, only for who needs it
-
     spill = _Spill(target)
     try:
-        cloudpickle.dump(value, spill, protocol=5)
+        _cloudpickle().dump(value, spill, protocol=5)
     except OSError:
         raise
     except Exception as error:
@@ -137,6 +133,12 @@ def _check_encoding(encoding: str, trusted: bool) -> None:
         raise Untrusted(f"a value is encoded as {encoding!r}, which this version of Rota does not know")
     if not trusted:
         raise Untrusted("a pickled value is opened only by who trusts its source; pass trusted=True if you do")
+
+
+def _cloudpickle() -> Any:
+    import cloudpickle  # pyright: ignore[reportMissingTypeStubs]  # it has none; costs 30 ms, only for who needs it
+
+    return cloudpickle
 
 
 def _plain(value: object) -> bytes | None:

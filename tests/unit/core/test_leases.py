@@ -613,4 +613,4 @@ def test_an_offer_carries_the_results_its_task_takes():
         world.succeed(granted, result=None if name == "many[1]" else name.encode())
     (granted,) = world.turn()
     offer = offer_of(world.state.leases[granted.fence])
-    assert offer.inputs == (Input("many", (b"many[0]", None)), Input("one", (b"one",)))
+    assert offer.inputs == (Input("many", (b"many[0]", None), is_group=True), Input("one", (b"one",)))

@@ -82,6 +82,8 @@ class Input(Struct, frozen=True, array_like=True):
 
     task: str
     results: tuple[bytes | None, ...]
+    # A group of one is a group still: who takes its output is given a list.
+    is_group: bool = False
 
 
 class Offer(Struct, frozen=True):
@@ -310,8 +312,9 @@ def offer_of(lease: Lease) -> Offer:
 
 
 def _input_of(run: LiveRun, name: str) -> Input:
-    tasks = (run.tasks.get(idx) for idx in run.graph.tasks_of(run.graph.index[name]))
-    return Input(name, tuple(None if task is None else task.result for task in tasks))
+    node = run.graph.index[name]
+    tasks = (run.tasks.get(idx) for idx in run.graph.tasks_of(node))
+    return Input(name, tuple(None if task is None else task.result for task in tasks), run.graph.is_group(node))
 
 
 def claim(state: State, command: cm.ClaimTask, now: Millis) -> Decision:

@@ -1,0 +1,71 @@
+"""Logs of attempts: where each lives, and reading it whole, from the end, or as it grows.
+
+A log is a plain file under the worker's folder. The supervisor makes it with the first byte that an attempt writes, so
+an attempt that wrote nothing has none, which reads as empty.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rota.wire.names import attempt_name, safe_name
+
+READ_BYTES_MAX = 1024 * 1024
+
+
+class LogFolder:
+    """The logs below one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = (folder / "logs").absolute()
+
+    def path(self, tenant: str, run: str, task: str, attempt: int, fence: int) -> Path:
+        """Where the log of an attempt is, or will be."""
+        return self.root / f"{attempt_name(tenant, run, task, attempt, fence)}.log"
+
+    def find(self, tenant: str, run: str, task: str) -> list[Path]:
+        """The logs of a task's attempts, oldest first."""
+        folder = self.root / safe_name(tenant) / safe_name(run) / safe_name(task)
+        return sorted(folder.glob("*.log"), key=_attempt_and_fence)
+
+    def find_tasks(self, tenant: str, run: str) -> Iterator[Path]:
+        """The folders of a run's tasks that wrote anything."""
+        folder = self.root / safe_name(tenant) / safe_name(run)
+        return iter(sorted(folder.iterdir())) if folder.is_dir() else iter(())
+
+
+def _attempt_and_fence(path: Path) -> tuple[int, ...]:
+    return tuple(int(part) for part in path.stem.split("-"))
+
+
+def read_log(path: Path) -> bytes:
+    """All of a log."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def read_tail(path: Path, bytes_max: int) -> bytes:
+    """The end of a log; from the start of a line, if it does not fit whole."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - bytes_max))
+            tail = file.read(bytes_max)
+    except FileNotFoundError:
+        return b""
+    if size <= bytes_max:
+        return tail
+    return tail[tail.find(b"\n") + 1 :]
+
+
+def read_on(path: Path, offset: int, bytes_max: int = READ_BYTES_MAX) -> tuple[bytes, int]:
+    """What was written from an offset on, and the offset to ask for next. Nothing new: empty, the same offset."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            piece = file.read(bytes_max)
+    except FileNotFoundError:
+        return b"", offset
+    return piece, offset + len(piece)

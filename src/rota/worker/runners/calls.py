@@ -1,0 +1,271 @@
+"""Calling a user's function, and what became of it. Used where user code runs: in warm processes and in threads."""
+
+import importlib
+import importlib.util
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import CoroutineType, ModuleType, TracebackType
+from typing import Any, Protocol, cast
+
+from msgspec import Struct
+
+from rota.core.bounds import ERROR_CHARS_MAX
+from rota.running import Context, Entered, Fail, Reschedule, Skip, unpack_params
+from rota.wire.values import Unserialisable, unpack
+from rota.wire.work import Argument, OutputOf, ParamOf, PythonWork, StoredValue, Value, decode_value
+
+FUNCTIONS_KEPT_MAX = 256
+SPAWNED_MAIN = "__mp_main__"
+
+Keep = Callable[[object, str], tuple[str, bytes | None]]
+Open = Callable[[StoredValue], Any]
+
+_STDLIB = Path(traceback.__file__).parent
+# Frames on the way to user code that are not its own.
+_OURS = (__file__, f"{_STDLIB}/asyncio/", f"{_STDLIB}/importlib/", "<frozen importlib")
+
+
+class Done(Struct, array_like=True):
+    """How a call ended. `content` is None where the bytes are in the result's file, or there are none."""
+
+    fence: int
+    outcome: str
+    encoding: str = ""
+    content: bytes | None = None
+    failure: str = "user"
+    error: str = ""
+    resume_at: int = 0
+    # How much the process has grown since it started, and whether it must not be used again.
+    grown_bytes: int = 0
+    is_spent: bool = False
+
+
+class AnyInput(Protocol):
+    """An input of an offer, as the core has it or as it came over a channel."""
+
+    @property
+    def task(self) -> str: ...
+    @property
+    def results(self) -> tuple[bytes | None, ...]: ...
+    @property
+    def is_group(self) -> bool: ...
+
+
+class Uncallable(Exception):
+    """There is no such function, or no such argument: trying again would not help."""
+
+
+class Call(Struct):
+    """One call to make."""
+
+    work: PythonWork
+    context: Context
+    inputs: Sequence[AnyInput]
+    params: bytes
+    open_stored: Open
+    # Packs the result; may put it into a file.
+    keep: Keep
+    owns_process: bool
+
+
+def perform(call: Call) -> Done:
+    """Call the function and say how it ended, whatever it does short of ending the process."""
+    fence = call.context.fence
+    with Entered(call.context, owns_process=call.owns_process):
+        try:
+            function = find_function(call.work, owns_process=call.owns_process)
+            args = [_argument(call, argument) for argument in call.work.args]
+            kwargs = {name: _argument(call, argument) for name, argument in call.work.kwargs}
+            value = function(*args, **kwargs)
+            if isinstance(value, CoroutineType):
+                value = _run_coroutine(cast("CoroutineType[Any, Any, Any]", value))
+            what = f"task {call.context.task!r} ({name_of(call.work, function)})"
+            encoding, content = call.keep(value, what)
+            return Done(fence, "success", encoding, content)
+        except Skip as skipped:
+            return Done(fence, "skipped", error=cut(str(skipped)))
+        except Reschedule as again:
+            return Done(fence, "reschedule", resume_at=again.resume_at(time.time_ns() // 1_000_000))
+        except Fail as failed:
+            return Done(fence, "failed", failure="fatal", error=cut(str(failed) or "failed for good"))
+        except (Uncallable, Unserialisable) as error:
+            return Done(fence, "failed", failure="fatal", error=cut(str(error)))
+        except MemoryError as error:
+            return Done(fence, "failed", failure="out_of_memory", error=describe(error), is_spent=True)
+        except SystemExit as error:
+            code = 0 if error.code is None else error.code
+            return Done(fence, "failed", error=cut(f"called sys.exit({code!r}); a task ends by returning"))
+        except BaseException as error:
+            return Done(fence, "failed", error=describe(error))
+
+
+def _run_coroutine(coroutine: "CoroutineType[Any, Any, Any]") -> Any:
+    import asyncio  # costs a tenth of a second, and most functions are not asynchronous
+
+    return asyncio.run(coroutine)
+
+
+# Functions.
+
+
+_unpickled: dict[bytes, Callable[..., Any]] = {}
+_scripts: dict[str, ModuleType] = {}
+
+
+def find_function(work: PythonWork, *, owns_process: bool = False) -> Callable[..., Any]:
+    """The function to call. A named one is looked up each time, so that one which was redefined is the new one."""
+    if work.pickled:
+        return _open_function(work)
+    module_name, _, qualname = work.function.partition(":")
+    found: Any = _find_module(module_name, work, owns_process)
+    for name in qualname.split("."):
+        found = getattr(found, name, None)
+        if found is None:
+            raise Uncallable(f"there is no {qualname!r} in {_place(module_name, work)}; was it renamed or removed?")
+    # Decorators such as ours leave the function they wrapped.
+    found = getattr(found, "__rota_function__", found)
+    if not callable(found):
+        raise Uncallable(f"{work.function} is a {type(found).__name__} and cannot be called")
+    return found
+
+
+def name_of(work: PythonWork, function: object) -> str:
+    """What to call a function in messages."""
+    return work.function or str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+def _place(module_name: str, work: PythonWork) -> str:
+    return f"the script {work.file}" if work.file else f"the module {module_name}"
+
+
+def _open_function(work: PythonWork) -> Callable[..., Any]:
+    function = _unpickled.get(work.pickled)
+    if function is None:
+        _use_path(work.path or (str(Path(work.file).parent) if work.file else ""))
+        try:
+            function = cast("Callable[..., Any]", unpack("pickle", work.pickled, trusted=True))
+        except Exception as error:
+            raise Uncallable(f"its function could not be opened here: {type(error).__name__}: {error}") from error
+        if len(_unpickled) >= FUNCTIONS_KEPT_MAX:
+            _unpickled.clear()
+        _unpickled[work.pickled] = function
+    return function
+
+
+def _find_module(name: str, work: PythonWork, owns_process: bool) -> ModuleType:
+    if work.file:
+        return _find_script(name, work.file, owns_process)
+    module = sys.modules.get(name)
+    if module is not None:
+        return module
+    _use_path(work.path)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            where = f" in {work.path}" if work.path else ""
+            raise Uncallable(f"there is no module {name!r}{where} on this worker") from error
+        raise
+
+
+def _find_script(name: str, file: str, owns_process: bool) -> ModuleType:
+    """The module that a script is: itself where it is the running program, else loaded once without its main part."""
+    for known in (sys.modules.get("__main__"), sys.modules.get(name), _scripts.get(file)):
+        if known is not None and getattr(known, "__file__", None) == file:
+            return known
+    if not Path(file).is_file():
+        raise Uncallable(f"the script {file} does not exist on this worker")
+    _use_path(str(Path(file).parent))
+    # As multiprocessing names it: `if __name__ == "__main__":` must not run the program again.
+    own_name = SPAWNED_MAIN if name == "__main__" else name
+    spec = importlib.util.spec_from_file_location(own_name, file)
+    if spec is None or spec.loader is None:
+        raise Uncallable(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[own_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[own_name]
+        raise
+    _scripts[file] = module
+    if owns_process:
+        # What the program pickled by name is found, and multiprocessing starts from the user's script, not from ours.
+        _scripts.setdefault("", sys.modules["__main__"])
+        sys.modules["__main__"] = module
+    return module
+
+
+def _use_path(path: str) -> None:
+    if path and path not in sys.path:
+        sys.path.insert(0, path)
+        importlib.invalidate_caches()
+
+
+# Arguments.
+
+
+def _argument(call: Call, argument: Argument) -> Any:
+    match argument:
+        case Value():
+            return unpack(argument.encoding, argument.content, trusted=True)
+        case OutputOf():
+            return _output(call, argument.task)
+        case ParamOf():
+            params = unpack_params(call.params)
+            if argument.name not in params:
+                given = ", ".join(sorted(params)) or "none"
+                raise Uncallable(f"the run has no parameter {argument.name!r}; it was given: {given}")
+            return params[argument.name]
+
+
+def _output(call: Call, task: str) -> Any:
+    for given in call.inputs:
+        if given.task == task:
+            values = [None if result is None else _open_result(call, result) for result in given.results]
+            return values if given.is_group else values[0]
+    raise Uncallable(f"the output of {task!r} was asked for, but is not among the task's inputs")
+
+
+def _open_result(call: Call, result: bytes) -> Any:
+    value = decode_value(result)
+    if isinstance(value, StoredValue):
+        return call.open_stored(value)
+    return unpack(value.encoding, value.content, trusted=True)
+
+
+# Errors.
+
+
+def describe(error: BaseException) -> str:
+    """A traceback for people: only the user's frames, and if it is too long, its end."""
+    shown = traceback.TracebackException(type(error), error, _users_part(error.__traceback__), compact=True)
+    _hide_ours(shown)
+    try:
+        return cut("".join(shown.format()).rstrip())
+    except Exception:  # an exception whose own __str__ fails
+        return f"{type(error).__name__}, which cannot be shown"
+
+
+def _users_part(trace: TracebackType | None) -> TracebackType | None:
+    """Without what leads to the user's first frame; nothing if there is no such frame."""
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        trace = trace.tb_next
+    return trace
+
+
+def _hide_ours(shown: traceback.TracebackException) -> None:
+    """The same for the exceptions that led to this one."""
+    for cause in (shown.__cause__, shown.__context__):
+        if cause is not None:
+            kept = [frame for frame in cause.stack if frame.filename != __file__]
+            cause.stack = traceback.StackSummary.from_list(kept)
+            _hide_ours(cause)
+
+
+def cut(text: str) -> str:
+    """Text of at most the length that is kept, from its end."""
+    return text if len(text) <= ERROR_CHARS_MAX else "…" + text[1 - ERROR_CHARS_MAX :]

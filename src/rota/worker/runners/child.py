@@ -1,0 +1,179 @@
+"""A warm process: waits for calls on descriptor 3, makes them one at a time, and says how they ended.
+
+`python -m rota.worker.runners.child`, started by the supervisor from an empty environment. Whatever user code leaves
+behind (threads, processes, closed or changed streams) makes the process spent: it is not used again.
+"""
+
+import contextlib
+import os
+import socket
+import sys
+import threading
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from rota.running import Context
+from rota.wire.values import pack_or_spill, unpack_file
+from rota.wire.work import StoredValue, decode_python
+from rota.worker.channel import Frames, send
+from rota.worker.runners.calls import Call, Done, perform
+
+CHANNEL = 3
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_CONNECTION_LOST = 70
+
+
+class Given(Struct, frozen=True, array_like=True):
+    """An input, as `rota.core.decide.leases.Input` is written."""
+
+    task: str
+    results: tuple[bytes | None, ...]
+    is_group: bool = False
+
+
+class Request(Struct, frozen=True, array_like=True):
+    """An attempt to make. One open file comes along: its log."""
+
+    tenant: str
+    run: str
+    task: str
+    attempt: int
+    fence: int
+    deadline_at: int | None
+    work: bytes
+    params: bytes
+    inputs: tuple[Given, ...]
+    # Where the worker has put inputs that were too large to travel, by their names.
+    stored: dict[str, str]
+    result_file: str
+
+
+_decode = msgspec.msgpack.Decoder(Request).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Process:
+    """This process and how it was before any user code ran in it."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.env = dict(os.environ)
+        self.cwd = str(Path.cwd())
+        self.nothing = os.open(os.devnull, os.O_RDWR)
+        self.started_bytes = memory_bytes()
+
+    def enter(self, request: Request, log: int) -> None:
+        """Send output to the attempt's log, and say in the environment which attempt it is."""
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        os.environ["ROTA_TENANT"] = request.tenant
+        os.environ["ROTA_RUN"] = request.run
+        os.environ["ROTA_TASK"] = request.task
+        os.environ["ROTA_ATTEMPT"] = str(request.attempt)
+        os.environ["ROTA_FENCE"] = str(request.fence)
+
+    def stop_copies(self) -> None:
+        """End here if this is a copy that user code forked and that came back: it is not the one that was asked."""
+        if os.getpid() != self.pid:
+            sys.stdout.flush()
+            os._exit(0)
+
+    def leave(self) -> bool:
+        """Put things back as they were; whether that is not possible."""
+        is_spent = sys.stdout is not sys.__stdout__ or sys.stderr is not sys.__stderr__
+        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+        for stream in (sys.__stdout__, sys.__stderr__):
+            try:
+                assert stream is not None, "the interpreter was started with both streams"
+                stream.flush()
+            except (OSError, ValueError):
+                is_spent = True
+        os.dup2(self.nothing, 1)
+        os.dup2(self.nothing, 2)
+        if os.environ != self.env:
+            os.environ.clear()
+            os.environ.update(self.env)
+        with contextlib.suppress(OSError):
+            os.chdir(self.cwd)
+        return is_spent or has_threads() or has_children()
+
+
+def has_threads() -> bool:
+    """Whether somebody else is still at work in this process, and could write to the next attempt's log."""
+    return threading.active_count() > 1
+
+
+def has_children() -> bool:
+    """Whether a process is left that user code started, directly or not: we are its subreaper."""
+    try:
+        while True:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return True
+    except ChildProcessError:
+        return False
+
+
+def memory_bytes() -> int:
+    """How much memory this process occupies."""
+    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - on every attempt's path
+        return int(file.read().split()[1]) * _PAGE_BYTES
+
+
+def make(process: Process, request: Request, log: int) -> Done:
+    """One attempt."""
+    process.enter(request, log)
+
+    def open_stored(value: StoredValue) -> Any:
+        return unpack_file(value.encoding, Path(request.stored[value.ref.name]), trusted=True)
+
+    def keep(value: object, what: str) -> tuple[str, bytes | None]:
+        process.stop_copies()
+        return pack_or_spill(value, what, Path(request.result_file))
+
+    context = Context(
+        request.tenant,
+        request.run,
+        request.task,
+        request.attempt,
+        request.fence,
+        request.deadline_at,
+        request.params,
+    )
+    done = perform(
+        Call(decode_python(request.work), context, request.inputs, request.params, open_stored, keep, owns_process=True)
+    )
+    process.stop_copies()
+    done.is_spent |= process.leave()
+    done.grown_bytes = memory_bytes() - process.started_bytes
+    return done
+
+
+def main() -> int:
+    """Serve until the worker hangs up."""
+    channel = socket.socket(fileno=os.dup(CHANNEL))
+    os.close(CHANNEL)
+    for stream in (sys.stdout, sys.stderr):
+        # What was printed must be in the log when the process is killed a moment later.
+        cast(TextIOWrapper, stream).reconfigure(line_buffering=True, errors="backslashreplace")
+    process = Process()
+    frames = Frames()
+    os.dup2(process.nothing, 1)
+    os.dup2(process.nothing, 2)
+    try:
+        while (received := frames.receive(channel)) is not None:
+            for frame in received:
+                (log,) = frames.take_files(1)
+                send(channel, _encode(make(process, _decode(frame), log)))
+    except OSError:
+        return _CONNECTION_LOST
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""The command runner: programs and shell lines, each in a process of its own."""
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from rota.core.commands import Outcome
+from rota.core.decide.leases import Offer
+from rota.core.model import FailureClass
+from rota.wire.work import CommandWork, decode_command, encode_value, plain
+from rota.worker.environment import of_attempt, passed_on
+from rota.worker.logs import LogFolder
+from rota.worker.runners.outcomes import died, failed, last_lines, timed_out
+from rota.worker.supervisor.driver import Child, Ended, Log, NotStarted, Supervisor, SupervisorLost
+from rota.worker.supervisor.patience import outlast
+from rota.worker.sync import AttemptOver
+
+SHELL = "/bin/sh"
+
+
+class CommandRunner:
+    """Runs `command` work."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        folder: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        memory_bytes_max: int = 0,
+    ) -> None:
+        """`folder` is for logs; `env` is given to every command on top of what it always has."""
+        self._supervisor = supervisor
+        self._logs = LogFolder(folder)
+        self._env = dict(env or {})
+        self._memory_bytes_max = memory_bytes_max
+
+    async def run(self, offer: Offer) -> AttemptOver:
+        """Run one command to its end; cancelling kills it with everything it started."""
+        try:
+            work = decode_command(offer.work)
+        except msgspec.MsgspecError as error:
+            return failed(offer, FailureClass.FATAL, f"its work is not a command that can be read: {error}")
+        if not work.argv and not work.shell:
+            return failed(offer, FailureClass.FATAL, "its work names neither a program nor a shell line")
+        log = self._supervisor.open_log(
+            self._logs.path(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence), streams=2
+        )
+        try:
+            return await self._run(offer, work, log)
+        except NotStarted as error:
+            return failed(offer, FailureClass.FATAL, str(error))
+        except SupervisorLost:
+            return failed(offer, FailureClass.INTERNAL, "the supervisor died, and the attempt with it")
+        finally:
+            await log.complete()
+
+    async def close(self) -> None:
+        """Nothing is kept between commands."""
+
+    async def _run(self, offer: Offer, work: CommandWork, log: Log) -> AttemptOver:
+        child = await self._supervisor.start(
+            (SHELL, "-c", work.shell) if work.shell else work.argv,
+            {**passed_on(self._env), **of_attempt(offer), **dict(work.env)},
+            cwd=work.cwd,
+            files=log.ends,
+            memory_bytes_max=self._memory_bytes_max,
+        )
+        log.let_go()
+        ended = await _wait(child, offer.timeout_ms)
+        tails = (await log.complete()).tails
+        if ended is None:
+            return timed_out(offer, "; killed with everything it started" + last_lines(tails))
+        return _judge(offer, work, ended, tails)
+
+
+async def _wait(child: Child, timeout_ms: int) -> Ended | None:
+    """How the command ended; None if it did not in time. Either way nothing of it is left, nor if this is cancelled."""
+    try:
+        async with asyncio.timeout(timeout_ms / 1_000 if timeout_ms else None):
+            return await child.ended()
+    except TimeoutError:
+        await child.kill()
+        return None
+    except asyncio.CancelledError:
+        await outlast(child.kill())
+        raise
+
+
+def _judge(offer: Offer, work: CommandWork, ended: Ended, tails: tuple[str, ...]) -> AttemptOver:
+    code = os.waitstatus_to_exitcode(ended.status)
+    if code == 0:
+        printed = tails[0].rstrip().splitlines() if tails else []
+        return AttemptOver(offer.fence, Outcome.SUCCESS, encode_value(plain(printed[-1] if printed else "")))
+    if code in work.skip_codes:
+        return AttemptOver(offer.fence, Outcome.SKIPPED, error=f"exited with code {code}")
+    if code > 0:
+        return failed(offer, FailureClass.USER, f"exited with code {code}{last_lines(tails)}")
+    return died(offer, ended, tails)

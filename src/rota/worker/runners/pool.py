@@ -1,0 +1,165 @@
+"""Warm processes: started ahead, bound to one tenant and one bundle by their first attempt, recycled."""
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from rota.worker.environment import passed_on
+from rota.worker.runners.calls import Done
+from rota.worker.supervisor.driver import Child, Supervisor
+from rota.worker.supervisor.stream import Stream
+
+# Whose code a process runs: tenant, and the folder and script it is imported from. No two of these share a process.
+Bundle = tuple[str, str, str]
+
+_decode = msgspec.msgpack.Decoder(Done).decode
+
+
+class Recycling(Struct, frozen=True, kw_only=True):
+    """How many warm processes are kept, and for how long."""
+
+    # Without a tenant yet, so that the next one need not wait for Python to start.
+    ahead: int = 1
+    idle_max: int = max(2, os.cpu_count() or 2)
+    attempts_max: int = 100
+    growth_bytes_max: int = 256 * 1024 * 1024
+
+
+class WarmProcess:
+    """One process, and the connection to it."""
+
+    def __init__(self, child: Child, sock: socket.socket) -> None:
+        self.child = child
+        self.bundle: Bundle | None = None
+        self.attempts = 0
+        self._reply: asyncio.Future[Done | None] | None = None
+        self._fence = 0
+        self._stream = Stream(sock, self._heard, self._hung_up)
+        child.when_over(self._stream.finish)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is still there."""
+        return self._stream.is_open and not self.child.is_over
+
+    def ask(self, fence: int, request: bytes, log: int) -> "asyncio.Future[Done | None]":
+        """Have an attempt made. None says that the process is gone, or has cut the connection."""
+        self.attempts += 1
+        self._fence = fence
+        self._reply = asyncio.get_running_loop().create_future()
+        if self.is_usable:
+            self._stream.send(request, (log,))
+        else:
+            self._reply.set_result(None)
+        return self._reply
+
+    async def kill(self) -> None:
+        """End it with everything it started."""
+        self._stream.close()
+        await self.child.kill()
+
+    def _heard(self, frame: bytes) -> None:
+        try:
+            done = _decode(frame)
+        except msgspec.MsgspecError:
+            # User code found the connection and wrote to it.
+            self._stream.close()
+            self._hung_up()
+            return
+        if done.fence == self._fence:
+            self._settle(done)
+
+    def _hung_up(self) -> None:
+        self._settle(None)
+
+    def _settle(self, done: Done | None) -> None:
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_result(done)
+
+
+class WarmPool:
+    """All warm processes of a worker. How many are at work is the business of the worker's slots."""
+
+    def __init__(
+        self, supervisor: Supervisor, recycling: Recycling, env: Mapping[str, str] | None, memory_bytes_max: int
+    ) -> None:
+        self._supervisor = supervisor
+        self._recycling = recycling
+        self._env = dict(env or {})
+        self._memory_bytes_max = memory_bytes_max
+        self._blank: list[WarmProcess] = []
+        # The one that was used last is at the end.
+        self._idle: list[WarmProcess] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_closed = False
+
+    async def take(self, bundle: Bundle) -> WarmProcess:
+        """A process for this bundle, and for nobody else while it lives."""
+        for place in range(len(self._idle) - 1, -1, -1):
+            if self._idle[place].bundle == bundle:
+                warm = self._idle.pop(place)
+                if warm.is_usable:
+                    return warm
+        while self._blank:
+            warm = self._blank.pop()
+            if warm.is_usable:
+                break
+        else:
+            warm = await self._start()
+        warm.bundle = bundle
+        self.start_ahead()
+        return warm
+
+    def put_back(self, warm: WarmProcess, grown_bytes: int) -> None:
+        """A process whose attempt left nothing behind: for the next one, unless it has served long enough."""
+        limits = self._recycling
+        is_worn = warm.attempts >= limits.attempts_max or grown_bytes > limits.growth_bytes_max
+        if self._is_closed or is_worn or not warm.is_usable:
+            self._spawn(warm.kill())
+            return
+        self._idle.append(warm)
+        while len(self._idle) > limits.idle_max:
+            self._spawn(self._idle.pop(0).kill())
+
+    def start_ahead(self) -> None:
+        """Start what should be ready before anybody asks."""
+        if not self._tasks and len(self._blank) < self._recycling.ahead and not self._is_closed:
+            self._spawn(self._start_blanks())
+
+    async def close(self) -> None:
+        """End every process that is not at work."""
+        self._is_closed = True
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        idle, self._idle, self._blank = [*self._idle, *self._blank], [], []
+        await asyncio.gather(*(warm.kill() for warm in idle))
+
+    async def _start_blanks(self) -> None:
+        while len(self._blank) < self._recycling.ahead and not self._is_closed:
+            self._blank.append(await self._start())
+
+    async def _start(self) -> WarmProcess:
+        ours, theirs = socket.socketpair()
+        argv = [sys.executable, "-P", "-X", "faulthandler", "-m", "rota.worker.runners.child"]
+        # Until it is ready it may complain to our own stderr.
+        files = (2, 2, theirs.fileno())
+        try:
+            with theirs:
+                child = await self._supervisor.start(
+                    argv, passed_on(self._env), files=files, memory_bytes_max=self._memory_bytes_max
+                )
+        except BaseException:
+            ours.close()
+            raise
+        return WarmProcess(child, ours)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.append(task)
+        task.add_done_callback(self._tasks.remove)

@@ -1,0 +1,147 @@
+"""The process runner: calls of Python functions in warm processes that nobody else's code has been in."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from rota.core.decide.leases import Offer
+from rota.core.model import FailureClass
+from rota.ports import Blobs
+from rota.wire.work import Value, decode_python, encode_value
+from rota.worker.logs import LogFolder
+from rota.worker.runners.calls import Done
+from rota.worker.runners.outcomes import died, failed, last_lines, over, timed_out
+from rota.worker.runners.parcels import InputsLost, Parcels
+from rota.worker.runners.pool import Bundle, Recycling, WarmPool, WarmProcess
+from rota.worker.supervisor.driver import Log, NotStarted, Supervisor, SupervisorLost
+from rota.worker.supervisor.patience import outlast
+from rota.worker.sync import AttemptOver
+
+BUNDLES_KNOWN_MAX = 1_024
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class ProcessRunner:
+    """Runs `python` work. Many attempts may run at once; the caller decides how many."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        blobs: Blobs,
+        folder: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        recycling: Recycling | None = None,
+        memory_bytes_max: int = 0,
+    ) -> None:
+        """`folder` is for logs and passing files; `env` is given to user code on top of what it always has."""
+        self._supervisor = supervisor
+        self._logs = LogFolder(folder)
+        self._parcels = Parcels(blobs, folder / "scratch")
+        self._pool = WarmPool(supervisor, recycling or Recycling(), env, memory_bytes_max)
+        self._bundles: dict[bytes, tuple[str, str]] = {}
+
+    async def run(self, offer: Offer) -> AttemptOver:
+        """Run one attempt to its end; cancelling kills its process with everything that was started there."""
+        try:
+            bundle = self._bundle(offer)
+        except msgspec.MsgspecError as error:
+            return failed(offer, FailureClass.FATAL, f"its work is not a Python call that can be read: {error}")
+        stored: dict[str, str] = {}
+        try:
+            if offer.inputs:
+                stored = await self._parcels.fetch(offer)
+            return await self._run(offer, bundle, stored)
+        except InputsLost as error:
+            return failed(offer, FailureClass.INPUT_LOST, str(error), error.tasks)
+        except NotStarted as error:
+            return failed(offer, FailureClass.INTERNAL, f"no process could be started for it: {error}")
+        except SupervisorLost:
+            return failed(offer, FailureClass.INTERNAL, "the supervisor died, and the attempt with it")
+        except OSError as error:
+            return failed(offer, FailureClass.INTERNAL, f"its input or result could not be moved: {error}")
+        finally:
+            self._parcels.discard(offer, stored)
+
+    async def close(self) -> None:
+        """End the warm processes. Attempts that still run are ended by cancelling them."""
+        await self._pool.close()
+        self._parcels.close()
+
+    def start_ahead(self) -> None:
+        """Start processes before the first attempt asks for one."""
+        self._pool.start_ahead()
+
+    def _bundle(self, offer: Offer) -> Bundle:
+        known = self._bundles.get(offer.work)
+        if known is None:
+            work = decode_python(offer.work)
+            if len(self._bundles) >= BUNDLES_KNOWN_MAX:
+                self._bundles.clear()
+            known = self._bundles[offer.work] = (work.path, work.file)
+        return (offer.tenant, *known)
+
+    async def _run(self, offer: Offer, bundle: Bundle, stored: dict[str, str]) -> AttemptOver:
+        warm = await self._pool.take(bundle)
+        log = self._supervisor.open_log(
+            self._logs.path(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence)
+        )
+        reply = warm.ask(offer.fence, self._request(offer, stored), log.ends[0])
+        log.let_go()
+        try:
+            if offer.timeout_ms:
+                await asyncio.wait((reply,), timeout=offer.timeout_ms / 1_000)
+            else:
+                await reply
+        except asyncio.CancelledError:
+            await outlast(self._end(warm, log))
+            raise
+        if not reply.done():
+            tails = await outlast(self._end(warm, log))
+            return timed_out(offer, "; killed with everything it started" + last_lines(tails))
+        done = reply.result()
+        if done is None:
+            tails = await outlast(self._end(warm, log))
+            return died(offer, await warm.child.ended(), tails)
+        return await self._finish(offer, warm, log, done)
+
+    async def _finish(self, offer: Offer, warm: WarmProcess, log: Log, done: Done) -> AttemptOver:
+        if done.is_spent:
+            # Something of the attempt is left in the process or beside it; it ends before the attempt does.
+            await outlast(self._end(warm, log))
+        else:
+            self._pool.put_back(warm, done.grown_bytes)
+            await log.complete()
+        if done.outcome != "success":
+            return over(offer, done, None)
+        if done.content is not None:
+            return over(offer, done, encode_value(Value(done.encoding, done.content)))
+        return over(offer, done, await self._parcels.publish(offer, done.encoding, self._parcels.result_file(offer)))
+
+    async def _end(self, warm: WarmProcess, log: Log) -> tuple[str, ...]:
+        """Kill, and wait until nothing is left and the log is complete; the end of the log."""
+        await warm.kill()
+        return (await log.complete()).tails
+
+    def _request(self, offer: Offer, stored: dict[str, str]) -> bytes:
+        deadline_at = time.time_ns() // 1_000_000 + offer.timeout_ms if offer.timeout_ms else None
+        # In the order of `child.Request`, which is not imported here: it is the other side's.
+        return _encode(
+            (
+                offer.tenant,
+                offer.run,
+                offer.task_id,
+                offer.attempt,
+                offer.fence,
+                deadline_at,
+                offer.work,
+                offer.params,
+                offer.inputs,
+                stored,
+                str(self._parcels.result_file(offer)),
+            )
+        )

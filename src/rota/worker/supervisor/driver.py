@@ -1,0 +1,274 @@
+"""The worker's end of the supervisor: asks for processes and logs, hears of their ends, starts another if it died."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from rota.worker.environment import passed_on
+from rota.worker.supervisor import trees
+from rota.worker.supervisor.patience import outlast
+from rota.worker.supervisor.stream import Stream
+
+# What one attempt may write; beyond it output is counted and dropped.
+LOG_BYTES_MAX = 64 * 1024 * 1024
+MARK = "ROTA_SUPERVISOR"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _Said(Struct):
+    """A message of the supervisor."""
+
+    id: int
+    said: str
+    pid: int = 0
+    error: str = ""
+    status: int = 0
+    oom: bool = False
+    struck: bool = False
+    written: int = 0
+    dropped: int = 0
+    tails: list[str] = []
+
+
+_decode = msgspec.json.Decoder(_Said).decode
+
+
+class NotStarted(Exception):
+    """The program could not be run; the text says why."""
+
+
+class SupervisorLost(Exception):
+    """The supervisor died, and with it everything that it had started."""
+
+
+class Ended(Struct, frozen=True):
+    """How the first process of a tree ended; nothing of the tree is left."""
+
+    status: int
+    out_of_memory: bool
+    # Whether it still ran when it was killed on our request.
+    was_killed: bool
+
+
+class Logged(Struct, frozen=True):
+    """A log that is complete, with the end of each stream."""
+
+    written: int
+    dropped: int
+    tails: tuple[str, ...]
+
+
+class Child:
+    """A process that the supervisor started, with whatever it starts itself."""
+
+    def __init__(self, link: "_Link", id: int, pid: int, end: "asyncio.Future[_Said | None]") -> None:
+        self.pid = pid
+        self._link = link
+        self._id = id
+        self._end = end
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is left."""
+        return self._end.done()
+
+    def when_over(self, then: Callable[[], None]) -> None:
+        """Have something called once nothing of it is left."""
+        self._end.add_done_callback(lambda _: then())
+
+    async def ended(self) -> Ended:
+        """Wait until nothing of it is left. Raises SupervisorLost if nobody could see how it ended."""
+        said = await asyncio.shield(self._end)
+        if said is None:
+            raise SupervisorLost
+        return Ended(said.status, said.oom, said.struck)
+
+    async def kill(self) -> None:
+        """Kill it with everything it started; returns when none of it is left, however often this call is cancelled."""
+        self._link.say({"do": "kill", "id": self._id})
+        await outlast(self._end)
+
+
+class Log:
+    """A log that is being written, through pipes whose writing ends are `ends`."""
+
+    def __init__(self, link: "_Link", id: int, ends: tuple[int, ...], end: "asyncio.Future[_Said | None]") -> None:
+        self.ends: tuple[int, ...] = ends
+        self._link = link
+        self._id = id
+        self._end = end
+
+    def let_go(self) -> None:
+        """Close our own copies of the writing ends, once others have theirs."""
+        ends, self.ends = self.ends, ()
+        for file in ends:
+            os.close(file)
+
+    async def complete(self) -> Logged:
+        """Wait until everything is in the file that was written until now, whoever still holds the pipe."""
+        self.let_go()
+        if not self._end.done():
+            self._link.say({"do": "close", "id": self._id})
+        said = await outlast(self._end)
+        return Logged(0, 0, ()) if said is None else Logged(said.written, said.dropped, tuple(said.tails))
+
+
+class Supervisor:
+    """Starts the supervisor when it is first needed, and again whenever it died."""
+
+    def __init__(self, *, log_bytes_max: int = LOG_BYTES_MAX) -> None:
+        self._log_bytes_max = log_bytes_max
+        self._link: _Link | None = None
+        self._next_id = 0
+
+    @property
+    def pid(self) -> int:
+        """The process id of the supervisor; 0 if there is none."""
+        return 0 if self._link is None or self._link.is_lost else self._link.pid
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        cwd: str = "",
+        files: Sequence[int] = (),
+        memory_bytes_max: int = 0,
+    ) -> Child:
+        """Run a program with nothing but this environment; `files` become its descriptors 1, 2, 3….
+
+        If this call is cancelled, the program is killed.
+        """
+        link, id = self._living(), self._new_id()
+        started, end = link.expect(id), link.expect_end(id)
+        asked = {"do": "start", "id": id, "argv": list(argv), "cwd": cwd, "memory": memory_bytes_max}
+        link.say({**asked, "env": {**env, MARK: link.mark}, "files": len(files)}, files)
+        try:
+            said = await asyncio.shield(started)
+        except asyncio.CancelledError:
+            await outlast(link.undo(id, started, end))
+            raise
+        if said is None:
+            raise SupervisorLost
+        if said.error:
+            link.forget(id)
+            raise NotStarted(said.error)
+        return Child(link, id, said.pid, end)
+
+    def open_log(self, path: Path, streams: int = 1) -> Log:
+        """Have the supervisor write what comes through new pipes to a file."""
+        link, id = self._living(), self._new_id()
+        pipes = [os.pipe() for _ in range(streams)]
+        reading = [pipe[0] for pipe in pipes]
+        end = link.expect_end(id)
+        asked = {"do": "log", "id": id, "path": str(path), "files": streams, "bytes_max": self._log_bytes_max}
+        link.say(asked, reading)
+        for file in reading:
+            os.close(file)
+        return Log(link, id, tuple(pipe[1] for pipe in pipes), end)
+
+    async def close(self) -> None:
+        """Stop for good: returns when nothing that was started is left."""
+        if self._link is not None:
+            self._link.stream.close()
+            self._link.lost()
+            await outlast(self._link.over)
+
+    def _living(self) -> "_Link":
+        if self._link is None or self._link.is_lost:
+            self._link = _Link()
+        return self._link
+
+    def _new_id(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+
+class _Link:
+    """One supervisor process, from its start to its end."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self.mark = os.urandom(8).hex()
+        self.is_lost = False
+        loop = asyncio.get_running_loop()
+        self.over: asyncio.Future[None] = loop.create_future()
+        self._loop = loop
+        self._starts: dict[int, asyncio.Future[_Said | None]] = {}
+        self._ends: dict[int, asyncio.Future[_Said | None]] = {}
+        with theirs:
+            # In a session of its own: Ctrl-C at a terminal is for the worker, which then decides.
+            self._process = subprocess.Popen(  # noqa: S603 - our own program, by our own interpreter
+                [sys.executable, "-P", "-m", "rota.worker.supervisor", str(theirs.fileno()), str(os.getpid())],
+                env=passed_on(),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+        self.stream = Stream(ours, self._hear, self.lost)
+
+    def say(self, message: dict[str, Any], files: Sequence[int] = ()) -> None:
+        """Ask for something; if the supervisor is gone, every answer is None."""
+        self.stream.send(_encode(message), files)
+
+    def expect(self, id: int) -> "asyncio.Future[_Said | None]":
+        """The answer to a start."""
+        return self._starts.setdefault(id, self._loop.create_future())
+
+    def expect_end(self, id: int) -> "asyncio.Future[_Said | None]":
+        """The end of a tree or a log."""
+        return self._ends.setdefault(id, self._loop.create_future())
+
+    async def undo(self, id: int, started: "asyncio.Future[_Said | None]", end: "asyncio.Future[_Said | None]") -> None:
+        """End what is only just being started."""
+        self.say({"do": "kill", "id": id})
+        said = await started
+        if said is not None and not said.error:
+            await end
+
+    def forget(self, id: int) -> None:
+        """What was never started does not end."""
+        del self._ends[id]
+
+    def _hear(self, frame: bytes) -> None:
+        said = _decode(frame)
+        waiting = self._starts if said.said in ("started", "refused") else self._ends
+        future = waiting.pop(said.id, None)
+        if future is not None and not future.done():
+            future.set_result(said)
+
+    def lost(self) -> None:
+        """The supervisor is gone, or told to go: when nothing that it had started is left, everybody is told."""
+        if not self.is_lost:
+            self.is_lost = True
+            exit_fd = os.pidfd_open(self.pid)
+            self._loop.add_reader(exit_fd, self._exited, exit_fd)
+
+    def _exited(self, exit_fd: int) -> None:
+        self._loop.remove_reader(exit_fd)
+        os.close(exit_fd)
+        if self._process.wait() == 0:
+            self._tell_all()
+            return
+        # It was killed. One of the pair has ended what they had started, unless both were killed together.
+        clean = self._loop.run_in_executor(None, trees.end_marked, f"{MARK}={self.mark}")
+        clean.add_done_callback(lambda _: self._tell_all())
+
+    def _tell_all(self) -> None:
+        for future in [*self._starts.values(), *self._ends.values()]:
+            if not future.done():
+                future.set_result(None)
+        self._starts.clear()
+        self._ends.clear()
+        if not self.over.done():
+            self.over.set_result(None)
