@@ -8,7 +8,7 @@ from rota.sim.stage import Stage
 
 
 class SceneFacts:
-    """See `checkers.Facts`. Nothing here goes by what a coordinator believes, except the time at which it began."""
+    """See `models.Facts`. Nothing here goes by what a coordinator believes, except the time at which it began."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
