@@ -58,3 +58,4 @@ def test_seeds_begin_where_they_are_told_to(capsys: pytest.CaptureFixture[str]) 
     answer = json.loads(capsys.readouterr().out)
     assert answer["speed"]["seeds"] == 1
     assert answer["broken"] == []
+    assert answer["happened"]

@@ -10,7 +10,7 @@ from functools import partial
 from msgspec import to_builtins
 
 from rota.cli.parsers import Commands
-from rota.sim.hunt import SEEDS_PER_MUTANT, Found, cpu_seconds, hunt, rate, run_seed, run_seeds, shrink
+from rota.sim.hunt import SEEDS_PER_MUTANT, Found, cpu_seconds, hunt, rate, run_seed, run_seeds, seeds_with, shrink
 from rota.sim.mutants import BY_NAME, MUTANTS, Mutant
 from rota.sim.scene import Result
 from rota.sim.tale import tell
@@ -80,7 +80,9 @@ def _many_seeds(options: argparse.Namespace) -> int:
             _say(f"{len(results)} of {count} seeds")
     speed = rate(results, cpu_seconds() - began)
     if options.json:
-        sys.stdout.write(json.dumps({"speed": speed, "broken": to_builtins(bad)}) + "\n")
+        sys.stdout.write(
+            json.dumps({"speed": speed, "broken": to_builtins(bad), "happened": seeds_with(results)}) + "\n"
+        )
     else:
         sys.stdout.write(
             f"{len(results)} seeds, {len(bad)} broken, {speed['events']:.0f} events,"

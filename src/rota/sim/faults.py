@@ -9,7 +9,11 @@ from rota.core.ids import Millis
 
 
 class Mix(Struct, kw_only=True):
-    """How bad the weather is. Rates are per thousand messages, requests or crashes; times in milliseconds."""
+    """How bad the weather is.
+
+    Rates (`loss` to `reordering`, `slow_disk` to `commit_refused`) are per thousand messages, requests or commits;
+    other numbers are how often something strikes; times are in milliseconds.
+    """
 
     loss: int = 0
     duplication: int = 0
@@ -82,7 +86,8 @@ def draw_mix(chance: Random) -> Mix:
         commit_fails=maybe(60, 0.3),
         commit_unknown=maybe(60, 0.35),
         commit_refused=maybe(20, 0.15),
-        torn_restart=maybe(500, 0.4),
+        # Drawn from a wide range so that older seeds keep the rest of their weather.
+        torn_restart=-(-maybe(500, 0.4) // 125),
         lock_lost=maybe(4),
         lying_worker=chance.random() < 0.15,
         cloned_worker=chance.random() < 0.15,
@@ -95,6 +100,21 @@ def draw_mix(chance: Random) -> Mix:
         storm_ms=chance.choice((20_000, 40_000, 60_000)),
     )
 
+
+# What is no fault in itself: how much there is of everything, and by which clock.
+SIZES = (
+    "delay_ms",
+    "limits",
+    "coordinators",
+    "push_workers",
+    "pull_workers",
+    "runs",
+    "slice_tasks",
+    "storm_ms",
+)
+
+# Every kind of fault, by the name under which it is counted when it really happens.
+FAULTS: tuple[str, ...] = tuple(name for name in Mix.__struct_fields__ if name not in SIZES)
 
 # What shrinking tries to switch off, worst first.
 SWITCHES: tuple[tuple[str, object], ...] = (

@@ -45,6 +45,8 @@ class Node:
         self.frozen = False
         self.life: int = 0
         self.offset = world.chance("skew").randint(-mix.skew_ms, mix.skew_ms) if mix.skew_ms else 0
+        if self.offset:
+            world.note("skew_ms")
         self._latest: Millis = 0
         self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._wake_at: Millis | None = None
@@ -117,7 +119,7 @@ class CoordinatorNode(Node):
         self.network = network
         self.store = store
         self.limits = mix.limits
-        self.torn_restart = mix.torn_restart
+        self.may_be_torn = bool(mix.torn_restart)
         self.machine = Coordinator(self.limits, self.clock())
         self.peers: dict[int, tuple[str, Callable[[CoordinatorFrame], None], Callable[[], None]]] = {}
         self.asked: dict[int, tuple[str, Reply]] = {}
@@ -126,8 +128,12 @@ class CoordinatorNode(Node):
 
     def crash(self) -> None:
         """Memory is gone; the lock goes when the store notices; a commit on its way may still be carried out."""
+        self.tear(torn=self.may_be_torn and self.world.chance("torn").random() < 0.5)
+
+    def tear(self, *, torn: bool) -> None:
+        """Crash; `torn` says whether a commit on its way is carried out all the same."""
         super().crash()
-        self.store.cut_off(self.name, torn=self.world.chance("torn").randrange(1000) < self.torn_restart)
+        self.store.cut_off(self.name, torn=torn)
         for name, _, closed in self.peers.values():
             self.network.send(self.name, name, closed)
         self.peers.clear()

@@ -34,6 +34,7 @@ class Result(Struct):
     runs: int
     changes: int
     broken: str = ""
+    happened: dict[str, int] = {}
 
 
 class Scene:
@@ -81,6 +82,7 @@ class Scene:
             runs=len(self.ledger.runs),
             changes=self.ledger.changes,
             broken=broken,
+            happened=self.world.happened,
         )
 
     def _is_finished(self) -> bool:

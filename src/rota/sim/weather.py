@@ -7,6 +7,10 @@ from rota.sim.workers import PushWorker
 from rota.worker.sync import DrainAsked
 
 POISON_RESTART_MS: Millis = 1_500
+TORN_RESTART_MS: Millis = 4_000
+
+# What becomes of a commit whose asker dies: never carried out, carried out after the death, or before it and unheard.
+LOST, TORN, UNHEARD = range(3)
 
 
 class Weather:
@@ -17,6 +21,10 @@ class Weather:
         self.world = stage.world
         self.mix = stage.mix
         self.is_calm = False
+        self._tears: list[int] = []
+        self._unheard: dict[str, int] = {}
+        stage.store.on_asked = self._commit_asked
+        stage.store.on_done = self._commit_done
         for worker in stage.push:
             worker.on_poison = self.poisoned
 
@@ -32,6 +40,7 @@ class Weather:
             (self._partition, self.mix.partition),
             (self._clog, self.mix.clog),
             (self._drain, self.mix.drain),
+            (self._tear, self.mix.torn_restart),
         ):
             for _ in range(count):
                 delay_ms = 1_000 + chance.randrange(self.mix.storm_ms)
@@ -67,21 +76,26 @@ class Weather:
     def _crash(self, number: int, draw: int) -> None:
         node = self._node(number)
         if node.alive and not self.is_calm:
+            self.world.note("crash")
             node.crash()
             self.world.after(draw % 15_000, _restart, node)
 
     def _pause(self, number: int, draw: int) -> None:
         node = self._node(number)
         if not self.is_calm:
+            self.world.note("pause")
             node.freeze()
             self.world.after(draw % (self.mix.limits.lease_ms * 2), node.thaw)
 
     def _clock_step(self, number: int, draw: int) -> None:
         if not self.is_calm:
+            self.world.note("clock_step")
             self._node(number).step_clock(draw % 20_000 - 8_000)
 
     def _lock_lost(self, number: int, draw: int) -> None:
         store, coordinators = self.stage.store, self.stage.coordinators
+        if store.disk.holder:
+            self.world.note("lock_lost")
         holder = store.holder_of.get(store.disk.holder, coordinators[0].name)
         store.lose_lock()
         if draw % 3 and not self.is_calm:
@@ -105,8 +119,35 @@ class Weather:
         """SIGTERM: the worker stops in good order, and a new process takes its place."""
         worker = self.stage.push[number % len(self.stage.push)]
         if worker.alive and not worker.frozen and not self.is_calm:
+            self.world.note("drain")
             worker.handle(DrainAsked(worker.clock() + draw % 6_000))
             self.world.after(10_000, self._replace, worker, worker.life)
+
+    def _tear(self, number: int, draw: int) -> None:
+        """A coordinator dies over its next commit: whoever asks for one first is hit."""
+        del number
+        if not self.is_calm:
+            self._tears.append(draw)
+
+    def _commit_asked(self, name: str) -> None:
+        if self._tears and not self.is_calm:
+            draw = self._tears.pop()
+            way = draw % 3
+            if way == UNHEARD:
+                self._unheard[name] = draw
+            else:
+                self.world.after(0, self._strike, name, draw, way == TORN)
+
+    def _commit_done(self, name: str) -> None:
+        if name in self._unheard and not self.is_calm:
+            self.world.after(0, self._strike, name, self._unheard.pop(name), False)
+
+    def _strike(self, name: str, draw: int, torn: bool) -> None:
+        node = next(node for node in self.stage.coordinators if node.name == name)
+        if node.alive and self.stage.store.is_in_flight(name):
+            self.world.note("torn_restart")
+            node.tear(torn=torn)
+            self.world.after(draw % TORN_RESTART_MS, _restart, node)
 
     @staticmethod
     def _replace(worker: PushWorker, life: int) -> None:

@@ -131,6 +131,8 @@ class PushWorker(Node):
 
     def _dial(self) -> None:
         self._target = (self._target + 1) % len(self.coordinators)
+        if self.identity != self.name:
+            self.world.note("cloned_worker")
         self._stream = self.world.chance("streams").getrandbits(48)
         stream, life = self._stream, self.life
         coordinator = self.coordinators[self._target]
@@ -156,6 +158,7 @@ class PushWorker(Node):
         if self.lies and self.chance.random() < 0.3:
             invented = tuple(fence + 7 for fence in frame.held) or (1 << 41,)
             frame = msgspec.structs.replace(frame, held=invented, count=frame.count + 1)
+            self.world.note("lying_worker")
         coordinator = self.coordinators[self._target]
         self.network.send(self.name, coordinator.name, coordinator.frame, self.name, self._stream, frame)
 
