@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 
-from rota.core.commands import ClaimTask, RegisterWorker, RenewLease, Report
+from rota.core.commands import ClaimTask, Outcome, RegisterWorker, RenewLease, Report
 from rota.core.decide.leases import Offer
 from rota.core.errors import Refused
 from rota.core.ids import Fence
-from rota.core.model import Capacity
+from rota.core.model import Capacity, FailureClass
+from rota.sim.babble import babble
 from rota.sim.faults import Mix
 from rota.sim.network import Network
 from rota.sim.nodes import CoordinatorNode, Node
@@ -26,6 +27,8 @@ class PullWorker(Node):
         self.coordinators = coordinators
         self.lease_ms = mix.limits.lease_ms * 2
         self.chance = world.chance(f"pull {name}")
+        self.chance_of_words = world.chance(f"words of {name}")
+        self.babble = mix.babble
         self.is_registered = False
         self.offer: Offer | None = None
         self.claim_id = 0
@@ -118,6 +121,9 @@ class PullWorker(Node):
         if self.offer is not None and self.offer.fence == fence:
             self.concluded[fence] = None
             self.result = conclude(self.offer, self.chance.getrandbits(64), self.clock())
+            if self.chance_of_words.randrange(1000) < self.babble:
+                self.world.note("babble")
+                self.result = babble(self.result, self.chance_of_words, self.world.note)
 
     def _renewed(self, value: object, detail: object) -> None:
         if isinstance(value, Refused) and value.code == "lease.lost":
@@ -144,6 +150,13 @@ class PullWorker(Node):
         self._ask(report, self._reported)
 
     def _reported(self, value: object, detail: object) -> None:
+        if isinstance(value, Refused) and self.result is not None:
+            # Nobody can take this result; that is a failure, and it is for the session to say so.
+            self.world.note("agent_told_to_shorten")
+            error = self.result.error or str(value)
+            self.result = AttemptOver(
+                self.result.fence, Outcome.FAILED, failure=FailureClass.FATAL, error=error, salt=self.result.salt
+            )
         if isinstance(value, str):
             self.offer = self.result = None
 

@@ -28,6 +28,7 @@ from rota.sim.faults import Mix
 from rota.sim.lease_rules import LeaseRules
 from rota.sim.limit_rules import LimitRules
 from rota.sim.models import Facts, Model
+from rota.sim.words import check_words
 
 
 class Ledger(Model):
@@ -82,6 +83,7 @@ class Ledger(Model):
         for story in batch.stories:
             self._tell(story)
         for record in batch.puts:
+            check_words(record)
             self._compare(record)
         self.leases.commit_ends()
         for run in self._started_now:

@@ -11,8 +11,8 @@ from rota.core.ids import Millis
 class Mix(Struct, kw_only=True):
     """How bad the weather is.
 
-    Rates (`loss` to `reordering`, `slow_disk` to `commit_refused`) are per thousand messages, requests or commits;
-    other numbers are how often something strikes; times are in milliseconds.
+    Rates (`loss` to `reordering`, `slow_disk` to `commit_refused`, `babble`) are per thousand messages, requests,
+    commits or outcomes; other numbers are how often something strikes; times are in milliseconds.
     """
 
     loss: int = 0
@@ -34,6 +34,7 @@ class Mix(Struct, kw_only=True):
     lock_lost: int = 0
     lying_worker: bool = False
     cloned_worker: bool = False
+    babble: int = 0
     limits: TimeLimits = TimeLimits()
     coordinators: int = 2
     push_workers: int = 3
@@ -98,6 +99,8 @@ def draw_mix(chance: Random) -> Mix:
         runs=chance.randint(4, 20),
         slice_tasks=chance.choice((2, 5, 1_000)),
         storm_ms=chance.choice((20_000, 40_000, 60_000)),
+        # New kinds are drawn last, so that older seeds keep the rest of their weather.
+        babble=maybe(300, 0.3),
     )
 
 
@@ -121,6 +124,7 @@ SWITCHES: tuple[tuple[str, object], ...] = (
     ("commit_refused", 0),
     ("cloned_worker", False),
     ("lying_worker", False),
+    ("babble", 0),
     ("clock_step", 0),
     ("skew_ms", 0),
     ("pause", 0),

@@ -141,6 +141,27 @@ OF_LEASES: tuple[Mutant, ...] = (
         ),
     ),
     mistake(
+        "words_kept_as_said",
+        "a worker's words are kept in a form that every store can keep",
+        "core.decide.decision",
+        '    return text[:ERROR_CHARS_MAX].encode("utf-8", "replace").decode().replace("\\0", ',
+        '    return text[:ERROR_CHARS_MAX].encode("utf-8", "replace").decode().replace("\\1", ',
+    ),
+    mistake(
+        "oversize_result_kept",
+        "a result is bounded",
+        "core.decide.leases",
+        '        check_size(command.result, RESULT_BYTES_MAX, "result")\n',
+        '        check_size(command.result, 2 * RESULT_BYTES_MAX, "result")\n',
+    ),
+    mistake(
+        "refused_result_swallowed",
+        "a result that cannot be taken is a failure of its attempt",
+        "control.streams",
+        "            outcome = self.host.carry_out(refused, now)\n",
+        "            del refused\n",
+    ),
+    mistake(
         "stop_ignored",
         "work that nobody wants is stopped",
         "worker.sync",

@@ -8,6 +8,7 @@ from msgspec import Struct
 from rota.core.decide.leases import Offer
 from rota.core.ids import Fence, Millis
 from rota.core.model import Capacity
+from rota.sim.babble import babble
 from rota.sim.broken import Broken
 from rota.sim.faults import Mix
 from rota.sim.network import Network
@@ -68,6 +69,8 @@ class PushWorker(Node):
         self._stream = 0
         self.machine = self._new_machine()
         self.chance = world.chance(f"worker {name}")
+        self.chance_of_words = world.chance(f"words of {name}")
+        self.babble = mix.babble
 
     def _new_machine(self) -> SyncMachine:
         incarnation = f"{self.name}.{self.life}"
@@ -184,6 +187,9 @@ class PushWorker(Node):
                 return
             self.concluded[fence] = None
             over = conclude(execution.offer, self.chance.getrandbits(64), self.clock())
+            if self.chance_of_words.randrange(1000) < self.babble:
+                self.world.note("babble")
+                over = babble(over, self.chance_of_words, self.world.note)
             if fence in self.machine.held:
                 self.finished[fence] = over
             self.handle(over)
