@@ -5,7 +5,7 @@ from collections.abc import Callable
 from rota.core.commands import ClaimTask, Outcome, RegisterWorker, RenewLease, Report
 from rota.core.decide.leases import Offer
 from rota.core.errors import Refused
-from rota.core.ids import Fence
+from rota.core.ids import Fence, Millis
 from rota.core.model import Capacity, FailureClass
 from rota.sim.babble import babble
 from rota.sim.faults import Mix
@@ -36,7 +36,10 @@ class PullWorker(Node):
         self._target = 0
         self._waiting = 0
         self.concluded: dict[Fence, None] = {}
+        self.deaths: dict[str, Millis] = {}
+        self.vanishes = 0
         self.on_claim: Callable[[str, Offer], None] = _ignore
+        self.on_vanish: Callable[[PullWorker, int], None] = _ignore
 
     @property
     def incarnation(self) -> str:
@@ -45,9 +48,14 @@ class PullWorker(Node):
 
     def crash(self) -> None:
         """The session and its work are gone."""
+        self.deaths[self.incarnation] = self.world.now
         super().crash()
         self.is_registered = False
         self.offer = self.result = None
+
+    def holds_work(self) -> bool:
+        """Whether something is lost if this process stops now."""
+        return self.offer is not None
 
     def restart(self) -> None:
         """A new session under the same name."""
@@ -116,6 +124,9 @@ class PullWorker(Node):
             self.on_claim(self.name, detail)
             takes_ms = read_script(detail.work).takes_ms
             self.world.after(takes_ms, self.deliver, self.life, self._done, detail.fence)
+            if self.vanishes:
+                draw, self.vanishes = self.vanishes, 0
+                self.world.after(draw % (takes_ms + 500), self.on_vanish, self, draw)
 
     def _done(self, fence: Fence) -> None:
         if self.offer is not None and self.offer.fence == fence:
@@ -161,5 +172,5 @@ class PullWorker(Node):
             self.offer = self.result = None
 
 
-def _ignore(name: str, offer: Offer) -> None:
+def _ignore(*seen: object) -> None:
     """Nobody watches."""

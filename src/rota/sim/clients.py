@@ -20,7 +20,7 @@ from rota.core.ids import Millis
 from rota.core.records import Run
 from rota.core.states import NEEDS_ATTENTION, RUN_TERMINAL
 from rota.sim.stage import Stage
-from rota.sim.workload import TENANTS, definitions, draw_meddling, draw_schedule, draw_submission
+from rota.sim.workload import TENANTS, definitions, draw_lure, draw_meddling, draw_schedule, draw_submission
 
 RETRY_MS: Millis = 1_500
 TIDY_MS: Millis = 5_000
@@ -57,6 +57,9 @@ class Clients:
             poison = bool(self.mix.commit_refused) and chance.random() < 0.2
             submission = draw_submission(chance, number, poison=poison, agents=bool(self.mix.pull_workers))
             self.world.after(2_000 + chance.randrange(self.mix.storm_ms), self.submit, submission)
+        for number in range(self.mix.vanish if self.mix.pull_workers else 0):
+            lure = draw_lure(self.world.chance("lures"), number)
+            self.world.after(1_500 + self.world.chance("lures").randrange(self.mix.storm_ms), self.submit, lure)
         for number in range(chance.choice((0, 0, 1, 2))):
             self._send(draw_schedule(chance, number), 2_500 + chance.randrange(3_000))
         for number in range(chance.randrange(self.mix.runs)):

@@ -12,6 +12,7 @@ class SceneFacts:
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
+        self.note = stage.world.note
 
     def graph(self, tenant: str, digest: str) -> Graph | None:
         """The stored definition."""

@@ -35,6 +35,8 @@ class Mix(Struct, kw_only=True):
     lying_worker: bool = False
     cloned_worker: bool = False
     babble: int = 0
+    stuck_workers: int = 0
+    vanish: int = 0
     limits: TimeLimits = TimeLimits()
     coordinators: int = 2
     push_workers: int = 3
@@ -101,6 +103,8 @@ def draw_mix(chance: Random) -> Mix:
         storm_ms=chance.choice((20_000, 40_000, 60_000)),
         # New kinds are drawn last, so that older seeds keep the rest of their weather.
         babble=maybe(300, 0.3),
+        stuck_workers=maybe(4, 0.25),
+        vanish=maybe(3, 0.4),
     )
 
 
@@ -125,6 +129,8 @@ SWITCHES: tuple[tuple[str, object], ...] = (
     ("cloned_worker", False),
     ("lying_worker", False),
     ("babble", 0),
+    ("stuck_workers", 0),
+    ("vanish", 0),
     ("clock_step", 0),
     ("skew_ms", 0),
     ("pause", 0),

@@ -89,6 +89,8 @@ class LeaseRules:
                 raise Broken(f"P-OUTAGE: {run}/{change.task} was finished by its worker and taken away")
             if self.model.facts.is_running(change.fence):
                 raise Broken(f"P-ABSENCE: {run}/{change.task} was said not to be held, and runs")
+        if change.cause == "its lease ran out":
+            self.model.facts.note("lease_ran_out")
         self.model.ended_for[change.fence] = change.cause
         if change.cause == "its worker restarted" and self.model.facts.is_well(
             self.model.live[change.fence].incarnation

@@ -89,6 +89,18 @@ OF_LEASES: tuple[Mutant, ...] = (
         "        if is_agent_lost(silent, clock, lease.task.lease_ms * 1000):\n",
     ),
     mistake(
+        "vanished_session_waited_for",
+        "what a pull worker held that is gone can be claimed again when its lease is over",
+        "core.decide.timers",
+        "    if lease is None or lease.expires_at > now - state.stalled_ms:\n",
+        "    if lease is None or lease.expires_at > now - state.stalled_ms - 1_000_000:\n",
+        (
+            "core.decide.timers",
+            "    for lease in worker.leases.values():\n        renewed_at",
+            "    for lease in () if worker.row.capacity.pull else worker.leases.values():\n        renewed_at",
+        ),
+    ),
+    mistake(
         "no_self_stop",
         "a worker that cannot renew stops its own work at 0.8 of the lease",
         "worker.sync",

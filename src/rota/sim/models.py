@@ -43,6 +43,10 @@ class LeaseModel:
 class Facts(Protocol):
     """What the ledger asks the scene about things that stories do not repeat."""
 
+    def note(self, kind: str) -> None:
+        """Something happened that a test may want to count."""
+        ...
+
     def graph(self, tenant: str, digest: str) -> Graph | None:
         """A stored definition."""
         ...

@@ -43,6 +43,7 @@ class Node:
         self.name = name
         self.alive = True
         self.frozen = False
+        self.stuck = False
         self.life: int = 0
         self.offset = world.chance("skew").randint(-mix.skew_ms, mix.skew_ms) if mix.skew_ms else 0
         if self.offset:
@@ -73,8 +74,14 @@ class Node:
         """The process stops being scheduled."""
         self.frozen = True
 
+    def stick(self) -> None:
+        """From now on the process is never scheduled again; if it is dead, nobody starts it any more."""
+        self.frozen = self.stuck = True
+
     def thaw(self) -> None:
         """The process goes on, with everything that came meanwhile."""
+        if self.stuck:
+            return
         self.frozen = False
         backlog, self._backlog = self._backlog, []
         for act, args in backlog:

@@ -1,6 +1,7 @@
 """The weather: which faults come when, how each is carried out, and the end of all of them."""
 
 from rota.core.ids import Millis
+from rota.sim.agents import PullWorker
 from rota.sim.nodes import Node
 from rota.sim.stage import CLONE, Stage
 from rota.sim.workers import PushWorker
@@ -27,6 +28,8 @@ class Weather:
         stage.store.on_done = self._commit_done
         for worker in stage.push:
             worker.on_poison = self.poisoned
+        for agent in stage.pull:
+            agent.on_vanish = self._vanished
 
     def plan(self) -> None:
         """Draw what happens during the storm."""
@@ -41,25 +44,39 @@ class Weather:
             (self._clog, self.mix.clog),
             (self._drain, self.mix.drain),
             (self._tear, self.mix.torn_restart),
+            (self._vanish, self.mix.vanish),
         ):
             for _ in range(count):
                 delay_ms = 1_000 + chance.randrange(self.mix.storm_ms)
                 self.world.after(delay_ms, fault, chance.randrange(nodes), chance.randrange(1 << 30))
 
     def end(self) -> None:
-        """Heal everything: what was frozen goes on, what was dead starts again, nobody lies, and the clone is gone."""
+        """Heal everything: what was frozen goes on, what was dead starts again, nobody lies, and the clone is gone.
+
+        Except for a few workers that are stuck for good. The first push and pull worker can do everything there is to
+        do, and that must be enough.
+        """
         self.is_calm = True
+        self._stick_some()
         self.stage.network.heal()
         self.stage.store.heal()
         for node in self.stage.nodes:
             if node.frozen:
                 node.thaw()
-            if not node.alive:
-                node.restart()
+            _restart(node)
         for worker in self.stage.push:
             if worker.name == CLONE:
                 worker.crash()
             worker.lies = False
+
+    def _stick_some(self) -> None:
+        others = [worker for worker in (*self.stage.push[1:], *self.stage.pull[1:]) if worker.name != CLONE]
+        number = min(self.mix.stuck_workers, len(others))
+        for worker in self.world.chance("stuck").sample(others, number):
+            self.world.note("stuck_workers")
+            if worker.holds_work():
+                self.world.note("stuck_with_work")
+            worker.stick()
 
     def poisoned(self, worker: PushWorker) -> None:
         """A task killed its worker; somebody starts it again."""
@@ -149,13 +166,27 @@ class Weather:
             node.tear(torn=torn)
             self.world.after(draw % TORN_RESTART_MS, _restart, node)
 
+    def _vanish(self, number: int, draw: int) -> None:
+        """A pull worker is going to be gone as soon as it holds a lease."""
+        if self.stage.pull and not self.is_calm:
+            self.stage.pull[number % len(self.stage.pull)].vanishes = 1 + draw
+
+    def _vanished(self, worker: PullWorker, draw: int) -> None:
+        """A session closed with work in its hands: it comes back late, and some of them never."""
+        if worker.alive and worker.offer is not None and not self.is_calm:
+            self.world.note("vanish")
+            worker.crash()
+            if draw % 3 == 0 and worker is not self.stage.pull[0]:
+                worker.stick()
+            self.world.after(draw % (3 * worker.lease_ms), _restart, worker)
+
     @staticmethod
     def _replace(worker: PushWorker, life: int) -> None:
-        if worker.alive and worker.life == life:
+        if worker.alive and not worker.stuck and worker.life == life:
             worker.crash()
             worker.restart()
 
 
 def _restart(node: Node) -> None:
-    if not node.alive:
+    if not node.alive and not node.stuck:
         node.restart()

@@ -91,6 +91,10 @@ class PushWorker(Node):
         self.deaths[self.machine.incarnation] = self.world.now
         super().crash()
 
+    def holds_work(self) -> bool:
+        """Whether something is lost if this process stops now."""
+        return bool(self.machine.held or self.machine.outbox or self.machine.unacked)
+
     def restart(self) -> None:
         """A new process in a new incarnation."""
         super().restart()

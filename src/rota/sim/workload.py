@@ -179,6 +179,18 @@ def draw_submission(chance: Random, number: int, *, poison: bool, agents: bool) 
     )
 
 
+def draw_lure(chance: Random, number: int) -> SubmitRun:
+    """A run with enough work for agents that one who means to vanish gets something to vanish with."""
+    script = Script(chance.choice((400, 2_000, 7_000)))
+    tasks = (TaskSpec(id="ask", queue="agents", width=3, work=write_script(script), retry=RetryPolicy(retries=1)),)
+    return SubmitRun(
+        tenant=chance.choice(TENANTS),
+        command_id=f"lure {number}",
+        run=f"lure-{number}",
+        graph=Graph(name="l", tasks=tasks),
+    )
+
+
 def draw_schedule(chance: Random, number: int) -> PutSchedule:
     """One schedule, often enough to matter within a storm."""
     spec = ScheduleSpec(
