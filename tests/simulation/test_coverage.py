@@ -2,6 +2,7 @@
 
 import pytest
 
+from rota.core.commands import ClientCommand
 from rota.sim.faults import FAULTS, SIZES, SWITCHES, draw_mix
 from rota.sim.hunt import run_seeds, seeds_with
 from rota.sim.scene import Result
@@ -25,6 +26,19 @@ WORDS = (
 )
 # What becomes of workers that are gone while they hold something.
 HELD = ("lease_ran_out", "stuck_with_work")
+# What is asked for: work made for awkward questions, and commands.
+WORK = (
+    "endless",
+    "one_done_past_parked",
+    "one_failed_past_parked",
+    "one_success_past_parked",
+    "parked",
+    "reused_id",
+    "timed_out",
+    "two_versions",
+)
+# Not drawn: a dropped pool leaves its tasks waiting until somebody defines it again, and a claim is a worker's.
+NOT_DRAWN = ("ClaimTask", "DropPool")
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +61,15 @@ def test_a_torn_restart_strikes_while_a_commit_is_in_flight(few: list[Result]) -
     assert len(struck) > 0.7 * len(drawn)
 
 
+def test_every_command_of_a_client_is_asked_for(few: list[Result]) -> None:
+    commands = [kind.__name__ for kind in ClientCommand.__subclasses__() if kind.__name__ not in NOT_DRAWN]
+    seen = seeds_with(few)
+    assert [name for name in commands if name not in seen] == []
+
+
 @pytest.mark.long
 def test_every_kind_of_fault_happens_often_in_many_seeds() -> None:
     seen = seeds_with(list(run_seeds(0, MANY, 2)))
     rare = {kind: seen.get(kind, 0) for kind in FAULTS if seen.get(kind, 0) < MANY // 20}
     assert rare == {}
-    assert [kind for kind in (*TORN, *WORDS, *HELD) if kind not in seen] == []
+    assert [kind for kind in (*TORN, *WORDS, *HELD, *WORK) if kind not in seen] == []

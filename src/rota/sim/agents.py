@@ -11,7 +11,7 @@ from rota.sim.babble import babble
 from rota.sim.faults import Mix
 from rota.sim.network import Network
 from rota.sim.nodes import CoordinatorNode, Node
-from rota.sim.scripts import conclude, read_script
+from rota.sim.scripts import conclude, ends_after
 from rota.sim.world import World
 from rota.worker.sync import AttemptOver
 
@@ -122,8 +122,12 @@ class PullWorker(Node):
         if isinstance(detail, Offer):
             self.offer = detail
             self.on_claim(self.name, detail)
-            takes_ms = read_script(detail.work).takes_ms
-            self.world.after(takes_ms, self.deliver, self.life, self._done, detail.fence)
+            takes_ms = ends_after(detail)
+            if takes_ms is None:
+                self.world.note("endless")
+                takes_ms = self.lease_ms
+            else:
+                self.world.after(takes_ms, self.deliver, self.life, self._done, detail.fence)
             if self.vanishes:
                 draw, self.vanishes = self.vanishes, 0
                 self.world.after(draw % (takes_ms + 500), self.on_vanish, self, draw)

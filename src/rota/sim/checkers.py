@@ -40,6 +40,7 @@ class Ledger(Model):
         self.leases = LeaseRules(self, self.limits)
         self.slots: dict[tuple[str, str, Millis], RunKey] = {}
         self.story_numbers: dict[RunKey, int] = {}
+        self.lives: dict[RunKey, dict[Millis, None]] = {}
         self.acked: dict[RunKey, None] = {}
         self.changes = 0
         self._started_now: list[RunKey] = []
@@ -71,12 +72,7 @@ class Ledger(Model):
         self.epoch = epoch
         self.leases.commit_begins()
         for record in batch.puts:
-            if isinstance(record, Run):
-                key = (record.tenant, record.id)
-                known = self.graphs.setdefault(key, record.graph)
-                if known != record.graph:
-                    raise Broken(f"P-PIN: run {key} changed its graph")
-            elif isinstance(record, Pool):
+            if isinstance(record, Pool):
                 self.limits.pools[(record.tenant, record.name)] = record
             elif isinstance(record, Worker):
                 self.limits.capacity[record.id] = record.capacity.slots
@@ -97,8 +93,14 @@ class Ledger(Model):
         key = (story.tenant, story.run)
         changes = read_story(story)
         first = changes[0]
+        lives = self.lives.setdefault(key, {})
         if isinstance(first, ch.RunSubmitted):
             self.story_numbers[key] = 0
+            if story.created_at in lives:
+                raise Broken(f"P-STORY: two runs {key} were created at {story.created_at}")
+            lives[story.created_at] = None
+        if story.created_at != next(reversed(lives), 0):
+            raise Broken(f"P-STORY: {key} tells of a run created at {story.created_at}, {list(lives)} are known")
         if story.number != self.story_numbers.get(key, 0):
             raise Broken(f"P-STORY: {key} tells part {story.number}, expected {self.story_numbers.get(key, 0)}")
         self.story_numbers[key] = story.number + 1
@@ -114,7 +116,9 @@ class Ledger(Model):
             self._compare(record)
 
     def _compare(self, record: object) -> None:
-        """P-COMMIT: what is stored of a task is what its story says."""
+        """P-COMMIT: what is stored of a task is what its story says. P-PIN: a run keeps its graph."""
+        if isinstance(record, Run) and self.graphs.get((record.tenant, record.id)) != record.graph:
+            raise Broken(f"P-PIN: run {(record.tenant, record.id)} changed its graph")
         if isinstance(record, Run) and record.solo is not None:
             record = record.solo
         if isinstance(record, Task):
@@ -129,6 +133,8 @@ class Ledger(Model):
         row = change.row
         if self.runs.get(run) not in (None, *RUN_TERMINAL):
             raise Broken(f"P-SUBMIT: run {run} was submitted while it lived")
+        if run in self.runs:
+            self.facts.note("reused_id")
         for key in [key for key in self.tasks if key[:2] == run]:
             del self.tasks[key]
         self.runs[run] = row.state
@@ -137,11 +143,25 @@ class Ledger(Model):
         self.names[run] = (row.tenant, row.name)
         self.graphs[run] = row.graph
         self.held[run] = {}
+        self._note_versions(run)
         if row.schedule:
             slot = (row.tenant, row.schedule, row.slot_at)
             if slot in self.slots:
                 raise Broken(f"P-SLOT: {slot} fired as {self.slots[slot]} and as {run}")
             self.slots[slot] = run
+
+    def _note_versions(self, run: RunKey) -> None:
+        graph, name = self.graph(run), self.names[run]
+        if (
+            graph is not None
+            and graph.max_active_runs
+            and any(
+                self.names[other] == name and self.graphs[other] != self.graphs[run]
+                for other, state in self.runs.items()
+                if state not in RUN_TERMINAL
+            )
+        ):
+            self.facts.note("two_versions")
 
     def _run_to(self, run: RunKey, to: RunState) -> None:
         here = self.runs[run]
@@ -176,6 +196,13 @@ class Ledger(Model):
         for idx in change.tasks:
             self.move(run, idx, SCHEDULED, change.at)
             self.move(run, idx, QUEUED, change.at)
+            spec = self.spec(run, idx)
+            if (
+                spec is not None
+                and spec.upstream
+                and any(self.task(run, up).state is NEEDS_ATTENTION for up in self.tasks_of(run, spec.upstream))
+            ):
+                self.facts.note(f"{spec.trigger_rule}_past_parked")
 
     def _settled(self, run: RunKey, change: ch.TasksSettled) -> None:
         for idx in change.tasks:

@@ -37,6 +37,7 @@ class Mix(Struct, kw_only=True):
     babble: int = 0
     stuck_workers: int = 0
     vanish: int = 0
+    trials: int = 0
     limits: TimeLimits = TimeLimits()
     coordinators: int = 2
     push_workers: int = 3
@@ -105,6 +106,7 @@ def draw_mix(chance: Random) -> Mix:
         babble=maybe(300, 0.3),
         stuck_workers=maybe(4, 0.25),
         vanish=maybe(3, 0.4),
+        trials=maybe(3, 0.6),
     )
 
 
@@ -116,6 +118,7 @@ SIZES = (
     "push_workers",
     "pull_workers",
     "runs",
+    "trials",
     "slice_tasks",
     "storm_ms",
 )
@@ -148,4 +151,5 @@ SWITCHES: tuple[tuple[str, object], ...] = (
     ("reordering", 0),
     ("slice_tasks", 1_000),
     ("pull_workers", 0),
+    ("trials", 0),
 )

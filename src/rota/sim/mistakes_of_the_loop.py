@@ -111,6 +111,20 @@ OF_THE_LOOP: tuple[Mutant, ...] = (
         "        pass\n",
     ),
     mistake(
+        "parked_taken_for_ended",
+        "needs_attention counts as active",
+        "core.evolve.moves",
+        "    if to in TERMINAL:\n        run.moving -= 1\n",
+        "    if to in (*TERMINAL, TaskState.NEEDS_ATTENTION):\n        run.moving -= 1\n",
+    ),
+    mistake(
+        "lives_of_an_id_mixed",
+        "a run id that is used twice has two stories",
+        "core.images",
+        "        stories.append(Story(*key, run.row.created_at, ",
+        "        stories.append(Story(*key, 0, ",
+    ),
+    mistake(
         "run_ended_early",
         "a run ends when nothing in it moves",
         "core.plan",

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from rota.core.ids import Epoch, Fence, Millis, RunKey
 from rota.core.model import Graph, TaskSpec
-from rota.core.states import LEASED, NONE, RunState, TaskState, can_transition
+from rota.core.states import LEASED, NEEDS_ATTENTION, NONE, RunState, TaskState, can_transition
 from rota.sim.broken import Broken
 from rota.sim.faults import Mix
 
@@ -115,6 +115,17 @@ class Model:
             start += spec.width
         return None
 
+    def tasks_of(self, run: RunKey, names: tuple[str, ...]) -> list[int]:
+        """The numbers of all tasks with these names, among those of the stored graph."""
+        graph = self.graph(run)
+        found: list[int] = []
+        start = 0
+        for spec in graph.tasks if graph is not None else ():
+            if spec.id in names:
+                found.extend(range(start, start + spec.width))
+            start += spec.width
+        return found
+
     def move(self, run: RunKey, idx: int, to: TaskState, at: Millis) -> TaskModel:
         """P-TABLE: a task moves only as the table allows; a lease ends when its task leaves it."""
         model = self.task(run, idx)
@@ -125,4 +136,6 @@ class Model:
             self.ended_at[model.fence] = at
             model.fence = 0
         model.state = to
+        if to is NEEDS_ATTENTION:
+            self.facts.note("parked")
         return model

@@ -11,7 +11,7 @@ from rota.worker.sync import AttemptOver
 
 
 class Script(Struct, frozen=True):
-    """What an attempt does: `fails` is how often it fails before it works."""
+    """What an attempt does: `fails` is how often it fails before it works; `endless` work never comes to an end."""
 
     takes_ms: Millis = 100
     fails: int = 0
@@ -21,6 +21,7 @@ class Script(Struct, frozen=True):
     expands: tuple[tuple[str, int], ...] = ()
     loses: tuple[str, ...] = ()
     kills: bool = False
+    endless: bool = False
 
 
 read_script = msgspec.msgpack.Decoder(Script).decode
@@ -31,9 +32,24 @@ def write_script(script: Script) -> bytes:
     return msgspec.msgpack.encode(script)
 
 
-def conclude(offer: Offer, salt: int, now: Millis) -> AttemptOver:
-    """How an attempt ends, by its script and its number."""
+def ends_after(offer: Offer) -> Millis | None:
+    """How long an attempt runs: until it is done or its time is over; None if nothing but a kill ends it."""
     script = read_script(offer.work)
+    if _is_too_long(script, offer):
+        return offer.timeout_ms
+    return None if script.endless else script.takes_ms
+
+
+def _is_too_long(script: Script, offer: Offer) -> bool:
+    return bool(offer.timeout_ms) and (script.endless or script.takes_ms > offer.timeout_ms)
+
+
+def conclude(offer: Offer, salt: int, now: Millis) -> AttemptOver:
+    """How an attempt ends, by its time limit, its script and its number."""
+    script = read_script(offer.work)
+    if _is_too_long(script, offer):
+        text = f"out of time after {offer.timeout_ms} ms"
+        return AttemptOver(offer.fence, Outcome.FAILED, failure=FailureClass.TIMEOUT, error=text, salt=salt)
     if script.loses and offer.attempt == 1:
         return AttemptOver(
             offer.fence, Outcome.FAILED, failure=FailureClass.INPUT_LOST, lost=script.loses, error="gone", salt=salt

@@ -13,7 +13,7 @@ from rota.sim.broken import Broken
 from rota.sim.faults import Mix
 from rota.sim.network import Network
 from rota.sim.nodes import CoordinatorNode, Node
-from rota.sim.scripts import conclude, read_script
+from rota.sim.scripts import conclude, ends_after, read_script
 from rota.sim.world import World
 from rota.wire.frames import CoordinatorFrame
 from rota.worker.sync import (
@@ -175,8 +175,11 @@ class PushWorker(Node):
         execution = Execution(self.name, offer)
         self.running[offer.fence] = execution
         self.on_start(execution)
-        takes_ms = read_script(offer.work).takes_ms
-        self.world.after(takes_ms, self._finish, self.life, offer.fence)
+        takes_ms = ends_after(offer)
+        if takes_ms is not None:
+            self.world.after(takes_ms, self._finish, self.life, offer.fence)
+        else:
+            self.world.note("endless")
 
     def _finish(self, life: int, fence: Fence) -> None:
         if life == self.life and fence in self.running:
@@ -190,6 +193,8 @@ class PushWorker(Node):
                 self.on_poison(self)
                 return
             self.concluded[fence] = None
+            if read_script(execution.offer.work).endless:
+                self.world.note("timed_out")
             over = conclude(execution.offer, self.chance.getrandbits(64), self.clock())
             if self.chance_of_words.randrange(1000) < self.babble:
                 self.world.note("babble")

@@ -1,4 +1,4 @@
-"""What users of the simulated world do: random graphs of every shape, and all the commands there are."""
+"""What users of the simulated world do: random graphs of every shape, and nearly all the commands there are."""
 
 from random import Random
 
@@ -8,6 +8,7 @@ from rota.core.commands import (
     ClearTasks,
     ClientCommand,
     DrainWorker,
+    ForgetWorker,
     GrowRun,
     LoseOutputs,
     Outcome,
@@ -232,9 +233,7 @@ def draw_meddling(chance: Random, number: int, submitted: list[SubmitRun], worke
         slots = chance.randint(1, 3)
         pool = Pool(tenant=tenant, name="db", slots=max(2, slots))
         return PutPool(tenant=tenant, command_id=name, pool=pool)
-    return DrainWorker(
-        tenant="shared",
-        command_id=name,
-        worker=f"push{chance.randrange(workers)}",
-        draining=chance.random() < 0.5,
-    )
+    worker, wish = f"push{chance.randrange(workers)}", chance.random()
+    if wish > 0.9:
+        return ForgetWorker(tenant="shared", command_id=name, worker=worker)
+    return DrainWorker(tenant="shared", command_id=name, worker=worker, draining=wish < 0.5)
