@@ -146,6 +146,14 @@ OF_THE_LOOP: tuple[Mutant, ...] = (
         "            if freed and len(worker.leases) > 1:\n                self.hungry[worker] = None\n",
     ),
     mistake(
+        "avoider_forgotten",
+        "whoever avoids a worker is looked at when nobody else is left",
+        "core.place",
+        "        if alone_at > now:\n",
+        "        if alone_at < 0:\n",
+        ("core.match", "            if bucket.live and bucket.demand.signature.avoid:\n", "            if False:\n"),
+    ),
+    mistake(
         "pool_waiter_forgotten",
         "whoever waits for a pool is looked at when it opens",
         "core.evolve.leases",
