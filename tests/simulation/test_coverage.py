@@ -28,13 +28,16 @@ WORDS = (
 HELD = ("lease_ran_out", "stuck_with_work")
 # What is asked for: work made for awkward questions, and commands.
 WORK = (
-    "endless",
+    "endless_killed",
     "one_done_past_parked",
     "one_failed_past_parked",
     "one_success_past_parked",
     "parked",
     "reused_id",
-    "timed_out",
+    "said_timeout",
+    "said_reschedule",
+    "said_skipped",
+    "said_success",
     "two_versions",
 )
 # Not drawn: a dropped pool leaves its tasks waiting until somebody defines it again, and a claim is a worker's.

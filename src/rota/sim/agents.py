@@ -11,7 +11,7 @@ from rota.sim.babble import babble
 from rota.sim.faults import Mix
 from rota.sim.network import Network
 from rota.sim.nodes import CoordinatorNode, Node
-from rota.sim.scripts import conclude, ends_after
+from rota.sim.scripts import conclude, lasting_ms
 from rota.sim.world import World
 from rota.worker.sync import AttemptOver
 
@@ -122,15 +122,11 @@ class PullWorker(Node):
         if isinstance(detail, Offer):
             self.offer = detail
             self.on_claim(self.name, detail)
-            takes_ms = ends_after(detail)
-            if takes_ms is None:
-                self.world.note("endless")
-                takes_ms = self.lease_ms
-            else:
-                self.world.after(takes_ms, self.deliver, self.life, self._done, detail.fence)
+            takes_ms = lasting_ms(detail)
+            self.world.after(takes_ms, self.deliver, self.life, self._done, detail.fence)
             if self.vanishes:
                 draw, self.vanishes = self.vanishes, 0
-                self.world.after(draw % (takes_ms + 500), self.on_vanish, self, draw)
+                self.world.after(draw % (min(takes_ms, self.lease_ms) + 500), self.on_vanish, self, draw)
 
     def _done(self, fence: Fence) -> None:
         if self.offer is not None and self.offer.fence == fence:

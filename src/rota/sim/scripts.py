@@ -9,6 +9,8 @@ from rota.core.ids import Millis
 from rota.core.model import FailureClass
 from rota.worker.sync import AttemptOver
 
+HANG_MS: Millis = 24 * 3_600_000
+
 
 class Script(Struct, frozen=True):
     """What an attempt does: `fails` is how often it fails before it works; `endless` work never comes to an end."""
@@ -32,12 +34,12 @@ def write_script(script: Script) -> bytes:
     return msgspec.msgpack.encode(script)
 
 
-def ends_after(offer: Offer) -> Millis | None:
-    """How long an attempt runs: until it is done or its time is over; None if nothing but a kill ends it."""
+def lasting_ms(offer: Offer) -> Millis:
+    """How long an attempt takes: until it is done or its time is over. What only a kill ends outlives the world."""
     script = read_script(offer.work)
     if _is_too_long(script, offer):
         return offer.timeout_ms
-    return None if script.endless else script.takes_ms
+    return HANG_MS if script.endless else script.takes_ms
 
 
 def _is_too_long(script: Script, offer: Offer) -> bool:

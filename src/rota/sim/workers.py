@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
+from rota.core.commands import Outcome
 from rota.core.decide.leases import Offer
 from rota.core.ids import Fence, Millis
 from rota.core.model import Capacity
@@ -13,7 +14,7 @@ from rota.sim.broken import Broken
 from rota.sim.faults import Mix
 from rota.sim.network import Network
 from rota.sim.nodes import CoordinatorNode, Node
-from rota.sim.scripts import conclude, ends_after, read_script
+from rota.sim.scripts import conclude, lasting_ms, read_script
 from rota.sim.world import World
 from rota.wire.frames import CoordinatorFrame
 from rota.worker.sync import (
@@ -175,11 +176,7 @@ class PushWorker(Node):
         execution = Execution(self.name, offer)
         self.running[offer.fence] = execution
         self.on_start(execution)
-        takes_ms = ends_after(offer)
-        if takes_ms is not None:
-            self.world.after(takes_ms, self._finish, self.life, offer.fence)
-        else:
-            self.world.note("endless")
+        self.world.after(lasting_ms(offer), self._finish, self.life, offer.fence)
 
     def _finish(self, life: int, fence: Fence) -> None:
         if life == self.life and fence in self.running:
@@ -193,9 +190,8 @@ class PushWorker(Node):
                 self.on_poison(self)
                 return
             self.concluded[fence] = None
-            if read_script(execution.offer.work).endless:
-                self.world.note("timed_out")
             over = conclude(execution.offer, self.chance.getrandbits(64), self.clock())
+            self.world.note(f"said_{over.failure if over.outcome is Outcome.FAILED else over.outcome}")
             if self.chance_of_words.randrange(1000) < self.babble:
                 self.world.note("babble")
                 over = babble(over, self.chance_of_words, self.world.note)
@@ -207,6 +203,8 @@ class PushWorker(Node):
         execution = self.running.pop(fence, None)
         if execution is not None:
             self.on_stop(execution)
+            if read_script(execution.offer.work).endless and not execution.offer.timeout_ms:
+                self.world.note("endless_killed")
 
 
 def _ignore(*seen: object) -> None:
