@@ -23,14 +23,18 @@ from rota.core.bounds import TimeLimits
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Millis
 from rota.core.model import Capacity
-from rota.ports import Store
-from rota.stores.blobs import ObjectBlobs
+from rota.ports import Blobs, Store
+from rota.stores.blobs import open_blobs
 from rota.stores.memory import MemoryStore
-from rota.stores.sqlite import SqliteStore
+from rota.stores.sqlite import SqliteStore, held
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
-from rota.worker.driver import WorkerDriver
+from rota.worker.driver import Dial, WorkerDriver
 from rota.worker.logs import LogFolder
 from rota.worker.runners import Runner
+from rota.worker.runners.command import CommandRunner
+from rota.worker.runners.process import ProcessRunner
+from rota.worker.runners.thread import ThreadRunner
+from rota.worker.supervisor.driver import Supervisor
 from rota.worker.sync import SyncMachine
 
 DEFAULT_FOLDER = ".rota"
@@ -96,7 +100,7 @@ class AsyncRota(Client):
             parts.push_async_callback(driver.stop)
             driver.start()
             await _win(driver, store, path)
-            blobs = ObjectBlobs.in_folder(path / "blobs")
+            blobs = open_blobs(path / "blobs")
             logs = LogFolder(path)
             if folder is not None:
                 server = SocketServer(path, DEFAULT_TENANT, driver)
@@ -104,7 +108,7 @@ class AsyncRota(Client):
                 await server.start()
             count = (os.cpu_count() or 1) if slots is None else slots
             if count:
-                runners = _runners(path, blobs, logs, count, threads=threads)
+                runners = _runners(path, blobs, count, parts, threads=threads)
                 worker = WorkerDriver(_machine(runners, count, limits or TimeLimits()), _dial(driver), runners, clock)
                 parts.push_async_callback(_leave, worker)
                 worker.start()
@@ -138,7 +142,7 @@ class AsyncRota(Client):
             connection = await Connection.open(path / SOCKET)
             parts.push_async_callback(connection.close)
             store = _open_store(path, parts)
-            blobs = ObjectBlobs.in_folder(path / "blobs")
+            blobs = open_blobs(path / "blobs")
             line = SocketLine(connection, store, blobs, LogFolder(path), DEFAULT_TENANT, SystemClock())
             return cls(line, parts.pop_all())
 
@@ -228,15 +232,22 @@ async def _win(driver: CoordinatorDriver, store: Store, path: Path) -> None:
     if await driver.reigns():
         return
     if isinstance(store, SqliteStore):
-        raise store.held()
+        raise held(path)
     raise Unavailable("leader.none", f"the coordinator of {path} could not start")
+
+
+def _runners(path: Path, blobs: Blobs, slots: int, parts: AsyncExitStack, *, threads: bool) -> dict[str, Runner]:
+    supervisor = Supervisor()
+    parts.push_async_callback(supervisor.close)
+    python = ThreadRunner(blobs, path, slots=slots) if threads else ProcessRunner(supervisor, blobs, path)
+    return {PYTHON: python, COMMAND: CommandRunner(supervisor, path)}
 
 
 def _who() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def _dial(driver: CoordinatorDriver) -> Callable[[Callable[[CoordinatorFrame | None], None]], object]:
+def _dial(driver: CoordinatorDriver) -> Dial:
     async def dial(hear: Callable[[CoordinatorFrame | None], None]) -> NearLink:
         return NearLink(driver, hear)
 

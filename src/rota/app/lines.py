@@ -1,6 +1,7 @@
 """Lines to a coordinator: in this process, or in another one that holds the same folder."""
 
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 from rota.client.connection import Connection
 from rota.client.logs import follow as follow_log
@@ -52,18 +53,23 @@ class Folder:
 
     async def logs(self, run: str, task: str, attempt: int, *, follow: bool) -> AsyncIterator[bytes]:
         """See the protocol."""
-        found = self.log_files.find(self.tenant, run, task, attempt)
+
+        def read(offset: int) -> tuple[bytes, int]:
+            # Looked for each time until it is there: the file is made with the first byte.
+            path = self._log(run, task, attempt)
+            return (b"", offset) if path is None else read_on(path, offset)
 
         async def has_ended() -> bool:
-            return found is None or not await self._is_at_it(run, task)
+            return not await self._is_at_it(run, task)
 
-        while found is None and follow and await self._is_at_it(run, task):
-            found = self.log_files.find(self.tenant, run, task, attempt)
-        if found is None:
-            return
-        path = found
-        async for piece in follow_log(lambda offset: read_on(path, offset), has_ended, follow=follow):
+        async for piece in follow_log(read, has_ended, follow=follow):
             yield piece
+
+    def _log(self, run: str, task: str, attempt: int) -> Path | None:
+        found = self.log_files.find(self.tenant, run, task)
+        if attempt:
+            found = [path for path in found if path.name.startswith(f"{attempt}-")]
+        return found[-1] if found else None
 
     async def _is_at_it(self, run: str, task: str) -> bool:
         try:

@@ -180,6 +180,8 @@ class Task(Generic[P, R]):
     def __init__(self, function: Callable[P, R], options: Options) -> None:
         functools.update_wrapper(self, function)
         self.function = function
+        # What a runner calls when it finds this under its name.
+        self.__rota_function__ = function
         self.options = options
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
