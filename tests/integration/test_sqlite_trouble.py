@@ -126,7 +126,8 @@ def test_somebody_else_in_the_middle_of_writing_is_trouble_that_passes(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "odd", [{"error": "half a pair \ud83d"}, {"cycles": 2**63}, {"cycles": "many"}, {"error": b"bytes"}, {"error": None}]
+    "odd",
+    [{"error": "half a pair \ud83d"}, {"cycles": 2**63}, {"cycles": "many"}, {"error": b"bytes"}, {"error": None}],
 )
 def test_what_no_column_holds_is_refused_whole(disk: SqliteDisk, odd: dict[str, object]):
     epoch = disk.elect()
