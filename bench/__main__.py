@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import core, simulator
+from bench import core, simulator, sqlite
 from bench.rig import Row
 
 BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
@@ -16,6 +16,8 @@ BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
     "dispatch": core.dispatch,
     "memory": core.memory,
     "simulator": simulator.speed,
+    "sqlite": sqlite.lifecycles,
+    "sqlite_rebuild": sqlite.rebuild,
 }
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 

@@ -143,8 +143,9 @@ def test_reading_does_not_wait_for_a_commit(tmp_path: Path):
         assert await store.holds(epoch)
         assert [record async for record in store.load(epoch)] == [], "what is not committed is not seen"
         assert not commit.done()
-        store.disk.writer.set_commit_hook(None) if commit.done() else resumed.set()
+        resumed.set()
         await commit
+        store.disk.writer.set_commit_hook(None)
         assert len([record async for record in store.load(epoch)]) == len(one_of_each())
         store.close()
 

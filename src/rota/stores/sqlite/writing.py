@@ -16,7 +16,7 @@ from rota.stores.sql.columns import ALONE, GROWTH, RUN, TASK, TOLD_INSIDE_MAX, R
 from rota.stores.sqlite.connection import Connection
 
 # Rows per statement, largest first; SQLite takes 32,766 values in one.
-_SIZES = (64, 8, 1)
+_SIZES = (32, 8, 1)
 
 _NUMBER = "SELECT run_no FROM run WHERE tenant = ? AND id = ?"
 _TELL = "((SELECT run_no FROM run WHERE tenant = ? AND id = ? AND created_at = ?), ?, ?, ?)"
