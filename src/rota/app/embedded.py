@@ -28,6 +28,7 @@ from rota.stores.blobs import open_blobs
 from rota.stores.memory import MemoryStore
 from rota.stores.sqlite import SqliteStore, held
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
+from rota.wire.work import COMMAND, PYTHON
 from rota.worker.driver import Dial, WorkerDriver
 from rota.worker.logs import LogFolder
 from rota.worker.runners import Runner

@@ -26,6 +26,8 @@ class MemoryDisk:
         self.tasks: dict[RunKey, dict[Key, None]] = {}
         self.history: list[Ended] = []
         self.stories: dict[RunKey, list[Story]] = {}
+        # Definitions that no live run needs and a run in history does.
+        self.old_graphs: dict[tuple[str, str], GraphRecord] = {}
 
     def elect(self) -> Epoch | None:
         """Take the lock if it is free. The epoch grows by one with every success and never otherwise."""
@@ -58,11 +60,23 @@ class MemoryDisk:
             if key[0] in ("Task", "Growth"):
                 self.tasks.setdefault((str(key[1]), str(key[2])), {})[key] = None
         for key in batch.drops:
-            records.pop(key, None)
+            dropped = records.pop(key, None)
+            if isinstance(dropped, GraphRecord):
+                self._keep(dropped)
         for story in batch.stories:
             self.stories.setdefault((story.tenant, story.run), []).append(story)
         for run_key in batch.archives:
             self._archive(run_key)
+
+    def _keep(self, graph: GraphRecord) -> None:
+        key = (graph.tenant, graph.digest)
+        if any((ended.run.tenant, ended.run.graph) == key for ended in self.history):
+            self.old_graphs[key] = graph
+
+    def graph(self, tenant: str, digest: str) -> Graph | None:
+        """A definition, live or kept for the history."""
+        found = self.records.get(("GraphRecord", tenant, digest)) or self.old_graphs.get((tenant, digest))
+        return found.graph if isinstance(found, GraphRecord) else None
 
     def _archive(self, key: RunKey) -> None:
         run = self.records.pop(("Run", *key), None)
@@ -111,6 +125,9 @@ class MemoryDisk:
     def _forget(self, ended: Ended) -> int:
         row = ended.run
         self.history.remove(ended)
+        key = (row.tenant, row.graph)
+        if key in self.old_graphs and not any((other.run.tenant, other.run.graph) == key for other in self.history):
+            del self.old_graphs[key]
         told = self.stories.pop((row.tenant, row.id), [])
         kept = [story for story in told if story.created_at != row.created_at]
         if kept:
@@ -203,6 +220,10 @@ class MemoryStore:
     async def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
         """See the port."""
         return self.disk.ended(tenant, run, created_at)
+
+    async def graph(self, tenant: str, digest: str) -> Graph | None:
+        """See the port."""
+        return self.disk.graph(tenant, digest)
 
     async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
         """See the port."""

@@ -7,7 +7,8 @@ from typing import Any
 from rota.core.bounds import HISTORY_PAGE_MAX
 from rota.core.errors import Refused
 from rota.core.ids import Millis
-from rota.core.records import Growth, Record, Run, Story, Task
+from rota.core.model import Graph
+from rota.core.records import GraphRecord, Growth, Record, Run, Story, Task
 from rota.ports import Ended, HistoryQuery, Page
 from rota.stores.sql.columns import ALONE, GROWTH, RUN, TASK, Same, unpack_stories
 from rota.stores.sqlite.connection import Connection
@@ -118,6 +119,18 @@ def ended_run(connection: Connection, tenant: str, run: str, created_at: Millis)
     tasks.sort(key=lambda task: task.idx)
     growths.sort(key=lambda growth: growth.number)
     return Ended(found, tuple(tasks or ([found.solo] if found.solo else [])), tuple(growths))
+
+
+def graph_of(connection: Connection, tenant: str, digest: str) -> Graph | None:
+    """A definition, live or kept for the history."""
+    table = ALONE[GraphRecord][1]
+    same: Same = dict[str, str]().setdefault
+    for name in ("graph", "history_graph"):
+        text = f"SELECT {table.listed} FROM {name} WHERE tenant = ? AND digest = ?"
+        for row in list(connection.execute(text, (tenant, digest))):
+            found: GraphRecord = table.read(row, same)
+            return found.graph
+    return None
 
 
 def stories_of(connection: Connection, tenant: str, run: str, created_at: Millis) -> list[Story]:

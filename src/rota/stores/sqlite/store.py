@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rota.core.ids import Epoch, Millis
+from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
 from rota.ports import Ended, HistoryQuery, Page
 from rota.stores.sqlite.disk import SqliteDisk
@@ -73,6 +74,10 @@ class SqliteStore:
     async def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
         """See the port."""
         return await self._read(lambda: self.disk.ended(tenant, run, created_at))
+
+    async def graph(self, tenant: str, digest: str) -> Graph | None:
+        """See the port."""
+        return await self._read(lambda: self.disk.graph(tenant, digest))
 
     async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
         """See the port."""
