@@ -10,7 +10,8 @@ from copy import copy
 from rota.core.bounds import HISTORY_PAGE_MAX, ROWS_PER_TIDY
 from rota.core.errors import Refused
 from rota.core.ids import Epoch, Millis, RunKey
-from rota.core.records import RECORD_TYPES, Batch, Growth, Key, Record, Run, Story, Task, key_of
+from rota.core.model import Graph
+from rota.core.records import RECORD_TYPES, Batch, GraphRecord, Growth, Key, Record, Run, Story, Task, key_of
 from rota.ports import Ended, Fenced, HistoryQuery, Page, StoreRefused
 
 Place = tuple[Millis, Millis, str]

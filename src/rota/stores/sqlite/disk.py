@@ -13,6 +13,7 @@ from typing import TypeVar
 import apsw
 
 from rota.core.ids import EPOCH_MAX, Epoch, Millis
+from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
 from rota.ports import CommitUnknown, Ended, Fenced, HistoryQuery, Page, StoreRefused
 from rota.stores.sql.migrations import MIGRATIONS, Migration
@@ -173,6 +174,15 @@ class SqliteDisk:
         def read() -> Ended | None:
             with self.reader:
                 return reading.ended_run(self.reader, tenant, run, created_at)
+
+        return self._read(read)
+
+    def graph(self, tenant: str, digest: str) -> Graph | None:
+        """A definition, live or kept for the history."""
+
+        def read() -> Graph | None:
+            with self.reader:
+                return reading.graph_of(self.reader, tenant, digest)
 
         return self._read(read)
 
