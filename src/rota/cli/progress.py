@@ -5,6 +5,7 @@ Where nobody watches, each end of an attempt is one line.
 
 import sys
 import time
+from collections.abc import Callable
 from typing import TextIO
 
 from rota.client.happenings import Happening
@@ -21,7 +22,10 @@ _SIGNS = {"success": "✓", "failed": "✗", "running": "▶", "up_for_retry": "
 class Progress:
     """Draws what happens to one run."""
 
-    def __init__(self, tasks: list[TaskView], began_at: int, out: TextIO = sys.stderr) -> None:
+    def __init__(
+        self, tasks: list[TaskView], began_at: int, explain: Callable[[str], str], out: TextIO = sys.stderr
+    ) -> None:
+        """`explain` says why a task waits; it is asked about tasks that are tried again."""
         self.names = {view.idx: view.id for view in tasks}
         self.states: dict[int, str] = {view.idx: view.state for view in tasks}
         self.notes: dict[int, str] = {}
@@ -31,6 +35,7 @@ class Progress:
         self._drawn = 0
         self._drawn_at = 0.0
         self._attempts: dict[int, int] = {}
+        self._explain = explain
 
     def take(self, happening: Happening) -> None:
         """Something happened."""
@@ -42,11 +47,14 @@ class Progress:
             self._attempts[task] = happening.attempt
         self.notes[task] = self._note(task, happening)
         if self._live:
-            if time.monotonic() - self._drawn_at > REDRAW_S:
+            # A few lines are drawn with each change; the next one may be long in coming.
+            if len(self.states) <= LINES_MAX or time.monotonic() - self._drawn_at > REDRAW_S:
                 self.draw()
         elif happening.what in ("AttemptEnded", "TasksSettled", "TaskEnded", "LeaseReturned"):
             seconds = (happening.at - self.began_at) / 1000
             self._out.write(f"{seconds:8.3f} s  {self._name(task)}: {happening.state}{self.notes[task]}\n")
+            if happening.state == "up_for_retry":
+                self._out.write(f"{'':10}  why it waits: {self._explain(self._name(task))}\n")
 
     def _name(self, task: int) -> str:
         return self.names.get(task, f"task {task}")
@@ -55,6 +63,8 @@ class Progress:
         attempt = self._attempts.get(task, 0)
         note = f" (attempt {attempt})" if attempt > 1 or happening.state == "up_for_retry" else ""
         lines = happening.error.strip().splitlines()
+        if self._live and happening.state == "up_for_retry":
+            return f"{note}: {self._explain(self._name(task))}"
         return f"{note}: {lines[-1]}" if lines else note
 
     def draw(self) -> None:

@@ -51,7 +51,11 @@ def run(options: argparse.Namespace) -> int:
 def watch(one: BlockingRun) -> RunView:
     """Draw what happens until the run has ended."""
     began = one.status()
-    progress = Progress(one.tasks(), began.created_at)
+
+    def explain(task: str) -> str:
+        return "; ".join(reason.text for reason in one.why(task)) or "it does not wait any more"
+
+    progress = Progress(one.tasks(), began.created_at, explain)
     progress.draw()
     for happening in one.events():
         progress.take(happening)

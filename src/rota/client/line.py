@@ -46,7 +46,3 @@ class Line(Protocol):
     def logs(self, run: str, task: str, attempt: int, *, follow: bool) -> AsyncIterator[bytes]:
         """What an attempt printed; attempt 0 means the newest. `follow` goes on until the attempt has ended."""
         ...
-
-    async def close(self) -> None:
-        """Stop using the line."""
-        ...

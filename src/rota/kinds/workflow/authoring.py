@@ -113,6 +113,7 @@ class Draft:
     def __init__(self, name: str) -> None:
         self.name = name
         self.specs: dict[str, TaskSpec] = {}
+        self.functions: dict[str, Callable[..., Any]] = {}
 
     def add(self, id: str, kind: str, work: bytes, options: Options, upstream: Iterable[str]) -> Output:
         """Add a node; a name that is taken gets a number."""
@@ -207,7 +208,9 @@ class Task(Generic[P, R]):
             args=tuple(_argument(value, upstream) for value in args),
             kwargs=tuple((key, _argument(value, upstream)) for key, value in kwargs.items()),
         )
-        return draft.add(name, PYTHON, encode_work(work), self.options, upstream)
+        output = draft.add(name, PYTHON, encode_work(work), self.options, upstream)
+        draft.functions[output.id] = self.function
+        return output
 
 
 def _argument(value: Any, upstream: list[str]) -> Argument:
@@ -268,6 +271,7 @@ class GraphFunction:
         self.name = str(fields.pop("name", "") or function.__name__)
         self._fields = fields
         self._built: Graph | None = None
+        self._functions: dict[str, Callable[..., Any]] = {}
         signature = inspect.signature(function)
         self.defaults: dict[str, Any] = {}
         self.required: list[str] = []
@@ -289,7 +293,13 @@ class GraphFunction:
             finally:
                 _draft.reset(token)
             self._built = Graph(name=self.name, tasks=tuple(draft.specs.values()), **self._fields)
+            self._functions = draft.functions
         return self._built
+
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """The functions of the graph's tasks, by the tasks' ids."""
+        self.build()
+        return self._functions
 
     def params(self, given: dict[str, Any]) -> dict[str, Any]:
         """The parameters of a run: what was given, and the defaults of the rest."""
