@@ -10,6 +10,7 @@ from msgspec import structs
 
 from rota.client.happenings import Happening, happenings
 from rota.client.line import Line
+from rota.core.changes import RunEnded
 from rota.core.commands import CancelRun, ClearTasks, ClientCommand, Exit, PauseRun, ResolveTask, SubmitRun
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import LiveGraph, graph_digest
@@ -163,7 +164,7 @@ class Run:
                 view = await self.status()
                 while view.state not in RUN_TERMINAL:
                     story = await anext(told)
-                    if any(happening.state in RUN_TERMINAL for happening in _read(story) if happening.task is None):
+                    if any(isinstance(change, RunEnded) for change in read_story(story)):
                         view = await self.status()
                 return view
             finally:

@@ -114,16 +114,16 @@ class Draft:
         self.name = name
         self.specs: dict[str, TaskSpec] = {}
         self.functions: dict[str, Callable[..., Any]] = {}
+        self._taken: dict[str, int] = {}
 
     def add(self, id: str, kind: str, work: bytes, options: Options, upstream: Iterable[str]) -> Output:
         """Add a node; a name that is taken gets a number."""
         named = id
-        number = 1
         while named in self.specs:
             if options.id:
                 raise Refused("graph.duplicate_id", f"two tasks of graph {self.name!r} are called {id!r}", path="id")
-            number += 1
-            named = f"{id}_{number}"
+            self._taken[id] = self._taken.get(id, 1) + 1
+            named = f"{id}_{self._taken[id]}"
         inputs = tuple(dict.fromkeys(upstream))
         self.specs[named] = TaskSpec(
             id=named,
@@ -184,6 +184,8 @@ class Task(Generic[P, R]):
         # What a runner calls when it finds this under its name.
         self.__rota_function__ = function
         self.options = options
+        self._signature = inspect.signature(function)
+        self._reference: PythonWork | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """In a graph: a new task, and its output. Elsewhere: the function."""
@@ -199,12 +201,14 @@ class Task(Generic[P, R]):
     def _add(self, draft: Draft, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Output:
         name = self.options.id or self.function.__name__
         try:
-            inspect.signature(self.function).bind(*args, **kwargs)
+            self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"task {name!r}: {error}") from None
         upstream: list[str] = []
+        if self._reference is None:
+            self._reference = refer(self)
         work = structs.replace(
-            refer(self),
+            self._reference,
             args=tuple(_argument(value, upstream) for value in args),
             kwargs=tuple((key, _argument(value, upstream)) for key, value in kwargs.items()),
         )
