@@ -122,7 +122,7 @@ class AsyncRota(Client):
 
     @classmethod
     async def open(cls, folder: str | os.PathLike[str] = DEFAULT_FOLDER) -> Self:
-        """Reach a folder's runs: through the process that holds it, or by holding it, without a worker, if none does."""
+        """Reach a folder's runs: through the process that holds it, or, if none does, by holding it for a while."""
         path = Path(folder)
         if not (path / "rota.db").exists():
             raise Refused(
