@@ -25,6 +25,7 @@ from rota.control.events import (
 from rota.control.streams import Act, Streams
 from rota.core.bounds import CHANGES_PER_COMMIT_MAX, WORK_PER_TURN
 from rota.core.changes import (
+    AttemptEnded,
     Change,
     LeaseGranted,
     LeaseReturned,
@@ -50,6 +51,7 @@ from rota.core.errors import Refused, Unavailable
 from rota.core.evolve import evolve
 from rota.core.ids import Fence, Millis, RunKey
 from rota.core.images import is_clean, take_batch
+from rota.core.model import FailureClass
 from rota.core.place import place
 from rota.core.presence import heard_from, renew_one, stalled
 from rota.core.rearm import rearm
@@ -282,7 +284,10 @@ class Loop:
         for change in changes:
             if isinstance(change, _WIDE):
                 size += len(change.tasks)
-            if isinstance(change, LeaseReturned):
+            if isinstance(change, LeaseReturned) or (
+                # A worker that said so itself holds it no more, and is told nothing.
+                isinstance(change, AttemptEnded) and change.failure is FailureClass.TIMEOUT
+            ):
                 worker = state.leases[change.fence].worker.key
                 evolve(state, change)
                 self.held.append(Held(self.open, self.streams.stopper(worker, change.fence)))
@@ -428,7 +433,7 @@ class Loop:
         return lambda: [Escalate(change.tenant, change.run, change.task, change.tier)]
 
 
-_TICKS_OF_RUNS = frozenset({"due", "deadline", "archive", "review", "replan", "orphan", "starved"})
+_TICKS_OF_RUNS = frozenset({"due", "deadline", "archive", "overrun", "review", "replan", "orphan", "starved"})
 
 
 def _run_of(command: Command, state: State) -> RunKey:

@@ -74,6 +74,11 @@ class TimeLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """When a worker that could not renew stops its own work, counted from the last frame it knows was heard."""
         return self_stop_after(self.lease_ms)
 
+    @property
+    def overrun_ms(self) -> int:
+        """How long after an attempt's time limit its worker may still say so before the coordinator ends it."""
+        return self.lease_ms
+
 
 def check_ladder(limits: TimeLimits) -> None:
     """Refuse limits with which an old and a new coordinator could both believe in the same lease."""

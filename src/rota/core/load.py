@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from rota.core.bounds import RECEIPTS_KEPT_MS, TimeLimits
-from rota.core.evolve import begin_lease, count_scheduled, grow
+from rota.core.evolve import begin_lease, count_scheduled, grow, limit_lease
 from rota.core.graph import LiveGraph
 from rota.core.ids import Epoch, Millis, RunKey
 from rota.core.live import LiveRun, LiveWorker
@@ -111,6 +111,8 @@ def _load_leases(state: State, now: Millis) -> None:
             lease = begin_lease(state, run, task, worker, state.bucket_of(run, task), now)
             lease.confirmed = False
             lease.expires_at = now + max(state.limits.lease_ms, task.lease_ms)
+            if task.started_at or worker.row.capacity.pull:
+                limit_lease(state, lease, task.started_at or task.assigned_at, now)
 
 
 def _set_timers(state: State, now: Millis) -> None:

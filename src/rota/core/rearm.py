@@ -1,6 +1,6 @@
 """After a timer came up and was decided: what to look at next, and when. Memory only; loading sets timers anew."""
 
-from rota.core.decide.decision import Detail
+from rota.core.decide.decision import Detail, find_lease
 from rota.core.ids import Millis
 from rota.core.presence import watch_again
 from rota.core.state import State
@@ -24,6 +24,10 @@ def rearm(state: State, kind: str, key: tuple[object, ...], detail: Detail, now:
         lease = state.leases.get(int(str(key[0])))
         if lease is not None:
             state.set_timer(max(lease.expires_at + state.stalled_ms, now + 1), "lease", lease.fence)
+    elif kind == "overrun":
+        lease = find_lease(state, key)
+        if lease is not None and lease.overruns_at > now - state.stalled_ms:
+            state.set_timer(lease.overruns_at + state.stalled_ms, kind, *key)
     elif kind == "rate":
         bucket = state.index.buckets.get(key[0])
         if bucket is not None:

@@ -10,7 +10,7 @@ from rota.core.model import Capacity
 from rota.sim.faults import Mix
 from rota.sim.network import Network
 from rota.sim.nodes import CoordinatorNode, Node
-from rota.sim.scripts import conclude, read_script
+from rota.sim.scripts import conclude, lasting_ms
 from rota.sim.world import World
 from rota.worker.sync import AttemptOver
 
@@ -111,8 +111,7 @@ class PullWorker(Node):
         if isinstance(detail, Offer):
             self.offer = detail
             self.on_claim(self.name, detail)
-            takes_ms = read_script(detail.work).takes_ms
-            self.world.after(takes_ms, self.deliver, self.life, self._done, detail.fence)
+            self.world.after(lasting_ms(detail), self.deliver, self.life, self._done, detail.fence)
 
     def _done(self, fence: Fence) -> None:
         if self.offer is not None and self.offer.fence == fence:

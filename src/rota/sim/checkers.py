@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 from rota.core import changes as ch
 from rota.core.bounds import INTERRUPTIONS_MAX
+from rota.core.decide.leases import OVERRAN
 from rota.core.ids import Epoch, Fence, Millis, RunKey, fence_epoch
-from rota.core.model import Graph, Pool, TaskSpec
+from rota.core.model import FailureClass, Graph, Pool, TaskSpec
 from rota.core.records import Batch, Run, Story, Task, Worker
 from rota.core.retry import retries_allowed
 from rota.core.states import (
@@ -401,7 +402,9 @@ class Ledger:
     def _ended(self, run: RunKey, change: ch.AttemptEnded) -> None:
         """P-ONE: one outcome per attempt, by the holder of the live fence. P-BUDGET: no more retries than allowed."""
         model = self._must_hold(run, change.task, change.fence)
-        if not self.facts.has_concluded(change.fence):
+        if change.failure is FailureClass.TIMEOUT and change.error.startswith(OVERRAN):
+            self._check_overrun(run, change)
+        elif not self.facts.has_concluded(change.fence):
             raise Broken(f"P-ONE: {run}/{change.task} got an outcome that the holder of {change.fence} never gave")
         model.spent += 1
         model.due_at = change.due_at
@@ -415,6 +418,14 @@ class Ledger:
             if model.tries > allowed:
                 raise Broken(f"P-BUDGET: {run}/{change.task} is tried again after {model.tries} of {allowed} retries")
         self._move(run, change.task, change.state, change.at)
+
+    def _check_overrun(self, run: RunKey, change: ch.AttemptEnded) -> None:
+        """P-OVERRUN: an attempt is not ended for its length before its limit and the grace are over."""
+        spec, waited = self._spec(run, change.task), change.at - self.granted[change.fence]
+        if spec is None or self.mix.skew_ms or self.mix.clock_step:
+            return
+        if not spec.timeout_ms or waited < spec.timeout_ms + self.mix.limits.overrun_ms:
+            raise Broken(f"P-OVERRUN: {run}/{change.task} was ended as too long after {waited} ms")
 
     def _returned(self, run: RunKey, change: ch.LeaseReturned) -> None:
         """P-LEASE: nobody's lease is cut short. P-OUTAGE: finished work is not thrown away. P-POISON: not for ever."""

@@ -89,6 +89,20 @@ OF_LEASES: tuple[Mutant, ...] = (
         "        if is_agent_lost(silent, clock, lease.task.lease_ms * 1000):\n",
     ),
     mistake(
+        "overrun_endured",
+        "an attempt that its worker does not end in time is ended by the coordinator",
+        "core.decide.timers",
+        "    return Decision(overran(lease, now))\n",
+        "    return Decision([])\n",
+    ),
+    mistake(
+        "overrun_early",
+        "a worker has its time limit and the grace to end an attempt itself",
+        "core.evolve.leases",
+        "        at = max(begun_at + timeout_ms, now) + state.limits.overrun_ms\n",
+        "        at = max(begun_at + timeout_ms, now)\n",
+    ),
+    mistake(
         "no_self_stop",
         "a worker that cannot renew stops its own work at 0.8 of the lease",
         "worker.sync",

@@ -9,9 +9,11 @@ from rota.core.ids import Millis
 from rota.core.model import FailureClass
 from rota.worker.sync import AttemptOver
 
+HANG_MS = 24 * 3_600_000
+
 
 class Script(Struct, frozen=True):
-    """What an attempt does: `fails` is how often it fails before it works."""
+    """What an attempt does: `fails` is how often it fails before it works, `hangs` how often it first never ends."""
 
     takes_ms: Millis = 100
     fails: int = 0
@@ -21,9 +23,16 @@ class Script(Struct, frozen=True):
     expands: tuple[tuple[str, int], ...] = ()
     loses: tuple[str, ...] = ()
     kills: bool = False
+    hangs: int = 0
 
 
 read_script = msgspec.msgpack.Decoder(Script).decode
+
+
+def lasting_ms(offer: Offer) -> Millis:
+    """How long an attempt takes. One that hangs outlives the world, and its worker does not keep its time limit."""
+    script = read_script(offer.work)
+    return HANG_MS if offer.attempt <= script.hangs else script.takes_ms
 
 
 def write_script(script: Script) -> bytes:

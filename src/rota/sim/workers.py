@@ -12,7 +12,7 @@ from rota.sim.broken import Broken
 from rota.sim.faults import Mix
 from rota.sim.network import Network
 from rota.sim.nodes import CoordinatorNode, Node
-from rota.sim.scripts import conclude, read_script
+from rota.sim.scripts import conclude, lasting_ms, read_script
 from rota.sim.world import World
 from rota.wire.frames import CoordinatorFrame
 from rota.worker.sync import (
@@ -165,8 +165,7 @@ class PushWorker(Node):
         execution = Execution(self.name, offer)
         self.running[offer.fence] = execution
         self.on_start(execution)
-        takes_ms = read_script(offer.work).takes_ms
-        self.world.after(takes_ms, self._finish, self.life, offer.fence)
+        self.world.after(lasting_ms(offer), self._finish, self.life, offer.fence)
 
     def _finish(self, life: int, fence: Fence) -> None:
         if life == self.life and fence in self.running:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from rota.core.bounds import ERROR_CHARS_MAX, NAMES_PER_COMMAND_MAX
 from rota.core.changes import Change
 from rota.core.errors import Refused
-from rota.core.live import LiveRun
+from rota.core.live import Lease, LiveRun
 from rota.core.state import State
 from rota.core.states import RUN_TERMINAL
 
@@ -40,6 +40,13 @@ def find_run(state: State, tenant: str, name: str, *, may_have_ended: bool = Fal
     if run.row.state in RUN_TERMINAL and not may_have_ended:
         raise Refused("run.ended", f"run {name!r} has ended as {run.row.state}", path="run")
     return run
+
+
+def find_lease(state: State, key: tuple[object, ...]) -> Lease | None:
+    """The live lease of a task, by the key of a timer: tenant, run and number of the task."""
+    run = state.runs.get((str(key[0]), str(key[1])))
+    task = run.tasks.get(int(str(key[2]))) if run is not None else None
+    return state.leases.get(task.fence) if task is not None else None
 
 
 _NAME = re.compile(r"(?P<node>.*)\[(?P<number>[0-9]{1,7})\]", re.DOTALL)

@@ -20,8 +20,8 @@ from rota.core.changes import (
     TaskRequeued,
     TaskStarved,
 )
-from rota.core.decide.decision import Decision
-from rota.core.decide.leases import returned
+from rota.core.decide.decision import Decision, find_lease
+from rota.core.decide.leases import overran, returned
 from rota.core.decide.runs import continue_run, scheduled_run, stop_run
 from rota.core.decide.workers import gone
 from rota.core.ids import Millis
@@ -57,7 +57,7 @@ THRESHOLDS = Thresholds()
 
 def tick(state: State, command: cm.Tick, now: Millis) -> Decision:
     """What is due."""
-    return _TICK[command.kind](state, command.key, now)
+    return TICKS[command.kind](state, command.key, now)
 
 
 def due(state: State, key: tuple[object, ...], now: Millis) -> Decision:
@@ -123,6 +123,14 @@ def watch_lease(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     if lease is None or lease.expires_at > now - state.stalled_ms:
         return Decision([])
     return Decision([returned(lease, "its lease ran out", now)])
+
+
+def watch_overrun(state: State, key: tuple[object, ...], now: Millis) -> Decision:
+    """An attempt is beyond its time limit. Its worker should have ended it; this is for workers that do not."""
+    lease = find_lease(state, key)
+    if lease is None or not lease.overruns_at or lease.overruns_at > now - state.stalled_ms:
+        return Decision([])
+    return Decision(overran(lease, now))
 
 
 def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Decision:
@@ -272,12 +280,13 @@ def nothing(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # 
     return Decision([])
 
 
-_TICK: dict[str, Callable[[State, tuple[object, ...], Millis], Decision]] = {
+TICKS: dict[str, Callable[[State, tuple[object, ...], Millis], Decision]] = {
     "due": due,
     "deadline": deadline,
     "archive": archive,
     "worker": watch_worker,
     "lease": watch_lease,
+    "overrun": watch_overrun,
     "schedule": look_at_schedule,
     "sweep": sweep,
     "starved": starved,

@@ -25,6 +25,7 @@ from rota.core.evolve.leases import (
     begin_lease,
     lease_granted,
     lease_returned,
+    limit_lease,
     report_refused,
 )
 from rota.core.evolve.moves import is_solo
@@ -54,7 +55,7 @@ from rota.core.evolve.tasks import (
 from rota.core.evolve.workers import worker_drained, worker_gone, worker_quarantined, worker_registered
 from rota.core.state import State
 
-__all__ = ["begin_lease", "count_scheduled", "evolve", "grow", "is_solo"]
+__all__ = ["begin_lease", "count_scheduled", "evolve", "grow", "is_solo", "limit_lease"]
 
 
 def evolve(state: State, change: ch.Change) -> None:

@@ -58,6 +58,18 @@ def end_lease(state: State, fence: Fence, at: Millis) -> None:
     task.worker_tenant = task.worker = task.incarnation = ""
 
 
+def limit_lease(state: State, lease: Lease, begun_at: Millis, now: Millis) -> None:
+    """Set the time at which an attempt is ended from here, if its worker lets it go on beyond its limit.
+
+    What ended in time while nobody led is on its way, so after loading the grace is given once more.
+    """
+    timeout_ms = lease.run.graph.spec(lease.task.idx).timeout_ms
+    if timeout_ms:
+        at = max(begun_at + timeout_ms, now) + state.limits.overrun_ms
+        lease.overruns_at = at - state.stalled_ms
+        state.set_timer(at, "overrun", *lease.run.key, lease.task.idx)
+
+
 def lease_granted(state: State, change: ch.LeaseGranted) -> None:
     run = state.runs[(change.tenant, change.run)]
     task = run.tasks[change.task]
@@ -92,6 +104,8 @@ def lease_granted(state: State, change: ch.LeaseGranted) -> None:
         state.set_timer(change.at + min(state.limits.dispatch_ms, change.lease_ms), "worker", *worker.key)
     if worker.row.capacity.pull:
         state.set_timer(change.at + change.lease_ms, "lease", change.fence)
+        # Who claims a task begins it; that it says so besides is not required.
+        limit_lease(state, lease, change.at, change.at)
     touch(state, run, task)
     tell(state, run, change)
 
@@ -101,6 +115,7 @@ def attempt_started(state: State, change: ch.AttemptStarted) -> None:
     task = run.tasks[change.task]
     move(state, run, task, RUNNING)
     task.started_at = change.at
+    limit_lease(state, state.leases[change.fence], change.at, change.at)
     touch(state, run, task)
     tell(state, run, change)
 
