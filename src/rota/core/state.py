@@ -80,6 +80,8 @@ class State:
         # Follow-up work, in the order in which it arose.
         self.continues: dict[RunKey, None] = {}
         self.starts: dict[tuple[str, str], None] = {}
+        # What is left of a round of the starvation sweep.
+        self.starving: list[tuple[str, str, int]] = []
         self._count_consumable(DEFAULT_QUEUE_PROPERTIES)
 
     # Look-ups.

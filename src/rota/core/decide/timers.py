@@ -4,10 +4,12 @@ A timer only says "look again"; whether something is due is read from the state,
 harmless.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 from rota.core import commands as cm
 from rota.core.bounds import RECEIPTS_KEPT_MS
+from rota.core.buckets import Bucket
 from rota.core.calendar import due_slots
 from rota.core.changes import (
     Change,
@@ -51,6 +53,7 @@ from rota.core.states import (
 )
 
 SWEEP_TASKS_MAX = 200
+SWEEP_ROUND_MAX = 20_000
 SLOTS_PER_LOOK = 20
 THRESHOLDS = Thresholds()
 
@@ -156,16 +159,36 @@ def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Deci
 
 
 def sweep(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # noqa: ARG001 - one sweep for all
-    """Who climbs the ladder this cycle: tasks that nobody can serve, bounded. Each is a decision of its own."""
-    found: list[tuple[str, str, int]] = []
+    """Who climbs the ladder in this cycle and the next ones: tasks that nobody can serve. Each is decided by itself.
+
+    A round lists everybody who has waited long enough; each sweep takes its share off it; the next round begins when
+    it is used up. So whoever is listed climbs, however many there are.
+    """
+    return Decision([], detail=state.starving or list(islice(_unserved(state, now), SWEEP_ROUND_MAX)))
+
+
+def _unserved(state: State, now: Millis) -> Iterator[tuple[str, str, int]]:
     for bucket in state.index.buckets.values():
         if not bucket.live or state.index.is_servable(bucket):
             continue
+        patience_ms = _patience_ms(state, bucket)
+        oldest = state.index.oldest(bucket)
+        if oldest is None or now - oldest[0] < patience_ms:
+            continue
         for run, task in bucket.tasks():
-            found.append((*run.key, task.idx))
-            if len(found) == SWEEP_TASKS_MAX:
-                return Decision([], detail=found)
-    return Decision([], detail=found)
+            if now - task.eligible_at >= patience_ms:
+                yield (*run.key, task.idx)
+
+
+def _patience_ms(state: State, bucket: Bucket) -> Millis:
+    """How long a task of this bucket waits before its being unservable has consequences."""
+    return state.limits.unservable_ms if _fails(state, bucket) else state.limits.starve_ms
+
+
+def _fails(state: State, bucket: Bucket) -> bool:
+    signature = bucket.demand.signature
+    queue = state.queue(signature.tenant, signature.queue)
+    return queue is not None and queue.unservable is Unservable.FAIL
 
 
 def starved(state: State, key: tuple[object, ...], now: Millis) -> Decision:
@@ -177,15 +200,14 @@ def starved(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     bucket = state.bucket_of(run, task)
     if state.index.is_servable(bucket):
         return Decision([])
-    queue = state.queue(run.row.tenant, bucket.demand.signature.queue)
-    if queue is not None and queue.unservable is Unservable.FAIL:
+    if not may_climb(task.eligible_at, now, _patience_ms(state, bucket)):
+        return Decision([])
+    if _fails(state, bucket):
         return Decision(_fail_unserved(state, run, task, now))
-    return Decision(_climb(state, run, task, now))
+    return Decision(_climb(run, task, now))
 
 
-def _climb(state: State, run: LiveRun, task: Task, now: Millis) -> list[Change]:
-    if not may_climb(task.eligible_at, now, state.limits.starve_ms):
-        return []
+def _climb(run: LiveRun, task: Task, now: Millis) -> list[Change]:
     cycles = task.cycles + 1
     tier = tier_of(cycles, THRESHOLDS)
     changes: list[Change] = [TaskStarved(*run.key, task.idx, cycles, int(tier), now)]
@@ -196,8 +218,6 @@ def _climb(state: State, run: LiveRun, task: Task, now: Millis) -> list[Change]:
 
 
 def _fail_unserved(state: State, run: LiveRun, task: Task, now: Millis) -> list[Change]:
-    if now - task.eligible_at < state.limits.unservable_ms:
-        return []
     text = f"worker.none_match: no registered worker could run this for {state.limits.unservable_ms // 1000} s"
     cascade = Cascade(run, now)
     cascade.task_ended(task.idx, FAILED)
