@@ -21,6 +21,7 @@ CODES: Final[dict[str, str]] = {
     "leader.none": "Nobody leads at the moment.",
     "lease.lost": "The attempt belongs to another lease now.",
     "pool.full": "All slots of a pool are in use.",
+    "pool.too_small": "A task needs more of a pool than it has in all.",
     "pool.unknown": "A task names a pool that does not exist.",
     "queue.unknown": "A task or worker names a queue that does not exist.",
     "requirement.value": "A requirement cannot be compared the way its queue says.",

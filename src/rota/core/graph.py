@@ -229,6 +229,7 @@ class LiveGraph:
         "index",
         "leaf",
         "node_of",
+        "pooled",
         "put_at",
         "rank",
         "retired",
@@ -264,6 +265,8 @@ class LiveGraph:
         # Tasks that stood for such a node until it was given a width after all; they are never judged again.
         self.retired: dict[int, int] = {}
         self.buckets: list[Bucket | None] = []
+        # Nodes that take something from pools, to be compared with what those have at each submission.
+        self.pooled: list[int] = []
         self.total = 0
         self.unknown = 0
         self._append(graph.tasks)
@@ -271,6 +274,8 @@ class LiveGraph:
     def _append(self, specs: tuple[TaskSpec, ...]) -> None:
         for spec in specs:
             self.index[spec.id] = len(self.specs)
+            if spec.pools:
+                self.pooled.append(len(self.specs))
             self.specs.append(spec)
             self.downs.append([])
             self.start.append(self.total if spec.width else -1)
@@ -369,6 +374,7 @@ class LiveGraph:
         copy.start = list(self.start)
         copy.width = list(self.width)
         copy.buckets = [None] * len(self.specs)
+        copy.pooled = list(self.pooled)
         if growth.expands:
             node = copy.index[growth.expands]
             if node in self.hollow:

@@ -772,7 +772,7 @@ class Disturber:
             try:
                 what()
             except Refused as refused:
-                assert refused.code in ("pool.unknown", "requirement.value", "worker.duplicate")
+                assert refused.code in ("pool.too_small", "pool.unknown", "requirement.value", "worker.duplicate")
 
 
 @settings(max_examples=80)

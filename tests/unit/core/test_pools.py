@@ -1,5 +1,6 @@
 """Limits hold and never leak: weighted slots, keys, rates, and what a graph allows itself."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -125,6 +126,43 @@ def test_making_a_pool_larger_lets_in_who_waited():
     world.turn()
     world.pool("p", slots=3)
     assert len(world.turn()) == 2
+
+
+@pytest.mark.parametrize(
+    ("need", "pool"),
+    [
+        (PoolNeed("p", 3), {"slots": 2}),
+        (PoolNeed("p", 2, "k"), {"slots_per_key": 1}),
+        (PoolNeed("p", 2, "k"), {"slots": 5, "slots_per_key": 1}),
+    ],
+)
+def test_a_need_that_a_pool_could_never_meet_is_refused_at_the_door(need: PoolNeed, pool: dict[str, int]):
+    world = world_with(**pool)
+    refused = world.refusal(world.command(cm.SubmitRun, run="r", graph=graph(needing(need))))
+    assert (refused.code, refused.path) == ("pool.too_small", "graph.tasks[0].pools[0].amount")
+    assert "larger" in refused.hint
+    world.submit(graph(task("y"), name="other"), "other")
+    growing = world.command(cm.GrowRun, run="other", specs=(needing(need),))
+    assert world.refusal(growing).path == "specs[0].pools[0].amount"
+
+
+def test_a_need_as_large_as_its_pool_is_met_and_one_without_a_key_knows_no_slots_per_key():
+    world = world_with(slots=3, slots_per_key=1)
+    world.submit(needing(PoolNeed("p", 3)))
+    assert len(world.turn()) == 1
+
+
+def test_a_pool_that_is_made_smaller_than_a_need_says_impossible_and_lets_go_when_it_grows_again():
+    world = world_with(slots=2)
+    whole = graph(needing(PoolNeed("p", 2)))
+    world.submit(whole)
+    world.pool(slots=1)
+    assert world.turn() == []
+    assert codes(world) == ["pool.too_small"]
+    again = world.command(cm.SubmitRun, run="again", graph=whole)
+    assert world.refusal(again).code == "pool.too_small", "a graph that is known is compared with its pools as they are"
+    world.pool(slots=2)
+    assert len(world.turn()) == 1
 
 
 def test_a_pool_that_is_dropped_leaves_a_reason_and_one_that_comes_back_lets_go():
