@@ -4,6 +4,7 @@ A node is a `TaskSpec` with `width` tasks. Tasks are numbered through the graph;
 join nodes, so a stage of N tasks that feeds a stage of M costs one countdown, not N times M.
 """
 
+import re
 from array import array
 from hashlib import sha256
 
@@ -38,6 +39,8 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 # Defaults need no checking; large graphs consist of little else.
 _PLAIN = TaskSpec(id="plain")
 _NAMED_MAX = 10
+# `extract[3]` is the fourth task of the group `extract`, and nothing else.
+_NUMBERED = re.compile(r"\[[0-9]+\]\Z")
 
 
 def graph_digest(graph: Graph) -> str:
@@ -95,6 +98,13 @@ def check_size(value: bytes, most: int, path: str) -> None:
 def check_spec(spec: TaskSpec, path: str) -> None:
     """Every number and name of one task."""
     check_id(spec.id, f"{path}.id")
+    if spec.id.endswith("]") and _NUMBERED.search(spec.id):
+        raise Refused(
+            "field.value",
+            f"{spec.id!r} reads like one task of a group",
+            "Do not end an id with a number in square brackets.",
+            path=f"{path}.id",
+        )
     if spec.kind is not _PLAIN.kind:
         check_id(spec.kind, f"{path}.kind")
     if spec.queue is not _PLAIN.queue:

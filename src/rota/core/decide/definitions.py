@@ -1,7 +1,7 @@
 """Deciding about queues, pools and schedules."""
 
 from rota.core import commands as cm
-from rota.core.bounds import DELAY_MS_MAX, POOL_SLOTS_MAX, PROPERTY_VALUES_MAX
+from rota.core.bounds import DELAY_MS_MAX, POOL_SLOTS_MAX, PROPERTY_VALUES_MAX, SCHEDULE_ID_CHARS_MAX
 from rota.core.calendar import check_schedule
 from rota.core.changes import Change, PoolDropped, PoolPut, QueuePut, ScheduleDropped, SchedulePut
 from rota.core.decide.decision import Decision
@@ -55,6 +55,14 @@ def drop_pool(state: State, command: cm.DropPool, now: Millis) -> Decision:  # n
 def put_schedule(state: State, command: cm.PutSchedule, now: Millis) -> Decision:
     """Define or change a schedule. A changed calendar starts now; what is older was decided by the old one."""
     check_id(command.schedule, "schedule")
+    if len(command.schedule) > SCHEDULE_ID_CHARS_MAX:
+        # Its runs are called `schedule@instant`, and that has to be an id too.
+        raise Refused(
+            "field.size",
+            f"a schedule's id of {len(command.schedule)} characters leaves no room for the ids of its runs",
+            f"Use at most {SCHEDULE_ID_CHARS_MAX} characters.",
+            path="schedule",
+        )
     check_schedule(command.spec)
     changes: list[Change] = []
     digest = use_graph(state, command.tenant, command.graph, "", now, changes)

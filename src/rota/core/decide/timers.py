@@ -147,8 +147,10 @@ def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Deci
     changes: list[Change] = []
     for slot in found.run:
         name = f"{schedule.id}@{slot}"
+        number = 1
         while (schedule.tenant, name) in state.runs or (schedule.tenant, name) in state.touched.archives:
-            name += "+"
+            number += 1
+            name = f"{schedule.id}@{slot}+{number}"
         changes.append(
             scheduled_run(schedule.tenant, name, graph, schedule.graph, schedule.priority, schedule.id, slot, now)
         )
