@@ -4,6 +4,7 @@ from rota.core import commands as cm
 from rota.core.bounds import ID_CHARS_MAX, SCHEDULE_ID_CHARS_MAX
 from rota.core.calendar import AT_MAX, ScheduleSpec
 from rota.core.graph import check_id
+from rota.core.model import PriorityClass
 from rota.core.records import Schedule
 from tests.unit.core.world import TENANT, World, graph, task
 
@@ -46,3 +47,45 @@ def test_a_slot_whose_name_is_taken_gets_a_number():
     world.submit(task("y"), f"s@{slot}+2")
     world.advance(MINUTE_MS)
     assert world.run(f"s@{slot}+3").row.slot_at == slot
+
+
+# Changing one.
+
+
+def test_slots_that_were_held_back_when_the_calendar_changed_are_counted_as_missed():
+    world = World()
+    held = put(world)
+    world.advance(5 * MINUTE_MS)
+    assert (held.fired, held.missed) == (1, 0), "the cap lets one through and holds the others"
+    changed = put(world, ScheduleSpec(every_ms=2 * MINUTE_MS, catch_up=True, max_active_runs=1))
+    assert (changed.fired, changed.missed, changed.cursor) == (1, 4, world.now)
+    assert world.restarted().state.schedules[(TENANT, "s")].missed == 4
+
+
+def test_a_calendar_that_changes_with_nothing_held_back_has_missed_nothing():
+    world = World()
+    put(world, ScheduleSpec(every_ms=MINUTE_MS))
+    world.advance(5 * MINUTE_MS)
+    changed = put(world, ScheduleSpec(every_ms=2 * MINUTE_MS))
+    assert (changed.fired, changed.missed) == (5, 0)
+
+
+def test_slots_of_a_paused_schedule_count_as_missed_when_its_calendar_changes():
+    world = World()
+    put(world, paused=True)
+    paused = world.state.schedules[(TENANT, "s")]
+    assert paused.cursor is None
+    put(world)
+    put(world, paused=True)
+    world.advance(3 * MINUTE_MS)
+    assert put(world, ScheduleSpec(every_ms=2 * MINUTE_MS), paused=True).missed == 3
+
+
+def test_a_schedule_that_is_put_as_it_is_writes_nothing():
+    world = World()
+    put(world)
+    world.advance(3 * MINUTE_MS)
+    again = world.client(cm.PutSchedule, schedule="s", graph=GRAPH, spec=EACH_MINUTE)
+    assert (again.changes, again.answer) == ([], "s")
+    for other in ({"paused": True}, {"priority": PriorityClass.HIGH}, {"graph": graph(task("y"), name="s")}):
+        assert world.client(cm.PutSchedule, **{"schedule": "s", "graph": GRAPH, "spec": EACH_MINUTE, **other}).changes
