@@ -275,7 +275,7 @@ class Index:
         for _, shape in bucket.shapes:
             for worker in shape.workers.values():
                 row = worker.row
-                if row.id == avoid or not worker.present or row.draining or row.quarantined_until > now:
+                if worker.key == avoid or not worker.present or row.draining or row.quarantined_until > now:
                     continue
                 if is_silent(bucket.demand, worker.seen_at, now):
                     continue

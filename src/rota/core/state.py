@@ -109,7 +109,8 @@ class State:
             return bucket
         plain = graph.signature(node)
         requires = plain.requires if task.requires is None else task.requires
-        return self.bucket(Signature(plain.tenant, plain.queue, plain.kind, requires, plain.pools, task.avoid))
+        avoid = (task.avoid_tenant, task.avoid) if task.avoid else ()
+        return self.bucket(Signature(plain.tenant, plain.queue, plain.kind, requires, plain.pools, avoid))
 
     def bucket(self, signature: Signature) -> Bucket:
         """The bucket of a signature, made on first use."""

@@ -139,7 +139,7 @@ def attempt_ended(state: State, change: ch.AttemptEnded) -> None:
         state.set_timer(change.due_at, "due", change.tenant, change.run, change.task)
     elif change.state is SUCCESS:
         task.interruptions = 0
-        task.avoid = ""
+        task.avoid_tenant = task.avoid = ""
     touch(state, run, task)
     tell(state, run, change)
 
@@ -147,11 +147,11 @@ def attempt_ended(state: State, change: ch.AttemptEnded) -> None:
 def lease_returned(state: State, change: ch.LeaseReturned) -> None:
     run = state.runs[(change.tenant, change.run)]
     task = run.tasks[change.task]
-    worker = task.worker
+    worker_tenant, worker = task.worker_tenant, task.worker
     end_lease(state, change.fence, change.at)
     if change.counted:
         task.interruptions += 1
-        task.avoid = worker
+        task.avoid_tenant, task.avoid = worker_tenant, worker
     if change.cause == ch.RELEASED:
         task.done_fence = change.fence
     # The attempt was not spent: the next grant has the same number.

@@ -67,7 +67,7 @@ def tasks_reset(state: State, change: ch.TasksReset) -> None:
         task.result = None
         task.failure = None
         task.error = ""
-        task.avoid = ""
+        task.avoid_tenant = task.avoid = ""
         task.started_at = task.ended_at = task.due_at = 0
         task.cycles = task.tier = 0
         run.reset.setdefault(run.graph.node(idx), {})[idx] = None
@@ -82,7 +82,7 @@ def task_requeued(state: State, change: ch.TaskRequeued) -> None:
     task.due_at = 0
     if task.state is NEEDS_ATTENTION:
         task.interruptions = task.cycles = task.tier = 0
-        task.avoid = ""
+        task.avoid_tenant = task.avoid = ""
     move(state, run, task, SCHEDULED)
     move(state, run, task, QUEUED)
     touch(state, run, task)
