@@ -110,6 +110,8 @@ class Streams:
         if session is None or self.by_worker.get(session.worker) is not session:
             return
         del self.by_worker[session.worker]
+        if self._newest.get(session.worker) == session.name:
+            del self._newest[session.worker]
         worker = self.host.state.workers.get(session.worker)
         if worker is not None:
             went_away(self.host.state, worker, now, hung_up=hung_up)

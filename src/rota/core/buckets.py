@@ -116,6 +116,20 @@ class Shape:
         else:
             del self.waiting[bucket]
 
+    def forget_bucket(self, bucket: Bucket) -> None:
+        """A bucket is gone for good."""
+        tenant = bucket.demand.signature.tenant
+        for priority in CLASSES:
+            line = self.tenants.get((priority, tenant))
+            if line is not None:
+                line.buckets.discard(bucket)
+
+    def forget_tenant(self, priority: PriorityClass, tenant: str) -> None:
+        """A tenant has no run of this class any more."""
+        line = self.tenants.pop((priority, tenant), None)
+        if line is not None:
+            self.lines[priority].discard(line)
+
     def park(self, worker: LiveWorker) -> None:
         """Keep a worker with a free slot in the group of those with the same free quantities, oldest use first."""
         if worker.slots_free <= 0 or not worker.present or worker.row.draining:

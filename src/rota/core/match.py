@@ -8,7 +8,7 @@ This is an index: it answers from the state alone and may tidy itself while it i
 """
 
 from collections.abc import Callable, Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from msgspec import Struct
 
@@ -19,7 +19,7 @@ from rota.core.fits import dynamic_reasons
 from rota.core.ids import Millis
 from rota.core.live import LiveRun, LiveWorker
 from rota.core.model import Allocation, PriorityClass
-from rota.core.order import Books, LazyHeap
+from rota.core.order import HEAP_SLACK, Books, LazyHeap
 from rota.core.records import Task
 from rota.core.states import QUEUED
 
@@ -78,6 +78,8 @@ class Index:
         demand = bucket.demand
         del self.buckets[demand.signature]
         self.fresh.pop(bucket, None)
+        for _, shape in bucket.shapes:
+            shape.forget_bucket(bucket)
         if demand.exact:
             home = self.by_pair[demand.exact[0]]
             del home[bucket]
@@ -89,6 +91,11 @@ class Index:
             self.mentioned[name] -= 1
             if not self.mentioned[name]:
                 del self.mentioned[name]
+
+    def forget_tenant(self, priority: PriorityClass, tenant: str) -> None:
+        """A tenant has no run of a class any more: no shape needs a place for it."""
+        for shape in self.shapes.values():
+            shape.forget_tenant(priority, tenant)
 
     def _introduce(self, bucket: Bucket, shape: Shape) -> None:
         worker = next(iter(shape.workers.values()))
@@ -234,6 +241,7 @@ class Index:
         bucket.waiting[priority] -= 1
         if flow.live == 0:
             del bucket.flows[run.key]
+            bucket.lines[priority].discard(flow)
         if bucket.waiting[priority] == 0:
             for _, shape in bucket.shapes:
                 shape.closed(bucket, priority)
@@ -245,6 +253,9 @@ class Index:
             heappop(ages)
         self._number += 1
         heappush(ages, (task.eligible_at, self._number, run, task.idx))
+        if len(ages) > 2 * bucket.live + HEAP_SLACK:
+            ages[:] = [entry for entry in ages if self._is_waiting(bucket, entry)]
+            heapify(ages)
 
     def _is_waiting(self, bucket: Bucket, entry: tuple[Millis, int, LiveRun, int]) -> bool:
         eligible_at, _, run, idx = entry

@@ -4,7 +4,8 @@ Only `evolve` changes it. `decide` reads it. It is dropped and loaded again when
 memory and disk agree.
 """
 
-from heapq import heappop, heappush
+from collections import OrderedDict
+from heapq import heapify, heappop, heappush
 
 from rota.core.bounds import TimeLimits
 from rota.core.buckets import Bucket
@@ -25,7 +26,9 @@ from rota.core.states import QUEUED
 DEFAULT_QUEUE = "default"
 UNREADABLE = "a readable requirement"
 # Timers of which the earliest counts, because whoever looks sets the next one; of the others the latest counts.
-_EARLIEST = frozenset({"schedule", "worker", "lease", "rate", "starved", "sweep", "step"})
+_EARLIEST = frozenset({"schedule", "worker", "lease", "rate", "receipts", "starved", "sweep", "step"})
+# How many entries of timers that were dropped or moved may lie in the heap, beside as many as there are timers.
+TIMERS_SLACK = 64
 
 
 class Touched:
@@ -63,7 +66,8 @@ class State:
         self.pools: dict[PoolKey, Pool] = {}
         self.usage: dict[PoolKey, Usage] = {}
         self.schedules: dict[tuple[str, str], Schedule] = {}
-        self.receipts: dict[tuple[str, str], Receipt] = {}
+        # Oldest first.
+        self.receipts: OrderedDict[tuple[str, str], Receipt] = OrderedDict()
         self.active_runs: dict[tuple[str, str], int] = {}
         self.waiting_runs: dict[tuple[str, str], dict[RunKey, None]] = {}
         self.scheduled_runs: dict[tuple[str, str], int] = {}
@@ -158,6 +162,19 @@ class State:
         self.armed[(kind, *key)] = at
         self.timer_number += 1
         heappush(self.timers, (at, self.timer_number, kind, key))
+        self._tidy_timers()
+
+    def drop_timer(self, kind: str, *key: object) -> None:
+        """What was to be looked at has ended."""
+        if self.armed.pop((kind, *key), None) is not None:
+            self._tidy_timers()
+
+    def _tidy_timers(self) -> None:
+        """Take entries that will be ignored off the heap, once they are more than half of it."""
+        if len(self.timers) > 2 * len(self.armed) + TIMERS_SLACK:
+            armed = self.armed
+            self.timers = [entry for entry in self.timers if armed.get((entry[2], *entry[3])) == entry[0]]
+            heapify(self.timers)
 
     def due_timer(self, now: Millis) -> tuple[str, tuple[object, ...]] | None:
         """The next timer that has come up, taken off the heap."""
@@ -233,7 +250,36 @@ class State:
             bucket = self.bucket_of(run, task)
             self.index.dequeue(bucket, run, task, run.graph.spec(task.idx).priority)
             if not bucket.live and not bucket.users:
-                self.index.drop_bucket(bucket)
+                self.forget_bucket(bucket)
+
+    def forget_bucket(self, bucket: Bucket) -> None:
+        """Nobody waits in a bucket and no graph uses it: it goes, from wherever it waited itself."""
+        self.index.drop_bucket(bucket)
+        signature = bucket.demand.signature
+        for need in signature.pools:
+            waiters = self.pool_waiters.get((signature.tenant, need.pool))
+            if waiters is not None and bucket in waiters:
+                del waiters[bucket]
+                if not waiters:
+                    del self.pool_waiters[(signature.tenant, need.pool)]
+        self.drop_timer("rate", signature)
+
+    def forget_pool(self, key: PoolKey) -> None:
+        """A pool is gone; what it counted goes with the last lease that uses it."""
+        self.pools.pop(key, None)
+        self.forget_usage(key)
+
+    def forget_usage(self, key: PoolKey) -> None:
+        """Drop the account of a pool that is gone and not used any more."""
+        usage = self.usage.get(key)
+        if usage is not None and not usage.taken and key not in self.pools:
+            del self.usage[key]
+
+    def forget_run(self, run: LiveRun) -> None:
+        """A run moved to history: its tenant's accounts go with the last run of its class."""
+        row = run.row
+        if self.books.leave(row.priority, row.tenant):
+            self.index.forget_tenant(row.priority, row.tenant)
 
     def add_worker(self, row: Worker, now: Millis) -> LiveWorker:
         """Make room for a worker that registered."""

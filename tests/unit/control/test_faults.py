@@ -224,7 +224,7 @@ def test_a_run_that_cannot_be_started_does_not_stop_other_runs_of_its_graph(monk
     assert stage.run("bad").fault
 
 
-@pytest.mark.parametrize("kind", ["worker", "forget", "schedule", "receipt", "graph"])
+@pytest.mark.parametrize("kind", ["worker", "forget", "schedule", "receipts", "graph"])
 def test_an_error_about_something_else_holds_no_run_that_happens_to_have_its_name(monkeypatch, kind):
     stage = reigning()
     stage.submit("same")

@@ -12,7 +12,7 @@ import msgspec
 
 from rota.core import commands as cm
 from rota.core.changes import CommandRecorded
-from rota.core.decide.decision import Decision
+from rota.core.decide.decision import Decision, spare_receipts
 from rota.core.decide.definitions import drop_pool, drop_schedule, put_pool, put_queue, put_schedule
 from rota.core.decide.leases import claim, renew, report, return_lease
 from rota.core.decide.runs import clear, continue_run, grow, lose_outputs, pause, resolve, start_runs, stop, submit
@@ -68,6 +68,7 @@ def decide(state: State, command: cm.Command, now: Millis) -> Decision:
     if decision.changes and not isinstance(command, cm.SubmitRun):
         receipt = Receipt(command.tenant, command.command_id, command_digest(command), decision.answer, now)
         decision.changes.append(CommandRecorded(receipt))
+        decision.changes += spare_receipts(state, now)
     return decision
 
 

@@ -1,12 +1,14 @@
 """What deciding gives back."""
 
 import re
+from itertools import islice
 
 from msgspec import Struct
 
-from rota.core.bounds import ERROR_CHARS_MAX, NAMES_PER_COMMAND_MAX
-from rota.core.changes import Change
+from rota.core.bounds import ERROR_CHARS_MAX, NAMES_PER_COMMAND_MAX, RECEIPTS_KEPT_MS_LEAST, RECEIPTS_MAX
+from rota.core.changes import Change, ReceiptDropped
 from rota.core.errors import Refused
+from rota.core.ids import Millis
 from rota.core.live import Lease, LiveRun
 from rota.core.state import State
 from rota.core.states import RUN_TERMINAL
@@ -30,6 +32,21 @@ class Decision(Struct):
 def clean_text(text: str) -> str:
     """A worker's or user's words in a form that every store can keep: no NUL, no half characters, not too long."""
     return text[:ERROR_CHARS_MAX].encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def spare_receipts(state: State, now: Millis) -> list[Change]:
+    """The oldest answers, where a new one is one too many; two for one, so that a surplus shrinks.
+
+    None goes before its least time: within that a retry is answered, at whatever rate commands come.
+    """
+    if len(state.receipts) < RECEIPTS_MAX:
+        return []
+    oldest = islice(state.receipts.values(), 2)
+    return [
+        ReceiptDropped(receipt.tenant, receipt.command_id)
+        for receipt in oldest
+        if now - receipt.at >= RECEIPTS_KEPT_MS_LEAST
+    ]
 
 
 def find_run(state: State, tenant: str, name: str, *, may_have_ended: bool = False) -> LiveRun:

@@ -22,7 +22,7 @@ from rota.core.changes import (
     TaskRequeued,
     TaskStarved,
 )
-from rota.core.decide.decision import Decision, find_lease
+from rota.core.decide.decision import Decision, find_lease, spare_receipts
 from rota.core.decide.leases import overran, returned
 from rota.core.decide.runs import continue_run, scheduled_run, stop_run
 from rota.core.decide.workers import gone
@@ -55,6 +55,7 @@ from rota.core.states import (
 SWEEP_TASKS_MAX = 200
 SWEEP_ROUND_MAX = 20_000
 SLOTS_PER_LOOK = 20
+RECEIPTS_PER_LOOK = 100
 THRESHOLDS = Thresholds()
 
 
@@ -92,7 +93,7 @@ def archive(state: State, key: tuple[object, ...], now: Millis) -> Decision:
         return Decision([])
     if now - run.row.ended_at < state.limits.retain_ended_ms:
         return Decision([])
-    return Decision([RunArchived(*run.key, now)])
+    return Decision([RunArchived(*run.key, now), *spare_receipts(state, now)])
 
 
 def watch_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision:
@@ -289,12 +290,14 @@ def drop_graph(state: State, key: tuple[object, ...], now: Millis) -> Decision: 
     return Decision([GraphDropped(graph.tenant, graph.digest)])
 
 
-def drop_receipt(state: State, key: tuple[object, ...], now: Millis) -> Decision:
-    """An answer that was kept long enough."""
-    receipt = state.receipts.get((str(key[0]), str(key[1])))
-    if receipt is None or now - receipt.at < RECEIPTS_KEPT_MS:
-        return Decision([])
-    return Decision([ReceiptDropped(receipt.tenant, receipt.command_id)])
+def drop_receipts(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # noqa: ARG001 - one timer for all
+    """Answers that were kept long enough, the oldest first; and when to look at the next."""
+    changes: list[Change] = []
+    for receipt in state.receipts.values():
+        if now - receipt.at < RECEIPTS_KEPT_MS or len(changes) == RECEIPTS_PER_LOOK:
+            return Decision(changes, detail=receipt.at + RECEIPTS_KEPT_MS)
+        changes.append(ReceiptDropped(receipt.tenant, receipt.command_id))
+    return Decision(changes)
 
 
 def nothing(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # noqa: ARG001 - the loop acts on it
@@ -317,7 +320,7 @@ TICKS: dict[str, Callable[[State, tuple[object, ...], Millis], Decision]] = {
     "orphan": orphan,
     "forget": forget_worker,
     "graph": drop_graph,
-    "receipt": drop_receipt,
+    "receipts": drop_receipts,
     "rested": nothing,
     "rate": nothing,
     "step": nothing,

@@ -22,7 +22,7 @@ def pool_put(state: State, change: ch.PoolPut) -> None:
 
 
 def pool_dropped(state: State, change: ch.PoolDropped) -> None:
-    state.pools.pop((change.tenant, change.name), None)
+    state.forget_pool((change.tenant, change.name))
     state.touched.puts.pop(("Pool", change.tenant, change.name), None)
     state.touched.drops[("Pool", change.tenant, change.name)] = None
 
@@ -40,7 +40,8 @@ def graph_dropped(state: State, change: ch.GraphDropped) -> None:
     if graph.graph.max_active_tasks and not any(
         other.graph.name == graph.graph.name and other.tenant == graph.tenant for other in state.graphs.values()
     ):
-        state.pools.pop((graph.tenant, graph_pool(graph.graph.name)), None)
+        state.forget_pool((graph.tenant, graph_pool(graph.graph.name)))
+    state.drop_timer("graph", change.tenant, change.digest)
     key = ("GraphRecord", change.tenant, change.digest)
     state.touched.puts.pop(key, None)
     state.touched.drops[key] = None
@@ -58,7 +59,7 @@ def leave_buckets(state: State, graph: LiveGraph) -> None:
         if bucket is not None:
             bucket.users -= 1
             if not bucket.users and not bucket.live:
-                state.index.drop_bucket(bucket)
+                state.forget_bucket(bucket)
 
 
 def schedule_put(state: State, change: ch.SchedulePut) -> None:
@@ -87,6 +88,7 @@ def schedule_dropped(state: State, change: ch.ScheduleDropped) -> None:
     key = (change.tenant, change.schedule)
     schedule = state.schedules.pop(key)
     leave_graph(state, schedule.tenant, schedule.graph, change.at)
+    state.drop_timer("schedule", *key)
     state.touched.puts.pop(("Schedule", *key), None)
     state.touched.drops[("Schedule", *key)] = None
 
@@ -98,7 +100,8 @@ def command_recorded(state: State, change: ch.CommandRecorded) -> None:
 def keep_receipt(state: State, receipt: Receipt) -> None:
     key = (receipt.tenant, receipt.command_id)
     state.receipts[key] = receipt
-    state.set_timer(receipt.at + RECEIPTS_KEPT_MS, "receipt", *key)
+    state.receipts.move_to_end(key)
+    state.set_timer(receipt.at + RECEIPTS_KEPT_MS, "receipts")
     state.touched.drops.pop(("Receipt", *key), None)
     state.touched.puts[("Receipt", *key)] = receipt
 

@@ -40,6 +40,8 @@ def end_lease(state: State, fence: Fence, at: Millis) -> None:
     lease = state.leases.pop(fence)
     run, task, worker, bucket = lease.run, lease.task, lease.worker, lease.bucket
     del worker.leases[fence]
+    if lease.overruns_at:
+        state.drop_timer("overrun", *run.key, task.idx)
     worker.give_back(bucket)
     state.uses += 1
     worker.used = state.uses
@@ -48,6 +50,7 @@ def end_lease(state: State, fence: Fence, at: Millis) -> None:
     tenant = run.row.tenant
     for need in bucket.demand.signature.pools:
         state.usage[(tenant, need.pool)].give_back(need)
+        state.forget_usage((tenant, need.pool))
         for waiter in state.pool_waiters.pop((tenant, need.pool), ()):
             state.index.fresh[waiter] = None
     took_ms = max(0, at - lease.granted_at)
