@@ -25,6 +25,7 @@ from rota.core.states import QUEUED
 
 DEFAULT_QUEUE = "default"
 UNREADABLE = "a readable requirement"
+SILENCE_MS = Queue(tenant="", name="").worker_timeout_ms
 # Timers of which the earliest counts, because whoever looks sets the next one; of the others the latest counts.
 _EARLIEST = frozenset({"schedule", "worker", "lease", "rate", "receipts", "starved", "sweep", "step"})
 # How many entries of timers that were dropped or moved may lie in the heap, beside as many as there are timers.
@@ -56,7 +57,8 @@ class State:
         # Time during which the coordinator did not run; deadlines that punish are kept in now - stalled_ms.
         self.stalled_ms = 0
         self.uses = 0
-        self.silence_ms = Queue(tenant="", name="").worker_timeout_ms
+        # From when on some queue may have stopped giving work to a silent worker: the least patient one decides.
+        self.silence_ms = SILENCE_MS
         self.graphs: dict[tuple[str, str], LiveGraph] = {}
         self.runs: dict[RunKey, LiveRun] = {}
         self.by_command: dict[tuple[str, str], RunKey] = {}
@@ -197,6 +199,8 @@ class State:
         self.queues[(queue.tenant, queue.name)] = queue
         self.consumable = {}
         self._count_consumable(DEFAULT_QUEUE_PROPERTIES)
+        # The default queue exists without being defined, so its patience always counts.
+        self.silence_ms = SILENCE_MS
         for each in self.queues.values():
             self._count_consumable(each.properties)
             if each.worker_timeout_ms:

@@ -427,6 +427,19 @@ def test_an_interrupted_task_returns_to_its_worker_when_the_other_has_gone():
     assert (other.task, other.worker) == (first.task, first.worker)
 
 
+def test_the_least_patient_queue_decides_from_when_on_a_worker_was_quiet():
+    world = World()
+    usual = world.state.silence_ms
+    world.queue("hasty", worker_timeout_ms=1_000)
+    assert world.state.silence_ms == 1_000
+    world.queue("patient", worker_timeout_ms=10 * usual)
+    assert world.state.silence_ms == 1_000
+    world.queue("hasty", worker_timeout_ms=2_000)
+    assert world.state.silence_ms == 2_000, "a queue that becomes patient again counts as it is"
+    world.queue("hasty", worker_timeout_ms=0)
+    assert world.state.silence_ms == usual
+
+
 def test_two_tenants_workers_of_one_name_are_two_workers_to_avoid_and_to_try():
     world = World()
     world.worker("w", tenant="ada")
