@@ -46,6 +46,7 @@ from rota.core.commands import (
     Tick,
 )
 from rota.core.decide import Decision, decide
+from rota.core.decide.decision import find_run, find_task
 from rota.core.decide.leases import offer_of
 from rota.core.errors import Refused, Unavailable
 from rota.core.evolve import evolve
@@ -352,15 +353,13 @@ class Loop:
             heard_from(self.state, worker, now)
 
     def _look_up(self, question: Question, now: Millis) -> Reply:
-        run = self.state.runs.get((question.tenant, question.run))
-        if run is None:
-            return Refused("run.unknown", f"no live run {question.run!r}", path="run")
-        if not question.task:
-            return run.row.state.value
-        node = run.graph.index.get(question.task)
-        if node is None or not run.graph.width[node]:
-            return Refused("task.unknown", f"no task {question.task!r}", path="task")
-        return explain(self.state, run, run.graph.start[node], now)
+        try:
+            run = find_run(self.state, question.tenant, question.run, may_have_ended=True)
+            if not question.task:
+                return run.row.state.value
+            return explain(self.state, run, find_task(run, question.task), now)
+        except Refused as refused:
+            return refused
 
     def _reply(self, token: Token | None, value: Reply, detail: object) -> None:
         if token is not None:

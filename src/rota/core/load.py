@@ -127,9 +127,6 @@ def _set_timers(state: State, now: Millis) -> None:
         state.set_timer(now + state.limits.forget_worker_ms, "forget", *worker.key)
         if worker.row.quarantined_until > now:
             state.set_timer(worker.row.quarantined_until, "rested", *worker.key)
-    for fence, lease in state.leases.items():
-        if lease.worker.row.capacity.pull:
-            state.set_timer(lease.expires_at, "lease", fence)
     for run in state.runs.values():
         if run.row.state in RUN_TERMINAL:
             state.set_timer(run.row.ended_at + state.limits.retain_ended_ms, "archive", *run.key)

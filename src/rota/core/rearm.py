@@ -27,10 +27,6 @@ def rearm(state: State, kind: str, key: tuple[object, ...], detail: Detail, now:
             watch_again(state, worker, now)
         elif worker is not None:
             state.index.touch(worker, freed=True)
-    elif kind == "lease":
-        lease = state.leases.get(int(str(key[0])))
-        if lease is not None:
-            state.set_timer(max(lease.expires_at + state.stalled_ms, now + 1), "lease", lease.fence)
     elif kind == "overrun":
         lease = find_lease(state, key)
         if lease is not None and lease.overruns_at > now - state.stalled_ms:

@@ -27,7 +27,7 @@ DEFAULT_QUEUE = "default"
 UNREADABLE = "a readable requirement"
 SILENCE_MS = Queue(tenant="", name="").worker_timeout_ms
 # Timers of which the earliest counts, because whoever looks sets the next one; of the others the latest counts.
-_EARLIEST = frozenset({"schedule", "worker", "lease", "rate", "receipts", "starved", "sweep", "step"})
+_EARLIEST = frozenset({"schedule", "worker", "rate", "receipts", "starved", "sweep", "step"})
 # How many entries of timers that were dropped or moved may lie in the heap, beside as many as there are timers.
 TIMERS_SLACK = 64
 

@@ -16,7 +16,6 @@ from rota.core.decide.timers import (
     replan,
     review,
     starved,
-    watch_lease,
     watch_overrun,
     watch_worker,
 )
@@ -44,9 +43,9 @@ STATE_WATCHDOG: dict[TaskState, tuple[Watchdog, ...]] = {
     # Granted to a fitting worker; the starvation sweep parks or fails it when no worker could ever fit.
     QUEUED: (place, claim, starved),
     # Acknowledged by its worker; returned when nobody does.
-    ASSIGNED: (report, watch_worker, watch_lease, watch_overrun),
+    ASSIGNED: (report, watch_worker, watch_overrun),
     # Ended by its worker's report; returned at the end of its lease, failed beyond its time limit.
-    RUNNING: (report, watch_worker, watch_lease, watch_overrun),
+    RUNNING: (report, watch_worker, watch_overrun),
     UP_FOR_RETRY: (due, review),
     UP_FOR_RESCHEDULE: (due, review),
     # A person or a policy: requeue, fail, cancel or other requirements. It is listed until then.

@@ -128,6 +128,19 @@ def test_a_question_about_an_unknown_task_is_refused_by_its_path():
     assert (value.code, value.path) == ("task.unknown", "task")
 
 
+def test_why_is_asked_of_one_task_of_a_group_by_its_number():
+    stage = reigning()
+    stage.submit("r", TaskSpec(id="extract", width=5), TaskSpec(id="load", upstream=("extract",)))
+    stage.rest()
+    (one,) = stage.answer(stage.ask(Question(TENANT, "r", "extract[3]")))
+    assert one.code == "worker.none_registered"
+    (waiting,) = stage.answer(stage.ask(Question(TENANT, "r", "load")))
+    assert waiting.code == "upstream.waiting"
+    for name in ("extract", "extract[5]"):
+        refused = stage.answer(stage.ask(Question(TENANT, "r", name)))
+        assert (refused.code, refused.path) == ("task.unknown", "task")
+
+
 def test_nobody_asks_for_another_tenants_run():
     stage = reigning()
     stage.submit("r")

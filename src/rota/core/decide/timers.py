@@ -97,7 +97,7 @@ def archive(state: State, key: tuple[object, ...], now: Millis) -> Decision:
 
 
 def watch_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision:
-    """Leases of one worker: expired, or granted and never acknowledged."""
+    """Leases of one worker: expired, or granted and never acknowledged. Who claims work acknowledges by that."""
     worker = state.workers.get((str(key[0]), str(key[1])))
     if worker is None:
         return Decision([])
@@ -110,7 +110,8 @@ def watch_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision
         silent = AgentCandidate(*about, renewed_at)
         unheard = DispatchCandidate(*about, max(1, lease.begun_at))
         if is_agent_lost(silent, clock, lease.task.lease_ms):
-            changes.append(returned(lease, "its worker fell silent", now))
+            cause = "its lease ran out" if worker.row.capacity.pull else "its worker fell silent"
+            changes.append(returned(lease, cause, now))
         elif (
             lease.task.state is ASSIGNED
             and lease.confirmed
@@ -119,14 +120,6 @@ def watch_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision
         ):
             changes.append(returned(lease, "its start was never acknowledged", now))
     return Decision(changes)
-
-
-def watch_lease(state: State, key: tuple[object, ...], now: Millis) -> Decision:
-    """A pull worker's lease."""
-    lease = state.leases.get(int(str(key[0])))
-    if lease is None or lease.expires_at > now - state.stalled_ms:
-        return Decision([])
-    return Decision([returned(lease, "its lease ran out", now)])
 
 
 def watch_overrun(state: State, key: tuple[object, ...], now: Millis) -> Decision:
@@ -310,7 +303,6 @@ TICKS: dict[str, Callable[[State, tuple[object, ...], Millis], Decision]] = {
     "deadline": deadline,
     "archive": archive,
     "worker": watch_worker,
-    "lease": watch_lease,
     "overrun": watch_overrun,
     "schedule": look_at_schedule,
     "sweep": sweep,

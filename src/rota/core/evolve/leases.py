@@ -106,7 +106,8 @@ def lease_granted(state: State, change: ch.LeaseGranted) -> None:
         worker.watched = True
         state.set_timer(change.at + min(state.limits.dispatch_ms, change.lease_ms), "worker", *worker.key)
     if worker.row.capacity.pull:
-        state.set_timer(change.at + change.lease_ms, "lease", change.fence)
+        # Its length is its own: it may end before the worker is looked at for another.
+        state.set_timer(change.at + change.lease_ms, "worker", *worker.key)
         # Who claims a task begins it; that it says so besides is not required.
         limit_lease(state, lease, change.at, change.at)
     touch(state, run, task)
