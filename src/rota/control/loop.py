@@ -64,6 +64,7 @@ from rota.wire.frames import WorkerFrame
 
 RETRY_COMMIT_MS = 500
 REVIEW_PER_TURN = 200
+LEAST_PER_TURN = 10
 
 
 # Changes that move many tasks count for as many.
@@ -189,8 +190,16 @@ class Loop:
             return []
         return self._answer(self.replay.popleft(), now)
 
+    def _until(self, most: int = WORK_PER_TURN) -> int:
+        """How far a part of the turn may go: what the parts before it left over, and never less than a small share.
+
+        So under full load everything is slow and nothing stands still. Only a commit that is full stops it.
+        """
+        return max(min(most, self.budget), self.work + LEAST_PER_TURN) if self.budget > 0 else 0
+
     def _run_timers(self, now: Millis) -> None:
-        while self.work < self.budget:
+        until = self._until()
+        while self.work < until:
             due = self.state.due_timer(now)
             if due is None:
                 return
@@ -200,8 +209,10 @@ class Loop:
     def _tick(self, kind: str, key: tuple[object, ...], now: Millis) -> None:
         state = self.state
         if kind == "step":
-            self.agenda.extend(phase(state, now) for phase in PHASES)
-            look_again(state)
+            # A step that takes longer than its period is not overtaken by the next: that one comes a period later.
+            if not self.agenda:
+                self.agenda.extend(phase(state, now) for phase in PHASES)
+                look_again(state)
             state.set_timer(now + state.limits.step_ms, "step")
             return
         tenant = str(key[0]) if key else ""
@@ -210,17 +221,20 @@ class Loop:
 
     def _follow_up(self, now: Millis) -> None:
         state = self.state
-        while self.work < min(REVIEW_PER_TURN, self.budget) and self.agenda:
+        until = self._until(REVIEW_PER_TURN)
+        while self.work < until and self.agenda:
             self.work += 1
             command = self._next_on_agenda()
             if command is not None:
                 self.carry_out(command, now)
-        while self.work < self.budget and state.starts:
+        until = self._until()
+        while self.work < until and state.starts:
             tenant, name = next(iter(state.starts))
             decision = self.carry_out(StartRuns(tenant=tenant, name=name), now)
             if isinstance(decision, Decision) and not decision.changes:
                 state.starts.pop((tenant, name), None)
-        while self.work < self.budget and state.continues:
+        until = self._until()
+        while self.work < until and state.continues:
             tenant, run = next(iter(state.continues))
             decision = self.carry_out(ContinueRun(tenant=tenant, run=run), now)
             if not isinstance(decision, Decision) or not decision.changes:
@@ -240,7 +254,8 @@ class Loop:
     def _place(self, now: Millis) -> None:
         if now > self.proven_until:
             return
-        while self.work < self.budget:
+        until = self._until()
+        while self.work < until:
             try:
                 granted = place(self.state, now)
             except Exception as error:

@@ -1,17 +1,20 @@
 """The coordinator between clients and store: what is told, when, and what a commit's end does to those who wait."""
 
+from collections.abc import Iterator
+
 import pytest
 
-from rota.control.events import Answer, AskHolds, Commit, Committed, Load, Question, Release
+from rota.control.events import Answer, AskHolds, Commit, Committed, Load, Question, Release, Woke
 from rota.control.leadership import Role
-from rota.control.loop import RETRY_COMMIT_MS, Ask
+from rota.control.loop import LEAST_PER_TURN, RETRY_COMMIT_MS, Ask
 from rota.core import commands as cm
-from rota.core.bounds import CHANGES_PER_COMMIT_MAX
+from rota.core.bounds import CHANGES_PER_COMMIT_MAX, WORK_PER_TURN
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import fence_epoch, fence_number
 from rota.core.images import all_records
 from rota.core.model import Capacity, Graph, Pool, Queue, RetryPolicy, TaskSpec
 from rota.core.records import Batch, Task
+from rota.core.state import State
 from rota.core.states import RunState, TaskState
 from tests.unit.control.stage import (
     FENCED,
@@ -597,6 +600,44 @@ def test_once_a_minute_the_safety_net_finds_what_a_lost_timer_would_have_done():
     assert stage.states() == [TaskState.UP_FOR_RETRY]
     stage.advance(stage.limits.step_ms)
     assert stage.states() == [TaskState.QUEUED]
+
+
+def test_a_step_that_is_not_finished_is_not_begun_a_second_time(monkeypatch: pytest.MonkeyPatch):
+    begun: list[int] = []
+
+    def endless(state: State, now: int) -> Iterator[cm.Command]:
+        begun.append(now)
+        while True:
+            yield cm.Tick(tenant=TENANT, kind="review", key=(TENANT, "nobody"))
+
+    monkeypatch.setattr("rota.control.loop.PHASES", (endless,))
+    stage = reigning()
+    for _ in range(5):
+        stage.loop.state.set_timer(stage.now, "step")
+        for _ in range(3):
+            stage.wake()
+        assert len(stage.loop.agenda) == 1
+        stage.now += 1
+    assert len(begun) == 1
+
+
+def test_the_safety_net_has_a_share_of_every_turn_under_full_load(monkeypatch: pytest.MonkeyPatch):
+    stage = reigning()
+    stage.submit("r")
+    looked: list[int] = []
+
+    def phase(state: State, now: int) -> Iterator[cm.Command]:
+        for number in range(10 * LEAST_PER_TURN):
+            looked.append(number)
+            yield cm.Tick(tenant=TENANT, kind="review", key=(TENANT, "nobody"))
+
+    monkeypatch.setattr("rota.control.loop.PHASES", (phase,))
+    stage.loop.state.set_timer(stage.now, "step")
+    for turn in range(1, 6):
+        stage.loop.inbox.extend(Ask(Question(TENANT, "r")) for _ in range(2 * WORK_PER_TURN))
+        stage.coordinator.handle(Woke(), stage.now)
+        assert stage.loop.inbox, "the load is more than a turn takes"
+        assert len(looked) == turn * LEAST_PER_TURN
 
 
 def test_a_pause_too_short_to_be_noticed_is_not_added():
