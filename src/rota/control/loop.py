@@ -54,7 +54,7 @@ from rota.core.ids import Fence, Millis, RunKey
 from rota.core.images import is_clean, take_batch
 from rota.core.model import FailureClass
 from rota.core.place import place
-from rota.core.presence import heard_from, renew_one, stalled
+from rota.core.presence import heard_from, renew_one, stalled, went_away
 from rota.core.rearm import rearm
 from rota.core.records import Batch
 from rota.core.state import State
@@ -97,6 +97,9 @@ class Loop:
         self.asks: list[Ask] = []
         self.asks_committing: list[Ask] = []
         self.replay: deque[Ask] = deque()
+        # Whether the batch that is being written holds one command that is tried by itself, and nothing else.
+        self.is_isolated = False
+        self._is_replaying = False
         self.waiting: dict[Token, Ask] = {}
         self.held: deque[Held] = deque()
         self.open = 1
@@ -134,7 +137,7 @@ class Loop:
         if self._has_more(now):
             return now
         at = now + self.state.limits.stall_ms
-        if self.state.timers:
+        if self.state.timers and not self.replay:
             at = min(at, max(now + 1, self.state.timers[0][0]))
         if self.retry_at:
             at = min(at, max(now + 1, self.retry_at))
@@ -160,9 +163,23 @@ class Loop:
         # A commit holds a bounded number of changes; what does not fit waits for the next one.
         self.budget = min(WORK_PER_TURN, CHANGES_PER_COMMIT_MAX - self.open_changes)
         intents: list[Intent] = []
-        if self.replay:
+        self._is_replaying = bool(self.replay)
+        if self._is_replaying:
+            # Nothing else goes into its batch, so that a refusal convicts this command and no other.
             intents += self._replay_one(now)
-        while self.inbox and not self.replay and self.work < self.budget:
+        else:
+            intents += self._go_on(now)
+        intents += self._release(now)
+        intents += self._commit(now)
+        if self.trouble:
+            intents += self.trouble
+            self.trouble = []
+        self.wanted_at = self.wake_at(now)
+        return intents
+
+    def _go_on(self, now: Millis) -> list[Intent]:
+        intents: list[Intent] = []
+        while self.inbox and self.work < self.budget:
             entry = self.inbox.popleft()
             self.work += 1
             if isinstance(entry, Ask):
@@ -176,12 +193,6 @@ class Loop:
         self._run_timers(now)
         self._follow_up(now)
         self._place(now)
-        intents += self._release(now)
-        intents += self._commit(now)
-        if self.trouble:
-            intents += self.trouble
-            self.trouble = []
-        self.wanted_at = self.wake_at(now)
         return intents
 
     def _replay_one(self, now: Millis) -> list[Intent]:
@@ -316,6 +327,10 @@ class Loop:
         self.work += size
         self.open_changes += size
 
+    def tried(self, command: Command) -> None:
+        """A worker's word is part of the open batch; nobody waits for an answer to it."""
+        self.asks.append(Ask(command))
+
     def _answer(self, ask: Ask, now: Millis) -> list[Intent]:
         command = ask.command
         if ask.token is not None:
@@ -344,7 +359,7 @@ class Loop:
             if isinstance(command, RenewLease) and isinstance(outcome.detail, tuple):
                 detail = self._renewed(*outcome.detail)
             elif isinstance(command, RegisterWorker):
-                self._heard_from_puller(command, now)
+                self._registered(ask, command, now)
             elif isinstance(command, ClaimTask) and outcome.answer:
                 lease = self.state.leases.get(int(outcome.answer))
                 detail = offer_of(lease) if lease is not None else None
@@ -360,6 +375,14 @@ class Loop:
     def _renewed(self, fence: Fence, until: Millis) -> Millis:
         renew_one(self.state, fence, until)
         return until
+
+    def _registered(self, ask: Ask, command: RegisterWorker, now: Millis) -> None:
+        """A greeting that is tried again has lost its stream: its worker is known, and away until it greets anew."""
+        worker = self.state.workers.get((command.tenant, command.worker))
+        if ask.token is None and worker is not None and not worker.row.capacity.pull:
+            went_away(self.state, worker, now, hung_up=False)
+        else:
+            self._heard_from_puller(command, now)
 
     def _heard_from_puller(self, command: RegisterWorker | ClaimTask | RenewLease, now: Millis) -> None:
         """A pull worker has no stream; each of its requests is its beat."""
@@ -423,6 +446,7 @@ class Loop:
             self.open_changes = 0
             return []
         self.committing = take_batch(self.state, now)
+        self.is_isolated = self._is_replaying
         self.asks_committing, self.asks = self.asks, []
         self.open_changes = 0
         self.open += 1

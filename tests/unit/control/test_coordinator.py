@@ -449,6 +449,7 @@ def test_a_fence_that_was_granted_in_a_refused_batch_is_not_granted_again():
     lost = stage.task("r").fence
     assert lost
     stage.end_commit(REFUSED, "no")
+    stage.end_commit(REFUSED, "no, not by itself either")
     stage.withheld = ()
     worker = Speaker(stage, stream=2, slots=2).join()
     stage.submit("s", name="h")
@@ -456,9 +457,11 @@ def test_a_fence_that_was_granted_in_a_refused_batch_is_not_granted_again():
 
 
 def test_refused_work_of_our_own_ends_the_reign():
-    stage = slow()
-    Speaker(stage).greet()
-    intents = stage.end_commit(REFUSED, "no")
+    stage = reigning()
+    stage.submit("r")
+    stage.withheld = (Commit,)
+    stage.advance(stage.limits.starve_ms + 2 * stage.limits.sweep_ms)
+    intents = stage.end_commit(REFUSED, "a step on the ladder that nobody asked for")
     assert Release(1) in intents
     assert stage.coordinator.loop is None
 
@@ -479,6 +482,7 @@ def test_commands_that_come_during_a_reload_are_told_that_nobody_leads():
     stage.withheld = (Load,)
     stage.ask(put_pool("bad"))
     assert code(stage, stage.ask(put_pool("a"))) == "leader.none"
+    stage.end_load()
     stage.end_load()
     assert stage.answer(stage.ask(put_pool("a", command_id="again"))) == "a"
 
