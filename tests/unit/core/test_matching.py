@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 
 from rota.core import commands as cm
 from rota.core.changes import LeaseGranted
+from rota.core.decide.leases import STRIKES_MAX
 from rota.core.demand import Signature, read_demand, score
 from rota.core.errors import Refused
 from rota.core.evolve import evolve
 from rota.core.fits import fits
 from rota.core.live import LiveRun, LiveWorker
-from rota.core.model import Allocation, FailureClass, PoolNeed, PropertyRule, Queue, TaskSpec
+from rota.core.model import Allocation, FailureClass, PoolNeed, PropertyRule, Queue, RetryPolicy, TaskSpec
 from rota.core.place import place
+from rota.core.presence import leaves
 from rota.core.records import Task
 from rota.core.states import RunState
 from tests.unit.core.world import TENANT, World, graph, task
@@ -466,6 +468,26 @@ def test_a_task_that_avoids_its_worker_is_looked_at_again_when_the_only_other_on
     assert world.turn() == []
     world.client(cm.DrainWorker, worker=second.worker)
     assert [again.worker for again in world.turn()] == [first.worker]
+
+
+@pytest.mark.parametrize("how", ["rests", "leaves"])
+def test_a_task_that_avoids_its_worker_is_looked_at_again_when_the_other_one_takes_nothing(how: str):
+    world = World()
+    world.worker("a")
+    world.worker("b")
+    world.submit(graph(task("x"), task("y", retry=RetryPolicy(internal_retries=9))))
+    first, second = world.turn()
+    world.start(first)
+    world.interrupt(first)
+    assert world.turn() == []
+    if how == "rests":
+        other = world.state.workers[(TENANT, second.worker)]
+        other.strikes = STRIKES_MAX - 1
+        world.fail(second, failure=FailureClass.INTERNAL)
+        assert other.row.quarantined_until > world.now
+    else:
+        leaves(world.state, world.state.workers[(TENANT, second.worker)], world.now)
+    assert (first.worker, first.task) in [(again.worker, again.task) for again in world.turn()]
 
 
 def test_an_interrupted_task_returns_to_its_worker_when_no_other_is_large_enough():
