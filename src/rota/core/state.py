@@ -219,8 +219,12 @@ class State:
         """A graph becomes usable; its own limit is a pool like any other."""
         self.graphs[(graph.tenant, graph.digest)] = graph
         if graph.graph.max_active_tasks:
-            name = graph_pool(graph.graph.name)
-            self.put_pool(Pool(tenant=graph.tenant, name=name, slots=graph.graph.max_active_tasks), now)
+            self.cap_tasks(graph, now)
+
+    def cap_tasks(self, graph: LiveGraph, now: Millis) -> None:
+        """A graph's limit on tasks holds for all versions of its name that have one."""
+        name = graph_pool(graph.graph.name)
+        self.put_pool(Pool(tenant=graph.tenant, name=name, slots=graph.graph.max_active_tasks), now)
 
     def reindex(self) -> None:
         """Build the matching index anew from the records: after loading, and when a queue's rules change."""

@@ -216,6 +216,32 @@ def test_a_graph_runs_no_more_tasks_at_once_than_it_allows_over_all_its_runs():
     assert len(world.turn()) == 1
 
 
+def test_the_limit_of_a_version_that_is_gone_goes_with_it_and_an_older_one_counts_again():
+    world = World()
+    capped = [graph(task("x", work=bytes([slots])), max_active_tasks=slots) for slots in (3, 1)]
+    world.submit(capped[0], "old")
+    world.advance(1)
+    world.submit(capped[1], "new")
+    world.submit(graph(task("x")), "free")
+    key = (TENANT, "@graph/g")
+    assert world.state.pools[key].slots == 1
+    for run, slots in (("new", 3), ("old", 0)):
+        world.client(cm.CancelRun, run=run)
+        world.follow_up()
+        world.advance(10 * 60_000)
+        assert (world.state.pools[key].slots if key in world.state.pools else 0) == slots
+        assert world.restarted().state.pools == world.state.pools
+    assert key not in world.state.usage
+
+
+@pytest.mark.parametrize("limits", [(1, 2), (2, 1), (3, 1), (1, 3)])
+def test_of_two_versions_of_one_instant_the_same_one_counts_after_a_restart(limits: tuple[int, int]):
+    world = World()
+    for slots in limits:
+        world.submit(graph(task("x"), max_active_tasks=slots), f"r{slots}")
+    assert world.restarted().state.pools == world.state.pools
+
+
 def test_runs_of_a_capped_graph_start_in_order_and_the_next_when_one_ends():
     world = World()
     world.worker("w", slots=100)

@@ -28,7 +28,11 @@ def pool_dropped(state: State, change: ch.PoolDropped) -> None:
 
 
 def graph_put(state: State, change: ch.GraphPut) -> None:
-    state.put_graph(LiveGraph(change.tenant, change.digest, change.graph, change.at), change.at)
+    graph = LiveGraph(change.tenant, change.digest, change.graph, change.at)
+    has_versions = (change.tenant, graph_pool(change.graph.name)) in state.pools
+    state.put_graph(graph, change.at)
+    if has_versions and change.graph.max_active_tasks:
+        cap_again(state, graph)
     key = ("GraphRecord", change.tenant, change.digest)
     state.touched.drops.pop(key, None)
     state.touched.puts[key] = GraphRecord(change.tenant, change.digest, change.graph, change.at)
@@ -37,14 +41,26 @@ def graph_put(state: State, change: ch.GraphPut) -> None:
 def graph_dropped(state: State, change: ch.GraphDropped) -> None:
     graph = state.graphs.pop((change.tenant, change.digest))
     leave_buckets(state, graph)
-    if graph.graph.max_active_tasks and not any(
-        other.graph.name == graph.graph.name and other.tenant == graph.tenant for other in state.graphs.values()
-    ):
-        state.forget_pool((graph.tenant, graph_pool(graph.graph.name)))
+    if graph.graph.max_active_tasks:
+        cap_again(state, graph)
     state.drop_timer("graph", change.tenant, change.digest)
     key = ("GraphRecord", change.tenant, change.digest)
     state.touched.puts.pop(key, None)
     state.touched.drops[key] = None
+
+
+def cap_again(state: State, graph: LiveGraph) -> None:
+    """A version with a limit came or went: of those that have one the newest counts, as it would after loading."""
+    left = [
+        other
+        for other in state.graphs.values()
+        if (other.tenant, other.graph.name) == (graph.tenant, graph.graph.name) and other.graph.max_active_tasks
+    ]
+    if not left:
+        state.forget_pool((graph.tenant, graph_pool(graph.graph.name)))
+        return
+    newest = max(left, key=lambda other: (other.put_at, other.digest))
+    state.cap_tasks(newest, newest.put_at)
 
 
 def leave_graph(state: State, tenant: str, digest: str, at: Millis) -> None:
