@@ -47,7 +47,7 @@ class CommandRunner:
         if not work.argv and not work.shell:
             return failed(offer, FailureClass.FATAL, "its work names neither a program nor a shell line")
         log = self._supervisor.open_log(
-            self._logs.path(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence), streams=2
+            self._logs.place(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence), streams=2
         )
         try:
             return await self._run(offer, work, log)

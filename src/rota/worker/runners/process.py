@@ -1,6 +1,7 @@
 """The process runner: calls of Python functions in warm processes that nobody else's code has been in."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ from rota.worker.supervisor.patience import outlast
 from rota.worker.sync import AttemptOver
 
 BUNDLES_KNOWN_MAX = 1_024
+DYING_S = 1.0
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -88,7 +90,7 @@ class ProcessRunner:
     async def _run(self, offer: Offer, bundle: Bundle, stored: dict[str, str]) -> AttemptOver:
         warm = await self._pool.take(bundle)
         log = self._supervisor.open_log(
-            self._logs.path(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence)
+            self._logs.place(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence)
         )
         reply = warm.ask(offer.fence, self._request(offer, stored), log.ends[0])
         log.let_go()
@@ -105,7 +107,7 @@ class ProcessRunner:
             return timed_out(offer, "; killed with everything it started" + last_lines(tails))
         done = reply.result()
         if done is None:
-            tails = await outlast(self._end(warm, log))
+            tails = await outlast(self._see_die(warm, log))
             return died(offer, await warm.child.ended(), tails)
         return await self._finish(offer, warm, log, done)
 
@@ -120,7 +122,15 @@ class ProcessRunner:
             return over(offer, done, None)
         if done.content is not None:
             return over(offer, done, encode_value(Value(done.encoding, done.content)))
-        return over(offer, done, await self._parcels.publish(offer, done.encoding, self._parcels.result_file(offer)))
+        result = await self._parcels.publish(offer, done.encoding, Path(self._parcels.result_file(offer)))
+        return over(offer, done, result)
+
+    async def _see_die(self, warm: WarmProcess, log: Log) -> tuple[str, ...]:
+        """The connection was cut: usually because the process is dying, and then how it died must be seen."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DYING_S):
+                await warm.child.ended()
+        return await self._end(warm, log)
 
     async def _end(self, warm: WarmProcess, log: Log) -> tuple[str, ...]:
         """Kill, and wait until nothing is left and the log is complete; the end of the log."""
@@ -142,6 +152,6 @@ class ProcessRunner:
                 offer.params,
                 offer.inputs,
                 stored,
-                str(self._parcels.result_file(offer)),
+                self._parcels.result_file(offer),
             )
         )
