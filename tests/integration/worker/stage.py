@@ -118,19 +118,31 @@ class Stage:
 
 async def told(fifo: str) -> None:
     """Wait until a task says that it is where the test wants it."""
-    assert await asyncio.to_thread(Path(fifo).read_text) == "ready"
+    pipe = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        await readable(pipe)
+        assert os.read(pipe, 64) == b"ready"
+    finally:
+        os.close(pipe)
+
+
+async def readable(fd: int) -> None:
+    """Wait until there is something to read, in a way that can be cancelled."""
+    ready = asyncio.Event()
+    asyncio.get_running_loop().add_reader(fd, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        asyncio.get_running_loop().remove_reader(fd)
 
 
 async def ended(pid: int) -> None:
     """Wait until a process that is not our child is gone."""
-    gone = asyncio.Event()
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return
-    asyncio.get_running_loop().add_reader(pidfd, gone.set)
-    await gone.wait()
-    asyncio.get_running_loop().remove_reader(pidfd)
+    await readable(pidfd)
     os.close(pidfd)
 
 

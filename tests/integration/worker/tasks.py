@@ -203,11 +203,14 @@ def ignore_signals(fifo: str) -> None:
         signal.pause()
 
 
-def family(fifo: str, *, and_hang: bool = True) -> None:
+def family(fifo: str, and_hang: bool = True) -> None:
     """Descendants of every sort: children, a session of its own, daemons forked twice, programs, a detached shell."""
     ready = [_fork(_linger), _fork(_linger, new_session=True), _daemon(), _daemon(with_child=True)]
-    for argv in (["sleep", "1000"], ["setsid", "sleep", "1000"], ["sh", "-c", "(setsid sleep 1000 &) ; sleep 1000"]):
+    for argv in (["sleep", "1000"], ["setsid", "sleep", "1000"]):
         subprocess.Popen(argv)
+    shell = subprocess.Popen(["sh", "-c", "(setsid sleep 1000 &); echo ready; sleep 1000"], stdout=subprocess.PIPE)
+    assert shell.stdout is not None
+    shell.stdout.readline()
     for pipe in ready:
         os.read(pipe, 1)
     _tell(fifo)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from rota.core.commands import Outcome
 from rota.core.decide.leases import Input
@@ -200,7 +201,7 @@ async def test_a_function_that_is_not_there_is_not_tried_again(stage: Stage) -> 
         over = await stage.call(function)
         assert over.failure is FailureClass.FATAL
         assert error in over.error
-    over = await stage.process.run(stage.offer(python_work("pid"), work=b"\xff"))
+    over = await stage.process.run(replace(stage.offer(python_work("pid")), work=b"\xff"))
     assert over.failure is FailureClass.FATAL
 
 

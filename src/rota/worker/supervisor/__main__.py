@@ -17,6 +17,8 @@ from rota.worker.supervisor.server import Server
 def main() -> int:
     """Supervise until the worker is gone."""
     link_fd, worker_pid = int(sys.argv[1]), int(sys.argv[2])
+    # It was handed down to us; it must not go further, to user code.
+    os.set_inheritable(link_fd, False)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # The worker decides when to stop: it closes the link, or dies.
         signal.signal(number, signal.SIG_IGN)

@@ -118,11 +118,11 @@ def end_marked(mark: str) -> int:
                 waiting.append(os.pidfd_open(pid))
                 deaths.register(waiting[-1], select.POLLIN)
             strike(pid)
-        for _ in waiting:
+        while waiting:
             for fd, _ in deaths.poll():
                 deaths.unregister(fd)
-        for fd in waiting:
-            os.close(fd)
+                waiting.remove(fd)
+                os.close(fd)
         ended += len(found)
     return ended
 
