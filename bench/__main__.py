@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import core, simulator
+from bench import core, runners, simulator
 from bench.rig import Row
 
 BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
@@ -16,6 +16,7 @@ BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
     "dispatch": core.dispatch,
     "memory": core.memory,
     "simulator": simulator.speed,
+    "runners": runners.round_trips,
 }
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 

@@ -10,7 +10,7 @@ from tests.tidy import rules
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "rota"
 DETERMINISTIC = ("core", "control", "sim", "worker")
-CACHES = ("__pycache__", "build", "dist")
+CACHES = (".git", "__pycache__", "build", "dist")
 
 Rule = Callable[[str], Iterator[str]]
 

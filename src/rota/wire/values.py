@@ -111,7 +111,7 @@ def unpack(encoding: str, content: bytes | memoryview, *, trusted: bool = False)
     _check_encoding(encoding, trusted)
     import pickle
 
-    return pickle.loads(content)  # noqa: S301 - the same
+    return pickle.loads(content)  # noqa: S301 - the caller vouches for it
 
 
 def unpack_file(encoding: str, path: Path, *, trusted: bool = False) -> Any:
@@ -125,7 +125,7 @@ def unpack_file(encoding: str, path: Path, *, trusted: bool = False) -> Any:
     import pickle
 
     with path.open("rb") as file:
-        return pickle.load(file)  # noqa: S301 - the same
+        return pickle.load(file)  # noqa: S301 - the caller vouches for it
 
 
 def _check_encoding(encoding: str, trusted: bool) -> None:

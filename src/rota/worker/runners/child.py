@@ -6,6 +6,7 @@ behind (threads, processes, closed or changed streams) makes the process spent: 
 
 import contextlib
 import os
+import signal
 import socket
 import sys
 import threading
@@ -109,6 +110,8 @@ class Process:
             os.environ.update(self.env)
         with contextlib.suppress(OSError):
             os.chdir(self.cwd)
+        # A forgotten alarm would kill the next attempt.
+        signal.setitimer(signal.ITIMER_REAL, 0)
         return is_spent or has_threads() or has_children()
 
 

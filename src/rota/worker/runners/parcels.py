@@ -21,6 +21,10 @@ class InputsLost(Exception):
         self.tasks = tasks
 
 
+class NotMoved(Exception):
+    """A value could not be fetched or stored; nobody's fault, and worth another try."""
+
+
 class Parcels:
     """Files of attempts under one folder, each named by its fence."""
 
@@ -50,8 +54,10 @@ class Parcels:
         except BlobLost as error:
             self.discard(offer, files)
             raise _lost(offer, files, error) from error
-        except BaseException:
+        except BaseException as error:
             self.discard(offer, files)
+            if isinstance(error, Exception):
+                raise _not_moved("an input could not be fetched", error) from error
             raise
         return files
 
@@ -63,12 +69,17 @@ class Parcels:
                 contents[ref.name] = await self._blobs.get(ref)
             except BlobLost as error:
                 raise _lost(offer, {ref.name: ""}, error) from error
+            except Exception as error:
+                raise _not_moved("an input could not be fetched", error) from error
         return contents
 
     async def publish(self, offer: Offer, encoding: str, content: bytes | Path) -> bytes:
         """Store a large result under the attempt's own name; what to report. It is seen when the report is accepted."""
         place = attempt_name(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence)
-        ref = await self._blobs.put(f"{place}/result", content)
+        try:
+            ref = await self._blobs.put(f"{place}/result", content)
+        except Exception as error:
+            raise _not_moved("its result could not be stored", error) from error
         return encode_value(StoredValue(encoding, ref))
 
     def discard(self, offer: Offer, files: dict[str, str]) -> None:
@@ -93,6 +104,10 @@ def stored_inputs(offer: Offer) -> list[tuple[BlobRef, str]]:
             if isinstance(value, StoredValue):
                 found[value.ref.name] = (value.ref, f"{given.task}[{number}]" if given.is_group else given.task)
     return list(found.values())
+
+
+def _not_moved(what: str, error: Exception) -> NotMoved:
+    return NotMoved(f"{what}: {type(error).__name__}: {error}")
 
 
 def _lost(offer: Offer, files: dict[str, str], error: BlobLost) -> InputsLost:

@@ -151,8 +151,9 @@ class WarmPool:
     async def _start(self) -> WarmProcess:
         ours, theirs = socket.socketpair()
         argv = [sys.executable, "-P", "-X", "faulthandler", "-m", "rota.worker.runners.child"]
-        # Until it is ready it may complain to our own stderr.
-        files = (2, 2, theirs.fileno())
+        # Until it is ready it may complain to our own stderr, if we have one.
+        complaints = _copy_of_stderr()
+        files = (complaints, complaints, theirs.fileno())
         try:
             with theirs:
                 child = await self._supervisor.start(
@@ -161,9 +162,18 @@ class WarmPool:
         except BaseException:
             ours.close()
             raise
+        finally:
+            os.close(complaints)
         return WarmProcess(child, ours)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.append(task)
         task.add_done_callback(self._tasks.remove)
+
+
+def _copy_of_stderr() -> int:
+    try:
+        return os.dup(2)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)

@@ -11,11 +11,11 @@ import msgspec
 from rota.core.decide.leases import Offer
 from rota.core.model import FailureClass
 from rota.ports import Blobs
-from rota.wire.work import Value, decode_python, encode_value
+from rota.wire.work import INLINE_BYTES_MAX, Value, decode_python, encode_value
 from rota.worker.logs import LogFolder
 from rota.worker.runners.calls import Done
 from rota.worker.runners.outcomes import died, failed, last_lines, over, timed_out
-from rota.worker.runners.parcels import InputsLost, Parcels
+from rota.worker.runners.parcels import InputsLost, NotMoved, Parcels
 from rota.worker.runners.pool import Bundle, Recycling, WarmPool, WarmProcess
 from rota.worker.supervisor.driver import Log, NotStarted, Supervisor, SupervisorLost
 from rota.worker.supervisor.patience import outlast
@@ -64,8 +64,10 @@ class ProcessRunner:
             return failed(offer, FailureClass.INTERNAL, f"no process could be started for it: {error}")
         except SupervisorLost:
             return failed(offer, FailureClass.INTERNAL, "the supervisor died, and the attempt with it")
+        except NotMoved as error:
+            return failed(offer, FailureClass.INTERNAL, str(error))
         except OSError as error:
-            return failed(offer, FailureClass.INTERNAL, f"its input or result could not be moved: {error}")
+            return failed(offer, FailureClass.INTERNAL, f"this worker is out of files or memory: {error}")
         finally:
             self._parcels.discard(offer, stored)
 
@@ -89,9 +91,13 @@ class ProcessRunner:
 
     async def _run(self, offer: Offer, bundle: Bundle, stored: dict[str, str]) -> AttemptOver:
         warm = await self._pool.take(bundle)
-        log = self._supervisor.open_log(
-            self._logs.place(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence)
-        )
+        try:
+            log = self._supervisor.open_log(
+                self._logs.place(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence)
+            )
+        except BaseException:
+            self._pool.put_back(warm, 0)
+            raise
         reply = warm.ask(offer.fence, self._request(offer, stored), log.ends[0])
         log.let_go()
         try:
@@ -120,10 +126,10 @@ class ProcessRunner:
             await log.complete()
         if done.outcome != "success":
             return over(offer, done, None)
-        if done.content is not None:
+        if done.content is not None and len(done.content) <= INLINE_BYTES_MAX:
             return over(offer, done, encode_value(Value(done.encoding, done.content)))
-        result = await self._parcels.publish(offer, done.encoding, Path(self._parcels.result_file(offer)))
-        return over(offer, done, result)
+        content = Path(self._parcels.result_file(offer)) if done.content is None else done.content
+        return over(offer, done, await self._parcels.publish(offer, done.encoding, content))
 
     async def _see_die(self, warm: WarmProcess, log: Log) -> tuple[str, ...]:
         """The connection was cut: usually because the process is dying, and then how it died must be seen."""

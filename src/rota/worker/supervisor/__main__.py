@@ -12,6 +12,7 @@ import sys
 
 from rota.worker.supervisor import trees
 from rota.worker.supervisor.server import Server
+from rota.worker.supervisor.spawn import allow_many_files
 
 
 def main() -> int:
@@ -22,6 +23,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # The worker decides when to stop: it closes the link, or dies.
         signal.signal(number, signal.SIG_IGN)
+    allow_many_files()
     trees.become_subreaper()
     outer = os.getpid()
     inner = os.fork()

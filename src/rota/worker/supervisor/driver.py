@@ -166,6 +166,7 @@ class Supervisor:
         self._log_bytes_max = log_bytes_max
         self._link: _Link | None = None
         self._next_id = 0
+        self._is_closed = False
 
     @property
     def pid(self) -> int:
@@ -207,12 +208,15 @@ class Supervisor:
 
     async def close(self) -> None:
         """Stop for good: returns when nothing that was started is left."""
+        self._is_closed = True
         if self._link is not None:
             self._link.stream.close()
             self._link.lost()
             await outlast(self._link.over)
 
     def _living(self) -> "_Link":
+        if self._is_closed:
+            raise SupervisorLost
         if self._link is None or self._link.is_lost:
             self._link = _Link()
         return self._link
@@ -252,11 +256,19 @@ class _Link:
 
     def expect(self, id: int) -> "asyncio.Future[_Said | None]":
         """The answer to a start."""
-        return self._starts.setdefault(id, self._loop.create_future())
+        return self._expect(self._starts, id)
 
     def expect_end(self, id: int) -> "asyncio.Future[_Said | None]":
         """The end of a tree or a log."""
-        return self._ends.setdefault(id, self._loop.create_future())
+        return self._expect(self._ends, id)
+
+    def _expect(self, waiting: "dict[int, asyncio.Future[_Said | None]]", id: int) -> "asyncio.Future[_Said | None]":
+        future: asyncio.Future[_Said | None] = self._loop.create_future()
+        if self.over.done():
+            future.set_result(None)
+        else:
+            waiting[id] = future
+        return future
 
     async def undo(self, id: int, started: "asyncio.Future[_Said | None]", end: "asyncio.Future[_Said | None]") -> None:
         """End what is only just being started."""
@@ -267,7 +279,7 @@ class _Link:
 
     def forget(self, id: int) -> None:
         """What was never started does not end."""
-        del self._ends[id]
+        self._ends.pop(id, None)
 
     def _hear(self, frame: bytes) -> None:
         said = _decode(frame)
