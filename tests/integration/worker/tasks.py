@@ -154,6 +154,26 @@ def close_everything() -> None:
     os.closerange(3, 256)
 
 
+def write_garbage(size: int) -> int:
+    """Find the connection to the worker, and say something of one's own."""
+    for file in Path("/proc/self/fd").iterdir():
+        if file.is_symlink() and str(file.readlink()).startswith("socket:"):
+            os.write(int(file.name), size.to_bytes(4, "big") + b"\xff" * 100)
+    signal.pause()
+    return 0
+
+
+def leave_alarm() -> int:
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    return os.getpid()
+
+
+def outlive_alarm() -> int:
+    """Wait longer than the alarm would have taken."""
+    threading.Event().wait(0.4)
+    return os.getpid()
+
+
 def replace_streams() -> int:
     sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - leaving it open is the misbehaviour
     return os.getpid()

@@ -336,6 +336,42 @@ async def test_code_that_closes_our_files_fails_and_harms_nobody(stage: Stage) -
     assert value_of(await stage.call("add", 1, 1)) == 2
 
 
+@pytest.mark.parametrize("size", [100, 1 << 31])
+def test_code_that_speaks_on_our_connection_fails_and_harms_nobody(tmp_path: Path, size: int) -> None:
+    @staged()
+    async def play(stage: Stage) -> None:
+        over = await stage.call("write_garbage", size)
+        assert over.failure is FailureClass.USER
+        assert over.error.startswith("cut its connection to the worker")
+        assert stage.left() == []
+
+    play(tmp_path)
+
+
+@staged()
+async def test_an_alarm_does_not_ring_in_the_next_attempt(stage: Stage) -> None:
+    first = value_of(await stage.call("leave_alarm"))
+    assert value_of(await stage.call("outlive_alarm")) == first
+
+
+@staged()
+async def test_trouble_of_the_blobs_is_not_the_tasks_fault(stage: Stage) -> None:
+    blobs = stage.folder / "blobs"
+    blobs.rmdir()
+    blobs.write_text("a file where a folder should be")
+    over = await stage.call("large", 100_000)
+    assert over.failure is FailureClass.INTERNAL
+    assert over.error.startswith("its result could not be stored: ")
+
+
+@staged()
+async def test_a_runner_whose_supervisor_was_closed_says_so(stage: Stage) -> None:
+    await stage.call("pid")
+    await stage.supervisor.close()
+    for over in (await stage.call("pid"), await stage.sh("true")):
+        assert over.failure is FailureClass.INTERNAL
+
+
 @staged(recycling=Recycling(ahead=2))
 async def test_processes_are_started_ahead(stage: Stage) -> None:
     await stage.call("pid")
