@@ -18,8 +18,13 @@ setup: .venv/.ready ## create or refresh .venv (uv if there is one, else pip)
 .venv/.ready: pyproject.toml scripts/setup
 	@scripts/setup
 
-run: setup ## show the scheduler at work on this machine
-	$(ROTA) demo
+run: setup ## run an example graph on this machine and watch it
+	$(ROTA) run examples/first.py --data .rota-example
+	@echo
+	$(ROTA) runs --data .rota-example --limit 5
+	@echo
+	@echo "The data is in .rota-example: see 'sqlite3 .rota-example/rota.db .schema', or remove the folder to start over."
+	@echo "Next: $(ROTA) --help; $(ROTA) demo (a simulated cluster with a crash and a failover); README.md"
 
 test: setup ## the whole suite in random order, except what is marked long
 	$(PYTEST) -m "not long" tests
@@ -48,5 +53,5 @@ docs: setup ## check that the documents agree with the code and with each other
 	$(PYTEST) tests/docs
 
 clean: ## remove .venv, caches and build output
-	rm -rf .venv .hypothesis .import_linter_cache .pytest_cache .ruff_cache build dist
+	rm -rf .venv .rota-example .hypothesis .import_linter_cache .pytest_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import core, runners, simulator
+from bench import core, runners, simulator, sqlite
 from bench.rig import Row
 
 BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
@@ -17,6 +17,8 @@ BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
     "memory": core.memory,
     "simulator": simulator.speed,
     "runners": runners.round_trips,
+    "sqlite": sqlite.lifecycles,
+    "sqlite_rebuild": sqlite.rebuild,
 }
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 

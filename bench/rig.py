@@ -1,4 +1,4 @@
-"""A coordinator, a memory store and workers that answer at once, in one process, with virtual time."""
+"""A coordinator, a store and workers that answer at once, in one process, with virtual time."""
 
 import gc
 import time
@@ -28,6 +28,7 @@ from rota.core.decide.leases import Offer
 from rota.core.graph import graph_digest
 from rota.core.model import Capacity, Graph
 from rota.stores.memory import MemoryDisk
+from rota.stores.sqlite import SqliteDisk
 from rota.wire.frames import WorkerFrame
 
 BEGIN = 1_790_000_000_000
@@ -86,9 +87,13 @@ class Rig:
     """Everything in one place."""
 
     def __init__(
-        self, workers: int, slots: int, properties: Callable[[int], tuple[tuple[str, str], ...]] | None = None
+        self,
+        workers: int,
+        slots: int,
+        properties: Callable[[int], tuple[tuple[str, str], ...]] | None = None,
+        disk: SqliteDisk | None = None,
     ) -> None:
-        self.disk = MemoryDisk()
+        self.disk: MemoryDisk | SqliteDisk = disk or MemoryDisk()
         self.now = BEGIN
         self.coordinator = Coordinator(TimeLimits(), self.now)
         self.workers: dict[int, BenchWorker] = {}

@@ -1,6 +1,56 @@
-"""Rota: a durable, fenced scheduler."""
+"""Rota: a durable, fenced scheduler.
+
+The names below are the public ones. They are imported when they are first used, so that `import rota` costs nothing
+to a program that needs one of them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from rota.running import Context, Fail, Reschedule, Skip, context
 
+if TYPE_CHECKING:
+    from rota.app import AsyncRota, Rota
+    from rota.client.runs import RunFailed
+    from rota.core.errors import Refused, Unavailable
+    from rota.kinds.workflow.authoring import command, graph, task
+
 __version__ = "0.1.0"
-__all__ = ["Context", "Fail", "Reschedule", "Skip", "__version__", "context"]
+__all__ = [
+    "AsyncRota",
+    "Context",
+    "Fail",
+    "Refused",
+    "Reschedule",
+    "Rota",
+    "RunFailed",
+    "Skip",
+    "Unavailable",
+    "__version__",
+    "command",
+    "context",
+    "graph",
+    "task",
+]
+
+_HOMES = {
+    "AsyncRota": "rota.app",
+    "Rota": "rota.app",
+    "RunFailed": "rota.client.runs",
+    "Refused": "rota.core.errors",
+    "Unavailable": "rota.core.errors",
+    "command": "rota.kinds.workflow.authoring",
+    "graph": "rota.kinds.workflow.authoring",
+    "task": "rota.kinds.workflow.authoring",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'rota' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -6,7 +6,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from rota.core.ids import BlobRef, Epoch, Millis
+from rota.core.ids import BlobRef, Epoch, Fence, Millis, RunKey
+from rota.core.model import Graph
 from rota.core.records import Batch, Growth, Record, Run, Story, Task
 from rota.core.states import RunState
 
@@ -24,7 +25,10 @@ class StoreRefused(Exception):
 
 
 class HistoryQuery(Struct, frozen=True, kw_only=True):
-    """Which ended runs of a tenant to show, newest first. Empty means any."""
+    """Which ended runs of a tenant to show, newest first. Empty means any.
+
+    `ended_from` is the first instant that counts, `ended_to` the first that does not.
+    """
 
     tenant: str
     name: str = ""
@@ -50,6 +54,13 @@ class Ended(Struct, frozen=True):
     run: Run
     tasks: tuple[Task, ...]
     growths: tuple[Growth, ...]
+
+
+class Kept(Struct, frozen=True):
+    """What the store still refers to, live or in history: results by the fences of their attempts, and runs."""
+
+    fences: frozenset[Fence]
+    runs: frozenset[RunKey]
 
 
 class Store(Protocol):
@@ -87,8 +98,16 @@ class Store(Protocol):
         """One run of history with its tasks; of several with that id the newest, unless `created_at` says which."""
         ...
 
+    async def graph(self, tenant: str, digest: str) -> Graph | None:
+        """A definition that is live, or that a run in history was made of."""
+        ...
+
     async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
         """What is told about one run, live or ended, in order."""
+        ...
+
+    async def kept(self) -> Kept:
+        """What is referred to; what is not, and is old, is garbage."""
         ...
 
     async def tidy(self, epoch: Epoch, now: Millis, keep_ms: Millis) -> int:

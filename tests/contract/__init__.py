@@ -3,4 +3,6 @@
 import pytest
 
 # The promises live outside test modules, and a broken one should still show the values it compared.
-pytest.register_assert_rewrite("tests.contract.store_rows", "tests.contract.store_reigns", "tests.contract.bench")
+pytest.register_assert_rewrite(
+    "tests.contract.store_rows", "tests.contract.store_history", "tests.contract.store_reigns", "tests.contract.bench"
+)

@@ -1,27 +1,19 @@
 """How the store contract reaches a store: one adapter for each kind.
 
 A new store subclasses `Adapter`, adds itself to `ADAPTERS`, and is then held to everything in
-`tests/contract/store_contract.py` and `tests/contract/test_store_machine.py`. The port cannot read history and stories
-yet, so an adapter says how.
+`tests/contract/store_contract.py` and `tests/contract/test_store_machine.py`.
 """
 
 import asyncio
+import shutil
+import tempfile
 from abc import ABC, abstractmethod
-
-from msgspec import Struct
+from pathlib import Path
 
 from rota.core.ids import Epoch
-from rota.core.records import Growth, Run, Story, Task
 from rota.ports import Store
 from rota.stores.memory import MemoryStore
-
-
-class Ended(Struct):
-    """A run in history, with the tasks and growths that moved there with it."""
-
-    run: Run
-    tasks: list[Task]
-    growths: list[Growth]
+from rota.stores.sqlite import SqliteStore
 
 
 class Pause:
@@ -65,14 +57,6 @@ class Adapter(ABC):
     async def close(self, stores: list[Store]) -> None:
         """Close these stores and remove the disk they share."""
 
-    @abstractmethod
-    async def history(self, store: Store) -> list[Ended]:
-        """All runs in history, however often each is there. The task of a one-task run is among `tasks`."""
-
-    @abstractmethod
-    async def stories(self, store: Store) -> list[Story]:
-        """All stories; those of one run in the order in which they are told."""
-
     def pause_commit(self, store: Store) -> Pause | None:
         """Make this store's next commit stand between compare and COMMIT; None if there is nothing between."""
         return None
@@ -98,13 +82,43 @@ class MemoryAdapter(Adapter):
     async def close(self, stores: list[Store]) -> None:
         stores.clear()
 
-    async def history(self, store: Store) -> list[Ended]:
-        assert isinstance(store, MemoryStore)
-        return [Ended(ended.run, ended.tasks, ended.growths) for ended in store.disk.history]
 
-    async def stories(self, store: Store) -> list[Story]:
-        assert isinstance(store, MemoryStore)
-        return [story for told in store.disk.stories.values() for story in told]
+class SqliteAdapter(Adapter):
+    """A folder. Each store has connections and a lock of its own, as another process would."""
+
+    name = "sqlite"
+    # One writes at a time: who comes while a commit is under way does not get the write lock, and tries again.
+    rivals_wait_for_commits = True
+
+    async def make_store(self) -> Store:
+        return SqliteStore(Path(tempfile.mkdtemp(prefix="rota-contract-")))
+
+    async def join(self, store: Store) -> Store:
+        assert isinstance(store, SqliteStore)
+        return SqliteStore(store.disk.folder)
+
+    async def reopen(self, store: Store, epoch: Epoch) -> Store:
+        assert isinstance(store, SqliteStore)
+        store.close()
+        return SqliteStore(store.disk.folder)
+
+    async def close(self, stores: list[Store]) -> None:
+        for store in stores:
+            assert isinstance(store, SqliteStore)
+            store.close()
+            shutil.rmtree(store.disk.folder, ignore_errors=True)
+
+    def pause_commit(self, store: Store) -> Pause | None:
+        assert isinstance(store, SqliteStore)
+        pause, loop, disk = Pause(), asyncio.get_running_loop(), store.disk
+
+        def stand() -> bool:
+            disk.writer.set_commit_hook(None)
+            asyncio.run_coroutine_threadsafe(pause.stand(), loop).result()
+            return False
+
+        disk.writer.set_commit_hook(stand)
+        return pause
 
 
-ADAPTERS: list[Adapter] = [MemoryAdapter()]
+ADAPTERS: list[Adapter] = [MemoryAdapter(), SqliteAdapter()]

@@ -8,14 +8,22 @@ from itertools import islice
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rota.core.ids import Epoch
-from rota.core.records import Batch, Key, Record, Story, key_of
-from rota.ports import Store
-from tests.contract.adapters import Adapter, Ended
+from rota.core.records import Batch, Key, Record, Run, Story, key_of
+from rota.ports import Ended, HistoryQuery, Store
+from tests.contract.adapters import Adapter
 from tests.contract.records import Image, fields_of, image
 
 Promise = Callable[["Bench"], Awaitable[None]]
+
+# Names that a careless key would take for one another: by case, prefix, separator, pattern, form or type.
+NEIGHBOURS = ("a", "A", "ab", "b", "a/b", "b/b", "a:b", "b:b", "a%", "_", "\u00e9", "e\u0301", "1", "10")
+# Runs are archived by these tenants only, because history is asked for by tenant.
+TENANTS = ("t", "u", *NEIGHBOURS)
+# Small, so that most readings of history turn a page.
+PAGE = 3
 
 
 class Promises(list[Promise]):
@@ -41,7 +49,7 @@ def disk_of(records: Iterable[Record] = (), history: Iterable[Ended] = (), stori
     for record in records:
         assert key_of(record) not in disk.rows, f"{key_of(record)} is there twice"
         disk.rows[key_of(record)] = image(record)
-    told = sorted(stories, key=lambda story: (story.tenant, story.run))
+    told = sorted(stories, key=lambda story: (story.tenant, story.run, story.created_at))
     disk.stories.extend(image(story) for story in told)
     return disk
 
@@ -140,7 +148,34 @@ class Bench:
     async def disk(self, store: Store, epoch: Epoch) -> Disk:
         """All that is stored, read by whoever reigns."""
         records = [record async for record in store.load(epoch)]
-        return disk_of(records, await self.adapter.history(store), await self.adapter.stories(store))
+        history = await self.history(store)
+        runs = [*[ended.run for ended in history], *[record for record in records if isinstance(record, Run)]]
+        stories = [story for run in runs for story in await store.stories(run.tenant, run.id, run.created_at)]
+        return disk_of(records, history, stories)
+
+    async def history(self, store: Store) -> list[Ended]:
+        """All runs in history, page by page, each with its parts."""
+        found: list[Ended] = []
+        for tenant in TENANTS:
+            for run in await self.pages(store, HistoryQuery(tenant=tenant, limit=PAGE)):
+                ended = await store.ended(tenant, run.id, run.created_at)
+                assert ended is not None, f"{run.id} is on a page of history and not to be found"
+                assert image(ended.run) == image(run), "a page and the run itself say different things"
+                found.append(ended)
+        return found
+
+    async def pages(self, store: Store, query: HistoryQuery) -> list[Run]:
+        """Every run that a query finds, in the order of the pages."""
+        runs: list[Run] = []
+        while True:
+            page = await store.history(query)
+            assert len(page.runs) <= query.limit, "a page that is too long"
+            runs += page.runs
+            if not page.next:
+                return runs
+            assert page.runs, "an empty page that is not the last"
+            assert page.next != query.after, "the next page is the same page"
+            query = replace(query, after=page.next)
 
     async def expect(self, store: Store, epoch: Epoch, expected: Disk) -> None:
         """What is stored is this and nothing else."""

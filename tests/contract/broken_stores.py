@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from rota.core.errors import Refused
 from rota.core.ids import Epoch, RunKey
 from rota.core.model import Queue
-from rota.core.records import Batch, Key, Record, Run, Task, key_of
-from rota.ports import Fenced, StoreRefused
+from rota.core.records import Batch, Key, Record, Run, Story, Task, key_of
+from rota.ports import Ended, Fenced, HistoryQuery, Page, StoreRefused
+from tests.contract import store_history as history
 from tests.contract import store_reigns as reigns
 from tests.contract import store_rows as rows
 from tests.contract.bench import Promise
@@ -285,6 +287,129 @@ class ForgetsTheStoriesOfTheDead(RowStore):
         self.platter.stories.clear()
 
 
+class KeepsTheOrderOfArchiving(RowStore):
+    """Pages go by when a run was archived, not by when it ended."""
+
+    def place(self, run: Run, at: int) -> tuple[int, int]:
+        return at, at
+
+
+class RepeatsTheLastOfAPage(RowStore):
+    """A place that is met again."""
+
+    def is_past(self, place: tuple[int, int], after: tuple[int, int] | None) -> bool:
+        return after is None or place <= after
+
+
+class CountsPages(RowStore):
+    """A page is so many runs further on, whoever came meanwhile."""
+
+    async def history(self, query: HistoryQuery) -> Page:
+        seen = int(query.after or 0)
+        whole = await super().history(msgspec.structs.replace(query, after="", limit=1_000))
+        shown = whole.runs[seen : seen + query.limit]
+        more = len(whole.runs) > seen + query.limit
+        return Page(shown, str(seen + query.limit) if more else "")
+
+    def read_after(self, after: str) -> tuple[int, int] | None:
+        return None
+
+
+class MisreadsAnyPlace(RowStore):
+    """A place that cannot be read is the beginning."""
+
+    def read_after(self, after: str) -> tuple[int, int] | None:
+        try:
+            return super().read_after(after)
+        except Refused:
+            return None
+
+
+class IncludesTheEnd(RowStore):
+    """Off by one."""
+
+    def is_asked_for(self, run: Run, query: HistoryQuery) -> bool:
+        return super().is_asked_for(run, msgspec.structs.replace(query, ended_to=query.ended_to and query.ended_to + 1))
+
+
+class FindsTheOldest(RowStore):
+    """The first that matches."""
+
+    def told_of_history(self) -> list[tuple[int, Ended]]:
+        return list(super().told_of_history())[::-1]
+
+
+class FindsTheLivingAmongTheDead(RowStore):
+    """History is everything."""
+
+    async def ended(self, tenant: str, run: str, created_at: int = 0) -> Ended | None:
+        row = self.platter.rows.get(("Run", tenant, run))
+        return await super().ended(tenant, run, created_at) if row is None else Ended(self.read(row), (), ())
+
+
+class SharesStories(RowStore):
+    """One id, one story."""
+
+    async def stories(self, tenant: str, run: str, created_at: int) -> list[Story]:
+        told: list[Story] = [self.read(row) for row in self.platter.stories]
+        return [part for part in told if (part.tenant, part.run) == (tenant, run)]
+
+
+class PutsIntoHistory(RowStore):
+    """A run in history is still the run of that id."""
+
+    def put(self, puts: dict[Key, Row]) -> None:
+        super().put(puts)
+        for at, row in enumerate(self.platter.history):
+            ended: Ended = self.read(row)
+            found = puts.get(("Run", ended.run.tenant, ended.run.id))
+            if found is not None:
+                self.platter.history[at] = self.write(Ended(self.read(found), ended.tasks, ended.growths))
+
+
+class LosesWhatItMoves(RowStore):
+    """Tasks are removed in one transaction, and written in the next."""
+
+    async def tidy(self, epoch: Epoch, now: int, keep_ms: int) -> int:
+        for at, row in enumerate(self.platter.history):
+            ended: Ended = self.read(row)
+            if ended.growths:
+                self.platter.history[at] = self.write(Ended(ended.run, ended.tasks, ()))
+                return 1
+        return await super().tidy(epoch, now, keep_ms)
+
+
+class RemovesTooMuch(RowStore):
+    """An instant too early."""
+
+    def is_expired(self, run: Run, before: int) -> bool:
+        return run.ended_at <= before + 1
+
+
+class RemovesStoriesById(RowStore):
+    """A where clause without the instant."""
+
+    def forget(self, row: Row, run: Run) -> None:
+        super().forget(row, run)
+        told: list[tuple[Row, Story]] = [(part, self.read(part)) for part in self.platter.stories]
+        self.platter.stories = [part for part, story in told if (story.tenant, story.run) != (run.tenant, run.id)]
+
+
+class RemovesAFew(RowStore):
+    """Zero is said while something is left."""
+
+    async def tidy(self, epoch: Epoch, now: int, keep_ms: int) -> int:
+        rows = await super().tidy(epoch, now, keep_ms)
+        return rows if rows and len(self.platter.history) > 5 else 0
+
+
+class TidiesForAnybody(RowStore):
+    """Housekeeping needs no epoch."""
+
+    async def tidy(self, epoch: Epoch, now: int, keep_ms: int) -> int:
+        return await super().tidy(self.platter.epoch, now, keep_ms)
+
+
 # Reigns.
 
 
@@ -503,6 +628,20 @@ BROKEN: list[tuple[type[RowStore], Promise]] = [
     (ArchivesFirst, rows.a_run_put_and_archived_by_one_batch_is_archived_as_put),
     (TellsTheNewestFirst, rows.a_story_is_told_in_order_and_outlives_its_run),
     (ForgetsTheStoriesOfTheDead, rows.a_story_is_told_in_order_and_outlives_its_run),
+    (KeepsTheOrderOfArchiving, history.history_is_told_page_by_page_from_the_newest_end),
+    (RepeatsTheLastOfAPage, history.history_is_told_page_by_page_from_the_newest_end),
+    (CountsPages, history.a_run_that_ends_between_two_pages_moves_no_other),
+    (IncludesTheEnd, history.history_finds_what_is_asked_for_and_nothing_else),
+    (MisreadsAnyPlace, history.a_place_that_no_page_gave_is_refused),
+    (FindsTheOldest, history.of_several_runs_with_one_id_the_newest_is_found_or_the_one_that_is_named),
+    (SharesStories, history.of_several_runs_with_one_id_the_newest_is_found_or_the_one_that_is_named),
+    (FindsTheLivingAmongTheDead, history.only_ended_runs_are_found_in_history),
+    (PutsIntoHistory, history.a_run_that_is_not_live_any_more_can_be_changed_by_no_put),
+    (LosesWhatItMoves, history.nobody_can_tell_how_far_housekeeping_has_come),
+    (RemovesTooMuch, history.what_ended_long_ago_is_removed_with_all_that_is_its_own),
+    (RemovesStoriesById, history.removing_one_run_leaves_another_with_its_id),
+    (RemovesAFew, history.removal_goes_in_slices_too),
+    (TidiesForAnybody, reigns.an_old_epoch_can_neither_commit_nor_load),
     (StartsCountingAgain, rows.everything_survives_the_process_that_wrote_it),
     (DiesHoldingOn, reigns.the_lock_of_a_process_that_died_is_free),
     (DiesForAll, reigns.the_lock_of_a_process_that_died_is_free),

@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from rota.core.ids import Epoch, RunKey
-from rota.core.records import RECORD_TYPES, Batch, Key, Record, Story, key_of
-from rota.ports import Fenced, Store, StoreRefused
-from tests.contract.adapters import Adapter, Ended, Pause
+from rota.core.errors import Refused
+from rota.core.ids import Epoch, Millis, RunKey
+from rota.core.records import RECORD_TYPES, Batch, Growth, Key, Record, Run, Story, Task, key_of
+from rota.ports import Ended, Fenced, HistoryQuery, Page, Store, StoreRefused
+from tests.contract.adapters import Adapter, Pause
 
 _TYPES = {cls.__name__: cls for cls in (*RECORD_TYPES, Ended, Story)}
 
@@ -70,7 +71,81 @@ class RowStore:
         self.compare(epoch)
         self.apply(*written)
 
+    async def history(self, query: HistoryQuery) -> Page:
+        places = {self.place(ended.run, at): ended.run for at, ended in self.told_of_history()}
+        after = self.read_after(query.after)
+        found = [place for place in places if self.is_asked_for(places[place], query) and self.is_past(place, after)]
+        shown = sorted(found, reverse=True)[: query.limit]
+        return Page(tuple(places[place] for place in shown), self.next_page(found, shown))
+
+    async def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
+        for _, ended in reversed(list(self.told_of_history())):
+            if (ended.run.tenant, ended.run.id) == (tenant, run) and created_at in (0, ended.run.created_at):
+                return ended
+        return None
+
+    async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
+        told: list[Story] = [self.read(row) for row in self.platter.stories]
+        return [part for part in told if (part.tenant, part.run, part.created_at) == (tenant, run, created_at)]
+
+    async def tidy(self, epoch: Epoch, now: Millis, keep_ms: Millis) -> int:
+        self.compare(epoch)
+        for row in self.platter.history:
+            ended: Ended = self.read(row)
+            if self.is_expired(ended.run, now - keep_ms):
+                self.forget(row, ended.run)
+                return 1
+        return 0
+
     # Its parts.
+
+    def told_of_history(self) -> Iterable[tuple[int, Ended]]:
+        """Every ended run with its place in the order of archiving."""
+        return ((at, self.read(row)) for at, row in enumerate(self.platter.history))
+
+    def place(self, run: Run, at: int) -> tuple[int, int]:
+        """Where a run stands in history."""
+        return run.ended_at, at
+
+    def is_asked_for(self, run: Run, query: HistoryQuery) -> bool:
+        """Whether a query finds this run."""
+        return (
+            run.tenant == query.tenant
+            and query.name in ("", run.name)
+            and query.kind in ("", run.kind)
+            and (not query.states or run.state in query.states)
+            and run.ended_at >= query.ended_from
+            and (not query.ended_to or run.ended_at < query.ended_to)
+        )
+
+    def read_after(self, after: str) -> tuple[int, int] | None:
+        """Where a page ended."""
+        if not after:
+            return None
+        try:
+            ended_at, at = after.split(".")
+            return int(ended_at), int(at)
+        except ValueError:
+            raise Refused("field.value", "not a place", path="after") from None
+
+    def is_past(self, place: tuple[int, int], after: tuple[int, int] | None) -> bool:
+        """Whether a run comes after the page that ended there."""
+        return after is None or place < after
+
+    def next_page(self, found: list[tuple[int, int]], shown: list[tuple[int, int]]) -> str:
+        """What the next page is asked with."""
+        return f"{shown[-1][0]}.{shown[-1][1]}" if len(shown) < len(found) else ""
+
+    def is_expired(self, run: Run, before: Millis) -> bool:
+        """Whether a run ended long enough ago."""
+        return run.ended_at <= before
+
+    def forget(self, row: Row, run: Run) -> None:
+        """Remove a run from history, and its story."""
+        self.platter.history.remove(row)
+        key = (run.tenant, run.id, run.created_at)
+        told: list[tuple[Row, Story]] = [(part, self.read(part)) for part in self.platter.stories]
+        self.platter.stories = [part for part, story in told if (story.tenant, story.run, story.created_at) != key]
 
     def die(self, epoch: Epoch) -> None:
         """The process is gone, and with it the lock it had."""
@@ -126,13 +201,15 @@ class RowStore:
         found = self.platter.rows.pop(("Run", *key), None)
         if found is None:
             return
-        ended = Ended(self.read(found), [], [])
+        run: Run = self.read(found)
+        tasks: list[Task] = []
+        growths: list[Growth] = []
         for part in self.parts(key):
             row = self.read(self.platter.rows.pop(part))
-            (ended.tasks if part[0] == "Task" else ended.growths).append(row)
-        if ended.run.solo is not None:
-            ended.tasks.append(ended.run.solo)
-        self.platter.history.append(self.write(ended))
+            (tasks if part[0] == "Task" else growths).append(row)
+        if run.solo is not None and not tasks:
+            tasks.append(run.solo)
+        self.platter.history.append(self.write(Ended(run, tuple(tasks), tuple(growths))))
 
     def parts(self, key: RunKey) -> list[Key]:
         """The rows that move with a run."""
@@ -162,14 +239,6 @@ class RowAdapter(Adapter):
 
     async def close(self, stores: list[Store]) -> None:
         stores.clear()
-
-    async def history(self, store: Store) -> list[Ended]:
-        assert isinstance(store, RowStore)
-        return [store.read(row) for row in store.platter.history]
-
-    async def stories(self, store: Store) -> list[Story]:
-        assert isinstance(store, RowStore)
-        return [store.read(row) for row in store.platter.stories]
 
     def pause_commit(self, store: Store) -> Pause | None:
         assert isinstance(store, RowStore)

@@ -8,16 +8,19 @@ from rota.core.ids import EPOCH_MAX, Epoch
 from rota.core.records import key_of
 from rota.ports import Fenced, Store
 from tests.contract.bench import Bench, Promises, assert_same, batch, disk_of
-from tests.contract.samples import a_run, new_images, one_of_each, rows_of, story_of
+from tests.contract.samples import a_run, new_images, one_of_each, rows_of, run_of, story_of
 
 promise = Promises()
 
 
 async def assert_fenced(store: Store, epoch: Epoch) -> None:
-    """This epoch writes nothing, not even nothing, and reads nothing."""
-    for refused in (batch(one_of_each(start=40_000), stories=story_of()), batch()):
+    """This epoch writes nothing, not even nothing, tidies nothing and reads nothing."""
+    new = one_of_each(start=40_000)
+    for refused in (batch(new, stories=story_of(run_of(new))), batch()):
         with pytest.raises(Fenced):
             await store.commit(epoch, refused)
+    with pytest.raises(Fenced):
+        await store.tidy(epoch, 0, 0)
     with pytest.raises(Fenced):
         _ = [record async for record in store.load(epoch)]
 
@@ -206,7 +209,7 @@ async def a_commit_that_was_overtaken_on_its_way_changes_nothing(bench: Bench) -
     """
     store, epoch = await bench.reign()
     await store.commit(epoch, batch([*one_of_each(), *rows_of(a_run())], stories=story_of(parts=[0])))
-    late = batch(one_of_each(start=40_000), [key_of(one_of_each()[0])], [("t", "r")], story_of(parts=[1]))
+    late = batch(one_of_each(start=40_000), [key_of(one_of_each()[-1])], [("t", "r")], story_of(parts=[1]))
     pause = bench.adapter.pause_commit(store)
     if pause is None:
         rival, later = await bench.overtake(store, epoch)
@@ -223,7 +226,7 @@ async def a_commit_that_was_overtaken_on_its_way_changes_nothing(bench: Bench) -
             assert await rival.elect("rival") is None, "elected past a commit that may still land"
             pause.resumed.set()
             await commit
-            landed = disk_of([*one_of_each()[1:], *late.puts], [a_run()], story_of(parts=[0, 1]))
+            landed = disk_of([*one_of_each()[:-1], *late.puts], [a_run()], story_of(parts=[0, 1]))
             await bench.expect(rival, await bench.elect(rival), landed)
             return
         later = await bench.elect(rival)

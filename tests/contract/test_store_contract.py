@@ -10,6 +10,7 @@ from rota.core.records import RECORD_TYPES, Record, key_of
 from tests.contract.adapters import ADAPTERS, Adapter
 from tests.contract.bench import Promise, hold_to
 from tests.contract.records import anything, changed, few
+from tests.contract.samples import with_runs
 from tests.contract.store_contract import PROMISES
 from tests.contract.store_rows import records_come_back
 
@@ -32,11 +33,11 @@ def test_a_store_keeps_its_promise(adapter: Adapter, promise: Promise) -> None:
 @given(st.data())
 def test_every_generated_record_comes_back(adapter: Adapter, cls: type, data: st.DataObject) -> None:
     record = data.draw(changed(cls))
-    asyncio.run(hold_to(adapter, lambda bench: records_come_back(bench, [record])))
+    asyncio.run(hold_to(adapter, lambda bench: records_come_back(bench, with_runs([record]))))
 
 
 @each_adapter
 @few
 @given(SOME_RECORDS)
 def test_generated_batches_come_back(adapter: Adapter, records: list[Record]) -> None:
-    asyncio.run(hold_to(adapter, lambda bench: records_come_back(bench, records)))
+    asyncio.run(hold_to(adapter, lambda bench: records_come_back(bench, with_runs(records))))

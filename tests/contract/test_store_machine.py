@@ -13,11 +13,11 @@ from msgspec import Struct
 
 from rota.core.ids import Epoch, RunKey
 from rota.core.records import RECORD_TYPES, Batch, Growth, Key, Record, Run, Story, Task, key_of
-from rota.ports import Fenced, Store
+from rota.ports import Ended, Fenced, Store
 from tests.contract import broken_stores as broken
-from tests.contract.adapters import ADAPTERS, Adapter, Ended
+from tests.contract.adapters import ADAPTERS, Adapter
 from tests.contract.bench import Bench, assert_same, batch, disk_of
-from tests.contract.records import filled, key_values, with_fields
+from tests.contract.records import INT_MAX, filled, key_values, with_fields
 from tests.contract.row_store import RowAdapter, RowStore
 from tests.contract.samples import scribble
 
@@ -69,6 +69,7 @@ class Model:
         self.rows: dict[Key, Record] = {}
         self.history: list[Ended] = []
         self.stories: list[Story] = []
+        self.created = 0
 
     def batch_of(self, puts: list[Record], drops: list[int], archives: list[RunKey], told: list[RunKey]) -> Batch:
         """The batch as a coordinator may ask for it: no task without its run, and nothing both put and dropped."""
@@ -77,12 +78,34 @@ class Model:
             if isinstance(part, Task | Growth) and ("Run", part.tenant, part.run) not in self.rows:
                 run = sample(Run, 0, part.tenant, part.run, 0)
                 written.setdefault(key_of(run), run)
+        for key, run in written.items():
+            if isinstance(run, Run):
+                written[key] = with_fields(run, created_at=self.created_at(key))
         keys = [*[key for key in self.rows if key[0] != "Run" and key not in written], ("Pool", "a", "no such pool")]
         stories = [
-            with_fields(image_of(Story, 10 * number), tenant=tenant, run=run, number=len(self.stories) + number)
+            with_fields(
+                image_of(Story, 10 * number),
+                tenant=tenant,
+                run=run,
+                created_at=self.rows_after(written)[("Run", tenant, run)].created_at,
+                number=len(self.stories) + number,
+            )
             for number, (tenant, run) in enumerate(told)
+            if ("Run", tenant, run) in self.rows_after(written)
         ]
         return batch(written.values(), [keys[at % len(keys)] for at in drops], archives, stories)
+
+    def created_at(self, key: Key) -> int:
+        """A run keeps its instant while it lives; one that uses its id again has a later one."""
+        alive = self.rows.get(key)
+        if isinstance(alive, Run):
+            return alive.created_at
+        self.created += 1
+        return self.created
+
+    def rows_after(self, written: dict[Key, Record]) -> dict[Key, Any]:
+        """What is there once these are put."""
+        return {**self.rows, **written}
 
     def commit(self, written: Batch) -> None:
         for record in written.puts:
@@ -101,7 +124,11 @@ class Model:
         parts = [self.rows.pop(part) for part in own]
         tasks = [part for part in parts if isinstance(part, Task)]
         self.history.append(
-            Ended(run, tasks or ([run.solo] if run.solo else []), [part for part in parts if isinstance(part, Growth)])
+            Ended(
+                run,
+                tuple(tasks or ([run.solo] if run.solo else [])),
+                tuple(part for part in parts if isinstance(part, Growth)),
+            )
         )
 
 
@@ -219,6 +246,14 @@ class StoreMachine(RuleBasedStateMachine):
             self.run(store.commit(reign.epoch, written))
         assert self.reigning is not None, "an epoch has passed, so there is a newer one"
         self.load(self.reigning)
+
+    @rule()
+    def tidy(self) -> None:
+        """Housekeeping that has nothing to remove moves things about, and nobody can tell."""
+        store = self.reigning and self.store_of(self.reigning)
+        if self.reigning is not None and store is not None:
+            self.run(store.tidy(self.reigning.epoch, 0, INT_MAX))
+            self.load(self.reigning)
 
     @rule(reign=reigns)
     def scribble_on_what_was_loaded(self, reign: Reign) -> None:

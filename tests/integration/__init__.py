@@ -1,0 +1,1 @@
+"""Tests with real files, processes and signals."""

@@ -2,13 +2,18 @@
 
 from tests.simulation.mutated import run_python
 
-FINGERPRINTS = "from rota.sim.hunt import run_seed\nprint(*(run_seed(seed).fingerprint for seed in range(3)))"
+SEEDS = 6
+FINGERPRINTS = f"""
+from rota.sim.hunt import run_seed
+for result in map(run_seed, range({SEEDS})):
+    print(result.fingerprint, result.changes, *result.happened.items())
+"""
 
 
 def fingerprints(hash_seed: int) -> list[str]:
     done = run_python(FINGERPRINTS, hash_seed=hash_seed)
     assert not done.returncode, done.stderr
-    return done.stdout.split()
+    return done.stdout.splitlines()
 
 
 def test_a_seed_gives_the_same_world_under_every_hash_seed() -> None:
@@ -17,5 +22,5 @@ def test_a_seed_gives_the_same_world_under_every_hash_seed() -> None:
 
 def test_different_seeds_give_different_worlds() -> None:
     found = fingerprints(hash_seed=1)
-    assert len(found) == 3
-    assert len({*found}) == 3
+    assert len(found) == SEEDS
+    assert len({*found}) == SEEDS

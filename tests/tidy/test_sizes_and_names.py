@@ -10,14 +10,15 @@ from tests.tidy import rules
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src" / "rota"
 DETERMINISTIC = ("core", "control", "sim", "worker")
-CACHES = (".git", "__pycache__", "build", "dist")
+CACHES = ("__pycache__", "build", "dist", ".git")
 
 Rule = Callable[[str], Iterator[str]]
 
 
 def repository_files() -> Iterator[Path]:
     for top in sorted(ROOT.iterdir()):
-        if top.name in CACHES or (top.is_dir() and top.name.startswith(".") and top.name != ".ci"):
+        # In a second worktree .git is a file, and says where the first one is.
+        if top.name in (*CACHES, ".git") or (top.is_dir() and top.name.startswith(".") and top.name != ".ci"):
             continue
         for path in [top] if top.is_file() else sorted(top.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:

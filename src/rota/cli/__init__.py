@@ -1,24 +1,69 @@
-"""The `rota` command: one module per noun. Data on stdout, everything else on stderr."""
+"""The `rota` command: one module per noun. Data on stdout, everything else on stderr.
+
+A command's module is imported when it is used: `rota --help` must not wait for what it does not need.
+"""
 
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from rota import __version__
-from rota.cli import demo, sim
 
+EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_REFUSED = 3
+EXIT_UNAVAILABLE = 4
+EXIT_INTERRUPTED = 130
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("rota.cli.run", "run a graph of a Python file here, and watch it"),
+    "runs": ("rota.cli.runs", "list runs, the newest first"),
+    "tasks": ("rota.cli.tasks", "list the tasks of a run"),
+    "why": ("rota.cli.why", "say why a task is not running"),
+    "story": ("rota.cli.story", "tell what happened to a run"),
+    "logs": ("rota.cli.logs", "show what a task printed"),
+    "cancel": ("rota.cli.cancel", "end a run and everything in it"),
+    "db": ("rota.cli.db", "back up, check or shrink the data"),
+    "doctor": ("rota.cli.doctor", "look for what could be wrong on this machine"),
+    "demo": ("rota.cli.demo", "see a simulated cluster at work"),
+    "sim": ("rota.cli.sim", "run the simulator"),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code is 0 when it did what was asked, 1 when that failed, 2 for wrong usage."""
+    """Run one command. 0: done; 1: it failed; 2: wrong usage; 3: refused; 4: nobody can answer now."""
+    words = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(prog="rota", description="A durable, fenced scheduler.")
     parser.add_argument("--version", action="version", version=f"rota {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for module in (demo, sim):
-        module.add_parser(commands)
-    options = parser.parse_args(argv)
+    wanted = next((word for word in words if not word.startswith("-")), "")
+    for name, (module, summary) in COMMANDS.items():
+        described = commands.add_parser(name, help=summary, description=summary, add_help=name == wanted)
+        if name == wanted:
+            import_module(module).describe(described)
+    options = parser.parse_args(words)
     if options.command is None:
         parser.print_help(sys.stderr)
         return EXIT_USAGE
-    return options.run(options)
+    return _carry_out(options)
+
+
+def _carry_out(options: argparse.Namespace) -> int:
+    from rota.core.errors import Refused, Unavailable  # not needed to show help
+
+    try:
+        return options.run(options)
+    except Refused as refused:
+        sys.stderr.write(f"rota: {refused}\n")
+        return EXIT_REFUSED
+    except Unavailable as unavailable:
+        sys.stderr.write(f"rota: {unavailable}\n")
+        return EXIT_UNAVAILABLE
+    except KeyboardInterrupt:
+        sys.stderr.write("rota: interrupted\n")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough.
+        sys.stderr.close()
+        return EXIT_FAILED

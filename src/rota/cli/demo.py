@@ -3,13 +3,11 @@
 import argparse
 import sys
 
-from rota.cli.parsers import Commands
 from rota.sim.showcase import Showcase
 
 
-def add_parser(commands: Commands) -> None:
-    """Describe the command."""
-    parser = commands.add_parser("demo", help="see a simulated cluster at work", description=__doc__)
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
     parser.set_defaults(run=run)
 
 

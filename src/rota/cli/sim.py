@@ -9,35 +9,55 @@ from functools import partial
 
 from msgspec import to_builtins
 
-from rota.cli.parsers import Commands
-from rota.sim.hunt import SEEDS_PER_MUTANT, Found, cpu_seconds, hunt, rate, run_seed, run_seeds, shrink
+from rota.sim.hunt import SEEDS_PER_MUTANT, Found, cpu_seconds, hunt, rate, run_seed, run_seeds, seeds_with, shrink
 from rota.sim.mutants import BY_NAME, MUTANTS, Mutant
 from rota.sim.scene import Result
 from rota.sim.tale import tell
 
+SEEDS = 100
 
-def add_parser(commands: Commands) -> None:
-    """Describe the command."""
-    parser = commands.add_parser("sim", help="run the simulator", description=__doc__)
-    parser.add_argument("--seeds", type=_positive, default=100, metavar="N", help="how many seeds (default 100)")
-    parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed (default 0)")
-    parser.add_argument("--seed", type=int, metavar="N", help="run one seed, shrink it if it fails, tell its stories")
-    parser.add_argument("--jobs", type=_positive, default=1, metavar="N", help="processes (default 1)")
-    parser.add_argument("--mutants", metavar="NAME", help="hunt mutants: all, sample, or a name")
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    parser.add_argument("--seeds", type=_count, metavar="N", help=f"how many seeds (default {SEEDS})")
+    parser.add_argument("--first", type=_seed, metavar="N", help="the first seed (default 0)")
+    parser.add_argument("--seed", type=_seed, metavar="N", help="run one seed, shrink it if it fails, tell its stories")
+    parser.add_argument("--jobs", type=_count, default=1, metavar="N", help="processes (default 1)")
+    parser.add_argument("--mutants", type=_choose, metavar="NAME", help="hunt mutants: all, sample, or a name")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=partial(run, parser))
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return number
+def _number(text: str, least: int) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {least} or more")
+    return int(text)
 
 
-def run(options: argparse.Namespace) -> int:
-    """Do what was asked."""
-    if options.mutants:
+def _count(text: str) -> int:
+    return _number(text, 1)
+
+
+def _seed(text: str) -> int:
+    return _number(text, 0)
+
+
+def _choose(name: str) -> tuple[Mutant, ...]:
+    if name == "all":
+        return MUTANTS
+    if name == "sample":
+        return tuple(random.Random(7).sample(MUTANTS, 8))  # noqa: S311 - the same sample every time
+    if name not in BY_NAME:
+        raise argparse.ArgumentTypeError(f"no mutant {name!r}; there are all, sample, {', '.join(BY_NAME)}")
+    return (BY_NAME[name],)
+
+
+def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    """Do what was asked. What could only be ignored is refused: an option without effect is a misunderstanding."""
+    given = [name for name in ("mutants", "seed", "seeds", "first") if getattr(options, name) is not None]
+    if given[:1] in (["mutants"], ["seed"]) and len(given) > 1:
+        parser.error(f"--{given[0]} does not go with {' and '.join(f'--{name}' for name in given[1:])}")
+    if options.mutants is not None:
         return _hunt_mutants(options)
     if options.seed is not None:
         return _one_seed(options)
@@ -48,16 +68,19 @@ def _many_seeds(options: argparse.Namespace) -> int:
     began = cpu_seconds()
     results: list[Result] = []
     bad: list[Result] = []
-    for result in run_seeds(options.first, options.seeds, options.jobs):
+    count = options.seeds or SEEDS
+    for result in run_seeds(options.first or 0, count, options.jobs):
         results.append(result)
         if result.broken:
             bad.append(result)
             _say(f"seed {result.seed}: {result.broken}\n  again: {_again(result.seed)}")
         elif len(results) % 100 == 0 and sys.stderr.isatty():
-            _say(f"{len(results)} of {options.seeds} seeds")
+            _say(f"{len(results)} of {count} seeds")
     speed = rate(results, cpu_seconds() - began)
     if options.json:
-        sys.stdout.write(json.dumps({"speed": speed, "broken": to_builtins(bad)}) + "\n")
+        sys.stdout.write(
+            json.dumps({"speed": speed, "broken": to_builtins(bad), "happened": seeds_with(results)}) + "\n"
+        )
     else:
         sys.stdout.write(
             f"{len(results)} seeds, {len(bad)} broken, {speed['events']:.0f} events,"
@@ -88,29 +111,22 @@ def _again(seed: int) -> str:
 
 
 def _hunt_mutants(options: argparse.Namespace) -> int:
-    mutants = _choose(options.mutants)
-    if mutants is None:
-        _say(f"no mutant {options.mutants!r}; there are: {', '.join(BY_NAME)}")
-        return 2
-    missed: list[Found] = []
+    mutants: tuple[Mutant, ...] = options.mutants
+    hunts: list[Found] = []
     with ThreadPoolExecutor(options.jobs) as pool:
         for found in pool.map(partial(hunt, seeds=SEEDS_PER_MUTANT), mutants):
-            if found.seed is None:
-                missed.append(found)
+            hunts.append(found)
+            if options.json:
+                continue
             word = f"caught by seed {found.seed}: {found.broken[:100]}" if found.seed is not None else "NOT CAUGHT"
             sys.stdout.write(f"{found.mutant}: {word}\n")
             sys.stdout.flush()
-    sys.stdout.write(f"{len(mutants)} mutants, {len(missed)} not caught within {SEEDS_PER_MUTANT} seeds\n")
+    missed = [found.mutant for found in hunts if found.seed is None]
+    if options.json:
+        sys.stdout.write(json.dumps({"mutants": to_builtins(hunts), "missed": missed}) + "\n")
+    else:
+        sys.stdout.write(f"{len(mutants)} mutants, {len(missed)} not caught within {SEEDS_PER_MUTANT} seeds\n")
     return 1 if missed else 0
-
-
-def _choose(name: str) -> tuple[Mutant, ...] | None:
-    if name == "all":
-        return MUTANTS
-    if name == "sample":
-        return tuple(random.Random(7).sample(MUTANTS, 8))  # noqa: S311 - the same sample every time
-    mutant = BY_NAME.get(name)
-    return None if mutant is None else (mutant,)
 
 
 def _say(text: str) -> None:

@@ -290,6 +290,17 @@ class Index:
                     return False
         return True
 
+    def alone_at(self, bucket: Bucket) -> Millis:
+        """When the worker to avoid would be all that is left, if none of the others is heard from again."""
+        demand = bucket.demand
+        others = [
+            worker.seen_at
+            for _, shape in bucket.shapes
+            for worker in shape.workers.values()
+            if worker.present and worker.row.id != demand.signature.avoid
+        ]
+        return max(others) + demand.worker_timeout_ms + 1 if others and demand.worker_timeout_ms else 0
+
     def is_servable(self, bucket: Bucket) -> bool:
         """Whether some registered worker, idle and present or not, could ever run the work."""
         need = bucket.demand.minimum

@@ -52,6 +52,9 @@ def _place_bucket(state: State, bucket: Bucket, now: Millis) -> LeaseGranted | N
         return None
     worker = state.index.pick_worker(bucket, now)
     if worker is None:
+        alone_at = state.index.alone_at(bucket) if bucket.demand.signature.avoid else 0
+        if alone_at > now:
+            state.set_timer(alone_at, "alone", bucket.demand.signature)
         return None
     # The bucket has found a worker; whose turn it is on that worker is a question of its own, unless nobody else waits.
     picked = state.index.pick_only(bucket, worker) or state.index.pick_task(

@@ -38,6 +38,7 @@ def leaves(state: State, worker: LiveWorker, now: Millis) -> None:
     if worker.present:
         worker.present = False
         state.index.touch(worker, freed=False)
+        state.index.wake_avoiders()
 
 
 def renew_all(state: State, worker: LiveWorker, now: Millis) -> None:

@@ -24,7 +24,7 @@ def rearm(state: State, kind: str, key: tuple[object, ...], detail: Detail, now:
         lease = state.leases.get(int(str(key[0])))
         if lease is not None:
             state.set_timer(max(lease.expires_at + state.stalled_ms, now + 1), "lease", lease.fence)
-    elif kind == "rate":
+    elif kind in ("rate", "alone"):
         bucket = state.index.buckets.get(key[0])
         if bucket is not None:
             state.index.fresh[bucket] = None

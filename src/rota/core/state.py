@@ -25,7 +25,7 @@ from rota.core.states import QUEUED
 DEFAULT_QUEUE = "default"
 UNREADABLE = "a readable requirement"
 # Timers of which the earliest counts, because whoever looks sets the next one; of the others the latest counts.
-_EARLIEST = frozenset({"schedule", "worker", "lease", "rate", "starved", "sweep", "step"})
+_EARLIEST = frozenset({"schedule", "worker", "lease", "rate", "alone", "starved", "sweep", "step"})
 
 
 class Touched:

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable
 
-from rota.core.commands import ClaimTask, RegisterWorker, RenewLease, Report
+from rota.core.commands import ClaimTask, Outcome, RegisterWorker, RenewLease, Report
 from rota.core.decide.leases import Offer
 from rota.core.errors import Refused
-from rota.core.ids import Fence
-from rota.core.model import Capacity
+from rota.core.ids import Fence, Millis
+from rota.core.model import Capacity, FailureClass
+from rota.sim.babble import babble
 from rota.sim.faults import Mix
 from rota.sim.network import Network
 from rota.sim.nodes import CoordinatorNode, Node
-from rota.sim.scripts import conclude, read_script
+from rota.sim.scripts import conclude, lasting_ms
 from rota.sim.world import World
 from rota.worker.sync import AttemptOver
 
@@ -26,6 +27,8 @@ class PullWorker(Node):
         self.coordinators = coordinators
         self.lease_ms = mix.limits.lease_ms * 2
         self.chance = world.chance(f"pull {name}")
+        self.chance_of_words = world.chance(f"words of {name}")
+        self.babble = mix.babble
         self.is_registered = False
         self.offer: Offer | None = None
         self.claim_id = 0
@@ -33,7 +36,10 @@ class PullWorker(Node):
         self._target = 0
         self._waiting = 0
         self.concluded: dict[Fence, None] = {}
+        self.deaths: dict[str, Millis] = {}
+        self.vanishes = 0
         self.on_claim: Callable[[str, Offer], None] = _ignore
+        self.on_vanish: Callable[[PullWorker, int], None] = _ignore
 
     @property
     def incarnation(self) -> str:
@@ -42,9 +48,14 @@ class PullWorker(Node):
 
     def crash(self) -> None:
         """The session and its work are gone."""
+        self.deaths[self.incarnation] = self.world.now
         super().crash()
         self.is_registered = False
         self.offer = self.result = None
+
+    def holds_work(self) -> bool:
+        """Whether something is lost if this process stops now."""
+        return self.offer is not None
 
     def restart(self) -> None:
         """A new session under the same name."""
@@ -111,13 +122,19 @@ class PullWorker(Node):
         if isinstance(detail, Offer):
             self.offer = detail
             self.on_claim(self.name, detail)
-            takes_ms = read_script(detail.work).takes_ms
+            takes_ms = lasting_ms(detail)
             self.world.after(takes_ms, self.deliver, self.life, self._done, detail.fence)
+            if self.vanishes:
+                draw, self.vanishes = self.vanishes, 0
+                self.world.after(draw % (min(takes_ms, self.lease_ms) + 500), self.on_vanish, self, draw)
 
     def _done(self, fence: Fence) -> None:
         if self.offer is not None and self.offer.fence == fence:
             self.concluded[fence] = None
             self.result = conclude(self.offer, self.chance.getrandbits(64), self.clock())
+            if self.chance_of_words.randrange(1000) < self.babble:
+                self.world.note("babble")
+                self.result = babble(self.result, self.chance_of_words, self.world.note)
 
     def _renewed(self, value: object, detail: object) -> None:
         if isinstance(value, Refused) and value.code == "lease.lost":
@@ -144,9 +161,16 @@ class PullWorker(Node):
         self._ask(report, self._reported)
 
     def _reported(self, value: object, detail: object) -> None:
+        if isinstance(value, Refused) and self.result is not None:
+            # Nobody can take this result; that is a failure, and it is for the session to say so.
+            self.world.note("agent_told_to_shorten")
+            error = self.result.error or str(value)
+            self.result = AttemptOver(
+                self.result.fence, Outcome.FAILED, failure=FailureClass.FATAL, error=error, salt=self.result.salt
+            )
         if isinstance(value, str):
             self.offer = self.result = None
 
 
-def _ignore(name: str, offer: Offer) -> None:
+def _ignore(*seen: object) -> None:
     """Nobody watches."""

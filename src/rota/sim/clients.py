@@ -15,23 +15,27 @@ from rota.core.commands import (
     ResolveTask,
     SubmitRun,
 )
-from rota.core.errors import Unavailable
+from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Millis
 from rota.core.records import Run
 from rota.core.states import NEEDS_ATTENTION, RUN_TERMINAL
 from rota.sim.stage import Stage
-from rota.sim.workload import TENANTS, definitions, draw_meddling, draw_schedule, draw_submission
+from rota.sim.trials import Trial, draw_trial
+from rota.sim.workload import TENANTS, definitions, draw_lure, draw_meddling, draw_schedule, draw_submission
 
 RETRY_MS: Millis = 1_500
 TIDY_MS: Millis = 5_000
 DROP_SCHEDULE_MS: Millis = 3_000
+KILLERS = (Exit.FAIL, Exit.FAIL, Exit.CANCEL)
+STARVED = (Exit.REQUEUE, Exit.REQUEUE, Exit.FAIL, Exit.CANCEL)
 
 
 class Errand(Struct):
-    """A command that a client repeats until it is answered."""
+    """A command that a client repeats until it is answered, perhaps not content with "that id is in use"."""
 
     command: ClientCommand
     answered: bool = False
+    waits_for_id: bool = False
 
 
 class Clients:
@@ -57,10 +61,31 @@ class Clients:
             poison = bool(self.mix.commit_refused) and chance.random() < 0.2
             submission = draw_submission(chance, number, poison=poison, agents=bool(self.mix.pull_workers))
             self.world.after(2_000 + chance.randrange(self.mix.storm_ms), self.submit, submission)
+        for number in range(self.mix.vanish if self.mix.pull_workers else 0):
+            lure = draw_lure(self.world.chance("lures"), number)
+            self.world.after(1_500 + self.world.chance("lures").randrange(self.mix.storm_ms), self.submit, lure)
+        for number in range(self.mix.trials):
+            self._plan_trial(draw_trial(self.world.chance("trials"), number, self.mix))
         for number in range(chance.choice((0, 0, 1, 2))):
             self._send(draw_schedule(chance, number), 2_500 + chance.randrange(3_000))
         for number in range(chance.randrange(self.mix.runs)):
             self.world.after(5_000 + chance.randrange(self.mix.storm_ms), self._meddle, number)
+
+    def _plan_trial(self, trial: Trial) -> None:
+        begin_ms = 2_000 + self.world.chance("trials").randrange(self.mix.storm_ms)
+        for delay_ms, submission in trial.submissions:
+            self.world.after(begin_ms + delay_ms, self.submit, submission)
+        if trial.again is not None:
+            errand = Errand(trial.again, waits_for_id=True)
+            self.errands.append(errand)
+            self.world.after(begin_ms + RETRY_MS, self._use_again, trial.submissions[0][1], errand)
+
+    def _use_again(self, first: SubmitRun, errand: Errand) -> None:
+        """Ask for an id that was used before; not before its first use was answered, or the two would be exchanged."""
+        if any(other.command is first and other.answered for other in self.errands):
+            self._run_errand(errand)
+        else:
+            self.world.after(RETRY_MS, self._use_again, first, errand)
 
     def submit(self, submission: SubmitRun) -> None:
         """Submit a run and ask until it is answered."""
@@ -91,6 +116,7 @@ class Clients:
     def _send(self, command: ClientCommand, delay_ms: Millis) -> None:
         errand = Errand(command)
         self.errands.append(errand)
+        self.world.note(type(command).__name__)
         self.world.after(delay_ms, self._run_errand, errand)
 
     def _run_errand(self, errand: Errand) -> None:
@@ -101,6 +127,9 @@ class Clients:
 
         def reply(value: object, detail: object) -> None:
             del detail
+            if errand.waits_for_id and isinstance(value, Refused) and value.code == "run.exists":
+                self.world.note("id_in_use")
+                return
             if not errand.answered and not isinstance(value, Unavailable):
                 errand.answered = True
                 self.on_answer(errand.command, value)
@@ -126,13 +155,18 @@ class Clients:
     def _decide_parked(self, loop: Loop) -> None:
         for run in loop.state.runs.values():
             for idx, task in run.tasks.items():
-                if task.state is NEEDS_ATTENTION:
+                # An operator is in no hurry, so that a parked task is seen to stay where it is.
+                if task.state is NEEDS_ATTENTION and self.world.chance("operator").random() < 0.4:
+                    # What kills its workers would do so again; what nobody can serve may be asked for less.
+                    ways = KILLERS if "interrupted" in task.error else STARVED
+                    way = self.world.chance("operator").choice(ways)
                     decision = ResolveTask(
                         tenant=run.row.tenant,
                         command_id=self._next_id(),
                         run=run.row.id,
                         task=run.graph.task_id(idx),
-                        exit=Exit.FAIL if "interrupted" in task.error else Exit.REQUEUE,
+                        exit=way,
+                        requires=() if way is Exit.REQUEUE else None,
                     )
                     self._send(decision, 0)
 

@@ -18,6 +18,8 @@ from rota.stores.memory import MemoryDisk
 StoreEvent = Elected | HoldsSaid | Loaded | Committed
 Deliver = Callable[[StoreEvent], None]
 
+TORN_LATE_MS: Millis = 10_000
+
 
 class SimStore:
     """One store shared by all coordinators."""
@@ -30,20 +32,28 @@ class SimStore:
         self.holder_of: dict[Epoch, str] = {}
         self.unreachable: dict[str, Millis] = {}
         self._connection: dict[str, int] = {}
-        self._torn: dict[tuple[str, int], None] = {}
+        self._in_flight: dict[str, str] = {}
+        self._torn: dict[tuple[str, int], Millis] = {}
         self.on_commit: Callable[[Epoch, Batch], None] = _ignore
+        self.on_asked: Callable[[str], None] = _ignore
+        self.on_done: Callable[[str], None] = _ignore
 
     def _delay(self) -> Millis:
         delay_ms = 1 + self.chance.randrange(4)
         if self.chance.randrange(1000) < self.mix.slow_disk:
             delay_ms += self.chance.randrange(3_000)
+            self.world.note("slow_disk")
         return delay_ms
 
     def ask(self, node: str, intent: Elect | AskHolds | Load | Commit, deliver: Deliver) -> None:
         """Carry out a request after a while and answer after another while."""
         if self.unreachable.get(node, 0) > self.world.now:
+            self.world.note("unreachable")
             self.world.after(2_000, self._fail, intent, deliver)
             return
+        if isinstance(intent, Commit):
+            self._in_flight[node] = "asked"
+            self.on_asked(node)
         self.world.after(self._delay(), self._carry_out, node, self._connection.get(node, 0), intent, deliver)
 
     def _fail(self, intent: Elect | AskHolds | Load | Commit, deliver: Deliver) -> None:
@@ -65,8 +75,16 @@ class SimStore:
         """
         connection = self._connection.get(node, 0)
         self._connection[node] = connection + 1
+        match self._in_flight.pop(node, ""):
+            case "asked":
+                self.world.note("commit_torn" if torn else "commit_lost")
+            case "done":
+                self.world.note("commit_unheard")
+            case _:
+                pass
         if torn:
-            self._torn[(node, connection)] = None
+            # Some land long after the asker's death, when another may already reign.
+            self._torn[(node, connection)] = self.chance.choice((0, 0, TORN_LATE_MS))
 
     def _is_gone(self, node: str, connection: int, intent: Elect | AskHolds | Load | Commit) -> bool:
         is_torn = isinstance(intent, Commit) and (node, connection) in self._torn
@@ -76,6 +94,11 @@ class SimStore:
         self, node: str, connection: int, intent: Elect | AskHolds | Load | Commit, deliver: Deliver
     ) -> None:
         if self._is_gone(node, connection, intent):
+            return
+        late_ms = self._torn.get((node, connection), 0)
+        if late_ms:
+            self._torn[(node, connection)] = 0
+            self.world.after(self.chance.randrange(late_ms), self._carry_out, node, connection, intent, deliver)
             return
         disk = self.disk
         answer: StoreEvent
@@ -97,21 +120,38 @@ class SimStore:
                     answer = Loaded(intent.ticket, None, str(fenced))
             case Commit():
                 answer = self._commit(intent)
-        self.world.after(self._delay(), self._answer, deliver, answer)
+                self._commit_done(node, connection, answer)
+        self.world.after(self._delay(), self._answer, node, connection, deliver, answer)
 
-    @staticmethod
-    def _answer(deliver: Deliver, answer: StoreEvent) -> None:
+    def _commit_done(self, node: str, connection: int, answer: Committed) -> None:
+        if connection != self._connection.get(node, 0):
+            self.world.note(f"torn_commit_{answer.outcome}")
+            return
+        self._in_flight[node] = "done"
+        self.on_done(node)
+
+    def _answer(self, node: str, connection: int, deliver: Deliver, answer: StoreEvent) -> None:
+        if isinstance(answer, Committed) and connection == self._connection.get(node, 0):
+            self._in_flight.pop(node, None)
         deliver(answer)
+
+    def is_in_flight(self, node: str) -> bool:
+        """Whether that node has asked for a commit and not been told what became of it."""
+        return node in self._in_flight
 
     def _commit(self, intent: Commit) -> Committed:
         draw = self.chance.randrange(1000)
         mix = self.mix
         if draw < mix.commit_fails:
+            self.world.note("commit_fails")
             text = "disk full" if draw % 2 else "try again"
             return Committed(intent.ticket, CommitOutcome.UNAVAILABLE, text)
         if self._is_poisoned(intent.batch):
+            self.world.note("commit_refused")
             return Committed(intent.ticket, CommitOutcome.REFUSED, "a value the store will not take")
         unknown = draw < mix.commit_fails + mix.commit_unknown
+        if unknown:
+            self.world.note("commit_unknown")
         if unknown and draw % 2:
             return Committed(intent.ticket, CommitOutcome.UNKNOWN, "no answer")
         try:
@@ -142,5 +182,5 @@ class SimStore:
         self.unreachable.clear()
 
 
-def _ignore(epoch: Epoch, batch: Batch) -> None:
-    """No checker."""
+def _ignore(*seen: object) -> None:
+    """Nobody watches."""

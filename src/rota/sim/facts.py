@@ -8,10 +8,11 @@ from rota.sim.stage import Stage
 
 
 class SceneFacts:
-    """See `checkers.Facts`. Nothing here goes by what a coordinator believes, except the time at which it began."""
+    """See `models.Facts`. Nothing here goes by what a coordinator believes, except the time at which it began."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
+        self.note = stage.world.note
 
     def graph(self, tenant: str, digest: str) -> Graph | None:
         """The stored definition."""

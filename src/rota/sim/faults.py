@@ -9,7 +9,11 @@ from rota.core.ids import Millis
 
 
 class Mix(Struct, kw_only=True):
-    """How bad the weather is. Rates are per thousand messages, requests or crashes; times in milliseconds."""
+    """How bad the weather is.
+
+    Rates (`loss` to `reordering`, `slow_disk` to `commit_refused`, `babble`) are per thousand messages, requests,
+    commits or outcomes; other numbers are how often something strikes; times are in milliseconds.
+    """
 
     loss: int = 0
     duplication: int = 0
@@ -30,6 +34,10 @@ class Mix(Struct, kw_only=True):
     lock_lost: int = 0
     lying_worker: bool = False
     cloned_worker: bool = False
+    babble: int = 0
+    stuck_workers: int = 0
+    vanish: int = 0
+    trials: int = 0
     limits: TimeLimits = TimeLimits()
     coordinators: int = 2
     push_workers: int = 3
@@ -82,7 +90,8 @@ def draw_mix(chance: Random) -> Mix:
         commit_fails=maybe(60, 0.3),
         commit_unknown=maybe(60, 0.35),
         commit_refused=maybe(20, 0.15),
-        torn_restart=maybe(500, 0.4),
+        # Drawn from a wide range so that older seeds keep the rest of their weather.
+        torn_restart=-(-maybe(500, 0.4) // 125),
         lock_lost=maybe(4),
         lying_worker=chance.random() < 0.15,
         cloned_worker=chance.random() < 0.15,
@@ -93,14 +102,38 @@ def draw_mix(chance: Random) -> Mix:
         runs=chance.randint(4, 20),
         slice_tasks=chance.choice((2, 5, 1_000)),
         storm_ms=chance.choice((20_000, 40_000, 60_000)),
+        # New kinds are drawn last, so that older seeds keep the rest of their weather.
+        babble=maybe(300, 0.3),
+        stuck_workers=maybe(4, 0.25),
+        vanish=maybe(3, 0.4),
+        trials=maybe(3, 0.6),
     )
 
+
+# What is no fault in itself: how much there is of everything, and by which clock.
+SIZES = (
+    "delay_ms",
+    "limits",
+    "coordinators",
+    "push_workers",
+    "pull_workers",
+    "runs",
+    "trials",
+    "slice_tasks",
+    "storm_ms",
+)
+
+# Every kind of fault, by the name under which it is counted when it really happens.
+FAULTS: tuple[str, ...] = tuple(name for name in Mix.__struct_fields__ if name not in SIZES)
 
 # What shrinking tries to switch off, worst first.
 SWITCHES: tuple[tuple[str, object], ...] = (
     ("commit_refused", 0),
     ("cloned_worker", False),
     ("lying_worker", False),
+    ("babble", 0),
+    ("stuck_workers", 0),
+    ("vanish", 0),
     ("clock_step", 0),
     ("skew_ms", 0),
     ("pause", 0),
@@ -118,4 +151,5 @@ SWITCHES: tuple[tuple[str, object], ...] = (
     ("reordering", 0),
     ("slice_tasks", 1_000),
     ("pull_workers", 0),
+    ("trials", 0),
 )

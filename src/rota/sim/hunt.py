@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
@@ -101,6 +102,11 @@ def shrink(seed: int) -> tuple[list[str], str]:
             break
         broken = again
     return [*needed, f"runs={mix.runs}", f"coordinators={mix.coordinators}"], broken
+
+
+def seeds_with(results: list["Result"]) -> dict[str, int]:
+    """In how many seeds each kind of thing happened."""
+    return dict(sorted(Counter(kind for result in results for kind in result.happened).items()))
 
 
 def rate(results: list["Result"], cpu_s: float) -> dict[str, float]:

@@ -89,6 +89,18 @@ OF_LEASES: tuple[Mutant, ...] = (
         "        if is_agent_lost(silent, clock, lease.task.lease_ms * 1000):\n",
     ),
     mistake(
+        "vanished_session_waited_for",
+        "what a pull worker held that is gone can be claimed again when its lease is over",
+        "core.decide.timers",
+        "    if lease is None or lease.expires_at > now - state.stalled_ms:\n",
+        "    if lease is None or lease.expires_at > now - state.stalled_ms - 1_000_000:\n",
+        (
+            "core.decide.timers",
+            "    for lease in worker.leases.values():\n        renewed_at",
+            "    for lease in () if worker.row.capacity.pull else worker.leases.values():\n        renewed_at",
+        ),
+    ),
+    mistake(
         "no_self_stop",
         "a worker that cannot renew stops its own work at 0.8 of the lease",
         "worker.sync",
@@ -139,6 +151,27 @@ OF_LEASES: tuple[Mutant, ...] = (
             '        state.set_timer(change.due_at, "due", change.tenant, change.run, change.task)\n',
             '        state.set_timer(change.at, "due", change.tenant, change.run, change.task)\n',
         ),
+    ),
+    mistake(
+        "words_kept_as_said",
+        "a worker's words are kept in a form that every store can keep",
+        "core.decide.decision",
+        '    return text[:ERROR_CHARS_MAX].encode("utf-8", "replace").decode().replace("\\0", ',
+        '    return text[:ERROR_CHARS_MAX].encode("utf-8", "replace").decode().replace("\\1", ',
+    ),
+    mistake(
+        "oversize_result_kept",
+        "a result is bounded",
+        "core.decide.leases",
+        '        check_size(command.result, RESULT_BYTES_MAX, "result")\n',
+        '        check_size(command.result, 2 * RESULT_BYTES_MAX, "result")\n',
+    ),
+    mistake(
+        "refused_result_swallowed",
+        "a result that cannot be taken is a failure of its attempt",
+        "control.streams",
+        "            outcome = self.host.carry_out(refused, now)\n",
+        "            del refused\n",
     ),
     mistake(
         "stop_ignored",

@@ -46,6 +46,14 @@ OF_LIMITS: tuple[Mutant, ...] = (
         "    if cap and state.active_runs.get(name, 0) > cap:\n",
     ),
     mistake(
+        "run_cap_of_each_version",
+        "the cap of a graph's runs is its name's, whatever the version",
+        "core.decide.runs",
+        "    if cap and state.active_runs.get(name, 0) >= cap:\n",
+        "    same = [one for one in state.runs.values() if one.row.graph == run.row.graph]\n"
+        "    if cap and sum(one.row.state is RunState.RUNNING for one in same) >= cap:\n",
+    ),
+    mistake(
         "task_cap_ignored",
         "a graph has no more active tasks than it may",
         "core.graph",

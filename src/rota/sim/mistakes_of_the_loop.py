@@ -111,6 +111,20 @@ OF_THE_LOOP: tuple[Mutant, ...] = (
         "        pass\n",
     ),
     mistake(
+        "parked_taken_for_ended",
+        "needs_attention counts as active",
+        "core.evolve.moves",
+        "    if to in TERMINAL:\n        run.moving -= 1\n",
+        "    if to in (*TERMINAL, TaskState.NEEDS_ATTENTION):\n        run.moving -= 1\n",
+    ),
+    mistake(
+        "lives_of_an_id_mixed",
+        "a run id that is used twice has two stories",
+        "core.images",
+        "        stories.append(Story(*key, run.row.created_at, ",
+        "        stories.append(Story(*key, 0, ",
+    ),
+    mistake(
         "run_ended_early",
         "a run ends when nothing in it moves",
         "core.plan",
@@ -130,6 +144,14 @@ OF_THE_LOOP: tuple[Mutant, ...] = (
         "core.match",
         "            if freed:\n                self.hungry[worker] = None\n",
         "            if freed and len(worker.leases) > 1:\n                self.hungry[worker] = None\n",
+    ),
+    mistake(
+        "avoider_forgotten",
+        "whoever avoids a worker is looked at when nobody else is left",
+        "core.place",
+        "        if alone_at > now:\n",
+        "        if alone_at < 0:\n",
+        ("core.match", "            if bucket.live and bucket.demand.signature.avoid:\n", "            if False:\n"),
     ),
     mistake(
         "pool_waiter_forgotten",

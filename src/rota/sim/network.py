@@ -21,14 +21,22 @@ class Network:
     def send(self, source: str, target: str, act: Callable[..., None], *args: Any) -> None:
         """Carry a message; `act` is called when, and if, it arrives."""
         world, mix, chance = self.world, self.mix, self.chance
-        if self.cut.get((source, target), 0) > world.now or chance.randrange(1000) < mix.loss:
+        if self.cut.get((source, target), 0) > world.now:
+            world.note("partition")
+            return
+        if chance.randrange(1000) < mix.loss:
+            world.note("loss")
             return
         delay_ms = 1 + chance.randrange(mix.delay_ms + 1)
         if chance.randrange(1000) < mix.reordering:
             delay_ms += chance.randrange(500)
-        delay_ms += max(0, self.clogged.get((source, target), 0) - world.now)
+            world.note("reordering")
+        if self.clogged.get((source, target), 0) > world.now:
+            delay_ms += self.clogged[(source, target)] - world.now
+            world.note("clog")
         world.after(delay_ms, act, *args)
         if chance.randrange(1000) < mix.duplication:
+            world.note("duplication")
             world.after(delay_ms + chance.randrange(300), act, *args)
 
     def partition(self, source: str, target: str, for_ms: Millis) -> None:

@@ -43,8 +43,11 @@ class Node:
         self.name = name
         self.alive = True
         self.frozen = False
+        self.stuck = False
         self.life: int = 0
         self.offset = world.chance("skew").randint(-mix.skew_ms, mix.skew_ms) if mix.skew_ms else 0
+        if self.offset:
+            world.note("skew_ms")
         self._latest: Millis = 0
         self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._wake_at: Millis | None = None
@@ -71,8 +74,14 @@ class Node:
         """The process stops being scheduled."""
         self.frozen = True
 
+    def stick(self) -> None:
+        """From now on the process is never scheduled again; if it is dead, nobody starts it any more."""
+        self.frozen = self.stuck = True
+
     def thaw(self) -> None:
         """The process goes on, with everything that came meanwhile."""
+        if self.stuck:
+            return
         self.frozen = False
         backlog, self._backlog = self._backlog, []
         for act, args in backlog:
@@ -117,7 +126,7 @@ class CoordinatorNode(Node):
         self.network = network
         self.store = store
         self.limits = mix.limits
-        self.torn_restart = mix.torn_restart
+        self.may_be_torn = bool(mix.torn_restart)
         self.machine = Coordinator(self.limits, self.clock())
         self.peers: dict[int, tuple[str, Callable[[CoordinatorFrame], None], Callable[[], None]]] = {}
         self.asked: dict[int, tuple[str, Reply]] = {}
@@ -126,8 +135,12 @@ class CoordinatorNode(Node):
 
     def crash(self) -> None:
         """Memory is gone; the lock goes when the store notices; a commit on its way may still be carried out."""
+        self.tear(torn=self.may_be_torn and self.world.chance("torn").random() < 0.5)
+
+    def tear(self, *, torn: bool) -> None:
+        """Crash; `torn` says whether a commit on its way is carried out all the same."""
         super().crash()
-        self.store.cut_off(self.name, torn=self.world.chance("torn").randrange(1000) < self.torn_restart)
+        self.store.cut_off(self.name, torn=torn)
         for name, _, closed in self.peers.values():
             self.network.send(self.name, name, closed)
         self.peers.clear()

@@ -34,6 +34,7 @@ class Result(Struct):
     runs: int
     changes: int
     broken: str = ""
+    happened: dict[str, int] = {}
 
 
 class Scene:
@@ -81,6 +82,7 @@ class Scene:
             runs=len(self.ledger.runs),
             changes=self.ledger.changes,
             broken=broken,
+            happened=self.world.happened,
         )
 
     def _is_finished(self) -> bool:
@@ -110,7 +112,8 @@ class Scene:
             raise Broken(f"P-STATE on {node.name}: {broken[0]}")
         check_idle(loop)
         if not self.mix.clock_step:
-            deaths = {name: at + node.offset for worker in self.stage.push for name, at in worker.deaths.items()}
+            mortals = (*self.stage.push, *self.stage.pull)
+            deaths = {name: at + node.offset for worker in mortals for name, at in worker.deaths.items()}
             check_recovery(loop, deaths)
         if not node.frozen:
             check_late(loop.state, loop.turned_at)

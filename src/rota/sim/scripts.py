@@ -9,9 +9,11 @@ from rota.core.ids import Millis
 from rota.core.model import FailureClass
 from rota.worker.sync import AttemptOver
 
+HANG_MS: Millis = 24 * 3_600_000
+
 
 class Script(Struct, frozen=True):
-    """What an attempt does: `fails` is how often it fails before it works."""
+    """What an attempt does: `fails` is how often it fails before it works; `endless` work never comes to an end."""
 
     takes_ms: Millis = 100
     fails: int = 0
@@ -21,6 +23,7 @@ class Script(Struct, frozen=True):
     expands: tuple[tuple[str, int], ...] = ()
     loses: tuple[str, ...] = ()
     kills: bool = False
+    endless: bool = False
 
 
 read_script = msgspec.msgpack.Decoder(Script).decode
@@ -31,9 +34,24 @@ def write_script(script: Script) -> bytes:
     return msgspec.msgpack.encode(script)
 
 
-def conclude(offer: Offer, salt: int, now: Millis) -> AttemptOver:
-    """How an attempt ends, by its script and its number."""
+def lasting_ms(offer: Offer) -> Millis:
+    """How long an attempt takes: until it is done or its time is over. What only a kill ends outlives the world."""
     script = read_script(offer.work)
+    if _is_too_long(script, offer):
+        return offer.timeout_ms
+    return HANG_MS if script.endless else script.takes_ms
+
+
+def _is_too_long(script: Script, offer: Offer) -> bool:
+    return bool(offer.timeout_ms) and (script.endless or script.takes_ms > offer.timeout_ms)
+
+
+def conclude(offer: Offer, salt: int, now: Millis) -> AttemptOver:
+    """How an attempt ends, by its time limit, its script and its number."""
+    script = read_script(offer.work)
+    if _is_too_long(script, offer):
+        text = f"out of time after {offer.timeout_ms} ms"
+        return AttemptOver(offer.fence, Outcome.FAILED, failure=FailureClass.TIMEOUT, error=text, salt=salt)
     if script.loses and offer.attempt == 1:
         return AttemptOver(
             offer.fence, Outcome.FAILED, failure=FailureClass.INPUT_LOST, lost=script.loses, error="gone", salt=salt

@@ -32,9 +32,12 @@ class Witness:
             raise Broken(f"P-ABSENCE: worker {name} started fence {offer.fence} after it was said not to hold it")
         key = (offer.tenant, offer.run, offer.task)
         others = self.running.setdefault(key, {})
+        stuck = {worker.name: None for worker in self.stage.push if worker.stuck}
         model = self.ledger.task((offer.tenant, offer.run), offer.task)
         for fence, other in others.items():
-            if self.stage.mix.is_timely and fence in model.ended_silent and other.worker != name:
+            if not self.stage.mix.is_timely or other.worker == name or other.worker in stuck:
+                continue
+            if fence in model.ended_silent:
                 raise Broken(f"P-STOP: {key} runs on {other.worker} and {name}")
         others[offer.fence] = execution
 

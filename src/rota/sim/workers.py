@@ -5,14 +5,16 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
+from rota.core.commands import Outcome
 from rota.core.decide.leases import Offer
 from rota.core.ids import Fence, Millis
 from rota.core.model import Capacity
+from rota.sim.babble import babble
 from rota.sim.broken import Broken
 from rota.sim.faults import Mix
 from rota.sim.network import Network
 from rota.sim.nodes import CoordinatorNode, Node
-from rota.sim.scripts import conclude, read_script
+from rota.sim.scripts import conclude, lasting_ms, read_script
 from rota.sim.world import World
 from rota.wire.frames import CoordinatorFrame
 from rota.worker.sync import (
@@ -68,6 +70,8 @@ class PushWorker(Node):
         self._stream = 0
         self.machine = self._new_machine()
         self.chance = world.chance(f"worker {name}")
+        self.chance_of_words = world.chance(f"words of {name}")
+        self.babble = mix.babble
 
     def _new_machine(self) -> SyncMachine:
         incarnation = f"{self.name}.{self.life}"
@@ -87,6 +91,10 @@ class PushWorker(Node):
         self._hang_up()
         self.deaths[self.machine.incarnation] = self.world.now
         super().crash()
+
+    def holds_work(self) -> bool:
+        """Whether something is lost if this process stops now."""
+        return bool(self.machine.held or self.machine.outbox or self.machine.unacked)
 
     def restart(self) -> None:
         """A new process in a new incarnation."""
@@ -131,6 +139,8 @@ class PushWorker(Node):
 
     def _dial(self) -> None:
         self._target = (self._target + 1) % len(self.coordinators)
+        if self.identity != self.name:
+            self.world.note("cloned_worker")
         self._stream = self.world.chance("streams").getrandbits(48)
         stream, life = self._stream, self.life
         coordinator = self.coordinators[self._target]
@@ -156,6 +166,7 @@ class PushWorker(Node):
         if self.lies and self.chance.random() < 0.3:
             invented = tuple(fence + 7 for fence in frame.held) or (1 << 41,)
             frame = msgspec.structs.replace(frame, held=invented, count=frame.count + 1)
+            self.world.note("lying_worker")
         coordinator = self.coordinators[self._target]
         self.network.send(self.name, coordinator.name, coordinator.frame, self.name, self._stream, frame)
 
@@ -165,8 +176,7 @@ class PushWorker(Node):
         execution = Execution(self.name, offer)
         self.running[offer.fence] = execution
         self.on_start(execution)
-        takes_ms = read_script(offer.work).takes_ms
-        self.world.after(takes_ms, self._finish, self.life, offer.fence)
+        self.world.after(lasting_ms(offer), self._finish, self.life, offer.fence)
 
     def _finish(self, life: int, fence: Fence) -> None:
         if life == self.life and fence in self.running:
@@ -181,6 +191,10 @@ class PushWorker(Node):
                 return
             self.concluded[fence] = None
             over = conclude(execution.offer, self.chance.getrandbits(64), self.clock())
+            self.world.note(f"said_{over.failure if over.outcome is Outcome.FAILED else over.outcome}")
+            if self.chance_of_words.randrange(1000) < self.babble:
+                self.world.note("babble")
+                over = babble(over, self.chance_of_words, self.world.note)
             if fence in self.machine.held:
                 self.finished[fence] = over
             self.handle(over)
@@ -189,6 +203,8 @@ class PushWorker(Node):
         execution = self.running.pop(fence, None)
         if execution is not None:
             self.on_stop(execution)
+            if read_script(execution.offer.work).endless and not execution.offer.timeout_ms:
+                self.world.note("endless_killed")
 
 
 def _ignore(*seen: object) -> None:

@@ -1,4 +1,4 @@
-"""What users of the simulated world do: random graphs of every shape, and all the commands there are."""
+"""What users of the simulated world do: random graphs of every shape, and nearly all the commands there are."""
 
 from random import Random
 
@@ -8,6 +8,7 @@ from rota.core.commands import (
     ClearTasks,
     ClientCommand,
     DrainWorker,
+    ForgetWorker,
     GrowRun,
     LoseOutputs,
     Outcome,
@@ -179,6 +180,18 @@ def draw_submission(chance: Random, number: int, *, poison: bool, agents: bool) 
     )
 
 
+def draw_lure(chance: Random, number: int) -> SubmitRun:
+    """A run with enough work for agents that one who means to vanish gets something to vanish with."""
+    script = Script(chance.choice((400, 2_000, 7_000)))
+    tasks = (TaskSpec(id="ask", queue="agents", width=3, work=write_script(script), retry=RetryPolicy(retries=1)),)
+    return SubmitRun(
+        tenant=chance.choice(TENANTS),
+        command_id=f"lure {number}",
+        run=f"lure-{number}",
+        graph=Graph(name="l", tasks=tasks),
+    )
+
+
 def draw_schedule(chance: Random, number: int) -> PutSchedule:
     """One schedule, often enough to matter within a storm."""
     spec = ScheduleSpec(
@@ -220,9 +233,7 @@ def draw_meddling(chance: Random, number: int, submitted: list[SubmitRun], worke
         slots = chance.randint(1, 3)
         pool = Pool(tenant=tenant, name="db", slots=max(2, slots))
         return PutPool(tenant=tenant, command_id=name, pool=pool)
-    return DrainWorker(
-        tenant="shared",
-        command_id=name,
-        worker=f"push{chance.randrange(workers)}",
-        draining=chance.random() < 0.5,
-    )
+    worker, wish = f"push{chance.randrange(workers)}", chance.random()
+    if wish > 0.9:
+        return ForgetWorker(tenant="shared", command_id=name, worker=worker)
+    return DrainWorker(tenant="shared", command_id=name, worker=worker, draining=wish < 0.5)

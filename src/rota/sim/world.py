@@ -27,6 +27,7 @@ class World:
         self._chances: dict[str, Random] = {}
         self._log = blake2b(digest_size=16)
         self.after_each: Callable[[], None] = _nothing
+        self.happened: dict[str, int] = {}
 
     def chance(self, name: str) -> Random:
         """The source of chance of one part of the world."""
@@ -34,6 +35,10 @@ class World:
         if found is None:
             found = self._chances[name] = Random(derive(self.seed, name))
         return found
+
+    def note(self, kind: str) -> None:
+        """Something of this kind has really happened, so that a test can see what a number of seeds went through."""
+        self.happened[kind] = self.happened.get(kind, 0) + 1
 
     def after(self, delay_ms: Millis, act: Callable[..., None], *args: Any) -> None:
         """Do something later."""

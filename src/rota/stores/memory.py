@@ -4,23 +4,17 @@
 answering; `MemoryStore` is the port.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from copy import copy
 
-from rota.core.ids import Epoch, RunKey
-from rota.core.records import RECORD_TYPES, Batch, Growth, Key, Record, Run, Story, Task, key_of
-from rota.ports import Fenced, StoreRefused
+from rota.core.bounds import HISTORY_PAGE_MAX, ROWS_PER_TIDY
+from rota.core.errors import Refused
+from rota.core.ids import Epoch, Millis, RunKey
+from rota.core.model import Graph
+from rota.core.records import RECORD_TYPES, Batch, GraphRecord, Growth, Key, Record, Run, Story, Task, key_of
+from rota.ports import Ended, Fenced, HistoryQuery, Kept, Page, StoreRefused
 
-
-class Archived:
-    """An ended run in history, with its tasks."""
-
-    __slots__ = ("growths", "run", "tasks")
-
-    def __init__(self, run: Run, tasks: list[Task], growths: list[Growth]) -> None:
-        self.run = run
-        self.tasks = tasks
-        self.growths = growths
+Place = tuple[Millis, Millis, str]
 
 
 class MemoryDisk:
@@ -31,8 +25,10 @@ class MemoryDisk:
         self.holder: Epoch = 0
         self.records: dict[Key, Record] = {}
         self.tasks: dict[RunKey, dict[Key, None]] = {}
-        self.history: list[Archived] = []
+        self.history: list[Ended] = []
         self.stories: dict[RunKey, list[Story]] = {}
+        # Definitions that no live run needs and a run in history does.
+        self.old_graphs: dict[tuple[str, str], GraphRecord] = {}
 
     def elect(self) -> Epoch | None:
         """Take the lock if it is free. The epoch grows by one with every success and never otherwise."""
@@ -65,11 +61,23 @@ class MemoryDisk:
             if key[0] in ("Task", "Growth"):
                 self.tasks.setdefault((str(key[1]), str(key[2])), {})[key] = None
         for key in batch.drops:
-            records.pop(key, None)
+            dropped = records.pop(key, None)
+            if isinstance(dropped, GraphRecord):
+                self._keep(dropped)
         for story in batch.stories:
             self.stories.setdefault((story.tenant, story.run), []).append(story)
         for run_key in batch.archives:
             self._archive(run_key)
+
+    def _keep(self, graph: GraphRecord) -> None:
+        key = (graph.tenant, graph.digest)
+        if any((ended.run.tenant, ended.run.graph) == key for ended in self.history):
+            self.old_graphs[key] = graph
+
+    def graph(self, tenant: str, digest: str) -> Graph | None:
+        """A definition, live or kept for the history."""
+        found = self.records.get(("GraphRecord", tenant, digest)) or self.old_graphs.get((tenant, digest))
+        return found.graph if isinstance(found, GraphRecord) else None
 
     def _archive(self, key: RunKey) -> None:
         run = self.records.pop(("Run", *key), None)
@@ -77,7 +85,65 @@ class MemoryDisk:
         if isinstance(run, Run):
             tasks = [part for part in parts if isinstance(part, Task)]
             growths = [part for part in parts if isinstance(part, Growth)]
-            self.history.append(Archived(run, tasks or ([run.solo] if run.solo else []), growths))
+            self.history.append(Ended(run, tuple(tasks or ([run.solo] if run.solo else [])), tuple(growths)))
+
+    def page(self, query: HistoryQuery) -> Page:
+        """One page of history."""
+        after = _read_place(query.after)
+        found = sorted(
+            (ended.run for ended in self.history if _is_asked_for(ended.run, query)), key=_place_of, reverse=True
+        )
+        rest = [run for run in found if after is None or _place_of(run) < after]
+        shown = rest[: max(1, min(query.limit, HISTORY_PAGE_MAX))]
+        more = len(rest) > len(shown)
+        return Page(tuple(_twin_run(run) for run in shown), ".".join(map(str, _place_of(shown[-1]))) if more else "")
+
+    def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
+        """The newest run of history with that id, or the one that was created then."""
+        for ended in reversed(self.history):
+            row = ended.run
+            if (row.tenant, row.id) == (tenant, run) and created_at in (0, row.created_at):
+                return Ended(_twin_run(row), tuple(copy(task) for task in ended.tasks), ended.growths)
+        return None
+
+    def kept(self) -> Kept:
+        """What is referred to, live or in history."""
+        runs = [record for record in self.records.values() if isinstance(record, Run)]
+        runs += [ended.run for ended in self.history]
+        tasks = [record for record in self.records.values() if isinstance(record, Task)]
+        tasks += [task for ended in self.history for task in ended.tasks]
+        tasks += [run.solo for run in runs if run.solo is not None]
+        fences = frozenset(task.done_fence for task in tasks if task.result is not None)
+        return Kept(fences, frozenset((run.tenant, run.id) for run in runs))
+
+    def told(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
+        """The story of one run."""
+        return [story for story in self.stories.get((tenant, run), ()) if story.created_at == created_at]
+
+    def tidy(self, epoch: Epoch, now: Millis, keep_ms: Millis) -> int:
+        """Forget what ended long ago, a slice at a time. Whole runs: here they move to history in one piece."""
+        self._check(epoch)
+        rows = 0
+        for ended in list(self._expired(now - keep_ms)):
+            rows += self._forget(ended)
+            if rows >= ROWS_PER_TIDY:
+                break
+        return rows
+
+    def _expired(self, before: Millis) -> Iterator[Ended]:
+        return (ended for ended in self.history if ended.run.ended_at <= before)
+
+    def _forget(self, ended: Ended) -> int:
+        row = ended.run
+        self.history.remove(ended)
+        key = (row.tenant, row.graph)
+        if key in self.old_graphs and not any((other.run.tenant, other.run.graph) == key for other in self.history):
+            del self.old_graphs[key]
+        told = self.stories.pop((row.tenant, row.id), [])
+        kept = [story for story in told if story.created_at != row.created_at]
+        if kept:
+            self.stories[(row.tenant, row.id)] = kept
+        return 1 + len(ended.tasks) + len(ended.growths) + len(told) - len(kept)
 
     def _check(self, epoch: Epoch) -> None:
         # The epoch alone decides, not the lock: a writer whose lock was lost and not yet taken by another has not
@@ -87,10 +153,39 @@ class MemoryDisk:
 
 
 def _twin(record: Record) -> Record:
-    twin = copy(record)
-    if isinstance(twin, Run) and twin.solo is not None:
+    return _twin_run(record) if isinstance(record, Run) else copy(record)
+
+
+def _twin_run(run: Run) -> Run:
+    twin = copy(run)
+    if twin.solo is not None:
         twin.solo = copy(twin.solo)
     return twin
+
+
+def _is_asked_for(run: Run, query: HistoryQuery) -> bool:
+    return (
+        run.tenant == query.tenant
+        and query.name in ("", run.name)
+        and query.kind in ("", run.kind)
+        and (not query.states or run.state in query.states)
+        and run.ended_at >= query.ended_from
+        and (not query.ended_to or run.ended_at < query.ended_to)
+    )
+
+
+def _place_of(run: Run) -> Place:
+    return run.ended_at, run.created_at, run.id
+
+
+def _read_place(after: str) -> Place | None:
+    if not after:
+        return None
+    try:
+        ended_at, created_at, name = after.split(".", 2)
+        return int(ended_at), int(created_at), name
+    except ValueError:
+        raise Refused("field.value", f"{after!r} is not where a page of history ended", path="after") from None
 
 
 def _keyed(batch: Batch) -> list[tuple[Key, Record]]:
@@ -128,3 +223,27 @@ class MemoryStore:
         """See the port."""
         puts = [_twin(record) if type(record) in RECORD_TYPES else record for record in batch.puts]
         self.disk.commit(epoch, Batch(puts, batch.drops, batch.archives, batch.stories))
+
+    async def history(self, query: HistoryQuery) -> Page:
+        """See the port."""
+        return self.disk.page(query)
+
+    async def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
+        """See the port."""
+        return self.disk.ended(tenant, run, created_at)
+
+    async def graph(self, tenant: str, digest: str) -> Graph | None:
+        """See the port."""
+        return self.disk.graph(tenant, digest)
+
+    async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
+        """See the port."""
+        return self.disk.told(tenant, run, created_at)
+
+    async def kept(self) -> Kept:
+        """See the port."""
+        return self.disk.kept()
+
+    async def tidy(self, epoch: Epoch, now: Millis, keep_ms: Millis) -> int:
+        """See the port."""
+        return self.disk.tidy(epoch, now, keep_ms)

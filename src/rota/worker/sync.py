@@ -19,6 +19,8 @@ from rota.wire.frames import CoordinatorFrame, WorkerFrame
 
 HELD_PER_FRAME = 1_000
 RECONNECT_MS = 200
+# A start may wait this long for company. Most short attempts end before, and both reports share a commit.
+STARTED_WAITS_MS = 10
 
 
 class Connected(Struct, frozen=True):
@@ -118,6 +120,7 @@ class SyncMachine:
         self.refused = ""
         self.ignored_frames = 0
         self._beat_at: Millis = 0
+        self._report_at: Millis = 0
         self.heard_at: Millis = 0
         self._connect_at: Millis = 0
         self._failures = 0
@@ -135,7 +138,7 @@ class SyncMachine:
             case FrameCame():
                 self._hear(event.frame, now)
             case AttemptOver():
-                self._over(event)
+                self._over(event, now)
             case DrainAsked():
                 self.drain_until = event.until
 
@@ -150,7 +153,7 @@ class SyncMachine:
             self._hang_up(now)
         if self.drain_until is not None:
             self._drain(now)
-        if self.session and (self.outbox or self.want_complete or now >= self._beat_at):
+        if self.session and (self.want_complete or now >= self._speak_at()):
             self._speak(now)
         intents, self._intents = self._intents, []
         return intents
@@ -161,7 +164,7 @@ class SyncMachine:
         if self.is_connected:
             at = min(at, self._patience_ends())
         if self.session:
-            at = min(at, self._beat_at)
+            at = min(at, self._speak_at())
         elif not self.is_connected and not self.is_connecting:
             at = min(at, self._connect_at)
         if self.held:
@@ -173,6 +176,10 @@ class SyncMachine:
     def stop_at(self) -> Millis:
         """When this worker stops its own work unless it hears that it was heard."""
         return self.renewed_at + self_stop_after(self.lease_ms)
+
+    def _speak_at(self) -> Millis:
+        """When there is something to say: the next beat, or a report that should not wait for it."""
+        return min(self._beat_at, self._report_at) if self.outbox else self._beat_at
 
     def _patience_ends(self) -> Millis:
         """When silence on an open stream counts as a broken one: every frame is acknowledged, so three beats do."""
@@ -207,6 +214,7 @@ class SyncMachine:
         again = [report for _, reports in self.unacked for report in reports]
         self.unacked.clear()
         self.outbox = again + self.outbox
+        self._report_at = 0
 
     def _hear(self, frame: CoordinatorFrame, now: Millis) -> None:
         if frame.epoch < self.epoch:
@@ -256,12 +264,15 @@ class SyncMachine:
         if offer.fence in self.held:
             return
         if self.drain_until is not None:
+            self._report_at = now
             self.outbox.append(self._report(offer, Outcome.RELEASED))
             return
         if now >= self.stop_at():
             # Too old to be trusted. It is not held, so the next count tells the coordinator.
             return
         self.held[offer.fence] = offer
+        if not self.outbox:
+            self._report_at = now + STARTED_WAITS_MS
         self.outbox.append(self._report(offer, Outcome.STARTED))
         self._intents.append(StartAttempt(offer))
 
@@ -275,10 +286,11 @@ class SyncMachine:
             self._stop(fence, cause)
         self.want_complete = True
 
-    def _over(self, event: AttemptOver) -> None:
+    def _over(self, event: AttemptOver, now: Millis) -> None:
         offer = self.held.pop(event.fence, None)
         if offer is None:
             return
+        self._report_at = now
         self.outbox.append(
             Report(
                 tenant=offer.tenant,
@@ -314,6 +326,7 @@ class SyncMachine:
     def _drain(self, now: Millis) -> None:
         assert self.drain_until is not None, "only a draining worker hands back"
         if now >= self.drain_until:
+            self._report_at = now
             for fence, offer in list(self.held.items()):
                 del self.held[fence]
                 self._intents.append(StopAttempt(fence, "the worker is stopping"))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota.core import commands as cm
-from rota.core.changes import LeaseGranted
+from rota.core.changes import LeaseGranted, WorkerQuarantined
 from rota.core.demand import Signature, read_demand, score
 from rota.core.errors import Refused
 from rota.core.evolve import evolve
@@ -17,6 +17,7 @@ from rota.core.fits import fits
 from rota.core.live import LiveRun, LiveWorker
 from rota.core.model import Allocation, FailureClass, PoolNeed, PropertyRule, Queue, TaskSpec
 from rota.core.place import place
+from rota.core.presence import leaves
 from rota.core.records import Task
 from rota.core.states import RunState
 from tests.unit.core.world import TENANT, World, graph, task
@@ -438,6 +439,41 @@ def test_a_task_that_avoids_its_worker_is_looked_at_again_when_the_only_other_on
     assert world.turn() == []
     world.client(cm.DrainWorker, worker=second.worker)
     assert [again.worker for again in world.turn()] == [first.worker]
+
+
+def avoiding_its_worker() -> tuple[World, str, str]:
+    """A task that waits although its last worker has room, since it was interrupted there and another is well."""
+    world = World()
+    world.worker("a")
+    world.worker("b")
+    world.submit(graph(task("x"), task("y")))
+    first, second = world.turn()
+    world.start(first)
+    world.start(second)
+    world.interrupt(first)
+    assert world.turn() == []
+    return world, first.worker, second.worker
+
+
+def test_a_task_that_avoids_its_worker_is_looked_at_again_when_the_only_other_one_is_quarantined():
+    world, avoided, other = avoiding_its_worker()
+    evolve(world.state, WorkerQuarantined(TENANT, other, world.now + 60_000))
+    assert [again.worker for again in world.turn()] == [avoided]
+
+
+def test_a_task_that_avoids_its_worker_is_looked_at_again_when_the_only_other_one_says_it_is_stopping():
+    world, avoided, other = avoiding_its_worker()
+    leaves(world.state, worker_of(world, other), world.now)
+    assert [again.worker for again in world.turn()] == [avoided]
+
+
+def test_a_task_that_avoids_its_worker_is_looked_at_again_when_the_only_other_one_is_silent():
+    world, avoided, other = avoiding_its_worker()
+    world.silence(other)
+    world.advance(Queue(tenant="", name="").worker_timeout_ms - 1_000)
+    assert world.turn() == []
+    world.advance(2_000)
+    assert [again.worker for again in world.turn()] == [avoided]
 
 
 def test_an_interrupted_task_returns_to_its_worker_when_no_other_is_large_enough():

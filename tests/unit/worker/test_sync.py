@@ -13,6 +13,7 @@ from rota.wire.frames import CoordinatorFrame, WorkerFrame
 from rota.worker.sync import (
     HELD_PER_FRAME,
     RECONNECT_MS,
+    STARTED_WAITS_MS,
     AttemptOver,
     Connect,
     Connected,
@@ -85,8 +86,9 @@ class Bench:
         return CoordinatorFrame(**{**plain, **fields})
 
     def hear(self, **fields: Any) -> list[Intent]:
-        """The coordinator says something."""
-        return self.give(FrameCame(self.frame(**fields)))
+        """The coordinator says something; a start is given the time that it may wait for company."""
+        intents = self.give(FrameCame(self.frame(**fields)))
+        return intents + self.advance(STARTED_WAITS_MS) if fields.get("start") else intents
 
     def connect(self) -> list[Intent]:
         """The stream opens."""
@@ -239,6 +241,20 @@ def test_a_start_is_begun_and_reported():
     intents = bench.hear(start=(offer(1),))
     assert StartAttempt(offer(1)) in intents
     assert bench.reported() == [(1, "started")]
+
+
+def test_the_start_and_the_end_of_a_short_attempt_share_a_frame():
+    bench = Bench().join()
+    before = len(bench.said)
+    bench.give(FrameCame(bench.frame(start=(offer(1), offer(2)))))
+    assert len(bench.said) == before
+    bench.over(1)
+    (frame,) = bench.said[before:]
+    assert [(report.task, report.outcome.value) for report in frame.reports] == [
+        (1, "started"),
+        (2, "started"),
+        (1, "success"),
+    ]
 
 
 def test_a_start_that_comes_twice_is_begun_once():

@@ -289,5 +289,6 @@ _TICK: dict[str, Callable[[State, tuple[object, ...], Millis], Decision]] = {
     "receipt": drop_receipt,
     "rested": nothing,
     "rate": nothing,
+    "alone": nothing,
     "step": nothing,
 }

@@ -39,6 +39,7 @@ def worker_quarantined(state: State, change: ch.WorkerQuarantined) -> None:
     worker.row.quarantined_until = change.until
     worker.strikes = 0
     state.set_timer(change.until, "rested", *worker.key)
+    state.index.wake_avoiders()
     state.touched.puts[("Worker", change.tenant, change.worker)] = worker.row
 
 

@@ -69,6 +69,8 @@ class Call(Struct):
     # Packs the result; may put it into a file.
     keep: Keep
     owns_process: bool
+    # Milliseconds since 1970; a trial has a clock of its own.
+    now: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
 
 def perform(call: Call) -> Done:
@@ -88,7 +90,7 @@ def perform(call: Call) -> Done:
         except Skip as skipped:
             return Done(fence, "skipped", error=cut(str(skipped)))
         except Reschedule as again:
-            return Done(fence, "reschedule", resume_at=again.resume_at(time.time_ns() // 1_000_000))
+            return Done(fence, "reschedule", resume_at=again.resume_at(call.now()))
         except Fail as failed:
             return Done(fence, "failed", failure="fatal", error=cut(str(failed) or "failed for good"))
         except (Uncallable, Unserialisable) as error:

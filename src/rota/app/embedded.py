@@ -1,0 +1,282 @@
+"""Rota in this process: a coordinator, a worker and a client, with their data in a folder or in memory."""
+
+import asyncio
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rota.api.socket import SOCKET, SocketServer
+from rota.app.garbage import keep_collecting
+from rota.app.lines import NearLine, SocketLine
+from rota.client.blocking import BlockingClient, LoopThread
+from rota.client.connection import Connection
+from rota.client.runs import Client
+from rota.control.driver import CoordinatorDriver, Listener, ignore
+from rota.core.bounds import TimeLimits
+from rota.core.errors import Refused, Unavailable
+from rota.core.ids import Millis
+from rota.core.model import Capacity
+from rota.ports import Blobs, Store
+from rota.stores.blobs import open_blobs
+from rota.stores.memory import MemoryStore
+from rota.stores.sqlite import SqliteStore, held
+from rota.wire.frames import CoordinatorFrame, WorkerFrame
+from rota.wire.work import COMMAND, PYTHON
+from rota.worker.driver import Dial, WorkerDriver
+from rota.worker.logs import LogFolder
+from rota.worker.runners import Runner
+from rota.worker.runners.command import CommandRunner
+from rota.worker.runners.process import ProcessRunner
+from rota.worker.runners.thread import ThreadRunner
+from rota.worker.supervisor.driver import Supervisor
+from rota.worker.sync import SyncMachine
+
+DEFAULT_FOLDER = ".rota"
+DEFAULT_TENANT = "default"
+# How long a folder that is busy is waited for: another command may be looking at it for a moment.
+PATIENCE_S = 2.0
+
+
+class SystemClock:
+    """Wall time at the start, monotonic from there: it never runs back and never jumps."""
+
+    def __init__(self) -> None:
+        self._offset = time.time_ns() - time.monotonic_ns()
+
+    def __call__(self) -> Millis:
+        return (time.monotonic_ns() + self._offset) // 1_000_000
+
+
+class NearLink:
+    """A worker's stream to the coordinator in the same process."""
+
+    def __init__(self, driver: CoordinatorDriver, hear: Callable[[CoordinatorFrame | None], None]) -> None:
+        self._driver = driver
+        self._stream = driver.open_stream(hear)
+
+    def send(self, frame: WorkerFrame) -> None:
+        """Say something."""
+        self._driver.hear(self._stream, frame)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._driver.close_stream(self._stream)
+
+
+class AsyncRota(Client):
+    """A client that brings its coordinator along, for async programs."""
+
+    def __init__(self, line: NearLine | SocketLine, parts: AsyncExitStack) -> None:
+        super().__init__(line)
+        self._parts = parts
+
+    @classmethod
+    async def embedded(
+        cls,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        slots: int | None = None,
+        threads: bool = False,
+        limits: TimeLimits | None = None,
+        listener: Listener = ignore,
+    ) -> Self:
+        """Start a coordinator and a worker here.
+
+        Without a folder everything is in memory and ends with the program. `slots` is how many tasks run at once: as
+        many as there are processors, and none with 0. With `threads` Python tasks run in threads of this process,
+        which is quickest, but a task that hangs cannot be killed.
+        """
+        async with AsyncExitStack() as parts:
+            clock = SystemClock()
+            path = _make_folder(folder, parts)
+            store = _open_store(path if folder is not None else None, parts)
+            driver = CoordinatorDriver(store, limits or TimeLimits(), clock, who=_who(), listener=listener)
+            parts.push_async_callback(driver.stop)
+            driver.start()
+            await _win(driver, store, path)
+            blobs = open_blobs(path / "blobs")
+            logs = LogFolder(path)
+            if folder is not None:
+                server = SocketServer(path, DEFAULT_TENANT, driver)
+                parts.push_async_callback(server.stop)
+                await server.start()
+                collecting = asyncio.create_task(
+                    keep_collecting(store, blobs, logs, DEFAULT_TENANT, clock, listener), name="rota-garbage"
+                )
+                parts.push_async_callback(_end, collecting)
+            count = (os.cpu_count() or 1) if slots is None else slots
+            if count:
+                runners = _runners(path, blobs, count, parts, threads=threads)
+                worker = WorkerDriver(_machine(runners, count, limits or TimeLimits()), _dial(driver), runners, clock)
+                parts.push_async_callback(_leave, worker)
+                worker.start()
+            return cls(NearLine(driver, blobs, logs, DEFAULT_TENANT), parts.pop_all())
+
+    @classmethod
+    async def open(cls, folder: str | os.PathLike[str] = DEFAULT_FOLDER) -> Self:
+        """Reach a folder's runs: through the process that holds it, or, if none does, by holding it for a while."""
+        path = Path(folder)
+        if not (path / "rota.db").exists():
+            raise Refused(
+                "store.missing", f"there is no data in {path}", "Start something with `rota run`, or name the folder."
+            )
+        give_up_at = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return await cls.embedded(path, slots=0)
+            except Refused as refused:
+                if refused.code != "store.held":
+                    raise
+            try:
+                return await cls._connect(path)
+            except Unavailable:
+                if time.monotonic() > give_up_at:
+                    raise
+                await asyncio.sleep(0.05)
+
+    @classmethod
+    async def _connect(cls, path: Path) -> Self:
+        async with AsyncExitStack() as parts:
+            connection = await Connection.open(path / SOCKET)
+            parts.push_async_callback(connection.close)
+            store = _open_store(path, parts)
+            blobs = open_blobs(path / "blobs")
+            line = SocketLine(connection, store, blobs, LogFolder(path), DEFAULT_TENANT, SystemClock())
+            return cls(line, parts.pop_all())
+
+    async def close(self) -> None:
+        """Stop the worker (its unfinished work is returned unspent) and the coordinator, and free the folder."""
+        await self._parts.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class Rota(BlockingClient):
+    """A client that brings its coordinator along, for ordinary programs."""
+
+    def __init__(self, thread: LoopThread, rota: AsyncRota) -> None:
+        super().__init__(thread, rota)
+        self._rota = rota
+
+    @classmethod
+    def embedded(
+        cls,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        slots: int | None = None,
+        threads: bool = False,
+        limits: TimeLimits | None = None,
+        listener: Listener = ignore,
+    ) -> Self:
+        """Start a coordinator and a worker here; see `AsyncRota.embedded`."""
+        thread = LoopThread()
+        work = AsyncRota.embedded(folder, slots=slots, threads=threads, limits=limits, listener=listener)
+        try:
+            return cls(thread, thread.call(work))
+        except BaseException:
+            thread.stop()
+            raise
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str] = DEFAULT_FOLDER) -> Self:
+        """Reach a folder's runs, whoever holds it; see `AsyncRota.open`."""
+        thread = LoopThread()
+        try:
+            return cls(thread, thread.call(AsyncRota.open(folder)))
+        except BaseException:
+            thread.stop()
+            raise
+
+    def close(self) -> None:
+        """Stop the worker and the coordinator, and free the folder; may be called twice."""
+        if not self._thread.loop.is_closed():
+            self._thread.call(self._rota.close())
+            self._thread.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _make_folder(folder: str | os.PathLike[str] | None, parts: AsyncExitStack) -> Path:
+    if folder is not None:
+        path = Path(folder).absolute()
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return path
+    path = Path(tempfile.mkdtemp(prefix="rota-"))
+    parts.callback(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
+def _open_store(path: Path | None, parts: AsyncExitStack) -> Store:
+    if path is None:
+        return MemoryStore()
+    store = SqliteStore(path)
+    parts.callback(store.close)
+    return store
+
+
+async def _win(driver: CoordinatorDriver, store: Store, path: Path) -> None:
+    if await driver.reigns():
+        return
+    if isinstance(store, SqliteStore):
+        raise held(path)
+    raise Unavailable("leader.none", f"the coordinator of {path} could not start")
+
+
+def _runners(path: Path, blobs: Blobs, slots: int, parts: AsyncExitStack, *, threads: bool) -> dict[str, Runner]:
+    supervisor = Supervisor()
+    parts.push_async_callback(supervisor.close)
+    python = ThreadRunner(blobs, path, slots=slots) if threads else ProcessRunner(supervisor, blobs, path)
+    return {PYTHON: python, COMMAND: CommandRunner(supervisor, path)}
+
+
+def _who() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _dial(driver: CoordinatorDriver) -> Dial:
+    async def dial(hear: Callable[[CoordinatorFrame | None], None]) -> NearLink:
+        return NearLink(driver, hear)
+
+    return dial
+
+
+def _machine(runners: dict[str, Runner], slots: int, limits: TimeLimits) -> SyncMachine:
+    capacity = Capacity(slots=slots, kinds=tuple(runners))
+    return SyncMachine(DEFAULT_TENANT, f"local-{socket.gethostname()}", secrets.token_hex(8), capacity, limits)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _leave(worker: WorkerDriver) -> None:
+    """Hand back what is not finished, so that it costs nothing, then stop."""
+    worker.drain(0)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await worker.left.wait()
+    except TimeoutError:
+        # Nobody acknowledges any more; the leases end by themselves.
+        pass
+    await worker.stop()

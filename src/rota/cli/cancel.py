@@ -1,0 +1,29 @@
+"""`rota cancel RUN`: end a run and everything in it."""
+
+import argparse
+
+from rota.app import Rota
+from rota.cli.showing import add_folder, add_json, as_plain, put, put_json
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    parser.add_argument("run_id", metavar="RUN", help="the run's id, see `rota runs`")
+    parser.add_argument("--reason", default="cancelled on request", help="what the run will say about it")
+    add_folder(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Cancel it; cancelling twice, or after the end, changes nothing."""
+    with Rota.open(options.data) as rota:
+        one = rota.run(options.run_id)
+        if not one.status().ended_at:
+            one.cancel(options.reason)
+        view = one.status()
+    if options.json:
+        put_json(as_plain(view))
+    else:
+        put(f"{view.id}: {view.state}{' (stopping)' if not view.ended_at else ''}")
+    return 0

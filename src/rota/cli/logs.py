@@ -1,0 +1,34 @@
+"""`rota logs RUN TASK`: what an attempt printed."""
+
+import argparse
+import sys
+
+from rota.app import Rota
+from rota.cli.showing import add_folder, add_json, put_json
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    parser.add_argument("run_id", metavar="RUN", help="the run's id, see `rota runs`")
+    parser.add_argument("task", metavar="TASK", help="the task's id; one of a group as NAME[3]")
+    parser.add_argument("--attempt", type=int, default=0, metavar="N", help="which attempt (default: the newest)")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until the attempt has ended")
+    add_folder(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show it."""
+    with Rota.open(options.data) as rota:
+        one = rota.run(options.run_id)
+        # Whoever asks for a task that does not exist is told so, instead of seeing an empty log.
+        one.tasks(options.task)
+        pieces = one.logs(options.task, options.attempt, follow=options.follow)
+        if options.json:
+            put_json(b"".join(pieces).decode(errors="replace").splitlines())
+            return 0
+        for piece in pieces:
+            sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+    return 0

@@ -1,0 +1,117 @@
+"""`rota run FILE.py`: run a graph of a Python file with a coordinator and a worker in this process, and watch it."""
+
+import argparse
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rota.app import Rota
+from rota.cli import EXIT_FAILED
+from rota.cli.progress import Progress
+from rota.cli.showing import add_folder, add_json, as_plain, put, put_json, say, show_counts, show_span
+from rota.client.blocking import BlockingRun
+from rota.core.errors import Refused
+from rota.core.questions import RunView
+from rota.core.states import RunState
+from rota.kinds.workflow.authoring import GraphFunction
+from rota.kinds.workflow.functions import SCRIPT
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    parser.add_argument("file", metavar="FILE.py[:GRAPH]", help="the file, and which of its graphs if it has several")
+    parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="a parameter; JSON, or text")
+    parser.add_argument("--id", default="", help="the run's id (default: the graph's name and some letters)")
+    parser.add_argument("--slots", type=int, metavar="N", help="how many tasks at once (default: one per processor)")
+    parser.add_argument("--threads", action="store_true", help="run Python tasks in threads of this process")
+    parser.add_argument("--priority", default="normal", help="urgent, high, normal or low")
+    add_folder(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Submit, watch, and say how it went."""
+    file, _, name = options.file.partition(":") if not Path(options.file).exists() else (options.file, "", "")
+    graph = load_graph(Path(file), name)
+    params = dict(_param(text) for text in options.param)
+    with Rota.embedded(options.data, slots=options.slots, threads=options.threads) as rota:
+        one = rota.submit(graph, params, run=options.id, priority=options.priority)
+        say(f"run {one.id} of {graph.name}, data in {options.data}")
+        try:
+            view = watch(one)
+        except KeyboardInterrupt:
+            say(f"stopping; run {one.id} is kept: `rota run` in {options.data} goes on with it, `rota cancel` ends it")
+            raise
+        return _tell(one, view, options)
+
+
+def watch(one: BlockingRun) -> RunView:
+    """Draw what happens until the run has ended."""
+    began = one.status()
+
+    def explain(task: str) -> str:
+        return "; ".join(reason.text for reason in one.why(task)) or "it does not wait any more"
+
+    progress = Progress(one.tasks(), began.created_at, explain)
+    progress.draw()
+    for happening in one.events():
+        progress.take(happening)
+    progress.draw()
+    return one.status()
+
+
+def _tell(one: BlockingRun, view: RunView, options: argparse.Namespace) -> int:
+    took = show_span(view.ended_at - view.created_at)
+    say(f"{view.state} in {took}: {show_counts(view.tasks)}{'. ' + view.reason if view.reason else ''}")
+    if view.state is not RunState.SUCCESS:
+        failed = one.tasks(states=("failed",))
+        for each in failed[:3]:
+            say(f"\n{each.id}: {each.error.strip()}")
+        if failed:
+            say(f"\n  rota logs {one.id} {failed[0].id} --data {options.data}")
+        say(f"  rota story {one.id} --data {options.data}")
+    tasks = one.tasks()
+    if options.json:
+        put_json({**as_plain(view), "tasks": [as_plain(each) for each in tasks]})
+    else:
+        for each in tasks:
+            shown = as_plain(each)["result"] if each.result is not None else None
+            if shown is not None:
+                put(f"{each.id}: {json.dumps(shown, ensure_ascii=False, default=str)}")
+    return 0 if view.state is RunState.SUCCESS else EXIT_FAILED
+
+
+def load_graph(path: Path, name: str) -> GraphFunction:
+    """The graph in a file. The file is loaded as a module of its own, so `if __name__ == "__main__"` is not run."""
+    if not path.is_file():
+        raise Refused("field.value", f"there is no file {path}", "Give the path of a Python file.", path="FILE")
+    spec = importlib.util.spec_from_file_location(SCRIPT, path.resolve())
+    if spec is None or spec.loader is None:
+        raise Refused("field.value", f"{path} cannot be loaded as Python", path="FILE")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[SCRIPT] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    spec.loader.exec_module(module)
+    found = {key: value for key, value in vars(module).items() if isinstance(value, GraphFunction)}
+    if name:
+        found = {key: value for key, value in found.items() if name in (key, value.name)}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if not found:
+        what = f"{path} has no graph {name!r}" if name else f"{path} has no graph"
+        raise Refused("graph.empty", what, "Decorate a function with @rota.graph.", path="FILE")
+    names = ", ".join(found)
+    raise Refused("field.value", f"{path} has several graphs: {names}", f"Say which: {path}:{next(iter(found))}.")
+
+
+def _param(text: str) -> tuple[str, Any]:
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise Refused("field.value", f"{text!r} is not NAME=VALUE", path="--param")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value

@@ -1,0 +1,44 @@
+"""`rota runs`: the runs of a data folder, the newest first."""
+
+import argparse
+
+from rota.app import Rota
+from rota.cli.showing import add_folder, add_json, as_plain, put_json, put_table, say, show_counts, show_span, show_time
+from rota.core.states import RunState
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    parser.add_argument("--name", default="", help="only runs of this graph")
+    parser.add_argument("--state", action="append", choices=list(RunState), default=[], help="only runs in this state")
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="how many (default 20)")
+    add_folder(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """List them."""
+    with Rota.open(options.data) as rota:
+        runs = rota.runs(name=options.name, states=options.state, limit=options.limit)
+    if options.json:
+        put_json([as_plain(view) for view in runs])
+        return 0
+    if not runs:
+        say("no runs")
+        return 0
+    put_table(
+        ("RUN", "GRAPH", "STATE", "CREATED", "TOOK", "TASKS"),
+        (
+            (
+                view.id,
+                view.name,
+                "paused" if view.paused else view.state,
+                show_time(view.created_at),
+                show_span(view.ended_at - view.started_at) if view.ended_at else "",
+                show_counts(view.tasks),
+            )
+            for view in runs
+        ),
+    )
+    return 0

@@ -1,0 +1,99 @@
+"""How things look on a terminal, and as JSON."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Struct, to_builtins
+
+from rota.wire.values import PLAIN, unpack
+from rota.wire.work import StoredValue, decode_value
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The option that every command has which prints data."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_folder(parser: argparse.ArgumentParser) -> None:
+    """The option that says where the data is."""
+    parser.add_argument("--data", default=".rota", metavar="DIR", help="the data folder (default .rota)")
+
+
+def say(line: str) -> None:
+    """A line that is not data."""
+    sys.stderr.write(line + "\n")
+
+
+def put(line: str) -> None:
+    """A line of data."""
+    sys.stdout.write(line + "\n")
+
+
+def put_json(value: object) -> None:
+    """Data for programs."""
+    sys.stdout.write(json.dumps(to_builtins(value, enc_hook=str), ensure_ascii=False, indent=1) + "\n")
+
+
+def as_plain(view: Struct) -> dict[str, Any]:
+    """A view as JSON has it: values opened where that is safe, instants in milliseconds."""
+    shown = {name: getattr(view, name) for name in view.__struct_fields__}
+    for name in ("result", "params"):
+        if name in shown:
+            shown[name] = show_result(shown[name]) if name == "result" else show_params(shown[name])
+    if "fence" in shown:
+        # Larger than some readers' numbers.
+        shown["fence"] = str(shown["fence"])
+    return to_builtins(shown)
+
+
+def show_result(result: bytes | None) -> Any:
+    """What a task returned, without running anything: a pickle is only named."""
+    if result is None:
+        return None
+    value = decode_value(result)
+    if isinstance(value, StoredValue):
+        return {"stored": value.ref.name, "size": value.ref.size, "encoding": value.encoding}
+    if value.encoding != PLAIN:
+        return {"size": len(value.content), "encoding": value.encoding}
+    opened = unpack(value.encoding, value.content)
+    return to_builtins(opened)
+
+
+def show_params(params: bytes) -> Any:
+    """A run's parameters."""
+    return unpack(PLAIN, params) if params else {}
+
+
+def put_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Columns as wide as what is in them."""
+    lines = [tuple(headings), *(tuple(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    for line in lines:
+        put("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def show_time(at: int) -> str:
+    """An instant, in local time."""
+    if not at:
+        return ""
+    return datetime.fromtimestamp(at / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def show_span(ms: int) -> str:
+    """A duration, in the unit that suits it."""
+    if ms < 1_000:
+        return f"{ms} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.1f} s"
+    minutes, seconds = divmod(ms // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
+
+
+def show_counts(tasks: dict[str, int]) -> str:
+    """How many tasks are where."""
+    return ", ".join(f"{count} {state}" for state, count in sorted(tasks.items()))

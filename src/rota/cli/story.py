@@ -1,0 +1,27 @@
+"""`rota story RUN [TASK]`: the durable account of what happened."""
+
+import argparse
+
+from rota.app import Rota
+from rota.cli.showing import add_folder, add_json, put, put_json
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    parser.add_argument("run_id", metavar="RUN", help="the run's id, see `rota runs`")
+    parser.add_argument("task", metavar="TASK", nargs="?", default="", help="only what concerns this task")
+    add_folder(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Tell it."""
+    with Rota.open(options.data) as rota:
+        lines = rota.run(options.run_id).story(options.task)
+    if options.json:
+        put_json(lines)
+        return 0
+    for line in lines:
+        put(line)
+    return 0

@@ -1,0 +1,52 @@
+"""`rota tasks RUN`: what became of each task."""
+
+import argparse
+
+from rota.app import Rota
+from rota.cli.showing import add_folder, add_json, as_plain, put_json, put_table, show_span, show_time
+from rota.core.questions import TaskView
+from rota.core.states import TaskState
+
+_ERROR_CHARS = 60
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    parser.add_argument("run_id", metavar="RUN", help="the run's id, see `rota runs`")
+    parser.add_argument(
+        "--state", action="append", choices=list(TaskState), default=[], help="only tasks in this state"
+    )
+    add_folder(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """List them."""
+    with Rota.open(options.data) as rota:
+        tasks = rota.run(options.run_id).tasks(states=options.state)
+    if options.json:
+        put_json([as_plain(view) for view in tasks])
+        return 0
+    put_table(
+        ("TASK", "STATE", "ATTEMPT", "WORKER", "STARTED", "TOOK", "ERROR"),
+        (
+            (
+                view.id,
+                view.state,
+                str(view.attempt),
+                view.worker,
+                show_time(view.started_at),
+                show_span(view.ended_at - view.started_at) if view.ended_at and view.started_at else "",
+                last_line(view),
+            )
+            for view in tasks
+        ),
+    )
+    return 0
+
+
+def last_line(view: TaskView) -> str:
+    """The end of an error, where its cause is."""
+    lines = view.error.strip().splitlines()
+    return lines[-1][:_ERROR_CHARS] if lines else ""

@@ -1,0 +1,30 @@
+"""`rota why RUN TASK`: the reasons why a task is not running, from the rules that hold it."""
+
+import argparse
+
+from rota.app import Rota
+from rota.cli.showing import add_folder, add_json, put, put_json
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    parser.add_argument("run_id", metavar="RUN", help="the run's id, see `rota runs`")
+    parser.add_argument("task", metavar="TASK", help="the task's id; one of a group as NAME[3]")
+    add_folder(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Explain it."""
+    with Rota.open(options.data) as rota:
+        one = rota.run(options.run_id)
+        reasons = one.why(options.task)
+        view = None if reasons else one.tasks(options.task)[0]
+    if options.json:
+        put_json([{"code": each.code, "text": each.text, "about": dict(each.about)} for each in reasons])
+    elif view is not None:
+        put(f"{view.id} has ended: {view.state}{': ' + view.error.strip() if view.error else ''}")
+    for each in () if options.json else reasons:
+        put(f"{each.code}: {each.text}")
+    return 0

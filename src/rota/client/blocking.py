@@ -1,0 +1,160 @@
+"""The client for ordinary programs: the same surface without `await`.
+
+An event loop in a thread of its own does the work; every call hands it over and waits. Interrupting a wait (Ctrl-C)
+cancels the call and leaves the run as it is.
+"""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from typing import Any, TypeVar
+
+from rota.client.happenings import Happening
+from rota.client.runs import Client, GraphLike, Run
+from rota.core.model import Graph, TaskSpec
+from rota.core.questions import RunView, TaskView, WorkerView
+from rota.core.reasons import Reason
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="rota", daemon=True)
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there and wait for it."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("this would wait for itself: use the async client inside the event loop")
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def walk(self, items: AsyncIterator[T]) -> Iterator[T]:
+        """Go through an async iterator from here."""
+        try:
+            while True:
+                try:
+                    yield self.call(_next(items))
+                except StopAsyncIteration:
+                    return
+        finally:
+            close = getattr(items, "aclose", None)
+            if close is not None and self.loop.is_running():
+                self.call(close())
+
+    def stop(self) -> None:
+        """End the loop and its thread."""
+        if self.loop.is_closed():
+            return
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+async def _next(items: AsyncIterator[T]) -> T:
+    return await anext(items)
+
+
+class BlockingRun:
+    """One run, live or ended."""
+
+    def __init__(self, thread: LoopThread, run: Run) -> None:
+        self._thread = thread
+        self._run = run
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._run.id
+
+    def status(self) -> RunView:
+        """How the run stands."""
+        return self._thread.call(self._run.status())
+
+    def wait(self, timeout_s: float | None = None) -> RunView:
+        """Wait until the run has ended. Raises TimeoutError; the run goes on then."""
+        return self._thread.call(self._run.wait(timeout_s))
+
+    def result(self, task: str = "", timeout_s: float | None = None) -> Any:
+        """Wait for the run, and give what a task returned: the one named, or the only last one."""
+        return self._thread.call(self._run.result(task, timeout_s))
+
+    def tasks(self, *names: str, states: Iterable[str] = ()) -> list[TaskView]:
+        """The run's tasks, or some of them."""
+        return self._thread.call(self._run.tasks(*names, states=states))
+
+    def events(self) -> Iterator[Happening]:
+        """What happened and what happens, until the run has ended."""
+        return self._thread.walk(self._run.events())
+
+    def why(self, task: str) -> tuple[Reason, ...]:
+        """Why a task waits; empty if it has ended."""
+        return self._thread.call(self._run.why(task))
+
+    def story(self, task: str = "") -> list[str]:
+        """What happened, told in lines."""
+        return self._thread.call(self._run.story(task))
+
+    def logs(self, task: str, attempt: int = 0, *, follow: bool = False) -> Iterator[bytes]:
+        """What an attempt printed; the newest attempt unless told otherwise."""
+        return self._thread.walk(self._run.logs(task, attempt, follow=follow))
+
+    def cancel(self, reason: str = "cancelled on request") -> None:
+        """End the run and everything in it."""
+        self._thread.call(self._run.cancel(reason))
+
+    def pause(self, *, paused: bool = True) -> None:
+        """Hold the run's waiting tasks back, or let them go on."""
+        self._thread.call(self._run.pause(paused=paused))
+
+    def clear(self, *tasks: str, downstream: bool = True) -> None:
+        """Run ended tasks again, with a fresh budget."""
+        self._thread.call(self._run.clear(*tasks, downstream=downstream))
+
+    def resolve(self, task: str, way_out: str = "requeue") -> None:
+        """Take a parked task out of needs_attention: requeue, fail or cancel it."""
+        self._thread.call(self._run.resolve(task, way_out))
+
+
+class BlockingClient:
+    """Talks to one coordinator as one tenant."""
+
+    def __init__(self, thread: LoopThread, client: Client) -> None:
+        self._thread = thread
+        self._client = client
+
+    def submit(
+        self,
+        graph: Graph | GraphLike | TaskSpec,
+        params: dict[str, Any] | None = None,
+        *,
+        run: str = "",
+        priority: str = "normal",
+        command_id: str = "",
+    ) -> BlockingRun:
+        """Make a run. It is durable when this returns; sending the same `command_id` again makes no second one."""
+        work = self._client.submit(graph, params, run=run, priority=priority, command_id=command_id)
+        return BlockingRun(self._thread, self._thread.call(work))
+
+    def run(self, id: str) -> BlockingRun:
+        """A run by its id, live or ended."""
+        return BlockingRun(self._thread, self._client.run(id))
+
+    def runs(
+        self, *, name: str = "", states: Iterable[str] = (), limit: int = 100, history: bool = True
+    ) -> list[RunView]:
+        """Runs, the newest first: live ones, then those in history."""
+        return self._thread.call(self._client.runs(name=name, states=states, limit=limit, history=history))
+
+    def workers(self) -> tuple[WorkerView, ...]:
+        """Who is registered, and how each stands."""
+        return self._thread.call(self._client.workers())

@@ -1,0 +1,345 @@
+"""The client for async programs: submit, wait, watch, read, cancel, ask why."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from msgspec import structs
+
+from rota.client.happenings import Happening, happenings
+from rota.client.line import Line
+from rota.core.changes import RunEnded
+from rota.core.commands import CancelRun, ClearTasks, ClientCommand, Exit, PauseRun, ResolveTask, SubmitRun
+from rota.core.errors import Refused, Unavailable
+from rota.core.graph import LiveGraph, graph_digest
+from rota.core.model import Graph, PriorityClass, TaskSpec
+from rota.core.questions import (
+    ExplainTask,
+    GetRun,
+    ListRuns,
+    ListTasks,
+    ListWorkers,
+    Question,
+    RunsPage,
+    RunView,
+    TasksPage,
+    TaskView,
+    WorkerView,
+    view_run,
+    view_task,
+)
+from rota.core.reasons import Reason
+from rota.core.records import Story
+from rota.core.states import RUN_TERMINAL, SUCCESS, RunState
+from rota.core.story import read_story, story_lines
+from rota.ports import Ended, HistoryQuery
+from rota.wire.values import unpack
+from rota.wire.work import StoredValue, decode_value
+
+T = TypeVar("T")
+
+# How long a command is repeated while nobody can answer it.
+PATIENCE_S = 30.0
+
+
+class GraphLike(Protocol):
+    """A graph, or whatever can become one: what `@rota.graph` makes."""
+
+    def build(self) -> Graph:
+        """The graph."""
+        ...
+
+    def params(self, given: dict[str, Any]) -> dict[str, Any]:
+        """The parameters of a run, checked."""
+        ...
+
+
+class RunFailed(Exception):
+    """A run did not end well; `run` is how it stood."""
+
+    def __init__(self, run: RunView) -> None:
+        self.run = run
+        super().__init__(f"run {run.id} of {run.name} ended as {run.state}: {run.reason or 'no reason was given'}")
+
+
+class Client:
+    """Talks to one coordinator as one tenant."""
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+
+    async def ask(self, request: ClientCommand | Question) -> Any:
+        """Send a command or a question. One that nobody can answer just now is repeated under the same id."""
+        give_up_at = asyncio.get_running_loop().time() + PATIENCE_S
+        while True:
+            try:
+                return await self.line.ask(request)
+            except Unavailable as unavailable:
+                wait_s = unavailable.retry_after_ms / 1000
+                if asyncio.get_running_loop().time() + wait_s > give_up_at:
+                    raise
+                await asyncio.sleep(wait_s)
+
+    async def submit(
+        self,
+        graph: Graph | GraphLike | TaskSpec,
+        params: dict[str, Any] | None = None,
+        *,
+        run: str = "",
+        priority: str = "normal",
+        command_id: str = "",
+    ) -> "Run":
+        """Make a run. It is durable when this returns; sending the same `command_id` again makes no second one."""
+        built, given = _built(graph, params or {})
+        name = run or f"{built.name}-{secrets.token_hex(4)}"
+        command = SubmitRun(
+            tenant=self.line.tenant,
+            command_id=command_id or f"submit-{name}-{secrets.token_hex(4)}",
+            run=name,
+            digest=graph_digest(built),
+            priority=_priority(priority),
+            params=_params(given),
+        )
+        try:
+            # A graph that the coordinator knows already need not travel again.
+            await self.ask(command)
+        except Refused as refused:
+            if refused.code != "graph.unknown":
+                raise
+            await self.ask(structs.replace(command, graph=built, digest=""))
+        return Run(self, name)
+
+    def run(self, id: str) -> "Run":
+        """A run by its id, live or ended."""
+        return Run(self, id)
+
+    async def runs(
+        self, *, name: str = "", states: Iterable[str] = (), limit: int = 100, history: bool = True
+    ) -> list[RunView]:
+        """Runs, the newest first: live ones, then those in history."""
+        wanted = tuple(RunState(state) for state in states)
+        question = ListRuns(tenant=self.line.tenant, name=name, states=wanted, limit=limit)
+        page: RunsPage = await self.ask(question)
+        found = list(page.runs)
+        if history and len(found) < limit:
+            query = HistoryQuery(tenant=self.line.tenant, name=name, states=wanted, limit=limit - len(found))
+            for row in (await self.line.history(query)).runs:
+                ended = await self.line.ended(row.id, row.created_at)
+                if ended is not None:
+                    found.append(await _view_ended(self.line, ended))
+        return found
+
+    async def workers(self) -> tuple[WorkerView, ...]:
+        """Who is registered, and how each stands."""
+        return await self.ask(ListWorkers(tenant=self.line.tenant))
+
+
+class Run:
+    """One run, live or ended."""
+
+    def __init__(self, client: Client, id: str) -> None:
+        self.client = client
+        self.id = id
+
+    @property
+    def _line(self) -> Line:
+        return self.client.line
+
+    async def status(self) -> RunView:
+        """How the run stands."""
+        try:
+            return await self.client.ask(GetRun(tenant=self._line.tenant, run=self.id))
+        except Refused as refused:
+            if refused.code != "run.unknown":
+                raise
+        return await _view_ended(self._line, await self._ended())
+
+    async def wait(self, timeout_s: float | None = None) -> RunView:
+        """Wait until the run has ended. Raises TimeoutError; the run goes on then."""
+        async with asyncio.timeout(timeout_s):
+            told = self._line.watch(self.id)
+            try:
+                view = await self.status()
+                while view.state not in RUN_TERMINAL:
+                    story = await anext(told)
+                    if any(isinstance(change, RunEnded) for change in read_story(story)):
+                        view = await self.status()
+                return view
+            finally:
+                told.close()
+
+    async def result(self, task: str = "", timeout_s: float | None = None) -> Any:
+        """Wait for the run, and give what a task returned: the one named, or the only last one.
+
+        Raises RunFailed if the run did not succeed and no task was named.
+        """
+        view = await self.wait(timeout_s)
+        tasks = await self.tasks()
+        if task:
+            found = [each for each in tasks if each.id == task or each.id.startswith(f"{task}[")]
+            if not found:
+                raise Refused("task.unknown", f"run {self.id!r} has no task {task!r}", path="task")
+            values = [await self.open(each) for each in found]
+            return values[0] if found[0].id == task else values
+        if view.state is not RunState.SUCCESS:
+            raise RunFailed(view)
+        given = [each for each in tasks if each.result is not None]
+        return await self.open(given[-1]) if given else None
+
+    async def open(self, task: TaskView) -> Any:
+        """What a task returned. A pickled value is opened: ask for results of code that you trust."""
+        if task.state is not SUCCESS:
+            raise Refused(
+                "task.state", f"task {task.id!r} is {task.state}, it has no result: {task.error}", path="task"
+            )
+        if task.result is None:
+            return None
+        value = decode_value(task.result)
+        if isinstance(value, StoredValue):
+            content = await self._line.blobs.get(value.ref)
+            return unpack(value.encoding, content, trusted=True)
+        return unpack(value.encoding, value.content, trusted=True)
+
+    async def tasks(self, *names: str, states: Iterable[str] = ()) -> list[TaskView]:
+        """The run's tasks, or some of them."""
+        try:
+            return [each async for each in self._live_tasks(names, tuple(states))]
+        except Refused as refused:
+            if refused.code != "run.unknown":
+                raise
+        ended = await self._ended()
+        graph = await _graph_of(self._line, ended)
+        views = [view_task(task, graph) for task in ended.tasks]
+        wanted = tuple(states)
+        return [
+            view
+            for view in views
+            if (not names or view.id in names or view.id.partition("[")[0] in names)
+            and (not wanted or view.state in wanted)
+        ]
+
+    async def _live_tasks(self, names: tuple[str, ...], states: tuple[Any, ...]) -> AsyncIterator[TaskView]:
+        first = 0
+        while first >= 0:
+            question = ListTasks(tenant=self._line.tenant, run=self.id, names=names, states=states, first=first)
+            page: TasksPage = await self.client.ask(question)
+            for view in page.tasks:
+                yield view
+            first = page.next
+
+    async def events(self) -> AsyncIterator[Happening]:
+        """What happened and what happens, until the run has ended."""
+        told = self._line.watch(self.id)
+        try:
+            view = await self.status()
+            seen = -1
+            for story in await self._line.stories(self.id, view.created_at):
+                seen = story.number
+                for happening in _read(story):
+                    yield happening
+            while view.state not in RUN_TERMINAL:
+                story = await anext(told)
+                if story.number <= seen or story.created_at != view.created_at:
+                    continue
+                for happening in _read(story):
+                    yield happening
+                    if happening.task is None and happening.state in RUN_TERMINAL:
+                        return
+        finally:
+            told.close()
+
+    async def why(self, task: str) -> tuple[Reason, ...]:
+        """Why a task waits; empty if it has ended."""
+        try:
+            return await self.client.ask(ExplainTask(tenant=self._line.tenant, run=self.id, task=task))
+        except Refused as refused:
+            if refused.code != "run.unknown":
+                raise
+        await self._ended()
+        return ()
+
+    async def story(self, task: str = "") -> list[str]:
+        """What happened, told in lines."""
+        view = await self.status()
+        tasks = await self.tasks()
+        names = {each.idx: each.id for each in tasks}
+        number = next((each.idx for each in tasks if each.id == task), None)
+        if task and number is None:
+            raise Refused("task.unknown", f"run {self.id!r} has no task {task!r}", path="task")
+        parts = await self._line.stories(self.id, view.created_at)
+        return list(story_lines(parts, view.created_at, lambda idx: names.get(idx, str(idx)), number))
+
+    def logs(self, task: str, attempt: int = 0, *, follow: bool = False) -> AsyncIterator[bytes]:
+        """What an attempt printed; the newest attempt unless told otherwise."""
+        return self._line.logs(self.id, task, attempt, follow=follow)
+
+    async def cancel(self, reason: str = "cancelled on request") -> None:
+        """End the run and everything in it."""
+        await self._do(CancelRun, reason=reason)
+
+    async def pause(self, *, paused: bool = True) -> None:
+        """Hold the run's waiting tasks back, or let them go on."""
+        await self._do(PauseRun, paused=paused)
+
+    async def clear(self, *tasks: str, downstream: bool = True) -> None:
+        """Run ended tasks again, with a fresh budget."""
+        await self._do(ClearTasks, tasks=tasks, downstream=downstream)
+
+    async def resolve(self, task: str, way_out: str = "requeue") -> None:
+        """Take a parked task out of needs_attention: requeue, fail or cancel it."""
+        await self._do(ResolveTask, task=task, exit=Exit(way_out))
+
+    async def _do(self, kind: Callable[..., ClientCommand], **fields: Any) -> None:
+        command_id = f"{self.id}-{secrets.token_hex(8)}"
+        await self.client.ask(kind(tenant=self._line.tenant, command_id=command_id, run=self.id, **fields))
+
+    async def _ended(self) -> Ended:
+        ended = await self._line.ended(self.id)
+        if ended is None:
+            raise Refused("run.unknown", f"no run {self.id!r}, neither live nor in history", path="run")
+        return ended
+
+
+def _built(graph: Graph | GraphLike | TaskSpec, params: dict[str, Any]) -> tuple[Graph, dict[str, Any]]:
+    if isinstance(graph, Graph):
+        return graph, params
+    if isinstance(graph, TaskSpec):
+        return Graph(name=graph.id, tasks=(graph,)), params
+    return graph.build(), graph.params(params)
+
+
+def _priority(name: str) -> PriorityClass:
+    try:
+        return PriorityClass(name)
+    except ValueError:
+        known = ", ".join(PriorityClass)
+        raise Refused("field.value", f"{name!r} is no priority", f"Use one of {known}.", path="priority") from None
+
+
+def _params(params: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.msgpack.encode(params) if params else b""
+    except (TypeError, OverflowError, ValueError) as error:
+        raise Refused(
+            "field.type",
+            f"a parameter cannot be sent: {error}",
+            "Use text, numbers, lists and dictionaries.",
+            path="params",
+        ) from None
+
+
+def _read(story: Story) -> list[Happening]:
+    return [happening for change in read_story(story) for happening in happenings(story.at, change)]
+
+
+async def _graph_of(line: Line, ended: Ended) -> LiveGraph:
+    graph = LiveGraph(ended.run.tenant, ended.run.graph, await line.graph(ended.run.graph))
+    for growth in ended.growths:
+        graph = graph.grown(growth)
+    return graph
+
+
+async def _view_ended(line: Line, ended: Ended) -> RunView:
+    return view_run(ended.run, await _graph_of(line, ended), ended.tasks)

@@ -1,0 +1,324 @@
+"""The coordinator's driver: events to the machine, its intents to the store, the workers and whoever asked.
+
+It takes no decision. Everything that arrives in one pass of the event loop is given to the machine together, so that
+it shares a turn and a commit.
+"""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Callable, Coroutine
+
+from msgspec import structs
+
+from rota.control.coordinator import Coordinator
+from rota.control.events import (
+    Answer,
+    Asked,
+    AskHolds,
+    CloseStream,
+    Commit,
+    CommitOutcome,
+    Committed,
+    Elect,
+    Elected,
+    Escalate,
+    Event,
+    FrameCame,
+    HoldsSaid,
+    Intent,
+    Load,
+    Loaded,
+    Publish,
+    Release,
+    Send,
+    StreamClosed,
+    Tell,
+    Woke,
+)
+from rota.control.leadership import Role
+from rota.core.bounds import HISTORY_KEPT_MS, TimeLimits
+from rota.core.commands import ClientCommand, Command
+from rota.core.errors import Refused, Unavailable
+from rota.core.ids import Millis
+from rota.core.questions import Question
+from rota.core.records import Story
+from rota.ports import CommitUnknown, Fenced, Store, StoreRefused
+from rota.wire.frames import CoordinatorFrame, WorkerFrame
+
+TIDY_EVERY_S = 5.0
+
+# A frame for a worker, or None when its stream is closed.
+Outlet = Callable[[CoordinatorFrame | None], None]
+Watcher = Callable[[list[Story]], None]
+Listener = Callable[[Tell | Escalate], None]
+
+
+def ignore(said: Tell | Escalate) -> None:
+    """Nobody listens."""
+
+
+class CoordinatorDriver:
+    """One coordinator in this process."""
+
+    def __init__(
+        self,
+        store: Store,
+        limits: TimeLimits,
+        clock: Callable[[], Millis],
+        *,
+        who: str,
+        listener: Listener = ignore,
+        keep_ms: Millis = HISTORY_KEPT_MS,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.who = who
+        self.keep_ms = keep_ms
+        self.machine = Coordinator(limits, clock())
+        self.failed: BaseException | None = None
+        self._listener = listener
+        self._events: deque[Event] = deque()
+        self._answers: dict[int, asyncio.Future[tuple[object, object]]] = {}
+        self._outlets: dict[int, Outlet] = {}
+        self._watchers: dict[int, Watcher] = {}
+        self._number = 0
+        self._running: dict[asyncio.Task[None], None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._pumping = False
+        self._stopped = False
+        self._standing = asyncio.Event()
+        self._tidier: asyncio.Task[None] | None = None
+
+    # Life.
+
+    def start(self) -> None:
+        """Begin to stand for election; call inside a running event loop."""
+        self._tidier = asyncio.get_running_loop().create_task(self._tidy())
+        self._post(Woke())
+
+    async def reigns(self) -> bool:
+        """Whether this coordinator leads, once that is known: False after an election that another one won."""
+        await self._standing.wait()
+        if self.failed is not None:
+            raise self.failed
+        return self.is_leader
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this coordinator has loaded its state and answers."""
+        return self.machine.loop is not None and self.machine.leadership.role is Role.LEADER
+
+    async def stop(self) -> None:
+        """Answer nobody any more, let a commit that is under way end, and give the lock back."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._tidier is not None:
+            self._tidier.cancel()
+            await asyncio.gather(self._tidier, return_exceptions=True)
+        while self._running:
+            await asyncio.wait(list(self._running))
+        self._refuse_all()
+        for stream in list(self._outlets):
+            self._close(stream)
+        epoch = self.machine.leadership.epoch
+        if epoch:
+            await self.store.release(epoch)
+
+    # What others use.
+
+    async def ask(self, request: Command | Question) -> tuple[object, object]:
+        """Carry out a command or answer a question: the word and its detail. Raises Refused or Unavailable."""
+        if self._stopped or self.failed is not None:
+            raise Unavailable("leader.none", "this coordinator has stopped")
+        if isinstance(request, ClientCommand) and not request.salt:
+            request = structs.replace(request, salt=secrets.randbits(63))
+        self._number += 1
+        token = self._number
+        future: asyncio.Future[tuple[object, object]] = asyncio.get_running_loop().create_future()
+        self._answers[token] = future
+        self._post(Asked(token, request))
+        try:
+            value, detail = await future
+        finally:
+            self._answers.pop(token, None)
+        if isinstance(value, Refused | Unavailable):
+            raise value
+        return value, detail
+
+    def open_stream(self, outlet: Outlet) -> int:
+        """A worker's stream: what it is told goes to `outlet`, what it says comes by `hear`."""
+        self._number += 1
+        self._outlets[self._number] = outlet
+        return self._number
+
+    def hear(self, stream: int, frame: WorkerFrame) -> None:
+        """A worker said something."""
+        if stream in self._outlets:
+            self._post(FrameCame(stream, frame))
+
+    def close_stream(self, stream: int) -> None:
+        """A worker's stream is gone."""
+        if self._outlets.pop(stream, None) is not None:
+            self._post(StreamClosed(stream))
+
+    def watch(self, watcher: Watcher) -> Callable[[], None]:
+        """Be told what happened, commit by commit; the answer ends it."""
+        self._number += 1
+        number = self._number
+        self._watchers[number] = watcher
+
+        def end() -> None:
+            self._watchers.pop(number, None)
+
+        return end
+
+    # The machine.
+
+    def _post(self, event: Event) -> None:
+        self._events.append(event)
+        if not self._pumping and not self._stopped:
+            self._pumping = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pumping = False
+        if self._stopped or self.failed is not None:
+            return
+        events, self._events = self._events or (Woke(),), deque()
+        now = self.clock()
+        try:
+            for intent in self.machine.handle_all(events, now):
+                self._carry_out(intent)
+        except Exception as error:
+            # An error of ours. Stopping is safe: nothing was acknowledged that is not durable.
+            self._fail(error)
+            return
+        self._rest(now)
+
+    def _rest(self, now: Millis) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        wait_ms = self.machine.wake_at(now) - now
+        if self._pumping:
+            return
+        if wait_ms <= 0 or (self.machine.loop is not None and self.machine.loop.wanted_at <= now):
+            self._pumping = True
+            asyncio.get_running_loop().call_soon(self._pump)
+        else:
+            self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._pump)
+        if self.is_leader:
+            self._standing.set()
+
+    def _fail(self, error: BaseException) -> None:
+        self.failed = error
+        self._standing.set()
+        self._refuse_all()
+        for stream in list(self._outlets):
+            self._close(stream)
+        self._listener(Tell("coordinator.failed", (("error", f"{type(error).__name__}: {error}"),)))
+
+    def _refuse_all(self) -> None:
+        for future in self._answers.values():
+            if not future.done():
+                future.set_result((Unavailable("leader.none", "this coordinator has stopped"), None))
+
+    def _carry_out(self, intent: Intent) -> None:
+        match intent:
+            case Send():
+                outlet = self._outlets.get(intent.stream)
+                if outlet is not None:
+                    outlet(intent.frame)
+            case Answer():
+                future = self._answers.get(intent.token)
+                if future is not None and not future.done():
+                    future.set_result((intent.value, intent.detail))
+            case Publish():
+                for watcher in list(self._watchers.values()):
+                    watcher(intent.stories)
+            case Commit():
+                self._run(self._commit(intent))
+            case CloseStream():
+                self._close(intent.stream)
+            case Elect():
+                self._run(self._elect(intent))
+            case AskHolds():
+                self._run(self._ask_holds(intent))
+            case Load():
+                self._run(self._load(intent))
+            case Release():
+                self._run(self._release(intent))
+            case Tell() | Escalate():
+                self._listener(intent)
+
+    def _close(self, stream: int) -> None:
+        outlet = self._outlets.pop(stream, None)
+        if outlet is not None:
+            outlet(None)
+
+    def _run(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._running[task] = None
+        task.add_done_callback(lambda done: self._running.pop(done, None))
+
+    # The store.
+
+    async def _elect(self, intent: Elect) -> None:
+        try:
+            epoch = await self.store.elect(self.who)
+        except Exception as error:  # whatever the store meets is an election that was not won
+            self._post(Elected(intent.ticket, None, f"{error}"))
+            self._standing.set()
+            return
+        self._post(Elected(intent.ticket, epoch))
+        if epoch is None:
+            self._standing.set()
+
+    async def _ask_holds(self, intent: AskHolds) -> None:
+        try:
+            self._post(HoldsSaid(intent.ticket, await self.store.holds(intent.epoch)))
+        except Exception as error:  # errors count as not held
+            self._post(HoldsSaid(intent.ticket, False, f"{error}"))
+
+    async def _load(self, intent: Load) -> None:
+        try:
+            records = [record async for record in self.store.load(intent.epoch)]
+        except Exception as error:  # the machine steps down and tells why
+            self._post(Loaded(intent.ticket, None, f"{error}"))
+            return
+        self._post(Loaded(intent.ticket, records))
+
+    async def _release(self, intent: Release) -> None:
+        try:
+            await self.store.release(intent.epoch)
+        except Exception as error:  # a lock that cannot be given back ends with its process
+            self._listener(Tell("release.failed", (("error", f"{error}"),)))
+
+    async def _commit(self, intent: Commit) -> None:
+        outcome, text = CommitOutcome.DONE, ""
+        try:
+            await self.store.commit(intent.epoch, intent.batch)
+        except Fenced as error:
+            outcome, text = CommitOutcome.FENCED, str(error)
+        except StoreRefused as error:
+            outcome, text = CommitOutcome.REFUSED, str(error)
+        except Unavailable as error:
+            outcome, text = CommitOutcome.UNAVAILABLE, str(error)
+        except CommitUnknown as error:
+            outcome, text = CommitOutcome.UNKNOWN, str(error)
+        except Exception as error:  # the store has no such word: what it did is not known
+            outcome, text = CommitOutcome.UNKNOWN, f"{type(error).__name__}: {error}"
+        self._post(Committed(intent.ticket, outcome, text))
+
+    async def _tidy(self) -> None:
+        """Housekeeping, a slice at a time, while this coordinator leads."""
+        while True:
+            await asyncio.sleep(TIDY_EVERY_S)
+            try:
+                while self.is_leader and await self.store.tidy(
+                    self.machine.leadership.epoch, self.clock(), self.keep_ms
+                ):
+                    await asyncio.sleep(0)
+            except Exception as error:  # it may be stopped anywhere and done again
+                self._listener(Tell("tidy.failed", (("error", f"{error}"),)))

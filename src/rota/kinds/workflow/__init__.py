@@ -1,0 +1,1 @@
+"""Workflows: graphs of Python functions and commands."""

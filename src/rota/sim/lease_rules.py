@@ -1,0 +1,122 @@
+"""Leases: who may have which, for how long, and what may come of it."""
+
+from rota.core import changes as ch
+from rota.core.bounds import INTERRUPTIONS_MAX
+from rota.core.ids import Fence, RunKey, fence_epoch
+from rota.core.retry import retries_allowed
+from rota.core.states import ASSIGNED, RUNNING, SUCCESS, UP_FOR_RESCHEDULE, UP_FOR_RETRY
+from rota.sim.broken import Broken
+from rota.sim.limit_rules import LimitRules
+from rota.sim.models import LeaseModel, Model, TaskModel
+
+# A process that hangs up for a moment, or is not heard for two beats, may lose its place to a copy of itself; a copy
+# that takes it again and again was let in without looking.
+TAKEOVERS_MAX = 8
+
+
+class LeaseRules:
+    """Grants, starts, outcomes and returns."""
+
+    def __init__(self, model: Model, limits: LimitRules) -> None:
+        self.model = model
+        self.limits = limits
+        self.newest_fence: Fence = 0
+        self._floor: Fence = 0
+        self.granted_now: list[Fence] = []
+        self.takeovers = 0
+
+    def commit_begins(self) -> None:
+        """Inside one commit runs are told one after the other, so only older commits give an order of fences."""
+        self._floor = self.newest_fence
+
+    def commit_ends(self) -> None:
+        """A commit happens at one instant: what it ends and what it grants are compared with the limits together."""
+        for fence in self.granted_now:
+            if fence in self.model.live:
+                self.limits.check_lease(self.model.live[fence])
+        self.granted_now.clear()
+
+    def granted(self, run: RunKey, change: ch.LeaseGranted) -> None:
+        """P-FENCE: fences only grow. P-LIMIT: nothing is exceeded. P-HOLD: held runs get nothing. P-UNSPENT."""
+        if change.fence <= self._floor or change.fence in self.model.granted:
+            raise Broken(f"P-FENCE: fence {change.fence} after {self._floor}")
+        if fence_epoch(change.fence) != self.model.epoch:
+            raise Broken(f"P-FENCE: fence of epoch {fence_epoch(change.fence)} granted in {self.model.epoch}")
+        if self.model.held[run]:
+            raise Broken(f"P-HOLD: {run}/{change.task} was granted while its run was {list(self.model.held[run])}")
+        self.newest_fence = max(self.newest_fence, change.fence)
+        model = self.model.move(run, change.task, ASSIGNED, change.at)
+        model.fence = change.fence
+        if change.attempt != model.spent + 1:
+            raise Broken(f"P-UNSPENT: {run}/{change.task} is granted as {change.attempt} after {model.spent} outcomes")
+        pools = self.limits.pools_of(run, change.task)
+        self.model.live[change.fence] = LeaseModel(change.worker, change.incarnation, pools)
+        self.model.granted[change.fence] = change.at
+        self.granted_now.append(change.fence)
+        self.limits.spend_tokens(run[0], pools, change.at)
+
+    def started(self, run: RunKey, change: ch.AttemptStarted) -> None:
+        """P-FENCE: only the holder of the live fence starts."""
+        self._must_hold(run, change.task, change.fence)
+        self.model.move(run, change.task, RUNNING, change.at)
+
+    def ended(self, run: RunKey, change: ch.AttemptEnded) -> None:
+        """P-ONE: one outcome per attempt, by the holder of the live fence. P-BUDGET: no more retries than allowed."""
+        model = self._must_hold(run, change.task, change.fence)
+        if not self.model.facts.has_concluded(change.fence):
+            raise Broken(f"P-ONE: {run}/{change.task} got an outcome that the holder of {change.fence} never gave")
+        model.spent += 1
+        model.due_at = change.due_at
+        if change.state is not UP_FOR_RESCHEDULE:
+            model.tries += 1
+        if change.state is SUCCESS:
+            model.interrupted = 0
+        spec = self.model.spec(run, change.task)
+        if change.state is UP_FOR_RETRY and spec is not None and change.failure is not None:
+            allowed = retries_allowed(spec.retry, change.failure)
+            if model.tries > allowed:
+                raise Broken(f"P-BUDGET: {run}/{change.task} is tried again after {model.tries} of {allowed} retries")
+        self.model.move(run, change.task, change.state, change.at)
+
+    def returned(self, run: RunKey, change: ch.LeaseReturned) -> None:
+        """P-LEASE: nobody's lease is cut short. P-OUTAGE: finished work is not thrown away. P-POISON: not for ever."""
+        model = self._must_hold(run, change.task, change.fence)
+        if change.cause == "its worker fell silent":
+            model.ended_silent[change.fence] = None
+            self._check_patience(run, change)
+        if change.cause == "not held any more":
+            if self.model.facts.is_lost_work(change.fence):
+                raise Broken(f"P-OUTAGE: {run}/{change.task} was finished by its worker and taken away")
+            if self.model.facts.is_running(change.fence):
+                raise Broken(f"P-ABSENCE: {run}/{change.task} was said not to be held, and runs")
+        if change.cause == "its lease ran out":
+            self.model.facts.note("lease_ran_out")
+        self.model.ended_for[change.fence] = change.cause
+        if change.cause == "its worker restarted" and self.model.facts.is_well(
+            self.model.live[change.fence].incarnation
+        ):
+            self.takeovers += 1
+            if self.takeovers > TAKEOVERS_MAX:
+                raise Broken(f"P-CLONE: {run}/{change.task} was taken from a worker that is alive and well")
+        model.interrupted += change.counted
+        if model.interrupted > INTERRUPTIONS_MAX:
+            raise Broken(f"P-POISON: {run}/{change.task} was interrupted {model.interrupted} times")
+        self.model.move(run, change.task, change.state, change.at)
+
+    def _check_patience(self, run: RunKey, change: ch.LeaseReturned) -> None:
+        if self.model.mix.skew_ms or self.model.mix.clock_step:
+            return
+        lease_ms = self.model.mix.limits.lease_ms
+        waited = change.at - self.model.granted[change.fence]
+        if waited < lease_ms:
+            raise Broken(f"P-LEASE: {run}/{change.task} was taken away after {waited} of {lease_ms} ms")
+        if fence_epoch(change.fence) < self.model.epoch:
+            waited = change.at - self.model.facts.reign_began_at(self.model.epoch)
+            if waited < lease_ms:
+                raise Broken(f"P-LEASE: {run}/{change.task} was taken away {waited} ms after an election")
+
+    def _must_hold(self, run: RunKey, idx: int, fence: Fence) -> TaskModel:
+        model = self.model.task(run, idx)
+        if model.fence != fence:
+            raise Broken(f"P-FENCE: {run}/{idx} was changed by fence {fence}, {model.fence} holds it")
+        return model

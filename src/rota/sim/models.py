@@ -1,0 +1,141 @@
+"""The model: runs, tasks and leases as the durable story tells them, and what checkers ask the scene besides.
+
+Fed by commits in the order in which they became true, so it knows nothing of any coordinator's memory.
+"""
+
+from typing import Protocol
+
+from rota.core.ids import Epoch, Fence, Millis, RunKey
+from rota.core.model import Graph, TaskSpec
+from rota.core.states import LEASED, NEEDS_ATTENTION, NONE, RunState, TaskState, can_transition
+from rota.sim.broken import Broken
+from rota.sim.faults import Mix
+
+PoolUse = tuple[str, str, int]
+
+
+class TaskModel:
+    """A task as the durable story tells it."""
+
+    __slots__ = ("due_at", "ended_silent", "fence", "interrupted", "spent", "state", "tries")
+
+    def __init__(self) -> None:
+        self.state: TaskState = NONE
+        self.fence: Fence = 0
+        self.spent = 0
+        self.tries = 0
+        self.interrupted = 0
+        self.due_at: Millis = 0
+        self.ended_silent: dict[Fence, None] = {}
+
+
+class LeaseModel:
+    """A lease as the durable story tells it."""
+
+    __slots__ = ("incarnation", "pools", "worker")
+
+    def __init__(self, worker: str, incarnation: str, pools: tuple[PoolUse, ...]) -> None:
+        self.worker = worker
+        self.incarnation = incarnation
+        self.pools = pools
+
+
+class Facts(Protocol):
+    """What the ledger asks the scene about things that stories do not repeat."""
+
+    def note(self, kind: str) -> None:
+        """Something happened that a test may want to count."""
+        ...
+
+    def graph(self, tenant: str, digest: str) -> Graph | None:
+        """A stored definition."""
+        ...
+
+    def reign_began_at(self, epoch: Epoch) -> Millis:
+        """When a coordinator finished loading, by its own clock."""
+        ...
+
+    def is_lost_work(self, fence: Fence) -> bool:
+        """Whether a worker that still lives has finished this and not been told that nobody wants it."""
+        ...
+
+    def is_running(self, fence: Fence) -> bool:
+        """Whether a living worker is at work on this."""
+        ...
+
+    def has_concluded(self, fence: Fence) -> bool:
+        """Whether whoever was given this fence has come to an end with it."""
+        ...
+
+    def is_well(self, incarnation: str) -> bool:
+        """Whether a worker process lives and has just heard from the reigning coordinator."""
+        ...
+
+    def is_servable(self, spec: TaskSpec, at: Millis) -> bool:
+        """Whether a worker that was registered then could run this."""
+        ...
+
+
+class Model:
+    """What is durable, as far as more than one rule needs it."""
+
+    def __init__(self, facts: Facts, mix: Mix) -> None:
+        self.facts = facts
+        self.mix = mix
+        self.epoch: Epoch = 0
+        self.tasks: dict[tuple[str, str, int], TaskModel] = {}
+        self.runs: dict[RunKey, RunState] = {}
+        self.names: dict[RunKey, tuple[str, str]] = {}
+        self.graphs: dict[RunKey, str] = {}
+        self.held: dict[RunKey, dict[str, None]] = {}
+        self.live: dict[Fence, LeaseModel] = {}
+        self.granted: dict[Fence, Millis] = {}
+        self.ended_at: dict[Fence, Millis] = {}
+        self.ended_for: dict[Fence, str] = {}
+
+    def task(self, run: RunKey, idx: int) -> TaskModel:
+        """The model of a task."""
+        key = (*run, idx)
+        model = self.tasks.get(key)
+        if model is None:
+            model = self.tasks[key] = TaskModel()
+        return model
+
+    def graph(self, run: RunKey) -> Graph | None:
+        """The stored definition of a run."""
+        return self.facts.graph(run[0], self.graphs[run])
+
+    def spec(self, run: RunKey, task: int) -> TaskSpec | None:
+        """A task's definition, counted out from the stored graph; None for tasks that were added later."""
+        graph = self.graph(run)
+        start = 0
+        for spec in graph.tasks if graph is not None else ():
+            if start <= task < start + spec.width:
+                return spec
+            start += spec.width
+        return None
+
+    def tasks_of(self, run: RunKey, names: tuple[str, ...]) -> list[int]:
+        """The numbers of all tasks with these names, among those of the stored graph."""
+        graph = self.graph(run)
+        found: list[int] = []
+        start = 0
+        for spec in graph.tasks if graph is not None else ():
+            if spec.id in names:
+                found.extend(range(start, start + spec.width))
+            start += spec.width
+        return found
+
+    def move(self, run: RunKey, idx: int, to: TaskState, at: Millis) -> TaskModel:
+        """P-TABLE: a task moves only as the table allows; a lease ends when its task leaves it."""
+        model = self.task(run, idx)
+        if not can_transition(model.state, to):
+            raise Broken(f"P-TABLE: {run}/{idx} went from {model.state} to {to}")
+        if model.state in LEASED and to not in LEASED:
+            self.live.pop(model.fence, None)
+            self.ended_at[model.fence] = at
+            model.fence = 0
+        model.state = to
+        if to is NEEDS_ATTENTION:
+            self.facts.note("parked")
+        return model

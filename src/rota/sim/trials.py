@@ -1,0 +1,154 @@
+"""Trials: runs that are made for one awkward question each, and are too rare to be left to chance."""
+
+from collections.abc import Callable
+from random import Random
+
+from msgspec import Struct
+
+from rota.core.commands import SubmitRun
+from rota.core.ids import Millis
+from rota.core.model import FailureClass, Graph, PriorityClass, RetryPolicy, TaskSpec
+from rota.core.trigger import TriggerRule
+from rota.sim.faults import Mix
+from rota.sim.scripts import Script, write_script
+from rota.sim.workload import TENANTS, draw_spec
+
+EARLY_RULES = (TriggerRule.ONE_SUCCESS, TriggerRule.ONE_FAILED, TriggerRule.ONE_DONE)
+BURST_MS: Millis = 1_500
+
+
+class Trial(Struct):
+    """Submissions, with their delays after the first; `again` asks for the id of the first once more."""
+
+    submissions: list[tuple[Millis, SubmitRun]]
+    again: SubmitRun | None = None
+
+
+def draw_trial(chance: Random, number: int, mix: Mix) -> Trial:
+    """One trial. Kinds that take longer than a storm with these limits are left to other seeds."""
+    kinds: list[Callable[[Random, int, Mix], Trial]] = [_parked, _parked, _versions, _endless]
+    if mix.limits.retain_ended_ms < mix.storm_ms:
+        kinds.append(_reused)
+    return chance.choice(kinds)(chance, number, mix)
+
+
+def _submission(chance: Random, number: int, graph: Graph, word: str = "") -> SubmitRun:
+    return SubmitRun(
+        tenant=TENANTS[number % len(TENANTS)],
+        command_id=f"trial {number}{word}",
+        run=f"trial-{number}{word}",
+        graph=graph,
+        priority=chance.choice(list(PriorityClass)),
+    )
+
+
+def _parked(chance: Random, number: int, mix: Mix) -> Trial:
+    """A producer that will be parked, under rules that do not wait for it.
+
+    It kills whoever runs it, or asks for what no worker has. The latter takes a starvation ladder, so only where that
+    is short.
+    """
+    starves = mix.limits.starve_ms < mix.storm_ms and chance.random() < 0.6
+    parked_by_ms = 45_000 if starves else 15_000
+    bad = chance.random() < 0.5
+    failure = FailureClass.FATAL if bad else FailureClass.USER
+    quick = Script(chance.choice((50, parked_by_ms, parked_by_ms)), fails=9 if bad else 0, failure=failure)
+    tasks = (
+        TaskSpec(
+            id="parked",
+            work=write_script(Script(200, kills=not starves)),
+            requires=(("cpu_count", "64"),) if starves else (),
+            width=chance.choice((1, 1, 2)),
+        ),
+        TaskSpec(id="quick", work=write_script(quick)),
+        TaskSpec(
+            id="early",
+            upstream=("parked", "quick"),
+            trigger_rule=chance.choice(EARLY_RULES),
+            work=write_script(Script(chance.choice((50, 2_000)))),
+        ),
+        TaskSpec(
+            id="after",
+            upstream=("early",),
+            trigger_rule=chance.choice(list(TriggerRule)),
+            work=write_script(Script(50)),
+        ),
+        TaskSpec(
+            id="last",
+            upstream=("parked", "after"),
+            trigger_rule=chance.choice((TriggerRule.ALL_DONE, *EARLY_RULES)),
+            work=write_script(Script(50)),
+        ),
+    )
+    return Trial([(0, _submission(chance, number, Graph(name="parked", tasks=tasks)))])
+
+
+def _versions(chance: Random, number: int, mix: Mix) -> Trial:
+    """Versions of one capped graph: the cap is the name's, whatever the tasks."""
+    del mix
+    cap = chance.randint(1, 2)
+    versions = [
+        Graph(
+            name=f"versions{number}",
+            max_active_runs=cap,
+            tasks=tuple(
+                TaskSpec(
+                    id=f"v{version}t{position}",
+                    upstream=(f"v{version}t{position - 1}",) if position else (),
+                    work=write_script(Script(chance.choice((50, 400, 2_000)))),
+                )
+                for position in range(version + 1)
+            ),
+        )
+        for version in range(3)
+    ]
+    return Trial(
+        [
+            (chance.randrange(BURST_MS), _submission(chance, number, chance.choice(versions), f".{part}"))
+            for part in range(chance.randint(4, 6))
+        ]
+    )
+
+
+def _endless(chance: Random, number: int, mix: Mix) -> Trial:
+    """Work that never ends by itself: a task's time limit ends it, or its run's."""
+    by_run = chance.random() < 0.4
+    retry = RetryPolicy(retries=chance.randint(0, 2), timeout_retries=chance.choice((None, 0, 1)))
+    tasks = (
+        TaskSpec(
+            id="endless",
+            queue="agents" if mix.pull_workers and chance.random() < 0.3 else "default",
+            work=write_script(Script(endless=True)),
+            timeout_ms=0 if by_run else chance.choice((500, 3_000, 9_000)),
+            retry=retry,
+            width=chance.choice((1, 2)),
+        ),
+        draw_spec(chance, "beside", []),
+        TaskSpec(
+            id="below",
+            upstream=("endless", "beside"),
+            trigger_rule=chance.choice(list(TriggerRule)),
+            work=write_script(Script(50)),
+            # More than enough: a limit that is not reached changes nothing.
+            timeout_ms=60_000,
+        ),
+    )
+    timeout_ms = chance.choice((4_000, 12_000)) if by_run else 0
+    return Trial([(0, _submission(chance, number, Graph(name="endless", tasks=tasks, run_timeout_ms=timeout_ms)))])
+
+
+def _reused(chance: Random, number: int, mix: Mix) -> Trial:
+    """A run id that is used again, for something else, once its first run is in history."""
+    del mix
+    first, second = (
+        Graph(
+            name=f"reused{life}", tasks=(*(draw_spec(chance, f"l{life}t{position}", []) for position in range(life)),)
+        )
+        for life in (1, chance.randint(1, 3))
+    )
+    submission = _submission(chance, number, first)
+    return Trial([(0, submission)], again=_again(submission, second, f"trial {number} again"))
+
+
+def _again(first: SubmitRun, graph: Graph, command_id: str) -> SubmitRun:
+    return SubmitRun(tenant=first.tenant, command_id=command_id, run=first.run, graph=graph, priority=first.priority)

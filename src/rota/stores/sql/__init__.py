@@ -1,0 +1,1 @@
+"""What stores that speak SQL share: columns made from records, the schema, migrations."""

@@ -1,0 +1,268 @@
+"""The tables of a data folder, as they were in version 1, and the views for people.
+
+The text is written out rather than made from the records: what is on disk changes only by a migration, and a record
+that gains a field without one fails the store contract. Comments inside the statements are kept by SQLite and shown
+by `.schema`.
+"""
+
+_RUN_COLUMNS = """
+    tenant TEXT NOT NULL,
+    id TEXT NOT NULL,
+    graph TEXT NOT NULL, -- the digest of its definition
+    name TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    state TEXT NOT NULL,
+    priority TEXT NOT NULL,
+    created_at INTEGER NOT NULL, -- all instants are milliseconds since 1970, UTC; 0 means not yet
+    started_at INTEGER NOT NULL,
+    ended_at INTEGER NOT NULL,
+    deadline_at INTEGER NOT NULL,
+    params BLOB NOT NULL,
+    schedule TEXT NOT NULL,
+    slot_at INTEGER NOT NULL,
+    parent TEXT NOT NULL,
+    command_id TEXT NOT NULL,
+    paused INTEGER NOT NULL,
+    stopping TEXT,
+    pending TEXT NOT NULL, -- JSON: the cursor of a long cascade
+    grown INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    fault TEXT NOT NULL,
+    story INTEGER NOT NULL,
+    -- The one task of a one-task run, all NULL in others.
+    solo_state TEXT,
+    solo_attempt INTEGER,
+    solo_budget_from INTEGER,
+    solo_interruptions INTEGER,
+    solo_losses INTEGER,
+    solo_fence INTEGER,
+    solo_done_fence INTEGER,
+    solo_worker_tenant TEXT,
+    solo_worker TEXT,
+    solo_incarnation TEXT,
+    solo_lease_ms INTEGER,
+    solo_eligible_at INTEGER,
+    solo_assigned_at INTEGER,
+    solo_started_at INTEGER,
+    solo_ended_at INTEGER,
+    solo_due_at INTEGER,
+    solo_failure TEXT,
+    solo_error TEXT,
+    solo_result BLOB,
+    solo_avoid TEXT,
+    solo_requires TEXT,
+    solo_cycles INTEGER,
+    solo_tier INTEGER,
+    -- The first stories of a one-task run; others, and later ones, have rows in `story`.
+    told BLOB NOT NULL"""
+
+_TASK_COLUMNS = """
+    run_no INTEGER NOT NULL,
+    idx INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    budget_from INTEGER NOT NULL,
+    interruptions INTEGER NOT NULL,
+    losses INTEGER NOT NULL,
+    fence INTEGER NOT NULL, -- epoch << 40 | lease number
+    done_fence INTEGER NOT NULL,
+    worker_tenant TEXT NOT NULL,
+    worker TEXT NOT NULL,
+    incarnation TEXT NOT NULL,
+    lease_ms INTEGER NOT NULL,
+    eligible_at INTEGER NOT NULL,
+    assigned_at INTEGER NOT NULL,
+    started_at INTEGER NOT NULL,
+    ended_at INTEGER NOT NULL,
+    due_at INTEGER NOT NULL,
+    failure TEXT,
+    error TEXT NOT NULL,
+    result BLOB,
+    avoid TEXT NOT NULL,
+    requires TEXT, -- JSON
+    cycles INTEGER NOT NULL,
+    tier INTEGER NOT NULL,
+    PRIMARY KEY (run_no, idx)"""
+
+_GROWTH_COLUMNS = """
+    run_no INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    specs TEXT NOT NULL, -- JSON
+    expands TEXT NOT NULL,
+    width INTEGER NOT NULL,
+    PRIMARY KEY (run_no, number)"""
+
+_GRAPH_COLUMNS = """
+    tenant TEXT NOT NULL,
+    digest TEXT NOT NULL,
+    graph TEXT NOT NULL, -- JSON
+    put_at INTEGER NOT NULL,
+    PRIMARY KEY (tenant, digest)"""
+
+TABLES = (
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID",
+    # A run's number outlives it, so it is never given twice: tasks and stories hang on it wherever the run is.
+    f"""CREATE TABLE run (
+    run_no INTEGER PRIMARY KEY AUTOINCREMENT,{_RUN_COLUMNS},
+    UNIQUE (tenant, id)
+) STRICT""",
+    f"CREATE TABLE task ({_TASK_COLUMNS}\n) STRICT, WITHOUT ROWID",
+    f"CREATE TABLE growth ({_GROWTH_COLUMNS}\n) STRICT, WITHOUT ROWID",
+    f"CREATE TABLE graph ({_GRAPH_COLUMNS}\n) STRICT",
+    """CREATE TABLE worker (
+    tenant TEXT NOT NULL,
+    id TEXT NOT NULL,
+    incarnation TEXT NOT NULL,
+    capacity TEXT NOT NULL, -- JSON
+    registered_at INTEGER NOT NULL,
+    draining INTEGER NOT NULL,
+    quarantined_until INTEGER NOT NULL,
+    gone_at INTEGER NOT NULL,
+    PRIMARY KEY (tenant, id)
+) STRICT""",
+    """CREATE TABLE queue (
+    tenant TEXT NOT NULL,
+    name TEXT NOT NULL,
+    properties TEXT NOT NULL, -- JSON
+    allocation TEXT NOT NULL,
+    worker_timeout_ms INTEGER NOT NULL,
+    unservable TEXT NOT NULL,
+    pull INTEGER NOT NULL,
+    PRIMARY KEY (tenant, name)
+) STRICT""",
+    """CREATE TABLE pool (
+    tenant TEXT NOT NULL,
+    name TEXT NOT NULL,
+    slots INTEGER NOT NULL,
+    slots_per_key INTEGER NOT NULL,
+    starts_per_minute INTEGER NOT NULL,
+    burst INTEGER NOT NULL,
+    PRIMARY KEY (tenant, name)
+) STRICT""",
+    """CREATE TABLE schedule (
+    tenant TEXT NOT NULL,
+    id TEXT NOT NULL,
+    graph TEXT NOT NULL,
+    spec TEXT NOT NULL, -- JSON
+    priority TEXT NOT NULL,
+    cursor INTEGER,
+    fired INTEGER NOT NULL,
+    missed INTEGER NOT NULL,
+    paused INTEGER NOT NULL,
+    PRIMARY KEY (tenant, id)
+) STRICT""",
+    """CREATE TABLE receipt (
+    tenant TEXT NOT NULL,
+    command_id TEXT NOT NULL,
+    digest INTEGER NOT NULL,
+    answer TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (tenant, command_id)
+) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE story (
+    run_no INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    changes BLOB NOT NULL, -- MessagePack: what one commit changed about the run
+    PRIMARY KEY (run_no, number)
+) STRICT, WITHOUT ROWID""",
+    # `moved` is 0 while tasks or growths of the run are still among the living; the archiver moves them in slices.
+    f"CREATE TABLE history_run (\n    run_no INTEGER PRIMARY KEY,{_RUN_COLUMNS},\n    moved INTEGER NOT NULL\n) STRICT",
+    "CREATE INDEX history_run_by_id ON history_run (tenant, id)",
+    "CREATE INDEX history_run_by_end ON history_run (tenant, ended_at)",
+    "CREATE INDEX history_run_by_name ON history_run (tenant, name, ended_at)",
+    "CREATE INDEX history_run_unmoved ON history_run (run_no) WHERE moved = 0",
+    f"CREATE TABLE history_task ({_TASK_COLUMNS}\n) STRICT, WITHOUT ROWID",
+    f"CREATE TABLE history_growth ({_GROWTH_COLUMNS}\n) STRICT, WITHOUT ROWID",
+    # Definitions that no live run needs and a run in history does: they give its tasks their names.
+    f"CREATE TABLE history_graph ({_GRAPH_COLUMNS}\n) STRICT",
+    "INSERT INTO meta (name, value) VALUES ('epoch', 0), ('migrated', 1)",
+)
+
+
+def _time(column: str) -> str:
+    return f"CASE WHEN {column} > 0 THEN strftime('%Y-%m-%dT%H:%M:%fZ', {column} / 1000.0, 'unixepoch') END"
+
+
+def _runs(table: str, live: int) -> str:
+    return f"""SELECT run_no, {live} AS live, tenant, id AS run, name, kind, state, priority,
+    {_time("created_at")} AS created, {_time("started_at")} AS started, {_time("ended_at")} AS ended,
+    CASE WHEN ended_at > 0 AND started_at > 0 THEN (ended_at - started_at) / 1000.0 END AS seconds,
+    date(CASE WHEN ended_at > 0 THEN ended_at ELSE created_at END / 1000, 'unixepoch') AS day,
+    CASE WHEN fault <> '' THEN fault ELSE reason END AS why, schedule, parent, paused, graph
+FROM {table}"""
+
+
+_TASK_SHOWN = (
+    "state",
+    "attempt",
+    "worker",
+    "fence",
+    "done_fence",
+    "eligible_at",
+    "started_at",
+    "ended_at",
+    "due_at",
+    "failure",
+    "error",
+    "interruptions",
+)
+
+
+def _shown(of: str, prefix: str = "") -> str:
+    return ", ".join(f"{of}.{prefix}{name} AS {name}" for name in _TASK_SHOWN)
+
+
+def _tasks(run: str, task: str) -> str:
+    return (
+        f"SELECT r.run_no, r.tenant, r.id AS run, r.name, r.graph, t.idx, {_shown('t')}"
+        f" FROM {run} r JOIN {task} t USING (run_no)"
+    )
+
+
+def _solos(run: str) -> str:
+    return (
+        f"SELECT r.run_no, r.tenant, r.id AS run, r.name, r.graph, 0 AS idx, {_shown('r', 'solo_')}"
+        f" FROM {run} r WHERE r.solo_state IS NOT NULL"
+    )
+
+
+# Tasks are numbered through the graph, node after node; a node with a width other than 1 is a group.
+_TASK_NAME = """(
+    SELECT CASE WHEN width = 1 THEN task_id ELSE task_id || '[' || (t.idx - before) || ']' END
+    FROM (
+        SELECT json_extract(node.value, '$.id') AS task_id, json_extract(node.value, '$.width') AS width,
+            sum(json_extract(node.value, '$.width')) OVER (ORDER BY node.key) - json_extract(node.value, '$.width')
+                AS before
+        FROM (
+            SELECT graph FROM graph WHERE tenant = t.tenant AND digest = t.graph
+            UNION ALL
+            SELECT graph FROM history_graph WHERE tenant = t.tenant AND digest = t.graph
+            LIMIT 1
+        ) g, json_each(g.graph, '$.tasks') node
+    )
+    WHERE t.idx >= before AND t.idx < before + width
+)"""
+
+# For people, and dropped and made again with every version: nothing of ours reads them.
+VIEWS = {
+    "runs": f"{_runs('run', 1)}\nUNION ALL\n{_runs('history_run', 0)}",
+    "tasks": f"""SELECT run_no, tenant, run, name, coalesce({_TASK_NAME}, '#' || idx) AS task, idx, state, attempt,
+    nullif(worker, '') AS worker, {_time("eligible_at")} AS eligible, {_time("started_at")} AS started,
+    {_time("ended_at")} AS ended, {_time("due_at")} AS due,
+    CASE WHEN ended_at > 0 AND started_at > 0 THEN (ended_at - started_at) / 1000.0 END AS seconds,
+    date(nullif(ended_at, 0) / 1000, 'unixepoch') AS day, failure, error, interruptions,
+    CASE WHEN fence > 0 THEN (fence >> 40) || '.' || (fence & 1099511627775) END AS fence
+FROM (
+    {_tasks("run", "task")} UNION ALL {_solos("run")}
+    UNION ALL {_tasks("history_run", "task")} UNION ALL {_tasks("history_run", "history_task")}
+    UNION ALL {_solos("history_run")}
+) t""",
+    # Tasks that failed or were given up on, and runs that failed for a reason of their own.
+    "failures": """SELECT day, tenant, name, run, task, ended, attempt, worker,
+    coalesce(failure, state) AS failure, error AS why
+FROM tasks WHERE state IN ('failed', 'needs_attention')
+UNION ALL
+SELECT day, tenant, name, run, NULL, ended, NULL, NULL, state, why FROM runs
+WHERE why <> '' AND (state = 'failed' OR live)""",
+}

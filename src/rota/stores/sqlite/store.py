@@ -1,0 +1,98 @@
+"""The Store port over a data folder: asyncio waits, two threads work.
+
+One thread writes and one reads. SQLite lets readers and the writer pass each other, so that a page of history never
+waits for a commit, nor a commit for it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from rota.core.ids import Epoch, Millis
+from rota.core.model import Graph
+from rota.core.records import Batch, Record, Story
+from rota.ports import Ended, HistoryQuery, Kept, Page
+from rota.stores.sqlite.disk import SqliteDisk
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """The store of one machine: a folder with `rota.db` in it. Raises `Refused` if the folder cannot be used."""
+
+    def __init__(self, folder: Path, disk: SqliteDisk | None = None) -> None:
+        self.disk = disk or SqliteDisk(folder)
+        self._writer = ThreadPoolExecutor(1, "rota-store-writer")
+        self._reader = ThreadPoolExecutor(1, "rota-store-reader")
+        self._closed = False
+
+    def close(self) -> None:
+        """Finish what is being written, then free the folder; may be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._writer.shutdown(wait=True)
+        self._reader.shutdown(wait=True)
+        self.disk.close()
+
+    def holder(self) -> str:
+        """Who holds the folder's lock, for people; empty if nobody does."""
+        return self.disk.holder()
+
+    async def elect(self, who: str) -> Epoch | None:
+        """See the port."""
+        return await self._write(lambda: self.disk.elect(who))
+
+    async def holds(self, epoch: Epoch) -> bool:
+        """See the port."""
+        return self.disk.holds(epoch)
+
+    async def release(self, epoch: Epoch) -> None:
+        """See the port. Does not wait for a commit that is under way: only the epoch decides what becomes of it."""
+        self.disk.release(epoch)
+
+    async def load(self, epoch: Epoch) -> AsyncIterator[Record]:
+        """See the port."""
+        chunks = self.disk.live(epoch)
+        try:
+            while (records := await self._read(lambda: next(chunks, None))) is not None:
+                for record in records:
+                    yield record
+        finally:
+            await self._read(chunks.close)
+
+    async def commit(self, epoch: Epoch, batch: Batch) -> None:
+        """See the port."""
+        await self._write(lambda: self.disk.commit(epoch, batch))
+
+    async def history(self, query: HistoryQuery) -> Page:
+        """See the port."""
+        return await self._read(lambda: self.disk.page(query))
+
+    async def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
+        """See the port."""
+        return await self._read(lambda: self.disk.ended(tenant, run, created_at))
+
+    async def graph(self, tenant: str, digest: str) -> Graph | None:
+        """See the port."""
+        return await self._read(lambda: self.disk.graph(tenant, digest))
+
+    async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
+        """See the port."""
+        return await self._read(lambda: self.disk.told(tenant, run, created_at))
+
+    async def kept(self) -> Kept:
+        """See the port."""
+        return await self._read(self.disk.kept)
+
+    async def tidy(self, epoch: Epoch, now: Millis, keep_ms: Millis) -> int:
+        """See the port."""
+        return await self._write(lambda: self.disk.tidy(epoch, now, keep_ms))
+
+    async def _write(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._writer, work)
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._reader, work)

@@ -1,0 +1,117 @@
+"""Requests of clients and what they are answered, as bytes.
+
+A connection carries messages both ways, each with its length in front. A request has a number of the client's
+choosing, and its answers carry it; watching is a request with many answers.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from rota.core import questions as qs
+from rota.core.door import ClientRequest
+from rota.core.errors import CODES, Refused, Unavailable
+from rota.core.reasons import Reason
+from rota.core.records import Story
+
+LENGTH_BYTES = 4
+MESSAGE_BYTES_MAX = 256 * 1024 * 1024
+
+AnyQuestion = qs.GetRun | qs.ListRuns | qs.ListTasks | qs.ListWorkers | qs.ExplainTask
+
+
+class Watch(Struct, frozen=True, tag=True):
+    """Tell me what happens to a run."""
+
+    run: str
+
+
+class Unwatch(Struct, frozen=True, tag=True):
+    """Stop telling; `number` is that of the watching."""
+
+    number: int
+
+
+class Request(Struct, frozen=True, array_like=True):
+    """From a client."""
+
+    number: int
+    body: ClientRequest | AnyQuestion | Watch | Unwatch
+
+
+class Trouble(Struct, frozen=True, array_like=True):
+    """A refusal, or that nobody can answer now."""
+
+    code: str
+    reason: str
+    hint: str = ""
+    path: str = ""
+    # Zero means refused: trying again does not help.
+    retry_after_ms: int = 0
+
+
+class Response(Struct, frozen=True, array_like=True):
+    """To a client: the answer to request `number`, or trouble. `more`: another one will follow."""
+
+    number: int
+    answer: bytes = b""
+    trouble: Trouble | None = None
+    more: bool = False
+
+
+_ANSWERS: dict[type, Any] = {
+    qs.GetRun: qs.RunView,
+    qs.ListRuns: qs.RunsPage,
+    qs.ListTasks: qs.TasksPage,
+    qs.ListWorkers: tuple[qs.WorkerView, ...],
+    qs.ExplainTask: tuple[Reason, ...],
+    Watch: list[Story],
+}
+_encode = msgspec.msgpack.Encoder().encode
+_request = msgspec.msgpack.Decoder(Request)
+_response = msgspec.msgpack.Decoder(Response)
+
+
+def pack_message(message: Request | Response) -> bytes:
+    """A message with its length in front."""
+    content = _encode(message)
+    return len(content).to_bytes(LENGTH_BYTES, "big") + content
+
+
+def read_request(content: bytes) -> Request:
+    """What a client asks. Shape is checked here, once."""
+    try:
+        return _request.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused("field.type", f"this is no request: {error}") from None
+
+
+def read_response(content: bytes) -> Response:
+    """What a client is told."""
+    return _response.decode(content)
+
+
+def answered(number: int, value: object, *, more: bool = False) -> Response:
+    """An answer as a message."""
+    return Response(number, _encode(value), more=more)
+
+
+def troubled(number: int, trouble: Refused | Unavailable) -> Response:
+    """Trouble as a message."""
+    if isinstance(trouble, Refused):
+        return Response(number, trouble=Trouble(trouble.code, trouble.reason, trouble.hint, trouble.path))
+    said = Trouble(trouble.code, trouble.reason, retry_after_ms=max(1, trouble.retry_after_ms))
+    return Response(number, trouble=said)
+
+
+def open_answer(request: object, response: Response) -> Any:
+    """The value in an answer. Raises the trouble in it."""
+    trouble = response.trouble
+    if trouble is None:
+        return msgspec.msgpack.decode(response.answer, type=_ANSWERS.get(type(request), str))
+    # A server of a later version may know codes that we do not.
+    code = trouble.code if trouble.code in CODES else "store.unavailable"
+    if trouble.retry_after_ms:
+        raise Unavailable(code, trouble.reason, retry_after_ms=trouble.retry_after_ms)
+    raise Refused(code, trouble.reason, trouble.hint, path=trouble.path)

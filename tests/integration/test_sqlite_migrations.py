@@ -1,0 +1,126 @@
+"""Folders of older versions: brought up to date before anything is loaded, the rest in slices, whatever interrupts."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import apsw
+import pytest
+
+from rota.core.errors import Refused
+from rota.core.records import Batch
+from rota.stores.sql.migrations import MIGRATIONS, Database, Migration, statements
+from rota.stores.sqlite import SqliteDisk
+from tests.contract.bench import assert_same, disk_of
+from tests.contract.samples import one_of_each
+from tests.integration.test_sqlite_folder import end, holding
+from tests.integration.writer import elected
+
+NOTES = 25
+
+
+def fill_slice(database: Database, limit: int) -> int:
+    """Ten rows at a time, whatever the limit."""
+    rows = list(database.execute("SELECT rowid, name FROM note WHERE length IS NULL LIMIT ?", (min(limit, 10),)))
+    for rowid, name in rows:
+        database.execute("UPDATE note SET length = ? WHERE rowid = ?", (len(name), rowid))
+    return len(rows)
+
+
+OLD = MIGRATIONS
+NEW = (
+    *OLD,
+    Migration(
+        2,
+        "notes",
+        statements(
+            "CREATE TABLE note (name TEXT, length INTEGER)",
+            *["INSERT INTO note (name) VALUES ('a note')"] * NOTES,
+        ),
+        fill_slice,
+    ),
+    Migration(3, "no old rows", statements("CREATE INDEX note_by_name ON note (name)")),
+)
+
+
+def version_of(folder: Path) -> int:
+    connection = apsw.Connection(str(folder / "rota.db"))
+    version = connection.pragma("user_version")
+    connection.close()
+    assert isinstance(version, int)
+    return version
+
+
+def old_folder(folder: Path) -> None:
+    disk = SqliteDisk(folder, OLD)
+    disk.commit(elected(disk), Batch(one_of_each(), [], [], []))
+    disk.close()
+    assert version_of(folder) == 1
+
+
+def test_a_folder_is_brought_up_to_date_and_keeps_what_is_in_it(tmp_path: Path):
+    old_folder(tmp_path)
+    disk = SqliteDisk(tmp_path, NEW)
+    epoch = elected(disk)
+    assert version_of(tmp_path) == 3
+    assert_same(disk_of(disk.load(epoch)), disk_of(one_of_each()))
+    disk.close()
+
+
+def test_old_rows_follow_in_slices_and_may_be_interrupted(tmp_path: Path):
+    old_folder(tmp_path)
+    slices: list[int] = []
+    for _ in range(10):
+        disk = SqliteDisk(tmp_path, NEW)
+        slices.append(disk.tidy(elected(disk), 0, 1 << 60))
+        disk.close()
+    assert slices == [10, 10, 5, 0, 0, 0, 0, 0, 0, 0]
+    disk = SqliteDisk(tmp_path, NEW)
+    assert list(disk.reader.execute("SELECT count(*) FROM note WHERE length = length(name)")) == [(NOTES,)]
+    assert list(disk.reader.execute("SELECT value FROM meta WHERE name = 'migrated'")) == [(3,)]
+    disk.close()
+
+
+def test_a_step_that_fails_leaves_the_old_version(tmp_path: Path):
+    old_folder(tmp_path)
+
+    def fail(database: Database) -> None:
+        database.execute("CREATE TABLE half (done TEXT)")
+        raise RuntimeError("interrupted")
+
+    with pytest.raises(RuntimeError):
+        SqliteDisk(tmp_path, (*OLD, Migration(2, "fails", fail)))
+    assert version_of(tmp_path) == 1
+    disk = SqliteDisk(tmp_path, OLD)
+    assert_same(disk_of(disk.load(elected(disk))), disk_of(one_of_each()))
+    assert list(disk.reader.execute("SELECT 1 FROM sqlite_schema WHERE name = 'half'")) == []
+    disk.close()
+
+
+def test_a_folder_that_somebody_works_with_is_not_migrated_under_them(tmp_path: Path):
+    old_folder(tmp_path)
+    process = holding(tmp_path)
+    with pytest.raises(Refused) as refused:
+        SqliteDisk(tmp_path, NEW)
+    assert refused.value.code == "store.held"
+    assert str(process.pid) in refused.value.reason
+    assert version_of(tmp_path) == 1
+    end(process)
+    SqliteDisk(tmp_path, NEW).close()
+    assert version_of(tmp_path) == 3
+
+
+def test_what_a_newer_program_made_is_refused_by_an_older_one(tmp_path: Path):
+    SqliteDisk(tmp_path, NEW).close()
+    with pytest.raises(Refused) as refused:
+        SqliteDisk(tmp_path, OLD)
+    assert refused.value.code == "store.newer"
+
+
+def test_processes_that_open_a_new_folder_at_once_make_it_once(tmp_path: Path):
+    text = (
+        "import sys; from pathlib import Path; from rota.stores.sqlite import SqliteDisk; SqliteDisk(Path(sys.argv[1]))"
+    )
+    processes = [subprocess.Popen([sys.executable, "-c", text, str(tmp_path)]) for _ in range(4)]
+    assert [process.wait() for process in processes] == [0, 0, 0, 0]
+    assert version_of(tmp_path) == 1
