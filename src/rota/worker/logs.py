@@ -20,9 +20,9 @@ class LogFolder:
     def __init__(self, folder: Path) -> None:
         self.root = (folder / "logs").absolute()
 
-    def path(self, tenant: str, run: str, task: str, attempt: int, fence: int) -> Path:
+    def place(self, tenant: str, run: str, task: str, attempt: int, fence: int) -> str:
         """Where the log of an attempt is, or will be."""
-        return self.root / f"{attempt_name(tenant, run, task, attempt, fence)}.log"
+        return f"{self.root}/{attempt_name(tenant, run, task, attempt, fence)}.log"
 
     def find(self, tenant: str, run: str, task: str) -> list[Path]:
         """The logs of a task's attempts, oldest first."""

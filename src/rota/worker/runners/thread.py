@@ -24,7 +24,7 @@ from rota.wire.values import pack, unpack
 from rota.wire.work import INLINE_BYTES_MAX, PythonWork, StoredValue, Value, decode_python, encode_value
 from rota.worker.runners.calls import Call, Done, perform
 from rota.worker.runners.outcomes import failed, over, timed_out
-from rota.worker.runners.parcels import InputsLost, Parcels
+from rota.worker.runners.parcels import InputsLost, NotMoved, Parcels
 from rota.worker.sync import AttemptOver
 
 WORKS_KEPT_MAX = 1_024
@@ -60,8 +60,8 @@ class ThreadRunner:
             return await self._finish(offer, done)
         except InputsLost as error:
             return failed(offer, FailureClass.INPUT_LOST, str(error), error.tasks)
-        except OSError as error:
-            return failed(offer, FailureClass.INTERNAL, f"its input or result could not be moved: {error}")
+        except NotMoved as error:
+            return failed(offer, FailureClass.INTERNAL, str(error))
 
     async def close(self) -> None:
         """Let idle threads end. An abandoned one ends with its function, or with the process."""
