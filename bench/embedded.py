@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import rota
@@ -38,7 +39,7 @@ def hops() -> Iterator[Row]:
         assert view.state == "success", view.reason
         ends = sorted(task.ended_at for task in run.tasks())
     wall_ms = (ends[-1] - ends[0]) / (HOPS - 1)
-    gaps = [after - before for before, after in zip(ends, ends[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(ends)]
     note = f"mean {wall_ms:.2f} ms; the clock counts whole milliseconds, so the mean is given"
     yield Row(
         "chain of 1,000 callables embedded, per hop",

@@ -239,6 +239,15 @@ def test_100_megabytes_come_back_without_a_third_copy(tmp_path: Path, function: 
 
 
 @staged()
+async def test_files_of_a_worker_that_was_killed_are_removed(stage: Stage) -> None:
+    left = stage.folder / "scratch" / "4194399-abc"
+    left.mkdir(parents=True)
+    (left / "7-result").write_text("half a result")
+    await stage.call("large", 100_000)
+    assert not left.exists()
+
+
+@staged()
 async def test_an_input_that_is_gone_is_named(stage: Stage) -> None:
     lost = encode_value(StoredValue(PLAIN, BlobRef("acme/gone", 5, "0" * 64)))
     inputs = (group("many", encode_value(plain(1)), lost),)

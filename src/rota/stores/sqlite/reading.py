@@ -151,5 +151,6 @@ def stories_of(connection: Connection, tenant: str, run: str, created_at: Millis
     return [
         Story(tenant, run, created_at, number, at, changes)
         for run_no, told in list(connection.execute(_TELLS, (tenant, run, created_at)))
-        for number, at, changes in (*unpack_stories(told), *connection.execute(_TOLD, (run_no,)))
+        # By number: a story that came without its run's row is in a row of its own, wherever the others are.
+        for number, at, changes in sorted((*unpack_stories(told), *connection.execute(_TOLD, (run_no,))))
     ]

@@ -37,8 +37,16 @@ class Parcels:
         """A folder of our own, made when it is first needed."""
         if self._folder is None:
             self._scratch.mkdir(parents=True, exist_ok=True)
-            self._folder = tempfile.mkdtemp(dir=self._scratch)
+            self._sweep()
+            self._folder = tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=self._scratch)
         return self._folder
+
+    def _sweep(self) -> None:
+        """Remove what workers that were killed have left here."""
+        for left in self._scratch.iterdir():
+            pid = left.name.partition("-")[0]
+            if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+                shutil.rmtree(left, ignore_errors=True)
 
     def result_file(self, offer: Offer) -> str:
         """Where an attempt puts a result that is too large to travel."""
