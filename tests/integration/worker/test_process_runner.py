@@ -183,6 +183,15 @@ async def test_what_takes_too_long_is_killed(stage: Stage) -> None:
 
 
 @staged()
+async def test_time_spent_before_the_call_counts(stage: Stage) -> None:
+    over = await stage.call("add", 1, 1, timeout_ms=1)
+    assert over.failure is FailureClass.TIMEOUT
+    assert over.error == "took longer than its time limit of 1 ms before its code was called"
+    assert stage.left() == []
+    assert value_of(await stage.call("add", 1, 1, timeout_ms=60_000)) == 2
+
+
+@staged()
 async def test_a_value_that_cannot_leave_its_process_is_explained(stage: Stage) -> None:
     over = await stage.call("lock")
     assert over.failure is FailureClass.FATAL

@@ -53,11 +53,16 @@ class ProcessRunner:
             bundle = self._bundle(offer)
         except msgspec.MsgspecError as error:
             return failed(offer, FailureClass.FATAL, f"its work is not a Python call that can be read: {error}")
+        deadline = asyncio.get_running_loop().time() + offer.timeout_ms / 1_000 if offer.timeout_ms else None
         stored: dict[str, str] = {}
         try:
-            if offer.inputs:
-                stored = await self._parcels.fetch(offer)
-            return await self._run(offer, bundle, stored)
+            async with asyncio.timeout_at(deadline):
+                if offer.inputs:
+                    stored = await self._parcels.fetch(offer)
+                warm = await self._pool.take(bundle)
+            return await self._run(offer, warm, stored, deadline)
+        except TimeoutError:
+            return timed_out(offer, " before its code was called")
         except InputsLost as error:
             return failed(offer, FailureClass.INPUT_LOST, str(error), error.tasks)
         except NotStarted as error:
@@ -89,8 +94,10 @@ class ProcessRunner:
             known = self._bundles[offer.work] = (work.path, work.file)
         return (offer.tenant, *known)
 
-    async def _run(self, offer: Offer, bundle: Bundle, stored: dict[str, str]) -> AttemptOver:
-        warm = await self._pool.take(bundle)
+    async def _run(
+        self, offer: Offer, warm: WarmProcess, stored: dict[str, str], deadline: float | None
+    ) -> AttemptOver:
+        left_s = None if deadline is None else max(0, deadline - asyncio.get_running_loop().time())
         try:
             log = self._supervisor.open_log(
                 self._logs.place(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence)
@@ -98,11 +105,11 @@ class ProcessRunner:
         except BaseException:
             self._pool.put_back(warm, 0)
             raise
-        reply = warm.ask(offer.fence, self._request(offer, stored), log.ends[0])
+        reply = warm.ask(offer.fence, self._request(offer, stored, left_s), log.ends[0])
         log.let_go()
         try:
-            if offer.timeout_ms:
-                await asyncio.wait((reply,), timeout=offer.timeout_ms / 1_000)
+            if left_s is not None:
+                await asyncio.wait((reply,), timeout=left_s)
             else:
                 await reply
         except asyncio.CancelledError:
@@ -143,8 +150,8 @@ class ProcessRunner:
         await warm.kill()
         return (await log.complete()).tails
 
-    def _request(self, offer: Offer, stored: dict[str, str]) -> bytes:
-        deadline_at = time.time_ns() // 1_000_000 + offer.timeout_ms if offer.timeout_ms else None
+    def _request(self, offer: Offer, stored: dict[str, str], left_s: float | None) -> bytes:
+        deadline_at = None if left_s is None else time.time_ns() // 1_000_000 + round(left_s * 1_000)
         # In the order of `child.Request`, which is not imported here: it is the other side's.
         return _encode(
             (
