@@ -179,8 +179,8 @@ OF_LEASES: tuple[Mutant, ...] = (
         "refused_result_swallowed",
         "a result that cannot be taken is a failure of its attempt",
         "control.streams",
-        "            outcome = self.host.carry_out(refused, now)\n",
-        "            del refused\n",
+        "            outcome = self.host.carry_out(report, now)\n",
+        "            del report\n            return\n",
     ),
     mistake(
         "stop_ignored",
