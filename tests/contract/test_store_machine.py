@@ -72,7 +72,7 @@ class Model:
         self.created = 0
 
     def batch_of(self, puts: list[Record], drops: list[int], archives: list[RunKey], told: list[RunKey]) -> Batch:
-        """The batch as a coordinator may ask for it: no task without its run, and nothing both put and dropped."""
+        """The batch as a coordinator may ask for it: no part without its run, and nothing both put and dropped."""
         written = {key_of(record): record for record in puts}
         for part in puts:
             if isinstance(part, Task | Growth) and ("Run", part.tenant, part.run) not in self.rows:
@@ -82,16 +82,17 @@ class Model:
             if isinstance(run, Run):
                 written[key] = with_fields(run, created_at=self.created_at(key))
         keys = [*[key for key in self.rows if key[0] != "Run" and key not in written], ("Pool", "a", "no such pool")]
+        there = {key[1:]: run for key, run in {**self.rows, **written}.items() if isinstance(run, Run)}
+        living = [there[key] for key in told if key in there]
         stories = [
             with_fields(
                 image_of(Story, 10 * number),
-                tenant=tenant,
-                run=run,
-                created_at=self.rows_after(written)[("Run", tenant, run)].created_at,
+                tenant=run.tenant,
+                run=run.id,
+                created_at=run.created_at,
                 number=len(self.stories) + number,
             )
-            for number, (tenant, run) in enumerate(told)
-            if ("Run", tenant, run) in self.rows_after(written)
+            for number, run in enumerate(living)
         ]
         return batch(written.values(), [keys[at % len(keys)] for at in drops], archives, stories)
 
@@ -102,10 +103,6 @@ class Model:
             return alive.created_at
         self.created += 1
         return self.created
-
-    def rows_after(self, written: dict[Key, Record]) -> dict[Key, Any]:
-        """What is there once these are put."""
-        return {**self.rows, **written}
 
     def commit(self, written: Batch) -> None:
         for record in written.puts:
