@@ -17,7 +17,7 @@ APPLICATION_ID = 0x524F5441
 # Up to 3.51.2 a log that was reset at the wrong moment could damage the file.
 ENGINE_MIN = (3, 51, 3)
 BUSY_MS = 2_000
-# Pages in the log before they are moved to the file; a quarter of an hour of quiet work, or a second of a flood.
+# Pages in the log (16 MB) before they are moved to the file.
 CHECKPOINT_PAGES = 4_000
 _LOG_BYTES_KEPT = 64 * 1024 * 1024
 _CACHE_KB = 64 * 1024
