@@ -85,6 +85,7 @@ class CoordinatorDriver:
         self._number = 0
         self._running: dict[asyncio.Task[None], None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: Millis = 0
         self._pumping = False
         self._stopped = False
         self._standing = asyncio.Event()
@@ -198,18 +199,24 @@ class CoordinatorDriver:
         self._rest(now)
 
     def _rest(self, now: Millis) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        wait_ms = self.machine.wake_at(now) - now
-        if self._pumping:
-            return
-        if wait_ms <= 0 or (self.machine.loop is not None and self.machine.loop.wanted_at <= now):
-            self._pumping = True
-            asyncio.get_running_loop().call_soon(self._pump)
-        else:
-            self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._pump)
         if self.is_leader:
             self._standing.set()
+        wake_at = self.machine.wake_at(now)
+        if self._pumping:
+            return
+        if wake_at <= now or (self.machine.loop is not None and self.machine.loop.wanted_at <= now):
+            self._pumping = True
+            asyncio.get_running_loop().call_soon(self._pump)
+        elif self._timer is None or wake_at < self._timer_at:
+            # A timer that is early does no harm, and moving one with every event costs more than it.
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = wake_at
+            self._timer = asyncio.get_running_loop().call_later((wake_at - now) / 1000, self._time_came)
+
+    def _time_came(self) -> None:
+        self._timer = None
+        self._pump()
 
     def _fail(self, error: BaseException) -> None:
         self.failed = error

@@ -70,6 +70,7 @@ class WorkerDriver:
         self._dying: dict[asyncio.Task[None], None] = {}
         self._dialling: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: Millis = 0
         self._pumping = False
         self._stopped = False
 
@@ -124,10 +125,17 @@ class WorkerDriver:
             for task in self._attempts.values():
                 task.cancel()
             raise
-        if self._timer is not None:
-            self._timer.cancel()
-        wait_ms = self.machine.wake_at(now) - now
-        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._schedule)
+        wake_at = self.machine.wake_at(now)
+        if self._timer is None or wake_at < self._timer_at:
+            # A timer that is early does no harm, and moving one with every event costs more than it.
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = wake_at
+            self._timer = asyncio.get_running_loop().call_later((wake_at - now) / 1000, self._time_came)
+
+    def _time_came(self) -> None:
+        self._timer = None
+        self._schedule()
 
     def _carry_out(self, intent: Intent) -> None:
         match intent:
