@@ -184,38 +184,45 @@ class Rig:
         while self.coordinator.loop is not None and self.coordinator.loop.wanted_at <= self.now:
             self._run(self._handle(Woke()))
 
-    def answer(self, outcome: Outcome, offers: list[tuple[BenchWorker, Offer]]) -> None:
+    def answer(self, offers: list[tuple[BenchWorker, Offer]], *outcomes: Outcome) -> None:
         """Each worker reports on its offers in one frame."""
         by_worker: dict[int, list[Report]] = {}
         for worker, offer in offers:
-            report = Report(
-                tenant=offer.tenant,
-                run=offer.run,
-                task=offer.task,
-                worker_tenant="shared",
-                worker=worker.name,
-                incarnation="1",
-                fence=offer.fence,
-                outcome=outcome,
-            )
-            by_worker.setdefault(worker.stream, []).append(report)
-            if outcome is not Outcome.STARTED:
-                worker.held -= 1
-                worker.checksum ^= offer.fence
+            for outcome in outcomes:
+                report = Report(
+                    tenant=offer.tenant,
+                    run=offer.run,
+                    task=offer.task,
+                    worker_tenant="shared",
+                    worker=worker.name,
+                    incarnation="1",
+                    fence=offer.fence,
+                    outcome=outcome,
+                )
+                by_worker.setdefault(worker.stream, []).append(report)
+                if outcome is not Outcome.STARTED:
+                    worker.held -= 1
+                    worker.checksum ^= offer.fence
         for stream, reports in by_worker.items():
             self.say(stream, self.workers[stream].frame(tuple(reports)))
 
-    def finish_all(self) -> int:
-        """Start and complete whatever is offered until nothing more comes; how many tasks that were."""
+    def finish_all(self, *, short: bool = False) -> int:
+        """Start and complete whatever is offered until nothing more comes; how many tasks that were.
+
+        `short` attempts end before their start was told, so both reports come in one frame, as from a real worker.
+        """
         done = 0
         while True:
             self.rest()
             offers, self.offers = self.offers, []
             if not offers:
                 return done
-            self.answer(Outcome.STARTED, offers)
-            self.now += 1
-            self.answer(Outcome.SUCCESS, offers)
+            if short:
+                self.answer(offers, Outcome.STARTED, Outcome.SUCCESS)
+            else:
+                self.answer(offers, Outcome.STARTED)
+                self.now += 1
+                self.answer(offers, Outcome.SUCCESS)
             done += len(offers)
 
 

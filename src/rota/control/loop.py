@@ -9,8 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from msgspec import Struct
-
+from rota.control.asks import Ask, run_of
 from rota.control.events import (
     Answer,
     Commit,
@@ -50,7 +49,7 @@ from rota.core.decide import Decision, decide
 from rota.core.decide.leases import offer_of
 from rota.core.errors import Refused, Unavailable
 from rota.core.evolve import evolve
-from rota.core.ids import Fence, Millis, RunKey
+from rota.core.ids import Fence, Millis
 from rota.core.images import is_clean, take_batch
 from rota.core.model import FailureClass
 from rota.core.place import place
@@ -64,14 +63,8 @@ from rota.wire.frames import WorkerFrame
 
 RETRY_COMMIT_MS = 500
 REVIEW_PER_TURN = 200
+TURNS_TO_FILL = 2
 LEAST_PER_TURN = 10
-
-
-class Ask(Struct, frozen=True):
-    """A command with whoever waits for its answer."""
-
-    command: Command | Question
-    token: Token | None = None
 
 
 class Loop:
@@ -103,6 +96,7 @@ class Loop:
         self.work = 0
         self.budget = WORK_PER_TURN
         self.open_changes = 0
+        self.filled_turns = 0
         self.turned_at: Millis = 0
         self.faults = 0
         self.trouble: list[Intent] = []
@@ -299,7 +293,7 @@ class Loop:
 
     def _fault(self, command: Command, error: Exception, now: Millis) -> None:
         self._note(type(command).__name__, error)
-        run = self.state.runs.get(_run_of(command, self.state))
+        run = self.state.runs.get(run_of(command, self.state))
         if run is None or run.row.fault:
             return
         text = f"{type(command).__name__}: {type(error).__name__}: {error}"[:500]
@@ -463,6 +457,10 @@ class Loop:
             # Changes that touch no record, such as a refused report on an unknown run, fill no commit.
             self.open_changes = 0
             return []
+        if self._is_filling(now):
+            self.filled_turns += 1
+            return []
+        self.filled_turns = 0
         self.committing = take_batch(self.state, now)
         self.is_isolated = self._is_replaying
         self.asks_committing, self.asks = self.asks, []
@@ -470,6 +468,14 @@ class Loop:
         self.open += 1
         self.commit_ticket = self.ticket()
         return [Commit(self.commit_ticket, self.state.epoch, self.committing)]
+
+    def _is_filling(self, now: Millis) -> bool:
+        """Whether the next turn, which follows at once, still has something for this batch.
+
+        A task that is queued in one turn and granted in the next is then written once instead of twice. Not for long:
+        whoever waits for an answer waits for this commit.
+        """
+        return not self._is_replaying and self.filled_turns < TURNS_TO_FILL and self._has_more(now)
 
     def committed(self, event: Committed, now: Millis) -> list[Intent]:
         """The store answered. What it cannot be sure of ends this reign; the coordinator decides that."""
@@ -480,21 +486,8 @@ class Loop:
             self.store_trouble = ""
             return [Publish(batch.stories)] if batch is not None and batch.stories else []
         if event.outcome is CommitOutcome.UNAVAILABLE:
-            self.store_trouble = "store.full" if "full" in event.error else "store.unavailable"
+            code = event.error.partition(":")[0]
+            self.store_trouble = code if code in ("store.full", "store.corrupt") else "store.unavailable"
             self.retry_at = now + RETRY_COMMIT_MS
             return [Tell("commit.retry", (("error", event.error),))]
         raise AssertionError("fenced, unknown and refused commits are the coordinator's to judge")
-
-
-_TICKS_OF_RUNS = frozenset({"due", "deadline", "archive", "overrun", "review", "replan", "orphan", "starved"})
-
-
-def _run_of(command: Command, state: State) -> RunKey:
-    """The run a command is about, if it is about one."""
-    if isinstance(command, Tick):
-        key = command.key
-        return (str(key[0]), str(key[1])) if command.kind in _TICKS_OF_RUNS else ("", "")
-    if isinstance(command, StartRuns):
-        waiting = state.waiting_runs.get((command.tenant, command.name), {})
-        return next((key for key in waiting if not state.runs[key].row.fault), ("", ""))
-    return command.tenant, str(getattr(command, "run", ""))

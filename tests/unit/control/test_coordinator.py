@@ -341,7 +341,7 @@ def test_while_the_store_is_away_the_same_batch_is_sent_again_and_again():
 
 
 @pytest.mark.parametrize(
-    ("error", "expected"), [("disk full", "store.full"), ("connection reset", "store.unavailable")]
+    ("error", "expected"), [("store.full: no space left.", "store.full"), ("connection reset", "store.unavailable")]
 )
 def test_while_the_store_is_away_new_commands_are_turned_away_at_once(error, expected):
     stage = slow()

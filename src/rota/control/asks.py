@@ -1,0 +1,30 @@
+"""What is asked of the loop, by whom, and which run it is about."""
+
+from msgspec import Struct
+
+from rota.control.events import Token
+from rota.core.commands import Command, StartRuns, Tick
+from rota.core.ids import RunKey
+from rota.core.questions import Question
+from rota.core.state import State
+
+
+class Ask(Struct, frozen=True):
+    """A command with whoever waits for its answer."""
+
+    command: Command | Question
+    token: Token | None = None
+
+
+_TICKS_OF_RUNS = frozenset({"due", "deadline", "archive", "overrun", "review", "replan", "orphan", "starved"})
+
+
+def run_of(command: Command, state: State) -> RunKey:
+    """The run a command is about, if it is about one."""
+    if isinstance(command, Tick):
+        key = command.key
+        return (str(key[0]), str(key[1])) if command.kind in _TICKS_OF_RUNS else ("", "")
+    if isinstance(command, StartRuns):
+        waiting = state.waiting_runs.get((command.tenant, command.name), {})
+        return next((key for key in waiting if not state.runs[key].row.fault), ("", ""))
+    return command.tenant, str(getattr(command, "run", ""))
