@@ -120,7 +120,7 @@ def open_blobs(place: str | Path) -> ObjectBlobs:
     elif "://" in text:
         return ObjectBlobs(from_url(text))
     root = Path(place).absolute()
-    root.mkdir(parents=True, exist_ok=True)
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
     return ObjectBlobs(LocalStore(root), root)
 
 

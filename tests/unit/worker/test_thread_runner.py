@@ -22,6 +22,7 @@ from rota.worker.sync import AttemptOver
 
 LET_GO = threading.Event()
 REACHED = threading.Event()
+RAN: list[str] = []
 
 
 def add(left: Any, right: Any) -> Any:
@@ -41,6 +42,10 @@ def wait() -> str:
     REACHED.set()
     LET_GO.wait()
     return "late"
+
+
+def note() -> None:
+    RAN.append("ran")
 
 
 def skip() -> None:
@@ -170,6 +175,23 @@ def test_a_cancelled_attempt_is_abandoned_and_its_slot_comes_back_with_its_end(p
         assert not (await asyncio.wait((waiting,), timeout=0.05))[0]
         LET_GO.set()
         assert value_of(await waiting) == 3
+
+    play(test)
+
+
+def test_an_attempt_that_was_given_up_while_it_waited_for_a_thread_never_runs(play: Any) -> None:
+    async def test(runner: ThreadRunner, blobs: ObjectBlobs) -> None:
+        RAN.clear()
+        LET_GO.clear()
+        REACHED.clear()
+        hung = [asyncio.create_task(runner.run(offer(wait))) for _ in range(2)]
+        await asyncio.to_thread(REACHED.wait)
+        late = await runner.run(offer(note, timeout_ms=20))
+        assert late.failure is FailureClass.TIMEOUT
+        LET_GO.set()
+        await asyncio.gather(*hung)
+        assert (await runner.run(offer(add, 1, 2))).outcome is Outcome.SUCCESS
+        assert RAN == []
 
     play(test)
 

@@ -83,6 +83,7 @@ def backup(folder: Path, target: Path, *, force: bool = False, progress: Progres
 
 
 def _copy(source: Connection, part: Path, progress: Progress | None) -> None:
+    os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     with closing(connect(part, READ_WRITE | CREATE)) as copy:
         # A transaction of the source's own: what is written meanwhile is not part of the copy and cannot restart it.
         source.execute("BEGIN")

@@ -39,7 +39,7 @@ class FolderLock:
         """Take the lock if it is free. A lock that is held is held against everybody, its holder included."""
         if self._fd is not None:
             return False
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

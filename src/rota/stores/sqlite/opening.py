@@ -1,5 +1,6 @@
 """Opening a data folder: settings of a connection, versions, and what is refused."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,7 +54,9 @@ def open_folder(folder: Path, vfs: str | None = None, migrations: Sequence[Migra
     if not _is_new_enough():
         raise Refused("store.engine", f"SQLite {apsw.sqlite_lib_version()} is too old.", "Upgrade the apsw package.")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Parameters, results and errors are for their owner; SQLite gives its other files the database's mode.
+        os.close(os.open(folder / DATABASE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise Refused("store.missing", f"{folder} cannot be made: {error.strerror}.", "Name another folder.") from error
     connection: Connection | None = None

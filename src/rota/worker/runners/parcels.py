@@ -36,7 +36,7 @@ class Parcels:
     def folder(self) -> str:
         """A folder of our own, made when it is first needed."""
         if self._folder is None:
-            self._scratch.mkdir(parents=True, exist_ok=True)
+            self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._sweep()
             self._folder = tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=self._scratch)
         return self._folder

@@ -102,20 +102,32 @@ class ThreadRunner:
             if not reply.done():
                 reply.set_result(done)
 
+        is_wanted = True
+
         def job() -> None:
-            done = perform(Call(work, context, offer.inputs, offer.params, open_stored, pack, owns_process=False))
+            if not is_wanted:
+                # Given up while it waited for a thread: another worker may have it by now, and it must not run here.
+                done = Done(offer.fence, "failed", error="given up before it began")
+            else:
+                done = perform_it()
             # A loop that was closed meanwhile has nobody who waits any more.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(settle, done)
+
+        def perform_it() -> Done:
+            return perform(Call(work, context, offer.inputs, offer.params, open_stored, pack, owns_process=False))
 
         self._taken += 1
         if self._taken > len(self._threads) < self._slots:
             self._start_thread()
         self._jobs.put(job)
-        if left_s is not None:
-            await asyncio.wait((reply,), timeout=left_s)
-            return reply.result() if reply.done() else None
-        return await reply
+        try:
+            if left_s is not None:
+                await asyncio.wait((reply,), timeout=left_s)
+                return reply.result() if reply.done() else None
+            return await reply
+        finally:
+            is_wanted = False
 
     async def _finish(self, offer: Offer, done: Done) -> AttemptOver:
         if done.outcome != "success" or done.content is None:

@@ -83,4 +83,4 @@ class Drain:
         if self._file < 0:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)  # noqa: PTH103, PTH120 - pathlib costs a start
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._file = os.open(self._path, flags, 0o640)
+            self._file = os.open(self._path, flags, 0o600)
