@@ -79,6 +79,14 @@ def offer(function: Callable[..., Any], *args: Any, **changes: Any) -> Offer:
     return Offer(**{**known, **changes})
 
 
+async def begun(runner: ThreadRunner) -> "asyncio.Task[AttemptOver]":
+    """An attempt that has a thread and waits in it."""
+    REACHED.clear()
+    attempt = asyncio.create_task(runner.run(offer(wait)))
+    await asyncio.to_thread(REACHED.wait)
+    return attempt
+
+
 def value_of(over: AttemptOver) -> Any:
     assert over.result is not None, over.error
     value = decode_value(over.result)
@@ -164,8 +172,7 @@ def test_a_timeout_is_reported_and_the_slot_stays_taken(play: Any) -> None:
 
 def test_a_cancelled_attempt_is_abandoned_and_its_slot_comes_back_with_its_end(play: Any) -> None:
     async def test(runner: ThreadRunner, blobs: ObjectBlobs) -> None:
-        attempts = [asyncio.create_task(runner.run(offer(wait))) for _ in range(2)]
-        await asyncio.to_thread(REACHED.wait)
+        attempts = [await begun(runner) for _ in range(2)]
         for attempt in attempts:
             attempt.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -182,10 +189,7 @@ def test_a_cancelled_attempt_is_abandoned_and_its_slot_comes_back_with_its_end(p
 def test_an_attempt_that_was_given_up_while_it_waited_for_a_thread_never_runs(play: Any) -> None:
     async def test(runner: ThreadRunner, blobs: ObjectBlobs) -> None:
         RAN.clear()
-        LET_GO.clear()
-        REACHED.clear()
-        hung = [asyncio.create_task(runner.run(offer(wait))) for _ in range(2)]
-        await asyncio.to_thread(REACHED.wait)
+        hung = [await begun(runner) for _ in range(2)]
         late = await runner.run(offer(note, timeout_ms=20))
         assert late.failure is FailureClass.TIMEOUT
         LET_GO.set()
