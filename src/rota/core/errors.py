@@ -40,7 +40,6 @@ CODES: Final[dict[str, str]] = {
     "store.full": "The store has no space left.",
     "store.held": "Another process uses the same data folder.",
     "store.missing": "There is no data where it was looked for.",
-    "store.missing": "There is no data where it was looked for.",
     "store.newer": "The data was written by a newer version of Rota.",
     "store.refused": "The store refused this very change.",
     "store.unavailable": "The store does not answer.",
