@@ -5,7 +5,7 @@ import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -45,12 +45,14 @@ from rota.core.questions import (
 )
 from rota.core.reasons import Reason
 from rota.core.records import Story
-from rota.core.states import RUN_TERMINAL, SUCCESS, RunState
+from rota.core.states import RUN_TERMINAL, SUCCESS, RunState, TaskState
 from rota.core.story import read_story, story_lines
 from rota.ports import Ended, HistoryQuery
 from rota.wire.scripts import lend_main
 from rota.wire.values import unpack
 from rota.wire.work import StoredValue, decode_value
+
+S = TypeVar("S", RunState, TaskState)
 
 # How long a command is repeated while nobody can answer it.
 PATIENCE_S = 30.0
@@ -131,7 +133,7 @@ class Client:
         self, *, name: str = "", states: Iterable[str] = (), limit: int = 100, history: bool = True
     ) -> list[RunView]:
         """Runs, the newest first: live ones, then those in history."""
-        wanted = tuple(RunState(state) for state in states)
+        wanted = _states(RunState, states, "run")
         question = ListRuns(tenant=self.line.tenant, name=name, states=wanted, limit=limit)
         page: RunsPage = await self.ask(question)
         found = list(page.runs)
@@ -244,8 +246,9 @@ class Run:
 
     async def tasks(self, *names: str, states: Iterable[str] = ()) -> list[TaskView]:
         """The run's tasks, or some of them."""
+        wanted = _states(TaskState, states, "task")
         try:
-            return [each async for each in self._live_tasks(names, tuple(states))]
+            return [each async for each in self._live_tasks(names, wanted)]
         except Refused as refused:
             if refused.code != "run.unknown":
                 raise
@@ -255,7 +258,6 @@ class Run:
         for name in names:
             if name not in graph.index and all(view.id != name for view in views):
                 raise Refused("task.unknown", f"run {self.id!r} has no task {name!r}", path="task")
-        wanted = tuple(states)
         return [
             view
             for view in views
@@ -263,7 +265,7 @@ class Run:
             and (not wanted or view.state in wanted)
         ]
 
-    async def _live_tasks(self, names: tuple[str, ...], states: tuple[Any, ...]) -> AsyncIterator[TaskView]:
+    async def _live_tasks(self, names: tuple[str, ...], states: tuple[TaskState, ...]) -> AsyncIterator[TaskView]:
         first = 0
         while first >= 0:
             question = ListTasks(tenant=self._line.tenant, run=self.id, names=names, states=states, first=first)
@@ -348,6 +350,9 @@ class Run:
 
     async def resolve(self, task: str, way_out: str = "requeue") -> None:
         """Take a parked task out of needs_attention: requeue, fail or cancel it."""
+        if way_out not in list(Exit):
+            hint = f"Use one of {', '.join(Exit)}."
+            raise Refused("field.value", f"{way_out!r} is no way out of needs_attention", hint, path="way_out")
         await self._do(ResolveTask, task=task, exit=Exit(way_out))
 
     async def _do(self, kind: Callable[..., ClientCommand], **fields: Any) -> None:
@@ -378,6 +383,15 @@ def _priority(name: str) -> PriorityClass:
     except ValueError:
         known = ", ".join(PriorityClass)
         raise Refused("field.value", f"{name!r} is no priority", f"Use one of {known}.", path="priority") from None
+
+
+def _states(kind: type[S], names: Iterable[str], of: str) -> tuple[S, ...]:
+    try:
+        return tuple(kind(name) for name in names)
+    except ValueError as error:
+        name = str(error).partition(" is not")[0]
+        known = ", ".join(kind)
+        raise Refused("field.value", f"{name} is no state of a {of}", f"Use some of {known}.", path="states") from None
 
 
 def _params(params: dict[str, Any]) -> bytes:

@@ -8,7 +8,7 @@ tested as one.
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import msgspec
 from msgspec import structs
@@ -70,11 +70,17 @@ class Task(Generic[P, R]):
 
     def _graph(self) -> "GraphFunction":
         if self._alone is None:
+            parameters = self._signature.parameters.values() if self._signature is not None else ()
+            first = [each.name for each in parameters if each.kind is each.POSITIONAL_ONLY]
+            # However many more it takes, a run gives none.
+            named = [each for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
 
-            @functools.wraps(self.function)
             def alone(**params: Any) -> None:
-                self(**params)  # pyright: ignore[reportCallIssue] - checked against the signature
+                call = cast(Callable[..., Any], self)
+                call(*(params.pop(name) for name in first), **params)
 
+            fields = [each.replace(kind=each.KEYWORD_ONLY) for each in named]
+            alone.__signature__ = inspect.Signature(fields)  # pyright: ignore[reportFunctionMemberAccess] - inspect looks for it
             self._alone = GraphFunction(alone, {"name": self.name})
         return self._alone
 
