@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from rota.api.socket import SOCKET, SocketServer
 from rota.app.lines import NearLine, SocketLine
@@ -20,9 +20,11 @@ from rota.client.blocking import BlockingClient, LoopThread
 from rota.client.runs import Client
 from rota.control.driver import CoordinatorDriver, Listener, ignore
 from rota.core.bounds import TimeLimits
+from rota.core.commands import ForgetWorker
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Millis
 from rota.core.model import Capacity
+from rota.core.questions import ListWorkers, WorkerView
 from rota.ports import Blobs, Store
 from rota.running import Loading
 from rota.stores.blobs import open_blobs
@@ -41,6 +43,7 @@ from rota.worker.sync import SyncMachine
 
 DEFAULT_FOLDER = ".rota"
 DEFAULT_TENANT = "default"
+WORKER_PREFIX = "local-"
 # How long a folder that is busy is waited for: another command may be looking at it for a moment.
 PATIENCE_S = 2.0
 LOOK_EVERY_S = 0.05
@@ -128,6 +131,7 @@ class AsyncRota(Client):
             parts.push_async_callback(driver.stop)
             driver.start()
             await _win(driver, store, path)
+            await _strike_off(driver)
             blobs = open_blobs(path / "blobs")
             logs = LogFolder(path)
             if folder is not None:
@@ -286,6 +290,19 @@ async def _win(driver: CoordinatorDriver, store: Store, path: Path) -> None:
     raise Unavailable("leader.none", f"the coordinator of {path} could not start")
 
 
+async def _strike_off(driver: CoordinatorDriver) -> None:
+    """Forget the workers of this folder's last holder: they lived in its process, and died with it.
+
+    What they had not finished can be granted at once, instead of when their silence has lasted long enough.
+    """
+    workers, _ = await driver.ask(ListWorkers(tenant=DEFAULT_TENANT))
+    assert isinstance(workers, tuple), "workers are listed in a tuple"
+    for worker in cast(tuple[WorkerView, ...], workers):
+        if worker.id.startswith(WORKER_PREFIX):
+            name = f"forget-{worker.id}-{worker.incarnation}-{secrets.token_hex(4)}"
+            await driver.ask(ForgetWorker(tenant=DEFAULT_TENANT, command_id=name, worker=worker.id))
+
+
 def _runners(path: Path, blobs: Blobs, slots: int, parts: AsyncExitStack, *, threads: bool) -> dict[str, Runner]:
     supervisor = Supervisor()
     parts.push_async_callback(supervisor.close)
@@ -306,7 +323,7 @@ def _dial(driver: CoordinatorDriver) -> Dial:
 
 def _machine(runners: dict[str, Runner], slots: int, limits: TimeLimits) -> SyncMachine:
     capacity = Capacity(slots=slots, kinds=tuple(runners))
-    return SyncMachine(DEFAULT_TENANT, f"local-{socket.gethostname()}", secrets.token_hex(8), capacity, limits)
+    return SyncMachine(DEFAULT_TENANT, f"{WORKER_PREFIX}{socket.gethostname()}", secrets.token_hex(8), capacity, limits)
 
 
 async def _leave(worker: WorkerDriver) -> None:
