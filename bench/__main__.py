@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import core, simulator, sqlite
+from bench import core, runners, simulator, sqlite
 from bench.rig import Row
 
 BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
@@ -16,6 +16,7 @@ BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
     "dispatch": core.dispatch,
     "memory": core.memory,
     "simulator": simulator.speed,
+    "runners": runners.round_trips,
     "sqlite": sqlite.lifecycles,
     "sqlite_rebuild": sqlite.rebuild,
 }

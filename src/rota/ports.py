@@ -6,7 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from rota.core.ids import BlobRef, Epoch, Millis
+from rota.core.ids import BlobRef, Epoch, Fence, Millis, RunKey
 from rota.core.model import Graph
 from rota.core.records import Batch, Growth, Record, Run, Story, Task
 from rota.core.states import RunState
@@ -56,6 +56,13 @@ class Ended(Struct, frozen=True):
     growths: tuple[Growth, ...]
 
 
+class Kept(Struct, frozen=True):
+    """What the store still refers to, live or in history: results by the fences of their attempts, and runs."""
+
+    fences: frozenset[Fence]
+    runs: frozenset[RunKey]
+
+
 class Store(Protocol):
     """Where live records, history and stories are kept, and who may write them."""
 
@@ -97,6 +104,10 @@ class Store(Protocol):
 
     async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
         """What is told about one run, live or ended, in order."""
+        ...
+
+    async def kept(self) -> Kept:
+        """What is referred to; what is not, and is old, is garbage."""
         ...
 
     async def tidy(self, epoch: Epoch, now: Millis, keep_ms: Millis) -> int:

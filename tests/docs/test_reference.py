@@ -12,6 +12,8 @@ from rota.core.reasons import REASON_CODES
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
+SRC = Path(__file__).parents[2] / "src" / "rota"
+
 _ROW = re.compile(r"^\| `(?P<name>[\w.]+)` \|(?P<rest>.*)\|$", re.MULTILINE)
 
 
@@ -47,6 +49,13 @@ def test_every_row_is_filled_in(document: str) -> None:
 def test_the_limits_page_gives_the_values_in_use() -> None:
     told = {name: int(cells[0].replace(",", "")) for name, cells in page("limits.md")}
     assert told == limits()
+
+
+def test_every_error_code_is_raised_somewhere_or_marked_as_reserved() -> None:
+    source = [path for path in SRC.rglob("*.py") if path.name != "errors.py"]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in source)
+    unused = [code for code in CODES if f'"{code}"' not in text]
+    assert unused == [name for name, cells in page("errors.md") if cells[0] == "reserved"]
 
 
 def test_a_row_that_is_missing_or_empty_is_noticed() -> None:

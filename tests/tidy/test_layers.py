@@ -72,6 +72,13 @@ def test_a_planted_import_breaks_its_contract(contract: str, files: dict[str, st
     assert f"{contract} BROKEN" in said, said
 
 
-def test_a_driver_may_know_asyncio_and_the_clock(tmp_path: Path) -> None:
-    _, said = lint_imports(planted(tmp_path, {"control/driver.py": "import asyncio\nimport time"}))
+@pytest.mark.parametrize("name", ["control/driver.py", "worker/runners/planted.py", "worker/supervisor/planted.py"])
+def test_a_driver_and_what_runs_attempts_may_know_asyncio_and_the_clock(name: str, tmp_path: Path) -> None:
+    _, said = lint_imports(planted(tmp_path, {name: "import asyncio\nimport time"}))
     assert f"{MACHINES} KEPT" in said, said
+
+
+def test_what_user_code_imports_knows_nothing_of_ours(tmp_path: Path) -> None:
+    text = (ROOT / "src" / "rota" / "running.py").read_text(encoding="utf-8")
+    _, said = lint_imports(planted(tmp_path, {"running.py": f"{text}\nimport rota.core.ids\n"}))
+    assert f"{LAYERS} BROKEN" in said, said

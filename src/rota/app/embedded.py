@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self, cast
 
 from rota.api.socket import SOCKET, SocketServer
+from rota.app.garbage import keep_collecting
 from rota.app.lines import NearLine, SocketLine
 from rota.client.blocking import BlockingClient, LoopThread
 from rota.client.runs import Client
@@ -138,6 +139,10 @@ class AsyncRota(Client):
                 server = SocketServer(path, DEFAULT_TENANT, driver)
                 parts.push_async_callback(server.stop)
                 await server.start()
+                collecting = asyncio.create_task(
+                    keep_collecting(store, blobs, logs, DEFAULT_TENANT, clock, listener), name="rota-garbage"
+                )
+                parts.push_async_callback(_end, collecting)
             count = (os.cpu_count() or 1) if slots is None else slots
             if count:
                 runners = _runners(path, blobs, count, parts, threads=threads)
@@ -324,6 +329,11 @@ def _dial(driver: CoordinatorDriver) -> Dial:
 def _machine(runners: dict[str, Runner], slots: int, limits: TimeLimits) -> SyncMachine:
     capacity = Capacity(slots=slots, kinds=tuple(runners))
     return SyncMachine(DEFAULT_TENANT, f"{WORKER_PREFIX}{socket.gethostname()}", secrets.token_hex(8), capacity, limits)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def _leave(worker: WorkerDriver) -> None:

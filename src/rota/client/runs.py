@@ -232,9 +232,8 @@ class Run:
     async def open(self, task: TaskView) -> Any:
         """What a task returned. A pickled value is opened: ask for results of code that you trust."""
         if task.state is not SUCCESS:
-            raise Refused(
-                "task.state", f"task {task.id!r} is {task.state}, it has no result: {task.error}", path="task"
-            )
+            why = f": {task.error}" if task.error else ""
+            raise Refused("task.no_result", f"task {task.id!r} is {task.state}, it has no result{why}", path="task")
         if task.result is None:
             return None
         value = decode_value(task.result)

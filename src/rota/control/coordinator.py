@@ -26,10 +26,14 @@ from rota.control.events import (
 )
 from rota.control.leadership import Leadership, Role
 from rota.control.loop import Ask, Loop
+from rota.control.streams import as_failure
 from rota.core.bounds import TimeLimits, check_ladder
+from rota.core.commands import RegisterWorker, Report
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Millis
 from rota.core.load import load
+
+UNWELCOME_MAX = 1_000
 
 
 class Coordinator:
@@ -44,6 +48,7 @@ class Coordinator:
         self._commit_asked_at: Millis = 0
         self._refused: deque[Ask] = deque()
         self._lease_number = 0
+        self._unwelcome: dict[RegisterWorker, str] = {}
 
     def handle(self, event: Event, now: Millis) -> list[Intent]:
         """Take one event; everything that follows from it is in the intents."""
@@ -118,6 +123,7 @@ class Coordinator:
         state.lease_number = self._lease_number
         self.loop = Loop(state, self.leadership.ticket)
         self.loop.replay, self._refused = self._refused, deque()
+        self.loop.streams.unwelcome = self._unwelcome
         self._lease_number = 0
         self.loop.begin(now)
         return [Tell("reign.began", (("epoch", str(state.epoch)), ("runs", str(len(state.runs)))))]
@@ -136,22 +142,36 @@ class Coordinator:
         return self.leadership.step_down(f"a commit was {event.outcome}", now)
 
     def _rebuild(self, loop: Loop, error: str, now: Millis) -> list[Intent]:
-        """The store will not take a batch: load again and try its commands one by one; a lone culprit is refused."""
-        asks = loop.unanswered()
+        """The store will not take a batch: load again and try its commands one by one; a lone culprit is refused.
+
+        What workers said in that batch is tried again too. What they said since, they say again by themselves.
+        """
+        suspects = loop.asks_committing
+        asks = [*(ask for ask in suspects if ask.token is None), *loop.unanswered()]
         intents: list[Intent] = [Tell("commit.refused", (("error", error),))]
-        if len(loop.asks_committing) == 1:
-            culprit = loop.asks_committing[0]
-            asks = [ask for ask in asks if ask is not culprit]
-            if culprit.token is not None:
-                intents.append(Answer(culprit.token, Refused("store.refused", error)))
-        elif not loop.asks_committing:
+        if not suspects or (loop.is_isolated and _is_last_word(suspects[0])):
             return intents + self.leadership.step_down(f"the store refused work of our own: {error}", now)
+        if loop.is_isolated:
+            asks = [*self._convict(suspects[0], error), *(ask for ask in asks if ask is not suspects[0])]
+            if suspects[0].token is not None:
+                intents.append(Answer(suspects[0].token, Refused("store.refused", error)))
         self._refused = deque(asks)
         self._lease_number = loop.state.lease_number
         self.loop = None
         intents += [CloseStream(stream) for stream in self.streams]
         self.streams.clear()
         return intents + self.leadership.reload(now)
+
+    def _convict(self, culprit: Ask, error: str) -> list[Ask]:
+        """What is done instead of a command that the store refuses: a result that cannot be kept is a failure."""
+        command = culprit.command
+        if isinstance(command, Report):
+            return [Ask(as_failure(command, f"store.refused: {error}"))]
+        if isinstance(command, RegisterWorker) and culprit.token is None:
+            self._unwelcome[command] = error
+            if len(self._unwelcome) > UNWELCOME_MAX:
+                del self._unwelcome[next(iter(self._unwelcome))]
+        return []
 
     def _drop_loop(self) -> list[Intent]:
         """Forget everything. Who waits for an answer is told to ask again; workers reconnect."""
@@ -163,3 +183,9 @@ class Coordinator:
         self._refused.clear()
         intents += [Answer(ask.token, Unavailable("leader.none")) for ask in asks if ask.token is not None]
         return intents
+
+
+def _is_last_word(ask: Ask) -> bool:
+    """Whether a report already is the failure that stands for one that was refused: there is nothing less to say."""
+    command = ask.command
+    return isinstance(command, Report) and command == as_failure(command, command.error)

@@ -357,7 +357,9 @@ class CoordinatorDriver:
             outcome, text = CommitOutcome.UNKNOWN, str(error)
         except Exception as error:  # the store has no such word: what it did is not known
             outcome, text = CommitOutcome.UNKNOWN, f"{type(error).__name__}: {error}"
-        self._post(Committed(intent.ticket, outcome, text))
+        # Not in the next pass: whoever waits has waited for this.
+        self._events.append(Committed(intent.ticket, outcome, text))
+        self._pump()
 
     async def _tidy(self) -> None:
         """Housekeeping, a slice at a time, while this coordinator leads."""

@@ -26,6 +26,7 @@ from rota.control.events import (
 from rota.control.streams import Act, Streams
 from rota.core.bounds import CHANGES_PER_COMMIT_MAX, WORK_PER_TURN
 from rota.core.changes import (
+    AttemptEnded,
     Change,
     LeaseGranted,
     LeaseReturned,
@@ -51,8 +52,9 @@ from rota.core.errors import Refused, Unavailable
 from rota.core.evolve import evolve
 from rota.core.ids import Fence, Millis, RunKey
 from rota.core.images import is_clean, take_batch
+from rota.core.model import FailureClass
 from rota.core.place import place
-from rota.core.presence import heard_from, renew_one, stalled
+from rota.core.presence import heard_from, renew_one, stalled, went_away
 from rota.core.questions import Question, answer
 from rota.core.rearm import rearm
 from rota.core.records import Batch
@@ -62,6 +64,7 @@ from rota.wire.frames import WorkerFrame
 
 RETRY_COMMIT_MS = 500
 REVIEW_PER_TURN = 200
+LEAST_PER_TURN = 10
 
 
 class Ask(Struct, frozen=True):
@@ -83,6 +86,9 @@ class Loop:
         self.asks: list[Ask] = []
         self.asks_committing: list[Ask] = []
         self.replay: deque[Ask] = deque()
+        # Whether the batch that is being written holds one command that is tried by itself, and nothing else.
+        self.is_isolated = False
+        self._is_replaying = False
         self.waiting: dict[Token, Ask] = {}
         # What to do once a batch is durable, with the number of the batch.
         self.held: deque[tuple[int, Act]] = deque()
@@ -104,6 +110,7 @@ class Loop:
         self._apply_one: dict[type[Change], Callable[[Any], int]] = {
             LeaseGranted: self._grant,
             LeaseReturned: self._take_back,
+            AttemptEnded: self._end_attempt,
             TaskStarved: self._starve,
             TasksScheduled: self._move_many,
             TasksSettled: self._move_many,
@@ -130,7 +137,7 @@ class Loop:
         if self._has_more(now):
             return now
         at = now + self.state.limits.stall_ms
-        if self.state.timers:
+        if self.state.timers and not self.replay:
             at = min(at, max(now + 1, self.state.timers[0][0]))
         if self.retry_at:
             at = min(at, max(now + 1, self.retry_at))
@@ -156,9 +163,23 @@ class Loop:
         # A commit holds a bounded number of changes; what does not fit waits for the next one.
         self.budget = min(WORK_PER_TURN, CHANGES_PER_COMMIT_MAX - self.open_changes)
         intents: list[Intent] = []
-        if self.replay:
+        self._is_replaying = bool(self.replay)
+        if self._is_replaying:
+            # Nothing else goes into its batch, so that a refusal convicts this command and no other.
             intents += self._replay_one(now)
-        while self.inbox and not self.replay and self.work < self.budget:
+        else:
+            intents += self._go_on(now)
+        intents += self._release(now)
+        intents += self._commit(now)
+        if self.trouble:
+            intents += self.trouble
+            self.trouble = []
+        self.wanted_at = self.wake_at(now)
+        return intents
+
+    def _go_on(self, now: Millis) -> list[Intent]:
+        intents: list[Intent] = []
+        while self.inbox and self.work < self.budget:
             entry = self.inbox.popleft()
             self.work += 1
             if isinstance(entry, Ask):
@@ -172,12 +193,6 @@ class Loop:
         self._run_timers(now)
         self._follow_up(now)
         self._place(now)
-        intents += self._release(now)
-        intents += self._commit(now)
-        if self.trouble:
-            intents += self.trouble
-            self.trouble = []
-        self.wanted_at = self.wake_at(now)
         return intents
 
     def _replay_one(self, now: Millis) -> list[Intent]:
@@ -186,8 +201,16 @@ class Loop:
             return []
         return self._answer(self.replay.popleft(), now)
 
+    def _until(self, most: int = WORK_PER_TURN) -> int:
+        """How far a part of the turn may go: what the parts before it left over, and never less than a small share.
+
+        So under full load everything is slow and nothing stands still. Only a commit that is full stops it.
+        """
+        return max(min(most, self.budget), self.work + LEAST_PER_TURN) if self.budget > 0 else 0
+
     def _run_timers(self, now: Millis) -> None:
-        while self.work < self.budget:
+        until = self._until()
+        while self.work < until:
             due = self.state.due_timer(now)
             if due is None:
                 return
@@ -197,8 +220,10 @@ class Loop:
     def _tick(self, kind: str, key: tuple[object, ...], now: Millis) -> None:
         state = self.state
         if kind == "step":
-            self.agenda.extend(phase(state, now) for phase in PHASES)
-            look_again(state)
+            # A step that takes longer than its period is not overtaken by the next: that one comes a period later.
+            if not self.agenda:
+                self.agenda.extend(phase(state, now) for phase in PHASES)
+                look_again(state)
             state.set_timer(now + state.limits.step_ms, "step")
             return
         tenant = str(key[0]) if key else ""
@@ -207,17 +232,20 @@ class Loop:
 
     def _follow_up(self, now: Millis) -> None:
         state = self.state
-        while self.work < min(REVIEW_PER_TURN, self.budget) and self.agenda:
+        until = self._until(REVIEW_PER_TURN)
+        while self.work < until and self.agenda:
             self.work += 1
             command = self._next_on_agenda()
             if command is not None:
                 self.carry_out(command, now)
-        while self.work < self.budget and state.starts:
+        until = self._until()
+        while self.work < until and state.starts:
             tenant, name = next(iter(state.starts))
             decision = self.carry_out(StartRuns(tenant=tenant, name=name), now)
             if isinstance(decision, Decision) and not decision.changes:
                 state.starts.pop((tenant, name), None)
-        while self.work < self.budget and state.continues:
+        until = self._until()
+        while self.work < until and state.continues:
             tenant, run = next(iter(state.continues))
             decision = self.carry_out(ContinueRun(tenant=tenant, run=run), now)
             if not isinstance(decision, Decision) or not decision.changes:
@@ -237,7 +265,8 @@ class Loop:
     def _place(self, now: Millis) -> None:
         if now > self.proven_until:
             return
-        while self.work < self.budget:
+        until = self._until()
+        while self.work < until:
             try:
                 granted = place(self.state, now)
             except Exception as error:
@@ -293,11 +322,18 @@ class Loop:
         self.held.append((self.open, self.streams.starter(change)))
         return 1
 
-    def _take_back(self, change: LeaseReturned) -> int:
+    def _take_back(self, change: LeaseReturned | AttemptEnded) -> int:
         worker = self.state.leases[change.fence].worker.key
         evolve(self.state, change)
         self.held.append((self.open, self.streams.stopper(worker, change.fence)))
         return 1
+
+    def _end_attempt(self, change: AttemptEnded) -> int:
+        if change.failure is not FailureClass.TIMEOUT:
+            evolve(self.state, change)
+            return 1
+        # Perhaps it was we who ended it. A worker that said so itself holds it no more, and is told nothing.
+        return self._take_back(change)
 
     def _starve(self, change: TaskStarved) -> int:
         evolve(self.state, change)
@@ -307,6 +343,10 @@ class Loop:
     def _move_many(self, change: TasksScheduled | TasksSettled | TasksReset) -> int:
         evolve(self.state, change)
         return 1 + len(change.tasks)
+
+    def tried(self, command: Command) -> None:
+        """A worker's word is part of the open batch; nobody waits for an answer to it."""
+        self.asks.append(Ask(command))
 
     def _answer(self, ask: Ask, now: Millis) -> list[Intent]:
         command = ask.command
@@ -336,7 +376,7 @@ class Loop:
             if isinstance(command, RenewLease) and isinstance(outcome.detail, tuple):
                 detail = self._renewed(*outcome.detail)
             elif isinstance(command, RegisterWorker):
-                self._heard_from_puller(command, now)
+                self._registered(ask, command, now)
             elif isinstance(command, ClaimTask) and outcome.answer:
                 lease = self.state.leases.get(int(outcome.answer))
                 detail = offer_of(lease) if lease is not None else None
@@ -361,6 +401,14 @@ class Loop:
     def _renewed(self, fence: Fence, until: Millis) -> Millis:
         renew_one(self.state, fence, until)
         return until
+
+    def _registered(self, ask: Ask, command: RegisterWorker, now: Millis) -> None:
+        """A greeting that is tried again has lost its stream: its worker is known, and away until it greets anew."""
+        worker = self.state.workers.get((command.tenant, command.worker))
+        if ask.token is None and worker is not None and not worker.row.capacity.pull:
+            went_away(self.state, worker, now, hung_up=False)
+        else:
+            self._heard_from_puller(command, now)
 
     def _heard_from_puller(self, command: RegisterWorker | ClaimTask | RenewLease, now: Millis) -> None:
         """A pull worker has no stream; each of its requests is its beat."""
@@ -416,6 +464,7 @@ class Loop:
             self.open_changes = 0
             return []
         self.committing = take_batch(self.state, now)
+        self.is_isolated = self._is_replaying
         self.asks_committing, self.asks = self.asks, []
         self.open_changes = 0
         self.open += 1
@@ -437,7 +486,7 @@ class Loop:
         raise AssertionError("fenced, unknown and refused commits are the coordinator's to judge")
 
 
-_TICKS_OF_RUNS = frozenset({"due", "deadline", "archive", "review", "replan", "orphan", "starved"})
+_TICKS_OF_RUNS = frozenset({"due", "deadline", "archive", "overrun", "review", "replan", "orphan", "starved"})
 
 
 def _run_of(command: Command, state: State) -> RunKey:

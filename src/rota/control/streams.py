@@ -25,6 +25,20 @@ from rota.wire.frames import CoordinatorFrame, WorkerFrame
 Act = Callable[[], Sequence[Intent]]
 
 
+def as_failure(report: Report, error: str) -> Report:
+    """A report that cannot be taken, as the failure that it is taken for instead."""
+    return structs.replace(
+        report,
+        outcome=Outcome.FAILED,
+        failure=FailureClass.FATAL,
+        error=error,
+        result=None,
+        resume_at=0,
+        expands=(),
+        lost=(),
+    )
+
+
 class Host(Protocol):
     """What streams need of the loop they belong to."""
 
@@ -35,6 +49,10 @@ class Host(Protocol):
 
     def carry_out(self, command: Command, now: Millis) -> Decision | Refused | Unavailable | None:
         """Decide and apply one command."""
+        ...
+
+    def tried(self, command: Command) -> None:
+        """The open batch holds what a worker said; if the store refuses it, this is tried again by itself."""
         ...
 
     def hold(self, act: Act) -> None:
@@ -53,6 +71,8 @@ class Streams:
         self._newest: dict[WorkerKey, str] = {}
         self.speaking: dict[int, Session] = {}
         self.unsent: dict[Fence, None] = {}
+        # Greetings that the store would not take, with what it said; the coordinator keeps them over a reload.
+        self.unwelcome: dict[RegisterWorker, str] = {}
         self._number = 0
 
     # What workers are told.
@@ -110,6 +130,8 @@ class Streams:
         if session is None or self.by_worker.get(session.worker) is not session:
             return
         del self.by_worker[session.worker]
+        if self._newest.get(session.worker) == session.name:
+            del self._newest[session.worker]
         worker = self.host.state.workers.get(session.worker)
         if worker is not None:
             went_away(self.host.state, worker, now, hung_up=hung_up)
@@ -146,12 +168,15 @@ class Streams:
         command = RegisterWorker(
             tenant=frame.tenant, worker=frame.worker, incarnation=frame.incarnation, capacity=frame.capacity
         )
-        outcome = self.host.carry_out(command, now)
+        error = self.unwelcome.get(command)
+        outcome = Refused("store.refused", error) if error is not None else self.host.carry_out(command, now)
         if not isinstance(outcome, Decision):
             text = str(outcome) if outcome is not None else "the scheduler met an error"
             refusal = CoordinatorFrame(session="", epoch=self.host.state.epoch, number=1, refused=text)
             self.host.hold(lambda: [Send(stream, refusal), CloseStream(stream)])
             return []
+        if outcome.changes:
+            self.host.tried(command)
         key = (frame.tenant, frame.worker)
         old = self.by_worker.get(key)
         intents: list[Intent] = []
@@ -217,10 +242,10 @@ class Streams:
         outcome = self.host.carry_out(report, now)
         if isinstance(outcome, Refused) and report.outcome is not Outcome.STARTED:
             # The worker is done with the attempt and will not say it again: a result we cannot take is a failure.
-            refused = structs.replace(
-                report, outcome=Outcome.FAILED, failure=FailureClass.FATAL, error=str(outcome), result=None, expands=()
-            )
-            outcome = self.host.carry_out(refused, now)
+            report = as_failure(report, str(outcome))
+            outcome = self.host.carry_out(report, now)
+        if isinstance(outcome, Decision) and outcome.changes:
+            self.host.tried(report)
         if isinstance(outcome, Decision) and report.outcome is not Outcome.STARTED:
             session.drop(report.fence)
 

@@ -10,6 +10,7 @@ from rota.core.errors import Refused
 
 INTEGER_MAX = (1 << 63) - 1
 ID_CHARS_MAX = 250
+SCHEDULE_ID_CHARS_MAX = 200
 TEXT_CHARS_MAX = 1_000
 TASKS_PER_GRAPH_MAX = 1_000_000
 EDGES_PER_GRAPH_MAX = 5_000_000
@@ -37,6 +38,8 @@ RECEIPTS_KEPT_MS = 3_600_000
 HISTORY_KEPT_MS = 30 * 24 * 3_600_000
 HISTORY_PAGE_MAX = 1_000
 ROWS_PER_TIDY = 1_000
+RECEIPTS_KEPT_MS_LEAST = 300_000
+RECEIPTS_MAX = 200_000
 REFUSED_REPORTS_TOLD_MAX = 8
 
 INTERRUPTIONS_MAX = 5
@@ -76,6 +79,11 @@ class TimeLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def self_stop_ms(self) -> int:
         """When a worker that could not renew stops its own work, counted from the last frame it knows was heard."""
         return self_stop_after(self.lease_ms)
+
+    @property
+    def overrun_ms(self) -> int:
+        """How long after an attempt's time limit its worker may still say so before the coordinator ends it."""
+        return self.lease_ms
 
 
 def check_ladder(limits: TimeLimits) -> None:

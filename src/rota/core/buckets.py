@@ -36,7 +36,8 @@ class Flow:
         return self.run.tasks[tasks[0][2]]
 
 
-def _flow_key(flow: Flow) -> int | None:
+def flow_key(flow: Flow) -> int | None:
+    """What the run of a flow has used; None once none of its tasks waits."""
     return flow.run.account.used if flow.live else None
 
 
@@ -59,7 +60,7 @@ class Bucket:
     def head(self, priority: PriorityClass) -> tuple[int, Flow] | None:
         """The run whose turn it is in this bucket and class, with what it has used."""
         line = self.lines.get(priority)
-        return line.head(_flow_key) if line is not None else None
+        return line.head(flow_key) if line is not None else None
 
     def tasks(self) -> Iterator[tuple[LiveRun, Task]]:
         """Waiting tasks, in no order that matters; for the ladder, `why` and `validate`."""
@@ -115,6 +116,20 @@ class Shape:
             self.waiting[bucket] = left
         else:
             del self.waiting[bucket]
+
+    def forget_bucket(self, bucket: Bucket) -> None:
+        """A bucket is gone for good."""
+        tenant = bucket.demand.signature.tenant
+        for priority in CLASSES:
+            line = self.tenants.get((priority, tenant))
+            if line is not None:
+                line.buckets.discard(bucket)
+
+    def forget_tenant(self, priority: PriorityClass, tenant: str) -> None:
+        """A tenant has no run of this class any more."""
+        line = self.tenants.pop((priority, tenant), None)
+        if line is not None:
+            self.lines[priority].discard(line)
 
     def park(self, worker: LiveWorker) -> None:
         """Keep a worker with a free slot in the group of those with the same free quantities, oldest use first."""

@@ -7,7 +7,7 @@ reasons. The order of the checks is the order in which a person would want to he
 from msgspec import Struct
 
 from rota.core.errors import Refused
-from rota.core.ids import Millis
+from rota.core.ids import Millis, WorkerKey
 from rota.core.model import Allocation, Capacity, Pairs, PoolNeed, PropertyRule, Queue
 from rota.core.reasons import Reason, Reasons, reason
 
@@ -20,7 +20,8 @@ class Signature(Struct, frozen=True):
     kind: str
     requires: Pairs = ()
     pools: tuple[PoolNeed, ...] = ()
-    avoid: str = ""
+    # The worker on which the task was interrupted; empty if none.
+    avoid: WorkerKey | tuple[()] = ()
 
 
 class Demand(Struct, frozen=True):

@@ -20,7 +20,7 @@ CODES: Final[dict[str, str]] = {
     "leader.elsewhere": "Another coordinator leads; ask it instead.",
     "leader.none": "Nobody leads at the moment.",
     "lease.lost": "The attempt belongs to another lease now.",
-    "pool.full": "All slots of a pool are in use.",
+    "pool.too_small": "A task needs more of a pool than it has in all.",
     "pool.unknown": "A task names a pool that does not exist.",
     "queue.unknown": "A task or worker names a queue that does not exist.",
     "requirement.value": "A requirement cannot be compared the way its queue says.",
@@ -43,13 +43,12 @@ CODES: Final[dict[str, str]] = {
     "store.newer": "The data was written by a newer version of Rota.",
     "store.refused": "The store refused this very change.",
     "store.unavailable": "The store does not answer.",
+    "task.no_result": "The task has not succeeded, so there is nothing that it returned.",
     "task.not_parked": "The task is not waiting for attention.",
-    "task.state": "The task is not in a state that allows this.",
     "task.unknown": "The run has no such task.",
     "worker.busy": "The worker holds as many leases as it may.",
     "worker.draining": "The worker takes no new work.",
     "worker.duplicate": "Another live process has the same worker identity.",
-    "worker.none_match": "No worker that could run this task is registered.",
     "worker.unknown": "No such worker is registered.",
 }
 

@@ -27,7 +27,7 @@ def dynamic_reasons(demand: Demand, worker: LiveWorker, now: Millis, *, alone: b
         found.append(reason("worker.draining", "takes no new work", worker=row.id))
     if row.quarantined_until > now:
         found.append(reason("worker.quarantined", f"rests for {row.quarantined_until - now} ms", worker=row.id))
-    if demand.signature.avoid == row.id and not alone:
+    if demand.signature.avoid == worker.key and not alone:
         found.append(reason("worker.avoided", "lost this task before", worker=row.id))
     if worker.slots_free <= 0:
         found.append(reason("worker.slots", f"holds {len(worker.leases)} leases", worker=row.id))

@@ -4,7 +4,9 @@ A node is a `TaskSpec` with `width` tasks. Tasks are numbered through the graph;
 join nodes, so a stage of N tasks that feeds a stage of M costs one countdown, not N times M.
 """
 
+import re
 from array import array
+from collections.abc import Container
 from hashlib import sha256
 
 import msgspec
@@ -38,6 +40,8 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 # Defaults need no checking; large graphs consist of little else.
 _PLAIN = TaskSpec(id="plain")
 _NAMED_MAX = 10
+# `extract[3]` is the fourth task of the group `extract`, and nothing else.
+_NUMBERED = re.compile(r"\[[0-9]+\]\Z")
 
 
 def graph_digest(graph: Graph) -> str:
@@ -95,6 +99,13 @@ def check_size(value: bytes, most: int, *path: str) -> None:
 def check_spec(spec: TaskSpec, path: str) -> None:
     """Every number and name of one task."""
     check_id(spec.id, path, "id")
+    if spec.id.endswith("]") and _NUMBERED.search(spec.id):
+        raise Refused(
+            "field.value",
+            f"{spec.id!r} reads like one task of a group",
+            "Do not end an id with a number in square brackets.",
+            path=f"{path}.id",
+        )
     if spec.kind is not _PLAIN.kind:
         check_id(spec.kind, path, "kind")
     if spec.queue is not _PLAIN.queue:
@@ -176,13 +187,20 @@ def check_graph(graph: Graph) -> None:
     check_edges(graph.tasks, known)
 
 
-def check_edges(tasks: tuple[TaskSpec, ...], known: dict[str, int], path: str = "graph.tasks") -> None:
-    """Every upstream exists, none is named twice, and there is an order in which to run."""
+def check_edges(
+    tasks: tuple[TaskSpec, ...], known: dict[str, int], path: str = "graph.tasks", above: Container[str] = ()
+) -> None:
+    """Every upstream exists, none is named twice, and there is an order in which to run.
+
+    `known` has the positions of these tasks; `above` are tasks that were there before and wait for none of them.
+    """
     missing = [0] * len(tasks)
     downs: list[list[int]] = [[] for _ in tasks]
     for position, spec in enumerate(tasks):
         for upstream in spec.upstream:
             source = known.get(upstream)
+            if source is None and upstream in above:
+                continue
             if source is None:
                 raise Refused(
                     "graph.unknown_upstream",
@@ -219,7 +237,7 @@ def _find_cycle(tasks: tuple[TaskSpec, ...], known: dict[str, int], missing: lis
     path: dict[int, int] = {}
     while here not in path:
         path[here] = len(path)
-        here = next(known[name] for name in tasks[here].upstream if missing[known[name]])
+        here = next(known[name] for name in tasks[here].upstream if name in known and missing[known[name]])
     circle = list(path)[path[here] :]
     return [tasks[position].id for position in reversed(circle)]
 
@@ -243,6 +261,7 @@ class LiveGraph:
         "index",
         "leaf",
         "node_of",
+        "pooled",
         "put_at",
         "rank",
         "retired",
@@ -278,6 +297,8 @@ class LiveGraph:
         # Tasks that stood for such a node until it was given a width after all; they are never judged again.
         self.retired: dict[int, int] = {}
         self.buckets: list[Bucket | None] = []
+        # Nodes that take something from pools, to be compared with what those have at each submission.
+        self.pooled: list[int] = []
         self.total = 0
         self.unknown = 0
         self._append(graph.tasks)
@@ -285,6 +306,8 @@ class LiveGraph:
     def _append(self, specs: tuple[TaskSpec, ...]) -> None:
         for spec in specs:
             self.index[spec.id] = len(self.specs)
+            if spec.pools:
+                self.pooled.append(len(self.specs))
             self.specs.append(spec)
             self.downs.append([])
             self.start.append(self.total if spec.width else -1)
@@ -386,6 +409,7 @@ class LiveGraph:
         copy.start = list(self.start)
         copy.width = list(self.width)
         copy.buckets = [None] * len(self.specs)
+        copy.pooled = list(self.pooled)
         if growth.expands:
             node = copy.index[growth.expands]
             if node in self.hollow:
@@ -454,19 +478,4 @@ def check_growth(graph: LiveGraph, growth: Growth) -> None:
         check_spec(spec, f"specs[{position}]")
         if spec.id in graph.index or new[spec.id] != position:
             raise Refused("graph.duplicate_id", f"task {spec.id!r} exists already", path=f"specs[{position}].id")
-        for upstream in spec.upstream:
-            if upstream not in graph.index and upstream not in new:
-                raise Refused(
-                    "graph.unknown_upstream",
-                    f"task {spec.id!r} waits for {upstream!r}, which does not exist",
-                    path=f"specs[{position}].upstream",
-                )
-        if len(set(spec.upstream)) != len(spec.upstream):
-            raise Refused(
-                "graph.duplicate_id", f"task {spec.id!r} names an upstream twice", path=f"specs[{position}].upstream"
-            )
-    inner = tuple(
-        msgspec.structs.replace(spec, upstream=tuple(name for name in spec.upstream if name in new))
-        for spec in growth.specs
-    )
-    check_edges(inner, new, "specs")
+    check_edges(growth.specs, new, "specs", graph.index)

@@ -63,10 +63,20 @@ def next_token_at(pool: Pool, usage: Usage, now: Millis) -> Millis:
     return now if missing <= 0 else now + -(-missing // pool.starts_per_minute)
 
 
+def is_too_small(need: PoolNeed, pool: Pool) -> bool:
+    """Whether a pool could never give what a task needs, however empty it was."""
+    return bool(pool.slots and need.amount > pool.slots) or bool(
+        pool.slots_per_key and need.key and need.amount > pool.slots_per_key
+    )
+
+
 def pool_reasons(need: PoolNeed, pool: Pool | None, usage: Usage | None, now: Millis) -> tuple[Reason, ...]:
     """Why a pool does not let a task start; nothing means it does."""
     if pool is None:
         return (reason("pool.gone", f"pool {need.pool} does not exist any more", pool=need.pool),)
+    if is_too_small(need, pool):
+        text = f"pool {pool.name} has {size_of(pool)}, {need.amount} needed: this can never start"
+        return (reason("pool.too_small", text, pool=pool.name, needs=need.amount),)
     taken = usage.taken if usage is not None else 0
     found: list[Reason] = []
     if pool.slots and taken + need.amount > pool.slots:
@@ -81,3 +91,9 @@ def pool_reasons(need: PoolNeed, pool: Pool | None, usage: Usage | None, now: Mi
         at = next_token_at(pool, usage, now)
         found.append(reason("pool.rate", f"pool {pool.name} allows the next start in {at - now} ms", pool=pool.name))
     return tuple(found)
+
+
+def size_of(pool: Pool) -> str:
+    """A pool's slots, in words."""
+    in_all = f"{pool.slots} slots" if pool.slots else "no limit in all"
+    return f"{in_all}, {pool.slots_per_key} for one key" if pool.slots_per_key else in_all

@@ -28,6 +28,7 @@ class Lease:
         "expires_at",
         "fence",
         "granted_at",
+        "overruns_at",
         "run",
         "share",
         "task",
@@ -46,6 +47,8 @@ class Lease:
         # When this coordinator first knew of it, in time during which it ran.
         self.begun_at = begun_at
         self.expires_at: Millis = 0
+        # When an attempt is ended whose worker does not keep its time limit; 0: it has none, or has not begun.
+        self.overruns_at: Millis = 0
         self.confirmed = True
         self.charged = 0
         self.share = 0

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from rota.core.bounds import RECEIPTS_KEPT_MS, TimeLimits
-from rota.core.evolve import begin_lease, count_scheduled, grow
+from rota.core.evolve import begin_lease, count_scheduled, grow, limit_lease
 from rota.core.graph import LiveGraph
 from rota.core.ids import Epoch, Millis, RunKey
 from rota.core.live import LiveRun, LiveWorker
@@ -20,6 +20,7 @@ def load(epoch: Epoch, limits: TimeLimits, records: Iterable[Record], now: Milli
     tasks: dict[RunKey, list[Task]] = {}
     growths: dict[RunKey, list[Growth]] = {}
     graphs: list[GraphRecord] = []
+    receipts: list[Receipt] = []
     for record in records:
         if isinstance(record, GraphRecord):
             graphs.append(record)
@@ -29,8 +30,13 @@ def load(epoch: Epoch, limits: TimeLimits, records: Iterable[Record], now: Milli
             tasks.setdefault((record.tenant, record.run), []).append(record)
         elif isinstance(record, Growth):
             growths.setdefault((record.tenant, record.run), []).append(record)
+        elif isinstance(record, Receipt):
+            receipts.append(record)
         else:
             _define(state, record, now)
+    # Oldest first, the order in which they go.
+    for receipt in sorted(receipts, key=lambda receipt: (receipt.at, receipt.tenant, receipt.command_id)):
+        state.receipts[(receipt.tenant, receipt.command_id)] = receipt
     # Of versions with different limits the newest counts, after loading as before.
     for record in sorted(graphs, key=lambda record: (record.put_at, record.tenant, record.digest)):
         _define(state, record, now)
@@ -57,8 +63,6 @@ def _define(state: State, record: Record, now: Millis) -> None:
             state.workers[(record.tenant, record.id)] = LiveWorker(record, state.consumable, now)
         case Schedule():
             state.schedules[(record.tenant, record.id)] = record
-        case Receipt():
-            state.receipts[(record.tenant, record.command_id)] = record
         case _:
             raise AssertionError(f"a record of an unknown type: {type(record).__name__}")
 
@@ -111,6 +115,8 @@ def _load_leases(state: State, now: Millis) -> None:
             lease = begin_lease(state, run, task, worker, state.bucket_of(run, task), now)
             lease.confirmed = False
             lease.expires_at = now + max(state.limits.lease_ms, task.lease_ms)
+            if task.started_at or worker.row.capacity.pull:
+                limit_lease(state, lease, task.started_at or task.assigned_at, now)
 
 
 def _set_timers(state: State, now: Millis) -> None:
@@ -121,9 +127,6 @@ def _set_timers(state: State, now: Millis) -> None:
         state.set_timer(now + state.limits.forget_worker_ms, "forget", *worker.key)
         if worker.row.quarantined_until > now:
             state.set_timer(worker.row.quarantined_until, "rested", *worker.key)
-    for fence, lease in state.leases.items():
-        if lease.worker.row.capacity.pull:
-            state.set_timer(lease.expires_at, "lease", fence)
     for run in state.runs.values():
         if run.row.state in RUN_TERMINAL:
             state.set_timer(run.row.ended_at + state.limits.retain_ended_ms, "archive", *run.key)
@@ -135,5 +138,5 @@ def _set_timers(state: State, now: Millis) -> None:
     for graph in state.graphs.values():
         if not graph.users:
             state.set_timer(now + state.limits.retain_ended_ms, "graph", graph.tenant, graph.digest)
-    for key, receipt in state.receipts.items():
-        state.set_timer(receipt.at + RECEIPTS_KEPT_MS, "receipt", *key)
+    for receipt in state.receipts.values():
+        state.set_timer(receipt.at + RECEIPTS_KEPT_MS, "receipts")

@@ -13,13 +13,13 @@ from heapq import heapify, heappop, heappush
 from msgspec import Struct
 
 from rota.core.bounds import OVERDUE_GRANTS, OVERDUE_MS
-from rota.core.buckets import Bucket, Flow, Shape, TenantLine
+from rota.core.buckets import Bucket, Flow, Shape, TenantLine, flow_key
 from rota.core.demand import Demand, is_silent, score, static_reasons, total_reasons
 from rota.core.fits import dynamic_reasons
 from rota.core.ids import Millis
 from rota.core.live import LiveRun, LiveWorker
 from rota.core.model import Allocation, PriorityClass
-from rota.core.order import Books, LazyHeap
+from rota.core.order import HEAP_SLACK, Books, LazyHeap
 from rota.core.records import Task
 from rota.core.states import QUEUED
 
@@ -81,6 +81,8 @@ class Index:
         demand = bucket.demand
         del self.buckets[demand.signature]
         self.fresh.pop(bucket, None)
+        for _, shape in bucket.shapes:
+            shape.forget_bucket(bucket)
         if demand.exact:
             home = self.by_pair[demand.exact[0]]
             del home[bucket]
@@ -92,6 +94,11 @@ class Index:
             self.mentioned[name] -= 1
             if not self.mentioned[name]:
                 del self.mentioned[name]
+
+    def forget_tenant(self, priority: PriorityClass, tenant: str) -> None:
+        """A tenant has no run of a class any more: no shape needs a place for it."""
+        for shape in self.shapes.values():
+            shape.forget_tenant(priority, tenant)
 
     def _introduce(self, bucket: Bucket, shape: Shape) -> None:
         worker = next(iter(shape.workers.values()))
@@ -239,6 +246,7 @@ class Index:
         bucket.waiting[priority] -= 1
         if flow.live == 0:
             del bucket.flows[run.key]
+            bucket.lines[priority].sweep(len(bucket.flows), flow_key)
         if bucket.waiting[priority] == 0:
             for _, shape in bucket.shapes:
                 shape.closed(bucket, priority)
@@ -252,6 +260,9 @@ class Index:
             heapify(ages)
         self._number += 1
         heappush(ages, (task.eligible_at, self._number, run, task.idx))
+        if len(ages) > 2 * bucket.live + HEAP_SLACK:
+            ages[:] = [entry for entry in ages if self._is_waiting(bucket, entry)]
+            heapify(ages)
 
     def _is_waiting(self, bucket: Bucket, entry: tuple[Millis, int, LiveRun, int]) -> bool:
         eligible_at, _, run, idx = entry
@@ -282,7 +293,7 @@ class Index:
         for _, shape in bucket.shapes:
             for worker in shape.workers.values():
                 row = worker.row
-                if row.id == avoid or not worker.present or row.draining or row.quarantined_until > now:
+                if worker.key == avoid or not worker.present or row.draining or row.quarantined_until > now:
                     continue
                 if is_silent(bucket.demand, worker.seen_at, now):
                     continue
@@ -297,7 +308,7 @@ class Index:
             worker.seen_at
             for _, shape in bucket.shapes
             for worker in shape.workers.values()
-            if worker.present and worker.row.id != demand.signature.avoid
+            if worker.present and worker.key != demand.signature.avoid
         ]
         return max(others) + demand.worker_timeout_ms + 1 if others and demand.worker_timeout_ms else 0
 

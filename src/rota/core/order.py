@@ -7,7 +7,7 @@ idle time is not saved up.
 """
 
 from collections.abc import Callable, Iterator
-from heapq import heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Generic, TypeVar
 
 from rota.core.model import CLASS_WEIGHT, PriorityClass
@@ -16,6 +16,7 @@ Item = TypeVar("Item")
 
 ESTIMATE_MS = 1_000
 SHARE = 1_000
+HEAP_SLACK = 32
 WEIGHT_MAX = max(CLASS_WEIGHT.values())
 CLASSES: tuple[PriorityClass, ...] = tuple(CLASS_WEIGHT)
 
@@ -23,7 +24,7 @@ CLASSES: tuple[PriorityClass, ...] = tuple(CLASS_WEIGHT)
 class Account:
     """What one class, tenant or run has used, in milliseconds of the dominant share."""
 
-    __slots__ = ("credit", "estimate_ms", "floor", "used", "waiting")
+    __slots__ = ("credit", "estimate_ms", "floor", "runs", "used", "waiting")
 
     def __init__(self) -> None:
         self.used = 0
@@ -31,6 +32,7 @@ class Account:
         self.credit = 0
         self.waiting = 0
         self.floor = 0
+        self.runs = 0
 
     def charge(self, cost: int) -> None:
         """Add `cost`, after using up what earlier estimates took too much."""
@@ -72,7 +74,22 @@ class Books:
 
     def purse(self, priority: PriorityClass, tenant: str) -> "Purse":
         """The accounts a new run is charged on."""
-        return Purse(self.classes[priority], self.tenant(priority, tenant), WEIGHT_MAX // CLASS_WEIGHT[priority])
+        account = self.tenant(priority, tenant)
+        account.runs += 1
+        return Purse(self.classes[priority], account, WEIGHT_MAX // CLASS_WEIGHT[priority])
+
+    def leave(self, priority: PriorityClass, tenant: str) -> bool:
+        """A run is gone; whether its tenant has none left in that class, so that its account is gone too.
+
+        A tenant that comes back starts where the others are, like one that is new: what it used is forgotten, and so is
+        what it owed. That takes as long as an ended run is kept.
+        """
+        account = self.tenants[(priority, tenant)]
+        account.runs -= 1
+        if account.runs:
+            return False
+        del self.tenants[(priority, tenant)]
+        return True
 
     def enter(self, purse: "Purse") -> None:
         """A task of a run begins to wait; whoever had nothing waiting starts where the others are."""
@@ -167,6 +184,20 @@ class LazyHeap(Generic[Item]):
         if self._newest is not None:
             self._newest[item] = self._number
         heappush(self._heap, (key, self._number, item))
+
+    def discard(self, item: Item) -> None:
+        """A returning item has left for good. Its entry goes when it comes to the top, or with others if many."""
+        newest = self._newest
+        assert newest is not None, "items that leave once are swept"
+        if newest.pop(item, None) is not None and len(self._heap) > 2 * len(newest) + HEAP_SLACK:
+            self._heap = [entry for entry in self._heap if newest.get(entry[2]) == entry[1]]
+            heapify(self._heap)
+
+    def sweep(self, inside: int, key_of: Callable[[Item], int | None]) -> None:
+        """Take out items that have left, if there are many: more than `inside`, which is how many have not."""
+        if len(self._heap) > 2 * inside + HEAP_SLACK:
+            self._heap = [entry for entry in self._heap if key_of(entry[2]) is not None]
+            heapify(self._heap)
 
     def head(self, key_of: Callable[[Item], int | None], patience: int = 1 << 30) -> tuple[int, Item] | None:
         """The item whose turn it is, with its key. `key_of` answers None for an item that has left."""

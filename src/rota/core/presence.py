@@ -54,7 +54,7 @@ def renew_one(state: State, fence: Fence, until: Millis) -> None:
     lease = state.leases.get(fence)
     if lease is not None:
         lease.expires_at = until
-        state.set_timer(until + state.stalled_ms, "lease", fence)
+        state.set_timer(until + state.stalled_ms, "worker", *lease.worker.key)
 
 
 def watch_again(state: State, worker: LiveWorker, now: Millis) -> None:

@@ -1,4 +1,4 @@
-"""Reapers: when silence is proof enough that nobody will report again, and what ends each wait.
+"""Reapers: when silence is proof enough that nobody will report again.
 
 Predicates over small candidates; whoever lists the candidates answers for what else must be true of them. Thresholds
 are inclusive. A stamp from the future is a clock's mistake and counts as alive. A stamp that was never set (0 or None)
@@ -9,18 +9,6 @@ observed, and is left alone.
 import msgspec
 
 from rota.core.ids import Millis
-from rota.core.states import (
-    ASSIGNED,
-    NEEDS_ATTENTION,
-    NONE,
-    QUEUED,
-    RUNNING,
-    SCHEDULED,
-    UP_FOR_RESCHEDULE,
-    UP_FOR_RETRY,
-    RunState,
-    TaskState,
-)
 
 ORPHAN_MS = 300_000
 AGENT_LOST_MS = 30_000  # the lease: a worker silent for this long has lost the right to report
@@ -75,21 +63,3 @@ def is_dispatch_lost(candidate: DispatchCandidate, now: Millis, threshold_ms: in
     """
     stamp = candidate.assigned_at
     return bool(stamp) and now - stamp >= threshold_ms
-
-
-# For every state that is not an end, what is bound to move it on. A state without an entry would be a place to hang.
-STATE_WATCHDOG: dict[TaskState, str] = {
-    NONE: "the end of an upstream decides it; a run in which nothing can move fails and names it",
-    SCHEDULED: "queued by the same plan; the full step repeats a plan that was cut short",
-    QUEUED: "granted to a fitting worker; the starvation sweep parks or fails it when no worker could ever fit",
-    ASSIGNED: "acknowledged by its worker; the dispatch timer returns it when nobody does",
-    RUNNING: "ended by its worker's report; the lease's end returns it, the attempt's time limit fails it",
-    UP_FOR_RETRY: "the retry timer",
-    UP_FOR_RESCHEDULE: "the reschedule timer",
-    NEEDS_ATTENTION: "a person or policy: requeue, fail, cancel or other requirements; it is listed until then",
-}
-
-RUN_STATE_WATCHDOG: dict[RunState, str] = {
-    RunState.QUEUED: "admitted when the graph's active runs allow; the full step looks again",
-    RunState.RUNNING: "finalised with its last task; the run's time limit and the orphan check end it otherwise",
-}

@@ -1,18 +1,25 @@
 """After a timer came up and was decided: what to look at next, and when. Memory only; loading sets timers anew."""
 
-from rota.core.decide.decision import Detail
+from rota.core.decide.decision import Detail, find_lease
+from rota.core.decide.timers import SWEEP_TASKS_MAX
 from rota.core.ids import Millis
 from rota.core.presence import watch_again
 from rota.core.state import State
+
+
+def take_starving(state: State, found: list[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
+    """The share of one sweep; the rest of its round is left for the next ones."""
+    state.starving = found[SWEEP_TASKS_MAX:]
+    return found[:SWEEP_TASKS_MAX]
 
 
 def rearm(state: State, kind: str, key: tuple[object, ...], detail: Detail, now: Millis) -> None:
     """Arm the next timer of a kind that repeats, or wake matching where time has changed what it would find."""
     if kind == "sweep":
         state.set_timer(now + state.limits.sweep_ms, "sweep")
-        for found in detail if isinstance(detail, list) else ():
+        for found in take_starving(state, detail if isinstance(detail, list) else []):
             state.set_timer(now, "starved", *found)
-    elif kind in ("schedule", "forget") and isinstance(detail, int):
+    elif kind in ("schedule", "forget", "receipts") and isinstance(detail, int):
         state.set_timer(max(detail, now + 1), kind, *key)
     elif kind in ("worker", "rested"):
         worker = state.workers.get((str(key[0]), str(key[1])))
@@ -20,10 +27,10 @@ def rearm(state: State, kind: str, key: tuple[object, ...], detail: Detail, now:
             watch_again(state, worker, now)
         elif worker is not None:
             state.index.touch(worker, freed=True)
-    elif kind == "lease":
-        lease = state.leases.get(int(str(key[0])))
-        if lease is not None:
-            state.set_timer(max(lease.expires_at + state.stalled_ms, now + 1), "lease", lease.fence)
+    elif kind == "overrun":
+        lease = find_lease(state, key)
+        if lease is not None and lease.overruns_at > now - state.stalled_ms:
+            state.set_timer(lease.overruns_at + state.stalled_ms, kind, *key)
     elif kind in ("rate", "alone"):
         bucket = state.index.buckets.get(key[0])
         if bucket is not None:

@@ -23,6 +23,7 @@ REASON_CODES: dict[str, str] = {
     "order.turn": "Nothing holds the task but its turn.",
     "pool.full": "A pool has no slot left.",
     "pool.gone": "A pool the task needs does not exist any more.",
+    "pool.too_small": "A pool has fewer slots in all than the task needs.",
     "pool.rate": "A pool's rate allows no start yet.",
     "queue.gone": "The queue the task waits in does not exist any more.",
     "reschedule.waiting": "The task asked to be tried again at a later time.",

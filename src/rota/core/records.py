@@ -41,6 +41,7 @@ class Task(Struct, gc=False):
     failure: FailureClass | None = None
     error: str = ""
     result: bytes | None = None
+    avoid_tenant: str = ""
     avoid: str = ""
     requires: Pairs | None = None
     cycles: int = 0

@@ -4,7 +4,8 @@ Only `evolve` changes it. `decide` reads it. It is dropped and loaded again when
 memory and disk agree.
 """
 
-from heapq import heappop, heappush
+from collections import OrderedDict
+from heapq import heapify, heappop, heappush
 
 from rota.core.bounds import TimeLimits
 from rota.core.buckets import Bucket
@@ -24,8 +25,11 @@ from rota.core.states import QUEUED
 
 DEFAULT_QUEUE = "default"
 UNREADABLE = "a readable requirement"
+SILENCE_MS = Queue(tenant="", name="").worker_timeout_ms
 # Timers of which the earliest counts, because whoever looks sets the next one; of the others the latest counts.
-_EARLIEST = frozenset({"schedule", "worker", "lease", "rate", "alone", "starved", "sweep", "step"})
+_EARLIEST = frozenset({"schedule", "worker", "rate", "alone", "receipts", "starved", "sweep", "step"})
+# How many entries of timers that were dropped or moved may lie in the heap, beside as many as there are timers.
+TIMERS_SLACK = 64
 
 
 class Touched:
@@ -53,7 +57,8 @@ class State:
         # Time during which the coordinator did not run; deadlines that punish are kept in now - stalled_ms.
         self.stalled_ms = 0
         self.uses = 0
-        self.silence_ms = Queue(tenant="", name="").worker_timeout_ms
+        # From when on some queue may have stopped giving work to a silent worker: the least patient one decides.
+        self.silence_ms = SILENCE_MS
         self.graphs: dict[tuple[str, str], LiveGraph] = {}
         self.runs: dict[RunKey, LiveRun] = {}
         self.by_command: dict[tuple[str, str], RunKey] = {}
@@ -63,7 +68,8 @@ class State:
         self.pools: dict[PoolKey, Pool] = {}
         self.usage: dict[PoolKey, Usage] = {}
         self.schedules: dict[tuple[str, str], Schedule] = {}
-        self.receipts: dict[tuple[str, str], Receipt] = {}
+        # Oldest first.
+        self.receipts: OrderedDict[tuple[str, str], Receipt] = OrderedDict()
         self.active_runs: dict[tuple[str, str], int] = {}
         self.waiting_runs: dict[tuple[str, str], dict[RunKey, None]] = {}
         self.scheduled_runs: dict[tuple[str, str], int] = {}
@@ -80,6 +86,8 @@ class State:
         # Follow-up work, in the order in which it arose.
         self.continues: dict[RunKey, None] = {}
         self.starts: dict[tuple[str, str], None] = {}
+        # What is left of a round of the starvation sweep.
+        self.starving: list[tuple[str, str, int]] = []
         self._count_consumable(DEFAULT_QUEUE_PROPERTIES)
 
     # Look-ups.
@@ -107,7 +115,8 @@ class State:
             return bucket
         plain = graph.signature(node)
         requires = plain.requires if task.requires is None else task.requires
-        return self.bucket(Signature(plain.tenant, plain.queue, plain.kind, requires, plain.pools, task.avoid))
+        avoid = (task.avoid_tenant, task.avoid) if task.avoid else ()
+        return self.bucket(Signature(plain.tenant, plain.queue, plain.kind, requires, plain.pools, avoid))
 
     def bucket(self, signature: Signature) -> Bucket:
         """The bucket of a signature, made on first use."""
@@ -155,6 +164,19 @@ class State:
         self.armed[(kind, *key)] = at
         self.timer_number += 1
         heappush(self.timers, (at, self.timer_number, kind, key))
+        self._tidy_timers()
+
+    def drop_timer(self, kind: str, *key: object) -> None:
+        """What was to be looked at has ended."""
+        if self.armed.pop((kind, *key), None) is not None:
+            self._tidy_timers()
+
+    def _tidy_timers(self) -> None:
+        """Take entries that will be ignored off the heap, once they are more than half of it."""
+        if len(self.timers) > 2 * len(self.armed) + TIMERS_SLACK:
+            armed = self.armed
+            self.timers = [entry for entry in self.timers if armed.get((entry[2], *entry[3])) == entry[0]]
+            heapify(self.timers)
 
     def due_timer(self, now: Millis) -> tuple[str, tuple[object, ...]] | None:
         """The next timer that has come up, taken off the heap."""
@@ -177,6 +199,8 @@ class State:
         self.queues[(queue.tenant, queue.name)] = queue
         self.consumable = {}
         self._count_consumable(DEFAULT_QUEUE_PROPERTIES)
+        # The default queue exists without being defined, so its patience always counts.
+        self.silence_ms = SILENCE_MS
         for each in self.queues.values():
             self._count_consumable(each.properties)
             if each.worker_timeout_ms:
@@ -195,8 +219,12 @@ class State:
         """A graph becomes usable; its own limit is a pool like any other."""
         self.graphs[(graph.tenant, graph.digest)] = graph
         if graph.graph.max_active_tasks:
-            name = graph_pool(graph.graph.name)
-            self.put_pool(Pool(tenant=graph.tenant, name=name, slots=graph.graph.max_active_tasks), now)
+            self.cap_tasks(graph, now)
+
+    def cap_tasks(self, graph: LiveGraph, now: Millis) -> None:
+        """A graph's limit on tasks holds for all versions of its name that have one."""
+        name = graph_pool(graph.graph.name)
+        self.put_pool(Pool(tenant=graph.tenant, name=name, slots=graph.graph.max_active_tasks), now)
 
     def reindex(self) -> None:
         """Build the matching index anew from the records: after loading, and when a queue's rules change."""
@@ -230,7 +258,36 @@ class State:
             bucket = self.bucket_of(run, task)
             self.index.dequeue(bucket, run, task)
             if not bucket.live and not bucket.users:
-                self.index.drop_bucket(bucket)
+                self.forget_bucket(bucket)
+
+    def forget_bucket(self, bucket: Bucket) -> None:
+        """Nobody waits in a bucket and no graph uses it: it goes, from wherever it waited itself."""
+        self.index.drop_bucket(bucket)
+        signature = bucket.demand.signature
+        for need in signature.pools:
+            waiters = self.pool_waiters.get((signature.tenant, need.pool))
+            if waiters is not None and bucket in waiters:
+                del waiters[bucket]
+                if not waiters:
+                    del self.pool_waiters[(signature.tenant, need.pool)]
+        self.drop_timer("rate", signature)
+
+    def forget_pool(self, key: PoolKey) -> None:
+        """A pool is gone; what it counted goes with the last lease that uses it."""
+        self.pools.pop(key, None)
+        self.forget_usage(key)
+
+    def forget_usage(self, key: PoolKey) -> None:
+        """Drop the account of a pool that is gone and not used any more."""
+        usage = self.usage.get(key)
+        if usage is not None and not usage.taken and key not in self.pools:
+            del self.usage[key]
+
+    def forget_run(self, run: LiveRun) -> None:
+        """A run moved to history: its tenant's accounts go with the last run of its class."""
+        row = run.row
+        if self.books.leave(row.priority, row.tenant):
+            self.index.forget_tenant(row.priority, row.tenant)
 
     def add_worker(self, row: Worker, now: Millis) -> LiveWorker:
         """Make room for a worker that registered."""

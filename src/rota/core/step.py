@@ -34,6 +34,9 @@ def reap(state: State, now: Millis) -> Iterator[Command]:
     """Leases that have run out and runs that nothing moves any more, once the coordinator has settled."""
     for key in list(state.workers):
         yield Tick(tenant=key[0], kind="worker", key=key)
+    for lease in list(state.leases.values()):
+        if 0 < lease.overruns_at <= now - state.stalled_ms:
+            yield Tick(tenant=lease.run.row.tenant, kind="overrun", key=(*lease.run.key, lease.task.idx))
     if now - state.born_at < state.limits.settle_ms:
         return
     for run in list(state.runs.values()):

@@ -2,7 +2,9 @@
 
 from rota.core import changes as ch
 from rota.core.bounds import INTERRUPTIONS_MAX
+from rota.core.decide.leases import OVERRAN
 from rota.core.ids import Fence, RunKey, fence_epoch
+from rota.core.model import FailureClass
 from rota.core.retry import retries_allowed
 from rota.core.states import ASSIGNED, RUNNING, SUCCESS, UP_FOR_RESCHEDULE, UP_FOR_RETRY
 from rota.sim.broken import Broken
@@ -63,7 +65,9 @@ class LeaseRules:
     def ended(self, run: RunKey, change: ch.AttemptEnded) -> None:
         """P-ONE: one outcome per attempt, by the holder of the live fence. P-BUDGET: no more retries than allowed."""
         model = self._must_hold(run, change.task, change.fence)
-        if not self.model.facts.has_concluded(change.fence):
+        if change.failure is FailureClass.TIMEOUT and change.error.startswith(OVERRAN):
+            self._check_overrun(run, change)
+        elif not self.model.facts.has_concluded(change.fence):
             raise Broken(f"P-ONE: {run}/{change.task} got an outcome that the holder of {change.fence} never gave")
         model.spent += 1
         model.due_at = change.due_at
@@ -77,6 +81,15 @@ class LeaseRules:
             if model.tries > allowed:
                 raise Broken(f"P-BUDGET: {run}/{change.task} is tried again after {model.tries} of {allowed} retries")
         self.model.move(run, change.task, change.state, change.at)
+
+    def _check_overrun(self, run: RunKey, change: ch.AttemptEnded) -> None:
+        """P-OVERRUN: an attempt is not ended for its length before its limit and the grace are over."""
+        model = self.model
+        spec, waited = model.spec(run, change.task), change.at - model.granted[change.fence]
+        if spec is None or model.mix.skew_ms or model.mix.clock_step:
+            return
+        if not spec.timeout_ms or waited < spec.timeout_ms + model.mix.limits.overrun_ms:
+            raise Broken(f"P-OVERRUN: {run}/{change.task} was ended as too long after {waited} ms")
 
     def returned(self, run: RunKey, change: ch.LeaseReturned) -> None:
         """P-LEASE: nobody's lease is cut short. P-OUTAGE: finished work is not thrown away. P-POISON: not for ever."""

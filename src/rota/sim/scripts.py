@@ -13,7 +13,10 @@ HANG_MS: Millis = 24 * 3_600_000
 
 
 class Script(Struct, frozen=True):
-    """What an attempt does: `fails` is how often it fails before it works; `endless` work never comes to an end."""
+    """What an attempt does: `fails` is how often it fails before it works, `hangs` how often it first never ends.
+
+    `endless` work never comes to an end, but its worker keeps its time limit; work that hangs is left to hang.
+    """
 
     takes_ms: Millis = 100
     fails: int = 0
@@ -24,6 +27,7 @@ class Script(Struct, frozen=True):
     loses: tuple[str, ...] = ()
     kills: bool = False
     endless: bool = False
+    hangs: int = 0
 
 
 read_script = msgspec.msgpack.Decoder(Script).decode
@@ -37,6 +41,8 @@ def write_script(script: Script) -> bytes:
 def lasting_ms(offer: Offer) -> Millis:
     """How long an attempt takes: until it is done or its time is over. What only a kill ends outlives the world."""
     script = read_script(offer.work)
+    if offer.attempt <= script.hangs:
+        return HANG_MS
     if _is_too_long(script, offer):
         return offer.timeout_ms
     return HANG_MS if script.endless else script.takes_ms

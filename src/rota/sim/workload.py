@@ -35,6 +35,8 @@ from rota.core.trigger import TriggerRule
 from rota.sim.scripts import Script, write_script
 
 TENANTS = ("ada", "bob")
+# Twice the longest script: only what hangs, or stands still with its worker, comes to it.
+TIMEOUT_MS = 40_000
 PROPERTIES = (("cpu_count", PropertyRule.MINIMUM), ("os", PropertyRule.EXACT), ("image", PropertyRule.PRIORITY))
 
 
@@ -72,6 +74,8 @@ def draw_script(chance: Random) -> Script:
         return Script(takes_ms)
     if kind < 0.62:
         return Script(200, kills=True)
+    if kind < 0.64:
+        return Script(takes_ms, hangs=1)
     if kind < 0.8:
         failure = chance.choice((FailureClass.USER, FailureClass.TIMEOUT, FailureClass.INTERNAL, FailureClass.FATAL))
         return Script(takes_ms, fails=chance.randint(1, 3), failure=failure)
@@ -102,6 +106,7 @@ def draw_spec(chance: Random, name: str, above: list[str]) -> TaskSpec:
     return TaskSpec(
         id=name,
         work=write_script(script),
+        timeout_ms=TIMEOUT_MS,
         upstream=upstream,
         trigger_rule=rule,
         width=1 if chance.random() < 0.85 else chance.randint(2, 4),
@@ -120,14 +125,26 @@ def draw_graph(chance: Random, number: int, *, agents: bool) -> Graph:
         tasks = (draw_spec(chance, "only", []),)
     elif shape < 0.42 and agents:
         tasks = (
-            TaskSpec(id="ask", queue="agents", work=write_script(draw_script(chance)), retry=RetryPolicy(retries=2)),
+            TaskSpec(
+                id="ask",
+                queue="agents",
+                work=write_script(draw_script(chance)),
+                retry=RetryPolicy(retries=2),
+                timeout_ms=TIMEOUT_MS,
+            ),
         )
     elif shape < 0.55:
         width = chance.randint(0, 5)
         script = Script(50, expands=(("each", width),))
         tasks = (
             TaskSpec(id="list", work=write_script(script)),
-            TaskSpec(id="each", width=0, upstream=("list",), work=write_script(draw_script(chance))),
+            TaskSpec(
+                id="each",
+                width=0,
+                upstream=("list",),
+                work=write_script(draw_script(chance)),
+                timeout_ms=TIMEOUT_MS,
+            ),
             TaskSpec(id="join", upstream=("each",), trigger_rule=TriggerRule.ALL_DONE, work=write_script(Script(20))),
         )
     else:
@@ -151,7 +168,13 @@ def draw_graph(chance: Random, number: int, *, agents: bool) -> Graph:
 def _with_setup(tasks: tuple[TaskSpec, ...]) -> tuple[TaskSpec, ...]:
     setup = TaskSpec(id="up", is_setup=True, work=write_script(Script(20)))
     wired = [
-        TaskSpec(id=task.id, work=task.work, upstream=(*task.upstream, "up"), trigger_rule=task.trigger_rule)
+        TaskSpec(
+            id=task.id,
+            work=task.work,
+            upstream=(*task.upstream, "up"),
+            trigger_rule=task.trigger_rule,
+            timeout_ms=TIMEOUT_MS,
+        )
         for task in tasks
     ]
     down = TaskSpec(

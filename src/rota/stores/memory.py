@@ -12,7 +12,7 @@ from rota.core.errors import Refused
 from rota.core.ids import Epoch, Millis, RunKey
 from rota.core.model import Graph
 from rota.core.records import RECORD_TYPES, Batch, GraphRecord, Growth, Key, Record, Run, Story, Task, key_of
-from rota.ports import Ended, Fenced, HistoryQuery, Page, StoreRefused
+from rota.ports import Ended, Fenced, HistoryQuery, Kept, Page, StoreRefused
 
 Place = tuple[Millis, Millis, str]
 
@@ -105,6 +105,16 @@ class MemoryDisk:
             if (row.tenant, row.id) == (tenant, run) and created_at in (0, row.created_at):
                 return Ended(_twin_run(row), tuple(copy(task) for task in ended.tasks), ended.growths)
         return None
+
+    def kept(self) -> Kept:
+        """What is referred to, live or in history."""
+        runs = [record for record in self.records.values() if isinstance(record, Run)]
+        runs += [ended.run for ended in self.history]
+        tasks = [record for record in self.records.values() if isinstance(record, Task)]
+        tasks += [task for ended in self.history for task in ended.tasks]
+        tasks += [run.solo for run in runs if run.solo is not None]
+        fences = frozenset(task.done_fence for task in tasks if task.result is not None)
+        return Kept(fences, frozenset((run.tenant, run.id) for run in runs))
 
     def told(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
         """The story of one run."""
@@ -229,6 +239,10 @@ class MemoryStore:
     async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
         """See the port."""
         return self.disk.told(tenant, run, created_at)
+
+    async def kept(self) -> Kept:
+        """See the port."""
+        return self.disk.kept()
 
     async def tidy(self, epoch: Epoch, now: Millis, keep_ms: Millis) -> int:
         """See the port."""

@@ -1,10 +1,12 @@
 """Ids as names of files and blobs. An id may hold any printable character; a name has few and never leads elsewhere."""
 
+import re
 from hashlib import sha256
 
 _KEPT = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 _NAME_BYTES_MAX = 200
 _HEAD_BYTES = 120
+_is_safe = re.compile(rf"[A-Za-z0-9_-][A-Za-z0-9_.-]{{0,{_NAME_BYTES_MAX - 1}}}").fullmatch
 
 
 def safe_name(id: str) -> str:
@@ -13,6 +15,8 @@ def safe_name(id: str) -> str:
     What is not a letter, a digit, `_`, `-` or `.` is written as %XX, and so is a leading dot, so that no name is `.`,
     `..` or hidden. A name that would be too long for a file system ends in a digest instead.
     """
+    if _is_safe(id):
+        return id
     raw = id.encode("utf-8", "surrogatepass")
     name = "".join(chr(byte) if byte in _KEPT else f"%{byte:02X}" for byte in raw)
     if name.startswith("."):

@@ -81,7 +81,7 @@ def pack(value: object, what: str = "this program") -> tuple[str, bytes]:
         raise Unserialisable(_explain(value, what, error)) from error
 
 
-def pack_or_spill(value: object, what: str, target: Path) -> tuple[str, bytes | None]:
+def pack_or_spill(value: object, what: str, target: str) -> tuple[str, bytes | None]:
     """Like `pack`, but what is too large to travel is written to a file, without a second copy if it is pickled.
 
     None in place of the bytes says that they are in the file.
@@ -90,7 +90,7 @@ def pack_or_spill(value: object, what: str, target: Path) -> tuple[str, bytes | 
     if content is not None:
         if len(content) <= INLINE_BYTES_MAX:
             return PLAIN, content
-        target.write_bytes(content)
+        Path(target).write_bytes(content)
         return PLAIN, None
     spill = _Spill(target)
     try:
@@ -111,7 +111,7 @@ def unpack(encoding: str, content: bytes | memoryview, *, trusted: bool = False)
     _check_encoding(encoding, trusted)
     import pickle
 
-    return pickle.loads(content)  # noqa: S301 - the same
+    return pickle.loads(content)  # noqa: S301 - the caller vouches for it
 
 
 def unpack_file(encoding: str, path: Path, *, trusted: bool = False) -> Any:
@@ -125,7 +125,7 @@ def unpack_file(encoding: str, path: Path, *, trusted: bool = False) -> Any:
     import pickle
 
     with path.open("rb") as file:
-        return pickle.load(file)  # noqa: S301 - the same
+        return pickle.load(file)  # noqa: S301 - the caller vouches for it
 
 
 def _check_encoding(encoding: str, trusted: bool) -> None:
@@ -166,7 +166,7 @@ def _explain(value: object, what: str, error: Exception) -> str:
 class _Spill:
     """A file for a pickler to write to: in memory while it is small, then on disk."""
 
-    def __init__(self, target: Path) -> None:
+    def __init__(self, target: str) -> None:
         self._target = target
         self._held = bytearray()
         self._file: Any = None
@@ -176,7 +176,7 @@ class _Spill:
             if len(self._held) + len(piece) <= INLINE_BYTES_MAX:
                 self._held += piece
                 return len(piece)
-            self._file = self._target.open("wb")
+            self._file = Path(self._target).open("wb")  # noqa: SIM115 - closed by `close`
             self._file.write(self._held)
         return self._file.write(piece)
 

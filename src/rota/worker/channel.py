@@ -21,7 +21,8 @@ _ROOM_FOR_FILES = socket.CMSG_SPACE(FILES_PER_FRAME_MAX * array.array("i").items
 class Frames:
     """The receiving end: bytes in, whole messages out."""
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
         self._held = bytearray()
         self.files: list[int] = []
 
@@ -33,7 +34,7 @@ class Frames:
         at = 0
         while len(held) - at >= HEADER.size:
             (size,) = HEADER.unpack_from(held, at)
-            if size > FRAME_BYTES_MAX:
+            if size > self._bytes_max:
                 raise ConnectionError(f"a message of {size} bytes was announced; the other side is not one of ours")
             end = at + HEADER.size + size
             if len(held) < end:

@@ -5,7 +5,8 @@ an attempt that wrote nothing has none, which reads as empty.
 """
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rota.wire.names import attempt_name, safe_name
@@ -19,9 +20,9 @@ class LogFolder:
     def __init__(self, folder: Path) -> None:
         self.root = (folder / "logs").absolute()
 
-    def path(self, tenant: str, run: str, task: str, attempt: int, fence: int) -> Path:
+    def place(self, tenant: str, run: str, task: str, attempt: int, fence: int) -> str:
         """Where the log of an attempt is, or will be."""
-        return self.root / f"{attempt_name(tenant, run, task, attempt, fence)}.log"
+        return f"{self.root}/{attempt_name(tenant, run, task, attempt, fence)}.log"
 
     def find(self, tenant: str, run: str, task: str) -> list[Path]:
         """The logs of a task's attempts, oldest first."""
@@ -32,6 +33,20 @@ class LogFolder:
         """The folders of a run's tasks that wrote anything."""
         folder = self.root / safe_name(tenant) / safe_name(run)
         return iter(sorted(folder.iterdir())) if folder.is_dir() else iter(())
+
+
+def collect(home: Path, is_wanted: Callable[[str], bool], older_than_ns: int) -> int:
+    """Remove a tenant's logs of runs that nobody refers to, unless they were written to since an instant.
+
+    `home` is the tenant's folder, and `is_wanted` is asked with the safe name of a run. Gives how many runs that were.
+    """
+    removed = 0
+    for folder in sorted(home.glob("*")):
+        newest = max((path.stat().st_mtime_ns for path in folder.rglob("*")), default=0)
+        if newest < older_than_ns and not is_wanted(folder.name):
+            shutil.rmtree(folder, ignore_errors=True)
+            removed += 1
+    return removed
 
 
 def _attempt_and_fence(path: Path) -> tuple[int, ...]:

@@ -118,7 +118,6 @@ class SyncMachine:
         self.want_complete = False
         self.drain_until: Millis | None = None
         self.refused = ""
-        self.ignored_frames = 0
         self._beat_at: Millis = 0
         self._report_at: Millis = 0
         self.heard_at: Millis = 0
@@ -218,7 +217,6 @@ class SyncMachine:
 
     def _hear(self, frame: CoordinatorFrame, now: Millis) -> None:
         if frame.epoch < self.epoch:
-            self.ignored_frames += 1
             return
         if frame.refused:
             self.refused = frame.refused

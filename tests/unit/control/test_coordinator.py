@@ -1,18 +1,21 @@
 """The coordinator between clients and store: what is told, when, and what a commit's end does to those who wait."""
 
+from collections.abc import Iterator
+
 import pytest
 
-from rota.control.events import Answer, AskHolds, Commit, Committed, Load, Release
+from rota.control.events import Answer, AskHolds, Commit, Committed, Load, Release, Woke
 from rota.control.leadership import Role
-from rota.control.loop import RETRY_COMMIT_MS, Ask
+from rota.control.loop import LEAST_PER_TURN, RETRY_COMMIT_MS, Ask
 from rota.core import commands as cm
-from rota.core.bounds import CHANGES_PER_COMMIT_MAX
+from rota.core.bounds import CHANGES_PER_COMMIT_MAX, WORK_PER_TURN
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import fence_epoch, fence_number
 from rota.core.images import all_records
 from rota.core.model import Capacity, Graph, Pool, Queue, RetryPolicy, TaskSpec
 from rota.core.questions import ExplainTask, GetRun, RunView
 from rota.core.records import Batch, Task
+from rota.core.state import State
 from rota.core.states import RunState, TaskState
 from tests.unit.control.stage import (
     FENCED,
@@ -129,6 +132,19 @@ def test_a_question_about_an_unknown_task_is_refused_by_its_path():
     value = stage.answer(stage.ask(ExplainTask(tenant=TENANT, run="r", task="nothing")))
     assert isinstance(value, Refused)
     assert (value.code, value.path) == ("task.unknown", "task")
+
+
+def test_why_is_asked_of_one_task_of_a_group_by_its_number():
+    stage = reigning()
+    stage.submit("r", TaskSpec(id="extract", width=5), TaskSpec(id="load", upstream=("extract",)))
+    stage.rest()
+    (one,) = stage.answer(stage.ask(ExplainTask(tenant=TENANT, run="r", task="extract[3]")))
+    assert one.code == "worker.none_registered"
+    (waiting,) = stage.answer(stage.ask(ExplainTask(tenant=TENANT, run="r", task="load")))
+    assert waiting.code == "upstream.waiting"
+    for name in ("extract", "extract[5]"):
+        refused = stage.answer(stage.ask(ExplainTask(tenant=TENANT, run="r", task=name)))
+        assert (refused.code, refused.path) == ("task.unknown", "task")
 
 
 def test_nobody_asks_for_another_tenants_run():
@@ -436,6 +452,7 @@ def test_a_fence_that_was_granted_in_a_refused_batch_is_not_granted_again():
     lost = stage.task("r").fence
     assert lost
     stage.end_commit(REFUSED, "no")
+    stage.end_commit(REFUSED, "no, not by itself either")
     stage.withheld = ()
     worker = Speaker(stage, stream=2, slots=2).join()
     stage.submit("s", name="h")
@@ -443,9 +460,11 @@ def test_a_fence_that_was_granted_in_a_refused_batch_is_not_granted_again():
 
 
 def test_refused_work_of_our_own_ends_the_reign():
-    stage = slow()
-    Speaker(stage).greet()
-    intents = stage.end_commit(REFUSED, "no")
+    stage = reigning()
+    stage.submit("r")
+    stage.withheld = (Commit,)
+    stage.advance(stage.limits.starve_ms + 2 * stage.limits.sweep_ms)
+    intents = stage.end_commit(REFUSED, "a step on the ladder that nobody asked for")
     assert Release(1) in intents
     assert stage.coordinator.loop is None
 
@@ -466,6 +485,7 @@ def test_commands_that_come_during_a_reload_are_told_that_nobody_leads():
     stage.withheld = (Load,)
     stage.ask(put_pool("bad"))
     assert code(stage, stage.ask(put_pool("a"))) == "leader.none"
+    stage.end_load()
     stage.end_load()
     assert stage.answer(stage.ask(put_pool("a", command_id="again"))) == "a"
 
@@ -587,6 +607,44 @@ def test_once_a_minute_the_safety_net_finds_what_a_lost_timer_would_have_done():
     assert stage.states() == [TaskState.UP_FOR_RETRY]
     stage.advance(stage.limits.step_ms)
     assert stage.states() == [TaskState.QUEUED]
+
+
+def test_a_step_that_is_not_finished_is_not_begun_a_second_time(monkeypatch: pytest.MonkeyPatch):
+    begun: list[int] = []
+
+    def endless(state: State, now: int) -> Iterator[cm.Command]:
+        begun.append(now)
+        while True:
+            yield cm.Tick(tenant=TENANT, kind="review", key=(TENANT, "nobody"))
+
+    monkeypatch.setattr("rota.control.loop.PHASES", (endless,))
+    stage = reigning()
+    for _ in range(5):
+        stage.loop.state.set_timer(stage.now, "step")
+        for _ in range(3):
+            stage.wake()
+        assert len(stage.loop.agenda) == 1
+        stage.now += 1
+    assert len(begun) == 1
+
+
+def test_the_safety_net_has_a_share_of_every_turn_under_full_load(monkeypatch: pytest.MonkeyPatch):
+    stage = reigning()
+    stage.submit("r")
+    looked: list[int] = []
+
+    def phase(state: State, now: int) -> Iterator[cm.Command]:
+        for number in range(10 * LEAST_PER_TURN):
+            looked.append(number)
+            yield cm.Tick(tenant=TENANT, kind="review", key=(TENANT, "nobody"))
+
+    monkeypatch.setattr("rota.control.loop.PHASES", (phase,))
+    stage.loop.state.set_timer(stage.now, "step")
+    for turn in range(1, 6):
+        stage.loop.inbox.extend(Ask(GetRun(tenant=TENANT, run="r")) for _ in range(2 * WORK_PER_TURN))
+        stage.coordinator.handle(Woke(), stage.now)
+        assert stage.loop.inbox, "the load is more than a turn takes"
+        assert len(looked) == turn * LEAST_PER_TURN
 
 
 def test_a_pause_too_short_to_be_noticed_is_not_added():

@@ -49,7 +49,7 @@ def planted(
 ) -> Bug:
     """Make one kind of command fail where `meets` says so."""
     bug = Bug(real, meets)
-    monkeypatch.setitem(deciding._DECIDE, command, bug)
+    monkeypatch.setitem(deciding.DECIDERS, command, bug)
     return bug
 
 
@@ -164,7 +164,7 @@ def test_a_retry_whose_timer_met_an_error_is_made_after_resuming(monkeypatch):
     stage.submit("bad", TaskSpec(id="a", retry=RetryPolicy(retries=1, delay_ms=2_000, jitter=False)))
     worker.report(worker.take(), cm.Outcome.FAILED)
     bug = Bug(timers.due, lambda state, key: True)
-    monkeypatch.setitem(timers._TICK, "due", bug)
+    monkeypatch.setitem(timers.TICKS, "due", bug)
     stage.advance(3_000)
     assert stage.run("bad").fault
     bug.is_mended = True
@@ -225,12 +225,12 @@ def test_a_run_that_cannot_be_started_does_not_stop_other_runs_of_its_graph(monk
     assert stage.run("bad").fault
 
 
-@pytest.mark.parametrize("kind", ["worker", "forget", "schedule", "receipt", "graph"])
+@pytest.mark.parametrize("kind", ["worker", "forget", "schedule", "receipts", "graph"])
 def test_an_error_about_something_else_holds_no_run_that_happens_to_have_its_name(monkeypatch, kind):
     stage = reigning()
     stage.submit("same")
     stage.loop.state.set_timer(stage.now, kind, TENANT, "same")
-    monkeypatch.setitem(timers._TICK, kind, Bug(timers._TICK[kind], lambda state, key: True))
+    monkeypatch.setitem(timers.TICKS, kind, Bug(timers.TICKS[kind], lambda state, key: True))
     stage.wake()
     assert stage.loop.faults == 1
     assert stage.run("same").fault == ""
@@ -239,7 +239,7 @@ def test_an_error_about_something_else_holds_no_run_that_happens_to_have_its_nam
 def test_a_timer_that_meets_an_error_again_and_again_does_not_stop_the_loop(monkeypatch):
     stage = reigning()
     bug = Bug(timers.sweep, lambda state, key: True)
-    monkeypatch.setitem(timers._TICK, "sweep", bug)
+    monkeypatch.setitem(timers.TICKS, "sweep", bug)
     stage.advance(5 * stage.limits.sweep_ms)
     assert bug.raised >= 4
     assert stage.answer(stage.submit("r")) == "r"
@@ -250,7 +250,7 @@ def test_an_error_while_a_worker_registers_turns_only_that_worker_away(monkeypat
     planted(
         monkeypatch,
         cm.RegisterWorker,
-        deciding._DECIDE[cm.RegisterWorker],
+        deciding.DECIDERS[cm.RegisterWorker],
         lambda state, command: command.worker == "bad",
     )
     bad = Speaker(stage, "bad", stream=1).greet()

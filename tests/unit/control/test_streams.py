@@ -7,7 +7,7 @@ from rota.control.events import CloseStream, Commit, FrameCame, Send, StreamClos
 from rota.core import commands as cm
 from rota.core.bounds import TimeLimits
 from rota.core.decide.leases import Offer
-from rota.core.model import TaskSpec
+from rota.core.model import FailureClass, TaskSpec
 from rota.core.states import RunState, TaskState
 from tests.unit.control.stage import TENANT, UNAVAILABLE, Speaker, Stage, reigning
 
@@ -297,6 +297,39 @@ def test_no_worker_hears_of_a_lease_before_the_grant_is_durable():
     stage.end_commit()
     (offer,) = [offer for frame in worker.hear() for offer in frame.start]
     assert offer.fence == stage.task().fence
+
+
+def beat_for(stage: Stage, worker: Speaker, ms: int) -> None:
+    """Let time pass with a worker that goes on speaking."""
+    end = stage.now + ms
+    while stage.now < end:
+        stage.advance(min(stage.limits.beat_ms, end - stage.now))
+        worker.beat()
+
+
+def test_an_attempt_beyond_its_time_limit_is_stopped_where_it_runs():
+    stage = reigning()
+    worker = Speaker(stage).join()
+    stage.submit("r", TaskSpec(id="x", timeout_ms=60_000))
+    offer = worker.take()
+    worker.start(offer)
+    beat_for(stage, worker, 60_000 + stage.limits.overrun_ms)
+    assert (stage.task().state, stage.task().failure) == (TaskState.FAILED, FailureClass.TIMEOUT)
+    beat_for(stage, worker, 30_000)
+    frames = stage.frames[worker.stream]
+    assert [fence for frame in frames for fence in frame.stop] == [offer.fence]
+    assert not any(frame.want_complete for frame in frames[2:]), "what was stopped is counted as such on both sides"
+
+
+def test_a_worker_that_ends_an_attempt_for_its_time_limit_itself_is_not_told_to_stop_it():
+    stage = reigning()
+    worker = Speaker(stage).join()
+    stage.submit("r", TaskSpec(id="x", timeout_ms=60_000))
+    offer = worker.take()
+    worker.start(offer)
+    worker.report(offer, cm.Outcome.FAILED, failure=FailureClass.TIMEOUT)
+    beat_for(stage, worker, 120_000)
+    assert not any(frame.stop for frame in stage.frames[worker.stream])
 
 
 def test_a_lease_that_is_taken_back_is_stopped_where_it_runs():

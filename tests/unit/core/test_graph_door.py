@@ -34,6 +34,13 @@ REFUSED: list[tuple[str, Graph, str, str]] = [
     ("a task that waits for itself", graph(task("a", "a")), "graph.cycle", "graph.tasks"),
     ("a circle", graph(task("a", "c"), task("b", "a"), task("c", "b")), "graph.cycle", "graph.tasks"),
     ("a task without a name", graph(task("")), "field.value", "graph.tasks[0].id"),
+    (
+        "a task that reads like one of a group",
+        graph(task("a", width=2), task("a[0]")),
+        "field.value",
+        "graph.tasks[1].id",
+    ),
+    ("such a task without a group", graph(task("a[007]")), "field.value", "graph.tasks[0].id"),
     ("a task without a kind", graph(task("a", kind="")), "field.value", "graph.tasks[0].kind"),
     ("a task without a queue", graph(task("a", queue="")), "field.value", "graph.tasks[0].queue"),
     ("a negative width", graph(task("a", width=-1)), "field.value", "graph.tasks"),
@@ -215,3 +222,8 @@ def test_growth_cannot_take_a_run_past_the_largest_graph():
     world.submit(graph(task("a", width=TASKS_PER_GRAPH_MAX - 1), task("m", width=0)))
     refused = world.refusal(world.command(cm.GrowRun, run="r", expands="m", width=2))
     assert refused.code == "field.value"
+
+
+@pytest.mark.parametrize("name", ["a[]", "a[b]", "a[0]x", "[0]a", "a[-1]", "a[0"])
+def test_brackets_that_name_no_task_of_a_group_are_part_of_an_id(name: str):
+    check_graph(graph(task(name)))

@@ -487,6 +487,21 @@ def test_a_pull_lease_ends_on_its_own_time_unless_it_is_renewed():
     assert (world.task("x").state, world.task("x").interruptions) == (QUEUED, 1)
 
 
+def test_a_short_pull_lease_ends_on_time_beside_a_long_one():
+    world = World()
+    world.queue("agents", pull=True)
+    world.worker("agent", slots=2, pull=True)
+    world.submit(task("x", queue="agents", width=2))
+    world.follow_up()
+    long, short = claim(world, lease_ms=300_000), claim(world, lease_ms=1_000)
+    assert long is not None and short is not None
+    world.silence("agent")
+    world.advance(999)
+    assert set(world.state.leases) == {long.fence, short.fence}
+    world.advance(1)
+    assert set(world.state.leases) == {long.fence}
+
+
 def test_a_renewal_may_shorten_a_lease():
     world = pull_world()
     granted = claim(world, lease_ms=300_000)

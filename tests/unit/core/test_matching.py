@@ -428,6 +428,34 @@ def test_an_interrupted_task_returns_to_its_worker_when_the_other_has_gone():
     assert (other.task, other.worker) == (first.task, first.worker)
 
 
+def test_the_least_patient_queue_decides_from_when_on_a_worker_was_quiet():
+    world = World()
+    usual = world.state.silence_ms
+    world.queue("hasty", worker_timeout_ms=1_000)
+    assert world.state.silence_ms == 1_000
+    world.queue("patient", worker_timeout_ms=10 * usual)
+    assert world.state.silence_ms == 1_000
+    world.queue("hasty", worker_timeout_ms=2_000)
+    assert world.state.silence_ms == 2_000, "a queue that becomes patient again counts as it is"
+    world.queue("hasty", worker_timeout_ms=0)
+    assert world.state.silence_ms == usual
+
+
+def test_two_tenants_workers_of_one_name_are_two_workers_to_avoid_and_to_try():
+    world = World()
+    world.worker("w", tenant="ada")
+    world.submit(task("x"))
+    (first,) = world.turn()
+    world.worker("w", tenant="bob")
+    world.start(first)
+    world.interrupt(first)
+    row = world.task("x")
+    assert (row.avoid_tenant, row.avoid) == ("ada", "w")
+    world.hear("w", tenant="ada")
+    (second,) = world.turn()
+    assert (second.worker_tenant, second.worker) == ("bob", "w")
+
+
 def test_a_task_that_avoids_its_worker_is_looked_at_again_when_the_only_other_one_leaves():
     world = World()
     world.worker("a")
@@ -673,7 +701,9 @@ def fitting_pairs(world: World) -> list[tuple[str, int, str]]:
 def signature_of(run: LiveRun, row: Task) -> Signature:
     plain = run.graph.signature(run.graph.node(row.idx))
     requires = plain.requires if row.requires is None else row.requires
-    return Signature(plain.tenant, plain.queue, plain.kind, requires, plain.pools, row.avoid)
+    return Signature(
+        plain.tenant, plain.queue, plain.kind, requires, plain.pools, (row.avoid_tenant, row.avoid) if row.avoid else ()
+    )
 
 
 def assert_best(world: World, granted: LeaseGranted) -> None:
@@ -821,7 +851,7 @@ class Disturber:
             try:
                 what()
             except Refused as refused:
-                assert refused.code in ("pool.unknown", "requirement.value", "worker.duplicate")
+                assert refused.code in ("pool.too_small", "pool.unknown", "requirement.value", "worker.duplicate")
 
 
 @settings(max_examples=80)

@@ -1,5 +1,6 @@
 """Limits hold and never leak: weighted slots, keys, rates, and what a graph allows itself."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -127,6 +128,43 @@ def test_making_a_pool_larger_lets_in_who_waited():
     assert len(world.turn()) == 2
 
 
+@pytest.mark.parametrize(
+    ("need", "pool"),
+    [
+        (PoolNeed("p", 3), {"slots": 2}),
+        (PoolNeed("p", 2, "k"), {"slots_per_key": 1}),
+        (PoolNeed("p", 2, "k"), {"slots": 5, "slots_per_key": 1}),
+    ],
+)
+def test_a_need_that_a_pool_could_never_meet_is_refused_at_the_door(need: PoolNeed, pool: dict[str, int]):
+    world = world_with(**pool)
+    refused = world.refusal(world.command(cm.SubmitRun, run="r", graph=graph(needing(need))))
+    assert (refused.code, refused.path) == ("pool.too_small", "graph.tasks[0].pools[0].amount")
+    assert "larger" in refused.hint
+    world.submit(graph(task("y"), name="other"), "other")
+    growing = world.command(cm.GrowRun, run="other", specs=(needing(need),))
+    assert world.refusal(growing).path == "specs[0].pools[0].amount"
+
+
+def test_a_need_as_large_as_its_pool_is_met_and_one_without_a_key_knows_no_slots_per_key():
+    world = world_with(slots=3, slots_per_key=1)
+    world.submit(needing(PoolNeed("p", 3)))
+    assert len(world.turn()) == 1
+
+
+def test_a_pool_that_is_made_smaller_than_a_need_says_impossible_and_lets_go_when_it_grows_again():
+    world = world_with(slots=2)
+    whole = graph(needing(PoolNeed("p", 2)))
+    world.submit(whole)
+    world.pool(slots=1)
+    assert world.turn() == []
+    assert codes(world) == ["pool.too_small"]
+    again = world.command(cm.SubmitRun, run="again", graph=whole)
+    assert world.refusal(again).code == "pool.too_small", "a graph that is known is compared with its pools as they are"
+    world.pool(slots=2)
+    assert len(world.turn()) == 1
+
+
 def test_a_pool_that_is_dropped_leaves_a_reason_and_one_that_comes_back_lets_go():
     world = world_with(slots=2)
     world.submit(needing(PoolNeed("p")))
@@ -176,6 +214,32 @@ def test_a_graph_runs_no_more_tasks_at_once_than_it_allows_over_all_its_runs():
     assert len(granted) == 3
     world.succeed(granted[0])
     assert len(world.turn()) == 1
+
+
+def test_the_limit_of_a_version_that_is_gone_goes_with_it_and_an_older_one_counts_again():
+    world = World()
+    capped = [graph(task("x", work=bytes([slots])), max_active_tasks=slots) for slots in (3, 1)]
+    world.submit(capped[0], "old")
+    world.advance(1)
+    world.submit(capped[1], "new")
+    world.submit(graph(task("x")), "free")
+    key = (TENANT, "@graph/g")
+    assert world.state.pools[key].slots == 1
+    for run, slots in (("new", 3), ("old", 0)):
+        world.client(cm.CancelRun, run=run)
+        world.follow_up()
+        world.advance(10 * 60_000)
+        assert (world.state.pools[key].slots if key in world.state.pools else 0) == slots
+        assert world.restarted().state.pools == world.state.pools
+    assert key not in world.state.usage
+
+
+@pytest.mark.parametrize("limits", [(1, 2), (2, 1), (3, 1), (1, 3)])
+def test_of_two_versions_of_one_instant_the_same_one_counts_after_a_restart(limits: tuple[int, int]):
+    world = World()
+    for slots in limits:
+        world.submit(graph(task("x"), max_active_tasks=slots), f"r{slots}")
+    assert world.restarted().state.pools == world.state.pools
 
 
 def test_runs_of_a_capped_graph_start_in_order_and_the_next_when_one_ends():

@@ -1,4 +1,4 @@
-"""Reapers: below, at and above the threshold, unset and future stamps; and no state without a watchdog."""
+"""Reapers: below, at and above the threshold, unset and future stamps."""
 
 from collections.abc import Callable
 
@@ -8,8 +8,6 @@ from rota.core.reap import (
     AGENT_LOST_MS,
     DISPATCH_LOST_MS,
     ORPHAN_MS,
-    RUN_STATE_WATCHDOG,
-    STATE_WATCHDOG,
     AgentCandidate,
     DispatchCandidate,
     RunCandidate,
@@ -17,7 +15,6 @@ from rota.core.reap import (
     is_dispatch_lost,
     is_orphaned,
 )
-from rota.core.states import RUN_TERMINAL, TERMINAL, RunState, TaskState
 
 NOW = 1_700_000_000_000
 
@@ -90,13 +87,3 @@ def test_a_task_that_was_never_observed_is_left_alone(unset: int | None):
     assert not dispatch_lost(unset)
     assert not agent_lost(unset, 0)
     assert not dispatch_lost(unset, 0)
-
-
-def test_every_task_state_that_is_not_an_end_has_a_watchdog():
-    assert set(STATE_WATCHDOG) == set(TaskState) - TERMINAL
-    assert all(STATE_WATCHDOG.values())
-
-
-def test_every_run_state_that_is_not_an_end_has_a_watchdog():
-    assert set(RUN_STATE_WATCHDOG) == set(RunState) - RUN_TERMINAL
-    assert all(RUN_STATE_WATCHDOG.values())

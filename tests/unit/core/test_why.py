@@ -128,6 +128,14 @@ def waits_for_a_pool(world: World) -> None:
     world.turn()
 
 
+def has_outgrown_its_pool(world: World) -> None:
+    world.pool(slots=2)
+    world.worker()
+    world.submit(task("x", pools=(PoolNeed("p", 2),)))
+    world.pool(slots=1)
+    world.turn()
+
+
 def waits_for_its_key(world: World) -> None:
     world.worker(slots=2)
     world.pool("p", slots_per_key=1)
@@ -233,6 +241,7 @@ TABLE: list[tuple[Callable[[World], None], list[str]]] = [
     (waits_for_its_key, ["pool.full"]),
     (waits_for_a_rate, ["pool.rate"]),
     (has_lost_its_pool, ["pool.gone"]),
+    (has_outgrown_its_pool, ["pool.too_small"]),
     (has_lost_its_queue, ["queue.gone"]),
     (is_paused, ["run.paused"]),
     (is_faulted, ["run.faulted"]),

@@ -24,7 +24,7 @@ from rota.core.model import Capacity, Graph, Pool, PriorityClass, Queue, TaskSpe
 from rota.core.place import place
 from rota.core.plan import Cascade
 from rota.core.presence import heard_from, renew_all, renew_one, went_away
-from rota.core.rearm import rearm
+from rota.core.rearm import rearm, take_starving
 from rota.core.records import Key, Record, Task, key_of
 from rota.core.state import State
 from rota.core.states import NONE, QUEUED, RunState, TaskState
@@ -244,7 +244,7 @@ class World:
         """One cycle of the starvation ladder."""
         found = self.do(cm.Tick(tenant="", kind="sweep", key=())).detail
         assert isinstance(found, list), "a sweep lists the tasks it found"
-        for key in found:
+        for key in take_starving(self.state, found):
             self.do(cm.Tick(tenant="", kind="starved", key=key))
 
     def renew(self, granted: LeaseGranted, lease_ms: int) -> None:

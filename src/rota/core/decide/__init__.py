@@ -12,7 +12,7 @@ import msgspec
 
 from rota.core import commands as cm
 from rota.core.changes import CommandRecorded
-from rota.core.decide.decision import Decision
+from rota.core.decide.decision import Decision, spare_receipts
 from rota.core.decide.definitions import drop_pool, drop_schedule, put_pool, put_queue, put_schedule
 from rota.core.decide.leases import claim, renew, report, return_lease
 from rota.core.decide.runs import clear, continue_run, grow, lose_outputs, pause, resolve, start_runs, stop, submit
@@ -28,7 +28,7 @@ __all__ = ["Decision", "decide"]
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
-_DECIDE: dict[type[cm.Command], Callable[[State, Any, Millis], Decision]] = {
+DECIDERS: dict[type[cm.Command], Callable[[State, Any, Millis], Decision]] = {
     cm.SubmitRun: submit,
     cm.CancelRun: stop,
     cm.PauseRun: pause,
@@ -57,17 +57,18 @@ _DECIDE: dict[type[cm.Command], Callable[[State, Any, Millis], Decision]] = {
 def decide(state: State, command: cm.Command, now: Millis) -> Decision:
     """What a command changes and what it is answered. Raises `Refused` when the caller must change something."""
     if not isinstance(command, cm.ClientCommand):
-        return _DECIDE[type(command)](state, command, now)
+        return DECIDERS[type(command)](state, command, now)
     check_id(command.command_id, "command_id")
     check_id(command.tenant, "tenant")
     earlier = _earlier_answer(state, command)
     if earlier is not None:
         return earlier
-    decision = _DECIDE[type(command)](state, command, now)
+    decision = DECIDERS[type(command)](state, command, now)
     # A submitted run carries the id of its command in its own row; it needs no receipt besides.
     if decision.changes and not isinstance(command, cm.SubmitRun):
         receipt = Receipt(command.tenant, command.command_id, command_digest(command), decision.answer, now)
         decision.changes.append(CommandRecorded(receipt))
+        decision.changes += spare_receipts(state, now)
     return decision
 
 

@@ -1,13 +1,15 @@
 """What deciding gives back."""
 
 import re
+from itertools import islice
 
 from msgspec import Struct
 
-from rota.core.bounds import ERROR_CHARS_MAX, NAMES_PER_COMMAND_MAX
-from rota.core.changes import Change
+from rota.core.bounds import ERROR_CHARS_MAX, NAMES_PER_COMMAND_MAX, RECEIPTS_KEPT_MS_LEAST, RECEIPTS_MAX
+from rota.core.changes import Change, ReceiptDropped
 from rota.core.errors import Refused
-from rota.core.live import LiveRun
+from rota.core.ids import Millis
+from rota.core.live import Lease, LiveRun
 from rota.core.state import State
 from rota.core.states import RUN_TERMINAL
 
@@ -32,6 +34,21 @@ def clean_text(text: str) -> str:
     return text[:ERROR_CHARS_MAX].encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
+def spare_receipts(state: State, now: Millis) -> list[Change]:
+    """The oldest answers, where a new one is one too many; two for one, so that a surplus shrinks.
+
+    None goes before its least time: within that a retry is answered, at whatever rate commands come.
+    """
+    if len(state.receipts) < RECEIPTS_MAX:
+        return []
+    oldest = islice(state.receipts.values(), 2)
+    return [
+        ReceiptDropped(receipt.tenant, receipt.command_id)
+        for receipt in oldest
+        if now - receipt.at >= RECEIPTS_KEPT_MS_LEAST
+    ]
+
+
 def find_run(state: State, tenant: str, name: str, *, may_have_ended: bool = False) -> LiveRun:
     """A live run, or a refusal that says why not."""
     run = state.runs.get((tenant, name))
@@ -40,6 +57,13 @@ def find_run(state: State, tenant: str, name: str, *, may_have_ended: bool = Fal
     if run.row.state in RUN_TERMINAL and not may_have_ended:
         raise Refused("run.ended", f"run {name!r} has ended as {run.row.state}", path="run")
     return run
+
+
+def find_lease(state: State, key: tuple[object, ...]) -> Lease | None:
+    """The live lease of a task, by the key of a timer: tenant, run and number of the task."""
+    run = state.runs.get((str(key[0]), str(key[1])))
+    task = run.tasks.get(int(str(key[2]))) if run is not None else None
+    return state.leases.get(task.fence) if task is not None else None
 
 
 _NAME = re.compile(r"(?P<node>.*)\[(?P<number>[0-9]{1,7})\]", re.DOTALL)

@@ -1,8 +1,8 @@
 """Deciding about queues, pools and schedules."""
 
 from rota.core import commands as cm
-from rota.core.bounds import DELAY_MS_MAX, POOL_SLOTS_MAX, PROPERTY_VALUES_MAX
-from rota.core.calendar import check_schedule
+from rota.core.bounds import DELAY_MS_MAX, POOL_SLOTS_MAX, PROPERTY_VALUES_MAX, SCHEDULE_ID_CHARS_MAX
+from rota.core.calendar import check_schedule, count_slots
 from rota.core.changes import Change, PoolDropped, PoolPut, QueuePut, ScheduleDropped, SchedulePut
 from rota.core.decide.decision import Decision
 from rota.core.decide.runs import use_graph
@@ -53,15 +53,29 @@ def drop_pool(state: State, command: cm.DropPool, now: Millis) -> Decision:  # n
 
 
 def put_schedule(state: State, command: cm.PutSchedule, now: Millis) -> Decision:
-    """Define or change a schedule. A changed calendar starts now; what is older was decided by the old one."""
+    """Define or change a schedule. A changed calendar starts now; what is older was decided by the old one.
+
+    Slots that the old calendar still held back are not made any more, and count as missed.
+    """
     check_id(command.schedule, "schedule")
+    if len(command.schedule) > SCHEDULE_ID_CHARS_MAX:
+        # Its runs are called `schedule@instant`, and that has to be an id too.
+        raise Refused(
+            "field.size",
+            f"a schedule's id of {len(command.schedule)} characters leaves no room for the ids of its runs",
+            f"Use at most {SCHEDULE_ID_CHARS_MAX} characters.",
+            path="schedule",
+        )
     check_schedule(command.spec)
     changes: list[Change] = []
     digest = use_graph(state, command.tenant, command.graph, "", now, changes)
     known = state.schedules.get((command.tenant, command.schedule))
-    cursor = None
-    if known is not None:
-        cursor = known.cursor if known.spec == command.spec else now
+    cursor = known.cursor if known is not None else None
+    missed = known.missed if known is not None else 0
+    if known is not None and known.spec != command.spec:
+        if known.cursor is not None:
+            missed += count_slots(known.spec, known.cursor, now)
+        cursor = now
     schedule = Schedule(
         tenant=command.tenant,
         id=command.schedule,
@@ -70,9 +84,11 @@ def put_schedule(state: State, command: cm.PutSchedule, now: Millis) -> Decision
         priority=command.priority,
         cursor=cursor,
         fired=known.fired if known else 0,
-        missed=known.missed if known else 0,
+        missed=missed,
         paused=command.paused,
     )
+    if known == schedule:
+        return Decision([], answer=command.schedule)
     changes.append(SchedulePut(schedule, now))
     return Decision(changes, answer=command.schedule)
 

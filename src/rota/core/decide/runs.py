@@ -27,6 +27,7 @@ from rota.core.demand import Signature, read_demand
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import check_graph, check_growth, check_id, check_size, check_spec, check_text, graph_digest
 from rota.core.ids import Millis
+from rota.core.limits import is_too_small, size_of
 from rota.core.live import LiveRun
 from rota.core.model import Graph, PriorityClass, TaskSpec
 from rota.core.plan import Cascade
@@ -59,6 +60,11 @@ def submit(state: State, command: cm.SubmitRun, now: Millis) -> Decision:
         raise Unavailable("run.busy", f"an earlier run {command.run!r} is moving to history", retry_after_ms=100)
     changes: list[Change] = []
     digest = use_graph(state, command.tenant, command.graph, command.digest, now, changes)
+    known = state.graphs.get((command.tenant, digest))
+    if known is not None:
+        # Checked when it was new; what its pools have may have changed since.
+        for position in known.pooled:
+            check_needs(state, command.tenant, known.specs[position], f"graph.tasks[{position}]")
     graph = command.graph or state.graphs[(command.tenant, digest)].graph
     row = Run(
         tenant=command.tenant,
@@ -110,10 +116,23 @@ def check_specs(state: State, tenant: str, specs: tuple[TaskSpec, ...], path: st
         queue = state.queue(tenant, spec.queue)
         if queue is None:
             raise Refused("queue.unknown", f"queue {spec.queue!r} does not exist", "Define it first.", path=here)
-        for need in spec.pools:
-            if (tenant, need.pool) not in state.pools or need.pool.startswith("@"):
-                raise Refused("pool.unknown", f"pool {need.pool!r} does not exist", "Define it first.", path=here)
+        check_needs(state, tenant, spec, here)
         read_demand(Signature(tenant, spec.queue, spec.kind, spec.requires), queue, path=f"{here}.requires")
+
+
+def check_needs(state: State, tenant: str, spec: TaskSpec, path: str) -> None:
+    """Pools exist, and could give what is asked of them if nobody else took anything."""
+    for position, need in enumerate(spec.pools):
+        pool = state.pools.get((tenant, need.pool))
+        if pool is None or need.pool.startswith("@"):
+            raise Refused("pool.unknown", f"pool {need.pool!r} does not exist", "Define it first.", path=path)
+        if is_too_small(need, pool):
+            raise Refused(
+                "pool.too_small",
+                f"task {spec.id!r} needs {need.amount} of pool {need.pool!r}, which has {size_of(pool)}",
+                "Ask for less, or make the pool larger first.",
+                path=f"{path}.pools[{position}].amount",
+            )
 
 
 def start_runs(state: State, command: cm.StartRuns, now: Millis) -> Decision:

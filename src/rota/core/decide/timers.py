@@ -4,10 +4,12 @@ A timer only says "look again"; whether something is due is read from the state,
 harmless.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 from rota.core import commands as cm
 from rota.core.bounds import RECEIPTS_KEPT_MS
+from rota.core.buckets import Bucket
 from rota.core.calendar import due_slots
 from rota.core.changes import (
     Change,
@@ -20,8 +22,8 @@ from rota.core.changes import (
     TaskRequeued,
     TaskStarved,
 )
-from rota.core.decide.decision import Decision
-from rota.core.decide.leases import returned
+from rota.core.decide.decision import Decision, find_lease, spare_receipts
+from rota.core.decide.leases import overran, returned
 from rota.core.decide.runs import continue_run, scheduled_run, stop_run
 from rota.core.decide.workers import gone
 from rota.core.ids import Millis
@@ -51,13 +53,15 @@ from rota.core.states import (
 )
 
 SWEEP_TASKS_MAX = 200
+SWEEP_ROUND_MAX = 20_000
 SLOTS_PER_LOOK = 20
+RECEIPTS_PER_LOOK = 100
 THRESHOLDS = Thresholds()
 
 
 def tick(state: State, command: cm.Tick, now: Millis) -> Decision:
     """What is due."""
-    return _TICK[command.kind](state, command.key, now)
+    return TICKS[command.kind](state, command.key, now)
 
 
 def due(state: State, key: tuple[object, ...], now: Millis) -> Decision:
@@ -89,11 +93,11 @@ def archive(state: State, key: tuple[object, ...], now: Millis) -> Decision:
         return Decision([])
     if now - run.row.ended_at < state.limits.retain_ended_ms:
         return Decision([])
-    return Decision([RunArchived(*run.key, now)])
+    return Decision([RunArchived(*run.key, now), *spare_receipts(state, now)])
 
 
 def watch_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision:
-    """Leases of one worker: expired, or granted and never acknowledged."""
+    """Leases of one worker: expired, or granted and never acknowledged. Who claims work acknowledges by that."""
     worker = state.workers.get((str(key[0]), str(key[1])))
     if worker is None:
         return Decision([])
@@ -106,7 +110,8 @@ def watch_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision
         silent = AgentCandidate(*about, renewed_at)
         unheard = DispatchCandidate(*about, max(1, lease.begun_at))
         if is_agent_lost(silent, clock, lease.task.lease_ms):
-            changes.append(returned(lease, "its worker fell silent", now))
+            cause = "its lease ran out" if worker.row.capacity.pull else "its worker fell silent"
+            changes.append(returned(lease, cause, now))
         elif (
             lease.task.state is ASSIGNED
             and lease.confirmed
@@ -117,12 +122,12 @@ def watch_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision
     return Decision(changes)
 
 
-def watch_lease(state: State, key: tuple[object, ...], now: Millis) -> Decision:
-    """A pull worker's lease."""
-    lease = state.leases.get(int(str(key[0])))
-    if lease is None or lease.expires_at > now - state.stalled_ms:
+def watch_overrun(state: State, key: tuple[object, ...], now: Millis) -> Decision:
+    """An attempt is beyond its time limit. Its worker should have ended it; this is for workers that do not."""
+    lease = find_lease(state, key)
+    if lease is None or not lease.overruns_at or lease.overruns_at > now - state.stalled_ms:
         return Decision([])
-    return Decision([returned(lease, "its lease ran out", now)])
+    return Decision(overran(lease, now))
 
 
 def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Decision:
@@ -136,8 +141,10 @@ def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Deci
     changes: list[Change] = []
     for slot in found.run:
         name = f"{schedule.id}@{slot}"
+        number = 1
         while (schedule.tenant, name) in state.runs or (schedule.tenant, name) in state.touched.archives:
-            name += "+"
+            number += 1
+            name = f"{schedule.id}@{slot}+{number}"
         changes.append(
             scheduled_run(schedule.tenant, name, graph, schedule.graph, schedule.priority, schedule.id, slot, now)
         )
@@ -148,16 +155,36 @@ def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Deci
 
 
 def sweep(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # noqa: ARG001 - one sweep for all
-    """Who climbs the ladder this cycle: tasks that nobody can serve, bounded. Each is a decision of its own."""
-    found: list[tuple[str, str, int]] = []
+    """Who climbs the ladder in this cycle and the next ones: tasks that nobody can serve. Each is decided by itself.
+
+    A round lists everybody who has waited long enough; each sweep takes its share off it; the next round begins when
+    it is used up. So whoever is listed climbs, however many there are.
+    """
+    return Decision([], detail=state.starving or list(islice(_unserved(state, now), SWEEP_ROUND_MAX)))
+
+
+def _unserved(state: State, now: Millis) -> Iterator[tuple[str, str, int]]:
     for bucket in state.index.buckets.values():
         if not bucket.live or state.index.is_servable(bucket):
             continue
+        patience_ms = _patience_ms(state, bucket)
+        oldest = state.index.oldest(bucket)
+        if oldest is None or now - oldest[0] < patience_ms:
+            continue
         for run, task in bucket.tasks():
-            found.append((*run.key, task.idx))
-            if len(found) == SWEEP_TASKS_MAX:
-                return Decision([], detail=found)
-    return Decision([], detail=found)
+            if now - task.eligible_at >= patience_ms:
+                yield (*run.key, task.idx)
+
+
+def _patience_ms(state: State, bucket: Bucket) -> Millis:
+    """How long a task of this bucket waits before its being unservable has consequences."""
+    return state.limits.unservable_ms if _fails(state, bucket) else state.limits.starve_ms
+
+
+def _fails(state: State, bucket: Bucket) -> bool:
+    signature = bucket.demand.signature
+    queue = state.queue(signature.tenant, signature.queue)
+    return queue is not None and queue.unservable is Unservable.FAIL
 
 
 def starved(state: State, key: tuple[object, ...], now: Millis) -> Decision:
@@ -169,15 +196,14 @@ def starved(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     bucket = state.bucket_of(run, task)
     if state.index.is_servable(bucket):
         return Decision([])
-    queue = state.queue(run.row.tenant, bucket.demand.signature.queue)
-    if queue is not None and queue.unservable is Unservable.FAIL:
+    if not may_climb(task.eligible_at, now, _patience_ms(state, bucket)):
+        return Decision([])
+    if _fails(state, bucket):
         return Decision(_fail_unserved(state, run, task, now))
-    return Decision(_climb(state, run, task, now))
+    return Decision(_climb(run, task, now))
 
 
-def _climb(state: State, run: LiveRun, task: Task, now: Millis) -> list[Change]:
-    if not may_climb(task.eligible_at, now, state.limits.starve_ms):
-        return []
+def _climb(run: LiveRun, task: Task, now: Millis) -> list[Change]:
     cycles = task.cycles + 1
     tier = tier_of(cycles, THRESHOLDS)
     changes: list[Change] = [TaskStarved(*run.key, task.idx, cycles, int(tier), now)]
@@ -188,8 +214,6 @@ def _climb(state: State, run: LiveRun, task: Task, now: Millis) -> list[Change]:
 
 
 def _fail_unserved(state: State, run: LiveRun, task: Task, now: Millis) -> list[Change]:
-    if now - task.eligible_at < state.limits.unservable_ms:
-        return []
     text = f"worker.none_match: no registered worker could run this for {state.limits.unservable_ms // 1000} s"
     cascade = Cascade(run, now)
     cascade.task_ended(task.idx, FAILED)
@@ -259,12 +283,14 @@ def drop_graph(state: State, key: tuple[object, ...], now: Millis) -> Decision: 
     return Decision([GraphDropped(graph.tenant, graph.digest)])
 
 
-def drop_receipt(state: State, key: tuple[object, ...], now: Millis) -> Decision:
-    """An answer that was kept long enough."""
-    receipt = state.receipts.get((str(key[0]), str(key[1])))
-    if receipt is None or now - receipt.at < RECEIPTS_KEPT_MS:
-        return Decision([])
-    return Decision([ReceiptDropped(receipt.tenant, receipt.command_id)])
+def drop_receipts(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # noqa: ARG001 - one timer for all
+    """Answers that were kept long enough, the oldest first; and when to look at the next."""
+    changes: list[Change] = []
+    for receipt in state.receipts.values():
+        if now - receipt.at < RECEIPTS_KEPT_MS or len(changes) == RECEIPTS_PER_LOOK:
+            return Decision(changes, detail=receipt.at + RECEIPTS_KEPT_MS)
+        changes.append(ReceiptDropped(receipt.tenant, receipt.command_id))
+    return Decision(changes)
 
 
 def nothing(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # noqa: ARG001 - the loop acts on it
@@ -272,12 +298,12 @@ def nothing(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # 
     return Decision([])
 
 
-_TICK: dict[str, Callable[[State, tuple[object, ...], Millis], Decision]] = {
+TICKS: dict[str, Callable[[State, tuple[object, ...], Millis], Decision]] = {
     "due": due,
     "deadline": deadline,
     "archive": archive,
     "worker": watch_worker,
-    "lease": watch_lease,
+    "overrun": watch_overrun,
     "schedule": look_at_schedule,
     "sweep": sweep,
     "starved": starved,
@@ -286,7 +312,7 @@ _TICK: dict[str, Callable[[State, tuple[object, ...], Millis], Decision]] = {
     "orphan": orphan,
     "forget": forget_worker,
     "graph": drop_graph,
-    "receipt": drop_receipt,
+    "receipts": drop_receipts,
     "rested": nothing,
     "rate": nothing,
     "alone": nothing,

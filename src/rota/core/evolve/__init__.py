@@ -25,6 +25,7 @@ from rota.core.evolve.leases import (
     begin_lease,
     lease_granted,
     lease_returned,
+    limit_lease,
     report_refused,
 )
 from rota.core.evolve.runs import (
@@ -53,7 +54,7 @@ from rota.core.evolve.tasks import (
 from rota.core.evolve.workers import worker_drained, worker_gone, worker_quarantined, worker_registered
 from rota.core.state import State
 
-__all__ = ["begin_lease", "count_scheduled", "evolve", "grow"]
+__all__ = ["begin_lease", "count_scheduled", "evolve", "grow", "limit_lease"]
 
 
 def evolve(state: State, change: ch.Change) -> None:

@@ -22,13 +22,17 @@ def pool_put(state: State, change: ch.PoolPut) -> None:
 
 
 def pool_dropped(state: State, change: ch.PoolDropped) -> None:
-    state.pools.pop((change.tenant, change.name), None)
+    state.forget_pool((change.tenant, change.name))
     state.touched.puts.pop(("Pool", change.tenant, change.name), None)
     state.touched.drops[("Pool", change.tenant, change.name)] = None
 
 
 def graph_put(state: State, change: ch.GraphPut) -> None:
-    state.put_graph(LiveGraph(change.tenant, change.digest, change.graph, change.at), change.at)
+    graph = LiveGraph(change.tenant, change.digest, change.graph, change.at)
+    has_versions = (change.tenant, graph_pool(change.graph.name)) in state.pools
+    state.put_graph(graph, change.at)
+    if has_versions and change.graph.max_active_tasks:
+        cap_again(state, graph)
     key = ("GraphRecord", change.tenant, change.digest)
     state.touched.drops.pop(key, None)
     state.touched.puts[key] = GraphRecord(change.tenant, change.digest, change.graph, change.at)
@@ -37,13 +41,26 @@ def graph_put(state: State, change: ch.GraphPut) -> None:
 def graph_dropped(state: State, change: ch.GraphDropped) -> None:
     graph = state.graphs.pop((change.tenant, change.digest))
     leave_buckets(state, graph)
-    if graph.graph.max_active_tasks and not any(
-        other.graph.name == graph.graph.name and other.tenant == graph.tenant for other in state.graphs.values()
-    ):
-        state.pools.pop((graph.tenant, graph_pool(graph.graph.name)), None)
+    if graph.graph.max_active_tasks:
+        cap_again(state, graph)
+    state.drop_timer("graph", change.tenant, change.digest)
     key = ("GraphRecord", change.tenant, change.digest)
     state.touched.puts.pop(key, None)
     state.touched.drops[key] = None
+
+
+def cap_again(state: State, graph: LiveGraph) -> None:
+    """A version with a limit came or went: of those that have one the newest counts, as it would after loading."""
+    left = [
+        other
+        for other in state.graphs.values()
+        if (other.tenant, other.graph.name) == (graph.tenant, graph.graph.name) and other.graph.max_active_tasks
+    ]
+    if not left:
+        state.forget_pool((graph.tenant, graph_pool(graph.graph.name)))
+        return
+    newest = max(left, key=lambda other: (other.put_at, other.digest))
+    state.cap_tasks(newest, newest.put_at)
 
 
 def leave_graph(state: State, tenant: str, digest: str, at: Millis) -> None:
@@ -58,7 +75,7 @@ def leave_buckets(state: State, graph: LiveGraph) -> None:
         if bucket is not None:
             bucket.users -= 1
             if not bucket.users and not bucket.live:
-                state.index.drop_bucket(bucket)
+                state.forget_bucket(bucket)
 
 
 def schedule_put(state: State, change: ch.SchedulePut) -> None:
@@ -87,6 +104,7 @@ def schedule_dropped(state: State, change: ch.ScheduleDropped) -> None:
     key = (change.tenant, change.schedule)
     schedule = state.schedules.pop(key)
     leave_graph(state, schedule.tenant, schedule.graph, change.at)
+    state.drop_timer("schedule", *key)
     state.touched.puts.pop(("Schedule", *key), None)
     state.touched.drops[("Schedule", *key)] = None
 
@@ -98,7 +116,8 @@ def command_recorded(state: State, change: ch.CommandRecorded) -> None:
 def keep_receipt(state: State, receipt: Receipt) -> None:
     key = (receipt.tenant, receipt.command_id)
     state.receipts[key] = receipt
-    state.set_timer(receipt.at + RECEIPTS_KEPT_MS, "receipt", *key)
+    state.receipts.move_to_end(key)
+    state.set_timer(receipt.at + RECEIPTS_KEPT_MS, "receipts")
     state.touched.drops.pop(("Receipt", *key), None)
     state.touched.puts[("Receipt", *key)] = receipt
 

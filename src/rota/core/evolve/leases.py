@@ -40,6 +40,8 @@ def end_lease(state: State, fence: Fence, at: Millis) -> None:
     lease = state.leases.pop(fence)
     run, task, worker, bucket = lease.run, lease.task, lease.worker, lease.bucket
     del worker.leases[fence]
+    if lease.overruns_at:
+        state.drop_timer("overrun", *run.key, task.idx)
     worker.give_back(bucket)
     state.uses += 1
     worker.used = state.uses
@@ -48,6 +50,7 @@ def end_lease(state: State, fence: Fence, at: Millis) -> None:
     tenant = run.row.tenant
     for need in bucket.demand.signature.pools:
         state.usage[(tenant, need.pool)].give_back(need)
+        state.forget_usage((tenant, need.pool))
         for waiter in state.pool_waiters.pop((tenant, need.pool), ()):
             state.index.fresh[waiter] = None
     took_ms = max(0, at - lease.granted_at)
@@ -56,6 +59,18 @@ def end_lease(state: State, fence: Fence, at: Millis) -> None:
         run.account.learn(took_ms)
     task.fence = 0
     task.worker_tenant = task.worker = task.incarnation = ""
+
+
+def limit_lease(state: State, lease: Lease, begun_at: Millis, now: Millis) -> None:
+    """Set the time at which an attempt is ended from here, if its worker lets it go on beyond its limit.
+
+    What ended in time while nobody led is on its way, so after loading the grace is given once more.
+    """
+    timeout_ms = lease.run.graph.spec(lease.task.idx).timeout_ms
+    if timeout_ms:
+        at = max(begun_at + timeout_ms, now) + state.limits.overrun_ms
+        lease.overruns_at = at - state.stalled_ms
+        state.set_timer(at, "overrun", *lease.run.key, lease.task.idx)
 
 
 def lease_granted(state: State, change: ch.LeaseGranted) -> None:
@@ -91,7 +106,10 @@ def lease_granted(state: State, change: ch.LeaseGranted) -> None:
         worker.watched = True
         state.set_timer(change.at + min(state.limits.dispatch_ms, change.lease_ms), "worker", *worker.key)
     if worker.row.capacity.pull:
-        state.set_timer(change.at + change.lease_ms, "lease", change.fence)
+        # Its length is its own: it may end before the worker is looked at for another.
+        state.set_timer(change.at + change.lease_ms, "worker", *worker.key)
+        # Who claims a task begins it; that it says so besides is not required.
+        limit_lease(state, lease, change.at, change.at)
     note(state, run, task, change)
 
 
@@ -100,6 +118,7 @@ def attempt_started(state: State, change: ch.AttemptStarted) -> None:
     task = run.tasks[change.task]
     move(state, run, task, RUNNING)
     task.started_at = change.at
+    limit_lease(state, state.leases[change.fence], change.at, change.at)
     note(state, run, task, change)
 
 
@@ -122,18 +141,18 @@ def attempt_ended(state: State, change: ch.AttemptEnded) -> None:
         state.set_timer(change.due_at, "due", change.tenant, change.run, change.task)
     elif change.state is SUCCESS:
         task.interruptions = 0
-        task.avoid = ""
+        task.avoid_tenant = task.avoid = ""
     note(state, run, task, change)
 
 
 def lease_returned(state: State, change: ch.LeaseReturned) -> None:
     run = state.runs[(change.tenant, change.run)]
     task = run.tasks[change.task]
-    worker = task.worker
+    worker_tenant, worker = task.worker_tenant, task.worker
     end_lease(state, change.fence, change.at)
     if change.counted:
         task.interruptions += 1
-        task.avoid = worker
+        task.avoid_tenant, task.avoid = worker_tenant, worker
     if change.cause == ch.RELEASED:
         task.done_fence = change.fence
     # The attempt was not spent: the next grant has the same number.

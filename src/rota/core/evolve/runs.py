@@ -99,7 +99,9 @@ def run_ended(state: State, change: ch.RunEnded) -> None:
     state.continues.pop(run.key, None)
     state.set_timer(change.at + state.limits.retain_ended_ms, "archive", *run.key)
     count_scheduled(state, run, -1)
-    if row.schedule:
+    if row.deadline_at:
+        state.drop_timer("deadline", *run.key)
+    if (row.tenant, row.schedule) in state.schedules:
         state.set_timer(change.at, "schedule", row.tenant, row.schedule)
     tell(state, run, change)
 
@@ -121,6 +123,7 @@ def run_reopened(state: State, change: ch.RunReopened) -> None:
     run.row.stopping = None
     run.row.reason = ""
     run.row.ended_at = 0
+    state.drop_timer("archive", *run.key)
     wait_to_start(state, run)
     tell(state, run, change)
 
@@ -228,5 +231,7 @@ def run_archived(state: State, change: ch.RunArchived) -> None:
     if row.grown:
         leave_buckets(state, run.graph)
     leave_graph(state, row.tenant, row.graph, change.at)
+    state.forget_run(run)
+    state.drop_timer("archive", *key)
     tell(state, run, change)
     state.touched.archives[key] = None

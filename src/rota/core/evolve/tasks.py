@@ -4,6 +4,7 @@ from rota.core import changes as ch
 from rota.core.evolve.leases import end_lease
 from rota.core.evolve.moves import move, note, task_of, tell, touch
 from rota.core.live import LiveRun
+from rota.core.records import Task
 from rota.core.state import State
 from rota.core.states import LEASED, NEEDS_ATTENTION, NONE, QUEUED, SCHEDULED, SUCCESS, TERMINAL
 
@@ -36,10 +37,17 @@ def tasks_settled(state: State, change: ch.TasksSettled) -> None:
         run.fired[node] = 1
         if run.reset:
             forget_reset(run, node, idx)
+        forget_due(state, run, task)
         move(state, run, task, change.state)
         task.ended_at = change.at
         touch(state, run, task)
     tell(state, run, change)
+
+
+def forget_due(state: State, run: LiveRun, task: Task) -> None:
+    """A task that waited for its time waits for it no more."""
+    if task.due_at:
+        state.drop_timer("due", *run.key, task.idx)
 
 
 def forget_reset(run: LiveRun, node: int, idx: int) -> None:
@@ -63,11 +71,12 @@ def tasks_reset(state: State, change: ch.TasksReset) -> None:
             task.interruptions = task.losses = 0
         else:
             task.losses += task.state is SUCCESS
+        forget_due(state, run, task)
         move(state, run, task, NONE)
         task.result = None
         task.failure = None
         task.error = ""
-        task.avoid = ""
+        task.avoid_tenant = task.avoid = ""
         task.started_at = task.ended_at = task.due_at = 0
         task.cycles = task.tier = 0
         run.put_back(run.graph.node(idx), idx)
@@ -79,10 +88,11 @@ def task_requeued(state: State, change: ch.TaskRequeued) -> None:
     run = state.runs[(change.tenant, change.run)]
     task = run.tasks[change.task]
     task.eligible_at = change.at
+    forget_due(state, run, task)
     task.due_at = 0
     if task.state is NEEDS_ATTENTION:
         task.interruptions = task.cycles = task.tier = 0
-        task.avoid = ""
+        task.avoid_tenant = task.avoid = ""
     move(state, run, task, SCHEDULED)
     move(state, run, task, QUEUED)
     note(state, run, task, change)

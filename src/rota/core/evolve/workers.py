@@ -49,5 +49,7 @@ def worker_gone(state: State, change: ch.WorkerGone) -> None:
     assert not worker.leases, "a worker that holds leases cannot go; they are returned first"
     worker.row.gone_at = change.at
     state.index.part(worker)
+    for kind in ("worker", "forget", "rested"):
+        state.drop_timer(kind, *key)
     state.touched.puts.pop(("Worker", *key), None)
     state.touched.drops[("Worker", *key)] = None

@@ -136,7 +136,7 @@ def _part_table(cls: type[Struct]) -> "Table":
 
 
 def _run_table() -> "Table":
-    """A run, with the one task of a one-task run in columns of its own."""
+    """A run, with the one task of a one-task run in columns of its own. A row ends with what is told in it."""
     own = columns_of(Run)[:-1]
     inside = columns_of(Task, "solo_")[3:]
     assert Run.__struct_fields__[-1] == "solo", "the task inside is the last field of a run"
@@ -144,9 +144,9 @@ def _run_table() -> "Table":
     values = ", ".join(column.written(f"record.{column.name}", names) for column in own)
     within = ", ".join(column.written(f"solo.{column.name.removeprefix('solo_')}", names) for column in inside)
     write = _compiled(
-        f"def turn(record):\n    solo = record.solo\n    if solo is None:\n"
-        f"        return ({values}, {', '.join(['None'] * len(inside))})\n"
-        f"    return ({values}, {within})\n",
+        f"def turn(record, told):\n    solo = record.solo\n    if solo is None:\n"
+        f"        return ({values}, {', '.join(['None'] * len(inside))}, told)\n"
+        f"    return ({values}, {within}, told)\n",
         names,
     )
     variables = ", ".join(column.name for column in (*own, *inside))

@@ -49,6 +49,7 @@ _RUN_COLUMNS = """
     solo_failure TEXT,
     solo_error TEXT,
     solo_result BLOB,
+    solo_avoid_tenant TEXT,
     solo_avoid TEXT,
     solo_requires TEXT,
     solo_cycles INTEGER,
@@ -78,6 +79,7 @@ _TASK_COLUMNS = """
     failure TEXT,
     error TEXT NOT NULL,
     result BLOB,
+    avoid_tenant TEXT NOT NULL,
     avoid TEXT NOT NULL,
     requires TEXT, -- JSON
     cycles INTEGER NOT NULL,

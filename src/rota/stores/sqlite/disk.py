@@ -15,7 +15,7 @@ import apsw
 from rota.core.ids import EPOCH_MAX, Epoch, Millis
 from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
-from rota.ports import CommitUnknown, Ended, Fenced, HistoryQuery, Page, StoreRefused
+from rota.ports import CommitUnknown, Ended, Fenced, HistoryQuery, Kept, Page, StoreRefused
 from rota.stores.sql.migrations import MIGRATIONS, Migration
 from rota.stores.sqlite import reading
 from rota.stores.sqlite.connection import Connection
@@ -183,6 +183,15 @@ class SqliteDisk:
         def read() -> Graph | None:
             with self.reader:
                 return reading.graph_of(self.reader, tenant, digest)
+
+        return self._read(read)
+
+    def kept(self) -> Kept:
+        """What is referred to, live or in history."""
+
+        def read() -> Kept:
+            with self.reader:
+                return reading.kept(self.reader)
 
         return self._read(read)
 

@@ -28,6 +28,7 @@ def open_writer(folder: Path, vfs: str | None = None) -> Connection:
     connection = _connect(folder, vfs, READ_WRITE | CREATE)
     connection.pragma("synchronous", "full")
     connection.pragma("cache_size", -_CACHE_KB)
+    connection.pragma("temp_store", "memory")
     connection.pragma("journal_size_limit", _LOG_BYTES_KEPT)
     connection.wal_autocheckpoint(CHECKPOINT_PAGES)
     return connection

@@ -9,7 +9,7 @@ from rota.core.errors import Refused
 from rota.core.ids import Millis
 from rota.core.model import Graph
 from rota.core.records import GraphRecord, Growth, Record, Run, Story, Task
-from rota.ports import Ended, HistoryQuery, Page
+from rota.ports import Ended, HistoryQuery, Kept, Page
 from rota.stores.sql.columns import ALONE, GROWTH, RUN, TASK, Same, unpack_stories
 from rota.stores.sqlite.connection import Connection
 
@@ -27,6 +27,13 @@ _TELLS = (
     "SELECT run_no, told FROM run WHERE tenant = ?1 AND id = ?2 AND created_at = ?3"
     " UNION ALL SELECT run_no, told FROM history_run WHERE tenant = ?1 AND id = ?2 AND created_at = ?3 ORDER BY run_no"
 )
+_KEPT_FENCES = " UNION ALL ".join(
+    (
+        *(f"SELECT done_fence FROM {table} WHERE result IS NOT NULL" for table in ("task", "history_task")),
+        *(f"SELECT solo_done_fence FROM {table} WHERE solo_result IS NOT NULL" for table in ("run", "history_run")),
+    )
+)
+_KEPT_RUNS = "SELECT tenant, id FROM run UNION ALL SELECT tenant, id FROM history_run"
 _TOLD = "SELECT number, at, changes FROM story WHERE run_no = ? ORDER BY number"
 
 
@@ -133,10 +140,17 @@ def graph_of(connection: Connection, tenant: str, digest: str) -> Graph | None:
     return None
 
 
+def kept(connection: Connection) -> Kept:
+    """What is referred to, live or in history."""
+    fences = frozenset(number for (number,) in connection.execute(_KEPT_FENCES))
+    return Kept(fences, frozenset((tenant, run) for tenant, run in connection.execute(_KEPT_RUNS)))
+
+
 def stories_of(connection: Connection, tenant: str, run: str, created_at: Millis) -> list[Story]:
     """What is told about one run, in order."""
     return [
         Story(tenant, run, created_at, number, at, changes)
         for run_no, told in list(connection.execute(_TELLS, (tenant, run, created_at)))
-        for number, at, changes in (*unpack_stories(told), *connection.execute(_TOLD, (run_no,)))
+        # By number: a story that came without its run's row is in a row of its own, wherever the others are.
+        for number, at, changes in sorted((*unpack_stories(told), *connection.execute(_TOLD, (run_no,))))
     ]

@@ -13,7 +13,7 @@ from typing import TypeVar
 from rota.core.ids import Epoch, Millis
 from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
-from rota.ports import Ended, HistoryQuery, Page
+from rota.ports import Ended, HistoryQuery, Kept, Page
 from rota.stores.sqlite.disk import SqliteDisk
 
 T = TypeVar("T")
@@ -82,6 +82,10 @@ class SqliteStore:
     async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
         """See the port."""
         return await self._read(lambda: self.disk.told(tenant, run, created_at))
+
+    async def kept(self) -> Kept:
+        """See the port."""
+        return await self._read(self.disk.kept)
 
     async def tidy(self, epoch: Epoch, now: Millis, keep_ms: Millis) -> int:
         """See the port."""

@@ -105,7 +105,7 @@ class Plan:
                 raise StoreRefused(f"{cls.__name__} is no type of record")
         told = self._tell(batch.stories, runs)
         write = RUN.write
-        self.runs = [(*write(run), told.get((run.tenant, run.id), b"")) for run in runs]
+        self.runs = [write(run, told.get((run.tenant, run.id), b"")) for run in runs]
 
     def _tell(self, stories: list[Story], runs: list[Run]) -> dict[RunKey, bytes]:
         """Stories that go into their runs' rows; the others become rows of their own."""

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CoroutineType, ModuleType, TracebackType
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 from msgspec import Struct
 
@@ -32,10 +32,10 @@ class Done(Struct, array_like=True):
     """How a call ended. `content` is None where the bytes are in the result's file, or there are none."""
 
     fence: int
-    outcome: str
+    outcome: Literal["success", "failed", "skipped", "reschedule"]
     encoding: str = ""
     content: bytes | None = None
-    failure: str = "user"
+    failure: Literal["user", "fatal", "out_of_memory"] = "user"
     error: str = ""
     resume_at: int = 0
     # How much the process has grown since it started, and whether it must not be used again.

@@ -6,6 +6,7 @@ behind (threads, processes, closed or changed streams) makes the process spent: 
 
 import contextlib
 import os
+import signal
 import socket
 import sys
 import threading
@@ -64,18 +65,27 @@ class Process:
         self.env = dict(os.environ)
         self.cwd = str(Path.cwd())
         self.nothing = os.open(os.devnull, os.O_RDWR)
-        self.started_bytes = memory_bytes()
+        self.statm = os.open("/proc/self/statm", os.O_RDONLY)
+        self.started_bytes = self.memory_bytes()
 
     def enter(self, request: Request, log: int) -> None:
         """Send output to the attempt's log, and say in the environment which attempt it is."""
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
-        os.environ["ROTA_TENANT"] = request.tenant
-        os.environ["ROTA_RUN"] = request.run
-        os.environ["ROTA_TASK"] = request.task
-        os.environ["ROTA_ATTEMPT"] = str(request.attempt)
-        os.environ["ROTA_FENCE"] = str(request.fence)
+        self._set("ROTA_TENANT", request.tenant)
+        self._set("ROTA_RUN", request.run)
+        self._set("ROTA_TASK", request.task)
+        self._set("ROTA_ATTEMPT", str(request.attempt))
+        self._set("ROTA_FENCE", str(request.fence))
+
+    def _set(self, name: str, value: str) -> None:
+        if self.env.get(name) != value:
+            os.environ[name] = self.env[name] = value
+
+    def memory_bytes(self) -> int:
+        """How much memory this process occupies."""
+        return int(os.pread(self.statm, 128, 0).split()[1]) * _PAGE_BYTES
 
     def stop_copies(self) -> None:
         """End here if this is a copy that user code forked and that came back: it is not the one that was asked."""
@@ -100,6 +110,8 @@ class Process:
             os.environ.update(self.env)
         with contextlib.suppress(OSError):
             os.chdir(self.cwd)
+        # A forgotten alarm would kill the next attempt.
+        signal.setitimer(signal.ITIMER_REAL, 0)
         return is_spent or has_threads() or has_children()
 
 
@@ -119,12 +131,6 @@ def has_children() -> bool:
         return False
 
 
-def memory_bytes() -> int:
-    """How much memory this process occupies."""
-    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - on every attempt's path
-        return int(file.read().split()[1]) * _PAGE_BYTES
-
-
 def make(process: Process, request: Request, log: int) -> Done:
     """One attempt."""
     process.enter(request, log)
@@ -134,7 +140,7 @@ def make(process: Process, request: Request, log: int) -> Done:
 
     def keep(value: object, what: str) -> tuple[str, bytes | None]:
         process.stop_copies()
-        return pack_or_spill(value, what, Path(request.result_file))
+        return pack_or_spill(value, what, request.result_file)
 
     context = Context(
         request.tenant,
@@ -150,7 +156,7 @@ def make(process: Process, request: Request, log: int) -> Done:
     )
     process.stop_copies()
     done.is_spent |= process.leave()
-    done.grown_bytes = memory_bytes() - process.started_bytes
+    done.grown_bytes = process.memory_bytes() - process.started_bytes
     return done
 
 

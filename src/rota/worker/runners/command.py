@@ -46,13 +46,18 @@ class CommandRunner:
             return failed(offer, FailureClass.FATAL, f"its work is not a command that can be read: {error}")
         if not work.argv and not work.shell:
             return failed(offer, FailureClass.FATAL, "its work names neither a program nor a shell line")
-        log = self._supervisor.open_log(
-            self._logs.path(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence), streams=2
-        )
+        try:
+            log = self._supervisor.open_log(
+                self._logs.place(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence), streams=2
+            )
+        except (OSError, SupervisorLost) as error:
+            return failed(offer, FailureClass.INTERNAL, f"no process could be started for it: {error}")
         try:
             return await self._run(offer, work, log)
         except NotStarted as error:
             return failed(offer, FailureClass.FATAL, str(error))
+        except OSError as error:
+            return failed(offer, FailureClass.INTERNAL, f"this worker is out of files or memory: {error}")
         except SupervisorLost:
             return failed(offer, FailureClass.INTERNAL, "the supervisor died, and the attempt with it")
         finally:

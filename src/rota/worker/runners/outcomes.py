@@ -21,7 +21,7 @@ def over(offer: Offer, done: Done, result: bytes | None) -> AttemptOver:
         outcome=Outcome(done.outcome),
         result=result,
         failure=FailureClass(done.failure),
-        error=done.error,
+        error=cut(done.error),
         resume_at=done.resume_at,
     )
 

@@ -26,7 +26,7 @@ class Recycling(Struct, frozen=True, kw_only=True):
 
     # Without a tenant yet, so that the next one need not wait for Python to start.
     ahead: int = 1
-    idle_max: int = max(2, os.cpu_count() or 2)
+    idle_max: int = max(4, os.cpu_count() or 4)
     attempts_max: int = 100
     growth_bytes_max: int = 256 * 1024 * 1024
 
@@ -135,10 +135,14 @@ class WarmPool:
     async def close(self) -> None:
         """End every process that is not at work."""
         self._is_closed = True
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self.settled()
         idle, self._idle, self._blank = [*self._idle, *self._blank], [], []
         await asyncio.gather(*(warm.kill() for warm in idle))
+
+    async def settled(self) -> None:
+        """Wait until what is being started or ended in the background is."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def _start_blanks(self) -> None:
         while len(self._blank) < self._recycling.ahead and not self._is_closed:
@@ -147,8 +151,9 @@ class WarmPool:
     async def _start(self) -> WarmProcess:
         ours, theirs = socket.socketpair()
         argv = [sys.executable, "-P", "-X", "faulthandler", "-m", "rota.worker.runners.child"]
-        # Until it is ready it may complain to our own stderr.
-        files = (2, 2, theirs.fileno())
+        # Until it is ready it may complain to our own stderr, if we have one.
+        complaints = _copy_of_stderr()
+        files = (complaints, complaints, theirs.fileno())
         try:
             with theirs:
                 child = await self._supervisor.start(
@@ -157,9 +162,18 @@ class WarmPool:
         except BaseException:
             ours.close()
             raise
+        finally:
+            os.close(complaints)
         return WarmProcess(child, ours)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.append(task)
         task.add_done_callback(self._tasks.remove)
+
+
+def _copy_of_stderr() -> int:
+    try:
+        return os.dup(2)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)

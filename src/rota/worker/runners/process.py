@@ -1,6 +1,7 @@
 """The process runner: calls of Python functions in warm processes that nobody else's code has been in."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,17 +11,18 @@ import msgspec
 from rota.core.decide.leases import Offer
 from rota.core.model import FailureClass
 from rota.ports import Blobs
-from rota.wire.work import Value, decode_python, encode_value
+from rota.wire.work import INLINE_BYTES_MAX, Value, decode_python, encode_value
 from rota.worker.logs import LogFolder
 from rota.worker.runners.calls import Done
 from rota.worker.runners.outcomes import died, failed, last_lines, over, timed_out
-from rota.worker.runners.parcels import InputsLost, Parcels
+from rota.worker.runners.parcels import InputsLost, NotMoved, Parcels
 from rota.worker.runners.pool import Bundle, Recycling, WarmPool, WarmProcess
 from rota.worker.supervisor.driver import Log, NotStarted, Supervisor, SupervisorLost
 from rota.worker.supervisor.patience import outlast
 from rota.worker.sync import AttemptOver
 
 BUNDLES_KNOWN_MAX = 1_024
+DYING_S = 1.0
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -51,19 +53,26 @@ class ProcessRunner:
             bundle = self._bundle(offer)
         except msgspec.MsgspecError as error:
             return failed(offer, FailureClass.FATAL, f"its work is not a Python call that can be read: {error}")
+        deadline = asyncio.get_running_loop().time() + offer.timeout_ms / 1_000 if offer.timeout_ms else None
         stored: dict[str, str] = {}
         try:
-            if offer.inputs:
-                stored = await self._parcels.fetch(offer)
-            return await self._run(offer, bundle, stored)
+            async with asyncio.timeout_at(deadline):
+                if offer.inputs:
+                    stored = await self._parcels.fetch(offer)
+                warm = await self._pool.take(bundle)
+            return await self._run(offer, warm, stored, deadline)
+        except TimeoutError:
+            return timed_out(offer, " before its code was called")
         except InputsLost as error:
             return failed(offer, FailureClass.INPUT_LOST, str(error), error.tasks)
         except NotStarted as error:
             return failed(offer, FailureClass.INTERNAL, f"no process could be started for it: {error}")
         except SupervisorLost:
             return failed(offer, FailureClass.INTERNAL, "the supervisor died, and the attempt with it")
+        except NotMoved as error:
+            return failed(offer, FailureClass.INTERNAL, str(error))
         except OSError as error:
-            return failed(offer, FailureClass.INTERNAL, f"its input or result could not be moved: {error}")
+            return failed(offer, FailureClass.INTERNAL, f"this worker is out of files or memory: {error}")
         finally:
             self._parcels.discard(offer, stored)
 
@@ -85,16 +94,22 @@ class ProcessRunner:
             known = self._bundles[offer.work] = (work.path, work.file)
         return (offer.tenant, *known)
 
-    async def _run(self, offer: Offer, bundle: Bundle, stored: dict[str, str]) -> AttemptOver:
-        warm = await self._pool.take(bundle)
-        log = self._supervisor.open_log(
-            self._logs.path(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence)
-        )
-        reply = warm.ask(offer.fence, self._request(offer, stored), log.ends[0])
+    async def _run(
+        self, offer: Offer, warm: WarmProcess, stored: dict[str, str], deadline: float | None
+    ) -> AttemptOver:
+        left_s = None if deadline is None else max(0, deadline - asyncio.get_running_loop().time())
+        try:
+            log = self._supervisor.open_log(
+                self._logs.place(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence)
+            )
+        except BaseException:
+            self._pool.put_back(warm, 0)
+            raise
+        reply = warm.ask(offer.fence, self._request(offer, stored, left_s), log.ends[0])
         log.let_go()
         try:
-            if offer.timeout_ms:
-                await asyncio.wait((reply,), timeout=offer.timeout_ms / 1_000)
+            if left_s is not None:
+                await asyncio.wait((reply,), timeout=left_s)
             else:
                 await reply
         except asyncio.CancelledError:
@@ -105,7 +120,7 @@ class ProcessRunner:
             return timed_out(offer, "; killed with everything it started" + last_lines(tails))
         done = reply.result()
         if done is None:
-            tails = await outlast(self._end(warm, log))
+            tails = await outlast(self._see_die(warm, log))
             return died(offer, await warm.child.ended(), tails)
         return await self._finish(offer, warm, log, done)
 
@@ -118,17 +133,25 @@ class ProcessRunner:
             await log.complete()
         if done.outcome != "success":
             return over(offer, done, None)
-        if done.content is not None:
+        if done.content is not None and len(done.content) <= INLINE_BYTES_MAX:
             return over(offer, done, encode_value(Value(done.encoding, done.content)))
-        return over(offer, done, await self._parcels.publish(offer, done.encoding, self._parcels.result_file(offer)))
+        content = Path(self._parcels.result_file(offer)) if done.content is None else done.content
+        return over(offer, done, await self._parcels.publish(offer, done.encoding, content))
+
+    async def _see_die(self, warm: WarmProcess, log: Log) -> tuple[str, ...]:
+        """The connection was cut: usually because the process is dying, and then how it died must be seen."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DYING_S):
+                await warm.child.ended()
+        return await self._end(warm, log)
 
     async def _end(self, warm: WarmProcess, log: Log) -> tuple[str, ...]:
         """Kill, and wait until nothing is left and the log is complete; the end of the log."""
         await warm.kill()
         return (await log.complete()).tails
 
-    def _request(self, offer: Offer, stored: dict[str, str]) -> bytes:
-        deadline_at = time.time_ns() // 1_000_000 + offer.timeout_ms if offer.timeout_ms else None
+    def _request(self, offer: Offer, stored: dict[str, str], left_s: float | None) -> bytes:
+        deadline_at = None if left_s is None else time.time_ns() // 1_000_000 + round(left_s * 1_000)
         # In the order of `child.Request`, which is not imported here: it is the other side's.
         return _encode(
             (
@@ -142,6 +165,6 @@ class ProcessRunner:
                 offer.params,
                 offer.inputs,
                 stored,
-                str(self._parcels.result_file(offer)),
+                self._parcels.result_file(offer),
             )
         )

@@ -24,7 +24,7 @@ from rota.wire.values import pack, unpack
 from rota.wire.work import INLINE_BYTES_MAX, PythonWork, StoredValue, Value, decode_python, encode_value
 from rota.worker.runners.calls import Call, Done, perform
 from rota.worker.runners.outcomes import failed, over, timed_out
-from rota.worker.runners.parcels import InputsLost, Parcels
+from rota.worker.runners.parcels import InputsLost, NotMoved, Parcels
 from rota.worker.sync import AttemptOver
 
 WORKS_KEPT_MAX = 1_024
@@ -53,15 +53,18 @@ class ThreadRunner:
         except msgspec.MsgspecError as error:
             return failed(offer, FailureClass.FATAL, f"its work is not a Python call that can be read: {error}")
         try:
-            stored = await self._parcels.open(offer) if offer.inputs else {}
-            done = await self._perform(offer, work, stored)
+            deadline = asyncio.get_running_loop().time() + offer.timeout_ms / 1_000 if offer.timeout_ms else None
+            stored = await self._fetch(offer, deadline) if offer.inputs else {}
+            done = await self._perform(offer, work, stored, deadline)
             if done is None:
                 return timed_out(offer, "; a thread cannot be killed, so its slot stays taken until it ends")
             return await self._finish(offer, done)
+        except TimeoutError:
+            return timed_out(offer, " before its code was called")
         except InputsLost as error:
             return failed(offer, FailureClass.INPUT_LOST, str(error), error.tasks)
-        except OSError as error:
-            return failed(offer, FailureClass.INTERNAL, f"its input or result could not be moved: {error}")
+        except NotMoved as error:
+            return failed(offer, FailureClass.INTERNAL, str(error))
 
     async def close(self) -> None:
         """Let idle threads end. An abandoned one ends with its function, or with the process."""
@@ -78,10 +81,17 @@ class ThreadRunner:
             work = self._works[packed] = decode_python(packed)
         return work
 
-    async def _perform(self, offer: Offer, work: PythonWork, stored: dict[str, bytes]) -> Done | None:
+    async def _fetch(self, offer: Offer, deadline: float | None) -> dict[str, bytes]:
+        async with asyncio.timeout_at(deadline):
+            return await self._parcels.open(offer)
+
+    async def _perform(
+        self, offer: Offer, work: PythonWork, stored: dict[str, bytes], deadline: float | None
+    ) -> Done | None:
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[Done] = loop.create_future()
-        deadline_at = time.time_ns() // 1_000_000 + offer.timeout_ms if offer.timeout_ms else None
+        left_s = None if deadline is None else max(0, deadline - loop.time())
+        deadline_at = None if left_s is None else time.time_ns() // 1_000_000 + round(left_s * 1_000)
         context = Context(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence, deadline_at, offer.params)
 
         def open_stored(value: StoredValue) -> Any:
@@ -102,8 +112,8 @@ class ThreadRunner:
         if self._taken > len(self._threads) < self._slots:
             self._start_thread()
         self._jobs.put(job)
-        if offer.timeout_ms:
-            await asyncio.wait((reply,), timeout=offer.timeout_ms / 1_000)
+        if left_s is not None:
+            await asyncio.wait((reply,), timeout=left_s)
             return reply.result() if reply.done() else None
         return await reply
 

@@ -12,14 +12,18 @@ import sys
 
 from rota.worker.supervisor import trees
 from rota.worker.supervisor.server import Server
+from rota.worker.supervisor.spawn import allow_many_files
 
 
 def main() -> int:
     """Supervise until the worker is gone."""
     link_fd, worker_pid = int(sys.argv[1]), int(sys.argv[2])
+    # It was handed down to us; it must not go further, to user code.
+    os.set_inheritable(link_fd, False)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # The worker decides when to stop: it closes the link, or dies.
         signal.signal(number, signal.SIG_IGN)
+    allow_many_files()
     trees.become_subreaper()
     outer = os.getpid()
     inner = os.fork()

@@ -1,12 +1,13 @@
 """The worker's end of the supervisor: asks for processes and logs, hears of their ends, starts another if it died."""
 
 import asyncio
+import fcntl
 import os
 import socket
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from rota.worker.supervisor.stream import Stream
 
 # What one attempt may write; beyond it output is counted and dropped.
 LOG_BYTES_MAX = 64 * 1024 * 1024
+HAND_OVER_S = 0.01
 MARK = "ROTA_SUPERVISOR"
 
 _encode = msgspec.json.Encoder().encode
@@ -99,13 +101,35 @@ class Child:
 
 
 class Log:
-    """A log that is being written, through pipes whose writing ends are `ends`."""
+    """A log that is being written, through pipes whose writing ends are `ends`.
 
-    def __init__(self, link: "_Link", id: int, ends: tuple[int, ...], end: "asyncio.Future[_Said | None]") -> None:
-        self.ends: tuple[int, ...] = ends
+    The supervisor is asked to read them only after a moment, or when there is something in them: most short attempts
+    print nothing, and two more switches between processes would be a third of what they cost.
+    """
+
+    def __init__(self, link: "_Link", id: int, path: str, streams: int, bytes_max: int) -> None:
+        pipes = [os.pipe() for _ in range(streams)]
+        self.ends: tuple[int, ...] = tuple(pipe[1] for pipe in pipes)
+        self._reading = [pipe[0] for pipe in pipes]
         self._link = link
         self._id = id
-        self._end = end
+        self._asked = {"do": "log", "id": id, "path": path, "files": streams, "bytes_max": bytes_max}
+        self._end: asyncio.Future[_Said | None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(HAND_OVER_S, self.hand_over)
+
+    def hand_over(self) -> "asyncio.Future[_Said | None]":
+        """Have the supervisor read the pipes from now on."""
+        if self._end is None:
+            self._timer.cancel()
+            self._end = self._link.expect_end(self._id)
+            self._link.say(self._asked, self._reading)
+            self._close_reading()
+        return self._end
+
+    def _close_reading(self) -> None:
+        for file in self._reading:
+            os.close(file)
+        self._reading.clear()
 
     def let_go(self) -> None:
         """Close our own copies of the writing ends, once others have theirs."""
@@ -116,10 +140,23 @@ class Log:
     async def complete(self) -> Logged:
         """Wait until everything is in the file that was written until now, whoever still holds the pipe."""
         self.let_go()
-        if not self._end.done():
+        if self._end is None and not any(_waiting_bytes(file) for file in self._reading):
+            self._timer.cancel()
+            self._close_reading()
+            return _SILENT
+        end = self.hand_over()
+        if not end.done():
             self._link.say({"do": "close", "id": self._id})
-        said = await outlast(self._end)
-        return Logged(0, 0, ()) if said is None else Logged(said.written, said.dropped, tuple(said.tails))
+        said = await outlast(end)
+        return _SILENT if said is None else Logged(said.written, said.dropped, tuple(said.tails))
+
+
+_SILENT = Logged(0, 0, ())
+
+
+def _waiting_bytes(pipe: int) -> int:
+    """How much is in a pipe that nobody has read yet."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, b"\0\0\0\0"), sys.byteorder)
 
 
 class Supervisor:
@@ -129,6 +166,7 @@ class Supervisor:
         self._log_bytes_max = log_bytes_max
         self._link: _Link | None = None
         self._next_id = 0
+        self._is_closed = False
 
     @property
     def pid(self) -> int:
@@ -164,26 +202,21 @@ class Supervisor:
             raise NotStarted(said.error)
         return Child(link, id, said.pid, end)
 
-    def open_log(self, path: Path, streams: int = 1) -> Log:
-        """Have the supervisor write what comes through new pipes to a file."""
-        link, id = self._living(), self._new_id()
-        pipes = [os.pipe() for _ in range(streams)]
-        reading = [pipe[0] for pipe in pipes]
-        end = link.expect_end(id)
-        asked = {"do": "log", "id": id, "path": str(path), "files": streams, "bytes_max": self._log_bytes_max}
-        link.say(asked, reading)
-        for file in reading:
-            os.close(file)
-        return Log(link, id, tuple(pipe[1] for pipe in pipes), end)
+    def open_log(self, path: str, streams: int = 1) -> Log:
+        """Have what comes through new pipes written to a file."""
+        return Log(self._living(), self._new_id(), path, streams, self._log_bytes_max)
 
     async def close(self) -> None:
         """Stop for good: returns when nothing that was started is left."""
+        self._is_closed = True
         if self._link is not None:
             self._link.stream.close()
             self._link.lost()
             await outlast(self._link.over)
 
     def _living(self) -> "_Link":
+        if self._is_closed:
+            raise SupervisorLost
         if self._link is None or self._link.is_lost:
             self._link = _Link()
         return self._link
@@ -223,11 +256,19 @@ class _Link:
 
     def expect(self, id: int) -> "asyncio.Future[_Said | None]":
         """The answer to a start."""
-        return self._starts.setdefault(id, self._loop.create_future())
+        return self._expect(self._starts, id)
 
     def expect_end(self, id: int) -> "asyncio.Future[_Said | None]":
         """The end of a tree or a log."""
-        return self._ends.setdefault(id, self._loop.create_future())
+        return self._expect(self._ends, id)
+
+    def _expect(self, waiting: "dict[int, asyncio.Future[_Said | None]]", id: int) -> "asyncio.Future[_Said | None]":
+        future: asyncio.Future[_Said | None] = self._loop.create_future()
+        if self.over.done():
+            future.set_result(None)
+        else:
+            waiting[id] = future
+        return future
 
     async def undo(self, id: int, started: "asyncio.Future[_Said | None]", end: "asyncio.Future[_Said | None]") -> None:
         """End what is only just being started."""
@@ -238,7 +279,7 @@ class _Link:
 
     def forget(self, id: int) -> None:
         """What was never started does not end."""
-        del self._ends[id]
+        self._ends.pop(id, None)
 
     def _hear(self, frame: bytes) -> None:
         said = _decode(frame)

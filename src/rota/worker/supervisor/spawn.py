@@ -22,6 +22,13 @@ _CHANGED_SIGNALS = (
     signal.SIGTERM,
     signal.SIGXFSZ,
 )
+# How many files a program may open: as many as if it had been started by the worker. The supervisor itself needs more.
+_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+
+def allow_many_files() -> None:
+    """For this process: two or three files for each attempt at once."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES[1], _FILES[1]))
 
 
 class NotStarted(Exception):
@@ -35,7 +42,12 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, files: Sequence
     """
     parent = os.getpid()
     told, tell = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(told)
+        os.close(tell)
+        raise
     if pid == 0:
         _become(argv, env, cwd, files, memory_bytes_max, parent, tell)
     os.close(tell)
@@ -65,8 +77,9 @@ def _become(
         signal.set_wakeup_fd(-1)
         for number in _CHANGED_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 - see trees
+        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 - pathlib costs a third of the start
             file.write(str(OOM_SCORE))
+        resource.setrlimit(resource.RLIMIT_NOFILE, _FILES)
         if memory_bytes_max:
             resource.setrlimit(resource.RLIMIT_AS, (memory_bytes_max, memory_bytes_max))
         nothing = os.open(os.devnull, os.O_RDWR)

@@ -8,6 +8,9 @@ from collections.abc import Callable, Sequence
 
 from rota.worker.channel import READ_BYTES, Frames, framed, send_some
 
+# Nothing that is said to a worker is large; user code that finds the connection must not fill the worker's memory.
+HEARD_BYTES_MAX = 1024 * 1024
+
 
 class Stream:
     """Messages to and from another process of this machine."""
@@ -17,7 +20,7 @@ class Stream:
         self._sock = sock
         self._heard = heard
         self._lost = lost
-        self._frames = Frames()
+        self._frames = Frames(HEARD_BYTES_MAX)
         self._loop = asyncio.get_running_loop()
         # What the socket would not take yet, with copies of the files that go along.
         self._unsent: deque[tuple[bytes, list[int]]] = deque()
@@ -53,7 +56,7 @@ class Stream:
             return send_some(self._sock, piece, files)
         except BlockingIOError:
             return 0
-        except OSError:
+        except ConnectionError:
             # The reader sees the same, and what the other side said before.
             return len(piece)
 

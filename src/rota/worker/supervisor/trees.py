@@ -52,13 +52,13 @@ def children() -> list[int]:
 
 def processes() -> list[int]:
     """Every process there is."""
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - the same
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - pathlib costs a third of the start
 
 
 def parent_of(pid: int) -> int:
     """Whose child a process is; 0 if it is gone."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - the same
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib costs a third of the start
             # The name in parentheses may itself hold spaces and parentheses.
             return int(file.read().rpartition(b")")[2].split()[1])
     except (FileNotFoundError, ProcessLookupError):
@@ -96,7 +96,7 @@ def marked(mark: str) -> list[int]:
     wanted = mark.encode()
     for pid in processes():
         try:
-            with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - the same
+            with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - pathlib costs a third of the start
                 if wanted in file.read().split(b"\0") and pid != os.getpid():
                     found.append(pid)
         except OSError:
@@ -118,11 +118,11 @@ def end_marked(mark: str) -> int:
                 waiting.append(os.pidfd_open(pid))
                 deaths.register(waiting[-1], select.POLLIN)
             strike(pid)
-        for _ in waiting:
+        while waiting:
             for fd, _ in deaths.poll():
                 deaths.unregister(fd)
-        for fd in waiting:
-            os.close(fd)
+                waiting.remove(fd)
+                os.close(fd)
         ended += len(found)
     return ended
 
@@ -131,7 +131,7 @@ def out_of_memory_kills() -> int:
     """How often the kernel has killed for lack of memory: in our own control group if it counts, else anywhere here."""
     for path, key in _counters:
         try:
-            with open(path, "rb") as file:  # noqa: PTH123 - the same
+            with open(path, "rb") as file:  # noqa: PTH123 - pathlib costs a third of the start
                 for line in file:
                     name, _, count = line.partition(b" ")
                     if name == key:
@@ -145,7 +145,7 @@ def _find_counters() -> list[tuple[str, bytes]]:
     """Files that count kills, the nearest first: version 2 of control groups, version 1, the whole machine."""
     found: list[tuple[str, bytes]] = []
     try:
-        with open("/proc/self/cgroup", encoding="ascii") as file:  # noqa: PTH123 - the same
+        with open("/proc/self/cgroup", encoding="ascii") as file:  # noqa: PTH123 - pathlib costs a third of the start
             for line in file:
                 _, controllers, path = line.rstrip("\n").split(":", 2)
                 if not controllers:

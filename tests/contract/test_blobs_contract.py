@@ -1,0 +1,104 @@
+"""What every adapter of the Blobs port does, on a local folder and in memory."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from rota.ports import BlobLost, BlobRef, Blobs
+from rota.stores.blobs import open_blobs
+
+LATER = 1 << 43
+
+
+@pytest.fixture(params=["folder", "file://", "memory:///"])
+def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Blobs:
+    place = tmp_path / "blobs"
+    return open_blobs({"folder": place, "file://": f"file://{place}"}.get(request.param, request.param))
+
+
+def play(test: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("size", [0, 1, 5_000, 20_000_000])
+@pytest.mark.parametrize("is_file", [False, True])
+def test_content_comes_back_as_it_was_put(blobs: Blobs, tmp_path: Path, size: int, is_file: bool) -> None:
+    async def test() -> None:
+        content = bytes(range(256)) * (size // 256) + bytes(size % 256)
+        source, target = tmp_path / "source", tmp_path / "target"
+        source.write_bytes(content)
+        ref = await blobs.put("acme/run/x", source if is_file else content)
+        assert ref == BlobRef("acme/run/x", size, sha256(content).hexdigest())
+        assert await blobs.get(ref) == content
+        await blobs.fetch(ref, target)
+        assert target.read_bytes() == content
+
+    play(test)
+
+
+def test_a_name_is_replaced_and_the_old_reference_is_lost(blobs: Blobs) -> None:
+    async def test() -> None:
+        old = await blobs.put("acme/x", b"old content")
+        new = await blobs.put("acme/x", b"new")
+        assert await blobs.get(new) == b"new"
+        with pytest.raises(BlobLost):
+            await blobs.get(old)
+
+    play(test)
+
+
+def test_what_is_gone_or_was_changed_is_lost(blobs: Blobs, tmp_path: Path) -> None:
+    async def test() -> None:
+        ref = await blobs.put("acme/x", b"12345")
+        for wrong in (
+            BlobRef("acme/y", ref.size, ref.sha256),
+            BlobRef("acme/x", 4, ref.sha256),
+            BlobRef("acme/x", ref.size, sha256(b"54321").hexdigest()),
+        ):
+            with pytest.raises(BlobLost, match=wrong.name):
+                await blobs.get(wrong)
+            with pytest.raises(BlobLost, match=wrong.name):
+                await blobs.fetch(wrong, tmp_path / "target")
+        assert not (tmp_path / "target").exists()
+        assert not list(tmp_path.glob("*.part"))
+
+    play(test)
+
+
+@pytest.mark.parametrize("name", ["", "/x", "x/", "a//b", "..", "../x", "a/../b", "a/./b", "a\0b", "a#1", "a" * 300])
+def test_a_name_that_leads_elsewhere_is_refused(blobs: Blobs, tmp_path: Path, name: str) -> None:
+    async def test() -> None:
+        with pytest.raises(ValueError, match="name"):
+            await blobs.put(name, b"x")
+        with pytest.raises(ValueError, match="name"):
+            await blobs.get(BlobRef(name, 1, ""))
+        assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+    play(test)
+
+
+def test_collecting_removes_what_is_old_and_unwanted_under_a_prefix(blobs: Blobs) -> None:
+    async def test() -> None:
+        names = [f"acme/run/{number}" for number in range(120)]
+        refs = [await blobs.put(name, b"x") for name in (*names, "acme/runner", "other/run/1")]
+        assert await blobs.collect("acme/run", lambda name: True, LATER) == 0
+        assert await blobs.collect("acme/run", lambda name: False, 1_000) == 0
+        assert await blobs.collect("acme/run", lambda name: name == "acme/run/7", LATER) == 119
+        for ref in (refs[7], *refs[-2:]):
+            assert await blobs.get(ref) == b"x"
+        with pytest.raises(BlobLost):
+            await blobs.get(refs[0])
+
+    play(test)
+
+
+def test_a_put_that_fails_leaves_nothing(blobs: Blobs, tmp_path: Path) -> None:
+    async def test() -> None:
+        with pytest.raises(OSError, match="gone"):
+            await blobs.put("acme/x", tmp_path / "gone")
+        assert await blobs.collect("acme", lambda name: False, LATER) == 0
+
+    play(test)
