@@ -1,4 +1,4 @@
-"""Every error code that the source raises or asks about is in the table; a typing error would only show when it is raised."""
+"""Every error code that the source raises or asks about is in the table: a wrong one would only show when raised."""
 
 import ast
 from collections.abc import Iterator

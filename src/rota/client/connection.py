@@ -72,7 +72,7 @@ class Connection:
         finally:
             self._waiting.pop(number, None)
         if response is None:
-            raise Unavailable("leader.none", "the coordinator hung up")
+            raise Unavailable("leader.none", "the coordinator hung up.")
         return open_answer(request, response)
 
     def watch(self, run: str) -> Watching:
