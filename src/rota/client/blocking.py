@@ -7,8 +7,10 @@ cancels the call and leaves the run as it is.
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, wait
+from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from rota.client.happenings import Happening
@@ -20,6 +22,8 @@ from rota.core.reasons import Reason
 T = TypeVar("T")
 
 CLOSED = "this Rota is closed"
+# How many items of a stream are fetched before anybody asks for them.
+AHEAD_MAX = 1_000
 
 
 class LoopThread:
@@ -42,25 +46,42 @@ class LoopThread:
             work.close()
             raise RuntimeError(trouble)
         done: Future[T] = Future()
-        tasks: list[asyncio.Task[T]] = []
-
-        def begin() -> None:
-            tasks.append(self.loop.create_task(work))
-            tasks[0].add_done_callback(lambda task: _hand_over(task, done))
-
-        def cancel() -> None:
-            tasks[0].cancel()
-
-        self.loop.call_soon_threadsafe(begin)
+        tasks = self._begin(work, lambda task: _hand_over(task, done))
         try:
             return done.result()
         except CancelledError:
             raise RuntimeError(CLOSED) from None
         except BaseException:
             if not done.done():
-                self.loop.call_soon_threadsafe(cancel)
+                self._cancel(tasks)
                 wait((done,))
             raise
+
+    def _begin(
+        self, work: Coroutine[Any, Any, T], then: Callable[["asyncio.Task[T]"], None]
+    ) -> "list[asyncio.Task[T]]":
+        """Start something there. Its task is in the list by the time that anything else is called there."""
+        tasks: list[asyncio.Task[T]] = []
+
+        def begin() -> None:
+            tasks.append(self.loop.create_task(work))
+            tasks[0].add_done_callback(then)
+
+        try:
+            self.loop.call_soon_threadsafe(begin)
+        except RuntimeError:
+            work.close()
+            raise RuntimeError(CLOSED) from None
+        return tasks
+
+    def _cancel(self, tasks: "list[asyncio.Task[T]]") -> None:
+        def cancel() -> None:
+            tasks[0].cancel()
+
+        # A loop that was closed has cancelled it before.
+        with suppress(RuntimeError):
+            if self.is_ours:
+                self.loop.call_soon_threadsafe(cancel)
 
     def _trouble(self) -> str:
         if not self.is_ours:
@@ -72,17 +93,30 @@ class LoopThread:
         return ""
 
     def walk(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """Go through an async iterator from here."""
+        """Go through an async iterator from here; some items are fetched ahead, so that not each one costs a wait."""
+        if trouble := self._trouble():
+            raise RuntimeError(trouble)
+        got: SimpleQueue[tuple[T] | BaseException] = SimpleQueue()
+        room = asyncio.Semaphore(AHEAD_MAX)
+        tasks = self._begin(_fetch(items, got, room), lambda task: got.put(_end_of(task)))
+        said: tuple[T] | BaseException | None = None
+        taken = 0
         try:
-            while True:
-                try:
-                    yield self.call(_next(items))
-                except StopAsyncIteration:
-                    return
+            while isinstance(said := got.get(), tuple):
+                yield from said
+                taken += len(said)
+                if taken >= AHEAD_MAX // 2:
+                    self.loop.call_soon_threadsafe(_make_room, room, taken)
+                    taken = 0
         finally:
-            close = getattr(items, "aclose", None)
-            if close is not None and not self._trouble():
-                self.call(close())
+            # Also if whoever walks has seen enough, or is interrupted: the iterator is closed when this returns.
+            self._cancel(tasks)
+            while self.is_ours and not isinstance(said, BaseException):
+                said = got.get()
+        if isinstance(said, asyncio.CancelledError):
+            raise RuntimeError(CLOSED)
+        if isinstance(said, BaseException) and not isinstance(said, StopAsyncIteration):
+            raise said
 
     def stop(self) -> None:
         """End the loop and its thread; whoever still waits for something there is told."""
@@ -91,6 +125,8 @@ class LoopThread:
         asyncio.run_coroutine_threadsafe(_cancel_others(), self.loop).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
+        # What was asked for in the last moment.
+        self.loop.run_until_complete(_cancel_others())
         self.loop.close()
 
 
@@ -112,8 +148,29 @@ async def _cancel_others() -> None:
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 
-async def _next(items: AsyncIterator[T]) -> T:
-    return await anext(items)
+async def _fetch(
+    items: AsyncIterator[T], got: "SimpleQueue[tuple[T] | BaseException]", room: asyncio.Semaphore
+) -> None:
+    """Put what an iterator gives into a queue."""
+    try:
+        async for item in items:
+            await room.acquire()
+            got.put((item,))
+    finally:
+        close = getattr(items, "aclose", None)
+        if close is not None:
+            await close()
+
+
+def _end_of(task: "asyncio.Task[None]") -> BaseException:
+    if task.cancelled():
+        return asyncio.CancelledError()
+    return task.exception() or StopAsyncIteration()
+
+
+def _make_room(room: asyncio.Semaphore, count: int) -> None:
+    for _ in range(count):
+        room.release()
 
 
 class BlockingRun:
