@@ -90,9 +90,11 @@ class Progress:
 
     def _size(self) -> tuple[int, int]:
         try:
-            return os.get_terminal_size(self._out.fileno())
+            columns, rows = os.get_terminal_size(self._out.fileno())
         except (OSError, ValueError):
-            return 80, 24
+            columns, rows = 0, 0
+        # Some do not say.
+        return columns or 80, rows or 24
 
     def _few(self, columns: int) -> list[str]:
         """A line for each task. None is wider than the terminal: a line that wraps would not be drawn over."""

@@ -8,7 +8,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from rota.cli.showing import add_folder, add_json, as_plain, put, put_json, say,
 from rota.client.blocking import BlockingRun
 from rota.core.errors import Refused
 from rota.core.model import PriorityClass
-from rota.core.questions import RunView
-from rota.core.states import RunState
+from rota.core.questions import RunView, TaskView
+from rota.core.states import FAILED, RunState
 from rota.kinds.workflow.authoring import GraphFunction
 from rota.wire.scripts import SCRIPT
 
@@ -46,8 +46,12 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Submit, watch, and say how it went."""
-    graph = None if options.resume else _find_graph(options.file)
-    with _ends_in_order(), Rota.embedded(options.data, slots=options.slots, threads=options.threads) as rota:
+    with ExitStack() as stack:
+        # What the file and its tasks print is not our data.
+        stack.enter_context(redirect_stdout(sys.stderr))
+        graph = None if options.resume else _find_graph(options.file)
+        stack.enter_context(_ends_in_order())
+        rota = stack.enter_context(Rota.embedded(options.data, slots=options.slots, threads=options.threads))
         if graph is None:
             one = rota.run(options.resume)
         else:
@@ -60,7 +64,8 @@ def run(options: argparse.Namespace) -> int:
             say(f"  rota run --resume {one.id} --data {options.data}")
             say(f"  rota cancel {one.id} --data {options.data}")
             raise
-        return _tell(one, view, options)
+        tasks = one.tasks()
+    return _tell(view, tasks, options)
 
 
 @contextmanager
@@ -121,17 +126,16 @@ def watch(one: BlockingRun) -> RunView:
     return one.status()
 
 
-def _tell(one: BlockingRun, view: RunView, options: argparse.Namespace) -> int:
+def _tell(view: RunView, tasks: list[TaskView], options: argparse.Namespace) -> int:
     took = show_span(view.ended_at - view.created_at)
     say(f"{view.state} in {took}: {show_counts(view.tasks)}{'. ' + view.reason if view.reason else ''}")
     if view.state is not RunState.SUCCESS:
-        failed = one.tasks(states=("failed",))
+        failed = [each for each in tasks if each.state is FAILED]
         for each in failed[:3]:
             say(f"\n{each.id}: {each.error.strip()}")
         if failed:
-            say(f"\n  rota logs {one.id} {failed[0].id} --data {options.data}")
-        say(f"  rota story {one.id} --data {options.data}")
-    tasks = one.tasks()
+            say(f"\n  rota logs {view.id} {failed[0].id} --data {options.data}")
+        say(f"  rota story {view.id} --data {options.data}")
     if options.json:
         put_json({**as_plain(view), "tasks": [as_plain(each) for each in tasks]})
     else:
