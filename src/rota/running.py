@@ -4,7 +4,7 @@ Imports next to nothing, because every process that runs user code imports it.
 """
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -104,3 +104,18 @@ class Entered:
         _of_thread.reset(self._token)
         if self._owns_process:
             _of_process.clear()
+
+
+class Loading:
+    """For runners: a script is being loaded for the sake of its functions. It must not start again."""
+
+    current: ClassVar[list[str]] = []
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        Loading.current.append(self._file)
+
+    def __exit__(self, *exc: object) -> None:
+        Loading.current.pop()

@@ -22,12 +22,15 @@ from rota.wire.requests import (
     Unwatch,
     Watch,
     answered,
+    number_of,
     pack_message,
     read_request,
     troubled,
 )
+from rota.wire.sockets import short_path
 
 SOCKET = "rota.sock"
+UNREAD_BYTES_MAX = 2 * MESSAGE_BYTES_MAX
 
 
 class Asked(Protocol):
@@ -37,8 +40,8 @@ class Asked(Protocol):
         """Carry out a command or answer a question."""
         ...
 
-    def watch(self, watcher: Callable[[list[Story]], None]) -> Callable[[], None]:
-        """Be told what happened."""
+    def watch(self, watcher: Callable[[list[Story] | None], None]) -> Callable[[], None]:
+        """Be told what happened; None when that is not known any more."""
         ...
 
 
@@ -58,7 +61,8 @@ class SocketServer:
             self.path.unlink()
         before = os.umask(0o177)
         try:
-            self._server = await asyncio.start_unix_server(self._serve, path=str(self.path))
+            with short_path(self.path) as name:
+                self._server = await asyncio.start_unix_server(self._serve, path=name)
         finally:
             os.umask(before)
 
@@ -95,7 +99,7 @@ class SocketServer:
             raise Refused("field.value", f"this socket speaks for tenant {self.tenant!r}", path="tenant")
         return (await self._host.ask(request))[0]
 
-    def watch(self, watcher: Callable[[list[Story]], None]) -> Callable[[], None]:
+    def watch(self, watcher: Callable[[list[Story] | None], None]) -> Callable[[], None]:
         """Be told what happened."""
         return self._host.watch(watcher)
 
@@ -114,7 +118,8 @@ class Connection:
         try:
             request = read_request(content)
         except Refused as refused:
-            self._say(troubled(0, refused))
+            # Whoever waits for the answer must hear of it, though we did not understand the question.
+            self._say(troubled(number_of(content), refused))
             return
         match request.body:
             case Watch(run=run):
@@ -134,11 +139,19 @@ class Connection:
             self._say(answered(request.number, await self._server.ask(request.body)))
         except (Refused, Unavailable) as trouble:
             self._say(troubled(request.number, trouble))
+        except Exception as error:  # an error of ours; whoever asked must not wait for ever
+            text = f"the coordinator met an error: {type(error).__name__}: {error}."
+            self._say(troubled(request.number, Unavailable("leader.none", text)))
 
     def _watch(self, number: int, run: str) -> None:
         tenant = self._server.tenant
 
-        def tell(stories: list[Story]) -> None:
+        def tell(stories: list[Story] | None) -> None:
+            if stories is None:
+                self._watching.pop(number, None)
+                lost = Unavailable("leader.none", "watching was interrupted; begin again.")
+                self._say(troubled(number, lost))
+                return
             wanted = [story for story in stories if story.run == run and story.tenant == tenant]
             if wanted:
                 self._say(answered(number, wanted, more=True))
@@ -146,8 +159,13 @@ class Connection:
         self._watching[number] = self._server.watch(tell)
 
     def _say(self, response: Response) -> None:
-        if not self._writer.is_closing():
-            self._writer.write(pack_message(response))
+        if self._writer.is_closing():
+            return
+        if self._writer.transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+            # It does not read what it asked for. Others must not pay for that with our memory.
+            self._writer.transport.abort()
+            return
+        self._writer.write(pack_message(response))
 
     def close(self) -> None:
         """The client is gone."""

@@ -1,6 +1,7 @@
 """Rota in this process: a coordinator, a worker and a client, with their data in a folder or in memory."""
 
 import asyncio
+import atexit
 import os
 import secrets
 import shutil
@@ -11,20 +12,22 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from rota.api.socket import SOCKET, SocketServer
 from rota.app.garbage import keep_collecting
 from rota.app.lines import NearLine, SocketLine
 from rota.client.blocking import BlockingClient, LoopThread
-from rota.client.connection import Connection
 from rota.client.runs import Client
 from rota.control.driver import CoordinatorDriver, Listener, ignore
 from rota.core.bounds import TimeLimits
+from rota.core.commands import ForgetWorker
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Millis
 from rota.core.model import Capacity
+from rota.core.questions import ListWorkers, WorkerView
 from rota.ports import Blobs, Store
+from rota.running import Loading
 from rota.stores.blobs import open_blobs
 from rota.stores.memory import MemoryStore
 from rota.stores.sqlite import SqliteStore, held
@@ -41,8 +44,10 @@ from rota.worker.sync import SyncMachine
 
 DEFAULT_FOLDER = ".rota"
 DEFAULT_TENANT = "default"
+WORKER_PREFIX = "local-"
 # How long a folder that is busy is waited for: another command may be looking at it for a moment.
 PATIENCE_S = 2.0
+LOOK_EVERY_S = 0.05
 
 
 class SystemClock:
@@ -92,16 +97,42 @@ class AsyncRota(Client):
 
         Without a folder everything is in memory and ends with the program. `slots` is how many tasks run at once: as
         many as there are processors, and none with 0. With `threads` Python tasks run in threads of this process,
-        which is quickest, but a task that hangs cannot be killed.
+        which is quickest, but a task that hangs cannot be killed. A folder has one coordinator: another process that
+        holds it is named in the refusal.
         """
+        if Loading.current:
+            raise RuntimeError(
+                f"{Loading.current[-1]} starts Rota when it is loaded, and a worker loads it to find its functions. "
+                'Put what starts Rota under `if __name__ == "__main__":`.'
+            )
+        give_up_at = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return await cls._start(folder, slots, limits or TimeLimits(), listener, threads=threads)
+            except Refused as refused:
+                if refused.code != "store.held" or time.monotonic() > give_up_at:
+                    raise
+                await asyncio.sleep(LOOK_EVERY_S)
+
+    @classmethod
+    async def _start(
+        cls,
+        folder: str | os.PathLike[str] | None,
+        slots: int | None,
+        limits: TimeLimits,
+        listener: Listener,
+        *,
+        threads: bool = False,
+    ) -> Self:
         async with AsyncExitStack() as parts:
             clock = SystemClock()
             path = _make_folder(folder, parts)
             store = _open_store(path if folder is not None else None, parts)
-            driver = CoordinatorDriver(store, limits or TimeLimits(), clock, who=_who(), listener=listener)
+            driver = CoordinatorDriver(store, limits, clock, who=_who(), listener=listener)
             parts.push_async_callback(driver.stop)
             driver.start()
             await _win(driver, store, path)
+            await _strike_off(driver)
             blobs = open_blobs(path / "blobs")
             logs = LogFolder(path)
             if folder is not None:
@@ -115,14 +146,15 @@ class AsyncRota(Client):
             count = (os.cpu_count() or 1) if slots is None else slots
             if count:
                 runners = _runners(path, blobs, count, parts, threads=threads)
-                worker = WorkerDriver(_machine(runners, count, limits or TimeLimits()), _dial(driver), runners, clock)
+                machine = _machine(runners, count, limits)
+                worker = WorkerDriver(machine, _dial(driver), runners, clock, failing=driver.fail)
                 parts.push_async_callback(_leave, worker)
                 worker.start()
             return cls(NearLine(driver, blobs, logs, DEFAULT_TENANT), parts.pop_all())
 
     @classmethod
     async def open(cls, folder: str | os.PathLike[str] = DEFAULT_FOLDER) -> Self:
-        """Reach a folder's runs: through the process that holds it, or, if none does, by holding it for a while."""
+        """Reach a folder's runs: through the process that holds it; if none does, by holding it without a worker."""
         path = Path(folder)
         if not (path / "rota.db").exists():
             raise Refused(
@@ -131,7 +163,7 @@ class AsyncRota(Client):
         give_up_at = time.monotonic() + PATIENCE_S
         while True:
             try:
-                return await cls.embedded(path, slots=0)
+                return await cls._start(path, 0, TimeLimits(), ignore)
             except Refused as refused:
                 if refused.code != "store.held":
                     raise
@@ -140,16 +172,15 @@ class AsyncRota(Client):
             except Unavailable:
                 if time.monotonic() > give_up_at:
                     raise
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(LOOK_EVERY_S)
 
     @classmethod
     async def _connect(cls, path: Path) -> Self:
         async with AsyncExitStack() as parts:
-            connection = await Connection.open(path / SOCKET)
-            parts.push_async_callback(connection.close)
             store = _open_store(path, parts)
-            blobs = open_blobs(path / "blobs")
-            line = SocketLine(connection, store, blobs, LogFolder(path), DEFAULT_TENANT, SystemClock())
+            line = SocketLine(path / SOCKET, store, open_blobs(path / "blobs"), LogFolder(path), DEFAULT_TENANT)
+            await line.connect()
+            parts.push_async_callback(line.close)
             return cls(line, parts.pop_all())
 
     async def close(self) -> None:
@@ -202,10 +233,15 @@ class Rota(BlockingClient):
             raise
 
     def close(self) -> None:
-        """Stop the worker and the coordinator, and free the folder; may be called twice."""
-        if not self._thread.loop.is_closed():
-            self._thread.call(self._rota.close())
-            self._thread.stop()
+        """Stop the worker and the coordinator, and free the folder; may be called twice.
+
+        In a process that was forked from this one it does nothing: what is there is not its own.
+        """
+        if self._thread.is_ours and not self._thread.loop.is_closed():
+            try:
+                self._thread.call(self._rota.close())
+            finally:
+                self._thread.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -217,12 +253,29 @@ class Rota(BlockingClient):
 
 
 def _make_folder(folder: str | os.PathLike[str] | None, parts: AsyncExitStack) -> Path:
-    if folder is not None:
-        path = Path(folder).absolute()
+    if folder is None:
+        return _make_passing_folder(parts)
+    path = Path(folder).absolute()
+    try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return path
-    path = Path(tempfile.mkdtemp(prefix="rota-"))
-    parts.callback(shutil.rmtree, path, ignore_errors=True)
+    except OSError as error:
+        what = "is not a folder" if path.exists() else f"cannot be made: {error.strerror}"
+        raise Refused("store.missing", f"{path} {what}.", "Name a folder that Rota may write to.") from None
+    return path
+
+
+def _make_passing_folder(parts: AsyncExitStack) -> Path:
+    """A folder that ends with us, also if nobody closes us."""
+    path, owner = Path(tempfile.mkdtemp(prefix="rota-")), os.getpid()
+
+    def remove() -> None:
+        atexit.unregister(remove)
+        # Not by a process that was forked from ours and ends before it.
+        if os.getpid() == owner:
+            shutil.rmtree(path, ignore_errors=True)
+
+    atexit.register(remove)
+    parts.callback(remove)
     return path
 
 
@@ -240,6 +293,19 @@ async def _win(driver: CoordinatorDriver, store: Store, path: Path) -> None:
     if isinstance(store, SqliteStore):
         raise held(path)
     raise Unavailable("leader.none", f"the coordinator of {path} could not start")
+
+
+async def _strike_off(driver: CoordinatorDriver) -> None:
+    """Forget the workers of this folder's last holder: they lived in its process, and died with it.
+
+    What they had not finished can be granted at once, instead of when their silence has lasted long enough.
+    """
+    workers, _ = await driver.ask(ListWorkers(tenant=DEFAULT_TENANT))
+    assert isinstance(workers, tuple), "workers are listed in a tuple"
+    for worker in cast(tuple[WorkerView, ...], workers):
+        if worker.id.startswith(WORKER_PREFIX):
+            name = f"forget-{worker.id}-{worker.incarnation}-{secrets.token_hex(4)}"
+            await driver.ask(ForgetWorker(tenant=DEFAULT_TENANT, command_id=name, worker=worker.id))
 
 
 def _runners(path: Path, blobs: Blobs, slots: int, parts: AsyncExitStack, *, threads: bool) -> dict[str, Runner]:
@@ -262,7 +328,7 @@ def _dial(driver: CoordinatorDriver) -> Dial:
 
 def _machine(runners: dict[str, Runner], slots: int, limits: TimeLimits) -> SyncMachine:
     capacity = Capacity(slots=slots, kinds=tuple(runners))
-    return SyncMachine(DEFAULT_TENANT, f"local-{socket.gethostname()}", secrets.token_hex(8), capacity, limits)
+    return SyncMachine(DEFAULT_TENANT, f"{WORKER_PREFIX}{socket.gethostname()}", secrets.token_hex(8), capacity, limits)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

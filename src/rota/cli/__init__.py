@@ -4,8 +4,10 @@ A command's module is imported when it is used: `rota --help` must not wait for 
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from rota import __version__
@@ -15,6 +17,7 @@ EXIT_USAGE = 2
 EXIT_REFUSED = 3
 EXIT_UNAVAILABLE = 4
 EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("rota.cli.run", "run a graph of a Python file here, and watch it"),
@@ -29,6 +32,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("rota.cli.demo", "see a simulated cluster at work"),
     "sim": ("rota.cli.sim", "run the simulator"),
 }
+
+
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end by SIGTERM; a command that can end in order does so like at Ctrl-C."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,17 +60,26 @@ def _carry_out(options: argparse.Namespace) -> int:
     from rota.core.errors import Refused, Unavailable  # not needed to show help
 
     try:
-        return options.run(options)
+        code = options.run(options)
+        # Here, where it can be judged: at exit it could only complain.
+        sys.stdout.flush()
+        return code
     except Refused as refused:
         sys.stderr.write(f"rota: {refused}\n")
         return EXIT_REFUSED
     except Unavailable as unavailable:
         sys.stderr.write(f"rota: {unavailable}\n")
         return EXIT_UNAVAILABLE
+    except Terminated:
+        return EXIT_TERMINATED
     except KeyboardInterrupt:
         sys.stderr.write("rota: interrupted\n")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough.
-        sys.stderr.close()
+        # Whoever read our output has seen enough. What is still unwritten must not be tried again at exit.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except OSError as error:
+        sys.stderr.write(f"rota: {error}\n")
         return EXIT_FAILED

@@ -59,7 +59,7 @@ def examine(folder: Path) -> Iterator[Finding]:
     )
     yield _platform()
     yield from _folder(folder)
-    if folder.exists():
+    if folder.is_dir():
         yield from _database(folder)
 
 
@@ -71,7 +71,10 @@ def _platform() -> Finding:
 
 
 def _folder(folder: Path) -> Iterator[Finding]:
-    home = folder if folder.exists() else folder.absolute().parent
+    home = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not home.is_dir():
+        yield Finding("fail", "data", f"{home} is not a folder", "Choose another one with --data.")
+        return
     if not folder.exists():
         yield Finding("ok", "data", f"{folder} does not exist yet; it is made by the first run")
     if not os.access(home, os.W_OK):

@@ -22,8 +22,6 @@ def run(options: argparse.Namespace) -> int:
     """Show it."""
     with Rota.open(options.data) as rota:
         one = rota.run(options.run_id)
-        # Whoever asks for a task that does not exist is told so, instead of seeing an empty log.
-        one.tasks(options.task)
         pieces = one.logs(options.task, options.attempt, follow=options.follow)
         if options.json:
             put_json(b"".join(pieces).decode(errors="replace").splitlines())

@@ -3,30 +3,42 @@
 import argparse
 import importlib.util
 import json
+import signal
 import sys
+import threading
+import traceback
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from rota.app import Rota
-from rota.cli import EXIT_FAILED
+from rota.cli import EXIT_FAILED, Terminated
 from rota.cli.progress import Progress
 from rota.cli.showing import add_folder, add_json, as_plain, put, put_json, say, show_counts, show_span
 from rota.client.blocking import BlockingRun
 from rota.core.errors import Refused
-from rota.core.questions import RunView
-from rota.core.states import RunState
+from rota.core.model import PriorityClass
+from rota.core.questions import RunView, TaskView
+from rota.core.states import FAILED, RunState
 from rota.kinds.workflow.authoring import GraphFunction
-from rota.kinds.workflow.functions import SCRIPT
+from rota.wire.scripts import SCRIPT
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
-    parser.add_argument("file", metavar="FILE.py[:GRAPH]", help="the file, and which of its graphs if it has several")
-    parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="a parameter; JSON, or text")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "file", metavar="FILE.py[:GRAPH]", nargs="?", help="the file, and which of its graphs if it has several"
+    )
+    what.add_argument("--resume", metavar="RUN", default="", help="go on with a run that was interrupted")
+    parser.add_argument(
+        "--param", action="append", type=_param, default=[], metavar="NAME=VALUE", help="a parameter; JSON, or text"
+    )
     parser.add_argument("--id", default="", help="the run's id (default: the graph's name and some letters)")
-    parser.add_argument("--slots", type=int, metavar="N", help="how many tasks at once (default: one per processor)")
+    parser.add_argument("--slots", type=_slots, metavar="N", help="how many tasks at once (default: one per processor)")
     parser.add_argument("--threads", action="store_true", help="run Python tasks in threads of this process")
-    parser.add_argument("--priority", default="normal", help="urgent, high, normal or low")
+    parser.add_argument("--priority", default="normal", choices=list(PriorityClass), help="how urgent it is")
     add_folder(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -34,18 +46,69 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Submit, watch, and say how it went."""
-    file, _, name = options.file.partition(":") if not Path(options.file).exists() else (options.file, "", "")
-    graph = load_graph(Path(file), name)
-    params = dict(_param(text) for text in options.param)
-    with Rota.embedded(options.data, slots=options.slots, threads=options.threads) as rota:
-        one = rota.submit(graph, params, run=options.id, priority=options.priority)
-        say(f"run {one.id} of {graph.name}, data in {options.data}")
+    with ExitStack() as stack:
+        # What the file and its tasks print is not our data.
+        stack.enter_context(redirect_stdout(sys.stderr))
+        graph = None if options.resume else _find_graph(options.file)
+        stack.enter_context(_ends_in_order())
+        rota = stack.enter_context(Rota.embedded(options.data, slots=options.slots, threads=options.threads))
+        if graph is None:
+            one = rota.run(options.resume)
+        else:
+            one = rota.submit(graph, dict(options.param), run=options.id, priority=options.priority)
+        say(f"run {one.id} of {one.status().name}, data in {options.data}")
         try:
             view = watch(one)
         except KeyboardInterrupt:
-            say(f"stopping; run {one.id} is kept: `rota run` in {options.data} goes on with it, `rota cancel` ends it")
+            say(f"stopping; run {one.id} is kept. What it has done is not done again:")
+            say(f"  rota run --resume {one.id} --data {options.data}")
+            say(f"  rota cancel {one.id} --data {options.data}")
             raise
-        return _tell(one, view, options)
+        tasks = one.tasks()
+    return _tell(view, tasks, options)
+
+
+@contextmanager
+def _ends_in_order() -> Generator[None]:
+    """SIGTERM is like Ctrl-C: work is handed back, and costs nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_number: int, _frame: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _find_graph(said: str) -> GraphFunction:
+    file, _, name = (said, "", "") if Path(said).exists() else said.partition(":")
+    path = Path(file)
+    with _explained(path):
+        graph = load_graph(path, name)
+        graph.build()
+        return graph
+
+
+@contextmanager
+def _explained(path: Path) -> Generator[None]:
+    """An error in the user's file is shown from there on: what led to it is ours."""
+    try:
+        yield
+    except Refused:
+        raise
+    except (Exception, SystemExit) as error:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename != str(path.resolve()):
+            trace = trace.tb_next
+        shown = "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+        say(shown)
+        what = f"{path} cannot be used: {type(error).__name__}: {error}."
+        raise Refused("field.value", what, "Its error is above.", path="FILE") from None
 
 
 def watch(one: BlockingRun) -> RunView:
@@ -63,17 +126,16 @@ def watch(one: BlockingRun) -> RunView:
     return one.status()
 
 
-def _tell(one: BlockingRun, view: RunView, options: argparse.Namespace) -> int:
+def _tell(view: RunView, tasks: list[TaskView], options: argparse.Namespace) -> int:
     took = show_span(view.ended_at - view.created_at)
     say(f"{view.state} in {took}: {show_counts(view.tasks)}{'. ' + view.reason if view.reason else ''}")
     if view.state is not RunState.SUCCESS:
-        failed = one.tasks(states=("failed",))
+        failed = [each for each in tasks if each.state is FAILED]
         for each in failed[:3]:
             say(f"\n{each.id}: {each.error.strip()}")
         if failed:
-            say(f"\n  rota logs {one.id} {failed[0].id} --data {options.data}")
-        say(f"  rota story {one.id} --data {options.data}")
-    tasks = one.tasks()
+            say(f"\n  rota logs {view.id} {failed[0].id} --data {options.data}")
+        say(f"  rota story {view.id} --data {options.data}")
     if options.json:
         put_json({**as_plain(view), "tasks": [as_plain(each) for each in tasks]})
     else:
@@ -94,7 +156,11 @@ def load_graph(path: Path, name: str) -> GraphFunction:
     module = importlib.util.module_from_spec(spec)
     sys.modules[SCRIPT] = module
     sys.path.insert(0, str(path.resolve().parent))
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[SCRIPT]
+        raise
     found = {key: value for key, value in vars(module).items() if isinstance(value, GraphFunction)}
     if name:
         found = {key: value for key, value in found.items() if name in (key, value.name)}
@@ -110,8 +176,15 @@ def load_graph(path: Path, name: str) -> GraphFunction:
 def _param(text: str) -> tuple[str, Any]:
     name, sign, value = text.partition("=")
     if not sign or not name:
-        raise Refused("field.value", f"{text!r} is not NAME=VALUE", path="--param")
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:
         return name, value
+
+
+def _slots(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("at least one task must be able to run")
+    return number

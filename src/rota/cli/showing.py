@@ -51,7 +51,7 @@ def as_plain(view: Struct) -> dict[str, Any]:
 
 
 def show_result(result: bytes | None) -> Any:
-    """What a task returned, without running anything: a pickle is only named."""
+    """What a task returned, without running anything: a pickle is only named. Bytes are shown in base64."""
     if result is None:
         return None
     value = decode_value(result)
@@ -73,7 +73,13 @@ def put_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     lines = [tuple(headings), *(tuple(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     for line in lines:
-        put("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        cells = zip(line, widths, strict=True)
+        put(one_line("  ".join(cell.ljust(width) for cell, width in cells).rstrip()))
+
+
+def one_line(text: str) -> str:
+    """Text of others on one line, without what a terminal would obey."""
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def show_time(at: int) -> str:

@@ -5,8 +5,12 @@ cancels the call and leaves the run as it is.
 """
 
 import asyncio
+import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from rota.client.happenings import Happening
@@ -17,51 +21,156 @@ from rota.core.reasons import Reason
 
 T = TypeVar("T")
 
+CLOSED = "this Rota is closed"
+# How many items of a stream are fetched before anybody asks for them.
+AHEAD_MAX = 1_000
+
 
 class LoopThread:
-    """An event loop in a thread of its own."""
+    """An event loop in a thread of its own, in the process that made it."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self.loop.run_forever, name="rota", daemon=True)
         self._thread.start()
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether this is the process that the thread lives in, and not a copy that was forked from it."""
+        return self._pid == os.getpid()
+
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and wait for it."""
-        if threading.current_thread() is self._thread:
+        """Run a coroutine there and wait for it. Whatever interrupts the wait also cancels the work."""
+        if trouble := self._trouble():
             work.close()
-            raise RuntimeError("this would wait for itself: use the async client inside the event loop")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+            raise RuntimeError(trouble)
+        done: Future[T] = Future()
+        tasks = self._begin(work, lambda task: _hand_over(task, done))
         try:
-            return future.result()
+            return done.result()
+        except CancelledError:
+            raise RuntimeError(CLOSED) from None
         except BaseException:
-            future.cancel()
+            if not done.done():
+                self._cancel(tasks)
+                wait((done,))
             raise
 
-    def walk(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """Go through an async iterator from here."""
+    def _begin(
+        self, work: Coroutine[Any, Any, T], then: Callable[["asyncio.Task[T]"], None]
+    ) -> "list[asyncio.Task[T]]":
+        """Start something there. Its task is in the list by the time that anything else is called there."""
+        tasks: list[asyncio.Task[T]] = []
+
+        def begin() -> None:
+            tasks.append(self.loop.create_task(work))
+            tasks[0].add_done_callback(then)
+
         try:
-            while True:
-                try:
-                    yield self.call(_next(items))
-                except StopAsyncIteration:
-                    return
+            self.loop.call_soon_threadsafe(begin)
+        except RuntimeError:
+            work.close()
+            raise RuntimeError(CLOSED) from None
+        return tasks
+
+    def _cancel(self, tasks: "list[asyncio.Task[T]]") -> None:
+        def cancel() -> None:
+            tasks[0].cancel()
+
+        # A loop that was closed has cancelled it before.
+        with suppress(RuntimeError):
+            if self.is_ours:
+                self.loop.call_soon_threadsafe(cancel)
+
+    def _trouble(self) -> str:
+        if not self.is_ours:
+            return f"this Rota belongs to process {self._pid}; make another one in the process that was forked from it"
+        if self.loop.is_closed():
+            return CLOSED
+        if threading.current_thread() is self._thread:
+            return "this would wait for itself: use the async client inside the event loop"
+        return ""
+
+    def walk(self, items: AsyncIterator[T]) -> Iterator[T]:
+        """Go through an async iterator from here; some items are fetched ahead, so that not each one costs a wait."""
+        if trouble := self._trouble():
+            raise RuntimeError(trouble)
+        got: SimpleQueue[tuple[T] | BaseException] = SimpleQueue()
+        room = asyncio.Semaphore(AHEAD_MAX)
+        tasks = self._begin(_fetch(items, got, room), lambda task: got.put(_end_of(task)))
+        said: tuple[T] | BaseException | None = None
+        taken = 0
+        try:
+            while isinstance(said := got.get(), tuple):
+                yield from said
+                taken += len(said)
+                if taken >= AHEAD_MAX // 2:
+                    self.loop.call_soon_threadsafe(_make_room, room, taken)
+                    taken = 0
         finally:
-            close = getattr(items, "aclose", None)
-            if close is not None and self.loop.is_running():
-                self.call(close())
+            # Also if whoever walks has seen enough, or is interrupted: the iterator is closed when this returns.
+            self._cancel(tasks)
+            while self.is_ours and not isinstance(said, BaseException):
+                said = got.get()
+        if isinstance(said, asyncio.CancelledError):
+            raise RuntimeError(CLOSED)
+        if isinstance(said, BaseException) and not isinstance(said, StopAsyncIteration):
+            raise said
 
     def stop(self) -> None:
-        """End the loop and its thread."""
-        if self.loop.is_closed():
+        """End the loop and its thread; whoever still waits for something there is told."""
+        if self.loop.is_closed() or not self.is_ours:
             return
+        asyncio.run_coroutine_threadsafe(_cancel_others(), self.loop).result()
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
+        # What was asked for in the last moment.
+        self.loop.run_until_complete(_cancel_others())
         self.loop.close()
 
 
-async def _next(items: AsyncIterator[T]) -> T:
-    return await anext(items)
+def _hand_over(task: "asyncio.Task[T]", done: "Future[T]") -> None:
+    if task.cancelled():
+        done.cancel()
+        done.set_running_or_notify_cancel()
+    elif error := task.exception():
+        done.set_exception(error)
+    else:
+        done.set_result(task.result())
+
+
+async def _cancel_others() -> None:
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+
+
+async def _fetch(
+    items: AsyncIterator[T], got: "SimpleQueue[tuple[T] | BaseException]", room: asyncio.Semaphore
+) -> None:
+    """Put what an iterator gives into a queue."""
+    try:
+        async for item in items:
+            await room.acquire()
+            got.put((item,))
+    finally:
+        close = getattr(items, "aclose", None)
+        if close is not None:
+            await close()
+
+
+def _end_of(task: "asyncio.Task[None]") -> BaseException:
+    if task.cancelled():
+        return asyncio.CancelledError()
+    return task.exception() or StopAsyncIteration()
+
+
+def _make_room(room: asyncio.Semaphore, count: int) -> None:
+    for _ in range(count):
+        room.release()
 
 
 class BlockingRun:
@@ -85,7 +194,11 @@ class BlockingRun:
         return self._thread.call(self._run.wait(timeout_s))
 
     def result(self, task: str = "", timeout_s: float | None = None) -> Any:
-        """Wait for the run, and give what a task returned: the one named, or the only last one."""
+        """Wait for the run, and give what a task returned: the one named, or the last one if there is only one.
+
+        Of a group it is the list of what its tasks returned. Raises RunFailed if the run did not succeed and no task
+        was named.
+        """
         return self._thread.call(self._run.result(task, timeout_s))
 
     def tasks(self, *names: str, states: Iterable[str] = ()) -> list[TaskView]:
@@ -105,7 +218,10 @@ class BlockingRun:
         return self._thread.call(self._run.story(task))
 
     def logs(self, task: str, attempt: int = 0, *, follow: bool = False) -> Iterator[bytes]:
-        """What an attempt printed; the newest attempt unless told otherwise."""
+        """What an attempt printed; the newest attempt unless told otherwise.
+
+        `follow` goes on until the attempt has ended, and waits for one that has not begun.
+        """
         return self._thread.walk(self._run.logs(task, attempt, follow=follow))
 
     def cancel(self, reason: str = "cancelled on request") -> None:
@@ -154,6 +270,19 @@ class BlockingClient:
     ) -> list[RunView]:
         """Runs, the newest first: live ones, then those in history."""
         return self._thread.call(self._client.runs(name=name, states=states, limit=limit, history=history))
+
+    def put_pool(
+        self, name: str, slots: int = 0, *, slots_per_key: int = 0, starts_per_minute: int = 0, burst: int = 1
+    ) -> None:
+        """Define a pool, or change it: how many tasks that name it may run at once, and how many may start."""
+        work = self._client.put_pool(
+            name, slots, slots_per_key=slots_per_key, starts_per_minute=starts_per_minute, burst=burst
+        )
+        self._thread.call(work)
+
+    def drop_pool(self, name: str) -> None:
+        """Remove a pool."""
+        self._thread.call(self._client.drop_pool(name))
 
     def workers(self) -> tuple[WorkerView, ...]:
         """Who is registered, and how each stands."""

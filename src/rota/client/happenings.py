@@ -7,62 +7,75 @@ from msgspec import Struct
 from rota.core import changes as ch
 from rota.core.ids import Millis
 from rota.core.states import ASSIGNED, NONE, QUEUED, RUNNING
-from rota.core.story import RunChange, describe
+from rota.core.story import Namer, RunChange, describe
 
 
 class Happening(Struct, frozen=True, kw_only=True):
     """One thing that happened to a run, or to one of its tasks.
 
-    `state` is where the task or run is afterwards; empty if it did not move. `what` is the name of the change, and
-    `text` tells it.
+    `task` is the task's id, and `idx` its number; None if it happened to the run. `state` is where the task or run is
+    afterwards; empty if it did not move. `what` is the name of the change, and `text` tells it.
     """
 
     at: Millis
     what: str
-    task: int | None
-    state: str
+    task: str | None = None
+    idx: int | None = None
+    state: str = ""
     text: str
     worker: str = ""
     attempt: int = 0
     error: str = ""
 
 
-def happenings(at: Millis, change: RunChange) -> Iterator[Happening]:
-    """What a change means for each task it is about."""
+def happenings(at: Millis, change: RunChange, namer: Namer = str) -> Iterator[Happening]:
+    """What a change means for each task it is about; `namer` gives tasks their ids."""
     what = type(change).__name__
-    text = describe(change)
+    text = describe(change, namer)
+
+    def of_task(idx: int, state: str, error: str = "", worker: str = "", attempt: int = 0) -> Happening:
+        return Happening(
+            at=at,
+            what=what,
+            task=namer(idx),
+            idx=idx,
+            state=state,
+            text=text,
+            worker=worker,
+            attempt=attempt,
+            error=error,
+        )
+
+    def of_run(state: str, error: str = "") -> Happening:
+        return Happening(at=at, what=what, state=state, text=text, error=error)
+
     match change:
-        case ch.TasksScheduled() | ch.TasksSettled() | ch.TasksReset():
-            state = {"TasksScheduled": QUEUED, "TasksReset": NONE}.get(what) or getattr(change, "state", NONE)
-            for task in change.tasks:
-                yield Happening(at=at, what=what, task=task, state=state, text=text)
+        case ch.TasksScheduled() | ch.TasksReset():
+            state = QUEUED if isinstance(change, ch.TasksScheduled) else NONE
+            for idx in change.tasks:
+                yield of_task(idx, state)
+        case ch.TasksSettled():
+            for idx in change.tasks:
+                yield of_task(idx, change.state)
         case ch.LeaseGranted():
-            yield Happening(
-                at=at,
-                what=what,
-                task=change.task,
-                state=ASSIGNED,
-                text=text,
-                worker=change.worker,
-                attempt=change.attempt,
-            )
+            yield of_task(change.task, ASSIGNED, worker=change.worker, attempt=change.attempt)
         case ch.AttemptStarted():
-            yield Happening(at=at, what=what, task=change.task, state=RUNNING, text=text)
-        case ch.AttemptEnded():
-            yield Happening(at=at, what=what, task=change.task, state=change.state, text=text, error=change.error)
+            yield of_task(change.task, RUNNING)
+        case ch.AttemptEnded() | ch.TaskEnded():
+            yield of_task(change.task, change.state, change.error)
         case ch.LeaseReturned():
-            yield Happening(at=at, what=what, task=change.task, state=change.state, text=text, error=change.cause)
-        case ch.TaskEnded():
-            yield Happening(at=at, what=what, task=change.task, state=change.state, text=text, error=change.error)
+            yield of_task(change.task, change.state, change.cause)
         case ch.TaskRequeued():
-            yield Happening(at=at, what=what, task=change.task, state=QUEUED, text=text)
+            yield of_task(change.task, QUEUED)
         case ch.RunEnded():
-            yield Happening(at=at, what=what, task=None, state=change.state, text=text, error=change.reason)
+            yield of_run(change.state, change.reason)
         case ch.RunSubmitted():
-            yield Happening(at=at, what=what, task=None, state=change.row.state, text=text)
+            yield of_run(change.row.state)
         case ch.RunStarted():
-            yield Happening(at=at, what=what, task=None, state="running", text=text)
+            yield of_run("running")
         case ch.RunReopened():
-            yield Happening(at=at, what=what, task=None, state="queued", text=text)
+            yield of_run("queued")
+        case ch.TaskAmended() | ch.TaskStarved() | ch.ReportRefused():
+            yield of_task(change.task, "")
         case _:
-            yield Happening(at=at, what=what, task=getattr(change, "task", None), state="", text=text)
+            yield of_run("")

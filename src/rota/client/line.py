@@ -1,6 +1,6 @@
 """What a client needs of a coordinator, near or far."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Protocol
 
 from rota.client.watching import Watching
@@ -17,7 +17,6 @@ class Line(Protocol):
 
     tenant: str
     blobs: Blobs
-    clock: Callable[[], Millis]
 
     async def ask(self, request: ClientCommand | Question) -> object:
         """Carry out a command, or answer a question. Raises Refused or Unavailable."""

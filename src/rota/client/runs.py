@@ -2,7 +2,9 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from hashlib import sha256
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -10,11 +12,22 @@ from msgspec import structs
 
 from rota.client.happenings import Happening, happenings
 from rota.client.line import Line
-from rota.core.changes import RunEnded
-from rota.core.commands import CancelRun, ClearTasks, ClientCommand, Exit, PauseRun, ResolveTask, SubmitRun
+from rota.client.watching import Interrupted
+from rota.core.changes import RunEnded, RunGrew
+from rota.core.commands import (
+    CancelRun,
+    ClearTasks,
+    ClientCommand,
+    DropPool,
+    Exit,
+    PauseRun,
+    PutPool,
+    ResolveTask,
+    SubmitRun,
+)
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import LiveGraph, graph_digest
-from rota.core.model import Graph, PriorityClass, TaskSpec
+from rota.core.model import Graph, Pool, PriorityClass, TaskSpec
 from rota.core.questions import (
     ExplainTask,
     GetRun,
@@ -32,16 +45,18 @@ from rota.core.questions import (
 )
 from rota.core.reasons import Reason
 from rota.core.records import Story
-from rota.core.states import RUN_TERMINAL, SUCCESS, RunState
+from rota.core.states import RUN_TERMINAL, SUCCESS, RunState, TaskState
 from rota.core.story import read_story, story_lines
 from rota.ports import Ended, HistoryQuery
+from rota.wire.scripts import lend_main
 from rota.wire.values import unpack
 from rota.wire.work import StoredValue, decode_value
 
-T = TypeVar("T")
+S = TypeVar("S", RunState, TaskState)
 
 # How long a command is repeated while nobody can answer it.
 PATIENCE_S = 30.0
+SHOWN_MAX = 5
 
 
 class GraphLike(Protocol):
@@ -93,7 +108,7 @@ class Client:
     ) -> "Run":
         """Make a run. It is durable when this returns; sending the same `command_id` again makes no second one."""
         built, given = _built(graph, params or {})
-        name = run or f"{built.name}-{secrets.token_hex(4)}"
+        name = run or _new_id(built.name, command_id)
         command = SubmitRun(
             tenant=self.line.tenant,
             command_id=command_id or f"submit-{name}-{secrets.token_hex(4)}",
@@ -104,12 +119,11 @@ class Client:
         )
         try:
             # A graph that the coordinator knows already need not travel again.
-            await self.ask(command)
+            return Run(self, await self.ask(command))
         except Refused as refused:
             if refused.code != "graph.unknown":
                 raise
-            await self.ask(structs.replace(command, graph=built, digest=""))
-        return Run(self, name)
+        return Run(self, await self.ask(structs.replace(command, graph=built)))
 
     def run(self, id: str) -> "Run":
         """A run by its id, live or ended."""
@@ -119,7 +133,7 @@ class Client:
         self, *, name: str = "", states: Iterable[str] = (), limit: int = 100, history: bool = True
     ) -> list[RunView]:
         """Runs, the newest first: live ones, then those in history."""
-        wanted = tuple(RunState(state) for state in states)
+        wanted = _states(RunState, states, "run")
         question = ListRuns(tenant=self.line.tenant, name=name, states=wanted, limit=limit)
         page: RunsPage = await self.ask(question)
         found = list(page.runs)
@@ -130,6 +144,24 @@ class Client:
                 if ended is not None:
                     found.append(await _view_ended(self.line, ended))
         return found
+
+    async def put_pool(
+        self, name: str, slots: int = 0, *, slots_per_key: int = 0, starts_per_minute: int = 0, burst: int = 1
+    ) -> None:
+        """Define a pool, or change it: how many tasks that name it may run at once, and how many may start."""
+        pool = Pool(
+            tenant=self.line.tenant,
+            name=name,
+            slots=slots,
+            slots_per_key=slots_per_key,
+            starts_per_minute=starts_per_minute,
+            burst=burst,
+        )
+        await self.ask(PutPool(tenant=self.line.tenant, command_id=f"pool-{secrets.token_hex(8)}", pool=pool))
+
+    async def drop_pool(self, name: str) -> None:
+        """Remove a pool."""
+        await self.ask(DropPool(tenant=self.line.tenant, command_id=f"pool-{secrets.token_hex(8)}", name=name))
 
     async def workers(self) -> tuple[WorkerView, ...]:
         """Who is registered, and how each stands."""
@@ -159,44 +191,53 @@ class Run:
     async def wait(self, timeout_s: float | None = None) -> RunView:
         """Wait until the run has ended. Raises TimeoutError; the run goes on then."""
         async with asyncio.timeout(timeout_s):
-            told = self._line.watch(self.id)
-            try:
-                view = await self.status()
-                while view.state not in RUN_TERMINAL:
-                    story = await anext(told)
-                    if any(isinstance(change, RunEnded) for change in read_story(story)):
-                        view = await self.status()
-                return view
-            finally:
-                told.close()
+            while True:
+                told = self._line.watch(self.id)
+                try:
+                    view = await self.status()
+                    while view.state not in RUN_TERMINAL:
+                        story = await anext(told)
+                        if any(isinstance(change, RunEnded) for change in read_story(story)):
+                            view = await self.status()
+                    return view
+                except Interrupted:
+                    continue
+                finally:
+                    told.close()
 
     async def result(self, task: str = "", timeout_s: float | None = None) -> Any:
-        """Wait for the run, and give what a task returned: the one named, or the only last one.
+        """Wait for the run, and give what a task returned: the one named, or the last one if there is only one.
 
-        Raises RunFailed if the run did not succeed and no task was named.
+        Of a group it is the list of what its tasks returned. Raises RunFailed if the run did not succeed and no task
+        was named.
         """
         view = await self.wait(timeout_s)
-        tasks = await self.tasks()
-        if task:
-            found = [each for each in tasks if each.id == task or each.id.startswith(f"{task}[")]
-            if not found:
-                raise Refused("task.unknown", f"run {self.id!r} has no task {task!r}", path="task")
-            values = [await self.open(each) for each in found]
-            return values[0] if found[0].id == task else values
-        if view.state is not RunState.SUCCESS:
-            raise RunFailed(view)
-        given = [each for each in tasks if each.result is not None]
-        return await self.open(given[-1]) if given else None
+        if not task:
+            if view.state is not RunState.SUCCESS:
+                raise RunFailed(view)
+            task = await self._only_last(view)
+        found = await self.tasks(task)
+        values = [await self.open(each) for each in found]
+        return values[0] if found[0].id == task else values
+
+    async def _only_last(self, view: RunView) -> str:
+        graph = LiveGraph(view.tenant, view.graph, await self._line.graph(view.graph))
+        last = [spec.id for spec, is_last in zip(graph.specs, graph.leaf, strict=True) if is_last]
+        if len(last) > 1:
+            names = ", ".join(last[:SHOWN_MAX]) + (" and more" if len(last) > SHOWN_MAX else "")
+            text = f"run {self.id!r} has {len(last)} last tasks: {names}"
+            raise Refused("field.value", text, "Name the one whose result you want.", path="task")
+        return last[0]
 
     async def open(self, task: TaskView) -> Any:
         """What a task returned. A pickled value is opened: ask for results of code that you trust."""
         if task.state is not SUCCESS:
-            raise Refused(
-                "task.state", f"task {task.id!r} is {task.state}, it has no result: {task.error}", path="task"
-            )
+            why = f": {task.error}" if task.error else ""
+            raise Refused("task.no_result", f"task {task.id!r} is {task.state}, it has no result{why}", path="task")
         if task.result is None:
             return None
         value = decode_value(task.result)
+        lend_main()
         if isinstance(value, StoredValue):
             content = await self._line.blobs.get(value.ref)
             return unpack(value.encoding, content, trusted=True)
@@ -204,23 +245,26 @@ class Run:
 
     async def tasks(self, *names: str, states: Iterable[str] = ()) -> list[TaskView]:
         """The run's tasks, or some of them."""
+        wanted = _states(TaskState, states, "task")
         try:
-            return [each async for each in self._live_tasks(names, tuple(states))]
+            return [each async for each in self._live_tasks(names, wanted)]
         except Refused as refused:
             if refused.code != "run.unknown":
                 raise
         ended = await self._ended()
         graph = await _graph_of(self._line, ended)
         views = [view_task(task, graph) for task in ended.tasks]
-        wanted = tuple(states)
+        for name in names:
+            if name not in graph.index and all(view.id != name for view in views):
+                raise Refused("task.unknown", f"run {self.id!r} has no task {name!r}", path="task")
         return [
             view
             for view in views
-            if (not names or view.id in names or view.id.partition("[")[0] in names)
+            if (not names or view.id in names or graph.spec(view.idx).id in names)
             and (not wanted or view.state in wanted)
         ]
 
-    async def _live_tasks(self, names: tuple[str, ...], states: tuple[Any, ...]) -> AsyncIterator[TaskView]:
+    async def _live_tasks(self, names: tuple[str, ...], states: tuple[TaskState, ...]) -> AsyncIterator[TaskView]:
         first = 0
         while first >= 0:
             question = ListTasks(tenant=self._line.tenant, run=self.id, names=names, states=states, first=first)
@@ -231,24 +275,32 @@ class Run:
 
     async def events(self) -> AsyncIterator[Happening]:
         """What happened and what happens, until the run has ended."""
-        told = self._line.watch(self.id)
-        try:
-            view = await self.status()
-            seen = -1
-            for story in await self._line.stories(self.id, view.created_at):
-                seen = story.number
-                for happening in _read(story):
-                    yield happening
-            while view.state not in RUN_TERMINAL:
-                story = await anext(told)
-                if story.number <= seen or story.created_at != view.created_at:
-                    continue
-                for happening in _read(story):
-                    yield happening
-                    if happening.task is None and happening.state in RUN_TERMINAL:
-                        return
-        finally:
-            told.close()
+        names: _Names | None = None
+        seen = -1
+        while True:
+            told = self._line.watch(self.id)
+            try:
+                view = await self.status()
+                if names is None:
+                    names = _Names(LiveGraph(view.tenant, view.graph, await self._line.graph(view.graph)))
+                stories = deque(await self._line.stories(self.id, view.created_at))
+                has_ended = view.state in RUN_TERMINAL
+                while stories or not has_ended:
+                    if not stories:
+                        stories.append(await anext(told))
+                    story = stories.popleft()
+                    if story.number <= seen or story.created_at != view.created_at:
+                        continue
+                    seen = story.number
+                    for happening in names.read(story):
+                        if happening.task is None and happening.state:
+                            has_ended = happening.state in RUN_TERMINAL
+                        yield happening
+                return
+            except Interrupted:
+                continue
+            finally:
+                told.close()
 
     async def why(self, task: str) -> tuple[Reason, ...]:
         """Why a task waits; empty if it has ended."""
@@ -257,7 +309,7 @@ class Run:
         except Refused as refused:
             if refused.code != "run.unknown":
                 raise
-        await self._ended()
+        await self.tasks(task)
         return ()
 
     async def story(self, task: str = "") -> list[str]:
@@ -271,9 +323,17 @@ class Run:
         parts = await self._line.stories(self.id, view.created_at)
         return list(story_lines(parts, view.created_at, lambda idx: names.get(idx, str(idx)), number))
 
-    def logs(self, task: str, attempt: int = 0, *, follow: bool = False) -> AsyncIterator[bytes]:
-        """What an attempt printed; the newest attempt unless told otherwise."""
-        return self._line.logs(self.id, task, attempt, follow=follow)
+    async def logs(self, task: str, attempt: int = 0, *, follow: bool = False) -> AsyncIterator[bytes]:
+        """What an attempt printed; the newest attempt unless told otherwise.
+
+        `follow` goes on until the attempt has ended, and waits for one that has not begun.
+        """
+        found = await self.tasks(task)
+        if len(found) != 1 or found[0].id != task:
+            hint = f"Name one of them, such as {found[0].id}." if found else ""
+            raise Refused("task.unknown", f"{task!r} is a group of {len(found)} tasks", hint, path="task")
+        async for piece in self._line.logs(self.id, task, attempt, follow=follow):
+            yield piece
 
     async def cancel(self, reason: str = "cancelled on request") -> None:
         """End the run and everything in it."""
@@ -289,6 +349,9 @@ class Run:
 
     async def resolve(self, task: str, way_out: str = "requeue") -> None:
         """Take a parked task out of needs_attention: requeue, fail or cancel it."""
+        if way_out not in list(Exit):
+            hint = f"Use one of {', '.join(Exit)}."
+            raise Refused("field.value", f"{way_out!r} is no way out of needs_attention", hint, path="way_out")
         await self._do(ResolveTask, task=task, exit=Exit(way_out))
 
     async def _do(self, kind: Callable[..., ClientCommand], **fields: Any) -> None:
@@ -307,6 +370,9 @@ def _built(graph: Graph | GraphLike | TaskSpec, params: dict[str, Any]) -> tuple
         return graph, params
     if isinstance(graph, TaskSpec):
         return Graph(name=graph.id, tasks=(graph,)), params
+    if not hasattr(graph, "build"):
+        hint = "Decorate a function with @rota.graph, or with @rota.task if it is the only one."
+        raise Refused("field.type", f"{graph!r} is not a graph", hint, path="graph")
     return graph.build(), graph.params(params)
 
 
@@ -316,6 +382,15 @@ def _priority(name: str) -> PriorityClass:
     except ValueError:
         known = ", ".join(PriorityClass)
         raise Refused("field.value", f"{name!r} is no priority", f"Use one of {known}.", path="priority") from None
+
+
+def _states(kind: type[S], names: Iterable[str], of: str) -> tuple[S, ...]:
+    try:
+        return tuple(kind(name) for name in names)
+    except ValueError as error:
+        name = str(error).partition(" is not")[0]
+        known = ", ".join(kind)
+        raise Refused("field.value", f"{name} is no state of a {of}", f"Use some of {known}.", path="states") from None
 
 
 def _params(params: dict[str, Any]) -> bytes:
@@ -330,8 +405,26 @@ def _params(params: dict[str, Any]) -> bytes:
         ) from None
 
 
-def _read(story: Story) -> list[Happening]:
-    return [happening for change in read_story(story) for happening in happenings(story.at, change)]
+def _new_id(name: str, command_id: str) -> str:
+    """An id for a run. The same command makes the same run, however often it is sent and by whom."""
+    return f"{name}-{sha256(command_id.encode()).hexdigest()[:8] if command_id else secrets.token_hex(4)}"
+
+
+class _Names:
+    """Reads stories with the names of their tasks, also of those that came later."""
+
+    def __init__(self, graph: LiveGraph) -> None:
+        self._graph = graph
+
+    def read(self, story: Story) -> Iterator[Happening]:
+        """What one commit changed."""
+        for change in read_story(story):
+            if isinstance(change, RunGrew):
+                self._graph = self._graph.grown(change.growth)
+            yield from happenings(story.at, change, self._name)
+
+    def _name(self, idx: int) -> str:
+        return self._graph.task_id(idx) if 0 <= idx < self._graph.total else str(idx)
 
 
 async def _graph_of(line: Line, ended: Ended) -> LiveGraph:

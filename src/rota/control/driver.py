@@ -37,6 +37,7 @@ from rota.control.events import (
     Woke,
 )
 from rota.control.leadership import Role
+from rota.control.loop import Loop
 from rota.core.bounds import HISTORY_KEPT_MS, TimeLimits
 from rota.core.commands import ClientCommand, Command
 from rota.core.errors import Refused, Unavailable
@@ -50,7 +51,8 @@ TIDY_EVERY_S = 5.0
 
 # A frame for a worker, or None when its stream is closed.
 Outlet = Callable[[CoordinatorFrame | None], None]
-Watcher = Callable[[list[Story]], None]
+# What became durable, or None when that is not known any more: whoever watches reads the story and watches anew.
+Watcher = Callable[[list[Story] | None], None]
 Listener = Callable[[Tell | Escalate], None]
 
 
@@ -89,6 +91,8 @@ class CoordinatorDriver:
         self._pumping = False
         self._stopped = False
         self._standing = asyncio.Event()
+        self._trouble: Refused | Unavailable | None = None
+        self._loop: Loop | None = None
         self._tidier: asyncio.Task[None] | None = None
 
     # Life.
@@ -99,10 +103,15 @@ class CoordinatorDriver:
         self._post(Woke())
 
     async def reigns(self) -> bool:
-        """Whether this coordinator leads, once that is known: False after an election that another one won."""
+        """Whether this coordinator leads, once that is known: False after an election that another one won.
+
+        Raises what kept it from leading if that was the store, or an error of our own.
+        """
         await self._standing.wait()
         if self.failed is not None:
             raise self.failed
+        if self._trouble is not None and not self.is_leader:
+            raise self._trouble
         return self.is_leader
 
     @property
@@ -110,9 +119,15 @@ class CoordinatorDriver:
         """Whether this coordinator has loaded its state and answers."""
         return self.machine.loop is not None and self.machine.leadership.role is Role.LEADER
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nobody is answered here any more, and never again."""
+        return self._stopped or self.failed is not None
+
     async def stop(self) -> None:
         """Answer nobody any more, let a commit that is under way end, and give the lock back."""
         self._stopped = True
+        self._standing.set()
         if self._timer is not None:
             self._timer.cancel()
         if self._tidier is not None:
@@ -120,19 +135,27 @@ class CoordinatorDriver:
             await asyncio.gather(self._tidier, return_exceptions=True)
         while self._running:
             await asyncio.wait(list(self._running))
-        self._refuse_all()
-        for stream in list(self._outlets):
-            self._close(stream)
-        epoch = self.machine.leadership.epoch
-        if epoch:
-            await self.store.release(epoch)
+        self._end_all()
+        # An election may have been won after the machine had been heard for the last time.
+        won = [event.epoch for event in self._events if isinstance(event, Elected)]
+        for epoch in (self.machine.leadership.epoch, *won):
+            if epoch:
+                await self._release(Release(epoch))
+
+    def fail(self, error: BaseException) -> None:
+        """Stop because of an error of ours. That is safe: nothing was acknowledged that is not durable."""
+        if self.failed is None:
+            self.failed = error
+            self._standing.set()
+            self._end_all()
+            self._tell(Tell("coordinator.failed", (("error", f"{type(error).__name__}: {error}"),)))
 
     # What others use.
 
     async def ask(self, request: Command | Question) -> tuple[object, object]:
         """Carry out a command or answer a question: the word and its detail. Raises Refused or Unavailable."""
-        if self._stopped or self.failed is not None:
-            raise Unavailable("leader.none", "this coordinator has stopped")
+        if self.is_stopped:
+            raise self._gone()
         if isinstance(request, ClientCommand) and not request.salt:
             request = structs.replace(request, salt=secrets.randbits(63))
         self._number += 1
@@ -192,15 +215,20 @@ class CoordinatorDriver:
         try:
             for intent in self.machine.handle_all(events, now):
                 self._carry_out(intent)
-        except Exception as error:
-            # An error of ours. Stopping is safe: nothing was acknowledged that is not durable.
-            self._fail(error)
+        except Exception as error:  # an error of ours
+            self.fail(error)
             return
+        if self._loop is not self.machine.loop:
+            if self._loop is not None:
+                # Its last commit may be durable and was never told.
+                self._lose_watchers()
+            self._loop = self.machine.loop
+        if self.is_leader:
+            self._trouble = None
+            self._standing.set()
         self._rest(now)
 
     def _rest(self, now: Millis) -> None:
-        if self.is_leader:
-            self._standing.set()
         wake_at = self.machine.wake_at(now)
         if self._pumping:
             return
@@ -218,18 +246,30 @@ class CoordinatorDriver:
         self._timer = None
         self._pump()
 
-    def _fail(self, error: BaseException) -> None:
-        self.failed = error
-        self._standing.set()
-        self._refuse_all()
-        for stream in list(self._outlets):
-            self._close(stream)
-        self._listener(Tell("coordinator.failed", (("error", f"{type(error).__name__}: {error}"),)))
-
-    def _refuse_all(self) -> None:
+    def _end_all(self) -> None:
         for future in self._answers.values():
             if not future.done():
-                future.set_result((Unavailable("leader.none", "this coordinator has stopped"), None))
+                future.set_result((self._gone(), None))
+        for stream in list(self._outlets):
+            self._close(stream)
+        self._lose_watchers()
+
+    def _lose_watchers(self) -> None:
+        watchers, self._watchers = self._watchers, {}
+        for watcher in watchers.values():
+            watcher(None)
+
+    def _gone(self) -> Unavailable:
+        cause = f": {type(self.failed).__name__}: {self.failed}" if self.failed is not None else ""
+        return Unavailable("leader.none", f"this coordinator has stopped{cause}.")
+
+    def _tell(self, said: Tell | Escalate) -> None:
+        """Whoever listens is not ours; an error there must not stop us."""
+        try:
+            self._listener(said)
+        except Exception as error:
+            context = {"message": "a listener of the coordinator failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
 
     def _carry_out(self, intent: Intent) -> None:
         match intent:
@@ -257,7 +297,7 @@ class CoordinatorDriver:
             case Release():
                 self._run(self._release(intent))
             case Tell() | Escalate():
-                self._listener(intent)
+                self._tell(intent)
 
     def _close(self, stream: int) -> None:
         outlet = self._outlets.pop(stream, None)
@@ -276,10 +316,11 @@ class CoordinatorDriver:
             epoch = await self.store.elect(self.who)
         except Exception as error:  # whatever the store meets is an election that was not won
             self._post(Elected(intent.ticket, None, f"{error}"))
-            self._standing.set()
+            self._hindered(error)
             return
         self._post(Elected(intent.ticket, epoch))
         if epoch is None:
+            self._trouble = None
             self._standing.set()
 
     async def _ask_holds(self, intent: AskHolds) -> None:
@@ -293,14 +334,21 @@ class CoordinatorDriver:
             records = [record async for record in self.store.load(intent.epoch)]
         except Exception as error:  # the machine steps down and tells why
             self._post(Loaded(intent.ticket, None, f"{error}"))
+            self._hindered(error)
             return
         self._post(Loaded(intent.ticket, records))
+
+    def _hindered(self, error: Exception) -> None:
+        """The store keeps this coordinator from leading; whoever waits for that hears why."""
+        known = isinstance(error, Refused | Unavailable)
+        self._trouble = error if known else Unavailable("store.unavailable", f"{type(error).__name__}: {error}.")
+        self._standing.set()
 
     async def _release(self, intent: Release) -> None:
         try:
             await self.store.release(intent.epoch)
         except Exception as error:  # a lock that cannot be given back ends with its process
-            self._listener(Tell("release.failed", (("error", f"{error}"),)))
+            self._tell(Tell("release.failed", (("error", f"{error}"),)))
 
     async def _commit(self, intent: Commit) -> None:
         outcome, text = CommitOutcome.DONE, ""
@@ -330,4 +378,4 @@ class CoordinatorDriver:
                 ):
                     await asyncio.sleep(0)
             except Exception as error:  # it may be stopped anywhere and done again
-                self._listener(Tell("tidy.failed", (("error", f"{error}"),)))
+                self._tell(Tell("tidy.failed", (("error", f"{error}"),)))

@@ -43,6 +43,7 @@ CODES: Final[dict[str, str]] = {
     "store.newer": "The data was written by a newer version of Rota.",
     "store.refused": "The store refused this very change.",
     "store.unavailable": "The store does not answer.",
+    "task.no_result": "The task has not succeeded, so there is nothing that it returned.",
     "task.not_parked": "The task is not waiting for attention.",
     "task.unknown": "The run has no such task.",
     "worker.busy": "The worker holds as many leases as it may.",

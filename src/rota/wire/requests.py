@@ -87,6 +87,18 @@ def read_request(content: bytes) -> Request:
         raise Refused("field.type", f"this is no request: {error}") from None
 
 
+def number_of(content: bytes) -> int:
+    """The number of a request that cannot be read otherwise; 0 if not even that."""
+    try:
+        match msgspec.msgpack.decode(content):
+            case [int() as number, *_]:
+                return number
+            case _:
+                return 0
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
+        return 0
+
+
 def read_response(content: bytes) -> Response:
     """What a client is told."""
     return _response.decode(content)

@@ -47,7 +47,20 @@ class ParamOf(Struct, frozen=True, array_like=True, tag="param"):
     name: str
 
 
-Argument = Value | OutputOf | ParamOf
+class ListOf(Struct, frozen=True, array_like=True, tag="list"):
+    """An argument that is a list, or a tuple, with outputs or parameters among its items."""
+
+    items: "tuple[Argument, ...]"
+    is_tuple: bool = False
+
+
+class DictOf(Struct, frozen=True, array_like=True, tag="dict"):
+    """An argument that is a dictionary with outputs or parameters among its values."""
+
+    items: "tuple[tuple[Value, Argument], ...]"
+
+
+Argument = Value | OutputOf | ParamOf | ListOf | DictOf
 
 
 class PythonWork(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -55,12 +55,19 @@ class WorkerDriver:
     """One worker in this process."""
 
     def __init__(
-        self, machine: SyncMachine, dial: Dial, runners: Mapping[str, Runner], clock: Callable[[], Millis]
+        self,
+        machine: SyncMachine,
+        dial: Dial,
+        runners: Mapping[str, Runner],
+        clock: Callable[[], Millis],
+        failing: Callable[[BaseException], None],
     ) -> None:
+        """`failing` hears of an error of ours, after which this worker does nothing any more."""
         self.machine = machine
         self.clock = clock
         self.left = asyncio.Event()
         self.failed: BaseException | None = None
+        self._failing = failing
         self._dial = dial
         self._runners = runners
         self._link: Link | None = None
@@ -94,8 +101,12 @@ class WorkerDriver:
             task.cancel()
         await asyncio.gather(*doomed, return_exceptions=True)
         self._hang_up()
-        for runner in dict.fromkeys(self._runners.values()):
-            await runner.close()
+        runners = dict.fromkeys(self._runners.values())
+        # All of them, whatever one of them meets.
+        ended = await asyncio.gather(*(runner.close() for runner in runners), return_exceptions=True)
+        for trouble in ended:
+            if trouble is not None:
+                raise trouble
 
     # The machine.
 
@@ -122,9 +133,11 @@ class WorkerDriver:
             # An error of ours: without leases that are renewed, work must not go on.
             self.failed = error
             self._hang_up()
-            for task in self._attempts.values():
-                task.cancel()
-            raise
+            for fence in list(self._attempts):
+                self._kill(fence)
+            self.left.set()
+            self._failing(error)
+            return
         wake_at = self.machine.wake_at(now)
         if self._timer is None or wake_at < self._timer_at:
             # A timer that is early does no harm, and moving one with every event costs more than it.
@@ -175,9 +188,12 @@ class WorkerDriver:
         except Exception:  # nobody there: the machine knows when to try again
             self._post(Disconnected())
             return
-        if line == self._line:
-            self._link = link
-            self._post(Connected())
+        if line != self._line:
+            # It was given up while it was being made.
+            link.close()
+            return
+        self._link = link
+        self._post(Connected())
 
     def _hang_up(self) -> None:
         self._line += 1

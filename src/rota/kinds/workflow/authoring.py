@@ -7,176 +7,26 @@ tested as one.
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Sequence
-from contextvars import ContextVar
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
-from msgspec import Struct, structs
+import msgspec
+from msgspec import structs
 
 from rota.core.errors import Refused
-from rota.core.model import Graph, PoolNeed, RetryPolicy, TaskSpec
-from rota.core.trigger import TriggerRule
+from rota.core.model import Graph
+from rota.kinds.workflow.arguments import argument
+from rota.kinds.workflow.draft import Draft, Options, Output, Parameter, current
 from rota.kinds.workflow.functions import refer
-from rota.wire.values import pack
-from rota.wire.work import (
-    COMMAND,
-    PYTHON,
-    Argument,
-    CommandWork,
-    OutputOf,
-    ParamOf,
-    PythonWork,
-    Value,
-    encode_work,
-)
+from rota.wire.values import Unserialisable
+from rota.wire.work import COMMAND, PYTHON, Argument, CommandWork, PythonWork, encode_work
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may be said about a task besides what it runs. Times are in seconds here, as people write them."""
-
-    id: str = ""
-    retries: int = 0
-    retry_delay_s: float = 0
-    retry_multiplier: int = 1
-    timeout_s: float = 0
-    trigger_rule: str = "all_success"
-    queue: str = "default"
-    requires: dict[str, str | int] = {}
-    pools: dict[str, int] = {}
-    priority: int = 0
-    setup: bool = False
-    teardown: bool = False
-
-
-class Output:
-    """What a task of a graph will give. `a >> b` makes b wait for a without taking what it gives."""
-
-    __slots__ = ("draft", "id")
-
-    def __init__(self, draft: "Draft", id: str) -> None:
-        self.draft = draft
-        self.id = id
-
-    def after(self, *others: "Output | Sequence[Output]") -> "Output":
-        """Wait for others."""
-        self.draft.link(others, self)
-        return self
-
-    def __rshift__(self, other: "Output | Sequence[Output]") -> "Output | Sequence[Output]":
-        for one in _outputs((other,)):
-            self.draft.link((self,), one)
-        return other
-
-    def __lshift__(self, other: "Output | Sequence[Output]") -> "Output | Sequence[Output]":
-        self.draft.link((other,), self)
-        return other
-
-    def __rrshift__(self, others: "Sequence[Output]") -> "Output":
-        self.draft.link(others, self)
-        return self
-
-    def __bool__(self) -> bool:
-        raise _too_early(f"the output of {self.id!r}")
-
-    def __iter__(self) -> Any:
-        raise _too_early(f"the output of {self.id!r}")
-
-
-class Parameter:
-    """A parameter of a graph: known when a run starts, not while the graph is written down."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __bool__(self) -> bool:
-        raise _too_early(f"the parameter {self.name!r}")
-
-    def __iter__(self) -> Any:
-        raise _too_early(f"the parameter {self.name!r}")
-
-
-def _too_early(what: str) -> TypeError:
-    return TypeError(
-        f"{what} is not known while the graph is written down. Pass it to a task, and look at it there; "
-        "or make it a constant of the module."
-    )
-
-
-class Draft:
-    """A graph while it is being written down."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.specs: dict[str, TaskSpec] = {}
-        self.functions: dict[str, Callable[..., Any]] = {}
-        self._taken: dict[str, int] = {}
-
-    def add(self, id: str, kind: str, work: bytes, options: Options, upstream: Iterable[str]) -> Output:
-        """Add a node; a name that is taken gets a number."""
-        named = id
-        while named in self.specs:
-            if options.id:
-                raise Refused("graph.duplicate_id", f"two tasks of graph {self.name!r} are called {id!r}", path="id")
-            self._taken[id] = self._taken.get(id, 1) + 1
-            named = f"{id}_{self._taken[id]}"
-        inputs = tuple(dict.fromkeys(upstream))
-        self.specs[named] = TaskSpec(
-            id=named,
-            kind=kind,
-            work=work,
-            upstream=inputs,
-            inputs=inputs,
-            trigger_rule=_rule(options.trigger_rule),
-            is_setup=options.setup,
-            is_teardown=options.teardown,
-            queue=options.queue,
-            requires=tuple((name, str(value)) for name, value in options.requires.items()),
-            pools=tuple(PoolNeed(pool, amount) for pool, amount in options.pools.items()),
-            priority=options.priority,
-            retry=RetryPolicy(
-                retries=options.retries,
-                delay_ms=round(options.retry_delay_s * 1000),
-                multiplier=options.retry_multiplier,
-            ),
-            timeout_ms=round(options.timeout_s * 1000),
-        )
-        return Output(self, named)
-
-    def link(self, before: Iterable["Output | Sequence[Output]"], after: Output) -> None:
-        """Make one task wait for others."""
-        spec = self.specs[after.id]
-        names = tuple(dict.fromkeys((*spec.upstream, *(one.id for one in _outputs(before)))))
-        self.specs[after.id] = structs.replace(spec, upstream=names)
-
-
-_draft: ContextVar[Draft | None] = ContextVar("draft", default=None)
-
-
-def _outputs(items: "Iterable[Output | Sequence[Output]]") -> list[Output]:
-    found: list[Output] = []
-    for item in items:
-        for one in (item,) if isinstance(item, Output) else item:
-            if not isinstance(one, Output):  # pyright: ignore[reportUnnecessaryIsInstance] - users do not run a type checker
-                raise TypeError(f"{one!r} is not a task of this graph")
-            found.append(one)
-    return found
-
-
-def _rule(name: str) -> TriggerRule:
-    try:
-        return TriggerRule(name)
-    except ValueError:
-        known = ", ".join(TriggerRule)
-        raise Refused("field.value", f"{name!r} is no trigger rule", f"Use one of {known}.", path="rule") from None
-
-
 class Task(Generic[P, R]):
-    """A function that can be a task of a graph."""
+    """A function that can be a task of a graph, or all of one: `rota.submit(task, {"argument": 1})`."""
 
     def __init__(self, function: Callable[P, R], options: Options) -> None:
         functools.update_wrapper(self, function)
@@ -184,46 +34,107 @@ class Task(Generic[P, R]):
         # What a runner calls when it finds this under its name.
         self.__rota_function__ = function
         self.options = options
-        self._signature = inspect.signature(function)
-        self._reference: PythonWork | None = None
+        self.name = options.id or _name_of(function)
+        self._signature = _signature_of(function)
+        self._alone: GraphFunction | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """In a graph: a new task, and its output. Elsewhere: the function."""
-        draft = _draft.get()
+        draft = current.get()
         if draft is None:
             return self.function(*args, **kwargs)
         return self._add(draft, args, kwargs)  # pyright: ignore[reportReturnType] - in a graph an output stands for it
 
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """A task among a class's methods is bound like any other."""
+        if instance is None:
+            return self
+        bind = getattr(self.function, "__get__", None)
+        return self if bind is None else Task(bind(instance, owner), self.options)
+
     def with_options(self, **options: Any) -> "Task[P, R]":
         """The same function as a task with other options."""
-        return Task(self.function, structs.replace(self.options, **options))
+        return Task(self.function, _options({**structs.asdict(self.options), **options}))
+
+    def build(self) -> Graph:
+        """A graph of this task alone; the function's parameters are those of its runs."""
+        return self._graph().build()
+
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """The function, by the id of its task."""
+        return self._graph().functions()
+
+    def params(self, given: dict[str, Any]) -> dict[str, Any]:
+        """The parameters of a run, checked."""
+        return self._graph().params(given)
+
+    def _graph(self) -> "GraphFunction":
+        if self._alone is None:
+            parameters = self._signature.parameters.values() if self._signature is not None else ()
+            first = [each.name for each in parameters if each.kind is each.POSITIONAL_ONLY]
+            # However many more it takes, a run gives none.
+            named = [each for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+
+            def alone(**params: Any) -> None:
+                call = cast(Callable[..., Any], self)
+                call(*(params.pop(name) for name in first), **params)
+
+            fields = [each.replace(kind=each.KEYWORD_ONLY) for each in named]
+            alone.__signature__ = inspect.Signature(fields)  # pyright: ignore[reportFunctionMemberAccess] - inspect looks for it
+            self._alone = GraphFunction(alone, {"name": self.name})
+        return self._alone
 
     def _add(self, draft: Draft, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Output:
-        name = self.options.id or self.function.__name__
         try:
-            self._signature.bind(*args, **kwargs)
+            if self._signature is not None:
+                self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"task {name!r}: {error}") from None
+            raise TypeError(f"task {self.name!r}: {error}") from None
+        reference = self._refer(draft)
         upstream: list[str] = []
-        if self._reference is None:
-            self._reference = refer(self)
+
+        def taken(name: str, value: Any) -> Argument:
+            try:
+                return argument(value, draft, upstream, by_name=bool(reference.file))
+            except TypeError as error:
+                raise TypeError(f"task {self.name!r}, {name}: {error}") from None
+
         work = structs.replace(
-            self._reference,
-            args=tuple(_argument(value, upstream) for value in args),
-            kwargs=tuple((key, _argument(value, upstream)) for key, value in kwargs.items()),
+            reference,
+            args=tuple(taken(f"argument {number}", value) for number, value in enumerate(args, start=1)),
+            kwargs=tuple((key, taken(key, value)) for key, value in kwargs.items()),
         )
-        output = draft.add(name, PYTHON, encode_work(work), self.options, upstream)
+        output = draft.add(self.name, PYTHON, encode_work(work), self.options, upstream)
         draft.functions[output.id] = self.function
         return output
 
+    def _refer(self, draft: Draft) -> PythonWork:
+        try:
+            return draft.reference(self.function, refer)
+        except Unserialisable as error:
+            raise TypeError(f"task {self.name!r}: {error}") from None
 
-def _argument(value: Any, upstream: list[str]) -> Argument:
-    if isinstance(value, Output):
-        upstream.append(value.id)
-        return OutputOf(value.id)
-    if isinstance(value, Parameter):
-        return ParamOf(value.name)
-    return Value(*pack(value, "an argument of a task"))
+
+def _signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except ValueError:
+        # Some that are written in C have none.
+        return None
+
+
+def _name_of(function: Any) -> str:
+    if isinstance(function, functools.partial):
+        return _name_of(function.func)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] - of anything
+    name = getattr(function, "__name__", type(function).__name__)
+    return "task" if name == "<lambda>" else name
+
+
+def _options(said: dict[str, Any]) -> Options:
+    try:
+        return msgspec.convert(said, Options)
+    except msgspec.ValidationError as error:
+        raise TypeError(f"an option of a task: {error}") from None
 
 
 @overload
@@ -236,9 +147,11 @@ def task(**options: Any) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
 def task(function: Callable[P, R] | None = None, /, **options: Any) -> Any:
     """Make a function a task: `@task`, or `@task(retries=3, timeout_s=60)`."""
-    said = Options(**options)
+    said = _options(options)
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
+        if not callable(function):
+            raise TypeError(f"@task is for functions, not for {function!r}")
         return Task(function, said)
 
     return decorate if function is None else decorate(function)
@@ -248,10 +161,10 @@ def command(
     line: str | Sequence[str], /, *, env: dict[str, str] | None = None, cwd: str = "", **options: Any
 ) -> Output:
     """A task that runs a program: a line for the shell, or a list of words that is run as it is."""
-    draft = _draft.get()
+    draft = current.get()
     if draft is None:
         raise TypeError("command() makes a task of a graph: call it inside a function decorated with @graph")
-    said = Options(**options)
+    said = _options(options)
     shell = isinstance(line, str)
     words = line.split() if shell else [str(word) for word in line]
     if not words:
@@ -259,7 +172,7 @@ def command(
     work = CommandWork(
         argv=() if shell else tuple(words),
         shell=line if isinstance(line, str) else "",
-        env=tuple((env or {}).items()),
+        env=tuple((key, str(value)) for key, value in (env or {}).items()),
         cwd=cwd,
     )
     name = said.id or words[0].rsplit("/", 1)[-1]
@@ -291,12 +204,12 @@ class GraphFunction:
         """The graph as the scheduler knows it. Written down once; runs differ only in their parameters."""
         if self._built is None:
             draft = Draft(self.name)
-            token = _draft.set(draft)
+            token = current.set(draft)
             try:
                 self.function(**{name: Parameter(name) for name in (*self.required, *self.defaults)})
             finally:
-                _draft.reset(token)
-            self._built = Graph(name=self.name, tasks=tuple(draft.specs.values()), **self._fields)
+                current.reset(token)
+            self._built = Graph(name=self.name, tasks=draft.finish(), **self._fields)
             self._functions = draft.functions
         return self._built
 

@@ -5,29 +5,42 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from rota.wire.scripts import SCRIPT
 from rota.wire.values import pack
 from rota.wire.work import PythonWork
 
-# The name under which a script is loaded that was not started as one.
-SCRIPT = "__rota_script__"
+
+def refer(function: Any) -> PythonWork:
+    """How to find a function again: by module and name if that leads back to it, else by value."""
+    module_name, name = getattr(function, "__module__", None) or "", getattr(function, "__qualname__", "")
+    module = sys.modules.get(module_name)
+    if module is None:
+        return _by_value(function, None)
+    found = _look_up(module, name)
+    if getattr(found, "__rota_function__", found) is not function:
+        return _by_value(function, module)
+    if module_name in ("__main__", SCRIPT):
+        file = _script_of(module)
+        return PythonWork(function=f"{SCRIPT}:{name}", file=file) if file else _by_value(function, module)
+    return PythonWork(function=f"{module_name}:{name}", path=_import_path(module_name, module))
 
 
-def refer(task: Any) -> PythonWork:
-    """How to find a task's function again: by module and name if that leads back to it, else by value."""
-    module = sys.modules.get(task.__module__)
-    name = task.__qualname__
-    if module is None or _look_up(module, name) not in (task, task.function):
-        return _by_value(task)
+def _by_value(function: Any, module: ModuleType | None) -> PythonWork:
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    where = module.__name__ if module is not None else ""
+    pickled = pack(function, f"the function {name!r}")[1]
+    if module is None:
+        return PythonWork(function=f":{name}", pickled=pickled)
+    if where in ("__main__", SCRIPT):
+        # The rest of the script may be meant by name.
+        return PythonWork(function=f"{SCRIPT}:{name}", pickled=pickled, file=_script_of(module))
+    return PythonWork(function=f"{where}:{name}", pickled=pickled, path=_import_path(where, module))
+
+
+def _script_of(module: ModuleType) -> str:
+    """The file of a script; empty for a notebook or a prompt, which has none to load it from again."""
     file = getattr(module, "__file__", None)
-    if task.__module__ in ("__main__", SCRIPT):
-        # A notebook or a prompt has no file to load it from again.
-        return PythonWork(function=f"{SCRIPT}:{name}", file=str(Path(file).resolve())) if file else _by_value(task)
-    return PythonWork(function=f"{task.__module__}:{name}", path=_import_path(task.__module__, module))
-
-
-def _by_value(task: Any) -> PythonWork:
-    name = f"{task.__module__}:{task.__qualname__}"
-    return PythonWork(function=name, pickled=pack(task.function, f"the function {name}")[1])
+    return str(Path(file).absolute()) if file else ""
 
 
 def _look_up(module: ModuleType, name: str) -> object:

@@ -80,6 +80,8 @@ class FolderLock:
         """Give it back, if it is held."""
         fd, self._fd = self._fd, None
         if fd is not None:
+            # Not by closing alone: a process that was forked from this one has the file open too, and may live on.
+            fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
 

@@ -13,9 +13,9 @@ from typing import Any, Literal, Protocol, cast
 from msgspec import Struct
 
 from rota.core.bounds import ERROR_CHARS_MAX
-from rota.running import Context, Entered, Fail, Reschedule, Skip, unpack_params
+from rota.running import Context, Entered, Fail, Loading, Reschedule, Skip, unpack_params
 from rota.wire.values import Unserialisable, unpack
-from rota.wire.work import Argument, OutputOf, ParamOf, PythonWork, StoredValue, Value, decode_value
+from rota.wire.work import Argument, DictOf, ListOf, OutputOf, ParamOf, PythonWork, StoredValue, Value, decode_value
 
 FUNCTIONS_KEPT_MAX = 256
 SPAWNED_MAIN = "__mp_main__"
@@ -120,6 +120,9 @@ _scripts: dict[str, ModuleType] = {}
 def find_function(work: PythonWork, *, owns_process: bool = False) -> Callable[..., Any]:
     """The function to call. A named one is looked up each time, so that one which was redefined is the new one."""
     if work.pickled:
+        if work.file:
+            # What it uses of its script is meant by name.
+            _find_script(work.function.partition(":")[0], work.file, owns_process)
         return _open_function(work)
     module_name, _, qualname = work.function.partition(":")
     found: Any = _find_module(module_name, work, owns_process)
@@ -189,7 +192,8 @@ def _find_script(name: str, file: str, owns_process: bool) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[own_name] = module
     try:
-        spec.loader.exec_module(module)
+        with Loading(file):
+            spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[own_name]
         raise
@@ -222,6 +226,11 @@ def _argument(call: Call, argument: Argument) -> Any:
                 given = ", ".join(sorted(params)) or "none"
                 raise Uncallable(f"the run has no parameter {argument.name!r}; it was given: {given}")
             return params[argument.name]
+        case ListOf():
+            items = [_argument(call, item) for item in argument.items]
+            return tuple(items) if argument.is_tuple else items
+        case DictOf():
+            return {_argument(call, key): _argument(call, item) for key, item in argument.items}
 
 
 def _output(call: Call, task: str) -> Any:
