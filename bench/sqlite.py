@@ -78,7 +78,7 @@ def lifecycles() -> Iterator[Row]:
             3,
             "lower",
             disk.cpu_s / count * 1e6,
-            "attempts that end within 10 ms, so that their start and their end share a commit; longer ones write one more",
+            "attempts that end within 10 ms: their start and their end share a commit; longer ones write one row more",
         )
 
 
