@@ -4,7 +4,7 @@ Who may open the file may ask: the socket is readable by its owner only.
 """
 
 import asyncio
-import os
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -59,12 +59,16 @@ class SocketServer:
         """Begin to listen. The folder's lock is ours, so a socket that is there was left behind."""
         with suppress(FileNotFoundError):
             self.path.unlink()
-        before = os.umask(0o177)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with short_path(self.path) as name:
-                self._server = await asyncio.start_unix_server(self._serve, path=name)
-        finally:
-            os.umask(before)
+                listening.bind(name)
+            # Before anybody can connect: nobody listens yet.
+            self.path.chmod(0o600)
+            self._server = await asyncio.start_unix_server(self._serve, sock=listening)
+        except BaseException:
+            listening.close()
+            raise
 
     async def stop(self) -> None:
         """Hang up on everybody."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self, cast
+from typing import Self, TypedDict, Unpack, cast
 
 from rota.api.socket import SOCKET, SocketServer
 from rota.app.garbage import keep_collecting
@@ -20,9 +20,10 @@ from rota.app.lines import NearLine, SocketLine
 from rota.client.blocking import BlockingClient, LoopThread
 from rota.client.runs import Client
 from rota.control.driver import CoordinatorDriver, Listener, ignore
-from rota.core.bounds import TimeLimits
+from rota.core.bounds import HISTORY_KEPT_MS, INTEGER_MAX, WORKER_SLOTS_MAX, TimeLimits
 from rota.core.commands import ForgetWorker
 from rota.core.errors import Refused, Unavailable
+from rota.core.graph import check_number
 from rota.core.ids import Millis
 from rota.core.model import Capacity
 from rota.core.questions import ListWorkers, WorkerView
@@ -44,6 +45,8 @@ from rota.worker.sync import SyncMachine
 
 DEFAULT_FOLDER = ".rota"
 DEFAULT_TENANT = "default"
+DAY_MS = 24 * 3_600_000
+KEEP_DAYS = HISTORY_KEPT_MS / DAY_MS
 WORKER_PREFIX = "local-"
 # How long a folder that is busy is waited for: another command may be looking at it for a moment.
 PATIENCE_S = 2.0
@@ -58,6 +61,26 @@ class SystemClock:
 
     def __call__(self) -> Millis:
         return (time.monotonic_ns() + self._offset) // 1_000_000
+
+
+class Options(TypedDict, total=False):
+    """What may be chosen about an embedded Rota.
+
+    `slots`: how many tasks run at once; as many as there are processors unless told otherwise, and none with 0.
+    `threads`: run Python tasks in threads of this process, which is quickest, but one that hangs cannot be killed.
+    `memory_mb`: how much address space each process of a task may have; no limit unless told otherwise.
+    `keep_days`: how long ended runs stay in history; 30.
+    `blobs`: where large values are kept, a folder or a URL such as `s3://bucket/prefix`; in the data folder.
+    `limits`: the ladder of time limits. `listener`: is told what an operator should know.
+    """
+
+    slots: int | None
+    threads: bool
+    memory_mb: int
+    keep_days: float
+    blobs: str
+    limits: TimeLimits | None
+    listener: Listener
 
 
 class NearLink:
@@ -84,22 +107,13 @@ class AsyncRota(Client):
         self._parts = parts
 
     @classmethod
-    async def embedded(
-        cls,
-        folder: str | os.PathLike[str] | None = None,
-        *,
-        slots: int | None = None,
-        threads: bool = False,
-        limits: TimeLimits | None = None,
-        listener: Listener = ignore,
-    ) -> Self:
-        """Start a coordinator and a worker here.
+    async def embedded(cls, folder: str | os.PathLike[str] | None = None, **options: Unpack[Options]) -> Self:
+        """Start a coordinator and a worker here; `Options` says what may be chosen.
 
-        Without a folder everything is in memory and ends with the program. `slots` is how many tasks run at once: as
-        many as there are processors, and none with 0. With `threads` Python tasks run in threads of this process,
-        which is quickest, but a task that hangs cannot be killed. A folder has one coordinator: another process that
-        holds it is named in the refusal.
+        Without a folder everything is in memory and ends with the program. A folder has one coordinator: another
+        process that holds it is named in the refusal.
         """
+        _check(options)
         if Loading.current:
             raise RuntimeError(
                 f"{Loading.current[-1]} starts Rota when it is loaded, and a worker loads it to find its functions. "
@@ -108,32 +122,27 @@ class AsyncRota(Client):
         give_up_at = time.monotonic() + PATIENCE_S
         while True:
             try:
-                return await cls._start(folder, slots, limits or TimeLimits(), listener, threads=threads)
+                return await cls._start(folder, options)
             except Refused as refused:
                 if refused.code != "store.held" or time.monotonic() > give_up_at:
                     raise
                 await asyncio.sleep(LOOK_EVERY_S)
 
     @classmethod
-    async def _start(
-        cls,
-        folder: str | os.PathLike[str] | None,
-        slots: int | None,
-        limits: TimeLimits,
-        listener: Listener,
-        *,
-        threads: bool = False,
-    ) -> Self:
+    async def _start(cls, folder: str | os.PathLike[str] | None, options: Options) -> Self:
+        limits = options.get("limits") or TimeLimits()
+        listener = options.get("listener", ignore)
         async with AsyncExitStack() as parts:
             clock = SystemClock()
             path = _make_folder(folder, parts)
             store = _open_store(path if folder is not None else None, parts)
-            driver = CoordinatorDriver(store, limits, clock, who=_who(), listener=listener)
+            keep_ms = round(options.get("keep_days", KEEP_DAYS) * DAY_MS)
+            driver = CoordinatorDriver(store, limits, clock, who=_who(), listener=listener, keep_ms=keep_ms)
             parts.push_async_callback(driver.stop)
             driver.start()
             await _win(driver, store, path)
             await _strike_off(driver)
-            blobs = open_blobs(path / "blobs")
+            blobs = open_blobs(options.get("blobs") or path / "blobs")
             logs = LogFolder(path)
             if folder is not None:
                 server = SocketServer(path, DEFAULT_TENANT, driver)
@@ -143,9 +152,10 @@ class AsyncRota(Client):
                     keep_collecting(store, blobs, logs, DEFAULT_TENANT, clock, listener), name="rota-garbage"
                 )
                 parts.push_async_callback(_end, collecting)
+            slots = options.get("slots")
             count = (os.cpu_count() or 1) if slots is None else slots
             if count:
-                runners = _runners(path, blobs, count, parts, threads=threads)
+                runners = _runners(path, blobs, count, parts, options)
                 machine = _machine(runners, count, limits)
                 worker = WorkerDriver(machine, _dial(driver), runners, clock, failing=driver.fail)
                 parts.push_async_callback(_leave, worker)
@@ -163,7 +173,7 @@ class AsyncRota(Client):
         give_up_at = time.monotonic() + PATIENCE_S
         while True:
             try:
-                return await cls._start(path, 0, TimeLimits(), ignore)
+                return await cls._start(path, {"slots": 0})
             except Refused as refused:
                 if refused.code != "store.held":
                     raise
@@ -204,20 +214,11 @@ class Rota(BlockingClient):
         self._rota = rota
 
     @classmethod
-    def embedded(
-        cls,
-        folder: str | os.PathLike[str] | None = None,
-        *,
-        slots: int | None = None,
-        threads: bool = False,
-        limits: TimeLimits | None = None,
-        listener: Listener = ignore,
-    ) -> Self:
+    def embedded(cls, folder: str | os.PathLike[str] | None = None, **options: Unpack[Options]) -> Self:
         """Start a coordinator and a worker here; see `AsyncRota.embedded`."""
         thread = LoopThread()
-        work = AsyncRota.embedded(folder, slots=slots, threads=threads, limits=limits, listener=listener)
         try:
-            return cls(thread, thread.call(work))
+            return cls(thread, thread.call(AsyncRota.embedded(folder, **options)))
         except BaseException:
             thread.stop()
             raise
@@ -308,11 +309,24 @@ async def _strike_off(driver: CoordinatorDriver) -> None:
             await driver.ask(ForgetWorker(tenant=DEFAULT_TENANT, command_id=name, worker=worker.id))
 
 
-def _runners(path: Path, blobs: Blobs, slots: int, parts: AsyncExitStack, *, threads: bool) -> dict[str, Runner]:
+def _check(options: Options) -> None:
+    slots = options.get("slots")
+    if slots is not None:
+        check_number(slots, 0, WORKER_SLOTS_MAX, "slots")
+    check_number(options.get("memory_mb", 0), 0, INTEGER_MAX >> 20, "memory_mb")
+    if options.get("keep_days", KEEP_DAYS) < 0:
+        raise Refused("field.value", "history cannot be kept for less than no time", path="keep_days")
+
+
+def _runners(path: Path, blobs: Blobs, slots: int, parts: AsyncExitStack, options: Options) -> dict[str, Runner]:
     supervisor = Supervisor()
     parts.push_async_callback(supervisor.close)
-    python = ThreadRunner(blobs, path, slots=slots) if threads else ProcessRunner(supervisor, blobs, path)
-    return {PYTHON: python, COMMAND: CommandRunner(supervisor, path)}
+    memory = options.get("memory_mb", 0) << 20
+    if options.get("threads", False):
+        python: Runner = ThreadRunner(blobs, path, slots=slots)
+    else:
+        python = ProcessRunner(supervisor, blobs, path, memory_bytes_max=memory)
+    return {PYTHON: python, COMMAND: CommandRunner(supervisor, path, memory_bytes_max=memory)}
 
 
 def _who() -> str:

@@ -16,6 +16,7 @@ from rota.worker.logs import collect as collect_logs
 
 GARBAGE_AGE_MS = 24 * 3_600_000
 COLLECT_EVERY_S = 3_600.0
+STAMP = "garbage.stamp"
 
 
 async def collect(store: Store, blobs: Blobs, logs: LogFolder, tenant: str, now: Millis) -> tuple[int, int]:
@@ -45,10 +46,13 @@ def fence_of(name: str) -> int | None:
 async def keep_collecting(
     store: Store, blobs: Blobs, logs: LogFolder, tenant: str, clock: Callable[[], Millis], listener: Listener
 ) -> None:
-    """Remove garbage every now and then, for as long as the coordinator lives."""
+    """Remove garbage every hour. The hour is the folder's: programs that live for seconds take turns at it."""
+    stamp = logs.root.parent / STAMP
     while True:
-        await asyncio.sleep(COLLECT_EVERY_S)
         try:
-            await collect(store, blobs, logs, tenant, clock())
+            if not stamp.exists() or clock() - stamp.stat().st_mtime_ns // 1_000_000 >= COLLECT_EVERY_S * 1_000:
+                stamp.touch(0o600)
+                await collect(store, blobs, logs, tenant, clock())
         except Exception as error:  # it is tried again, and nothing depends on it
             listener(Tell("garbage.failed", (("error", f"{error}"),)))
+        await asyncio.sleep(COLLECT_EVERY_S)

@@ -284,6 +284,10 @@ class BlockingClient:
         """Remove a pool."""
         self._thread.call(self._client.drop_pool(name))
 
+    def put_queue(self, name: str, properties: dict[str, str] | None = None, **policy: Any) -> None:
+        """Define a queue, or change it; see `Client.put_queue`."""
+        self._thread.call(self._client.put_queue(name, properties, **policy))
+
     def workers(self) -> tuple[WorkerView, ...]:
         """Who is registered, and how each stands."""
         return self._thread.call(self._client.workers())

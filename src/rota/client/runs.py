@@ -22,12 +22,14 @@ from rota.core.commands import (
     Exit,
     PauseRun,
     PutPool,
+    PutQueue,
     ResolveTask,
     SubmitRun,
 )
+from rota.core.door import check_shape
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import LiveGraph, graph_digest
-from rota.core.model import Graph, Pool, PriorityClass, TaskSpec
+from rota.core.model import Graph, Pool, PriorityClass, Queue, TaskSpec
 from rota.core.questions import (
     ExplainTask,
     GetRun,
@@ -162,6 +164,12 @@ class Client:
     async def drop_pool(self, name: str) -> None:
         """Remove a pool."""
         await self.ask(DropPool(tenant=self.line.tenant, command_id=f"pool-{secrets.token_hex(8)}", name=name))
+
+    async def put_queue(self, name: str, properties: dict[str, str] | None = None, **policy: Any) -> None:
+        """Define a queue, or change it: how each property is compared (`minimum`, `exact`, `priority`, `ignore`)."""
+        fields = {**policy, "tenant": self.line.tenant, "name": name, "properties": list((properties or {}).items())}
+        queue: Queue = check_shape(fields, Queue)
+        await self.ask(PutQueue(tenant=queue.tenant, command_id=f"queue-{secrets.token_hex(8)}", queue=queue))
 
     async def workers(self) -> tuple[WorkerView, ...]:
         """Who is registered, and how each stands."""

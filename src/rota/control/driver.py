@@ -370,8 +370,8 @@ class CoordinatorDriver:
 
     async def _tidy(self) -> None:
         """Housekeeping, a slice at a time, while this coordinator leads."""
+        await self._standing.wait()
         while True:
-            await asyncio.sleep(TIDY_EVERY_S)
             try:
                 while self.is_leader and await self.store.tidy(
                     self.machine.leadership.epoch, self.clock(), self.keep_ms
@@ -379,3 +379,4 @@ class CoordinatorDriver:
                     await asyncio.sleep(0)
             except Exception as error:  # it may be stopped anywhere and done again
                 self._tell(Tell("tidy.failed", (("error", f"{error}"),)))
+            await asyncio.sleep(TIDY_EVERY_S)
