@@ -15,7 +15,7 @@ from msgspec import Struct
 from rota import __version__
 from rota.cli import EXIT_FAILED
 from rota.cli.showing import add_folder, add_json, put, put_json, show_span
-from rota.core.errors import Refused
+from rota.core.errors import Refused, Unavailable
 from rota.stores.sqlite import SqliteStore, holder_of
 
 FREE_BYTES_MIN = 1 << 30
@@ -118,9 +118,12 @@ def _database(folder: Path) -> Iterator[Finding]:
         return
     age_ms = (time.time_ns() - file.stat().st_mtime_ns) // 1_000_000
     size = sum(part.stat().st_size for part in folder.glob("rota.db*"))
+    if folder.stat().st_mode & 0o022:
+        text = f"{folder} can be written to by others, who could have you open their pickles"
+        yield Finding("warn", "data", text, f"chmod go-w {folder}")
     try:
         SqliteStore(folder).close()
-    except Refused as refused:
-        yield Finding("fail", "database", str(refused), "`rota db check` says more.")
+    except (Refused, Unavailable) as trouble:
+        yield Finding("fail", "database", str(trouble), "`rota db check` says more.")
         return
     yield Finding("ok", "database", f"{size / (1 << 20):.1f} MB, last written {show_span(age_ms)} ago")

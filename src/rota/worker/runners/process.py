@@ -59,6 +59,8 @@ class ProcessRunner:
             async with asyncio.timeout_at(deadline):
                 if offer.inputs:
                     stored = await self._parcels.fetch(offer)
+                # Made before a process is taken: on a full disk it cannot be, and nothing is left to give back.
+                self._parcels.folder()
                 warm = await self._pool.take(bundle)
             return await self._run(offer, warm, stored, deadline)
         except TimeoutError:
