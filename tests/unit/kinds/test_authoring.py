@@ -380,8 +380,12 @@ def test_a_method_is_bound_like_any_other():
 
     assert list(build(g)) == ["bound", "static", "bound_2"]
     assert shop.bound("tea") == "corner: tea"
+
+    def broken():
+        shop.bound()  # pyright: ignore[reportCallIssue] - on purpose
+
     with pytest.raises(TypeError, match="task 'bound': missing a required argument: 'item'"):
-        build(shop.bound)
+        build(broken)
 
 
 # Commands.
