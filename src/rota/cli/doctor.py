@@ -77,14 +77,17 @@ def _folder(folder: Path) -> Iterator[Finding]:
         return
     if not folder.exists():
         yield Finding("ok", "data", f"{folder} does not exist yet; it is made by the first run")
-    if not os.access(home, os.W_OK):
-        yield Finding("fail", "data", f"{home} cannot be written to", "Choose another folder with --data.")
+    try:
+        sync_ms = _time_sync(home)
+    except OSError as error:
+        # Asked of the disk itself: the superuser is told that everything may be written.
+        text = f"{home} cannot be written to: {error.strerror}"
+        yield Finding("fail", "data", text, "Choose another folder with --data.")
         return
     free = shutil.disk_usage(home).free
     grade = "ok" if free >= FREE_BYTES_MIN else "warn"
     hint = "" if grade == "ok" else "On a full disk submissions are refused; work that runs is kept."
     yield Finding(grade, "disk", f"{free / (1 << 30):.1f} GB free", hint)
-    sync_ms = _time_sync(home)
     grade = "ok" if sync_ms <= SYNC_MS_MAX else "warn"
     hint = "" if grade == "ok" else "Every commit waits for this. Use a local disk."
     yield Finding(grade, "sync", f"one sync of the disk takes {sync_ms:.2f} ms", hint)

@@ -60,14 +60,15 @@ class MemoryDisk:
             records[key] = record
             if key[0] in ("Task", "Growth"):
                 self.tasks.setdefault((str(key[1]), str(key[2])), {})[key] = None
-        for key in batch.drops:
-            dropped = records.pop(key, None)
-            if isinstance(dropped, GraphRecord):
-                self._keep(dropped)
+        dropped = [records.pop(key, None) for key in batch.drops]
         for story in batch.stories:
             self.stories.setdefault((story.tenant, story.run), []).append(story)
         for run_key in batch.archives:
             self._archive(run_key)
+        for record in dropped:
+            # After the runs: one that went to history with this very commit needs its definition there.
+            if isinstance(record, GraphRecord):
+                self._keep(record)
 
     def _keep(self, graph: GraphRecord) -> None:
         key = (graph.tenant, graph.digest)

@@ -132,7 +132,10 @@ class Writer:
         self._numbers.clear()
 
     def write(self, plan: Plan) -> None:
-        """Puts, then drops, then stories, then archives: what is archived is as it was put, and its story is told."""
+        """Puts, then drops, then stories, then archives: what is archived is as it was put, and its story is told.
+
+        Definitions are dropped last: a run that goes to history with this very commit needs its own there.
+        """
         connection = self._connection
         _PUT_RUNS.run(connection, plan.runs)
         if plan.tasks:
@@ -141,6 +144,7 @@ class Writer:
             _PUT_GROWTHS.run(connection, self._parts(plan.growths, GROWTH.write))
         for cls, rows in plan.alone.items():
             _PUT_ALONE[cls].run(connection, rows)
+        graphs = [key[1:] for key in plan.drops if key[0] == "GraphRecord"]
         if plan.drops:
             self._drop(plan.drops)
         _PUT_STORIES.run(connection, plan.stories)
@@ -149,6 +153,9 @@ class Writer:
         if plan.archives:
             connection.executemany(_ARCHIVE, dict.fromkeys(plan.archives))
             connection.executemany(_FORGET_RUN, plan.archives)
+        if graphs:
+            connection.executemany(_KEEP_GRAPH, graphs)
+            connection.executemany(_DROPS["GraphRecord"], graphs)
 
     def _parts(self, parts: Sequence[Any], write: Callable[..., Row]) -> list[Row]:
         rows: list[Row] = []
@@ -180,9 +187,9 @@ class Writer:
                 self._connection.execute(_DROP_PARTS[table], (number, key[3]))
             elif table == "Run":
                 runs.append((str(key[1]), str(key[2])))
+            elif table == "GraphRecord":
+                continue
             elif table in _DROPS:
-                if table == "GraphRecord":
-                    self._connection.execute(_KEEP_GRAPH, key[1:])
                 self._connection.execute(_DROPS[table], key[1:])
             else:
                 raise StoreRefused(f"{table} is no type of record")
