@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from rota.core.bounds import RECEIPTS_KEPT_MS, TimeLimits
 from rota.core.evolve import begin_lease, count_scheduled, grow, limit_lease
+from rota.core.evolve.moves import count
 from rota.core.graph import LiveGraph
 from rota.core.ids import Epoch, Millis, RunKey
 from rota.core.live import LiveRun, LiveWorker
@@ -75,11 +76,13 @@ def _load_run(state: State, row: Run, tasks: list[Task], growths: list[Growth]) 
         run.growths = (*run.growths, growth)
     graph.users += 1
     if row.solo is not None:
-        tasks = [row.solo]
+        run.tasks[0] = row.solo
         row.solo = None
-    for task in sorted(tasks, key=lambda task: task.idx):
-        run.tasks[task.idx] = task
-    grow(run, run.graph)
+    else:
+        for task in sorted(tasks, key=lambda task: task.idx):
+            run.tasks[task.idx] = task
+    if growths:
+        grow(run, run.graph)
     for idx, task in run.tasks.items():
         if idx in run.graph.retired:
             continue
@@ -87,6 +90,8 @@ def _load_run(state: State, row: Run, tasks: list[Task], growths: list[Growth]) 
         run.fired[node] = 1
         if task.state in TERMINAL:
             run.ended += 1
+            if not growths:
+                count(run, idx, task.state, 1)
         elif task.state is NONE:
             run.put_back(node, idx)
         else:
