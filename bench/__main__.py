@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import core, runners, simulator, sqlite
+from bench import core, embedded, runners, simulator, sqlite
 from bench.rig import Row
 
 BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
@@ -19,6 +19,8 @@ BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
     "runners": runners.round_trips,
     "sqlite": sqlite.lifecycles,
     "sqlite_rebuild": sqlite.rebuild,
+    "embedded": embedded.hops,
+    "starts": embedded.starts,
 }
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 
