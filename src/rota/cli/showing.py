@@ -74,7 +74,7 @@ def put_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     for line in lines:
         cells = zip(line, widths, strict=True)
-        put(one_line("  ".join(cell.ljust(width) for cell, width in cells).rstrip()))
+        put(one_line("  ".join(cell.ljust(width) for cell, width in cells)).rstrip())
 
 
 def one_line(text: str) -> str:

@@ -1,0 +1,193 @@
+"""Requests and answers as bytes: each comes back as it was, and bytes that are none are refused."""
+
+import msgspec
+import pytest
+
+from rota.core import commands as cm
+from rota.core import questions as qs
+from rota.core.calendar import ScheduleSpec
+from rota.core.errors import Refused, Unavailable
+from rota.core.model import Capacity, FailureClass, Graph, Pool, PriorityClass, Queue, TaskSpec
+from rota.core.reasons import Reason
+from rota.core.records import Story
+from rota.core.states import RunState, TaskState
+from rota.wire.requests import (
+    LENGTH_BYTES,
+    AnyQuestion,
+    Request,
+    Unwatch,
+    Watch,
+    answered,
+    number_of,
+    open_answer,
+    pack_message,
+    read_request,
+    read_response,
+    troubled,
+)
+
+GRAPH = Graph(name="g", tasks=(TaskSpec(id="a", work=b"\x00\xff", upstream=("b",)), TaskSpec(id="b")))
+BY = {"tenant": "t", "command_id": "c", "salt": 7}
+REQUESTS = [
+    cm.SubmitRun(**BY, run="r", graph=GRAPH, params=b"\x80", priority=PriorityClass.HIGH),
+    cm.CancelRun(**BY, run="r", reason="why"),
+    cm.PauseRun(**BY, run="r", paused=False),
+    cm.ClearTasks(**BY, run="r", tasks=("a",), downstream=False),
+    cm.GrowRun(**BY, run="r", specs=(TaskSpec(id="c"),)),
+    cm.ResolveTask(**BY, run="r", task="a", exit=cm.Exit.FAIL),
+    cm.LoseOutputs(**BY, run="r", tasks=("a",)),
+    cm.PutQueue(**BY, queue=Queue(tenant="t", name="q")),
+    cm.PutPool(**BY, pool=Pool(tenant="t", name="p", slots=3)),
+    cm.DropPool(**BY, name="p"),
+    cm.PutSchedule(**BY, schedule="s", graph=GRAPH, spec=ScheduleSpec(cron="0 * * * *")),
+    cm.DropSchedule(**BY, schedule="s"),
+    cm.DrainWorker(**BY, worker="w"),
+    cm.ForgetWorker(**BY, worker="w"),
+    cm.ClaimTask(**BY, worker="w", incarnation="i"),
+    qs.GetRun(tenant="t", run="r"),
+    qs.ListRuns(tenant="t", states=(RunState.FAILED,), limit=3),
+    qs.ListTasks(tenant="t", run="r", names=("a",), states=(TaskState.QUEUED,)),
+    qs.ListWorkers(tenant="t"),
+    qs.ExplainTask(tenant="t", run="r", task="a"),
+    Watch("r"),
+    Unwatch(4),
+]
+
+RUN = qs.RunView(
+    tenant="t",
+    id="r",
+    name="n",
+    kind="workflow",
+    graph="digest",
+    state=RunState.RUNNING,
+    priority=PriorityClass.LOW,
+    created_at=1,
+    started_at=2,
+    ended_at=0,
+    paused=True,
+    reason="",
+    fault="",
+    schedule="",
+    slot_at=0,
+    parent="",
+    params=b"\xff",
+    total=2,
+    tasks={"queued": 2},
+    story=3,
+)
+TASK = qs.TaskView(
+    run="r",
+    idx=1,
+    id="a",
+    kind="python",
+    state=TaskState.FAILED,
+    attempt=2,
+    interruptions=0,
+    worker="w",
+    fence=1 << 60,
+    eligible_at=1,
+    assigned_at=2,
+    started_at=3,
+    ended_at=4,
+    due_at=0,
+    failure=FailureClass.USER,
+    error="oops ✗",
+    result=b"\x00\xff",
+)
+WORKER = qs.WorkerView(
+    tenant="t",
+    id="w",
+    incarnation="i",
+    capacity=Capacity(slots=2, kinds=("python",)),
+    present=True,
+    draining=False,
+    quarantined_until=0,
+    seen_at=9,
+    leases=1,
+)
+ANSWERS = [
+    (qs.GetRun(tenant="t", run="r"), RUN),
+    (qs.ListRuns(tenant="t"), qs.RunsPage((RUN,), "r")),
+    (qs.ListTasks(tenant="t", run="r"), qs.TasksPage((TASK,), 5)),
+    (qs.ListWorkers(tenant="t"), (WORKER,)),
+    (qs.ExplainTask(tenant="t", run="r", task="a"), (Reason("pool.full", "text", (("pool", "p"),)),)),
+    (Watch("r"), [Story("t", "r", 1, 0, 5, b"told")]),
+    (cm.CancelRun(**BY, run="r"), "r"),
+]
+
+
+def name_of(value: object) -> str:
+    return type(value).__name__
+
+
+@pytest.mark.parametrize("body", REQUESTS, ids=name_of)
+def test_every_request_comes_back_as_it_was(body: object):
+    request = Request(12, body)  # pyright: ignore[reportArgumentType] - each of the list is one
+    message = pack_message(request)
+    assert int.from_bytes(message[:LENGTH_BYTES], "big") == len(message) - LENGTH_BYTES
+    assert read_request(message[LENGTH_BYTES:]) == request
+    assert number_of(message[LENGTH_BYTES:]) == 12
+
+
+def test_every_request_that_there_is_has_been_tried():
+    from rota.core.door import ClientRequest
+
+    kinds = {*ClientRequest.__args__, *AnyQuestion.__args__, Watch, Unwatch}
+    assert {type(body) for body in REQUESTS} == kinds
+
+
+@pytest.mark.parametrize(("request_", "value"), ANSWERS, ids=name_of)
+def test_every_answer_comes_back_as_it_was(request_: object, value: object):
+    message = pack_message(answered(3, value))
+    response = read_response(message[LENGTH_BYTES:])
+    assert response.number == 3
+    assert open_answer(request_, response) == value
+
+
+def test_a_refusal_and_an_unavailability_come_back_as_they_were():
+    refused = Refused("run.unknown", "no run 'x'", "Look again.", path="run")
+    with pytest.raises(Refused) as caught:
+        open_answer(None, read_response(pack_message(troubled(1, refused))[LENGTH_BYTES:]))
+    assert str(caught.value) == str(refused)
+    away = Unavailable("store.full", "the disk is full.", retry_after_ms=500)
+    with pytest.raises(Unavailable) as gone:
+        open_answer(None, read_response(pack_message(troubled(1, away))[LENGTH_BYTES:]))
+    assert str(gone.value) == str(away)
+    assert gone.value.retry_after_ms == 500
+
+
+def test_a_code_of_a_later_version_is_still_trouble():
+    response = troubled(1, Refused("run.unknown", "something new"))
+    assert response.trouble is not None
+    later = msgspec.structs.replace(response.trouble, code="of.tomorrow")
+    with pytest.raises(Refused, match="something new"):
+        open_answer(None, msgspec.structs.replace(response, trouble=later))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xc1",
+        b"\x00" * 100,
+        b"not a message",
+        msgspec.msgpack.encode([1, {"type": "Nonsense"}]),
+        msgspec.msgpack.encode([1, {"type": "GetRun", "tenant": "t"}]),
+        msgspec.msgpack.encode([1, {"type": "GetRun", "tenant": "t", "run": 5}]),
+        msgspec.msgpack.encode([1, {"type": "GetRun", "tenant": "t", "run": "r", "more": 1}]),
+        msgspec.msgpack.encode(["x", {"type": "GetRun", "tenant": "t", "run": "r"}]),
+        msgspec.msgpack.encode({"number": 1}),
+        b"\x91" * 100_000,
+        b"\x92\x01\xd9\x02\xff\xff",
+    ],
+    ids=range(12),
+)
+def test_bytes_that_are_no_request_are_refused(content: bytes):
+    with pytest.raises(Refused, match=r"field\.type: this is no request"):
+        read_request(content)
+    assert number_of(content) in (0, 1)
+
+
+def test_the_number_is_read_from_a_request_that_is_not_understood():
+    assert number_of(msgspec.msgpack.encode([9, {"type": "OfTomorrow"}])) == 9
+    assert number_of(msgspec.msgpack.encode("x")) == 0
