@@ -185,6 +185,8 @@ class Loop:
             else:
                 intents += self.streams.take(entry[0], entry[1], now)
         self._run_timers(now)
+        # What is queued already is granted before more is queued, so that it is written once for both.
+        self._place(now)
         self._follow_up(now)
         self._place(now)
         return intents
