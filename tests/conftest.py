@@ -1,6 +1,10 @@
-"""How hypothesis searches: freely at a desk, repeatably on a build server, at length in `make test-long`."""
+"""How hypothesis searches: freely at a desk, repeatably on a build server, at length in `make test-long`.
+
+And a suite that was started in the background can still be interrupted.
+"""
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -10,3 +14,7 @@ settings.register_profile("ci", settings.get_profile("desk"), derandomize=True, 
 settings.register_profile("long", settings.get_profile("desk"), max_examples=5_000)
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "desk"))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Shells have what they start in the background ignore Ctrl-C, and every program inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
