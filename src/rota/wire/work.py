@@ -67,12 +67,14 @@ class PythonWork(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Call a function: by its name (`module:qualname`), or, if it has none that another process can import, pickled.
 
     `path` is a folder to import from, and `file` the script that `module` stands for when it was run by its path.
+    `script` is the program that wrote a function of a module down: values of its classes may be among the inputs.
     """
 
     function: str = ""
     pickled: bytes = b""
     path: str = ""
     file: str = ""
+    script: str = ""
     args: tuple[Argument, ...] = ()
     kwargs: tuple[tuple[str, Argument], ...] = ()
 

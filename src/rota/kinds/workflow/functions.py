@@ -9,6 +9,8 @@ from rota.wire.scripts import SCRIPT
 from rota.wire.values import pack
 from rota.wire.work import PythonWork
 
+_INSTALLED = ("site-packages", "dist-packages")
+
 
 def refer(function: Any) -> PythonWork:
     """How to find a function again: by module and name if that leads back to it, else by value."""
@@ -22,7 +24,9 @@ def refer(function: Any) -> PythonWork:
     if module_name in ("__main__", SCRIPT):
         file = _script_of(module)
         return PythonWork(function=f"{SCRIPT}:{name}", file=file) if file else _by_value(function, module)
-    return PythonWork(function=f"{module_name}:{name}", path=_import_path(module_name, module))
+    return PythonWork(
+        function=f"{module_name}:{name}", path=_import_path(module_name, module), script=_running_script()
+    )
 
 
 def _by_value(function: Any, module: ModuleType | None) -> PythonWork:
@@ -34,13 +38,22 @@ def _by_value(function: Any, module: ModuleType | None) -> PythonWork:
     if where in ("__main__", SCRIPT):
         # The rest of the script may be meant by name.
         return PythonWork(function=f"{SCRIPT}:{name}", pickled=pickled, file=_script_of(module))
-    return PythonWork(function=f"{where}:{name}", pickled=pickled, path=_import_path(where, module))
+    path = _import_path(where, module)
+    return PythonWork(function=f"{where}:{name}", pickled=pickled, path=path, script=_running_script())
 
 
 def _script_of(module: ModuleType) -> str:
     """The file of a script; empty for a notebook or a prompt, which has none to load it from again."""
     file = getattr(module, "__file__", None)
     return str(Path(file).absolute()) if file else ""
+
+
+def _running_script() -> str:
+    """The script that writes this down, if it is one: of its classes may be what its other tasks return."""
+    module = sys.modules.get(SCRIPT) or sys.modules.get("__main__")
+    file = _script_of(module) if module is not None else ""
+    # Not a tool that runs others: pytest, or the command of this package.
+    return "" if any(part in (*_INSTALLED, "bin") for part in Path(file).parts) else file
 
 
 def _look_up(module: ModuleType, name: str) -> object:
@@ -58,4 +71,4 @@ def _import_path(name: str, module: ModuleType) -> str:
     folder = Path(file).resolve().parent
     for _ in range(name.count(".") + (1 if Path(file).name == "__init__.py" else 0)):
         folder = folder.parent
-    return "" if any(part in ("site-packages", "dist-packages") for part in folder.parts) else str(folder)
+    return "" if any(part in _INSTALLED for part in folder.parts) else str(folder)

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from rota.core.bounds import ERROR_CHARS_MAX
 from rota.running import Context, Entered, Fail, Loading, Reschedule, Skip, unpack_params
+from rota.wire.scripts import SCRIPT
 from rota.wire.values import Unserialisable, unpack
 from rota.wire.work import Argument, DictOf, ListOf, OutputOf, ParamOf, PythonWork, StoredValue, Value, decode_value
 
@@ -180,6 +181,8 @@ def _find_script(name: str, file: str, owns_process: bool) -> ModuleType:
     """The module that a script is: itself where it is the running program, else loaded once without its main part."""
     for known in (sys.modules.get("__main__"), sys.modules.get(name), _scripts.get(file)):
         if known is not None and getattr(known, "__file__", None) == file:
+            # Also under the name by which values mean it.
+            sys.modules.setdefault(name, known)
             return known
     if not Path(file).is_file():
         raise Uncallable(f"the script {file} does not exist on this worker")
@@ -217,7 +220,7 @@ def _use_path(path: str) -> None:
 def _argument(call: Call, argument: Argument) -> Any:
     match argument:
         case Value():
-            return unpack(argument.encoding, argument.content, trusted=True)
+            return _opened(call, lambda: unpack(argument.encoding, argument.content, trusted=True))
         case OutputOf():
             return _output(call, argument.task)
         case ParamOf():
@@ -244,8 +247,19 @@ def _output(call: Call, task: str) -> Any:
 def _open_result(call: Call, result: bytes) -> Any:
     value = decode_value(result)
     if isinstance(value, StoredValue):
-        return call.open_stored(value)
-    return unpack(value.encoding, value.content, trusted=True)
+        return _opened(call, lambda: call.open_stored(value))
+    return _opened(call, lambda: unpack(value.encoding, value.content, trusted=True))
+
+
+def _opened(call: Call, open_value: Callable[[], Any]) -> Any:
+    """A value, with the script whose classes it is made of, if it takes one."""
+    try:
+        return open_value()
+    except ModuleNotFoundError as error:
+        if error.name != SCRIPT or not call.work.script:
+            raise
+        _find_script(SCRIPT, call.work.script, call.owns_process)
+        return open_value()
 
 
 # Errors.

@@ -93,7 +93,7 @@ class ProcessRunner:
             work = decode_python(offer.work)
             if len(self._bundles) >= BUNDLES_KNOWN_MAX:
                 self._bundles.clear()
-            known = self._bundles[offer.work] = (work.path, work.file)
+            known = self._bundles[offer.work] = (work.path, work.file or work.script)
         return (offer.tenant, *known)
 
     async def _run(
