@@ -5,12 +5,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 import rota
+from rota.app import survivors
 from tests.integration import jobs
 from tests.integration.deadlines import is_running, until
 from tests.integration.embedded_program import WIDTH
@@ -39,11 +40,8 @@ def kill_when(folder: Path, shape: str, lines: list[str], *effects: str) -> None
     with program(folder, shape) as process:
         until(lambda: set(lines) <= set(told(folder)), f"{lines} to be durable")
         until(lambda: set(effects) <= set(jobs.effects(folder)), f"{effects} to be done")
-        family = _descendants(process.pid)
         process.send_signal(signal.SIGKILL)
         process.wait(20)
-        # Its runners outlive it by a moment, and what they do in it is an effect that came twice, not a mistake.
-        until(lambda: not any(map(is_running, family)), "everything it had started to be dead")
 
 
 @pytest.mark.parametrize(
@@ -66,8 +64,9 @@ def test_after_a_kill_the_run_goes_on_and_nothing_finished_is_done_again(
     tmp_path: Path, shape: str, lines: list[str], gate: str, once: list[str]
 ):
     kill_when(tmp_path, shape, lines, f"{gate} began")
-    (tmp_path / f"{gate}.go").touch()
     with rota.Rota.embedded(tmp_path / "data", slots=2) as one:
+        # By now nothing of the killed program is left that could see it.
+        (tmp_path / f"{gate}.go").touch()
         run = one.run(shape)
         assert run.wait(30).state == "success"
         # What was under way began twice, and the attempt that was lost cost no retry.
@@ -105,11 +104,53 @@ def test_what_the_killed_program_had_started_is_dead(tmp_path: Path):
         until(lambda: not any(map(is_running, family)), "everything it had started to be dead")
 
 
+def test_the_next_holder_begins_when_nothing_of_the_last_is_left(tmp_path: Path):
+    with program(tmp_path, "chain") as process:
+        until(lambda: "b began" in jobs.effects(tmp_path), "a task to run")
+        family = _descendants(process.pid)
+        process.send_signal(signal.SIGKILL)
+        process.wait(20)
+        with rota.Rota.embedded(tmp_path / "data"):
+            assert not any(map(is_running, family))
+
+
+def test_what_cannot_be_ended_keeps_its_lease_until_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(survivors, "PATIENCE_S", 0.2)
+    with program(tmp_path, "chain") as process:
+        until(lambda: "b began" in jobs.effects(tmp_path), "a task to run")
+        family = _descendants(process.pid)
+        for pid in family[:2]:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            process.send_signal(signal.SIGKILL)
+            process.wait(20)
+            with rota.Rota.embedded(tmp_path / "data", slots=2) as one:
+                run = one.run("chain")
+                with pytest.raises(TimeoutError):
+                    run.wait(0.5)
+                (held,) = run.tasks("held")
+                assert held.state in ("assigned", "running")
+                assert jobs.effects(tmp_path)["b began"] == 1, "it was not given to another"
+        finally:
+            for pid in family[:2]:
+                os.kill(pid, signal.SIGCONT)
+        until(lambda: not any(map(is_running, family)), "the rest of the killed program to end")
+    with rota.Rota.embedded(tmp_path / "data", slots=2) as one:
+        (tmp_path / "b.go").touch()
+        assert one.run("chain").wait(30).state == "success"
+
+
 def _descendants(pid: int) -> list[int]:
+    """What a process has started, and what that has; some of it may end while we look."""
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found += [int(child), *_descendants(int(child))]
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+    except FileNotFoundError:
+        return found
+    for thread in threads:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for child in (thread / "children").read_text().split():
+                found += [int(child), *_descendants(int(child))]
     return found
 
 
@@ -120,12 +161,10 @@ def test_killed_again_and_again_a_run_still_ends(tmp_path: Path):
             try:
                 until(lambda: "held running" in told(tmp_path), "the slow task to run")
                 until(lambda count=count: jobs.effects(tmp_path).get("b began") == count, "its function to be called")
-                family = _descendants(process.pid)
             finally:
                 process.send_signal(signal.SIGKILL)
-        until(lambda family=family: not any(map(is_running, family)), "everything it had started to be dead")
-    (tmp_path / "b.go").touch()
     with rota.Rota.embedded(tmp_path / "data", slots=2) as one:
+        (tmp_path / "b.go").touch()
         assert one.run("chain").wait(30).state == "success"
         assert "\n".join(one.run("chain").story("held")).count("counted=True") == 3
     assert jobs.effects(tmp_path) == {"a": 1, "b began": 4, "b": 1, "c": 1}
@@ -135,6 +174,7 @@ RESUME = """
 import sys
 from pathlib import Path
 import rota
+from rota.app import survivors
 from tests.integration.embedded_program import chain
 
 folder = Path(sys.argv[1])

@@ -17,6 +17,7 @@ from typing import Self, TypedDict, Unpack, cast
 from rota.api.socket import SOCKET, SocketServer
 from rota.app.garbage import keep_collecting
 from rota.app.lines import NearLine, SocketLine
+from rota.app.survivors import RunnersLock
 from rota.client.blocking import BlockingClient, LoopThread
 from rota.client.runs import Client
 from rota.control.driver import CoordinatorDriver, Listener, ignore
@@ -141,7 +142,10 @@ class AsyncRota(Client):
             parts.push_async_callback(driver.stop)
             driver.start()
             await _win(driver, store, path)
-            await _strike_off(driver)
+            lock = RunnersLock(path)
+            parts.callback(lock.free)
+            if await lock.take():
+                await _strike_off(driver)
             blobs = open_blobs(options.get("blobs") or path / "blobs")
             logs = LogFolder(path)
             if folder is not None:
@@ -155,7 +159,7 @@ class AsyncRota(Client):
             slots = options.get("slots")
             count = (os.cpu_count() or 1) if slots is None else slots
             if count:
-                runners = _runners(path, blobs, count, parts, options)
+                runners = _runners(path, blobs, count, lock, parts, options)
                 machine = _machine(runners, count, limits)
                 worker = WorkerDriver(machine, _dial(driver), runners, clock, failing=driver.fail)
                 parts.push_async_callback(_leave, worker)
@@ -297,7 +301,7 @@ async def _win(driver: CoordinatorDriver, store: Store, path: Path) -> None:
 
 
 async def _strike_off(driver: CoordinatorDriver) -> None:
-    """Forget the workers of this folder's last holder: they lived in its process, and died with it.
+    """Forget the workers of this folder's last holder: they lived in its process, and nothing of it is left.
 
     What they had not finished can be granted at once, instead of when their silence has lasted long enough.
     """
@@ -318,8 +322,10 @@ def _check(options: Options) -> None:
         raise Refused("field.value", "history cannot be kept for less than no time", path="keep_days")
 
 
-def _runners(path: Path, blobs: Blobs, slots: int, parts: AsyncExitStack, options: Options) -> dict[str, Runner]:
-    supervisor = Supervisor()
+def _runners(
+    path: Path, blobs: Blobs, slots: int, lock: RunnersLock, parts: AsyncExitStack, options: Options
+) -> dict[str, Runner]:
+    supervisor = Supervisor(kept_open=(lock.fd,))
     parts.push_async_callback(supervisor.close)
     memory = options.get("memory_mb", 0) << 20
     if options.get("threads", False):

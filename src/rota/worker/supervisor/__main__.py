@@ -1,4 +1,4 @@
-"""`python -m rota.worker.supervisor`: started by the worker, with its end of the link as a descriptor.
+"""`python -m rota.worker.supervisor`: started by the worker, with its end of the link, and more to keep open.
 
 Two processes watch each other. The outer one only waits: if the inner one, which does the work, is killed, all attempts
 become the outer one's children, and it kills them. If the outer one is killed, the inner one notices and does the same.
@@ -18,8 +18,9 @@ from rota.worker.supervisor.spawn import allow_many_files
 def main() -> int:
     """Supervise until the worker is gone."""
     link_fd, worker_pid = int(sys.argv[1]), int(sys.argv[2])
-    # It was handed down to us; it must not go further, to user code.
-    os.set_inheritable(link_fd, False)
+    # They were handed down to us; they must not go further, to user code.
+    for fd in (link_fd, *map(int, sys.argv[3:])):
+        os.set_inheritable(fd, False)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # The worker decides when to stop: it closes the link, or dies.
         signal.signal(number, signal.SIG_IGN)

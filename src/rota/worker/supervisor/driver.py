@@ -162,8 +162,10 @@ def _waiting_bytes(pipe: int) -> int:
 class Supervisor:
     """Starts the supervisor when it is first needed, and again whenever it died."""
 
-    def __init__(self, *, log_bytes_max: int = LOG_BYTES_MAX) -> None:
+    def __init__(self, *, log_bytes_max: int = LOG_BYTES_MAX, kept_open: Sequence[int] = ()) -> None:
+        """`kept_open` are descriptors that a supervisor has open until nothing is left of what it started."""
         self._log_bytes_max = log_bytes_max
+        self._kept_open = tuple(kept_open)
         self._link: _Link | None = None
         self._next_id = 0
         self._is_closed = False
@@ -218,7 +220,7 @@ class Supervisor:
         if self._is_closed:
             raise SupervisorLost
         if self._link is None or self._link.is_lost:
-            self._link = _Link()
+            self._link = _Link(self._kept_open)
         return self._link
 
     def _new_id(self) -> int:
@@ -229,7 +231,7 @@ class Supervisor:
 class _Link:
     """One supervisor process, from its start to its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept_open: tuple[int, ...]) -> None:
         ours, theirs = socket.socketpair()
         self.mark = os.urandom(8).hex()
         self.is_lost = False
@@ -239,11 +241,12 @@ class _Link:
         self._starts: dict[int, asyncio.Future[_Said | None]] = {}
         self._ends: dict[int, asyncio.Future[_Said | None]] = {}
         with theirs:
+            words = [theirs.fileno(), os.getpid(), *kept_open]
             # In a session of its own: Ctrl-C at a terminal is for the worker, which then decides.
             self._process = subprocess.Popen(  # noqa: S603 - our own program, by our own interpreter
-                [sys.executable, "-P", "-m", "rota.worker.supervisor", str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-P", "-m", "rota.worker.supervisor", *map(str, words)],
                 env=passed_on(),
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), *kept_open],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
