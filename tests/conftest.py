@@ -1,4 +1,5 @@
-"""How hypothesis searches: freely at a desk, repeatably on a build server, at length in `make test-long`.
+"""How hypothesis searches: freely at a desk, repeatably on a build server, at length in `make test-long`, and a little
+in `make check`.
 
 And a suite that was started in the background can still be interrupted.
 """
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, settings
 # The machine may be busy with another test process, so elapsed time is never a verdict.
 settings.register_profile("desk", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("desk"), derandomize=True, print_blob=True)
+settings.register_profile("quick", settings.get_profile("desk"), max_examples=25)
 settings.register_profile("long", settings.get_profile("desk"), max_examples=5_000)
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "desk"))
