@@ -1,5 +1,6 @@
 """Lines to a coordinator: in this process, or in another one that holds the same folder."""
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from rota.ports import Blobs, Ended, HistoryQuery, Page, Store
 from rota.worker.logs import LogFolder, read_on
 
 
-class Folder:
+class Folder(ABC):
     """What is read from the folder itself, whoever its coordinator is: history, stories, logs, large values."""
 
     def __init__(self, store: Store, blobs: Blobs, logs: LogFolder, tenant: str) -> None:
@@ -27,9 +28,9 @@ class Folder:
         self.log_files = logs
         self.tenant = tenant
 
+    @abstractmethod
     async def ask(self, request: ClientCommand | Question) -> object:
-        """See the protocol."""
-        raise NotImplementedError
+        """Ask whoever is the coordinator."""
 
     async def history(self, query: HistoryQuery) -> Page:
         """See the protocol."""

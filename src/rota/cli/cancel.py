@@ -3,12 +3,12 @@
 import argparse
 
 from rota.app import Rota
-from rota.cli.showing import add_folder, add_json, as_plain, put, put_json
+from rota.cli.showing import add_folder, add_json, add_run, as_plain, put, put_json
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
-    parser.add_argument("run_id", metavar="RUN", help="the run's id, see `rota runs`")
+    add_run(parser)
     parser.add_argument("--reason", default="cancelled on request", help="what the run will say about it")
     add_folder(parser)
     add_json(parser)

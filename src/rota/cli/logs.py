@@ -4,13 +4,13 @@ import argparse
 import sys
 
 from rota.app import Rota
-from rota.cli.showing import add_folder, add_json, put_json
+from rota.cli.showing import add_folder, add_json, add_run, add_task, put_json
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
-    parser.add_argument("run_id", metavar="RUN", help="the run's id, see `rota runs`")
-    parser.add_argument("task", metavar="TASK", help="the task's id; one of a group as NAME[3]")
+    add_run(parser)
+    add_task(parser)
     parser.add_argument("--attempt", type=int, default=0, metavar="N", help="which attempt (default: the newest)")
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the attempt has ended")
     add_folder(parser)

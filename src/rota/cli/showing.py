@@ -18,6 +18,16 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Which run a command is about."""
+    parser.add_argument("run_id", metavar="RUN", help="the run's id, see `rota runs`")
+
+
+def add_task(parser: argparse.ArgumentParser) -> None:
+    """Which task of the run a command is about."""
+    parser.add_argument("task", metavar="TASK", help="the task's id; one of a group as NAME[3]")
+
+
 def add_folder(parser: argparse.ArgumentParser) -> None:
     """The option that says where the data is."""
     parser.add_argument("--data", default=".rota", metavar="DIR", help="the data folder (default .rota)")

@@ -3,7 +3,7 @@
 import argparse
 
 from rota.app import Rota
-from rota.cli.showing import add_folder, add_json, as_plain, put_json, put_table, show_span, show_time
+from rota.cli.showing import add_folder, add_json, add_run, as_plain, put_json, put_table, show_span, show_time
 from rota.core.questions import TaskView
 from rota.core.states import TaskState
 
@@ -12,7 +12,7 @@ _ERROR_CHARS = 60
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
-    parser.add_argument("run_id", metavar="RUN", help="the run's id, see `rota runs`")
+    add_run(parser)
     parser.add_argument(
         "--state", action="append", choices=list(TaskState), default=[], help="only tasks in this state"
     )

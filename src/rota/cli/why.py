@@ -3,13 +3,13 @@
 import argparse
 
 from rota.app import Rota
-from rota.cli.showing import add_folder, add_json, put, put_json
+from rota.cli.showing import add_folder, add_json, add_run, add_task, put, put_json
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
-    parser.add_argument("run_id", metavar="RUN", help="the run's id, see `rota runs`")
-    parser.add_argument("task", metavar="TASK", help="the task's id; one of a group as NAME[3]")
+    add_run(parser)
+    add_task(parser)
     add_folder(parser)
     add_json(parser)
     parser.set_defaults(run=run)

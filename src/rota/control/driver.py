@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 
 from msgspec import structs
 
+from rota.alarm import Alarm
 from rota.control.coordinator import Coordinator
 from rota.control.events import (
     Answer,
@@ -86,8 +87,7 @@ class CoordinatorDriver:
         self._watchers: dict[int, Watcher] = {}
         self._number = 0
         self._running: dict[asyncio.Task[None], None] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at: Millis = 0
+        self._alarm = Alarm(self._pump)
         self._pumping = False
         self._stopped = False
         self._standing = asyncio.Event()
@@ -128,8 +128,7 @@ class CoordinatorDriver:
         """Answer nobody any more, let a commit that is under way end, and give the lock back."""
         self._stopped = True
         self._standing.set()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.stop()
         if self._tidier is not None:
             self._tidier.cancel()
             await asyncio.gather(self._tidier, return_exceptions=True)
@@ -232,19 +231,11 @@ class CoordinatorDriver:
         wake_at = self.machine.wake_at(now)
         if self._pumping:
             return
-        if wake_at <= now or (self.machine.loop is not None and self.machine.loop.wanted_at <= now):
+        if wake_at <= now:
             self._pumping = True
             asyncio.get_running_loop().call_soon(self._pump)
-        elif self._timer is None or wake_at < self._timer_at:
-            # A timer that is early does no harm, and moving one with every event costs more than it.
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = wake_at
-            self._timer = asyncio.get_running_loop().call_later((wake_at - now) / 1000, self._time_came)
-
-    def _time_came(self) -> None:
-        self._timer = None
-        self._pump()
+        else:
+            self._alarm.set(wake_at, now)
 
     def _end_all(self) -> None:
         for future in self._answers.values():

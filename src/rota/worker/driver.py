@@ -11,6 +11,7 @@ from typing import Protocol
 
 from msgspec import structs
 
+from rota.alarm import Alarm
 from rota.core.commands import Outcome
 from rota.core.decide.leases import Offer
 from rota.core.ids import Fence, Millis
@@ -76,8 +77,7 @@ class WorkerDriver:
         self._attempts: dict[Fence, asyncio.Task[None]] = {}
         self._dying: dict[asyncio.Task[None], None] = {}
         self._dialling: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at: Millis = 0
+        self._alarm = Alarm(self._schedule)
         self._pumping = False
         self._stopped = False
 
@@ -92,8 +92,7 @@ class WorkerDriver:
     async def stop(self) -> None:
         """Kill what is left and hang up."""
         self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.stop()
         doomed = [*self._attempts.values(), *self._dying]
         if self._dialling is not None:
             doomed.append(self._dialling)
@@ -138,17 +137,7 @@ class WorkerDriver:
             self.left.set()
             self._failing(error)
             return
-        wake_at = self.machine.wake_at(now)
-        if self._timer is None or wake_at < self._timer_at:
-            # A timer that is early does no harm, and moving one with every event costs more than it.
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = wake_at
-            self._timer = asyncio.get_running_loop().call_later((wake_at - now) / 1000, self._time_came)
-
-    def _time_came(self) -> None:
-        self._timer = None
-        self._schedule()
+        self._alarm.set(self.machine.wake_at(now), now)
 
     def _carry_out(self, intent: Intent) -> None:
         match intent:

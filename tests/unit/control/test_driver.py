@@ -79,7 +79,18 @@ class Bench:
         self.store = store or Trying()
         self.clock = Clock()
         self.said: list[Tell | Escalate] = []
-        self.driver = CoordinatorDriver(self.store, LIMITS, self.clock, who="a test", listener=self.said.append)
+        self.spoke = asyncio.Event()
+        self.driver = CoordinatorDriver(self.store, LIMITS, self.clock, who="a test", listener=self._hear)
+
+    def _hear(self, said: Tell | Escalate) -> None:
+        self.said.append(said)
+        self.spoke.set()
+
+    async def leads(self) -> None:
+        """Until it leads again, which it tells; `played` is not patient for ever."""
+        while not self.driver.is_leader:
+            self.spoke.clear()
+            await self.spoke.wait()
 
     async def reign(self) -> CoordinatorDriver:
         self.driver.start()
@@ -111,12 +122,6 @@ async def raise_once(store: Trying, hook: str, error: Exception) -> None:
         raise error
 
     setattr(store, hook, trouble)
-
-
-async def leads(driver: CoordinatorDriver) -> None:
-    """Until it leads again; `played` is not patient for ever."""
-    while not driver.is_leader:
-        await asyncio.sleep(0.01)
 
 
 async def runs(driver: CoordinatorDriver) -> list[str]:
@@ -220,7 +225,7 @@ def test_a_commit_of_unknown_outcome_costs_memory_and_no_data(error: Exception):
             await driver.ask(submit("a"))
         assert bench.told("step_down")
         bench.clock.ahead_ms += 1_000
-        await leads(driver)
+        await bench.leads()
         assert await runs(driver) == ["before"]
         assert (await driver.ask(submit("a")))[0] == "a", "asked again under the same id it is carried out once"
         await driver.stop()
@@ -236,7 +241,7 @@ def test_a_commit_that_happened_though_nobody_said_so_is_not_repeated():
         with pytest.raises(Unavailable):
             await driver.ask(submit("a"))
         bench.clock.ahead_ms += 1_000
-        await leads(driver)
+        await bench.leads()
         assert await runs(driver) == ["a"]
         assert (await driver.ask(submit("a")))[0] == "a"
         await driver.stop()
@@ -274,7 +279,7 @@ def test_an_election_that_fails_says_why_and_is_held_again():
         with pytest.raises(Unavailable, match="no space for a lock"):
             await bench.driver.reigns()
         bench.clock.ahead_ms += 2_000
-        await leads(bench.driver)
+        await bench.leads()
         assert await bench.driver.reigns()
         await bench.driver.stop()
 
@@ -314,17 +319,19 @@ def test_housekeeping_that_fails_is_told_and_tried_again(monkeypatch: pytest.Mon
     async def play() -> None:
         bench = Bench()
         tries: list[int] = []
+        went_on = asyncio.Event()
 
         async def tidy(*_: object) -> int:
             tries.append(1)
             if len(tries) == 1:
                 raise OSError("later")
+            if len(tries) == 3:
+                went_on.set()
             return 0
 
         bench.store.tidy = tidy
         await bench.reign()
-        while len(tries) < 3:
-            await asyncio.sleep(0.01)
+        await went_on.wait()
         assert bench.told("tidy.failed")
         await bench.driver.stop()
 
@@ -441,7 +448,7 @@ def test_watchers_are_told_what_became_durable_and_when_that_is_not_known_any_mo
         assert heard[-1] is None, "what it wrote last was not told"
         count = len(heard)
         bench.clock.ahead_ms += 1_000
-        await leads(driver)
+        await bench.leads()
         await driver.ask(submit("c"))
         assert len(heard) == count, "whoever was lost has to begin anew"
         end = driver.watch(heard.append)

@@ -124,11 +124,17 @@ class Bench:
 
     async def until(self, *states: str) -> list[TaskView]:
         """Until the tasks are in these states; `played` is not patient for ever."""
-        while True:
-            found = await self.tasks()
-            if [task.state for task in found] == list(states):
-                return found
-            await asyncio.sleep(0.01)
+        changed = asyncio.Event()
+        end = self.coordinator.watch(lambda _: changed.set())
+        try:
+            while True:
+                changed.clear()
+                found = await self.tasks()
+                if [task.state for task in found] == list(states):
+                    return found
+                await changed.wait()
+        finally:
+            end()
 
     async def end(self) -> None:
         await self.worker.stop()
