@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec import to_builtins
 
+from rota.cli.showing import add_folder, add_json
 from rota.stores.sqlite import care
 
 EXIT_BROKEN = 1
@@ -25,14 +26,12 @@ def describe(parser: argparse.ArgumentParser) -> None:
     vacuum = verbs.add_parser("vacuum", help="give unused space back; needs the folder for itself")
     vacuum.set_defaults(run=_vacuum)
     for verb in (backup, check, vacuum):
-        verb.add_argument(
-            "--data", type=Path, default=Path(".rota"), metavar="DIR", help="the data folder (default .rota)"
-        )
-        verb.add_argument("--json", action="store_true", help="print JSON")
+        add_folder(verb)
+        add_json(verb)
 
 
 def _backup(options: argparse.Namespace) -> int:
-    size = care.backup(options.data, options.file, force=options.force, progress=_progress())
+    size = care.backup(Path(options.data), options.file, force=options.force, progress=_progress())
     _print(options, {"file": str(options.file), "bytes": size}, f"{options.file}: {size:,} bytes")
     return 0
 
@@ -48,7 +47,7 @@ def _progress() -> care.Progress | None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    report = care.check(options.data, time.time_ns() // 1_000_000)
+    report = care.check(Path(options.data), time.time_ns() // 1_000_000)
     lines = [
         f"{report.folder}: version {report.version}, epoch {report.epoch}, {report.bytes:,} bytes",
         ", ".join(f"{count:,} {name}" for name, count in report.rows.items()),
@@ -65,7 +64,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _vacuum(options: argparse.Namespace) -> int:
-    before, after = care.vacuum(options.data)
+    before, after = care.vacuum(Path(options.data))
     _print(options, {"bytes_before": before, "bytes_after": after}, f"{before:,} bytes before, {after:,} after")
     return 0
 

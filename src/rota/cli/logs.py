@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from rota.app import Rota
-from rota.cli.showing import add_folder, add_json, add_run, add_task, put_json
+from rota.cli.showing import add_run, add_task, finish, put_json
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -13,9 +13,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     add_task(parser)
     parser.add_argument("--attempt", type=int, default=0, metavar="N", help="which attempt (default: the newest)")
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the attempt has ended")
-    add_folder(parser)
-    add_json(parser)
-    parser.set_defaults(run=run)
+    finish(parser, run)
 
 
 def run(options: argparse.Namespace) -> int:

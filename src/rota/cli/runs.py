@@ -3,7 +3,7 @@
 import argparse
 
 from rota.app import Rota
-from rota.cli.showing import add_folder, add_json, as_plain, put_json, put_table, say, show_counts, show_span, show_time
+from rota.cli.showing import as_plain, finish, put_json, put_table, say, show_counts, show_span, show_time
 from rota.core.states import RunState
 
 
@@ -12,9 +12,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", default="", help="only runs of this graph")
     parser.add_argument("--state", action="append", choices=list(RunState), default=[], help="only runs in this state")
     parser.add_argument("--limit", type=int, default=20, metavar="N", help="how many (default 20)")
-    add_folder(parser)
-    add_json(parser)
-    parser.set_defaults(run=run)
+    finish(parser, run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -3,12 +3,13 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct, to_builtins
 
+from rota.app import DEFAULT_FOLDER
 from rota.wire.values import PLAIN, unpack
 from rota.wire.work import StoredValue, decode_value
 
@@ -30,7 +31,15 @@ def add_task(parser: argparse.ArgumentParser) -> None:
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
     """The option that says where the data is."""
-    parser.add_argument("--data", default=".rota", metavar="DIR", help="the data folder (default .rota)")
+    text = f"the data folder (default {DEFAULT_FOLDER})"
+    parser.add_argument("--data", default=DEFAULT_FOLDER, metavar="DIR", help=text)
+
+
+def finish(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
+    """What every command on a folder has, and what it does."""
+    add_folder(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
 
 
 def say(line: str) -> None:

@@ -3,7 +3,7 @@
 import argparse
 
 from rota.app import Rota
-from rota.cli.showing import add_folder, add_json, add_run, as_plain, put_json, put_table, show_span, show_time
+from rota.cli.showing import add_run, as_plain, finish, put_json, put_table, show_span, show_time
 from rota.core.questions import TaskView
 from rota.core.states import TaskState
 
@@ -16,9 +16,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state", action="append", choices=list(TaskState), default=[], help="only tasks in this state"
     )
-    add_folder(parser)
-    add_json(parser)
-    parser.set_defaults(run=run)
+    finish(parser, run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -3,16 +3,14 @@
 import argparse
 
 from rota.app import Rota
-from rota.cli.showing import add_folder, add_json, add_run, add_task, put, put_json
+from rota.cli.showing import add_run, add_task, finish, put, put_json
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
     add_run(parser)
     add_task(parser)
-    add_folder(parser)
-    add_json(parser)
-    parser.set_defaults(run=run)
+    finish(parser, run)
 
 
 def run(options: argparse.Namespace) -> int:

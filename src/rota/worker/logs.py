@@ -1,12 +1,11 @@
-"""Logs of attempts: where each lives, and reading it whole, from the end, or as it grows.
+"""Logs of attempts: where each lives, and reading it as it grows.
 
 A log is a plain file under the worker's folder. The supervisor makes it with the first byte that an attempt writes, so
 an attempt that wrote nothing has none, which reads as empty.
 """
 
-import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from rota.wire.names import attempt_name, safe_name
@@ -29,11 +28,6 @@ class LogFolder:
         folder = self.root / safe_name(tenant) / safe_name(run) / safe_name(task)
         return sorted(folder.glob("*.log"), key=_attempt_and_fence)
 
-    def find_tasks(self, tenant: str, run: str) -> Iterator[Path]:
-        """The folders of a run's tasks that wrote anything."""
-        folder = self.root / safe_name(tenant) / safe_name(run)
-        return iter(sorted(folder.iterdir())) if folder.is_dir() else iter(())
-
 
 def collect(home: Path, is_wanted: Callable[[str], bool], older_than_ns: int) -> int:
     """Remove a tenant's logs of runs that nobody refers to, unless they were written to since an instant.
@@ -51,28 +45,6 @@ def collect(home: Path, is_wanted: Callable[[str], bool], older_than_ns: int) ->
 
 def _attempt_and_fence(path: Path) -> tuple[int, ...]:
     return tuple(int(part) for part in path.stem.split("-"))
-
-
-def read_log(path: Path) -> bytes:
-    """All of a log."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""
-
-
-def read_tail(path: Path, bytes_max: int) -> bytes:
-    """The end of a log; from the start of a line, if it does not fit whole."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - bytes_max))
-            tail = file.read(bytes_max)
-    except FileNotFoundError:
-        return b""
-    if size <= bytes_max:
-        return tail
-    return tail[tail.find(b"\n") + 1 :]
 
 
 def read_on(path: Path, offset: int, bytes_max: int = READ_BYTES_MAX) -> tuple[bytes, int]:
