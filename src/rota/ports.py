@@ -6,10 +6,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from rota.core.history import Ended, HistoryQuery, Page
 from rota.core.ids import BlobRef, Epoch, Fence, Millis, RunKey
 from rota.core.model import Graph
-from rota.core.records import Batch, Growth, Record, Run, Story, Task
-from rota.core.states import RunState
+from rota.core.records import Batch, Record, Story
 
 
 class Fenced(Exception):
@@ -22,38 +22,6 @@ class CommitUnknown(Exception):
 
 class StoreRefused(Exception):
     """The store will not take this very batch, and would not later. Nothing was written."""
-
-
-class HistoryQuery(Struct, frozen=True, kw_only=True):
-    """Which ended runs of a tenant to show, newest first. Empty means any.
-
-    `ended_from` is the first instant that counts, `ended_to` the first that does not.
-    """
-
-    tenant: str
-    name: str = ""
-    kind: str = ""
-    states: tuple[RunState, ...] = ()
-    ended_from: Millis = 0
-    ended_to: Millis = 0
-    # Where the last page stopped; what `Page.next` said.
-    after: str = ""
-    limit: int = 100
-
-
-class Page(Struct, frozen=True):
-    """Some ended runs, and where the next page begins; empty if this was the last."""
-
-    runs: tuple[Run, ...]
-    next: str = ""
-
-
-class Ended(Struct, frozen=True):
-    """A run in history, with the tasks and growths that moved there with it."""
-
-    run: Run
-    tasks: tuple[Task, ...]
-    growths: tuple[Growth, ...]
 
 
 class Kept(Struct, frozen=True):
@@ -127,6 +95,10 @@ class Blobs(Protocol):
 
     async def get(self, ref: BlobRef) -> bytes:
         """The content, checked against the reference. Raises `BlobLost` if it is gone or was changed."""
+        ...
+
+    async def read(self, ref: BlobRef, offset: int, size: int) -> bytes:
+        """Part of the content, unchecked; less than `size` at its end. Raises `BlobLost` if it is gone."""
         ...
 
     async def fetch(self, ref: BlobRef, target: Path) -> None:

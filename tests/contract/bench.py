@@ -10,9 +10,10 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from rota.core.history import Ended, HistoryQuery
 from rota.core.ids import Epoch
 from rota.core.records import Batch, Key, Record, Run, Story, key_of
-from rota.ports import Ended, HistoryQuery, Store
+from rota.ports import Store
 from tests.contract.adapters import Adapter
 from tests.contract.records import Image, fields_of, image
 

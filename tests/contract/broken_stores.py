@@ -11,10 +11,11 @@ import msgspec
 from msgspec import Struct
 
 from rota.core.errors import Refused
+from rota.core.history import Ended, HistoryQuery, Page
 from rota.core.ids import Epoch, RunKey
 from rota.core.model import Queue
 from rota.core.records import Batch, Key, Record, Run, Story, Task, key_of
-from rota.ports import Ended, Fenced, HistoryQuery, Page, StoreRefused
+from rota.ports import Fenced, StoreRefused
 from tests.contract import store_history as history
 from tests.contract import store_reigns as reigns
 from tests.contract import store_rows as rows

@@ -11,9 +11,10 @@ import msgspec
 from msgspec import Struct
 
 from rota.core.errors import Refused
+from rota.core.history import Ended, HistoryQuery, Page
 from rota.core.ids import Epoch, Millis, RunKey
 from rota.core.records import RECORD_TYPES, Batch, Growth, Key, Record, Run, Story, Task, key_of
-from rota.ports import Ended, Fenced, HistoryQuery, Page, Store, StoreRefused
+from rota.ports import Fenced, Store, StoreRefused
 from tests.contract.adapters import Adapter, Pause
 
 _TYPES = {cls.__name__: cls for cls in (*RECORD_TYPES, Ended, Story)}

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from rota.core.history import Ended
 from rota.core.records import RECORD_TYPES, Growth, Record, Run, Story, Task, key_of
-from rota.ports import Ended
 from tests.contract.records import bare, fields_of, filled, key_values, with_fields
 
 

@@ -6,10 +6,11 @@ import pytest
 
 from rota.core.bounds import HISTORY_PAGE_MAX, ROWS_PER_TIDY
 from rota.core.errors import Refused
+from rota.core.history import Ended, HistoryQuery
 from rota.core.ids import Epoch, Millis
 from rota.core.records import Run, Task
 from rota.core.states import RunState
-from rota.ports import Ended, HistoryQuery, Store
+from rota.ports import Store
 from tests.contract.bench import Bench, Promises, batch, disk_of
 from tests.contract.records import filled, with_fields
 from tests.contract.samples import a_one_task_run, a_run, one_of_each, rows_of, story_of

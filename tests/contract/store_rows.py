@@ -13,9 +13,10 @@ from rota.core.bounds import (
     RESULT_BYTES_MAX,
     WORK_BYTES_MAX,
 )
+from rota.core.history import Ended
 from rota.core.model import TaskSpec
 from rota.core.records import RECORD_TYPES, Growth, Record, Run, Story, Task, key_of
-from rota.ports import Ended, Fenced, StoreRefused
+from rota.ports import Fenced, StoreRefused
 from tests.contract.bench import NEIGHBOURS, Bench, Promises, assert_same, batch, disk_of
 from tests.contract.records import bare, filled, key_values, with_fields
 from tests.contract.samples import (

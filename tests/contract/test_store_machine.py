@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, multiple, rule, run_state_machine_as_test
 from msgspec import Struct
 
+from rota.core.history import Ended
 from rota.core.ids import Epoch, RunKey
 from rota.core.records import RECORD_TYPES, Batch, Growth, Key, Record, Run, Story, Task, key_of
-from rota.ports import Ended, Fenced, Store
+from rota.ports import Fenced, Store
 from tests.contract import broken_stores as broken
 from tests.contract.adapters import ADAPTERS, Adapter
 from tests.contract.bench import Bench, assert_same, batch, disk_of

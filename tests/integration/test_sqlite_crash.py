@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rota.core.history import HistoryQuery
 from rota.core.records import Run, Task
-from rota.ports import HistoryQuery
 from rota.stores.sqlite import SqliteDisk, care
 from tests.integration import writer
 

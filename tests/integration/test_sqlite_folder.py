@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from rota.core.errors import Refused
+from rota.core.history import HistoryQuery
 from rota.core.ids import Epoch
 from rota.core.records import Batch, Record
-from rota.ports import HistoryQuery
 from rota.stores.sqlite import SqliteDisk, SqliteStore, held
 from tests.contract.bench import assert_same, disk_of
 from tests.contract.samples import a_one_task_run, a_run, one_of_each, rows_of, story_of

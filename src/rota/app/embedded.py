@@ -14,11 +14,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypedDict, Unpack, cast
 
+from rota.api.auth import Principal, Role
+from rota.api.desk import Desk
 from rota.api.socket import SOCKET, SocketServer
 from rota.app.garbage import keep_collecting
-from rota.app.lines import NearLine, SocketLine
+from rota.app.lines import NearLine, reader_of
 from rota.app.survivors import RunnersLock
 from rota.client.blocking import BlockingClient, LoopThread
+from rota.client.connection import SocketConnection
+from rota.client.line import FarLine
 from rota.client.runs import Client
 from rota.control.driver import CoordinatorDriver, Listener, ignore
 from rota.core.bounds import HISTORY_KEPT_MS, INTEGER_MAX, WORKER_SLOTS_MAX, TimeLimits
@@ -103,7 +107,7 @@ class NearLink:
 class AsyncRota(Client):
     """A client that brings its coordinator along, for async programs."""
 
-    def __init__(self, line: NearLine | SocketLine, parts: AsyncExitStack) -> None:
+    def __init__(self, line: NearLine | FarLine, parts: AsyncExitStack) -> None:
         super().__init__(line)
         self._parts = parts
 
@@ -148,8 +152,10 @@ class AsyncRota(Client):
                 await _strike_off(driver)
             blobs = open_blobs(options.get("blobs") or path / "blobs")
             logs = LogFolder(path)
+            desk = Desk(driver, blobs, reader_of(logs))
+            who = Principal("local", Role.ADMIN, DEFAULT_TENANT)
             if folder is not None:
-                server = SocketServer(path, DEFAULT_TENANT, driver)
+                server = SocketServer(path, who, desk)
                 parts.push_async_callback(server.stop)
                 await server.start()
                 collecting = asyncio.create_task(
@@ -164,7 +170,7 @@ class AsyncRota(Client):
                 worker = WorkerDriver(machine, _dial(driver), runners, clock, failing=driver.fail)
                 parts.push_async_callback(_leave, worker)
                 worker.start()
-            return cls(NearLine(driver, blobs, logs, DEFAULT_TENANT), parts.pop_all())
+            return cls(NearLine(desk, driver, who), parts.pop_all())
 
     @classmethod
     async def open(cls, folder: str | os.PathLike[str] = DEFAULT_FOLDER) -> Self:
@@ -191,8 +197,7 @@ class AsyncRota(Client):
     @classmethod
     async def _connect(cls, path: Path) -> Self:
         async with AsyncExitStack() as parts:
-            store = _open_store(path, parts)
-            line = SocketLine(path / SOCKET, store, open_blobs(path / "blobs"), LogFolder(path), DEFAULT_TENANT)
+            line = FarLine(DEFAULT_TENANT, lambda: SocketConnection.open(path / SOCKET, DEFAULT_TENANT))
             await line.connect()
             parts.push_async_callback(line.close)
             return cls(line, parts.pop_all())

@@ -1,47 +1,78 @@
 """What a client needs of a coordinator, near or far."""
 
-from collections.abc import AsyncIterator
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 from rota.client.watching import Watching
 from rota.core.commands import ClientCommand
-from rota.core.ids import Millis
-from rota.core.model import Graph
 from rota.core.questions import Question
-from rota.core.records import Story
-from rota.ports import Blobs, Ended, HistoryQuery, Page
 
 
 class Line(Protocol):
     """A way to a coordinator."""
 
     tenant: str
-    blobs: Blobs
 
-    async def ask(self, request: ClientCommand | Question) -> object:
+    async def ask(self, request: ClientCommand | Question) -> Any:
         """Carry out a command, or answer a question. Raises Refused or Unavailable."""
-        ...
-
-    async def history(self, query: HistoryQuery) -> Page:
-        """Runs that have ended and moved to history."""
-        ...
-
-    async def ended(self, run: str, created_at: Millis = 0) -> Ended | None:
-        """One run of history."""
-        ...
-
-    async def graph(self, digest: str) -> Graph:
-        """The definition of an ended run."""
-        ...
-
-    async def stories(self, run: str, created_at: Millis) -> list[Story]:
-        """What is told about a run."""
         ...
 
     def watch(self, run: str) -> Watching:
         """What happens to a run from now on, as it becomes durable."""
         ...
 
-    def logs(self, run: str, task: str, attempt: int, *, follow: bool) -> AsyncIterator[bytes]:
-        """What an attempt printed; attempt 0 means the newest. `follow` goes on until the attempt has ended."""
+
+class Connection(Protocol):
+    """An open connection to a coordinator in another process."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing more will come."""
         ...
+
+    async def ask(self, request: ClientCommand | Question) -> Any:
+        """One request, one answer."""
+        ...
+
+    def watch(self, run: str) -> Watching:
+        """What happens to a run from now on."""
+        ...
+
+    async def close(self) -> None:
+        """Hang up."""
+        ...
+
+
+class FarLine:
+    """To a coordinator in another process, over a connection that is made anew when it was lost."""
+
+    def __init__(self, tenant: str, dial: Callable[[], Awaitable[Connection]]) -> None:
+        """`dial` opens a connection. It raises Unavailable if nobody is there."""
+        self.tenant = tenant
+        self._dial = dial
+        self._connection: Connection | None = None
+
+    async def connect(self) -> Connection:
+        """The connection, made anew if the other side hung up."""
+        if self._connection is None or self._connection.is_lost:
+            await self.close()
+            self._connection = await self._dial()
+        return self._connection
+
+    async def ask(self, request: ClientCommand | Question) -> Any:
+        """See the protocol."""
+        return await (await self.connect()).ask(request)
+
+    def watch(self, run: str) -> Watching:
+        """See the protocol."""
+        if self._connection is not None and not self._connection.is_lost:
+            return self._connection.watch(run)
+        watching = Watching()
+        watching.lose()
+        return watching
+
+    async def close(self) -> None:
+        """Hang up."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()

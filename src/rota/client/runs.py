@@ -12,6 +12,7 @@ from msgspec import structs
 
 from rota.client.happenings import Happening, happenings
 from rota.client.line import Line
+from rota.client.logs import follow as follow_log
 from rota.client.watching import Interrupted
 from rota.core.changes import RunEnded, RunGrew
 from rota.core.commands import (
@@ -29,6 +30,8 @@ from rota.core.commands import (
 from rota.core.door import check_shape
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import LiveGraph, graph_digest
+from rota.core.history import Ended, GetEnded, GetGraph, GetStories, HistoryQuery, Page
+from rota.core.ids import BlobRef
 from rota.core.model import Graph, Pool, PriorityClass, Queue, TaskSpec
 from rota.core.questions import (
     ExplainTask,
@@ -49,7 +52,7 @@ from rota.core.reasons import Reason
 from rota.core.records import Story
 from rota.core.states import RUN_TERMINAL, SUCCESS, RunState, TaskState
 from rota.core.story import read_story, story_lines
-from rota.ports import Ended, HistoryQuery
+from rota.wire.requests import ReadBlob
 from rota.wire.scripts import lend_main
 from rota.wire.values import unpack
 from rota.wire.work import StoredValue, decode_value
@@ -141,10 +144,11 @@ class Client:
         found = list(page.runs)
         if history and len(found) < limit:
             query = HistoryQuery(tenant=self.line.tenant, name=name, states=wanted, limit=limit - len(found))
-            for row in (await self.line.history(query)).runs:
-                ended = await self.line.ended(row.id, row.created_at)
+            past: Page = await self.ask(query)
+            for row in past.runs:
+                ended: Ended | None = await self.ask(GetEnded(tenant=row.tenant, run=row.id, created_at=row.created_at))
                 if ended is not None:
-                    found.append(await _view_ended(self.line, ended))
+                    found.append(await self.view_ended(ended))
         return found
 
     async def put_pool(
@@ -175,6 +179,34 @@ class Client:
         """Who is registered, and how each stands."""
         return await self.ask(ListWorkers(tenant=self.line.tenant))
 
+    async def graph(self, digest: str) -> LiveGraph:
+        """A definition, laid out."""
+        found: Graph = await self.ask(GetGraph(tenant=self.line.tenant, digest=digest))
+        return LiveGraph(self.line.tenant, digest, found)
+
+    async def graph_of(self, ended: Ended) -> LiveGraph:
+        """The definition of a run in history, with what the run grew by."""
+        graph = await self.graph(ended.run.graph)
+        for growth in ended.growths:
+            graph = graph.grown(growth)
+        return graph
+
+    async def view_ended(self, ended: Ended) -> RunView:
+        """A run of history, as its readers see it."""
+        return view_run(ended.run, await self.graph_of(ended), ended.tasks)
+
+    async def fetch(self, ref: BlobRef) -> bytes:
+        """A large value, whole and checked."""
+        content = bytearray()
+        while len(content) < ref.size:
+            piece: bytes = await self.ask(ReadBlob(tenant=self.line.tenant, ref=ref, offset=len(content)))
+            if not piece:
+                break
+            content += piece
+        if sha256(content).hexdigest() != ref.sha256:
+            raise Refused("blob.lost", f"{ref.name} is not what was stored", path="ref")
+        return bytes(content)
+
 
 class Run:
     """One run, live or ended."""
@@ -194,7 +226,7 @@ class Run:
         except Refused as refused:
             if refused.code != "run.unknown":
                 raise
-        return await _view_ended(self._line, await self._ended())
+        return await self.client.view_ended(await self._ended())
 
     async def wait(self, timeout_s: float | None = None) -> RunView:
         """Wait until the run has ended. Raises TimeoutError; the run goes on then."""
@@ -229,7 +261,7 @@ class Run:
         return values[0] if found[0].id == task else values
 
     async def _only_last(self, view: RunView) -> str:
-        graph = LiveGraph(view.tenant, view.graph, await self._line.graph(view.graph))
+        graph = await self.client.graph(view.graph)
         last = [spec.id for spec, is_last in zip(graph.specs, graph.leaf, strict=True) if is_last]
         if len(last) > 1:
             names = ", ".join(last[:SHOWN_MAX]) + (" and more" if len(last) > SHOWN_MAX else "")
@@ -247,7 +279,7 @@ class Run:
         value = decode_value(task.result)
         lend_main()
         if isinstance(value, StoredValue):
-            content = await self._line.blobs.get(value.ref)
+            content = await self.client.fetch(value.ref)
             return unpack(value.encoding, content, trusted=True)
         return unpack(value.encoding, value.content, trusted=True)
 
@@ -260,7 +292,7 @@ class Run:
             if refused.code != "run.unknown":
                 raise
         ended = await self._ended()
-        graph = await _graph_of(self._line, ended)
+        graph = await self.client.graph_of(ended)
         views = [view_task(task, graph) for task in ended.tasks]
         for name in names:
             if name not in graph.index and all(view.id != name for view in views):
@@ -290,8 +322,8 @@ class Run:
             try:
                 view = await self.status()
                 if names is None:
-                    names = _Names(LiveGraph(view.tenant, view.graph, await self._line.graph(view.graph)))
-                stories = deque(await self._line.stories(self.id, view.created_at))
+                    names = _Names(await self.client.graph(view.graph))
+                stories = deque(await self._stories(view, seen + 1))
                 has_ended = view.state in RUN_TERMINAL
                 while stories or not has_ended:
                     if not stories:
@@ -328,7 +360,7 @@ class Run:
         number = next((each.idx for each in tasks if each.id == task), None)
         if task and number is None:
             raise Refused("task.unknown", f"run {self.id!r} has no task {task!r}", path="task")
-        parts = await self._line.stories(self.id, view.created_at)
+        parts = await self._stories(view, 0)
         return list(story_lines(parts, view.created_at, lambda idx: names.get(idx, str(idx)), number))
 
     async def logs(self, task: str, attempt: int = 0, *, follow: bool = False) -> AsyncIterator[bytes]:
@@ -340,7 +372,7 @@ class Run:
         if len(found) != 1 or found[0].id != task:
             hint = f"Name one of them, such as {found[0].id}." if found else ""
             raise Refused("task.unknown", f"{task!r} is a group of {len(found)} tasks", hint, path="task")
-        async for piece in self._line.logs(self.id, task, attempt, follow=follow):
+        async for piece in follow_log(self.client.ask, self._line.tenant, self.id, task, attempt, follow=follow):
             yield piece
 
     async def cancel(self, reason: str = "cancelled on request") -> None:
@@ -366,8 +398,12 @@ class Run:
         command_id = f"{self.id}-{secrets.token_hex(8)}"
         await self.client.ask(kind(tenant=self._line.tenant, command_id=command_id, run=self.id, **fields))
 
+    async def _stories(self, view: RunView, first: int) -> list[Story]:
+        question = GetStories(tenant=view.tenant, run=view.id, created_at=view.created_at, first=first)
+        return await self.client.ask(question)
+
     async def _ended(self) -> Ended:
-        ended = await self._line.ended(self.id)
+        ended: Ended | None = await self.client.ask(GetEnded(tenant=self._line.tenant, run=self.id))
         if ended is None:
             raise Refused("run.unknown", f"no run {self.id!r}, neither live nor in history", path="run")
         return ended
@@ -433,14 +469,3 @@ class _Names:
 
     def _name(self, idx: int) -> str:
         return self._graph.task_id(idx) if 0 <= idx < self._graph.total else str(idx)
-
-
-async def _graph_of(line: Line, ended: Ended) -> LiveGraph:
-    graph = LiveGraph(ended.run.tenant, ended.run.graph, await line.graph(ended.run.graph))
-    for growth in ended.growths:
-        graph = graph.grown(growth)
-    return graph
-
-
-async def _view_ended(line: Line, ended: Ended) -> RunView:
-    return view_run(ended.run, await _graph_of(line, ended), ended.tasks)

@@ -20,10 +20,11 @@ class Command(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
 
 
 class ClientCommand(Command, frozen=True, kw_only=True):
-    """A request that changes something and may be retried."""
+    """A request that changes something and may be retried. `actor` is who asked, as the way in found out."""
 
     command_id: str
     salt: int = 0
+    actor: str = ""
 
 
 class SubmitRun(ClientCommand, frozen=True, kw_only=True):

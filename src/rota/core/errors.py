@@ -7,6 +7,8 @@ fence makes stopping safe. Codes are stable; the reference page documents each, 
 from typing import Final
 
 CODES: Final[dict[str, str]] = {
+    "auth.tenant": "The token is for another tenant.",
+    "blob.lost": "A large value that was referred to is gone, or is not what it was.",
     "command.id_reused": "The command id was used before for another command.",
     "field.size": "A value is larger than its limit.",
     "field.type": "A value has the wrong type or an unknown field was sent.",

@@ -13,7 +13,7 @@ from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, check_number
 from rota.core.ids import Fence, Millis
 from rota.core.live import LiveRun
-from rota.core.model import Capacity, FailureClass, PriorityClass
+from rota.core.model import Capacity, FailureClass, Pool, PriorityClass, Queue
 from rota.core.reasons import Reasons
 from rota.core.records import Run, Task
 from rota.core.state import State
@@ -56,6 +56,14 @@ class ListTasks(Question, frozen=True, kw_only=True):
 
 class ListWorkers(Question, frozen=True, kw_only=True):
     """All workers that may serve the tenant."""
+
+
+class ListQueues(Question, frozen=True, kw_only=True):
+    """The tenant's queues."""
+
+
+class ListPools(Question, frozen=True, kw_only=True):
+    """The tenant's pools, and what is taken from each."""
 
 
 class ExplainTask(Question, frozen=True, kw_only=True):
@@ -140,7 +148,15 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     leases: int
 
 
-Reading = RunView | RunsPage | TasksPage | Reasons | tuple[WorkerView, ...]
+class PoolView(Struct, frozen=True, kw_only=True):
+    """A pool as its readers see it. `taken` is what live leases hold of it, `by_key` what they hold for each key."""
+
+    pool: Pool
+    taken: int
+    by_key: dict[str, int]
+
+
+Reading = RunView | RunsPage | TasksPage | Reasons | tuple[WorkerView, ...] | tuple[Queue, ...] | tuple[PoolView, ...]
 
 
 def answer(state: State, question: Question, now: Millis) -> Reading:
@@ -158,6 +174,10 @@ def answer(state: State, question: Question, now: Millis) -> Reading:
             return explain(state, run, find_task(run, question.task), now)
         case ListWorkers():
             return _list_workers(state, question)
+        case ListQueues():
+            return tuple(queue for queue in state.queues.values() if queue.tenant == question.tenant)
+        case ListPools():
+            return _list_pools(state, question)
         case _:
             raise Refused("field.type", f"{type(question).__name__} is no question")
 
@@ -277,3 +297,14 @@ def _list_workers(state: State, question: ListWorkers) -> tuple[WorkerView, ...]
         if not worker.row.gone_at
         and (not worker.row.capacity.tenants or question.tenant in worker.row.capacity.tenants)
     )
+
+
+def _list_pools(state: State, question: ListPools) -> tuple[PoolView, ...]:
+    views: list[PoolView] = []
+    for key, pool in state.pools.items():
+        # The system's own pools, the caps of graphs, are told by the graphs.
+        if pool.tenant == question.tenant and not pool.name.startswith("@"):
+            usage = state.usage.get(key)
+            taken, by_key = (usage.taken, dict(usage.by_key)) if usage is not None else (0, {})
+            views.append(PoolView(pool=pool, taken=taken, by_key=by_key))
+    return tuple(views)

@@ -9,10 +9,11 @@ from copy import copy
 
 from rota.core.bounds import HISTORY_PAGE_MAX, ROWS_PER_TIDY
 from rota.core.errors import Refused
+from rota.core.history import Ended, HistoryQuery, Page
 from rota.core.ids import Epoch, Millis, RunKey
 from rota.core.model import Graph
 from rota.core.records import RECORD_TYPES, Batch, GraphRecord, Growth, Key, Record, Run, Story, Task, key_of
-from rota.ports import Ended, Fenced, HistoryQuery, Kept, Page, StoreRefused
+from rota.ports import Fenced, Kept, StoreRefused
 
 Place = tuple[Millis, Millis, str]
 

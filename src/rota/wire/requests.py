@@ -1,7 +1,6 @@
 """Requests of clients and what they are answered, as bytes.
 
-A connection carries messages both ways, each with its length in front. A request has a number of the client's
-choosing, and its answers carry it; watching is a request with many answers.
+A request has a number of the client's choosing, and its answers carry it; watching is a request with many answers.
 """
 
 from typing import Any
@@ -9,21 +8,63 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from rota.core import history as hs
 from rota.core import questions as qs
 from rota.core.door import ClientRequest
 from rota.core.errors import CODES, Refused, Unavailable
+from rota.core.ids import BlobRef
+from rota.core.model import Graph, Queue
 from rota.core.reasons import Reason
 from rota.core.records import Story
 
 LENGTH_BYTES = 4
 MESSAGE_BYTES_MAX = 256 * 1024 * 1024
 
-AnyQuestion = qs.GetRun | qs.ListRuns | qs.ListTasks | qs.ListWorkers | qs.ExplainTask
+
+class ReadLog(qs.Question, frozen=True, kw_only=True):
+    """What an attempt printed, from where an earlier piece ended; attempt 0 means the newest."""
+
+    run: str
+    task: str
+    attempt: int = 0
+    cursor: str = ""
+
+
+class LogPiece(Struct, frozen=True):
+    """Part of a log, and from where to go on. Empty content: there is nothing new."""
+
+    content: bytes
+    cursor: str
+
+
+class ReadBlob(qs.Question, frozen=True, kw_only=True):
+    """Part of a large value. Whoever reads it whole checks it against the reference."""
+
+    ref: BlobRef
+    offset: int = 0
+
+
+AnyQuestion = (
+    qs.GetRun
+    | qs.ListRuns
+    | qs.ListTasks
+    | qs.ListWorkers
+    | qs.ListQueues
+    | qs.ListPools
+    | qs.ExplainTask
+    | hs.HistoryQuery
+    | hs.GetEnded
+    | hs.GetGraph
+    | hs.GetStories
+    | ReadLog
+    | ReadBlob
+)
 
 
 class Watch(Struct, frozen=True, tag=True):
-    """Tell me what happens to a run."""
+    """Tell me what happens to a run; to every run of the tenant if none is named."""
 
+    tenant: str
     run: str
 
 
@@ -65,7 +106,15 @@ _ANSWERS: dict[type, Any] = {
     qs.ListRuns: qs.RunsPage,
     qs.ListTasks: qs.TasksPage,
     qs.ListWorkers: tuple[qs.WorkerView, ...],
+    qs.ListQueues: tuple[Queue, ...],
+    qs.ListPools: tuple[qs.PoolView, ...],
     qs.ExplainTask: tuple[Reason, ...],
+    hs.HistoryQuery: hs.Page,
+    hs.GetEnded: hs.Ended | None,
+    hs.GetGraph: Graph,
+    hs.GetStories: list[Story],
+    ReadLog: LogPiece,
+    ReadBlob: bytes,
     Watch: list[Story],
 }
 _encode = msgspec.msgpack.Encoder().encode

@@ -9,23 +9,32 @@ import msgspec
 import pytest
 
 from rota.api import socket as module
+from rota.api.auth import Principal, Role
+from rota.api.desk import Desk
 from rota.api.socket import SOCKET, SocketServer
-from rota.client.connection import Connection
+from rota.client.connection import SocketConnection as Connection
 from rota.client.watching import Interrupted
 from rota.core.commands import CancelRun
 from rota.core.errors import Refused, Unavailable
 from rota.core.questions import ListWorkers
 from rota.core.records import Story
-from rota.wire.requests import LENGTH_BYTES, Request, pack_message, read_response
+from rota.stores.blobs import open_blobs
+from rota.stores.memory import MemoryStore
+from rota.wire.requests import LENGTH_BYTES, LogPiece, ReadLog, Request, pack_message, read_response
 from rota.wire.sockets import PATH_BYTES_MAX, short_path
 
 TENANT = "t"
+
+
+async def no_logs(request: ReadLog) -> LogPiece:
+    return LogPiece(b"", "")
 
 
 class Host:
     """Whoever answers, scripted."""
 
     def __init__(self) -> None:
+        self.store = MemoryStore()
         self.answer: Callable[[Any], Any] = lambda request: ()
         self.watchers: list[Callable[[list[Story] | None], None]] = []
 
@@ -46,9 +55,11 @@ class Host:
 def served(folder: Path, play: Callable[[Host, Connection, SocketServer], Any]) -> None:
     async def use() -> None:
         host = Host()
-        server = SocketServer(folder, TENANT, host)
+        server = SocketServer(
+            folder, Principal("local", Role.ADMIN, TENANT), Desk(host, open_blobs(folder / "blobs"), no_logs)
+        )
         await server.start()
-        connection = await Connection.open(folder / SOCKET)
+        connection = await Connection.open(folder / SOCKET, TENANT)
         try:
             async with asyncio.timeout(20):
                 await play(host, connection, server)
@@ -75,7 +86,7 @@ def test_questions_and_trouble_come_back(tmp_path: Path):
         host.answer = lambda request: Unavailable("leader.none", "not now.")
         with pytest.raises(Unavailable, match="not now"):
             await connection.ask(ListWorkers(tenant=TENANT))
-        with pytest.raises(Refused, match="this socket speaks for tenant 't'"):
+        with pytest.raises(Refused, match="you may not speak for tenant 'another'"):
             await connection.ask(ListWorkers(tenant="another"))
 
     served(tmp_path, play)
@@ -142,7 +153,7 @@ def test_watching_that_is_interrupted_there_is_interrupted_here(tmp_path: Path):
 
 def test_a_client_that_leaves_is_forgotten(tmp_path: Path):
     async def play(host: Host, connection: Connection, server: SocketServer) -> None:
-        other = await Connection.open(tmp_path / SOCKET)
+        other = await Connection.open(tmp_path / SOCKET, TENANT)
         other.watch("r")
         await other.ask(ListWorkers(tenant=TENANT))
         assert len(host.watchers) == 1
@@ -180,7 +191,7 @@ def test_whoever_never_reads_is_cut_off(tmp_path: Path, monkeypatch: pytest.Monk
 
         _, writer = await asyncio.open_unix_connection(str(tmp_path / SOCKET))
         writer.transport.pause_reading()  # pyright: ignore[reportAttributeAccessIssue] - a stream's transport reads
-        writer.write(pack_message(Request(1, Watch("r"))))
+        writer.write(pack_message(Request(1, Watch(TENANT, "r"))))
         while not host.watchers:
             await asyncio.sleep(0)
         large = Story(TENANT, "r", 1, 0, 5, b"x" * 100_000)
@@ -199,7 +210,7 @@ def test_whoever_never_reads_is_cut_off(tmp_path: Path, monkeypatch: pytest.Monk
 def test_nobody_there_is_said(tmp_path: Path):
     async def use() -> None:
         with pytest.raises(Unavailable, match="nobody answers at"):
-            await Connection.open(tmp_path / SOCKET)
+            await Connection.open(tmp_path / SOCKET, TENANT)
 
     asyncio.run(use())
 

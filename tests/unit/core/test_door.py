@@ -146,7 +146,7 @@ def test_every_client_command_goes_through_json_and_comes_out_the_same(kind):
 
 @pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
 def test_an_example_leaves_no_field_at_its_default(kind):
-    command = kind(tenant="t", command_id="c", salt=1, **EXAMPLES[kind])
+    command = kind(tenant="t", command_id="c", salt=1, actor="a", **EXAMPLES[kind])
     for field in msgspec.structs.fields(kind):
         assert field.default is msgspec.NODEFAULT or getattr(command, field.name) != field.default, field.name
 

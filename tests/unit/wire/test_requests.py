@@ -4,16 +4,21 @@ import msgspec
 import pytest
 
 from rota.core import commands as cm
+from rota.core import history as hs
 from rota.core import questions as qs
 from rota.core.calendar import ScheduleSpec
 from rota.core.errors import Refused, Unavailable
+from rota.core.ids import BlobRef
 from rota.core.model import Capacity, FailureClass, Graph, Pool, PriorityClass, Queue, TaskSpec
 from rota.core.reasons import Reason
-from rota.core.records import Story
+from rota.core.records import Growth, Run, Story, Task
 from rota.core.states import RunState, TaskState
 from rota.wire.requests import (
     LENGTH_BYTES,
     AnyQuestion,
+    LogPiece,
+    ReadBlob,
+    ReadLog,
     Request,
     Unwatch,
     Watch,
@@ -49,7 +54,15 @@ REQUESTS = [
     qs.ListTasks(tenant="t", run="r", names=("a",), states=(TaskState.QUEUED,)),
     qs.ListWorkers(tenant="t"),
     qs.ExplainTask(tenant="t", run="r", task="a"),
-    Watch("r"),
+    qs.ListQueues(tenant="t"),
+    qs.ListPools(tenant="t"),
+    hs.HistoryQuery(tenant="t", name="n", states=(RunState.FAILED,), after="x"),
+    hs.GetEnded(tenant="t", run="r", created_at=4),
+    hs.GetGraph(tenant="t", digest="d"),
+    hs.GetStories(tenant="t", run="r", created_at=4, first=2),
+    ReadLog(tenant="t", run="r", task="a", attempt=2, cursor="c"),
+    ReadBlob(tenant="t", ref=BlobRef("t/r", 4, "ff"), offset=2),
+    Watch("t", "r"),
     Unwatch(4),
 ]
 
@@ -111,7 +124,16 @@ ANSWERS = [
     (qs.ListTasks(tenant="t", run="r"), qs.TasksPage((TASK,), 5)),
     (qs.ListWorkers(tenant="t"), (WORKER,)),
     (qs.ExplainTask(tenant="t", run="r", task="a"), (Reason("pool.full", "text", (("pool", "p"),)),)),
-    (Watch("r"), [Story("t", "r", 1, 0, 5, b"told")]),
+    (qs.ListQueues(tenant="t"), (Queue(tenant="t", name="q"),)),
+    (qs.ListPools(tenant="t"), (qs.PoolView(pool=Pool(tenant="t", name="p"), taken=2, by_key={"k": 2}),)),
+    (hs.HistoryQuery(tenant="t"), hs.Page((Run("t", "r", "d", "n"),), "next")),
+    (hs.GetEnded(tenant="t", run="r"), hs.Ended(Run("t", "r", "d", "n"), (Task("t", "r", 0),), (Growth("t", "r", 0),))),
+    (hs.GetEnded(tenant="t", run="r"), None),
+    (hs.GetGraph(tenant="t", digest="d"), GRAPH),
+    (hs.GetStories(tenant="t", run="r", created_at=4), [Story("t", "r", 1, 0, 5, b"told")]),
+    (ReadLog(tenant="t", run="r", task="a"), LogPiece(b"\xff", "c")),
+    (ReadBlob(tenant="t", ref=BlobRef("t/r", 4, "ff")), b"\xff\x00"),
+    (Watch("t", "r"), [Story("t", "r", 1, 0, 5, b"told")]),
     (cm.CancelRun(**BY, run="r"), "r"),
 ]
 

@@ -105,9 +105,9 @@ def _reused(command: cm.ClientCommand) -> Refused:
 
 
 def command_digest(command: cm.ClientCommand) -> int:
-    """What a command asks, in 63 bits: the salt, which the shell adds anew at each try, is left out."""
+    """What a command asks, in 63 bits, without what the shell adds anew at each try."""
     try:
-        content = _encode(msgspec.structs.replace(command, salt=0))
+        content = _encode(msgspec.structs.replace(command, salt=0, actor=""))
     except (OverflowError, UnicodeEncodeError) as error:
         raise Refused("field.value", f"the command cannot be written down: {error}") from None
     return 1 + int.from_bytes(blake2b(content, digest_size=8).digest(), "big") % (2**62)

@@ -12,10 +12,11 @@ from typing import TypeVar
 
 import apsw
 
+from rota.core.history import Ended, HistoryQuery, Page
 from rota.core.ids import EPOCH_MAX, Epoch, Millis
 from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
-from rota.ports import CommitUnknown, Ended, Fenced, HistoryQuery, Kept, Page, StoreRefused
+from rota.ports import CommitUnknown, Fenced, Kept, StoreRefused
 from rota.stores.sql.migrations import MIGRATIONS, Migration
 from rota.stores.sqlite import reading
 from rota.stores.sqlite.connection import Connection

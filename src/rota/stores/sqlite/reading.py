@@ -6,10 +6,11 @@ from typing import Any
 
 from rota.core.bounds import HISTORY_PAGE_MAX
 from rota.core.errors import Refused
+from rota.core.history import Ended, HistoryQuery, Page
 from rota.core.ids import Millis
 from rota.core.model import Graph
 from rota.core.records import GraphRecord, Growth, Record, Run, Story, Task
-from rota.ports import Ended, HistoryQuery, Kept, Page
+from rota.ports import Kept
 from rota.stores.sql.columns import ALONE, GROWTH, RUN, TASK, Same, unpack_stories
 from rota.stores.sqlite.connection import Connection
 

@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+from rota.core.history import Ended, HistoryQuery, Page
 from rota.core.ids import Epoch, Millis
 from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
-from rota.ports import Ended, HistoryQuery, Kept, Page
+from rota.ports import Kept
 from rota.stores.sqlite.disk import SqliteDisk
 
 T = TypeVar("T")

@@ -1,0 +1,139 @@
+"""The desk: where every way in brings its requests, and where each is checked against what its caller may ask.
+
+Socket, gRPC, HTTP and the program that embeds a coordinator ask here, and nowhere else.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from msgspec import structs
+
+from rota.api.auth import Principal
+from rota.core.commands import ClientCommand
+from rota.core.errors import Refused
+from rota.core.history import GetEnded, GetGraph, GetStories, HistoryQuery
+from rota.core.ids import RunKey
+from rota.core.model import Graph
+from rota.core.questions import Question
+from rota.core.records import Story
+from rota.ports import BlobLost, Blobs, Store
+from rota.wire.names import safe_name
+from rota.wire.requests import LogPiece, ReadBlob, ReadLog
+
+# What became durable of a run, or None when that is not known any more: read the story, and watch anew.
+Tell = Callable[[list[Story] | None], None]
+LogReader = Callable[[ReadLog], Awaitable[LogPiece]]
+
+BLOB_PIECE_BYTES = 1024 * 1024
+
+
+class Coordinator(Protocol):
+    """Whoever decides: the coordinator's driver."""
+
+    store: Store
+
+    async def ask(self, request: Any) -> tuple[object, object]:
+        """Carry out a command or answer a question."""
+        ...
+
+    def watch(self, watcher: Callable[[list[Story] | None], None]) -> Callable[[], None]:
+        """Be told what happened, commit by commit; None when that is not known any more."""
+        ...
+
+
+class Desk:
+    """Answers for one coordinator."""
+
+    def __init__(self, coordinator: Coordinator, blobs: Blobs, logs: LogReader) -> None:
+        self.blobs = blobs
+        self._coordinator = coordinator
+        self._logs = logs
+        self._watchers = Watchers(coordinator)
+
+    async def ask(self, who: Principal, request: ClientCommand | Question) -> Any:
+        """Answer a request, if this caller may make it. Raises Refused or Unavailable."""
+        who.check(request)
+        store = self._coordinator.store
+        match request:
+            case HistoryQuery():
+                return await store.history(request)
+            case GetEnded():
+                return await store.ended(request.tenant, request.run, request.created_at)
+            case GetGraph():
+                return await self._graph(request)
+            case GetStories():
+                parts = await store.stories(request.tenant, request.run, request.created_at)
+                return [part for part in parts if part.number >= request.first]
+            case ReadLog():
+                return await self._logs(request)
+            case ReadBlob():
+                return await self._read_blob(request)
+            case ClientCommand():
+                return (await self._coordinator.ask(structs.replace(request, actor=who.name)))[0]
+            case _:
+                return (await self._coordinator.ask(request))[0]
+
+    def watch(self, who: Principal, tenant: str, run: str, tell: Tell) -> Callable[[], None]:
+        """Be told what happens to a run, or to any run of the tenant if none is named; the answer ends it."""
+        who.check(GetStories(tenant=tenant, run=run, created_at=0))
+        return self._watchers.add((tenant, run), tell)
+
+    async def _graph(self, request: GetGraph) -> Graph:
+        graph = await self._coordinator.store.graph(request.tenant, request.digest)
+        if graph is None:
+            raise Refused("graph.unknown", f"graph {request.digest[:12]!r} is gone", path="graph")
+        return graph
+
+    async def _read_blob(self, request: ReadBlob) -> bytes:
+        home = safe_name(request.tenant)
+        if not request.ref.name.startswith(f"{home}/"):
+            raise Refused("blob.lost", f"{request.ref.name!r} is not one of tenant {request.tenant!r}", path="ref")
+        try:
+            return await self.blobs.read(request.ref, request.offset, BLOB_PIECE_BYTES)
+        except BlobLost as lost:
+            raise Refused("blob.lost", f"{lost}", path="ref") from None
+
+
+class Watchers:
+    """Who watches which run. The coordinator has one watcher for all of them, while there are any."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._by_run: dict[RunKey, dict[int, Tell]] = {}
+        self._number = 0
+        self._end: Callable[[], None] | None = None
+
+    def add(self, key: RunKey, tell: Tell) -> Callable[[], None]:
+        """One more; the answer ends it."""
+        self._number += 1
+        number = self._number
+        self._by_run.setdefault(key, {})[number] = tell
+        if self._end is None:
+            self._end = self._coordinator.watch(self._heard)
+
+        def end() -> None:
+            watchers = self._by_run.get(key, {})
+            watchers.pop(number, None)
+            if not watchers:
+                self._by_run.pop(key, None)
+            if not self._by_run and self._end is not None:
+                self._end()
+                self._end = None
+
+        return end
+
+    def _heard(self, stories: list[Story] | None) -> None:
+        if stories is None:
+            watched, self._by_run, self._end = self._by_run, {}, None
+            for watchers in watched.values():
+                for tell in watchers.values():
+                    tell(None)
+            return
+        wanted: dict[RunKey, list[Story]] = {}
+        for story in stories:
+            for key in ((story.tenant, story.run), (story.tenant, "")):
+                if key in self._by_run:
+                    wanted.setdefault(key, []).append(story)
+        for key, told in wanted.items():
+            for tell in list(self._by_run.get(key, {}).values()):
+                tell(told)
