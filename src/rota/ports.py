@@ -6,7 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from rota.core.history import Ended, HistoryQuery, Page
+from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
 from rota.core.ids import BlobRef, Epoch, Fence, Millis, RunKey
 from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
@@ -72,6 +72,10 @@ class Store(Protocol):
 
     async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
         """What is told about one run, live or ended, in order."""
+        ...
+
+    async def audits(self, query: ListAudits) -> AuditsPage:
+        """Who asked for what, the newest first."""
         ...
 
     async def kept(self) -> Kept:

@@ -11,7 +11,7 @@ from msgspec import structs
 from rota.api.auth import Principal
 from rota.core.commands import ClientCommand
 from rota.core.errors import Refused
-from rota.core.history import GetEnded, GetGraph, GetStories, HistoryQuery
+from rota.core.history import GetEnded, GetGraph, GetStories, HistoryQuery, ListAudits
 from rota.core.ids import RunKey
 from rota.core.model import Graph
 from rota.core.questions import Question
@@ -59,6 +59,8 @@ class Desk:
                 return await store.history(request)
             case GetEnded():
                 return await store.ended(request.tenant, request.run, request.created_at)
+            case ListAudits():
+                return await store.audits(request)
             case GetGraph():
                 return await self._graph(request)
             case GetStories():

@@ -145,6 +145,13 @@ class Pool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     burst: int = 1
 
 
+class Tenant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose work it is. Under load tenants are served in proportion to their weights."""
+
+    tenant: str
+    weight: int = 1
+
+
 class Capacity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a worker says of itself.
 

@@ -17,10 +17,10 @@ from rota.core.ids import Epoch, Fence, Millis, RunKey, WorkerKey, make_fence
 from rota.core.limits import PoolKey, Usage, next_token_at, pool_reasons
 from rota.core.live import Lease, LiveRun, LiveWorker
 from rota.core.match import Index
-from rota.core.model import DEFAULT_QUEUE_PROPERTIES, Pool, PropertyRule, Queue
+from rota.core.model import DEFAULT_QUEUE_PROPERTIES, Pool, PropertyRule, Queue, Tenant
 from rota.core.order import Books
 from rota.core.reasons import Reasons
-from rota.core.records import Key, Receipt, Record, Schedule, Task, Worker
+from rota.core.records import Audit, Key, Receipt, Record, Schedule, Task, Worker
 from rota.core.states import QUEUED
 
 DEFAULT_QUEUE = "default"
@@ -35,7 +35,7 @@ TIMERS_SLACK = 64
 class Touched:
     """What the open batch has changed: whose image to write, what to drop, what to tell."""
 
-    __slots__ = ("archives", "drops", "puts", "runs", "stories", "tasks")
+    __slots__ = ("archives", "audits", "drops", "puts", "runs", "stories", "tasks")
 
     def __init__(self) -> None:
         self.runs: dict[RunKey, LiveRun] = {}
@@ -44,6 +44,7 @@ class Touched:
         self.drops: dict[Key, None] = {}
         self.stories: dict[RunKey, list[Change]] = {}
         self.archives: dict[RunKey, None] = {}
+        self.audits: list[Audit] = []
 
 
 class State:
@@ -67,6 +68,7 @@ class State:
         self.queues: dict[tuple[str, str], Queue] = {}
         self.pools: dict[PoolKey, Pool] = {}
         self.usage: dict[PoolKey, Usage] = {}
+        self.tenants: dict[str, Tenant] = {}
         self.schedules: dict[tuple[str, str], Schedule] = {}
         # Oldest first.
         self.receipts: OrderedDict[tuple[str, str], Receipt] = OrderedDict()
@@ -220,6 +222,11 @@ class State:
         self.graphs[(graph.tenant, graph.digest)] = graph
         if graph.graph.max_active_tasks:
             self.cap_tasks(graph, now)
+
+    def put_tenant(self, tenant: Tenant) -> None:
+        """Remember a tenant's share, and charge by it from now on."""
+        self.tenants[tenant.tenant] = tenant
+        self.books.weigh(tenant.tenant, tenant.weight)
 
     def cap_tasks(self, graph: LiveGraph, now: Millis) -> None:
         """A graph's limit on tasks holds for all versions of its name that have one."""

@@ -13,7 +13,7 @@ from rota.core import questions as qs
 from rota.core.door import ClientRequest
 from rota.core.errors import CODES, Refused, Unavailable
 from rota.core.ids import BlobRef
-from rota.core.model import Graph, Queue
+from rota.core.model import Graph, Queue, Tenant
 from rota.core.reasons import Reason
 from rota.core.records import Story
 
@@ -51,9 +51,11 @@ AnyQuestion = (
     | qs.ListWorkers
     | qs.ListQueues
     | qs.ListPools
+    | qs.ListTenants
     | qs.ExplainTask
     | hs.HistoryQuery
     | hs.GetEnded
+    | hs.ListAudits
     | hs.GetGraph
     | hs.GetStories
     | ReadLog
@@ -108,9 +110,11 @@ _ANSWERS: dict[type, Any] = {
     qs.ListWorkers: tuple[qs.WorkerView, ...],
     qs.ListQueues: tuple[Queue, ...],
     qs.ListPools: tuple[qs.PoolView, ...],
+    qs.ListTenants: tuple[Tenant, ...],
     qs.ExplainTask: tuple[Reason, ...],
     hs.HistoryQuery: hs.Page,
     hs.GetEnded: hs.Ended | None,
+    hs.ListAudits: hs.AuditsPage,
     hs.GetGraph: Graph,
     hs.GetStories: list[Story],
     ReadLog: LogPiece,
