@@ -91,7 +91,7 @@ def test_a_step_that_fails_leaves_the_old_version(tmp_path: Path):
         raise RuntimeError("interrupted")
 
     with pytest.raises(RuntimeError):
-        SqliteDisk(tmp_path, (*OLD, Migration(2, "fails", fail)))
+        SqliteDisk(tmp_path, (*OLD, Migration(BASE + 1, "fails", fail)))
     assert version_of(tmp_path) == BASE
     disk = SqliteDisk(tmp_path, OLD)
     assert_same(disk_of(disk.load(elected(disk))), disk_of(one_of_each()))

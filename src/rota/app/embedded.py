@@ -50,6 +50,8 @@ from rota.worker.sync import SyncMachine
 
 DEFAULT_FOLDER = ".rota"
 DEFAULT_TENANT = "default"
+# Whoever has the folder may speak for every tenant in it.
+ANY = "*"
 DAY_MS = 24 * 3_600_000
 KEEP_DAYS = HISTORY_KEPT_MS / DAY_MS
 WORKER_PREFIX = "local-"
@@ -153,7 +155,7 @@ class AsyncRota(Client):
             blobs = open_blobs(options.get("blobs") or path / "blobs")
             logs = LogFolder(path)
             desk = Desk(driver, blobs, reader_of(logs))
-            who = Principal("local", Role.ADMIN, DEFAULT_TENANT)
+            who = Principal("local", Role.ADMIN, ANY)
             if folder is not None:
                 server = SocketServer(path, who, desk)
                 parts.push_async_callback(server.stop)
@@ -170,7 +172,7 @@ class AsyncRota(Client):
                 worker = WorkerDriver(machine, _dial(driver), runners, clock, failing=driver.fail)
                 parts.push_async_callback(_leave, worker)
                 worker.start()
-            return cls(NearLine(desk, driver, who), parts.pop_all())
+            return cls(NearLine(desk, driver, who, DEFAULT_TENANT), parts.pop_all())
 
     @classmethod
     async def open(cls, folder: str | os.PathLike[str] = DEFAULT_FOLDER) -> Self:
@@ -315,7 +317,7 @@ async def _strike_off(driver: CoordinatorDriver) -> None:
     for worker in cast(tuple[WorkerView, ...], workers):
         if worker.id.startswith(WORKER_PREFIX):
             name = f"forget-{worker.id}-{worker.incarnation}-{secrets.token_hex(4)}"
-            await driver.ask(ForgetWorker(tenant=DEFAULT_TENANT, command_id=name, worker=worker.id))
+            await driver.ask(ForgetWorker(tenant=DEFAULT_TENANT, command_id=name, actor="rota", worker=worker.id))
 
 
 def _check(options: Options) -> None:

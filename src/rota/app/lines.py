@@ -17,8 +17,8 @@ from rota.worker.logs import LogFolder, read_on
 class NearLine:
     """To the coordinator in this process."""
 
-    def __init__(self, desk: Desk, driver: CoordinatorDriver, who: Principal) -> None:
-        self.tenant = who.tenant
+    def __init__(self, desk: Desk, driver: CoordinatorDriver, who: Principal, tenant: str) -> None:
+        self.tenant = tenant
         self._desk = desk
         self._driver = driver
         self._who = who

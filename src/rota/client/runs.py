@@ -13,38 +13,32 @@ from msgspec import structs
 from rota.client.happenings import Happening, happenings
 from rota.client.line import Line
 from rota.client.logs import follow as follow_log
+from rota.client.operating import Operating
 from rota.client.watching import Interrupted
 from rota.core.changes import RunEnded, RunGrew
 from rota.core.commands import (
     CancelRun,
     ClearTasks,
     ClientCommand,
-    DropPool,
     Exit,
     PauseRun,
-    PutPool,
-    PutQueue,
     ResolveTask,
     SubmitRun,
 )
-from rota.core.door import check_shape
-from rota.core.errors import Refused, Unavailable
+from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, graph_digest
 from rota.core.history import Ended, GetEnded, GetGraph, GetStories, HistoryQuery, Page
 from rota.core.ids import BlobRef
-from rota.core.model import Graph, Pool, PriorityClass, Queue, TaskSpec
+from rota.core.model import Graph, PriorityClass, TaskSpec
 from rota.core.questions import (
     ExplainTask,
     GetRun,
     ListRuns,
     ListTasks,
-    ListWorkers,
-    Question,
     RunsPage,
     RunView,
     TasksPage,
     TaskView,
-    WorkerView,
     view_run,
     view_task,
 )
@@ -59,8 +53,6 @@ from rota.wire.work import StoredValue, decode_value
 
 S = TypeVar("S", RunState, TaskState)
 
-# How long a command is repeated while nobody can answer it.
-PATIENCE_S = 30.0
 SHOWN_MAX = 5
 
 
@@ -84,23 +76,8 @@ class RunFailed(Exception):
         super().__init__(f"run {run.id} of {run.name} ended as {run.state}: {run.reason or 'no reason was given'}")
 
 
-class Client:
+class Client(Operating):
     """Talks to one coordinator as one tenant."""
-
-    def __init__(self, line: Line) -> None:
-        self.line = line
-
-    async def ask(self, request: ClientCommand | Question) -> Any:
-        """Send a command or a question. One that nobody can answer just now is repeated under the same id."""
-        give_up_at = asyncio.get_running_loop().time() + PATIENCE_S
-        while True:
-            try:
-                return await self.line.ask(request)
-            except Unavailable as unavailable:
-                wait_s = unavailable.retry_after_ms / 1000
-                if asyncio.get_running_loop().time() + wait_s > give_up_at:
-                    raise
-                await asyncio.sleep(wait_s)
 
     async def submit(
         self,
@@ -150,34 +127,6 @@ class Client:
                 if ended is not None:
                     found.append(await self.view_ended(ended))
         return found
-
-    async def put_pool(
-        self, name: str, slots: int = 0, *, slots_per_key: int = 0, starts_per_minute: int = 0, burst: int = 1
-    ) -> None:
-        """Define a pool, or change it: how many tasks that name it may run at once, and how many may start."""
-        pool = Pool(
-            tenant=self.line.tenant,
-            name=name,
-            slots=slots,
-            slots_per_key=slots_per_key,
-            starts_per_minute=starts_per_minute,
-            burst=burst,
-        )
-        await self.ask(PutPool(tenant=self.line.tenant, command_id=f"pool-{secrets.token_hex(8)}", pool=pool))
-
-    async def drop_pool(self, name: str) -> None:
-        """Remove a pool."""
-        await self.ask(DropPool(tenant=self.line.tenant, command_id=f"pool-{secrets.token_hex(8)}", name=name))
-
-    async def put_queue(self, name: str, properties: dict[str, str] | None = None, **policy: Any) -> None:
-        """Define a queue, or change it: how each property is compared (`minimum`, `exact`, `priority`, `ignore`)."""
-        fields = {**policy, "tenant": self.line.tenant, "name": name, "properties": list((properties or {}).items())}
-        queue: Queue = check_shape(fields, Queue)
-        await self.ask(PutQueue(tenant=queue.tenant, command_id=f"queue-{secrets.token_hex(8)}", queue=queue))
-
-    async def workers(self) -> tuple[WorkerView, ...]:
-        """Who is registered, and how each stands."""
-        return await self.ask(ListWorkers(tenant=self.line.tenant))
 
     async def graph(self, digest: str) -> LiveGraph:
         """A definition, laid out."""
