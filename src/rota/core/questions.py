@@ -17,7 +17,7 @@ from rota.core.model import Capacity, FailureClass, Pool, PriorityClass, Queue, 
 from rota.core.reasons import Reasons
 from rota.core.records import Run, Task
 from rota.core.state import State
-from rota.core.states import NONE, RunState, TaskState
+from rota.core.states import NONE, PHASES, Phase, RunState, TaskState
 from rota.core.why import explain
 
 PAGE_MAX = 10_000
@@ -110,6 +110,7 @@ class TaskView(Struct, frozen=True, kw_only=True):
     id: str
     kind: str
     state: TaskState
+    phase: Phase
     attempt: int
     interruptions: int
     worker: str
@@ -239,6 +240,7 @@ def view_task(task: Task, graph: LiveGraph) -> TaskView:
         id=graph.task_id(task.idx),
         kind=graph.spec(task.idx).kind,
         state=task.state,
+        phase=PHASES[task.state],
         attempt=task.attempt,
         interruptions=task.interruptions,
         worker=task.worker,

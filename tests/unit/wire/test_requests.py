@@ -12,7 +12,7 @@ from rota.core.ids import BlobRef
 from rota.core.model import Capacity, FailureClass, Graph, Pool, PriorityClass, Queue, TaskSpec, Tenant
 from rota.core.reasons import Reason
 from rota.core.records import Audit, Growth, Run, Story, Task
-from rota.core.states import RunState, TaskState
+from rota.core.states import Phase, RunState, TaskState
 from rota.wire.requests import (
     LENGTH_BYTES,
     AnyQuestion,
@@ -97,6 +97,7 @@ TASK = qs.TaskView(
     id="a",
     kind="python",
     state=TaskState.FAILED,
+    phase=Phase.FAILED,
     attempt=2,
     interruptions=0,
     worker="w",
