@@ -46,6 +46,7 @@ INTERRUPTIONS_MAX = 5
 OUTPUT_LOSSES_MAX = 8
 OVERDUE_MS = 10 * 60_000
 OVERDUE_GRANTS = 20
+BEAT_MS_MAX = 5_000
 
 
 def self_stop_after(lease_ms: int) -> int:
@@ -72,8 +73,11 @@ class TimeLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def beat_ms(self) -> int:
-        """How often a worker speaks; the coordinator tells it."""
-        return self.lease_ms // 6
+        """How often a worker speaks; the coordinator tells it.
+
+        Not less often with a longer lease: queues stop trusting a worker after fifteen seconds of silence.
+        """
+        return min(self.lease_ms // 6, BEAT_MS_MAX)
 
     @property
     def self_stop_ms(self) -> int:
@@ -102,7 +106,7 @@ def check_ladder(limits: TimeLimits) -> None:
             "term_ms must not exceed 0.2 of lease_ms, or an old and a new holder could be at work together",
         ),
         ("dispatch_ms", limits.dispatch_ms < limits.lease_ms, "dispatch_ms must be shorter than lease_ms"),
-        ("stall_ms", limits.stall_ms < limits.beat_ms, "stall_ms must be shorter than one beat (lease_ms / 6)"),
+        ("stall_ms", limits.stall_ms < limits.beat_ms, "stall_ms must be shorter than one beat"),
     )
     for name, holds, rule in rungs:
         if not holds:
