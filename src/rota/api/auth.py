@@ -199,21 +199,19 @@ class TokenFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.entries: list[Entry] = []
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: tuple[int, ...] = ()
         self._read_at: Millis = 0
         self._looked_at: Millis = 0
 
     def read(self, now: Millis) -> None:
         """Take what the file says now. Raises `Refused` and keeps what it said before."""
         self._looked_at = self._read_at = now
+        # Noted before it is read: a change in between is then seen at the next look.
+        self._stamp = self._stamp_now()
         try:
-            status = self.path.stat()
-            # Noted before it is read: a change in between is then seen at the next look.
-            self._stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
             with self.path.open("rb") as file:
                 content = file.read(FILE_BYTES_MAX + 1)
         except OSError as error:
-            self._stamp = None
             text = f"the token file {self.path} cannot be read: {error.strerror}"
             raise Refused("config.file", text, path="auth.token_file") from None
         if len(content) > FILE_BYTES_MAX:
@@ -230,12 +228,15 @@ class TokenFile:
         if now - self._looked_at < LOOK_EVERY_MS:
             return False
         self._looked_at = now
+        return self._stamp_now() != self._stamp
+
+    def _stamp_now(self) -> tuple[int, ...]:
+        """What tells one state of the file from another without reading it; nothing if it is not there."""
         try:
             status = self.path.stat()
         except OSError:
-            # Told once; from then on the interval decides when to try again.
-            return self._stamp is not None
-        return (status.st_mtime_ns, status.st_size, status.st_ino) != self._stamp
+            return ()
+        return status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode
 
 
 def say_nothing(said: Tell) -> None:

@@ -41,7 +41,7 @@ def read_definitions(tables: Mapping[str, Mapping[str, object]], where: Where, u
                 check_id(name, "name")
                 found[kind][name] = _read(shape, name, content)
             except Refused as refused:
-                raise _refusal(refused, path, where(path)) from None
+                raise _refusal(refused, path, where) from None
     definitions = Definitions(tuple(found["queues"].values()), tuple(found["pools"].values()), found["tenants"])
     _check_names(definitions)
     return definitions
@@ -61,10 +61,10 @@ def _read(shape: type[Struct], name: str, content: dict[str, object]) -> Any:
     return defined
 
 
-def _refusal(refused: Refused, path: str, where: str) -> Refused:
+def _refusal(refused: Refused, path: str, where: Where) -> Refused:
     inner = refused.path.partition(".")[2] or refused.path
-    hint = f"{refused.hint} It is at {where}.".strip()
-    return Refused("config.value", refused.reason, hint, path=f"{path}.{inner}" if inner else path)
+    path = f"{path}.{inner}" if inner else path
+    return Refused("config.value", refused.reason, f"{refused.hint} It is at {where(path)}.".strip(), path=path)
 
 
 def _check_names(definitions: Definitions) -> None:
