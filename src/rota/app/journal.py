@@ -14,7 +14,9 @@ from rota.core.ids import Millis
 
 LINES_PER_SECOND = 10
 TEXT_CHARS_MAX = 1_000
+# There are some dozens; more at once is a mistake that must not fill memory.
 KINDS_MAX = 200
+OTHER = "other"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -54,8 +56,10 @@ class Journal:
         kind, about = _content(said)
         second = self._seconds.get(kind)
         if second is None:
-            second = self._seconds[kind] = _Second(now)
-        if second.said < LINES_PER_SECOND and len(self._seconds) <= KINDS_MAX:
+            if len(self._seconds) >= KINDS_MAX:
+                kind = OTHER
+            second = self._seconds.setdefault(kind, _Second(now))
+        if second.said < LINES_PER_SECOND and kind != OTHER:
             second.said += 1
             self._line(now, kind, about)
         else:
@@ -66,11 +70,14 @@ class Journal:
         self._sum_up(self._clock() + 1_000)
 
     def _sum_up(self, now: Millis) -> None:
-        for kind, second in list(self._seconds.items()):
-            if now - second.began_at >= 1_000:
-                del self._seconds[kind]
-                if second.unsaid:
-                    self._line(now, kind, {"more": str(second.unsaid)})
+        # The oldest comes first.
+        while self._seconds:
+            kind, second = next(iter(self._seconds.items()))
+            if now - second.began_at < 1_000:
+                return
+            del self._seconds[kind]
+            if second.unsaid:
+                self._line(now, kind, {"more": str(second.unsaid)})
 
     def _line(self, now: Millis, kind: str, about: dict[str, str]) -> None:
         at = datetime.fromtimestamp(now / 1000, UTC).isoformat(timespec="milliseconds")
