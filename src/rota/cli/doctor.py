@@ -113,28 +113,36 @@ def _settings(config: Config, env: Mapping[str, str]) -> Iterator[Finding]:
     """What a coordinator with these settings would say at its start."""
     yield Finding("ok", "settings", f"read from {config.file}" if config.file else "no file of settings")
     now = time.time_ns() // 1_000_000
-    has_tls = False
+    has_tls = bool(config.tls.cert)
     try:
         served = read_server_tls(config.tls, now)
-        has_tls = served is not None
-        mutual = "; callers must show a certificate" if served is not None and served.client_ca is not None else ""
-        yield Finding("ok", "tls", f"certificate and key can be used{mutual}" if has_tls else "not configured")
         read_client_tls(config.client, now)
+        mutual = "; callers must show a certificate" if served is not None and served.client_ca is not None else ""
+        yield Finding(
+            "ok", "tls", f"certificate and key can be used{mutual}" if served is not None else "not configured"
+        )
     except Refused as refused:
         yield Finding("fail", "tls", str(refused))
     try:
         gate = Gate(config.auth, lambda: now)
         names = ", ".join(gate.names) or "none, so that every call is refused"
         yield Finding("ok", "tokens", "not configured: whoever reaches it may do anything" if gate.is_open else names)
-        listen = [read_address(text, "server") for text in (config.server.listen, config.server.http) if text]
-        for warning in check_exposure(listen, is_open=gate.is_open, has_tls=has_tls):
-            yield Finding("warn", "exposure", warning)
+        yield from _exposure(config, is_open=gate.is_open, has_tls=has_tls)
     except Refused as refused:
         yield Finding("fail", "tokens", str(refused))
     if config.auth.token_file and _is_readable_by_others(Path(config.auth.token_file)):
         text = f"{config.auth.token_file} can be read by others"
         yield Finding("warn", "tokens", text, f"chmod go= {config.auth.token_file}")
     yield from _misspelt(env)
+
+
+def _exposure(config: Config, *, is_open: bool, has_tls: bool) -> Iterator[Finding]:
+    listen = [read_address(text, "server") for text in (config.server.listen, config.server.http) if text]
+    try:
+        for warning in check_exposure(listen, is_open=is_open, has_tls=has_tls):
+            yield Finding("warn", "exposure", warning)
+    except Refused as refused:
+        yield Finding("fail", "exposure", str(refused))
 
 
 def _is_readable_by_others(file: Path) -> bool:
