@@ -41,18 +41,30 @@ class Coordinator(Protocol):
         ...
 
 
+def ignore(refused: Refused) -> None:
+    """Nobody counts."""
+
+
 class Desk:
     """Answers for one coordinator."""
 
-    def __init__(self, coordinator: Coordinator, blobs: Blobs, logs: LogReader) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        blobs: Blobs,
+        logs: LogReader,
+        refused: Callable[[Refused], None] = ignore,
+    ) -> None:
+        """`refused` hears of callers who asked for what they may not."""
         self.blobs = blobs
+        self._refused = refused
         self._coordinator = coordinator
         self._logs = logs
         self._watchers = Watchers(coordinator)
 
     async def ask(self, who: Principal, request: ClientCommand | Question) -> Any:
         """Answer a request, if this caller may make it. Raises Refused or Unavailable."""
-        who.check(request)
+        self._check(who, request)
         store = self._coordinator.store
         match request:
             case HistoryQuery():
@@ -77,8 +89,15 @@ class Desk:
 
     def watch(self, who: Principal, tenant: str, run: str, tell: Tell) -> Callable[[], None]:
         """Be told what happens to a run, or to any run of the tenant if none is named; the answer ends it."""
-        who.check(GetStories(tenant=tenant, run=run, created_at=0))
+        self._check(who, GetStories(tenant=tenant, run=run, created_at=0))
         return self._watchers.add((tenant, run), tell)
+
+    def _check(self, who: Principal, request: ClientCommand | Question) -> None:
+        try:
+            who.may_ask(request)
+        except Refused as refused:
+            self._refused(refused)
+            raise
 
     async def _graph(self, request: GetGraph) -> Graph:
         graph = await self._coordinator.store.graph(request.tenant, request.digest)

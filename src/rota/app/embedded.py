@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypedDict, Unpack, cast
 
-from rota.api.auth import Principal, Role
+from rota.api.auth import ANY_TENANT, Principal, Role
 from rota.api.desk import Desk
 from rota.api.socket import SOCKET, SocketServer
 from rota.app.garbage import keep_collecting
@@ -50,8 +50,6 @@ from rota.worker.sync import SyncMachine
 
 DEFAULT_FOLDER = ".rota"
 DEFAULT_TENANT = "default"
-# Whoever has the folder may speak for every tenant in it.
-ANY = "*"
 DAY_MS = 24 * 3_600_000
 KEEP_DAYS = HISTORY_KEPT_MS / DAY_MS
 WORKER_PREFIX = "local-"
@@ -155,7 +153,7 @@ class AsyncRota(Client):
             blobs = open_blobs(options.get("blobs") or path / "blobs")
             logs = LogFolder(path)
             desk = Desk(driver, blobs, reader_of(logs))
-            who = Principal("local", Role.ADMIN, ANY)
+            who = Principal("local", Role.OWNER, ANY_TENANT)
             if folder is not None:
                 server = SocketServer(path, who, desk)
                 parts.push_async_callback(server.stop)

@@ -60,6 +60,7 @@ class TimeLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The ladder of time limits; docs/protocol.md derives each from the one above it."""
 
     lease_ms: int = 30_000
+    beat_ms_max: int = 5_000
     term_ms: int = 5_000
     settle_ms: int = 15_000
     dispatch_ms: int = 10_000
@@ -75,8 +76,11 @@ class TimeLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def beat_ms(self) -> int:
-        """How often a worker speaks; the coordinator tells it."""
-        return self.lease_ms // 6
+        """How often a worker speaks; the coordinator tells it.
+
+        Not less often with a longer lease: queues stop trusting a worker after fifteen seconds of silence.
+        """
+        return min(self.lease_ms // 6, self.beat_ms_max)
 
     @property
     def self_stop_ms(self) -> int:
@@ -105,7 +109,7 @@ def check_ladder(limits: TimeLimits) -> None:
             "term_ms must not exceed 0.2 of lease_ms, or an old and a new holder could be at work together",
         ),
         ("dispatch_ms", limits.dispatch_ms < limits.lease_ms, "dispatch_ms must be shorter than lease_ms"),
-        ("stall_ms", limits.stall_ms < limits.beat_ms, "stall_ms must be shorter than one beat (lease_ms / 6)"),
+        ("stall_ms", limits.stall_ms < limits.beat_ms, "stall_ms must be shorter than one beat"),
     )
     for name, holds, rule in rungs:
         if not holds:

@@ -21,7 +21,7 @@ from rota.core.model import DEFAULT_QUEUE_PROPERTIES, Pool, PropertyRule, Queue,
 from rota.core.order import Books
 from rota.core.reasons import Reasons
 from rota.core.records import Audit, Key, Receipt, Record, Schedule, Task, Worker
-from rota.core.states import QUEUED
+from rota.core.states import MOVES, QUEUED, TaskState
 
 DEFAULT_QUEUE = "default"
 UNREADABLE = "a readable requirement"
@@ -79,7 +79,9 @@ class State:
         self.index = Index(self.books, self.bucket_of)
         self.consumable: dict[str, int] = {}
         self.pool_waiters: dict[PoolKey, dict[Bucket, None]] = {}
-        self.refused_reports: dict[str, int] = {}
+        # How often tasks made each move, and how often started work was interrupted: for whoever measures.
+        self.moves: dict[tuple[TaskState, TaskState], int] = dict.fromkeys(MOVES, 0)
+        self.interruptions = 0
         self.touched = Touched()
         # Timers: (when, order of arrival, kind, key). An entry whose cause has passed is ignored when it comes up.
         self.timers: list[tuple[Millis, int, str, tuple[object, ...]]] = []

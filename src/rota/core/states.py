@@ -108,6 +108,14 @@ TASK_MOVES: frozenset[tuple[TaskState, TaskState]] = frozenset(
 )
 TASK_RESETS: frozenset[tuple[TaskState, TaskState]] = frozenset((here, NONE) for here in _RESETS)
 
+# Every move there is, in the order of the states.
+MOVES: tuple[tuple[TaskState, TaskState], ...] = tuple(
+    (here, there)
+    for here in TaskState
+    for there in TaskState
+    if (here, there) in TASK_MOVES or (here, there) in TASK_RESETS
+)
+
 RUN_MOVES: frozenset[tuple[RunState, RunState]] = frozenset(
     {
         (RunState.QUEUED, RunState.RUNNING),

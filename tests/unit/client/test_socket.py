@@ -56,7 +56,7 @@ def served(folder: Path, play: Callable[[Host, Connection, SocketServer], Any]) 
     async def use() -> None:
         host = Host()
         server = SocketServer(
-            folder, Principal("local", Role.ADMIN, TENANT), Desk(host, open_blobs(folder / "blobs"), no_logs)
+            folder, Principal("local", Role.OWNER, TENANT), Desk(host, open_blobs(folder / "blobs"), no_logs)
         )
         await server.start()
         connection = await Connection.open(folder / SOCKET, TENANT)
@@ -86,7 +86,7 @@ def test_questions_and_trouble_come_back(tmp_path: Path):
         host.answer = lambda request: Unavailable("leader.none", "not now.")
         with pytest.raises(Unavailable, match="not now"):
             await connection.ask(ListWorkers(tenant=TENANT))
-        with pytest.raises(Refused, match="you may not speak for tenant 'another'"):
+        with pytest.raises(Refused, match="may not act for tenant 'another'"):
             await connection.ask(ListWorkers(tenant="another"))
 
     served(tmp_path, play)
