@@ -46,7 +46,6 @@ INTERRUPTIONS_MAX = 5
 OUTPUT_LOSSES_MAX = 8
 OVERDUE_MS = 10 * 60_000
 OVERDUE_GRANTS = 20
-BEAT_MS_MAX = 5_000
 
 
 def self_stop_after(lease_ms: int) -> int:
@@ -58,6 +57,7 @@ class TimeLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The ladder of time limits; docs/protocol.md derives each from the one above it."""
 
     lease_ms: int = 30_000
+    beat_ms_max: int = 5_000
     term_ms: int = 5_000
     settle_ms: int = 15_000
     dispatch_ms: int = 10_000
@@ -77,7 +77,7 @@ class TimeLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
         Not less often with a longer lease: queues stop trusting a worker after fifteen seconds of silence.
         """
-        return min(self.lease_ms // 6, BEAT_MS_MAX)
+        return min(self.lease_ms // 6, self.beat_ms_max)
 
     @property
     def self_stop_ms(self) -> int:
