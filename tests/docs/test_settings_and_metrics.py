@@ -56,7 +56,7 @@ def test_the_example_is_a_file_that_is_accepted_and_uses_every_table(
     config = load_config()
     assert config.server.limits.lease_ms == 20_000
     assert [pool.name for pool in config.definitions.pools] == ["warehouse", "mailer"]
-    assert config.definitions.tenants["acme"].weight == 300
+    assert [(share.tenant, share.weight) for share in config.definitions.tenants] == [("acme", 30)]
     assert set(tomllib.loads(example)) == {*(each.section for each in SETTINGS), "queues", "pools", "tenants"}
 
 

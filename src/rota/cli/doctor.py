@@ -84,8 +84,8 @@ def _values(config: Config) -> Iterator[Value]:
     for kind, named in (("queues", defined.queues), ("pools", defined.pools)):
         for each in named:
             yield Value(f"{kind}.{each.name}", to_builtins(each), config.file)
-    for name, share in defined.tenants.items():
-        yield Value(f"tenants.{name}", to_builtins(share), config.file)
+    for tenant in defined.tenants:
+        yield Value(f"tenants.{tenant.tenant}", to_builtins(tenant), config.file)
 
 
 def _show(value: object) -> object:
