@@ -25,6 +25,9 @@ REQUIREMENTS_MAX = 32
 POOLS_PER_TASK_MAX = 8
 POOL_SLOTS_MAX = 1_000_000
 RETRIES_MAX = 100
+# Instead of a number of retries: as many as the service gives, and how many those are unless it says so.
+SERVICE_RETRIES = -1
+TASK_RETRIES = 3
 PRIORITY_MAX = 1_000_000
 TENANT_WEIGHT_MAX = 100
 AUDIT_CHARS_MAX = 1_000

@@ -65,7 +65,10 @@ class Unservable(StrEnum):
 
 
 class RetryPolicy(Struct, frozen=True, forbid_unknown_fields=True):
-    """How often and how soon to try again. Each failure class may have a number of its own."""
+    """How often and how soon to try again. Each failure class may have a number of its own.
+
+    -1 retries are as many as whoever runs the service has set (`ROTA_MAX_TASK_RETRIES`).
+    """
 
     retries: int = 0
     timeout_retries: int | None = None

@@ -7,7 +7,7 @@ memory and disk agree.
 from collections import OrderedDict
 from heapq import heapify, heappop, heappush
 
-from rota.core.bounds import TimeLimits
+from rota.core.bounds import TASK_RETRIES, TimeLimits
 from rota.core.buckets import Bucket
 from rota.core.changes import Change
 from rota.core.demand import Demand, Signature, read_demand
@@ -53,6 +53,7 @@ class State:
     def __init__(self, epoch: Epoch, limits: TimeLimits, now: Millis) -> None:
         self.epoch = epoch
         self.limits = limits
+        self.task_retries = TASK_RETRIES
         self.born_at = now
         self.lease_number = 0
         # Time during which the coordinator did not run; deadlines that punish are kept in now - stalled_ms.

@@ -99,7 +99,7 @@ OF_LEASES: tuple[Mutant, ...] = (
         "overrun_endured",
         "an attempt that its worker does not end in time is ended by the coordinator",
         "core.decide.timers",
-        "    return Decision(overran(lease, now))\n",
+        "    return Decision(overran(state, lease, now))\n",
         "    return Decision([])\n",
     ),
     mistake(
@@ -146,8 +146,8 @@ OF_LEASES: tuple[Mutant, ...] = (
         "retry_budget_ignored",
         "retries by class, no more",
         "core.retry",
-        "    return tries <= retries_allowed(policy, failure)\n",
-        "    return tries <= retries_allowed(policy, failure) + 1\n",
+        "    return tries <= retries_allowed(policy, failure, service)\n",
+        "    return tries <= retries_allowed(policy, failure, service) + 1\n",
     ),
     mistake(
         "cooldown_skipped",
