@@ -9,7 +9,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypedDict, Unpack, cast
@@ -21,6 +21,7 @@ from rota.app.survivors import RunnersLock
 from rota.client.blocking import BlockingClient, LoopThread
 from rota.client.runs import Client
 from rota.control.driver import CoordinatorDriver, Listener, ignore
+from rota.control.events import Tell
 from rota.core.bounds import HISTORY_KEPT_MS, INTEGER_MAX, WORKER_SLOTS_MAX, TimeLimits
 from rota.core.commands import ForgetWorker
 from rota.core.errors import Refused, Unavailable
@@ -36,7 +37,8 @@ from rota.stores.sqlite import SqliteStore, held
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 from rota.wire.work import COMMAND, PYTHON
 from rota.worker.driver import Dial, WorkerDriver
-from rota.worker.logs import LogFolder
+from rota.worker.logs.driver import LogShipper
+from rota.worker.logs.folder import LogFolder
 from rota.worker.runners import Runner
 from rota.worker.runners.command import CommandRunner
 from rota.worker.runners.process import ProcessRunner
@@ -147,24 +149,30 @@ class AsyncRota(Client):
             if await lock.take():
                 await _strike_off(driver)
             blobs = open_blobs(options.get("blobs") or path / "blobs")
-            logs = LogFolder(path)
+            logs = LogShipper(blobs, LogFolder(path), lambda text: listener(Tell("logs.unshipped", (("error", text),))))
+            parts.push_async_callback(logs.close, PATIENCE_S)
+            logs.start()
             if folder is not None:
                 server = SocketServer(path, DEFAULT_TENANT, driver)
                 parts.push_async_callback(server.stop)
                 await server.start()
                 collecting = asyncio.create_task(
-                    keep_collecting(store, blobs, logs, DEFAULT_TENANT, clock, listener), name="rota-garbage"
+                    keep_collecting(store, blobs, path, DEFAULT_TENANT, clock, listener), name="rota-garbage"
                 )
                 parts.push_async_callback(_end, collecting)
             slots = options.get("slots")
             count = (os.cpu_count() or 1) if slots is None else slots
             if count:
-                runners = _runners(path, blobs, count, lock, parts, options)
+                runners = _runners(path, blobs, count, logs, lock, parts, options)
                 machine = _machine(runners, count, limits)
                 worker = WorkerDriver(machine, _dial(driver), runners, clock, failing=driver.fail)
                 parts.push_async_callback(_leave, worker)
                 worker.start()
-            return cls(NearLine(driver, blobs, logs, DEFAULT_TENANT), parts.pop_all())
+            else:
+                # Whoever only looks wants to see what a program that was killed has left behind.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(logs.settled(), PATIENCE_S)
+            return cls(NearLine(driver, blobs, DEFAULT_TENANT), parts.pop_all())
 
     @classmethod
     async def open(cls, folder: str | os.PathLike[str] = DEFAULT_FOLDER) -> Self:
@@ -192,7 +200,7 @@ class AsyncRota(Client):
     async def _connect(cls, path: Path) -> Self:
         async with AsyncExitStack() as parts:
             store = _open_store(path, parts)
-            line = SocketLine(path / SOCKET, store, open_blobs(path / "blobs"), LogFolder(path), DEFAULT_TENANT)
+            line = SocketLine(path / SOCKET, store, open_blobs(path / "blobs"), DEFAULT_TENANT)
             await line.connect()
             parts.push_async_callback(line.close)
             return cls(line, parts.pop_all())
@@ -323,16 +331,22 @@ def _check(options: Options) -> None:
 
 
 def _runners(
-    path: Path, blobs: Blobs, slots: int, lock: RunnersLock, parts: AsyncExitStack, options: Options
+    path: Path,
+    blobs: Blobs,
+    slots: int,
+    logs: LogShipper,
+    lock: RunnersLock,
+    parts: AsyncExitStack,
+    options: Options,
 ) -> dict[str, Runner]:
-    supervisor = Supervisor(kept_open=(lock.fd,))
+    supervisor = Supervisor(logs, kept_open=(lock.fd,))
     parts.push_async_callback(supervisor.close)
     memory = options.get("memory_mb", 0) << 20
     if options.get("threads", False):
         python: Runner = ThreadRunner(blobs, path, slots=slots)
     else:
         python = ProcessRunner(supervisor, blobs, path, memory_bytes_max=memory)
-    return {PYTHON: python, COMMAND: CommandRunner(supervisor, path, memory_bytes_max=memory)}
+    return {PYTHON: python, COMMAND: CommandRunner(supervisor, memory_bytes_max=memory)}
 
 
 def _who() -> str:

@@ -1,11 +1,12 @@
 """Lines to a coordinator: in this process, or in another one that holds the same folder."""
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from rota.client.connection import Connection
-from rota.client.logs import follow as follow_log
+from rota.client.logs import LogOf, stream_log
 from rota.client.watching import Watching
 from rota.control.driver import CoordinatorDriver
 from rota.core.commands import ClientCommand
@@ -14,18 +15,15 @@ from rota.core.ids import Millis
 from rota.core.model import Graph
 from rota.core.questions import ListTasks, Question, TasksPage, TaskView
 from rota.core.records import Story
-from rota.core.states import LEASED, TERMINAL
 from rota.ports import Blobs, Ended, HistoryQuery, Page, Store
-from rota.worker.logs import LogFolder, read_on
 
 
 class Folder(ABC):
     """What is read from the folder itself, whoever its coordinator is: history, stories, logs, large values."""
 
-    def __init__(self, store: Store, blobs: Blobs, logs: LogFolder, tenant: str) -> None:
+    def __init__(self, store: Store, blobs: Blobs, tenant: str) -> None:
         self.store = store
         self.blobs = blobs
-        self.log_files = logs
         self.tenant = tenant
 
     @abstractmethod
@@ -53,29 +51,9 @@ class Folder(ABC):
 
     async def logs(self, run: str, task: str, attempt: int, *, follow: bool) -> AsyncIterator[bytes]:
         """See the protocol."""
-        wanted = attempt
-        if follow and not attempt:
-            view = await self._view(run, task)
-            if view is not None and view.state not in TERMINAL:
-                # The one that is under way, or the next.
-                wanted = max(1, view.attempt + (0 if view.state in LEASED else 1))
-        log = _Log(lambda: self._find_log(run, task, wanted))
-
-        async def has_ended() -> bool:
-            view = await self._view(run, task)
-            if view is None or view.state in TERMINAL or (wanted and view.attempt > wanted):
-                return True
-            # An attempt that was handed back unspent has not ended: its number is given again.
-            return view.attempt == wanted and view.state not in LEASED
-
-        async for piece in follow_log(log.read_on, has_ended, follow=follow):
+        log = LogOf(self.tenant, run, task, attempt)
+        async for piece in stream_log(self.blobs, log, lambda: self._view(run, task), wall_clock, follow=follow):
             yield piece
-
-    def _find_log(self, run: str, task: str, attempt: int) -> Path | None:
-        found = self.log_files.find(self.tenant, run, task)
-        if attempt:
-            found = [path for path in found if path.name.startswith(f"{attempt}-")]
-        return found[-1] if found else None
 
     async def _view(self, run: str, task: str) -> TaskView | None:
         """How a task of a live run stands; None if the run is in history."""
@@ -87,31 +65,16 @@ class Folder(ABC):
         return page.tasks[0] if page.tasks else None
 
 
-class _Log:
-    """What an attempt prints, from file to file: one that was interrupted goes on in a file of its own."""
-
-    def __init__(self, find: Callable[[], Path | None]) -> None:
-        self._find = find
-        self._path: Path | None = None
-        self._offset = 0
-
-    def read_on(self) -> bytes:
-        """What is new."""
-        # Looked for each time: the file is made with the first byte.
-        path = self._find()
-        if path is None:
-            return b""
-        if path != self._path:
-            self._path, self._offset = path, 0
-        piece, self._offset = read_on(path, self._offset)
-        return piece
+def wall_clock() -> Millis:
+    """The time of day."""
+    return time.time_ns() // 1_000_000
 
 
 class NearLine(Folder):
     """To the coordinator in this process."""
 
-    def __init__(self, driver: CoordinatorDriver, blobs: Blobs, logs: LogFolder, tenant: str) -> None:
-        super().__init__(driver.store, blobs, logs, tenant)
+    def __init__(self, driver: CoordinatorDriver, blobs: Blobs, tenant: str) -> None:
+        super().__init__(driver.store, blobs, tenant)
         self._driver = driver
 
     async def ask(self, request: ClientCommand | Question) -> object:
@@ -144,8 +107,8 @@ class NearLine(Folder):
 class SocketLine(Folder):
     """To the coordinator of a folder that another process on this machine holds; whichever that is at the moment."""
 
-    def __init__(self, path: Path, store: Store, blobs: Blobs, logs: LogFolder, tenant: str) -> None:
-        super().__init__(store, blobs, logs, tenant)
+    def __init__(self, path: Path, store: Store, blobs: Blobs, tenant: str) -> None:
+        super().__init__(store, blobs, tenant)
         self._path = path
         self._connection: Connection | None = None
 

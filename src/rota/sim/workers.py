@@ -33,7 +33,6 @@ from rota.worker.sync import (
     SyncMachine,
 )
 
-
 # Killing a tree of processes takes a moment, and not always the same.
 KILLING_MS_MAX = 40
 
