@@ -16,6 +16,7 @@ from rota.stores.blobs import open_blobs
 from rota.wire.names import attempt_name
 from rota.wire.values import pack, unpack
 from rota.wire.work import CommandWork, OutputOf, ParamOf, PythonWork, Value, decode_value, encode_work
+from rota.worker.accounts import Account
 from rota.worker.logs.driver import LogShipper
 from rota.worker.logs.folder import LogFolder
 from rota.worker.runners.command import CommandRunner
@@ -56,12 +57,14 @@ def value_of(over: AttemptOver) -> Any:
 class Stage:
     """Everything a worker needs to run attempts."""
 
-    def __init__(self, folder: Path, *, log_bytes_max: int, recycling: Recycling, memory_bytes_max: int) -> None:
+    def __init__(
+        self, folder: Path, *, log_bytes_max: int, recycling: Recycling, memory_bytes_max: int, run_as: Account | None
+    ) -> None:
         self.folder = folder
         self.mark = f"TEST_MARK={uuid1()}"
         self.blobs = open_blobs(folder / "blobs")
         self.shipper = LogShipper(self.blobs, LogFolder(folder))
-        self.supervisor = Supervisor(self.shipper, log_bytes_max=log_bytes_max)
+        self.supervisor = Supervisor(self.shipper, log_bytes_max=log_bytes_max, run_as=run_as)
         name, _, value = self.mark.partition("=")
         env = {name: value}
         self.process = ProcessRunner(
@@ -169,12 +172,14 @@ async def open_stage(
     log_bytes_max: int = LOG_BYTES_MAX,
     recycling: Recycling | None = None,
     memory_bytes_max: int = 0,
+    run_as: Account | None = None,
 ) -> AsyncIterator[Stage]:
     stage = Stage(
         folder,
         log_bytes_max=log_bytes_max,
         recycling=recycling or Recycling(ahead=0),
         memory_bytes_max=memory_bytes_max,
+        run_as=run_as,
     )
     try:
         yield stage

@@ -41,7 +41,7 @@ class ProcessRunner:
     ) -> None:
         """`folder` is for passing files; `env` is given to user code on top of what it always has."""
         self._supervisor = supervisor
-        self._parcels = Parcels(blobs, folder / "scratch")
+        self._parcels = Parcels(blobs, folder / "scratch", supervisor.run_as)
         self._pool = WarmPool(supervisor, recycling or Recycling(), env, memory_bytes_max)
         self._bundles: dict[bytes, tuple[str, str]] = {}
 
@@ -133,8 +133,9 @@ class ProcessRunner:
             return over(offer, done, None)
         if done.content is not None and len(done.content) <= INLINE_BYTES_MAX:
             return over(offer, done, encode_value(Value(done.encoding, done.content)))
-        content = Path(self._parcels.result_file(offer)) if done.content is None else done.content
-        return over(offer, done, await self._parcels.publish(offer, done.encoding, content))
+        if done.content is None:
+            return over(offer, done, await self._parcels.publish_file(offer, done.encoding))
+        return over(offer, done, await self._parcels.publish(offer, done.encoding, done.content))
 
     async def _see_die(self, warm: WarmProcess, log: Log) -> tuple[str, ...]:
         """The connection was cut: usually because the process is dying, and then how it died must be seen."""

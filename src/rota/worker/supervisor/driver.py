@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from rota.core.decide.leases import Offer
+from rota.worker.accounts import Account
 from rota.worker.environment import passed_on
 from rota.worker.logs.driver import LogShipper
 from rota.worker.supervisor import trees
@@ -170,12 +171,20 @@ def _waiting_bytes(pipe: int) -> int:
 class Supervisor:
     """Starts the supervisor when it is first needed, and again whenever it died."""
 
-    def __init__(self, logs: LogShipper, *, log_bytes_max: int = LOG_BYTES_MAX, kept_open: Sequence[int] = ()) -> None:
-        """`logs` ships what attempts print.
+    def __init__(
+        self,
+        logs: LogShipper,
+        *,
+        log_bytes_max: int = LOG_BYTES_MAX,
+        kept_open: Sequence[int] = (),
+        run_as: Account | None = None,
+    ) -> None:
+        """`logs` ships what attempts print. `run_as` is whom they run as, if it is not the worker's own user.
 
         `kept_open` are descriptors that a supervisor has open until nothing is left of what it started.
         """
         self._logs = logs
+        self.run_as = run_as
         self._log_bytes_max = log_bytes_max
         self._kept_open = tuple(kept_open)
         self._link: _Link | None = None
@@ -202,8 +211,18 @@ class Supervisor:
         """
         link, id = self._living(), self._new_id()
         started, end = link.expect(id), link.expect_end(id)
-        asked = {"do": "start", "id": id, "argv": list(argv), "cwd": cwd, "memory": memory_bytes_max}
-        link.say({**asked, "env": {**env, MARK: link.mark}, "files": len(files)}, files)
+        who, given = self.run_as, {**env, MARK: link.mark}
+        if who is not None:
+            given["HOME"] = who.home
+        program = {
+            "argv": list(argv),
+            "env": given,
+            "cwd": cwd or (who.home if who is not None else ""),
+            "memory_bytes_max": memory_bytes_max,
+            "uid": -1 if who is None else who.uid,
+            "gid": -1 if who is None else who.gid,
+        }
+        link.say({"do": "start", "id": id, "program": program, "files": len(files)}, files)
         try:
             said = await asyncio.shield(started)
         except asyncio.CancelledError:
@@ -219,7 +238,12 @@ class Supervisor:
     def open_log(self, offer: Offer, streams: int = 1) -> Log:
         """Have what comes through new pipes written to the log of an attempt."""
         path = self._logs.folder.place(offer)
-        return Log(self._living(), self._new_id(), path, streams, self._log_bytes_max, self._logs)
+        log = Log(self._living(), self._new_id(), path, streams, self._log_bytes_max, self._logs)
+        if self.run_as is not None:
+            for end in log.ends:
+                # So that /dev/stdout, which opens the pipe anew, is open to that user.
+                os.fchown(end, self.run_as.uid, self.run_as.gid)
+        return log
 
     async def close(self) -> None:
         """Stop for good: returns when nothing that was started is left."""
