@@ -8,7 +8,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -35,12 +35,14 @@ from rota.stores.blobs import open_blobs
 from rota.stores.memory import MemoryStore
 from rota.stores.sqlite import SqliteStore, held
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
-from rota.wire.work import COMMAND, PYTHON
+from rota.wire.work import COMMAND, HTTP, PYTHON
 from rota.worker.driver import Dial, WorkerDriver
 from rota.worker.logs.driver import LogShipper
 from rota.worker.logs.folder import LogFolder
 from rota.worker.runners import Runner
 from rota.worker.runners.command import CommandRunner
+from rota.worker.runners.egress import EgressPolicy
+from rota.worker.runners.http import HttpRunner
 from rota.worker.runners.process import ProcessRunner
 from rota.worker.runners.thread import ThreadRunner
 from rota.worker.supervisor.driver import Supervisor
@@ -73,6 +75,7 @@ class Options(TypedDict, total=False):
     `threads`: run Python tasks in threads of this process, which is quickest, but one that hangs cannot be killed.
     `memory_mb`: how much address space each process of a task may have; no limit unless told otherwise.
     `keep_days`: how long ended runs stay in history; 30.
+    `egress_allow`: networks that are not public and may be asked by `rota.http`, such as `("10.0.0.0/8",)`.
     `blobs`: where large values are kept, a folder or a URL such as `s3://bucket/prefix`; in the data folder.
     `limits`: the ladder of time limits. `listener`: is told what an operator should know.
     """
@@ -81,6 +84,7 @@ class Options(TypedDict, total=False):
     threads: bool
     memory_mb: int
     keep_days: float
+    egress_allow: Sequence[str]
     blobs: str
     limits: TimeLimits | None
     listener: Listener
@@ -346,7 +350,11 @@ def _runners(
         python: Runner = ThreadRunner(blobs, path, slots=slots)
     else:
         python = ProcessRunner(supervisor, blobs, path, memory_bytes_max=memory)
-    return {PYTHON: python, COMMAND: CommandRunner(supervisor, memory_bytes_max=memory)}
+    return {
+        PYTHON: python,
+        COMMAND: CommandRunner(supervisor, memory_bytes_max=memory),
+        HTTP: HttpRunner(blobs, path, logs, EgressPolicy(options.get("egress_allow", ()))),
+    }
 
 
 def _who() -> str:
