@@ -56,7 +56,7 @@ async def fetch(
     *,
     policy: EgressPolicy,
     bytes_max: int,
-    trust: ssl.SSLContext,
+    trust: ssl.SSLContext | None,
 ) -> Answer:
     """Send one request; cancelling closes the connection. Raises TooLarge, Forbidden, OSError, errors of httpcore."""
     sent = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]

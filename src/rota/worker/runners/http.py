@@ -97,7 +97,7 @@ class HttpRunner:
 
         from rota.worker.runners.fetching import TooLarge, fetch
 
-        if self._trust is None:
+        if self._trust is None and url.startswith("https"):
             self._trust = await asyncio.to_thread(ssl.create_default_context)
         shown = show_url(check_url(url))
         began, what = time.monotonic(), "given up"
