@@ -39,6 +39,7 @@ from rota.wire.work import COMMAND, HTTP, PYTHON
 from rota.worker.driver import Dial, WorkerDriver
 from rota.worker.logs.driver import LogShipper
 from rota.worker.logs.folder import LogFolder
+from rota.worker.properties import describe
 from rota.worker.runners import Runner
 from rota.worker.runners.command import CommandRunner
 from rota.worker.runners.egress import EgressPolicy
@@ -369,7 +370,7 @@ def _dial(driver: CoordinatorDriver) -> Dial:
 
 
 def _machine(runners: dict[str, Runner], slots: int, limits: TimeLimits) -> SyncMachine:
-    capacity = Capacity(slots=slots, kinds=tuple(runners))
+    capacity = Capacity(slots=slots, kinds=tuple(runners), properties=describe())
     return SyncMachine(DEFAULT_TENANT, f"{WORKER_PREFIX}{socket.gethostname()}", secrets.token_hex(8), capacity, limits)
 
 
