@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rota.app import AsyncRota, Rota
     from rota.client.runs import RunFailed
     from rota.core.errors import Refused, Unavailable
-    from rota.kinds.workflow.authoring import command, graph, task
+    from rota.kinds.workflow.authoring import command, graph, http, task
 
 __version__ = "0.1.0"
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "command",
     "context",
     "graph",
+    "http",
     "task",
 ]
 
@@ -41,6 +42,7 @@ _HOMES = {
     "Unavailable": "rota.core.errors",
     "command": "rota.kinds.workflow.authoring",
     "graph": "rota.kinds.workflow.authoring",
+    "http": "rota.kinds.workflow.authoring",
     "task": "rota.kinds.workflow.authoring",
 }
 

@@ -3,12 +3,13 @@
 Socket, gRPC, HTTP and the program that embeds a coordinator ask here, and nowhere else.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from msgspec import structs
 
 from rota.api.auth import Principal
+from rota.api.logs import read_log
 from rota.core.commands import ClientCommand
 from rota.core.errors import Refused
 from rota.core.history import GetEnded, GetGraph, GetStories, HistoryQuery, ListAudits
@@ -18,11 +19,10 @@ from rota.core.questions import Question
 from rota.core.records import Story
 from rota.ports import BlobLost, Blobs, Store
 from rota.wire.names import safe_name
-from rota.wire.requests import LogPiece, ReadBlob, ReadLog
+from rota.wire.requests import ReadBlob, ReadLog
 
 # What became durable of a run, or None when that is not known any more: read the story, and watch anew.
 Tell = Callable[[list[Story] | None], None]
-LogReader = Callable[[ReadLog], Awaitable[LogPiece]]
 
 BLOB_PIECE_BYTES = 1024 * 1024
 
@@ -52,14 +52,12 @@ class Desk:
         self,
         coordinator: Coordinator,
         blobs: Blobs,
-        logs: LogReader,
         refused: Callable[[Refused], None] = ignore,
     ) -> None:
         """`refused` hears of callers who asked for what they may not."""
         self.blobs = blobs
         self._refused = refused
         self._coordinator = coordinator
-        self._logs = logs
         self._watchers = Watchers(coordinator)
 
     async def ask(self, who: Principal, request: ClientCommand | Question) -> Any:
@@ -79,7 +77,7 @@ class Desk:
                 parts = await store.stories(request.tenant, request.run, request.created_at)
                 return [part for part in parts if part.number >= request.first]
             case ReadLog():
-                return await self._logs(request)
+                return await read_log(self.blobs, request)
             case ReadBlob():
                 return await self._read_blob(request)
             case ClientCommand():
@@ -106,11 +104,16 @@ class Desk:
         return graph
 
     async def _read_blob(self, request: ReadBlob) -> bytes:
+        if request.offset < 0:
+            raise Refused("field.value", f"there is nothing before the beginning: {request.offset}", path="offset")
         home = safe_name(request.tenant)
         if not request.ref.name.startswith(f"{home}/"):
             raise Refused("blob.lost", f"{request.ref.name!r} is not one of tenant {request.tenant!r}", path="ref")
         try:
-            return await self.blobs.read(request.ref, request.offset, BLOB_PIECE_BYTES)
+            return await self.blobs.read(request.ref.name, request.offset, BLOB_PIECE_BYTES)
+        except ValueError as error:
+            # No name of ours.
+            raise Refused("blob.lost", f"{error}", path="ref") from None
         except BlobLost as lost:
             raise Refused("blob.lost", f"{lost}", path="ref") from None
 

@@ -8,8 +8,8 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypedDict, Unpack, cast
@@ -18,13 +18,14 @@ from rota.api.auth import ANY_TENANT, Principal, Role
 from rota.api.desk import Desk
 from rota.api.socket import SOCKET, SocketServer
 from rota.app.garbage import keep_collecting
-from rota.app.lines import NearLine, reader_of
+from rota.app.lines import NearLine
 from rota.app.survivors import RunnersLock
 from rota.client.blocking import BlockingClient, LoopThread
 from rota.client.connection import SocketConnection
 from rota.client.line import FarLine
 from rota.client.runs import Client
 from rota.control.driver import CoordinatorDriver, Listener, ignore
+from rota.control.events import Tell
 from rota.core.bounds import HISTORY_KEPT_MS, INTEGER_MAX, WORKER_SLOTS_MAX, TimeLimits
 from rota.core.commands import ForgetWorker
 from rota.core.errors import Refused, Unavailable
@@ -38,11 +39,15 @@ from rota.stores.blobs import open_blobs
 from rota.stores.memory import MemoryStore
 from rota.stores.sqlite import SqliteStore, held
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
-from rota.wire.work import COMMAND, PYTHON
+from rota.wire.work import COMMAND, HTTP, PYTHON
 from rota.worker.driver import Dial, WorkerDriver
-from rota.worker.logs import LogFolder
+from rota.worker.logs.driver import LogShipper
+from rota.worker.logs.folder import LogFolder
+from rota.worker.properties import describe
 from rota.worker.runners import Runner
 from rota.worker.runners.command import CommandRunner
+from rota.worker.runners.egress import EgressPolicy
+from rota.worker.runners.http import HttpRunner
 from rota.worker.runners.process import ProcessRunner
 from rota.worker.runners.thread import ThreadRunner
 from rota.worker.supervisor.driver import Supervisor
@@ -75,6 +80,7 @@ class Options(TypedDict, total=False):
     `threads`: run Python tasks in threads of this process, which is quickest, but one that hangs cannot be killed.
     `memory_mb`: how much address space each process of a task may have; no limit unless told otherwise.
     `keep_days`: how long ended runs stay in history; 30.
+    `egress_allow`: networks that are not public and may be asked by `rota.http`, such as `("10.0.0.0/8",)`.
     `blobs`: where large values are kept, a folder or a URL such as `s3://bucket/prefix`; in the data folder.
     `limits`: the ladder of time limits. `listener`: is told what an operator should know.
     """
@@ -83,6 +89,7 @@ class Options(TypedDict, total=False):
     threads: bool
     memory_mb: int
     keep_days: float
+    egress_allow: Sequence[str]
     blobs: str
     limits: TimeLimits | None
     listener: Listener
@@ -151,25 +158,31 @@ class AsyncRota(Client):
             if await lock.take():
                 await _strike_off(driver)
             blobs = open_blobs(options.get("blobs") or path / "blobs")
-            logs = LogFolder(path)
-            desk = Desk(driver, blobs, reader_of(logs))
+            logs = LogShipper(blobs, LogFolder(path), lambda text: listener(Tell("logs.unshipped", (("error", text),))))
+            parts.push_async_callback(logs.close, PATIENCE_S)
+            logs.start()
+            desk = Desk(driver, blobs)
             who = Principal("local", Role.OWNER, ANY_TENANT)
             if folder is not None:
                 server = SocketServer(path, who, desk)
                 parts.push_async_callback(server.stop)
                 await server.start()
                 collecting = asyncio.create_task(
-                    keep_collecting(store, blobs, logs, DEFAULT_TENANT, clock, listener), name="rota-garbage"
+                    keep_collecting(store, blobs, path, DEFAULT_TENANT, clock, listener), name="rota-garbage"
                 )
                 parts.push_async_callback(_end, collecting)
             slots = options.get("slots")
             count = (os.cpu_count() or 1) if slots is None else slots
             if count:
-                runners = _runners(path, blobs, count, lock, parts, options)
+                runners = _runners(path, blobs, count, logs, lock, parts, options)
                 machine = _machine(runners, count, limits)
                 worker = WorkerDriver(machine, _dial(driver), runners, clock, failing=driver.fail)
                 parts.push_async_callback(_leave, worker)
                 worker.start()
+            else:
+                # Whoever only looks wants to see what a program that was killed has left behind.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(logs.settled(), PATIENCE_S)
             return cls(NearLine(desk, driver, who, DEFAULT_TENANT), parts.pop_all())
 
     @classmethod
@@ -328,16 +341,26 @@ def _check(options: Options) -> None:
 
 
 def _runners(
-    path: Path, blobs: Blobs, slots: int, lock: RunnersLock, parts: AsyncExitStack, options: Options
+    path: Path,
+    blobs: Blobs,
+    slots: int,
+    logs: LogShipper,
+    lock: RunnersLock,
+    parts: AsyncExitStack,
+    options: Options,
 ) -> dict[str, Runner]:
-    supervisor = Supervisor(kept_open=(lock.fd,))
+    supervisor = Supervisor(logs, kept_open=(lock.fd,))
     parts.push_async_callback(supervisor.close)
     memory = options.get("memory_mb", 0) << 20
     if options.get("threads", False):
         python: Runner = ThreadRunner(blobs, path, slots=slots)
     else:
         python = ProcessRunner(supervisor, blobs, path, memory_bytes_max=memory)
-    return {PYTHON: python, COMMAND: CommandRunner(supervisor, path, memory_bytes_max=memory)}
+    return {
+        PYTHON: python,
+        COMMAND: CommandRunner(supervisor, memory_bytes_max=memory),
+        HTTP: HttpRunner(blobs, path, logs, EgressPolicy(options.get("egress_allow", ()))),
+    }
 
 
 def _who() -> str:
@@ -352,7 +375,7 @@ def _dial(driver: CoordinatorDriver) -> Dial:
 
 
 def _machine(runners: dict[str, Runner], slots: int, limits: TimeLimits) -> SyncMachine:
-    capacity = Capacity(slots=slots, kinds=tuple(runners))
+    capacity = Capacity(slots=slots, kinds=tuple(runners), properties=describe())
     return SyncMachine(DEFAULT_TENANT, f"{WORKER_PREFIX}{socket.gethostname()}", secrets.token_hex(8), capacity, limits)
 
 

@@ -1,17 +1,15 @@
-"""The line to the coordinator in this process, and reading logs from its folder."""
+"""The line to the coordinator in this process."""
 
 from typing import Any
 
 from rota.api.auth import Principal
-from rota.api.desk import Desk, LogReader
+from rota.api.desk import Desk
 from rota.client.watching import Watching
 from rota.control.driver import CoordinatorDriver
 from rota.core.commands import ClientCommand
 from rota.core.errors import Unavailable
 from rota.core.questions import Question
 from rota.core.records import Story
-from rota.wire.requests import LogPiece, ReadLog
-from rota.worker.logs import LogFolder, read_on
 
 
 class NearLine:
@@ -47,20 +45,3 @@ class NearLine:
 
         watching.end = self._desk.watch(self._who, self.tenant, run, tell)
         return watching
-
-
-def reader_of(logs: LogFolder) -> LogReader:
-    """Reads logs as they grow. An attempt that was interrupted goes on in a file of its own, and is read to its end."""
-
-    async def read(request: ReadLog) -> LogPiece:
-        found = logs.find(request.tenant, request.run, request.task)
-        if request.attempt:
-            found = [path for path in found if path.name.startswith(f"{request.attempt}-")]
-        if not found:
-            return LogPiece(b"", "")
-        name, _, offset = request.cursor.partition(":")
-        start = int(offset) if name == found[-1].name else 0
-        content, end = read_on(found[-1], start)
-        return LogPiece(content, f"{found[-1].name}:{end}")
-
-    return read

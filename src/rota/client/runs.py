@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from hashlib import sha256
@@ -12,7 +13,7 @@ from msgspec import structs
 
 from rota.client.happenings import Happening, happenings
 from rota.client.line import Line
-from rota.client.logs import follow as follow_log
+from rota.client.logs import stream_log
 from rota.client.operating import Operating
 from rota.client.watching import Interrupted
 from rota.core.changes import RunEnded, RunGrew
@@ -28,7 +29,7 @@ from rota.core.commands import (
 from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, graph_digest
 from rota.core.history import Ended, GetEnded, GetGraph, GetStories, HistoryQuery, Page
-from rota.core.ids import BlobRef
+from rota.core.ids import BlobRef, Millis
 from rota.core.model import Graph, PriorityClass, TaskSpec
 from rota.core.questions import (
     ExplainTask,
@@ -46,7 +47,7 @@ from rota.core.reasons import Reason
 from rota.core.records import Story
 from rota.core.states import RUN_TERMINAL, SUCCESS, RunState, TaskState
 from rota.core.story import read_story, story_lines
-from rota.wire.requests import ReadBlob
+from rota.wire.requests import ReadBlob, ReadLog
 from rota.wire.scripts import lend_main
 from rota.wire.values import unpack
 from rota.wire.work import StoredValue, decode_value
@@ -321,7 +322,17 @@ class Run:
         if len(found) != 1 or found[0].id != task:
             hint = f"Name one of them, such as {found[0].id}." if found else ""
             raise Refused("task.unknown", f"{task!r} is a group of {len(found)} tasks", hint, path="task")
-        async for piece in follow_log(self.client.ask, self._line.tenant, self.id, task, attempt, follow=follow):
+
+        async def look() -> TaskView | None:
+            try:
+                page: TasksPage = await self.client.ask(ListTasks(tenant=self._line.tenant, run=self.id, names=(task,)))
+            except Refused:
+                # Its run is in history.
+                return None
+            return page.tasks[0] if page.tasks else None
+
+        log = ReadLog(tenant=self._line.tenant, run=self.id, task=task, attempt=attempt)
+        async for piece in stream_log(self.client.ask, log, look, _wall_clock, follow=follow):
             yield piece
 
     async def cancel(self, reason: str = "cancelled on request") -> None:
@@ -356,6 +367,10 @@ class Run:
         if ended is None:
             raise Refused("run.unknown", f"no run {self.id!r}, neither live nor in history", path="run")
         return ended
+
+
+def _wall_clock() -> Millis:
+    return time.time_ns() // 1_000_000
 
 
 def _built(graph: Graph | GraphLike | TaskSpec, params: dict[str, Any]) -> tuple[Graph, dict[str, Any]]:

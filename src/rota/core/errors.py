@@ -61,6 +61,8 @@ CODES: Final[dict[str, str]] = {
     "worker.busy": "The worker holds as many leases as it may.",
     "worker.draining": "The worker takes no new work.",
     "worker.duplicate": "Another live process has the same worker identity.",
+    "worker.held": "Another process uses the same worker folder.",
+    "worker.run_as": "User code cannot be run as the user that was named.",
     "worker.unknown": "No such worker is registered.",
 }
 

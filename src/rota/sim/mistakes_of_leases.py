@@ -189,6 +189,22 @@ OF_LEASES: tuple[Mutant, ...] = (
         "            self._intents.append(StopAttempt(fence, cause))\n        self.outbox",
         "            pass\n        self.outbox",
     ),
+    mistake(
+        "released_while_running",
+        "what a worker hands back is gone",
+        "worker.sync",
+        "                    self.dying[fence] = None\n",
+        "                    self.dying[fence] = None\n"
+        "                    self._report_at = now\n"
+        "                    self.outbox.append(self._report(self.held[fence], Outcome.RELEASED))\n",
+    ),
+    mistake(
+        "list_before_the_kill",
+        "after a self-stop nothing is said before the work is gone",
+        "worker.sync",
+        "        self._silent_until = now + self.beat_ms\n",
+        "        self._silent_until = now\n",
+    ),
     # The Sync stream.
     mistake(
         "frame_gap_accepted",

@@ -12,7 +12,7 @@ from rota.core import history as hs
 from rota.core import questions as qs
 from rota.core.door import ClientRequest
 from rota.core.errors import CODES, Refused, Unavailable
-from rota.core.ids import BlobRef
+from rota.core.ids import BlobRef, Fence
 from rota.core.model import Graph, Queue, Tenant
 from rota.core.reasons import Reason
 from rota.core.records import Story
@@ -31,10 +31,15 @@ class ReadLog(qs.Question, frozen=True, kw_only=True):
 
 
 class LogPiece(Struct, frozen=True):
-    """Part of a log, and from where to go on. Empty content: there is nothing new."""
+    """What comes next in a log, where to go on after it, and whether that was the end of what its worker wrote.
+
+    Empty content: there is nothing new. An empty cursor: there is no log yet. `fence` is whose log it is.
+    """
 
     content: bytes
     cursor: str
+    fence: Fence = 0
+    is_complete: bool = False
 
 
 class ReadBlob(qs.Question, frozen=True, kw_only=True):

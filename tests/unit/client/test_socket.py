@@ -55,9 +55,7 @@ class Host:
 def served(folder: Path, play: Callable[[Host, Connection, SocketServer], Any]) -> None:
     async def use() -> None:
         host = Host()
-        server = SocketServer(
-            folder, Principal("local", Role.OWNER, TENANT), Desk(host, open_blobs(folder / "blobs"), no_logs)
-        )
+        server = SocketServer(folder, Principal("local", Role.OWNER, TENANT), Desk(host, open_blobs(folder / "blobs")))
         await server.start()
         connection = await Connection.open(folder / SOCKET, TENANT)
         try:

@@ -81,6 +81,13 @@ class Drain:
 
     def _open(self) -> None:
         if self._file < 0:
-            os.makedirs(os.path.dirname(self._path), exist_ok=True)  # noqa: PTH103, PTH120 - pathlib costs a start
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._file = os.open(self._path, flags, 0o600)
+            for is_last in (False, False, True):
+                os.makedirs(os.path.dirname(self._path), 0o700, exist_ok=True)  # noqa: PTH103, PTH120 - pathlib costs a start
+                try:
+                    self._file = os.open(self._path, flags, 0o600)
+                    return
+                except FileNotFoundError:
+                    # The worker removes folders that are empty, also one that was made just now.
+                    if is_last:
+                        raise
