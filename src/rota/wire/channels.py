@@ -77,13 +77,18 @@ class Call(Protocol):
         ...
 
 
+def _ping_wait() -> Options:
+    # Both: by default the second is a minute, and the longer one counts.
+    return [("grpc.keepalive_timeout_ms", PING_WAIT_MS), ("grpc.http2.ping_timeout_ms", PING_WAIT_MS)]
+
+
 def caller_options() -> Options:
     """How channels are opened. Whoever dials trusts whom it dialled: nothing is too large to be heard."""
     return [
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
         ("grpc.keepalive_time_ms", PING_EVERY_MS),
-        ("grpc.keepalive_timeout_ms", PING_WAIT_MS),
+        *_ping_wait(),
         ("grpc.http2.max_pings_without_data", 0),
         # A new dial is a new connection, and does not wait until an earlier one is thought worth another try.
         ("grpc.use_local_subchannel_pool", 1),
@@ -99,7 +104,7 @@ def server_options() -> Options:
         ("grpc.max_receive_message_length", _RECEIVED_BYTES_MAX),
         ("grpc.max_send_message_length", -1),
         ("grpc.keepalive_time_ms", 2 * PING_EVERY_MS),
-        ("grpc.keepalive_timeout_ms", PING_WAIT_MS),
+        *_ping_wait(),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", PING_EVERY_MS // 2),
         ("grpc.server_handshake_timeout_ms", 10_000),
