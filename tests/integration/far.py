@@ -157,7 +157,7 @@ def service(folder: Path, credentials: Any = None, limits: TimeLimits | None = N
 
 def shout(port: int, content: bytes) -> None:
     """Send bytes to a port, and wait until it hangs up."""
-    with socket.create_connection(("localhost", port), timeout=20) as one, suppress(ConnectionError):
+    with socket.create_connection(("localhost", port), timeout=20) as one, suppress(OSError):
         one.sendall(content)
         one.shutdown(socket.SHUT_WR)
         while one.recv(1 << 16):

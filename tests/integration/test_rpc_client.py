@@ -167,12 +167,15 @@ def test_a_peer_that_vanishes_is_noticed(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(channels, "PING_WAIT_MS", 200)
 
     async def use(port: int) -> None:
-        async with asyncio.timeout(30), proxy(port) as (between, flows):
-            async with await rota.AsyncRota.connect(f"grpc://127.0.0.1:{between}", token=ADMIN) as one:
-                assert await one.runs() == []
-                flows.clear()
-                with pytest.raises(rota.Unavailable):
-                    await one.line.ask(ListWorkers(tenant="default"))
+        async with (
+            asyncio.timeout(30),
+            proxy(port) as (between, flows),
+            await rota.AsyncRota.connect(f"grpc://127.0.0.1:{between}", token=ADMIN) as one,
+        ):
+            assert await one.runs() == []
+            flows.clear()
+            with pytest.raises(rota.Unavailable):
+                await one.line.ask(ListWorkers(tenant="default"))
 
     with service(tmp_path) as far:
         asyncio.run(use(far.port))
