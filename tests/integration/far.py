@@ -19,9 +19,9 @@ from rota.core.errors import Refused
 from rota.core.model import Capacity
 from rota.stores.blobs import open_blobs
 from rota.stores.memory import MemoryStore
-from rota.wire.places import read_place
+from rota.wire.places import Place, read_place
 from rota.wire.work import COMMAND, PYTHON
-from rota.worker.driver import WorkerDriver
+from rota.worker.driver import Dial, WorkerDriver
 from rota.worker.logs import LogFolder
 from rota.worker.remote.driver import dial_to
 from rota.worker.runners.command import CommandRunner
@@ -109,12 +109,12 @@ class Service:
         self.thread.call(self.start())
 
     def add_worker(
-        self, said: Callable[[str], None], token: Callable[[], str] = lambda: WORKER, slots: int = 2
+        self, said: Callable[[str], None], token: Callable[[], str] = lambda: WORKER, place: Place | None = None
     ) -> None:
         """A worker that dials the port and runs tasks in processes."""
-        self.thread.call(self._add_worker(said, token, slots))
+        self.thread.call(self._add_worker(dial_to(place or read_place(self.url), token, said)))
 
-    async def _add_worker(self, said: Callable[[str], None], token: Callable[[], str], slots: int) -> None:
+    async def _add_worker(self, dial: Dial) -> None:
         supervisor = Supervisor()
         blobs = open_blobs(self.folder / "blobs")
         runners = {
@@ -125,7 +125,7 @@ class Service:
         machine = SyncMachine(
             TENANT, f"far-{number}", f"life-{number}", Capacity(slots=2, kinds=tuple(runners)), self.limits
         )
-        worker = WorkerDriver(machine, dial_to(read_place(self.url), token, said), runners, self.clock, raise_it)
+        worker = WorkerDriver(machine, dial, runners, self.clock, raise_it)
         self._workers.append((worker, supervisor))
         worker.start()
 

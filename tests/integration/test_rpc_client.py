@@ -29,6 +29,11 @@ def greeting() -> None:
     rota.command("echo hello from afar")
 
 
+def newer_greeting(token: str, tenant: str = "") -> list[tuple[str, str]]:
+    """What a caller of days to come says first."""
+    return [(name, "7" if name == channels.VERSION else value) for name, value in channels.greeting(token, tenant)]
+
+
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What nobody can answer is said at once."""
@@ -183,12 +188,7 @@ def test_a_peer_that_vanishes_is_noticed(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_client_of_a_newer_protocol_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with service(tmp_path) as far:
-        good = channels.greeting
-
-        def newer(token: str, tenant: str = "") -> list[tuple[str, str]]:
-            return [(name, "7" if name == channels.VERSION else value) for name, value in good(token, tenant)]
-
-        monkeypatch.setattr("rota.wire.streams.greeting", newer)
+        monkeypatch.setattr("rota.wire.streams.greeting", newer_greeting)
         with pytest.raises(rota.Refused, match="speaks version 7 of the protocol, and this coordinator version 1"):
             rota.connect(far.url, token=ADMIN)
         assert len(far.lines) == 1
