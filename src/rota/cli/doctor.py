@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from rota import __version__
 from rota.cli import EXIT_FAILED
-from rota.cli.showing import finish, put, put_json, show_span
+from rota.cli.showing import add_folder, add_json, put, put_json, show_span
 from rota.core.errors import Refused, Unavailable
 from rota.stores.sqlite import SqliteStore, holder_of
 
@@ -34,7 +34,9 @@ class Finding(Struct, frozen=True):
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
-    finish(parser, run)
+    add_folder(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
