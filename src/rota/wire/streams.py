@@ -8,7 +8,8 @@ from rota.core.errors import Refused, Unavailable
 from rota.wire.channels import TENANT, VERSION, Call, check_answered, greeting, grpc, trouble_at_end
 from rota.wire.places import Place, open_channel
 
-OPEN_S = 10.0
+# How long a coordinator may take to let us in. Less than a worker's patience with a dial, so that it hears why.
+OPEN_S = 8.0
 
 # What to say next, or None if there is nothing.
 Pull = Callable[[], bytes | None]
