@@ -1,6 +1,7 @@
 """`rota.connect`: a coordinator elsewhere, spoken to as if it were here."""
 
 import asyncio
+import socket
 import subprocess
 import sys
 import threading
@@ -152,19 +153,10 @@ def test_nobody_there_is_said_with_the_address(impatient: None):
 
 def test_whoever_listens_and_says_nothing_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rota.wire.streams.OPEN_S", 0.2)
-
-    async def use() -> None:
-        async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read()
-            writer.close()
-
-        server = await asyncio.start_server(mute, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"grpc://127.0.0.1:{mute.getsockname()[1]}"
         with pytest.raises(rota.Unavailable, match="did not answer within"):
-            await rota.AsyncRota.connect(f"grpc://127.0.0.1:{port}")
-        server.close()
-
-    asyncio.run(use())
+            rota.connect(url)
 
 
 def test_a_peer_that_vanishes_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, impatient: None):
