@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rota.running import Context, Fail, Reschedule, Skip, context
 
 if TYPE_CHECKING:
-    from rota.app import AsyncRota, Rota
+    from rota.app import AsyncRota, Rota, connect
     from rota.client.runs import RunFailed
     from rota.core.errors import Refused, Unavailable
     from rota.kinds.workflow.authoring import command, graph, http, task
@@ -28,6 +28,7 @@ __all__ = [
     "Unavailable",
     "__version__",
     "command",
+    "connect",
     "context",
     "graph",
     "http",
@@ -37,6 +38,7 @@ __all__ = [
 _HOMES = {
     "AsyncRota": "rota.app",
     "Rota": "rota.app",
+    "connect": "rota.app",
     "RunFailed": "rota.client.runs",
     "Refused": "rota.core.errors",
     "Unavailable": "rota.core.errors",

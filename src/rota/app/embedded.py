@@ -19,6 +19,7 @@ from rota.api.desk import Desk
 from rota.api.socket import SOCKET, SocketServer
 from rota.app.garbage import keep_collecting
 from rota.app.lines import NearLine
+from rota.app.remote import RemoteOptions, open_line
 from rota.app.survivors import RunnersLock
 from rota.client.blocking import BlockingClient, LoopThread
 from rota.client.connection import SocketConnection
@@ -112,7 +113,7 @@ class NearLink:
 
 
 class AsyncRota(Client):
-    """A client that brings its coordinator along, for async programs."""
+    """A client for async programs, which brings its coordinator along or reaches one elsewhere."""
 
     def __init__(self, line: NearLine | FarLine, parts: AsyncExitStack) -> None:
         super().__init__(line)
@@ -215,8 +216,19 @@ class AsyncRota(Client):
             parts.push_async_callback(line.close)
             return cls(line, parts.pop_all())
 
+    @classmethod
+    async def connect(cls, url: str | None = None, **options: Unpack[RemoteOptions]) -> Self:
+        """Reach a coordinator elsewhere: `grpc://host:port`, or `grpcs://host:port` for TLS.
+
+        Without a URL it is where the variable `ROTA_COORDINATOR` says; `RemoteOptions` says what else may be chosen.
+        """
+        async with AsyncExitStack() as parts:
+            line = await open_line(url, DEFAULT_TENANT, **options)
+            parts.push_async_callback(line.close)
+            return cls(line, parts.pop_all())
+
     async def close(self) -> None:
-        """Stop the worker (its unfinished work is returned unspent) and the coordinator, and free the folder."""
+        """Hang up; or stop the worker (what it has not finished is returned unspent) and free the folder."""
         await self._parts.aclose()
 
     async def __aenter__(self) -> Self:
@@ -229,7 +241,7 @@ class AsyncRota(Client):
 
 
 class Rota(BlockingClient):
-    """A client that brings its coordinator along, for ordinary programs."""
+    """A client for ordinary programs, which brings its coordinator along or reaches one elsewhere."""
 
     def __init__(self, thread: LoopThread, rota: AsyncRota) -> None:
         super().__init__(thread, rota)
@@ -255,8 +267,18 @@ class Rota(BlockingClient):
             thread.stop()
             raise
 
+    @classmethod
+    def connect(cls, url: str | None = None, **options: Unpack[RemoteOptions]) -> Self:
+        """Reach a coordinator elsewhere; see `AsyncRota.connect`."""
+        thread = LoopThread()
+        try:
+            return cls(thread, thread.call(AsyncRota.connect(url, **options)))
+        except BaseException:
+            thread.stop()
+            raise
+
     def close(self) -> None:
-        """Stop the worker and the coordinator, and free the folder; may be called twice.
+        """Hang up; or stop the worker and the coordinator, and free the folder. It may be called twice.
 
         In a process that was forked from this one it does nothing: what is there is not its own.
         """

@@ -19,6 +19,8 @@ from rota.core.model import Capacity, FailureClass
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 
 HELD_PER_FRAME = 1_000
+# With the largest results there are, so many still fit into a message.
+REPORTS_PER_FRAME = 1_000
 RECONNECT_MS = 200
 # A start may wait this long for company. Most short attempts end before, and both reports share a commit.
 STARTED_WAITS_MS = 10
@@ -365,15 +367,16 @@ class SyncMachine:
     def _speak(self, now: Millis) -> None:
         self._beat_at = now + self.beat_ms
         reports, self.outbox = tuple(self.outbox), []
-        if not self.want_complete:
+        # Counts are true after the last part only, so what comes in parts comes with a list.
+        if not self.want_complete and len(reports) <= REPORTS_PER_FRAME:
             self._send(now, reports)
             return
         self.want_complete = False
         fences = list(self.held)
-        while len(fences) > HELD_PER_FRAME:
+        while len(fences) > HELD_PER_FRAME or len(reports) > REPORTS_PER_FRAME:
             part, fences = fences[:HELD_PER_FRAME], fences[HELD_PER_FRAME:]
-            self._send(now, reports, complete=True, more=True, held=tuple(part))
-            reports = ()
+            said, reports = reports[:REPORTS_PER_FRAME], reports[REPORTS_PER_FRAME:]
+            self._send(now, said, complete=True, more=True, held=tuple(part))
         self._send(now, reports, complete=True, held=tuple(fences))
 
     def _send(

@@ -13,6 +13,7 @@ from rota.wire.frames import CoordinatorFrame, WorkerFrame
 from rota.worker.sync import (
     HELD_PER_FRAME,
     RECONNECT_MS,
+    REPORTS_PER_FRAME,
     STARTED_WAITS_MS,
     AttemptGone,
     AttemptOver,
@@ -222,6 +223,18 @@ def test_every_frame_says_how_many_leases_are_held_and_their_checksum():
     assert (bench.said[-1].count, bench.said[-1].checksum) == (1, make_fence(1, 2))
     bench.over(2)
     assert (bench.said[-1].count, bench.said[-1].checksum) == (0, 0)
+
+
+def test_reports_that_fill_a_message_come_in_parts_with_a_list():
+    bench = Bench().join()
+    total = 2 * REPORTS_PER_FRAME + 1
+    before = len(bench.said)
+    bench.hear(start=tuple(offer(number) for number in range(1, total + 1)))
+    parts = bench.said[before:]
+    assert [len(part.reports) for part in parts] == [REPORTS_PER_FRAME, REPORTS_PER_FRAME, 1]
+    assert [part.more for part in parts] == [True, True, False]
+    assert sum(len(part.held) for part in parts) == total, "a count would not be true before the last of them"
+    assert len(bench.machine.unacked) == 3
 
 
 def test_a_long_list_comes_in_parts_with_the_reports_in_the_first():
