@@ -38,6 +38,7 @@ class Tokens:
 
     def __init__(self) -> None:
         self.version = 0
+        self.told: list[str] = []
         self.known = {
             ADMIN: Principal("admin", Role.ADMIN, TENANT),
             WORKER: Principal("worker", Role.WORKER, "*"),
@@ -48,6 +49,9 @@ class Tokens:
     def revoke(self, token: str) -> None:
         del self.known[token]
         self.version += 1
+
+    def refused(self, refused: Refused, *, peer: str = "") -> None:
+        self.told.append(refused.code)
 
     def admit(self, token: str | None, tenant: str | None = None, *, peer: str = "") -> Principal:
         if token is None:

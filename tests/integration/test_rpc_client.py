@@ -15,7 +15,7 @@ from rota.core.questions import ListWorkers
 from rota.wire import channels
 from tests.integration import jobs
 from tests.integration.deadlines import until
-from tests.integration.far import ADMIN, READER, WORKER, free_port, proxy, service, shout
+from tests.integration.far import ADMIN, READER, free_port, proxy, service, shout
 
 ROOT = Path(__file__).parents[2]
 
@@ -218,14 +218,13 @@ def test_what_is_no_coordinator_is_said_not_to_be_one(tmp_path: Path, monkeypatc
             rota.connect(far.url, token=ADMIN)
 
 
-def test_a_worker_may_not_ask_what_clients_ask_nor_a_client_work(tmp_path: Path):
+def test_a_client_is_no_worker(tmp_path: Path):
     said: list[str] = []
     with service(tmp_path) as far:
         far.add_worker(said.append, lambda: ADMIN)
         until(lambda: said, "the worker to be turned away")
-        assert "auth.role" in said[0]
-        with rota.connect(far.url, token=WORKER) as one:
-            assert one.workers() == ()
+        assert "auth.role: admin has the role admin" in said[0]
+        assert far.tokens.told[0] == "auth.role"
 
 
 def test_another_process_is_a_client_like_any(tmp_path: Path):

@@ -118,6 +118,7 @@ def test_a_frame_that_its_worker_may_not_send_ends_the_stream(far: Service, said
     assert trouble.code == code
     assert ("grpc", "Sync", code) in far.counted
     assert len(far.lines) == (code == "field.type"), "the gate tells of the others"
+    assert far.tokens.told == ([] if code == "field.type" else [code])
     (welcome,) = asyncio.run(speak(far.url, ELSEWHERE, greeting("another")))
     assert welcome.session, "nobody else is disturbed"
 

@@ -11,6 +11,7 @@ from rota.api.rpc import RpcServer
 from rota.api.socket import SOCKET, SocketServer
 from rota.client.connection import SocketConnection
 from rota.client.rpc import RpcConnection
+from rota.core.errors import Refused
 from rota.core.records import Story
 from rota.stores.blobs import open_blobs
 from rota.stores.memory import MemoryStore
@@ -63,6 +64,9 @@ class OpenGate:
     """Lets everybody in."""
 
     version = 0
+
+    def refused(self, refused: Refused, *, peer: str = "") -> None:
+        raise AssertionError("nobody is refused")
 
     def admit(self, token: str | None, tenant: str | None = None, *, peer: str = "") -> Principal:
         return ADMIN

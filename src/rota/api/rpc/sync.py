@@ -55,7 +55,8 @@ class Sync(Visit):
         """See `Visit`."""
         if who.role not in ROLES:
             text = f"{who.name} has the role {who.role}, and a worker's stream takes the role worker"
-            raise Refused("auth.role", text, "Use a worker's token: ROTA_EXECUTOR_TASK_BEARER_TOKEN.")
+            hint = "Use a worker's token: ROTA_EXECUTOR_TASK_BEARER_TOKEN."
+            raise self.denied(Refused("auth.role", text, hint))
         self._tenant = who.tenant
         if self._stream is None:
             self._stream = self._streams.open_stream(self._outlet)
@@ -90,7 +91,8 @@ class Sync(Visit):
     def _check_tenant(self, tenant: str, path: str) -> None:
         if tenant != self._tenant:
             text = f"this token is for workers of tenant {self._tenant!r}, not of {tenant[:100]!r}"
-            raise Refused("auth.tenant", text, "Use a token of that tenant, or one for all.", path=path)
+            hint = "Use a token of that tenant, or one for all."
+            raise self.denied(Refused("auth.tenant", text, hint, path=path))
 
     def _outlet(self, frame: CoordinatorFrame | None) -> None:
         if self._unread_bytes > UNREAD_BYTES_MAX:

@@ -42,6 +42,10 @@ class Gate(Protocol):
         """Who is calling, by what its `Authorization` says. Raises Refused, and tells and counts that itself."""
         ...
 
+    def refused(self, refused: Refused, *, peer: str = "") -> None:
+        """Tell and count that a caller who was let in may not do what it wants."""
+        ...
+
 
 class Context(Protocol):
     """The coordinator's end of a stream, as `grpc.aio` has it."""
@@ -120,6 +124,11 @@ class Visit(ABC):
         if not self._ended.done():
             self._ended.set_result(trouble)
 
+    def denied(self, refused: Refused) -> Refused:
+        """A refusal that is about who is calling: those who look after tokens are told."""
+        self._door.gate.refused(refused, peer=self._context.peer())
+        return refused
+
     def recheck(self) -> None:
         """See whether the caller may still be here: a token that was revoked ends what was begun with it."""
         version = self._door.gate.version
@@ -192,6 +201,7 @@ class Visit(ABC):
     async def _part(self, trouble: Refused | Unavailable | None) -> None:
         """End the call with a status. A caller that is gone, or does not read, is dropped instead."""
         if trouble is not None:
+            # Those of the gate are told by the gate.
             if isinstance(trouble, Refused) and not trouble.code.startswith("auth."):
                 self._door.sparing.tell(trouble.code, f"{self._method} from {self._context.peer()} ended: {trouble}")
             text, details = pack_trouble(trouble)
