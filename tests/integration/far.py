@@ -18,7 +18,7 @@ from rota.core.errors import Refused
 from rota.core.model import Capacity
 from rota.stores.blobs import open_blobs
 from rota.stores.memory import MemoryStore
-from rota.wire.places import Place, read_place
+from rota.wire.places import Place
 from rota.wire.work import COMMAND, PYTHON
 from rota.worker.driver import Dial, WorkerDriver
 from rota.worker.logs.driver import LogShipper
@@ -28,6 +28,7 @@ from rota.worker.runners.command import CommandRunner
 from rota.worker.runners.process import ProcessRunner
 from rota.worker.supervisor.driver import Supervisor
 from rota.worker.sync import SyncMachine
+from tests.unit.client.ways import place_at
 
 TENANT = "default"
 ADMIN, WORKER, READER, ELSEWHERE = "admin-token", "worker-token", "reader-token", "worker-of-another"
@@ -116,7 +117,7 @@ class Service:
         self, said: Callable[[str], None], token: Callable[[], str] = lambda: WORKER, place: Place | None = None
     ) -> None:
         """A worker that dials the port and runs tasks in processes."""
-        self.thread.call(self._add_worker(dial_to(place or read_place(self.url), token, said)))
+        self.thread.call(self._add_worker(dial_to(place or place_at(self.url), token, said)))
 
     async def _add_worker(self, dial: Dial) -> None:
         blobs = open_blobs(self.folder / "blobs")

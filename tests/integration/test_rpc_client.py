@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import rota
-from rota.client import runs as client_runs
 from rota.core.questions import ListWorkers
 from rota.wire import channels
 from tests.integration import jobs
@@ -38,7 +37,7 @@ def newer_greeting(token: str, tenant: str = "") -> list[tuple[str, str]]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What nobody can answer is said at once."""
-    monkeypatch.setattr(client_runs, "PATIENCE_S", 0.0)
+    monkeypatch.setattr("rota.client.operating.PATIENCE_S", 0.0)
 
 
 def test_a_remote_worker_runs_what_a_remote_client_submits(tmp_path: Path):

@@ -7,8 +7,10 @@ import pytest
 import trustme
 
 import rota
-from rota.wire.places import read_place, server_credentials
+from rota.config import Secret, ServerTls
+from rota.wire.places import server_credentials
 from tests.integration.far import ADMIN, service, shout
+from tests.unit.client.ways import place_at
 
 LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
 AUTHORITY = trustme.CA()
@@ -23,7 +25,11 @@ def issue(name: str, authority: trustme.CA = AUTHORITY, *, expired: bool = False
 
 def credentials(cert: trustme.LeafCert, client_ca: trustme.CA | None = None) -> object:
     chain = b"".join(part.bytes() for part in cert.cert_chain_pems)
-    return server_credentials(chain, cert.private_key_pem.bytes(), client_ca.cert_pem.bytes() if client_ca else None)
+    return server_credentials(
+        ServerTls(
+            chain, Secret(cert.private_key_pem.bytes().decode()), client_ca.cert_pem.bytes() if client_ca else None
+        )
+    )
 
 
 def files(folder: Path, cert: trustme.LeafCert | None = None, ca: trustme.CA = AUTHORITY) -> dict[str, str]:
@@ -55,8 +61,8 @@ def test_a_certificate_does_not_replace_a_token(tmp_path: Path):
 
 @pytest.mark.parametrize(
     "cert",
-    [None, issue("client.example", ANOTHER), issue("client.example", expired=True)],
-    ids=["none", "of another authority", "expired"],
+    [None, issue("client.example", ANOTHER)],
+    ids=["none", "of another authority"],
 )
 def test_a_caller_whose_certificate_is_no_good_is_told_what_to_look_at(cert: trustme.LeafCert | None, tmp_path: Path):
     with (
@@ -64,6 +70,11 @@ def test_a_caller_whose_certificate_is_no_good_is_told_what_to_look_at(cert: tru
         pytest.raises(rota.Unavailable, match=r"tls\.handshake: .* may not accept our certificate \(expired"),
     ):
         rota.connect(far.url, token=ADMIN, **files(tmp_path, cert))
+
+
+def test_a_caller_whose_own_certificate_has_expired_is_told_before_it_dials(tmp_path: Path):
+    with pytest.raises(rota.Refused, match=r"tls\.expired: .*cert\.pem expired on 2001-01-01"):
+        rota.connect("grpcs://localhost:1", token=ADMIN, **files(tmp_path, issue("client.example", expired=True)))
 
 
 @pytest.mark.parametrize(
@@ -109,6 +120,6 @@ def test_a_worker_comes_in_over_tls(tmp_path: Path):
 
     given = files(tmp_path, issue("worker.example"))
     with service(tmp_path, credentials(issue("localhost"), AUTHORITY)) as far:
-        far.add_worker(lambda line: None, place=read_place(far.url, **given))
+        far.add_worker(lambda line: None, place=place_at(far.url, **given))
         with rota.connect(far.url, token=ADMIN, **given) as one:
             assert one.submit(adding).result(timeout_s=60) == 6

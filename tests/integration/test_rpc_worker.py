@@ -15,11 +15,11 @@ from rota.core.model import Capacity
 from rota.wire import channels
 from rota.wire.channels import SYNC
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
-from rota.wire.places import read_place
 from rota.wire.streams import open_stream
 from tests.integration.deadlines import until
 from tests.integration.far import ADMIN, ELSEWHERE, WORKER, Service, service
 from tests.integration.test_rpc_client import adding, newer_greeting
+from tests.unit.client.ways import place_at
 
 PATIENCE_S = 20
 
@@ -57,7 +57,7 @@ async def speak(url: str, token: str, *said: object) -> list[Any]:
     Each message is bytes, a frame, or makes a frame of the last answer.
     """
     heard: asyncio.Queue[Any] = asyncio.Queue()
-    stream = await open_stream(read_place(url), SYNC, token)
+    stream = await open_stream(place_at(url), SYNC, token)
     waiting: list[bytes] = []
     stream.start(
         lambda: waiting.pop(0) if waiting else None,
@@ -147,7 +147,7 @@ def test_a_second_life_of_the_same_worker_hears_why_it_is_turned_away(far: Servi
     said: list[str] = []
 
     async def use() -> None:
-        first = await open_stream(read_place(far.url), SYNC, WORKER)
+        first = await open_stream(place_at(far.url), SYNC, WORKER)
         heard: asyncio.Queue[Any] = asyncio.Queue()
         waiting = [msgspec.msgpack.encode(greeting("default", worker="far-0"))]
         first.start(lambda: waiting.pop(0) if waiting else None, heard.put_nowait, heard.put_nowait)

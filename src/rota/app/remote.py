@@ -1,13 +1,14 @@
 """Reaching a coordinator elsewhere: where it is, as whom, and with which certificates."""
 
 import os
+import time
 from typing import TypedDict, Unpack
 
 from rota.client.line import FarLine
+from rota.config import load_config
 from rota.core.errors import Refused
 
 COORDINATOR = "ROTA_COORDINATOR"
-BEARER_TOKEN = "ROTA_COORDINATOR_BEARER_TOKEN"  # noqa: S105 - the name of a variable
 
 
 class RemoteOptions(TypedDict, total=False):
@@ -31,20 +32,21 @@ async def open_line(url: str | None, otherwise: str, **options: Unpack[RemoteOpt
     from rota.client.rpc import RpcConnection
     from rota.wire.places import read_place
 
-    url = url or os.environ.get(COORDINATOR, "")
-    if not url:
+    files = {name: os.fspath(options.get(name) or "") or None for name in ("ca", "cert", "key")}
+    given = {f"client.{name}": value for name, value in {**files, "coordinator": url or None}.items()}
+    config = load_config(given, os.environ)
+    if not config.client.coordinator:
         hint = f"Give its address, such as grpc://host:7433, or set {COORDINATOR}."
         raise Refused("field.value", "it is not said where the coordinator is", hint, path="url")
-    ca, cert, key = (os.fspath(options.get(name) or "") for name in ("ca", "cert", "key"))
-    place = read_place(url, ca=ca, cert=cert, key=key)
+    place = read_place(config.client, time.time_ns() // 1_000_000)
     token = options.get("token")
     if token is None:
-        token = os.environ.get(BEARER_TOKEN, "")
-    token = token.strip()
-    tenant = options.get("tenant") or ""
+        token = config.auth.token.reveal() if config.auth.token is not None else ""
+    # Unless somebody said for whom, it is the token that says so.
+    tenant = options.get("tenant") or (config.client.tenant if "client.tenant" in config.sources else "")
 
     async def dial() -> RpcConnection:
-        return await RpcConnection.open(place, token, tenant, otherwise)
+        return await RpcConnection.open(place, token.strip(), tenant, otherwise)
 
     line = FarLine("", dial)
     line.tenant = (await line.connect()).tenant

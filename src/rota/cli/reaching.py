@@ -6,6 +6,7 @@ import shlex
 
 from rota.app import DEFAULT_FOLDER, Rota
 from rota.app.remote import COORDINATOR
+from rota.config import load_config
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +19,9 @@ def add_place(parser: argparse.ArgumentParser) -> None:
 
 def elsewhere(options: argparse.Namespace) -> str:
     """The URL of the coordinator, if it is not that of a folder."""
-    return options.coordinator or ("" if options.data is not None else os.environ.get(COORDINATOR, ""))
+    if options.coordinator or options.data is not None:
+        return options.coordinator or ""
+    return load_config(env=os.environ).client.coordinator
 
 
 def reach(options: argparse.Namespace) -> Rota:

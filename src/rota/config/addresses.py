@@ -44,7 +44,8 @@ def read_address(text: str, path: str) -> Address:
     if bracketed:
         host = host[1:-1]
     is_number = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65_535
-    if not (colon and host and is_number) or (":" in host) != bracketed or any(char.isspace() for char in host):
+    is_host = host and (":" in host) == bracketed and not any(char.isspace() or char in "?#@" for char in host)
+    if not (colon and is_host and is_number):
         hint = "Write it as host:port, such as 127.0.0.1:7433 or [::1]:7433; 0.0.0.0 means all interfaces."
         raise Refused("config.value", f"{text!r} is not an address", hint, path=path)
     return Address(host, int(port))

@@ -26,7 +26,7 @@ def test_questions_and_trouble_come_back(kind: type[Bench], tmp_path: Path):
         host.answer = lambda request: Unavailable("leader.none", "not now.")
         with pytest.raises(Unavailable, match="not now"):
             await connection.ask(ListWorkers(tenant=TENANT))
-        with pytest.raises(Refused, match="you may not speak for tenant 'another'"):
+        with pytest.raises(Refused, match="may not act for tenant 'another'"):
             await connection.ask(ListWorkers(tenant="another"))
 
     served(kind, tmp_path, play)

@@ -14,15 +14,14 @@ from rota.core.errors import Refused, Unavailable
 from rota.core.questions import ListWorkers
 from rota.core.records import Story
 from rota.wire.channels import BATCH_BYTES, TALK
-from rota.wire.places import read_place
 from rota.wire.requests import Request, Watch, pack, pack_batch, read_responses
 from rota.wire.streams import open_stream
-from tests.unit.client.ways import TENANT, Connection, RpcBench, served
+from tests.unit.client.ways import TENANT, Connection, RpcBench, place_at, served
 
 
 async def speak(bench: RpcBench, content: bytes, count: int = 1) -> list[Any]:
     """What is answered to a message: lists of responses until there are so many, or why the stream ended."""
-    stream = await open_stream(read_place(f"grpc://127.0.0.1:{bench.port}"), TALK, "")
+    stream = await open_stream(place_at(f"grpc://127.0.0.1:{bench.port}"), TALK, "")
     waiting = [content]
     heard: asyncio.Queue[Any] = asyncio.Queue()
     stream.start(
@@ -89,7 +88,7 @@ def test_whoever_never_reads_is_cut_off(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("rota.api.rpc.visits.FAREWELL_S", 0.05)
 
     async def play(bench: RpcBench, connection: Connection) -> None:
-        stream = await open_stream(read_place(f"grpc://127.0.0.1:{bench.port}"), TALK, "")
+        stream = await open_stream(place_at(f"grpc://127.0.0.1:{bench.port}"), TALK, "")
         await stream._call.write(pack_batch([pack(Request(1, Watch(TENANT, "r")))]))  # pyright: ignore[reportPrivateUsage] - without reading
         while not bench.host.watchers:
             await asyncio.sleep(0)

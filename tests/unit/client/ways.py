@@ -1,6 +1,7 @@
 """A scripted coordinator, and the ways by which a client in another process reaches one."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,24 @@ from rota.api.rpc import RpcServer
 from rota.api.socket import SOCKET, SocketServer
 from rota.client.connection import SocketConnection
 from rota.client.rpc import RpcConnection
+from rota.config.settings import ClientSide
 from rota.core.errors import Refused
 from rota.core.records import Story
 from rota.stores.blobs import open_blobs
 from rota.stores.memory import MemoryStore
 from rota.wire.frames import WorkerFrame
-from rota.wire.places import read_place
+from rota.wire.places import Place, read_place
 
 TENANT = "t"
 PATIENCE_S = 20
 ADMIN = Principal("local", Role.ADMIN, TENANT)
 
 Connection = SocketConnection | RpcConnection
+
+
+def place_at(url: str, **files: str) -> Place:
+    """A coordinator there, spoken to with these certificates."""
+    return read_place(ClientSide(coordinator=url, **files), time.time_ns() // 1_000_000)
 
 
 class Host:
@@ -115,7 +122,7 @@ class RpcBench(Bench):
         self.port = await self.server.start()
 
     async def connect(self) -> Connection:
-        return await RpcConnection.open(read_place(f"grpc://127.0.0.1:{self.port}"), "", TENANT)
+        return await RpcConnection.open(place_at(f"grpc://127.0.0.1:{self.port}"), "", TENANT)
 
 
 def served(kind: type[Bench], folder: Path, play: Callable[[Any, Connection], Awaitable[None]]) -> None:

@@ -6,8 +6,8 @@ from typing import Protocol
 import msgspec
 from msgspec import structs
 
-from rota.api.auth import Principal
-from rota.api.rpc.visits import ANY_TENANT, Context, Door, Visit
+from rota.api.auth import ANY_TENANT, Principal, Role
+from rota.api.rpc.visits import Context, Door, Visit
 from rota.control.driver import Outlet
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import check_id
@@ -17,8 +17,6 @@ from rota.wire.frames import CoordinatorFrame, WorkerFrame
 
 # A worker reads what it is told, or is no worker.
 UNREAD_BYTES_MAX = 256 << 20
-# The role of a worker's token, and of whoever reaches a coordinator that asks for no token.
-ROLES = ("worker", "owner")
 
 _frame = msgspec.msgpack.Decoder(WorkerFrame)
 _encode = msgspec.msgpack.Encoder().encode
@@ -53,7 +51,7 @@ class Sync(Visit):
 
     def admit(self, who: Principal) -> None:
         """See `Visit`."""
-        if who.role not in ROLES:
+        if not who.role.covers(Role.WORKER):
             text = f"{who.name} has the role {who.role}, and a worker's stream takes the role worker"
             hint = "Use a worker's token: ROTA_EXECUTOR_TASK_BEARER_TOKEN."
             raise self.denied(Refused("auth.role", text, hint))

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from rota.api.auth import Principal
+from rota.api.auth import ANY_TENANT, Principal
 from rota.core.errors import Refused, Unavailable
 from rota.wire.channels import (
     AUTHORIZATION,
@@ -21,7 +21,6 @@ from rota.wire.channels import (
 from rota.wire.sparing import Sparing
 from rota.wire.streams import Writer
 
-ANY_TENANT = "*"
 # How long a caller that is turned away may take to hear why.
 FAREWELL_S = 1.0
 
