@@ -25,7 +25,7 @@ LOOK_EVERY_S = 0.1
 PIECE_BYTES_MAX = 1024 * 1024
 # How long after the end of an attempt its last chunk is waited for, and its first if it has none.
 LAST_CHUNK_MS = 10_000
-FIRST_CHUNK_MS = 1_000
+FIRST_CHUNK_MS = 2_000
 LONG_AGO_MS = 1 << 40
 
 _attempt = re.compile(r"(\d{1,19})-(\d{1,19})").fullmatch
@@ -101,13 +101,17 @@ async def stream_log(
         over = how_it_stands(await look(), wanted, clock())
         if over is None and not follow:
             over = Over(LONG_AGO_MS)
-        while (piece := await read_log(blobs, log, cursor)).content:
-            cursor = piece.cursor
-            yield piece.content
-        cursor = piece.cursor
         if over is not None:
             ended_at = ended_at or clock()
-            if is_all(piece, over, clock() - ended_at):
+            over = Over(max(over.age_ms, clock() - ended_at), over.fence)
+        while (piece := await read_log(blobs, log, cursor)).content:
+            if over is not None and not cursor and is_early(piece, over):
+                break
+            cursor = piece.cursor
+            yield piece.content
+        else:
+            cursor = piece.cursor
+            if over is not None and is_all(piece, over):
                 return
         await asyncio.sleep(LOOK_EVERY_S)
 
@@ -127,13 +131,17 @@ def how_it_stands(view: TaskView | None, wanted: int, now: Millis) -> Over | Non
     return None
 
 
-def is_all(piece: LogPiece, over: Over, waited_ms: Millis) -> bool:
-    """Whether nothing more is to be expected after a piece that was empty; `waited_ms` is since the end was seen."""
+def is_early(piece: LogPiece, over: Over) -> bool:
+    """Whether a log that was found is perhaps not the one that is wanted: that of a later lease may still come."""
+    return fence_of(piece.cursor) < over.fence and over.age_ms < FIRST_CHUNK_MS
+
+
+def is_all(piece: LogPiece, over: Over) -> bool:
+    """Whether nothing more is to be expected after a piece that was empty."""
     is_of_the_last = bool(piece.cursor) and fence_of(piece.cursor) >= over.fence
     if is_of_the_last and piece.is_complete:
         return True
-    patience_ms = LAST_CHUNK_MS if is_of_the_last else FIRST_CHUNK_MS
-    return max(over.age_ms, waited_ms) >= patience_ms
+    return over.age_ms >= (LAST_CHUNK_MS if is_of_the_last else FIRST_CHUNK_MS)
 
 
 def fence_of(cursor: str) -> Fence:
