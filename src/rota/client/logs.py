@@ -20,7 +20,7 @@ from rota.wire.requests import LogPiece, ReadLog
 LOOK_EVERY_S = 0.1
 # How long after the end of an attempt its last chunk is waited for, and its first if it has none.
 LAST_CHUNK_MS = 10_000
-FIRST_CHUNK_MS = 1_000
+FIRST_CHUNK_MS = 2_000
 LONG_AGO_MS = 1 << 40
 
 Read = Callable[[ReadLog], Awaitable[LogPiece]]
@@ -54,13 +54,17 @@ async def stream_log(
         over = how_it_stands(await look(), wanted, clock())
         if over is None and not follow:
             over = Over(LONG_AGO_MS)
-        while (piece := await read(log)).content:
-            log = structs.replace(log, cursor=piece.cursor)
-            yield piece.content
-        log = structs.replace(log, cursor=piece.cursor)
         if over is not None:
             ended_at = ended_at or clock()
-            if is_all(piece, over, clock() - ended_at):
+            over = Over(max(over.age_ms, clock() - ended_at), over.fence)
+        while (piece := await read(log)).content:
+            if over is not None and not log.cursor and is_early(piece, over):
+                break
+            log = structs.replace(log, cursor=piece.cursor)
+            yield piece.content
+        else:
+            log = structs.replace(log, cursor=piece.cursor)
+            if over is not None and is_all(piece, over):
                 return
         await asyncio.sleep(LOOK_EVERY_S)
 
@@ -80,10 +84,14 @@ def how_it_stands(view: TaskView | None, wanted: int, now: Millis) -> Over | Non
     return None
 
 
-def is_all(piece: LogPiece, over: Over, waited_ms: Millis) -> bool:
-    """Whether nothing more is to be expected after a piece that was empty; `waited_ms` is since the end was seen."""
+def is_early(piece: LogPiece, over: Over) -> bool:
+    """Whether a log that was found is perhaps not the one that is wanted: that of a later lease may still come."""
+    return piece.fence < over.fence and over.age_ms < FIRST_CHUNK_MS
+
+
+def is_all(piece: LogPiece, over: Over) -> bool:
+    """Whether nothing more is to be expected after a piece that was empty."""
     is_of_the_last = bool(piece.cursor) and piece.fence >= over.fence
     if is_of_the_last and piece.is_complete:
         return True
-    patience_ms = LAST_CHUNK_MS if is_of_the_last else FIRST_CHUNK_MS
-    return max(over.age_ms, waited_ms) >= patience_ms
+    return over.age_ms >= (LAST_CHUNK_MS if is_of_the_last else FIRST_CHUNK_MS)

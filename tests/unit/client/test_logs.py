@@ -221,14 +221,32 @@ async def test_following_begins_with_the_attempt_that_is_under_way_and_ends_with
 @played
 async def test_the_end_of_an_interrupted_attempt_is_that_of_its_last_fence(bench: Bench) -> None:
     await bench.ship("1-1", b"killed half-way ")
-    bench.view = view("success", fence=2, ended_at=NOW)
 
     async def on_look(count: int) -> None:
-        if count == 4:
+        if count == 3:
+            bench.view = view("success", fence=2, ended_at=bench.now)
+        if count == 6:
             await bench.ship("1-2", b"done")
 
     bench.on_look = on_look
     assert await bench.all(follow=True) == b"killed half-way done"
+
+
+@pytest.mark.parametrize("printed", [True, False])
+def test_an_older_log_is_not_taken_for_the_newest_which_is_still_on_its_way(printed: bool) -> None:
+    @played
+    async def play(bench: Bench) -> None:
+        await bench.ship("1-1", b"the first")
+        bench.view = view("success", 2, fence=2, ended_at=NOW)
+
+        async def on_look(count: int) -> None:
+            if count == 4 and printed:
+                await bench.ship("2-2", b"the second")
+
+        bench.on_look = on_look
+        assert await bench.all() == (b"the second" if printed else b"the first")
+
+    play()
 
 
 @pytest.mark.parametrize(
@@ -254,9 +272,8 @@ def test_whether_an_attempt_has_ended_is_read_from_its_task(
 
 def test_the_end_of_a_log_is_its_mark_or_the_end_of_patience() -> None:
     marked, unmarked = LogPiece(b"", "1-5.0.9", 5, is_complete=True), LogPiece(b"", "1-5.0.9", 5)
-    assert is_all(marked, Over(0, 5), 0)
-    assert not is_all(unmarked, Over(0, 5), logs.LAST_CHUNK_MS - 1)
-    assert is_all(unmarked, Over(0, 5), logs.LAST_CHUNK_MS)
-    assert is_all(unmarked, Over(logs.LAST_CHUNK_MS, 5), 0)
-    assert not is_all(marked, Over(0, 6), logs.FIRST_CHUNK_MS - 1)
-    assert is_all(marked, Over(0, 6), logs.FIRST_CHUNK_MS)
+    assert is_all(marked, Over(0, 5))
+    assert not is_all(unmarked, Over(logs.LAST_CHUNK_MS - 1, 5))
+    assert is_all(unmarked, Over(logs.LAST_CHUNK_MS, 5))
+    assert not is_all(marked, Over(logs.FIRST_CHUNK_MS - 1, 6))
+    assert is_all(marked, Over(logs.FIRST_CHUNK_MS, 6))

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from rota.stores.blobs import ObjectBlobs, open_blobs
 from rota.worker.logs import driver
 from rota.worker.logs.driver import LogShipper
 from rota.worker.logs.folder import LogFolder
+from rota.worker.supervisor.drains import Drain
 
 PATIENCE_S = 20
 
@@ -257,3 +259,27 @@ def test_an_hour_of_talking_is_hundreds_of_looks(tmp_path: Path) -> None:
         now += min(driver.LOOK_S_MAX, max(driver.LOOK_S_MIN, now / driver.LOOKS_PER_AGE))
         looks += 1
     assert 300 < looks < 600
+
+
+def test_a_log_is_opened_although_empty_folders_are_removed_all_the_time(tmp_path: Path) -> None:
+    folder = LogFolder(tmp_path)
+    is_over = threading.Event()
+
+    def remove() -> None:
+        while not is_over.is_set():
+            folder.remove(folder.place(offer(0)))
+
+    remover = threading.Thread(target=remove)
+    remover.start()
+    try:
+        for number in range(1, 300):
+            reading, writing = os.pipe()
+            os.write(writing, b"kept\n")
+            os.close(writing)
+            drain = Drain(folder.place(offer(number)), [reading], 1_000)
+            drain.close()
+            assert (drain.written, drain.dropped) == (5, 0)
+            folder.remove(folder.place(offer(number)))
+    finally:
+        is_over.set()
+        remover.join()
