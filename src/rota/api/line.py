@@ -15,12 +15,12 @@ class DeskLine:
 
     def __init__(self, desk: Desk, who: Principal, tenant: str) -> None:
         self.tenant = tenant
-        self._desk = desk
+        self.desk = desk
         self._who = who
 
     async def ask(self, request: ClientCommand | Question) -> Any:
         """See the protocol."""
-        return await self._desk.ask(self._who, request)
+        return await self.desk.ask(self._who, request)
 
     def watch(self, run: str) -> Watching:
         """See the protocol."""
@@ -33,5 +33,5 @@ class DeskLine:
             for story in stories:
                 watching.tell(story)
 
-        watching.end = self._desk.watch(self._who, self.tenant, run, tell)
+        watching.end = self.desk.watch(self._who, self.tenant, run, tell)
         return watching

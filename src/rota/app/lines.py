@@ -18,16 +18,16 @@ class NearLine(DeskLine):
 
     def __init__(self, desk: Desk, driver: CoordinatorDriver, who: Principal) -> None:
         super().__init__(desk, who, who.tenant)
-        self._driver = driver
+        self.driver = driver
 
     async def ask(self, request: ClientCommand | Question) -> Any:
         """See the protocol."""
         try:
             return await super().ask(request)
         except Unavailable:
-            if self._driver.failed is not None:
-                raise RuntimeError("Rota met an error of its own and has stopped") from self._driver.failed
-            if self._driver.is_stopped:
+            if self.driver.failed is not None:
+                raise RuntimeError("Rota met an error of its own and has stopped") from self.driver.failed
+            if self.driver.is_stopped:
                 raise RuntimeError("this Rota is closed") from None
             raise
 

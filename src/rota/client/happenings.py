@@ -94,17 +94,25 @@ def _gone_to(change: ch.TasksScheduled | ch.TasksReset | ch.TasksSettled) -> str
 
 
 class Names:
-    """Reads stories with the names of their tasks, also of those that came later. Every story has to pass here."""
+    """Reads stories with the names of their tasks, also of those that came later; each has to pass here."""
 
     def __init__(self, graph: LiveGraph) -> None:
         self._graph = graph
 
+    def learn(self, story: Story) -> None:
+        """Only the names."""
+        for change in read_story(story):
+            self._heard(change)
+
     def read(self, story: Story) -> Iterator[Happening]:
         """What one commit changed."""
         for change in read_story(story):
-            if isinstance(change, ch.RunGrew):
-                self._graph = self._graph.grown(change.growth)
+            self._heard(change)
             yield from happenings(story.at, change, self.name)
+
+    def _heard(self, change: RunChange) -> None:
+        if isinstance(change, ch.RunGrew):
+            self._graph = self._graph.grown(change.growth)
 
     def name(self, idx: int) -> str:
         """A task's id."""

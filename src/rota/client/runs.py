@@ -128,31 +128,37 @@ class Client:
     ) -> list[RunView]:
         """Runs, the newest first: live ones, then those in history."""
         check_number(limit, 1, INTEGER_MAX, "limit")
+        wanted = tuple(states)
         found: list[RunView] = []
         place = ""
-        while len(found) < limit and (history or not Place.read(place).is_past):
+        while len(found) < limit:
             some = min(limit - len(found), HISTORY_PAGE_MAX)
-            page = await self.runs_page(name=name, states=states, limit=some, after=place)
+            page = await self.runs_page(name=name, states=wanted, limit=some, after=place, history=history)
             found += page.runs
-            if not page.next:
-                break
             place = page.next
+            if not place:
+                break
         return found
 
     async def runs_page(
-        self, *, name: str = "", states: Iterable[str] = (), limit: int = 100, after: str = ""
+        self, *, name: str = "", states: Iterable[str] = (), limit: int = 100, after: str = "", history: bool = True
     ) -> RunsPage:
         """Some runs, after where an earlier page ended. One that moves to history meanwhile may be seen twice."""
         wanted = states_of(RunState, states, "run")
         place = Place.read(after)
+        found: list[RunView] = []
         if not place.is_past:
             page = await self._live_page(name, wanted, limit, place)
-            if page.runs or page.next:
+            found += page.runs
+            if page.next or not history:
                 return page
             place = Place(is_past=True)
-        query = HistoryQuery(tenant=self.line.tenant, name=name, states=wanted, limit=limit, after=place.past)
+        if len(found) == limit:
+            return RunsPage(tuple(found), place.write())
+        query = HistoryQuery(
+            tenant=self.line.tenant, name=name, states=wanted, limit=limit - len(found), after=place.past
+        )
         past: Page = await self.ask(query)
-        found: list[RunView] = []
         for row in past.runs:
             ended: Ended | None = await self.ask(GetEnded(tenant=row.tenant, run=row.id, created_at=row.created_at))
             if ended is not None:
@@ -160,7 +166,7 @@ class Client:
         return RunsPage(tuple(found), Place(is_past=True, past=past.next).write() if past.next else "")
 
     async def _live_page(self, name: str, states: tuple[RunState, ...], limit: int, place: Place) -> RunsPage:
-        """Live runs, and then where history begins."""
+        """Live runs only."""
         question = ListRuns(tenant=self.line.tenant, name=name, states=states, limit=limit)
         if place.run and await self._lives(place):
             question = structs.replace(question, after=place.run)
@@ -168,9 +174,8 @@ class Client:
             page: RunsPage = await self.ask(question)
             # A run after which to go on may have moved to history; then those that are newer have been seen.
             found = tuple(view for view in page.runs if is_after(view, place))
-            last = Place.of(page.runs[-1]) if page.next else Place(is_past=True)
             if found or not page.next:
-                return RunsPage(found, last.write())
+                return RunsPage(found, Place.of(page.runs[-1]).write() if page.next else "")
             question = structs.replace(question, after=page.next)
 
     async def _lives(self, place: Place) -> bool:

@@ -17,8 +17,8 @@ from rota.core.reasons import Reason
 from rota.wire.values import PLAIN, Untrusted, unpack
 from rota.wire.work import StoredValue, decode_value
 
-# Bytes that are not what their writer should have written.
-_UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError, Untrusted)
+# What reading bytes raises that are not what their writer should have written.
+UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError, Untrusted)
 
 
 class Shaping(Struct, frozen=True):
@@ -39,7 +39,7 @@ def show_result(result: bytes | None) -> Any:
         if value.encoding != PLAIN:
             return {"size": len(value.content), "encoding": value.encoding}
         return to_builtins(unpack(value.encoding, value.content))
-    except _UNREADABLE:
+    except UNREADABLE:
         return {"size": len(result), "encoding": "unknown"}
 
 
@@ -49,7 +49,7 @@ def show_params(params: bytes) -> Any:
         return {}
     try:
         return to_builtins(unpack(PLAIN, params))
-    except _UNREADABLE:
+    except UNREADABLE:
         return {"size": len(params), "encoding": "unknown"}
 
 
@@ -67,12 +67,12 @@ def as_plain(view: Struct) -> dict[str, Any]:
 
 
 def shape_of(
-    view: type[Struct], *, name: str = "", without: Iterable[str] = (), optional: bool = False, **other: Any
+    view: type[Struct], *, name: str = "", without: Iterable[str] = (), optional: bool = False, **other: tuple[Any, Any]
 ) -> type[Struct]:
     """The struct that JSON of a view decodes to: its fields, with what stands in their place.
 
     A field that has a default is `optional` in what is sent to us, and is always there in what we send. `without`
-    leaves fields out; `other` gives a field another type, or adds one, which may be left out.
+    leaves fields out; `other` gives a field another type and default, or adds one.
     """
     shaped = _SHAPED.get(view, {})
     fields: list[tuple[str, Any, Any]] = []
@@ -84,7 +84,7 @@ def shape_of(
         if field.name in shaped and default is not msgspec.NODEFAULT:
             default = shaped[field.name].show(default)
         fields.append((field.name, kind, _default(default)))
-    fields += [(added, kind, msgspec.field(default=None)) for added, kind in other.items()]
+    fields += [(added, kind, _default(default)) for added, (kind, default) in other.items()]
     return defstruct(
         name or view.__name__.removesuffix("View"),
         fields,
