@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from msgspec import structs
 import rota
 from rota.api.auth import Principal, Role
 from rota.api.http.endpoints import Endpoint
+from rota.api.http.openapi import document
 from rota.api.http.server import HttpServer, Tls
 from rota.api.http.service import HttpService
 from rota.app.lines import NearLine
 from rota.control.events import Escalate, Tell
 from rota.core.errors import Refused
+from tests.integration import json_schema
 
 PATIENCE_S = 30.0
 LONG = "sleep 1000"
@@ -81,6 +84,7 @@ class Stage:
         self.gate = gate
         self.counts = counts
         self.told: list[Tell | Escalate] = []
+        self.folder = Path()
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S)
 
     @property
@@ -111,7 +115,34 @@ class Stage:
         """An answer in JSON, with the status that is expected."""
         response = self.http.request(method, path if path.startswith("/") else f"/api/v1/{path}", **options)
         assert response.status_code == status, f"{response.status_code} {response.text}"
+        self.check_shape(method, path if path.startswith("/") else f"/api/v1/{path}", response)
         return response.json() if response.content else None
+
+    def check_shape(self, method: str, path: str, response: httpx.Response) -> None:
+        """Whatever is answered is what the document says."""
+        try:
+            endpoint, _ = self.service._routes.find(method, path.partition("?")[0])
+        except Refused:
+            endpoint = None
+        answers = self.document["paths"][endpoint.path][method.lower()]["responses"] if endpoint is not None else {}
+        if str(response.status_code) not in answers:
+            assert response.headers["content-type"] == "application/problem+json"
+            problem = response.json()
+            json_schema.check(problem, {"$ref": "#/components/schemas/Problem"}, self.document)
+            assert problem["status"] == response.status_code
+            assert problem["type"] == f"urn:rota:error:{problem['code']}"
+            return
+        content = answers[str(response.status_code)].get("content")
+        if content is None:
+            assert not response.content
+            return
+        ((sort, described),) = content.items()
+        assert response.headers["content-type"].partition(";")[0] == sort
+        json_schema.check(response.json(), described["schema"], self.document)
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        return document(self.endpoints)
 
     def submit(self, *tasks: dict[str, Any], run: str = "", name: str = "g", **more: Any) -> dict[str, Any]:
         """A run of commands."""
@@ -147,7 +178,7 @@ def staged(
 
         server, service, port = one._thread.call(start())
         stage = Stage(one, service, port, gate, counts)
-        stage.told = told
+        stage.told, stage.folder = told, folder or Path()
         try:
             with stage.http:
                 yield stage

@@ -1,12 +1,12 @@
 """The OpenAPI document, made from the table of endpoints and the very structs that are read and written."""
 
 import re
+from importlib.metadata import version
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
-from rota import __version__
 from rota.api.auth import Role
 from rota.api.http.endpoints import EVENTS, LINES, Call, Endpoint
 from rota.api.http.problems import PROBLEM_TYPE, Problem
@@ -50,7 +50,7 @@ def document(endpoints: tuple[Endpoint, ...]) -> Schema:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Rota", "version": __version__, "license": {"name": "Apache-2.0"}},
+        "info": {"title": "Rota", "version": version("rota"), "license": {"name": "Apache-2.0"}},
         "paths": paths,
         "components": {
             "schemas": components,
