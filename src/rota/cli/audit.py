@@ -2,7 +2,7 @@
 
 import argparse
 
-from rota.app import Rota
+from rota.cli.reaching import reach
 from rota.cli.showing import finish, put_json, put_table, say, show_time
 
 
@@ -14,7 +14,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List commands that changed something, the newest first; submissions are told by their runs."""
-    with Rota.open(options.data) as rota:
+    with reach(options) as rota:
         audits = rota.audits(options.limit)
     if options.json:
         put_json(audits)

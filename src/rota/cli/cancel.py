@@ -3,7 +3,8 @@
 import argparse
 
 from rota.cli.reaching import reach
-from rota.cli.showing import add_run, as_plain, finish, put, put_json
+from rota.cli.showing import add_run, finish, put, put_json
+from rota.wire.views import as_plain
 
 
 def describe(parser: argparse.ArgumentParser) -> None:

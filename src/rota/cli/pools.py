@@ -2,7 +2,7 @@
 
 import argparse
 
-from rota.app import Rota
+from rota.cli.reaching import reach
 from rota.cli.showing import finish, put, put_json, put_table, say
 
 
@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
     if (options.verb == "list") == bool(options.name):
         say(f"usage: rota pools, or rota pools {'set' if options.verb == 'list' else options.verb} NAME")
         return 2
-    with Rota.open(options.data) as rota:
+    with reach(options) as rota:
         if options.verb == "set":
             rota.put_pool(
                 options.name,

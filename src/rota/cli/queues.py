@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from rota.app import Rota
+from rota.cli.reaching import reach
 from rota.cli.showing import finish, put_json, put_table, say
 from rota.core.model import Allocation, PropertyRule, Unservable
 
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     if (options.verb == "list") == bool(options.name):
         say("usage: rota queues, or rota queues set NAME")
         return 2
-    with Rota.open(options.data) as rota:
+    with reach(options) as rota:
         if options.verb == "set":
             properties = dict(_pair(text) for text in options.property)
             rota.put_queue(options.name, properties, **_policy(options))

@@ -19,7 +19,7 @@ from rota.app import Rota
 from rota.cli import EXIT_FAILED, Terminated
 from rota.cli.progress import Progress
 from rota.cli.reaching import add_place, again, elsewhere, folder_of
-from rota.cli.showing import add_json, as_plain, put, put_json, say, show_counts, show_span
+from rota.cli.showing import add_json, put, put_json, say, show_counts, show_span
 from rota.client.blocking import BlockingRun
 from rota.core.errors import Refused
 from rota.core.model import PriorityClass
@@ -27,6 +27,7 @@ from rota.core.questions import RunView, TaskView
 from rota.core.states import FAILED, RunState
 from rota.kinds.workflow.authoring import GraphFunction
 from rota.wire.scripts import SCRIPT
+from rota.wire.views import as_plain
 
 
 def describe(parser: argparse.ArgumentParser) -> None:

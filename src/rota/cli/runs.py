@@ -3,8 +3,9 @@
 import argparse
 
 from rota.cli.reaching import reach
-from rota.cli.showing import as_plain, finish, put_json, put_table, say, show_counts, show_span, show_time
+from rota.cli.showing import finish, put_json, put_table, say, show_counts, show_span, show_time
 from rota.core.states import RunState
+from rota.wire.views import as_plain
 
 
 def describe(parser: argparse.ArgumentParser) -> None:

@@ -5,14 +5,11 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 
 from rota.app import DEFAULT_FOLDER
 from rota.cli.reaching import add_place
-from rota.wire.values import PLAIN, unpack
-from rota.wire.work import StoredValue, decode_value
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -56,36 +53,6 @@ def put(line: str) -> None:
 def put_json(value: object) -> None:
     """Data for programs."""
     sys.stdout.write(json.dumps(to_builtins(value, enc_hook=str), ensure_ascii=False, indent=1) + "\n")
-
-
-def as_plain(view: Struct) -> dict[str, Any]:
-    """A view as JSON has it: values opened where that is safe, instants in milliseconds."""
-    shown = {name: getattr(view, name) for name in view.__struct_fields__}
-    for name in ("result", "params"):
-        if name in shown:
-            shown[name] = show_result(shown[name]) if name == "result" else show_params(shown[name])
-    if "fence" in shown:
-        # Larger than some readers' numbers.
-        shown["fence"] = str(shown["fence"])
-    return to_builtins(shown)
-
-
-def show_result(result: bytes | None) -> Any:
-    """What a task returned, without running anything: a pickle is only named. Bytes are shown in base64."""
-    if result is None:
-        return None
-    value = decode_value(result)
-    if isinstance(value, StoredValue):
-        return {"stored": value.ref.name, "size": value.ref.size, "encoding": value.encoding}
-    if value.encoding != PLAIN:
-        return {"size": len(value.content), "encoding": value.encoding}
-    opened = unpack(value.encoding, value.content)
-    return to_builtins(opened)
-
-
-def show_params(params: bytes) -> Any:
-    """A run's parameters."""
-    return unpack(PLAIN, params) if params else {}
 
 
 def put_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -3,9 +3,10 @@
 import argparse
 
 from rota.cli.reaching import reach
-from rota.cli.showing import add_run, as_plain, finish, put_json, put_table, show_span, show_time
+from rota.cli.showing import add_run, finish, put_json, put_table, show_span, show_time
 from rota.core.questions import TaskView
 from rota.core.states import TaskState
+from rota.wire.views import as_plain
 
 _ERROR_CHARS = 60
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-from rota.app import Rota
+from rota.cli.reaching import reach
 from rota.cli.showing import finish, put_json, put_table, say
 
 
@@ -19,7 +19,7 @@ def run(options: argparse.Namespace) -> int:
     if (options.verb == "list") == bool(options.name):
         say("usage: rota tenants, or rota tenants set TENANT --weight N")
         return 2
-    with Rota.open(options.data) as rota:
+    with reach(options) as rota:
         if options.verb == "set":
             rota.put_tenant(options.name, options.weight)
         tenants = [tenant for tenant in rota.tenants() if options.name in ("", tenant.tenant)]

@@ -4,6 +4,7 @@ import argparse
 
 from rota.cli.reaching import reach
 from rota.cli.showing import add_run, add_task, finish, put, put_json
+from rota.wire.views import as_plain
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +21,7 @@ def run(options: argparse.Namespace) -> int:
         reasons = one.why(options.task)
         view = None if reasons else one.tasks(options.task)[0]
     if options.json:
-        put_json([{"code": each.code, "text": each.text, "about": dict(each.about)} for each in reasons])
+        put_json([as_plain(each) for each in reasons])
     elif view is not None:
         put(f"{view.id} has ended: {view.state}{': ' + view.error.strip() if view.error else ''}")
     for each in () if options.json else reasons:

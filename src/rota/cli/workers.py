@@ -2,8 +2,9 @@
 
 import argparse
 
-from rota.app import Rota
-from rota.cli.showing import as_plain, finish, put, put_json, put_table, say, show_time
+from rota.cli.reaching import reach
+from rota.cli.showing import finish, put, put_json, put_table, say, show_time
+from rota.wire.views import as_plain
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +21,7 @@ def run(options: argparse.Namespace) -> int:
     if (options.verb == "list") == bool(options.worker):
         say(f"usage: rota workers, or rota workers {'drain' if options.verb == 'list' else options.verb} WORKER")
         return 2
-    with Rota.open(options.data) as rota:
+    with reach(options) as rota:
         match options.verb:
             case "drain" | "undrain":
                 rota.drain_worker(options.worker, draining=options.verb == "drain")

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rota.core import changes as ch
+from rota.core.graph import LiveGraph
 from rota.core.ids import Millis
+from rota.core.records import Story
 from rota.core.states import ASSIGNED, NONE, QUEUED, RUNNING
-from rota.core.story import Namer, RunChange, describe
+from rota.core.story import Namer, RunChange, describe, read_story
 
 
 class Happening(Struct, frozen=True, kw_only=True):
@@ -31,9 +33,11 @@ class Happening(Struct, frozen=True, kw_only=True):
 def happenings(at: Millis, change: RunChange, namer: Namer = str) -> Iterator[Happening]:
     """What a change means for each task it is about; `namer` gives tasks their ids."""
     what = type(change).__name__
-    text = describe(change, namer)
+    text = "" if isinstance(change, ch.TasksScheduled | ch.TasksReset | ch.TasksSettled) else describe(change, namer)
 
-    def of_task(idx: int, state: str, error: str = "", worker: str = "", attempt: int = 0) -> Happening:
+    def of_task(
+        idx: int, state: str, error: str = "", worker: str = "", attempt: int = 0, text: str = text
+    ) -> Happening:
         return Happening(
             at=at,
             what=what,
@@ -50,13 +54,11 @@ def happenings(at: Millis, change: RunChange, namer: Namer = str) -> Iterator[Ha
         return Happening(at=at, what=what, state=state, text=text, error=error)
 
     match change:
-        case ch.TasksScheduled() | ch.TasksReset():
-            state = QUEUED if isinstance(change, ch.TasksScheduled) else NONE
+        case ch.TasksScheduled() | ch.TasksReset() | ch.TasksSettled():
             for idx in change.tasks:
-                yield of_task(idx, state)
-        case ch.TasksSettled():
-            for idx in change.tasks:
-                yield of_task(idx, change.state)
+                # Each told alone: a thousand tasks that all name a thousand are a million names.
+                alone = describe(structs.replace(change, tasks=(idx,)), namer)
+                yield of_task(idx, _gone_to(change), text=alone)
         case ch.LeaseGranted():
             yield of_task(change.task, ASSIGNED, worker=change.worker, attempt=change.attempt)
         case ch.AttemptStarted():
@@ -79,3 +81,39 @@ def happenings(at: Millis, change: RunChange, namer: Namer = str) -> Iterator[Ha
             yield of_task(change.task, "")
         case _:
             yield of_run("")
+
+
+def _gone_to(change: ch.TasksScheduled | ch.TasksReset | ch.TasksSettled) -> str:
+    match change:
+        case ch.TasksScheduled():
+            return QUEUED
+        case ch.TasksReset():
+            return NONE
+        case ch.TasksSettled():
+            return change.state
+
+
+class Names:
+    """Reads stories with the names of their tasks, also of those that came later; each has to pass here."""
+
+    def __init__(self, graph: LiveGraph) -> None:
+        self._graph = graph
+
+    def learn(self, story: Story) -> None:
+        """Only the names."""
+        for change in read_story(story):
+            self._heard(change)
+
+    def read(self, story: Story) -> Iterator[Happening]:
+        """What one commit changed."""
+        for change in read_story(story):
+            self._heard(change)
+            yield from happenings(story.at, change, self.name)
+
+    def _heard(self, change: RunChange) -> None:
+        if isinstance(change, ch.RunGrew):
+            self._graph = self._graph.grown(change.growth)
+
+    def name(self, idx: int) -> str:
+        """A task's id."""
+        return self._graph.task_id(idx) if 0 <= idx < self._graph.total else str(idx)

@@ -18,14 +18,15 @@ PATIENCE_S = 30.0
 
 
 class Operating:
-    """The operator's half of a client."""
+    """The operator's half of a client; `patience_s` is how long it repeats what nobody can answer."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, patience_s: float | None = None) -> None:
         self.line = line
+        self._patience_s = PATIENCE_S if patience_s is None else patience_s
 
     async def ask(self, request: ClientCommand | Question) -> Any:
         """Send a command or a question. One that nobody can answer just now is repeated under the same id."""
-        give_up_at = asyncio.get_running_loop().time() + PATIENCE_S
+        give_up_at = asyncio.get_running_loop().time() + self._patience_s
         while True:
             try:
                 return await self.line.ask(request)

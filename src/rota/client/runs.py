@@ -4,19 +4,21 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from hashlib import sha256
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-import msgspec
 from msgspec import structs
 
-from rota.client.happenings import Happening, happenings
+from rota.client.given import GraphLike, built, new_id, packed, priority_class, states_of
+from rota.client.happenings import Happening, Names
 from rota.client.line import Line
 from rota.client.logs import stream_log
 from rota.client.operating import Operating
+from rota.client.paging import Place, is_after
 from rota.client.watching import Interrupted
-from rota.core.changes import RunEnded, RunGrew
+from rota.core.bounds import HISTORY_PAGE_MAX, INTEGER_MAX
+from rota.core.changes import RunEnded
 from rota.core.commands import (
     CancelRun,
     ClearTasks,
@@ -27,10 +29,10 @@ from rota.core.commands import (
     SubmitRun,
 )
 from rota.core.errors import Refused
-from rota.core.graph import LiveGraph, graph_digest
+from rota.core.graph import LiveGraph, check_number, graph_digest
 from rota.core.history import Ended, GetEnded, GetGraph, GetStories, HistoryQuery, Page
 from rota.core.ids import BlobRef, Millis
-from rota.core.model import Graph, PriorityClass, TaskSpec
+from rota.core.model import Graph, TaskSpec
 from rota.core.questions import (
     ExplainTask,
     GetRun,
@@ -46,27 +48,13 @@ from rota.core.questions import (
 from rota.core.reasons import Reason
 from rota.core.records import Story
 from rota.core.states import RUN_TERMINAL, SUCCESS, RunState, TaskState
-from rota.core.story import read_story, story_lines
+from rota.core.story import describe, read_story, show_line, story
 from rota.wire.requests import ReadBlob, ReadLog
 from rota.wire.scripts import lend_main
 from rota.wire.values import unpack
 from rota.wire.work import StoredValue, decode_value
 
-S = TypeVar("S", RunState, TaskState)
-
 SHOWN_MAX = 5
-
-
-class GraphLike(Protocol):
-    """A graph, or whatever can become one: what `@rota.graph` makes."""
-
-    def build(self) -> Graph:
-        """The graph."""
-        ...
-
-    def params(self, given: dict[str, Any]) -> dict[str, Any]:
-        """The parameters of a run, checked."""
-        ...
 
 
 class RunFailed(Exception):
@@ -90,15 +78,15 @@ class Client(Operating):
         command_id: str = "",
     ) -> "Run":
         """Make a run. It is durable when this returns; sending the same `command_id` again makes no second one."""
-        built, given = _built(graph, params or {})
-        name = run or _new_id(built.name, command_id)
+        whole, given = built(graph, params or {})
+        name = run or new_id(whole.name, command_id)
         command = SubmitRun(
             tenant=self.line.tenant,
             command_id=command_id or f"submit-{name}-{secrets.token_hex(4)}",
             run=name,
-            digest=graph_digest(built),
-            priority=_priority(priority),
-            params=_params(given),
+            digest=graph_digest(whole),
+            priority=priority_class(priority),
+            params=packed(given),
         )
         try:
             # A graph that the coordinator knows already need not travel again.
@@ -106,7 +94,7 @@ class Client(Operating):
         except Refused as refused:
             if refused.code != "graph.unknown":
                 raise
-        return Run(self, await self.ask(structs.replace(command, graph=built)))
+        return Run(self, await self.ask(structs.replace(command, graph=whole)))
 
     def run(self, id: str) -> "Run":
         """A run by its id, live or ended."""
@@ -116,18 +104,65 @@ class Client(Operating):
         self, *, name: str = "", states: Iterable[str] = (), limit: int = 100, history: bool = True
     ) -> list[RunView]:
         """Runs, the newest first: live ones, then those in history."""
-        wanted = _states(RunState, states, "run")
-        question = ListRuns(tenant=self.line.tenant, name=name, states=wanted, limit=limit)
-        page: RunsPage = await self.ask(question)
-        found = list(page.runs)
-        if history and len(found) < limit:
-            query = HistoryQuery(tenant=self.line.tenant, name=name, states=wanted, limit=limit - len(found))
-            past: Page = await self.ask(query)
-            for row in past.runs:
-                ended: Ended | None = await self.ask(GetEnded(tenant=row.tenant, run=row.id, created_at=row.created_at))
-                if ended is not None:
-                    found.append(await self.view_ended(ended))
+        check_number(limit, 1, INTEGER_MAX, "limit")
+        wanted = tuple(states)
+        found: list[RunView] = []
+        place = ""
+        while len(found) < limit:
+            some = min(limit - len(found), HISTORY_PAGE_MAX)
+            page = await self.runs_page(name=name, states=wanted, limit=some, after=place, history=history)
+            found += page.runs
+            place = page.next
+            if not place:
+                break
         return found
+
+    async def runs_page(
+        self, *, name: str = "", states: Iterable[str] = (), limit: int = 100, after: str = "", history: bool = True
+    ) -> RunsPage:
+        """Some runs, after where an earlier page ended. One that moves to history meanwhile may be seen twice."""
+        wanted = states_of(RunState, states, "run")
+        place = Place.read(after)
+        found: list[RunView] = []
+        if not place.is_past:
+            page = await self._live_page(name, wanted, limit, place)
+            found += page.runs
+            if page.next or not history:
+                return page
+            place = Place(is_past=True)
+        if len(found) == limit:
+            return RunsPage(tuple(found), place.write())
+        query = HistoryQuery(
+            tenant=self.line.tenant, name=name, states=wanted, limit=limit - len(found), after=place.past
+        )
+        past: Page = await self.ask(query)
+        for row in past.runs:
+            ended: Ended | None = await self.ask(GetEnded(tenant=row.tenant, run=row.id, created_at=row.created_at))
+            if ended is not None:
+                found.append(await self.view_ended(ended))
+        return RunsPage(tuple(found), Place(is_past=True, past=past.next).write() if past.next else "")
+
+    async def _live_page(self, name: str, states: tuple[RunState, ...], limit: int, place: Place) -> RunsPage:
+        """Live runs only."""
+        question = ListRuns(tenant=self.line.tenant, name=name, states=states, limit=limit)
+        if place.run and await self._lives(place):
+            question = structs.replace(question, after=place.run)
+        while True:
+            page: RunsPage = await self.ask(question)
+            # A run after which to go on may have moved to history; then those that are newer have been seen.
+            found = tuple(view for view in page.runs if is_after(view, place))
+            if found or not page.next:
+                return RunsPage(found, Place.of(page.runs[-1]).write() if page.next else "")
+            question = structs.replace(question, after=page.next)
+
+    async def _lives(self, place: Place) -> bool:
+        try:
+            view: RunView = await self.ask(GetRun(tenant=self.line.tenant, run=place.run))
+        except Refused as refused:
+            if refused.code != "run.unknown":
+                raise
+            return False
+        return view.created_at == place.created_at
 
     async def graph(self, digest: str) -> LiveGraph:
         """A definition, laid out."""
@@ -186,8 +221,8 @@ class Run:
                 try:
                     view = await self.status()
                     while view.state not in RUN_TERMINAL:
-                        story = await anext(told)
-                        if any(isinstance(change, RunEnded) for change in read_story(story)):
+                        part = await anext(told)
+                        if any(isinstance(change, RunEnded) for change in read_story(part)):
                             view = await self.status()
                     return view
                 except Interrupted:
@@ -235,7 +270,7 @@ class Run:
 
     async def tasks(self, *names: str, states: Iterable[str] = ()) -> list[TaskView]:
         """The run's tasks, or some of them."""
-        wanted = _states(TaskState, states, "task")
+        wanted = states_of(TaskState, states, "task")
         try:
             return [each async for each in self._live_tasks(names, wanted)]
         except Refused as refused:
@@ -254,6 +289,26 @@ class Run:
             and (not wanted or view.state in wanted)
         ]
 
+    async def task(self, name: str) -> TaskView:
+        """One task. The name of a group is refused."""
+        found = await self.tasks(name)
+        if len(found) != 1 or found[0].id != name:
+            hint = f"Name one of them, such as {found[0].id}." if found else ""
+            raise Refused("task.unknown", f"{name!r} is a group of {len(found)} tasks", hint, path="task")
+        return found[0]
+
+    async def tasks_page(self, *, states: Iterable[str] = (), first: int = 0, limit: int = 1_000) -> TasksPage:
+        """Some of the run's tasks by number, from `first` on."""
+        wanted = states_of(TaskState, states, "task")
+        question = ListTasks(tenant=self._line.tenant, run=self.id, states=wanted, first=first, limit=limit)
+        try:
+            return await self.client.ask(question)
+        except Refused as refused:
+            if refused.code != "run.unknown":
+                raise
+        left = [view for view in await self.tasks(states=wanted) if view.idx >= first]
+        return TasksPage(tuple(left[:limit]), left[limit].idx if len(left) > limit else -1)
+
     async def _live_tasks(self, names: tuple[str, ...], states: tuple[TaskState, ...]) -> AsyncIterator[TaskView]:
         first = 0
         while first >= 0:
@@ -265,32 +320,43 @@ class Run:
 
     async def events(self) -> AsyncIterator[Happening]:
         """What happened and what happens, until the run has ended."""
-        names: _Names | None = None
-        seen = -1
+        async for _, happened in self.told():
+            for happening in happened:
+                yield happening
+
+    async def told(self, seen: int = -1) -> AsyncIterator[tuple[Story, list[Happening]]]:
+        """The same commit by commit, after the one whose number was `seen`."""
+        names: Names | None = None
+        read, created_at = -1, 0
         while True:
-            told = self._line.watch(self.id)
+            watching = self._line.watch(self.id)
             try:
                 view = await self.status()
                 if names is None:
-                    names = _Names(await self.client.graph(view.graph))
-                stories = deque(await self._stories(view, seen + 1))
+                    names, created_at = Names(await self.client.graph(view.graph)), view.created_at
+                elif view.created_at != created_at:
+                    # Ours has ended long ago, and its id was used again.
+                    return
+                stories = deque(await self._stories(view, read + 1))
                 has_ended = view.state in RUN_TERMINAL
                 while stories or not has_ended:
                     if not stories:
-                        stories.append(await anext(told))
-                    story = stories.popleft()
-                    if story.number <= seen or story.created_at != view.created_at:
+                        stories.append(await anext(watching))
+                    part = stories.popleft()
+                    if part.number <= read or part.created_at != created_at:
                         continue
-                    seen = story.number
-                    for happening in names.read(story):
+                    read = part.number
+                    happened = list(names.read(part))
+                    for happening in happened:
                         if happening.task is None and happening.state:
                             has_ended = happening.state in RUN_TERMINAL
-                        yield happening
+                    if read > seen:
+                        yield part, happened
                 return
             except Interrupted:
                 continue
             finally:
-                told.close()
+                watching.close()
 
     async def why(self, task: str) -> tuple[Reason, ...]:
         """Why a task waits; empty if it has ended."""
@@ -305,23 +371,24 @@ class Run:
     async def story(self, task: str = "") -> list[str]:
         """What happened, told in lines."""
         view = await self.status()
+        return [show_line(at - view.created_at, text) for at, text in await self.account(view, task)]
+
+    async def account(self, view: RunView, task: str = "") -> list[tuple[Millis, str]]:
+        """What happened to the run of this view, or to one of its tasks, with the instant of each commit."""
         tasks = await self.tasks()
         names = {each.idx: each.id for each in tasks}
         number = next((each.idx for each in tasks if each.id == task), None)
         if task and number is None:
             raise Refused("task.unknown", f"run {self.id!r} has no task {task!r}", path="task")
         parts = await self._stories(view, 0)
-        return list(story_lines(parts, view.created_at, lambda idx: names.get(idx, str(idx)), number))
+        return [(at, describe(change, lambda idx: names.get(idx, str(idx)))) for at, change in story(parts, number)]
 
     async def logs(self, task: str, attempt: int = 0, *, follow: bool = False) -> AsyncIterator[bytes]:
         """What an attempt printed; the newest attempt unless told otherwise.
 
         `follow` goes on until the attempt has ended, and waits for one that has not begun.
         """
-        found = await self.tasks(task)
-        if len(found) != 1 or found[0].id != task:
-            hint = f"Name one of them, such as {found[0].id}." if found else ""
-            raise Refused("task.unknown", f"{task!r} is a group of {len(found)} tasks", hint, path="task")
+        await self.task(task)
 
         async def look() -> TaskView | None:
             try:
@@ -371,65 +438,3 @@ class Run:
 
 def _wall_clock() -> Millis:
     return time.time_ns() // 1_000_000
-
-
-def _built(graph: Graph | GraphLike | TaskSpec, params: dict[str, Any]) -> tuple[Graph, dict[str, Any]]:
-    if isinstance(graph, Graph):
-        return graph, params
-    if isinstance(graph, TaskSpec):
-        return Graph(name=graph.id, tasks=(graph,)), params
-    if not hasattr(graph, "build"):
-        hint = "Decorate a function with @rota.graph, or with @rota.task if it is the only one."
-        raise Refused("field.type", f"{graph!r} is not a graph", hint, path="graph")
-    return graph.build(), graph.params(params)
-
-
-def _priority(name: str) -> PriorityClass:
-    try:
-        return PriorityClass(name)
-    except ValueError:
-        known = ", ".join(PriorityClass)
-        raise Refused("field.value", f"{name!r} is no priority", f"Use one of {known}.", path="priority") from None
-
-
-def _states(kind: type[S], names: Iterable[str], of: str) -> tuple[S, ...]:
-    try:
-        return tuple(kind(name) for name in names)
-    except ValueError as error:
-        name = str(error).partition(" is not")[0]
-        known = ", ".join(kind)
-        raise Refused("field.value", f"{name} is no state of a {of}", f"Use some of {known}.", path="states") from None
-
-
-def _params(params: dict[str, Any]) -> bytes:
-    try:
-        return msgspec.msgpack.encode(params) if params else b""
-    except (TypeError, OverflowError, ValueError) as error:
-        raise Refused(
-            "field.type",
-            f"a parameter cannot be sent: {error}",
-            "Use text, numbers, lists and dictionaries.",
-            path="params",
-        ) from None
-
-
-def _new_id(name: str, command_id: str) -> str:
-    """An id for a run. The same command makes the same run, however often it is sent and by whom."""
-    return f"{name}-{sha256(command_id.encode()).hexdigest()[:8] if command_id else secrets.token_hex(4)}"
-
-
-class _Names:
-    """Reads stories with the names of their tasks, also of those that came later."""
-
-    def __init__(self, graph: LiveGraph) -> None:
-        self._graph = graph
-
-    def read(self, story: Story) -> Iterator[Happening]:
-        """What one commit changed."""
-        for change in read_story(story):
-            if isinstance(change, RunGrew):
-                self._graph = self._graph.grown(change.growth)
-            yield from happenings(story.at, change, self._name)
-
-    def _name(self, idx: int) -> str:
-        return self._graph.task_id(idx) if 0 <= idx < self._graph.total else str(idx)

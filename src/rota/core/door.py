@@ -44,7 +44,7 @@ def read_command(content: bytes) -> cm.ClientCommand:
     try:
         return _json.decode(content)
     except msgspec.ValidationError as error:
-        raise _refusal(str(error)) from None
+        raise refusal(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refused("field.type", f"this is not JSON: {error}") from None
     except RecursionError:
@@ -56,11 +56,11 @@ def check_shape(value: Any, kind: type[msgspec.Struct]) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise _refusal(str(error)) from None
+        raise refusal(str(error)) from None
 
 
-def _refusal(text: str) -> Refused:
-    """msgspec says `Expected x - at `$.path``; the path becomes ours."""
+def refusal(text: str) -> Refused:
+    """What msgspec found wrong, `Expected x - at `$.path``, as a refusal; the path becomes ours."""
     reason, _, where = text.rpartition(" - at ")
     if not (where.startswith("`$") and where.endswith("`") and where.count("`") == 2):
         reason, where = text, ""

@@ -59,7 +59,12 @@ def is_about(change: RunChange, task: int) -> bool:
 def story_lines(parts: Iterable[Story], began_at: Millis, namer: Namer = str, task: int | None = None) -> Iterator[str]:
     """A story for people, in seconds since `began_at`; `namer` gives tasks their names."""
     for at, change in story(parts, task):
-        yield f"{(at - began_at) / 1000:8.3f} s  {describe(change, namer)}"
+        yield show_line(at - began_at, describe(change, namer))
+
+
+def show_line(after_ms: Millis, text: str) -> str:
+    """One line of a story for people."""
+    return f"{after_ms / 1000:8.3f} s  {text}"
 
 
 def describe(change: RunChange, namer: Namer = str) -> str:

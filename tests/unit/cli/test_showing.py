@@ -4,20 +4,8 @@ import argparse
 import json
 
 import pytest
-from msgspec import Struct
 
 from rota.cli import showing
-from rota.core.ids import BlobRef
-from rota.wire.work import StoredValue, Value, encode_value, plain
-
-
-class View(Struct):
-    """Something to show."""
-
-    id: str
-    fence: int
-    result: bytes | None
-    params: bytes
 
 
 def test_a_table_has_columns_as_wide_as_what_is_in_them(capsys: pytest.CaptureFixture[str]):
@@ -70,22 +58,6 @@ def test_an_instant_is_shown_in_local_time_or_not_at_all(monkeypatch: pytest.Mon
 def test_counts_are_sorted():
     assert showing.show_counts({"success": 2, "failed": 1}) == "1 failed, 2 success"
     assert showing.show_counts({}) == ""
-
-
-def test_values_are_opened_only_where_that_is_safe():
-    assert showing.show_result(None) is None
-    assert showing.show_result(encode_value(plain({"a": [1, None]}))) == {"a": [1, None]}
-    assert showing.show_result(encode_value(plain(b"\xff"))) == "/w=="
-    pickled = Value("pickle", b"cposix\nsystem\n(S'echo'\ntR.")
-    assert showing.show_result(encode_value(pickled)) == {"size": len(pickled.content), "encoding": "pickle"}
-    stored = StoredValue("plain", BlobRef("some/where", 5000, "digest"))
-    assert showing.show_result(encode_value(stored)) == {"stored": "some/where", "size": 5000, "encoding": "plain"}
-
-
-def test_a_view_as_json_has_its_fence_as_text(capsys: pytest.CaptureFixture[str]):
-    view = View("r", 1 << 60, encode_value(plain(1)), b"")
-    showing.put_json(showing.as_plain(view))
-    assert json.loads(capsys.readouterr().out) == {"id": "r", "fence": str(1 << 60), "result": 1, "params": {}}
 
 
 def test_json_is_readable_text(capsys: pytest.CaptureFixture[str]):

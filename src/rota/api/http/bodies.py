@@ -1,0 +1,110 @@
+"""What callers send: runs to be made, with the work of their tasks in words, and definitions of queues and pools."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from rota.core.commands import Exit
+from rota.core.errors import Refused
+from rota.core.model import Graph, Pool, PriorityClass, Queue, TaskSpec
+from rota.wire.views import shape_of
+from rota.wire.work import COMMAND, CommandWork, encode_work
+
+
+class CommandBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A program to run: a line for a shell, or a program with its arguments as they are."""
+
+    shell: str = ""
+    argv: tuple[str, ...] = ()
+    env: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    cwd: str = ""
+    skip_codes: tuple[int, ...] = (99,)
+
+
+def _command(body: CommandBody, path: str) -> tuple[str, bytes]:
+    if bool(body.shell) == bool(body.argv):
+        raise Refused("field.value", "a command has either `shell` or `argv`", "Give one of them.", path=path)
+    work = CommandWork(
+        argv=body.argv, shell=body.shell, env=tuple(body.env.items()), cwd=body.cwd, skip_codes=body.skip_codes
+    )
+    return COMMAND, encode_work(work)
+
+
+# Work in words: the field of a task that holds it, and how it becomes the kind and the bytes of a task.
+WORKS: dict[str, Callable[[Any, str], tuple[str, bytes]]] = {"command": _command}
+
+TaskBody = shape_of(
+    TaskSpec,
+    name="TaskDefinition",
+    optional=True,
+    kind=(str, ""),
+    work=(bytes | None, None),
+    requires=(dict[str, str], {}),
+    command=(CommandBody | None, None),
+)
+GraphBody = shape_of(Graph, name="GraphDefinition", optional=True, tasks=(tuple[TaskBody, ...], msgspec.NODEFAULT))
+QueueBody = shape_of(Queue, name="QueueDefinition", without=("tenant", "name"), optional=True)
+PoolBody = shape_of(Pool, name="PoolDefinition", without=("tenant", "name"), optional=True)
+
+
+class SubmitBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run to be made, of a graph given whole or by the digest of one that is known."""
+
+    graph: GraphBody | None = None  # pyright: ignore[reportInvalidTypeForm] - made from the graph's own fields
+    digest: str = ""
+    params: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    run: str = ""
+    priority: PriorityClass = PriorityClass.NORMAL
+
+
+class CancelBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why a run is cancelled."""
+
+    reason: str = "cancelled on request"
+
+
+class EmptyBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nothing has to be said."""
+
+
+class ClearBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which tasks to run again; everything after them too unless told otherwise."""
+
+    tasks: tuple[str, ...]
+    downstream: bool = True
+
+
+class ResolveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The way out of needs_attention; `requires` replaces what the task asks of a worker."""
+
+    exit: Exit = Exit.REQUEUE
+    requires: dict[str, str] | None = None
+
+
+def graph_from(body: Any) -> Graph:
+    """The graph that a body describes."""
+    fields = {name: getattr(body, name) for name in Graph.__struct_fields__}
+    fields["tasks"] = tuple(_task_from(task, f"graph.tasks[{position}]") for position, task in enumerate(body.tasks))
+    return Graph(**fields)
+
+
+def _task_from(body: Any, path: str) -> TaskSpec:
+    fields = {name: getattr(body, name) for name in TaskSpec.__struct_fields__}
+    fields["requires"] = tuple(body.requires.items())
+    given = [name for name in ("work", *WORKS) if getattr(body, name) is not None]
+    if len(given) != 1:
+        what = " and ".join(f"`{name}`" for name in given) or "no work"
+        hint = f"Give one of {', '.join((*WORKS, 'work'))}."
+        raise Refused("field.value", f"task {body.id!r} has {what}", hint, path=path)
+    if given[0] != "work":
+        kind, fields["work"] = WORKS[given[0]](getattr(body, given[0]), f"{path}.{given[0]}")
+        if body.kind not in ("", kind):
+            text = f"task {body.id!r} has `{given[0]}` and is said to be of kind {body.kind!r}"
+            raise Refused("field.value", text, "Leave `kind` out.", path=f"{path}.kind")
+        fields["kind"] = kind
+    elif not body.kind:
+        text = f"task {body.id!r} has `work`, and what kind of work is not said"
+        raise Refused("field.value", text, "Give its `kind`.", path=f"{path}.kind")
+    return TaskSpec(**fields)

@@ -1,0 +1,188 @@
+"""What an endpoint is, and one call of it. Routing, authorisation and the OpenAPI document read the same table."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rota.api.auth import Principal, Role
+from rota.api.http.reading import BODY_BYTES_MAX, JSON, NoQuery
+from rota.client.runs import Client, Run
+from rota.core.commands import ClientCommand
+from rota.core.errors import Refused
+from rota.core.graph import check_id
+from rota.wire.views import as_plain
+
+EVENTS = "text/event-stream"
+TEXT = "text/plain; charset=utf-8"
+LINES = "application/x-ndjson"
+
+_COVERS: dict[Role, tuple[Role, ...]] = {
+    Role.READER: (Role.READER, Role.WRITER, Role.ADMIN),
+    Role.WRITER: (Role.WRITER, Role.ADMIN),
+    Role.ADMIN: (Role.ADMIN,),
+    Role.WORKER: (Role.WORKER,),
+}
+
+
+def may(who: Principal, need: Role) -> None:
+    """Refuse what this caller's role does not cover."""
+    if who.role not in _COVERS[need]:
+        text = f"{who.name} has the role {who.role}, and this takes {need}"
+        raise Refused("auth.role", text, f"Use a token with the role {need}.")
+
+
+class Gate(Protocol):
+    """Who decides who may come in."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody is asked for a token."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Grows when other tokens are accepted than before."""
+        ...
+
+    def admit(self, token: str | None, tenant: str | None = None, *, peer: str = "") -> Principal:
+        """Who is calling, by the `Authorization` header, for the tenant that is asked for. Raises Refused."""
+        ...
+
+    def refused(self, refused: Refused, *, peer: str = "") -> None:
+        """Count and tell a refusal that somebody else decided."""
+        ...
+
+
+class Call(Struct, kw_only=True):
+    """One request that was let in, with everything that was read from it."""
+
+    who: Principal
+    client: Client
+    path: dict[str, str]
+    query: Any
+    body: Any
+    command_id: str
+    last_event_id: str
+    accept: str
+    # Raises Refused when the caller's token was revoked; whoever streams asks now and then.
+    readmit: Callable[[], None]
+
+    @property
+    def tenant(self) -> str:
+        """For whom."""
+        return self.client.line.tenant
+
+    @property
+    def run(self) -> Run:
+        """The run in the path, live or ended."""
+        return self.client.run(self.path["run"])
+
+    async def do(self, kind: Callable[..., ClientCommand], **fields: Any) -> None:
+        """Carry out a command, under the id that the caller chose for it."""
+        await self.client.ask(kind(tenant=self.tenant, command_id=self.command_id, **fields))
+
+
+Serve = Callable[[Call], Awaitable[Response]]
+
+
+class Endpoint(Struct, frozen=True, kw_only=True):
+    """One method of one path: who may ask, what is taken, what is answered.
+
+    `role` None: anybody may ask. `of_all_tenants`: it tells about all, so a token of one tenant has to be an admin's.
+    `answer` None: nothing is answered but a status. `media` is the type of the answer; of a stream `answer` is one
+    item of it.
+    """
+
+    method: str
+    path: str
+    role: Role | None
+    serve: Serve
+    summary: str
+    answer: Any = None
+    status: int = 200
+    media: str = JSON
+    query: type[Struct] = NoQuery
+    body: type[Struct] | None = None
+    body_bytes_max: int = BODY_BYTES_MAX
+    of_all_tenants: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its method and path."""
+        return f"{self.method} {self.path}"
+
+    @property
+    def is_command(self) -> bool:
+        """Whether it changes something, and so takes an Idempotency-Key."""
+        return self.method != "GET"
+
+
+class Routes:
+    """Finds the endpoint of a request. A name in the path may hold any character, `/` as `%2F`."""
+
+    def __init__(self, endpoints: tuple[Endpoint, ...]) -> None:
+        self._by_length: dict[int, list[tuple[tuple[str, ...], Endpoint]]] = {}
+        for endpoint in endpoints:
+            parts = tuple(endpoint.path.split("/"))
+            self._by_length.setdefault(len(parts), []).append((parts, endpoint))
+
+    def find(self, method: str, raw_path: str) -> tuple[Endpoint, dict[str, str]]:
+        """The endpoint, and what stands in its path. Raises Refused."""
+        parts = raw_path.split("/")
+        others: list[str] = []
+        for pattern, endpoint in self._by_length.get(len(parts), []):
+            found = _match(pattern, parts)
+            if found is None:
+                continue
+            if endpoint.method == method:
+                return endpoint, found
+            others.append(endpoint.method)
+        if others:
+            text = f"{raw_path[:200]} does not take {method[:20]}"
+            raise NoSuchMethod("http.method", text, f"It takes {', '.join(others)}.", others)
+        hint = "GET /api/v1/openapi.json lists what there is."
+        raise Refused("http.path", f"there is nothing at {raw_path[:200]}", hint)
+
+
+class NoSuchMethod(Refused):
+    """The path takes other methods."""
+
+    def __init__(self, code: str, reason: str, hint: str, allowed: list[str]) -> None:
+        super().__init__(code, reason, hint)
+        self.allowed = allowed
+
+
+def _match(pattern: tuple[str, ...], parts: list[str]) -> dict[str, str] | None:
+    found: dict[str, str] = {}
+    for wanted, part in zip(pattern, parts, strict=True):
+        if wanted.startswith("{"):
+            if not part:
+                return None
+            found[wanted[1:-1]] = unquote(part, errors="replace")
+        elif wanted != part:
+            return None
+    return found
+
+
+def command_id_of(request: Request) -> str:
+    """The id under which a command may be repeated; empty if the caller chose none."""
+    key = request.headers.get("idempotency-key", "")
+    if key:
+        check_id(key, "Idempotency-Key")
+    return key
+
+
+def reply(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """An answer in JSON; a view is shaped as everywhere."""
+    content = as_plain(value) if isinstance(value, Struct) else value
+    return Response(msgspec.json.encode(content), status, headers, JSON)
+
+
+def nothing() -> Response:
+    """Done, and there is nothing to say."""
+    return Response(status_code=204)

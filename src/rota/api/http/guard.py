@@ -1,0 +1,77 @@
+"""What keeps browsers honest: headers that every answer has, and checks where nobody is asked for a token.
+
+A service without tokens listens on loopback only, and a browser on the same machine can reach it on behalf of any page
+it shows. Such a page gives itself away: by its `Origin`, by `Sec-Fetch-Site`, or, where its name was made to resolve to
+loopback, by `Host`.
+"""
+
+from collections.abc import Iterable
+from email.utils import formatdate
+from ipaddress import ip_address
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import Message, Send
+
+from rota.core.errors import Refused
+
+_FROM_HERE = ("same-origin", "none")
+SECURITY_HEADERS: dict[str, str] = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class Outgoing:
+    """The way out of one answer: adds the headers, and remembers whether and how it was answered."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        """Pass it on."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            for name, value in SECURITY_HEADERS.items():
+                headers.setdefault(name, value)
+            headers["Date"] = formatdate(usegmt=True)
+        await self._send(message)
+
+
+def check_host(headers: Headers, ours: Iterable[str]) -> None:
+    """Refuse a request for a name that is not ours."""
+    host = headers.get("host", "")
+    name = _name_of(host)
+    if name in ours or name == "localhost" or _is_loopback(name):
+        return
+    hint = "Use the address that the service listens on, or configure tokens."
+    raise Refused("http.host", f"this is not {host[:100]!r}", hint, path="Host")
+
+
+def check_origin(headers: Headers, scheme: str) -> None:
+    """Refuse what a page of another site asks."""
+    site = headers.get("sec-fetch-site")
+    origin = headers.get("origin")
+    own = f"{scheme}://{headers.get('host', '')}"
+    if (site is None or site in _FROM_HERE) and origin in (None, own):
+        return
+    text = f"a page of {(origin or 'another site')[:100]} may not ask here"
+    raise Refused("http.origin", text, "Configure tokens if it should.", path="Origin")
+
+
+def _name_of(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].lower()
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False

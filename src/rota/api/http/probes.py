@@ -1,0 +1,118 @@
+"""Probes and metrics: is the process alive, can it serve, does it lead, and what has it done."""
+
+import asyncio
+from typing import Protocol
+
+from msgspec import Struct
+from starlette.responses import Response
+
+from rota.api.auth import Role
+from rota.api.http.endpoints import TEXT, Call, Endpoint, Serve, reply
+from rota.control.driver import CoordinatorDriver
+from rota.control.leadership import Role as Standing
+from rota.core.errors import Unavailable
+from rota.core.history import HistoryQuery
+
+# A store that does not answer for so long does not answer.
+STORE_ANSWERS_S = 2.0
+# The store is asked at most so often, however many probe.
+ASK_EVERY_S = 1.0
+
+
+class Telemetry(Protocol):
+    """Where calls are counted."""
+
+    def request(self, surface: str, method: str, code: str | int) -> None:
+        """One more."""
+        ...
+
+    def render(self) -> tuple[bytes, str]:
+        """All metrics, and their content type."""
+        ...
+
+
+class ProbeAnswer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How this coordinator stands."""
+
+    status: str
+    role: str
+
+
+class Probes:
+    """Looks at one coordinator."""
+
+    def __init__(self, driver: CoordinatorDriver, telemetry: Telemetry | None) -> None:
+        self._driver = driver
+        self._telemetry = telemetry
+        self._asking: asyncio.Task[None] | None = None
+        self._asked_at = 0.0
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The probes, and the metrics if any are kept."""
+        found = [
+            _probe("/healthz", self.health, "Say that the process is alive"),
+            _probe("/readyz", self.ready, "Say whether it leads or follows, and its store answers"),
+            _probe("/leaderz", self.leader, "Say whether it leads"),
+        ]
+        if self._telemetry is not None:
+            found.append(
+                Endpoint(
+                    method="GET",
+                    path="/metrics",
+                    role=Role.READER,
+                    of_all_tenants=True,
+                    serve=self.metrics,
+                    summary="Give the metrics in Prometheus' format",
+                    answer=str,
+                    media=TEXT,
+                )
+            )
+        return tuple(found)
+
+    async def health(self, call: Call) -> Response:
+        """Whoever reads this is answered by a process that lives."""
+        return self._well()
+
+    async def ready(self, call: Call) -> Response:
+        """Whether there is any use in sending requests here."""
+        role = self._driver.machine.leadership.role
+        if self._driver.is_stopped:
+            raise Unavailable("leader.none", "this coordinator has stopped.")
+        if role is Standing.LOADING or (role is Standing.LEADER and not self._driver.is_leader):
+            raise Unavailable("leader.none", "this coordinator is reading its state.")
+        await self._ask_store()
+        return self._well()
+
+    async def leader(self, call: Call) -> Response:
+        """Whether it is this one that decides."""
+        if self._driver.is_stopped or not self._driver.is_leader:
+            raise Unavailable("leader.none", "this coordinator does not lead.")
+        return self._well()
+
+    async def metrics(self, call: Call) -> Response:
+        """What it has done."""
+        assert self._telemetry is not None, "without metrics there is no such endpoint"
+        content, sort = self._telemetry.render()
+        return Response(content, media_type=sort)
+
+    def _well(self) -> Response:
+        return reply({"status": "ok", "role": self._driver.machine.leadership.role.value})
+
+    async def _ask_store(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._asking is None or (self._asking.done() and loop.time() - self._asked_at > ASK_EVERY_S):
+            self._asked_at = loop.time()
+            self._asking = loop.create_task(self._look_into_store())
+        try:
+            async with asyncio.timeout(STORE_ANSWERS_S):
+                await asyncio.shield(self._asking)
+        except Exception as error:  # whatever the store meets, it does not answer
+            text = "nothing came in time" if isinstance(error, TimeoutError) else type(error).__name__
+            raise Unavailable("store.unavailable", f"the store does not answer: {text}.") from None
+
+    async def _look_into_store(self) -> None:
+        await self._driver.store.history(HistoryQuery(tenant="", limit=1))
+
+
+def _probe(path: str, serve: Serve, summary: str) -> Endpoint:
+    return Endpoint(method="GET", path=path, role=None, serve=serve, summary=summary, answer=ProbeAnswer)

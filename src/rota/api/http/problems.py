@@ -1,0 +1,106 @@
+"""Trouble over HTTP: every refusal is problem+json (RFC 9457) with our code in it, whatever refused."""
+
+from http import HTTPStatus
+
+import msgspec
+from msgspec import Struct
+from starlette.responses import Response
+
+from rota.core.errors import CODES, Refused, Unavailable
+
+PROBLEM_TYPE = "application/problem+json"
+
+# What a code means in HTTP's own words: by the code itself, else by the part before its dot.
+STATUS: dict[str, int] = {
+    "auth": 403,
+    "auth.missing": 401,
+    "auth.wrong": 401,
+    "blob": 410,
+    "command": 409,
+    "field": 422,
+    "field.size": 413,
+    "graph": 422,
+    "graph.unknown": 404,
+    "http": 400,
+    "http.accept": 406,
+    "http.busy": 503,
+    "http.failed": 500,
+    "http.host": 421,
+    "http.media_type": 415,
+    "http.method": 405,
+    "http.origin": 403,
+    "http.path": 404,
+    "http.slow": 408,
+    "leader": 503,
+    "lease": 409,
+    "listen": 500,
+    "pool": 422,
+    "pool.unknown": 404,
+    "queue": 404,
+    "requirement": 422,
+    "run": 409,
+    "run.busy": 503,
+    "run.unknown": 404,
+    "schedule": 422,
+    "schedule.unknown": 404,
+    "store": 503,
+    "store.full": 507,
+    "store.refused": 422,
+    "task": 409,
+    "task.unknown": 404,
+    "worker": 409,
+    "worker.unknown": 404,
+}
+
+
+class Problem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What went wrong. `code` is stable, `detail` is for people, and `path` names the field it is about.
+
+    `retry_after_ms` is 0 where trying again does not help until the caller has changed something.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    hint: str = ""
+    path: str = ""
+    retry_after_ms: int = 0
+
+
+def status_of(code: str) -> int:
+    """The HTTP status of an error code."""
+    found = STATUS.get(code) or STATUS.get(code.partition(".")[0])
+    assert found is not None, f"error code {code!r} has no HTTP status"
+    return found
+
+
+def problem_of(trouble: Refused | Unavailable) -> Problem:
+    """Trouble as its caller reads it."""
+    is_refused = isinstance(trouble, Refused)
+    return Problem(
+        type=f"urn:rota:error:{trouble.code}",
+        title=CODES[trouble.code],
+        status=status_of(trouble.code),
+        detail=trouble.reason,
+        code=trouble.code,
+        hint=trouble.hint if is_refused else "Repeat it with the same Idempotency-Key.",
+        path=trouble.path if is_refused else "",
+        retry_after_ms=0 if is_refused else max(1, trouble.retry_after_ms),
+    )
+
+
+def failed() -> Problem:
+    """An error of ours. What it was is told to the operator and not to the caller."""
+    return problem_of(Refused("http.failed", "the service met an error of its own", "Its log says more."))
+
+
+def respond(problem: Problem, headers: dict[str, str] | None = None) -> Response:
+    """A problem as a response."""
+    said = dict(headers or {})
+    if problem.retry_after_ms:
+        said["Retry-After"] = str(-(-problem.retry_after_ms // 1000))
+    if problem.status == HTTPStatus.UNAUTHORIZED:
+        said["WWW-Authenticate"] = 'Bearer realm="rota"'
+    return Response(msgspec.json.encode(problem), problem.status, said, PROBLEM_TYPE)

@@ -1,0 +1,111 @@
+"""HTTP/1.1 on one connection, with an end to everybody's slowness: uvicorn's protocol waits for ever.
+
+A client has so long to send the head of a request, to go on with a body, and to take what it asked for. None of them
+costs others anything but one connection, and of these there are only so many.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from rota.api.http.problems import problem_of, respond
+from rota.core.errors import Refused, Unavailable
+
+CONNECTIONS_MAX = 1_000
+HEAD_BYTES_MAX = 32 * 1024
+KEEP_ALIVE_S = 75
+# For the head of a request, for each piece of a body, and for each piece of an answer to be taken.
+PATIENCE_S = 20.0
+
+# What uvicorn has to say about a connection is nobody's business but its client's; errors of ours are told elsewhere.
+_quiet = logging.Logger("rota.http", logging.CRITICAL + 1)
+
+
+class PatientProtocol(H11Protocol):
+    """One connection."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.logger = self.access_logger = _quiet
+        self.access_log = False
+        self._reading: asyncio.TimerHandle | None = None
+        self._writing: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - as in uvicorn
+        """Somebody connects."""
+        super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS_MAX:
+            self._say(Unavailable("http.busy", f"there are {CONNECTIONS_MAX} connections already."))
+            return
+        self._expect_more()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+        super().data_received(data)
+        self._expect_more()
+
+    def on_response_complete(self) -> None:
+        """A request was answered."""
+        super().on_response_complete()
+        self._stop_expecting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self._stop_expecting()
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not take what it asked for."""
+        super().pause_writing()
+        if self._writing is None:
+            self._writing = self.loop.call_later(PATIENCE_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        super().resume_writing()
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is not HTTP."""
+        self._say(Refused("http.request", "this is not HTTP as it should be", f"A head has {HEAD_BYTES_MAX} bytes."))
+
+    def _expect_more(self) -> None:
+        """Give the client time for the rest of a head or a body, anew with each piece of a body."""
+        state = self.conn.their_state
+        if state is h11.IDLE and self._reading is not None:
+            # A head that comes byte by byte gets no more time for each of them.
+            return
+        self._stop_expecting()
+        if state is h11.IDLE or (state is h11.SEND_BODY and not self.flow.read_paused):
+            self._reading = self.loop.call_later(PATIENCE_S, self._too_slow)
+
+    def _stop_expecting(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
+    def _too_slow(self) -> None:
+        self._reading = None
+        if self.conn.their_state is h11.SEND_BODY and self.flow.read_paused:
+            # It is we who do not read.
+            return
+        if self.conn.their_state is not h11.IDLE:
+            # Whoever reads the body hears that its sender is gone.
+            self.transport.abort()
+        elif not self.transport.is_closing():
+            self._say(Refused("http.slow", f"no request came within {PATIENCE_S:.0f} s"))
+
+    def _say(self, trouble: Refused | Unavailable) -> None:
+        """Answer without a request, and hang up."""
+        response = respond(problem_of(trouble), {"Connection": "close"})
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            head = h11.Response(status_code=response.status_code, headers=list(response.raw_headers))
+            for event in (head, h11.Data(data=bytes(response.body)), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()

@@ -1,0 +1,185 @@
+"""Runs over HTTP: making, listing and steering them."""
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from msgspec import Struct
+from starlette.responses import Response
+
+from rota.api.auth import Role
+from rota.api.http.bodies import CancelBody, ClearBody, EmptyBody, SubmitBody, graph_from
+from rota.api.http.endpoints import LINES, Call, Endpoint, reply
+from rota.api.http.reading import SUBMISSION_BYTES_MAX
+from rota.api.http.streams import encode_lines, stream
+from rota.core.bounds import HISTORY_PAGE_MAX
+from rota.core.commands import CancelRun, ClearTasks, ClientCommand, PauseRun
+from rota.core.errors import Refused
+from rota.core.graph import check_number
+from rota.core.history import GetGraph
+from rota.core.model import Graph
+from rota.wire.views import RunShape, Told, as_plain
+
+RUNS = "/api/v1/runs"
+RUN = f"{RUNS}/{{run}}"
+
+
+class RunsQuery(Struct, frozen=True, kw_only=True):
+    """Which runs to list; `after` is what `next` of the page before said."""
+
+    name: str = ""
+    state: tuple[str, ...] = ()
+    limit: int = 50
+    after: str = ""
+
+
+class RunsAnswer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Runs, the newest first, live ones before ended ones; and from where to go on, empty at the end."""
+
+    runs: list[RunShape]  # pyright: ignore[reportInvalidTypeForm] - made from the view's own fields
+    next: str
+
+
+class StoryQuery(Struct, frozen=True, kw_only=True):
+    """`task`: only what concerns this one."""
+
+    task: str = ""
+
+
+async def submit(call: Call) -> Response:
+    """Make a run."""
+    body: Any = call.body
+    if (body.graph is None) == (not body.digest):
+        text = "a run is made of a graph given whole or by its digest"
+        raise Refused("field.value", text, "Give `graph` or `digest`, and not both.", path="graph")
+    if body.graph is not None:
+        graph = graph_from(body.graph)
+    else:
+        known: Graph = await call.client.ask(GetGraph(tenant=call.tenant, digest=body.digest))
+        graph = known
+    run = await call.client.submit(graph, body.params, run=body.run, priority=body.priority, command_id=call.command_id)
+    return reply(await run.status(), 201, {"Location": f"{RUNS}/{quote(run.id, safe='')}"})
+
+
+async def list_runs(call: Call) -> Response:
+    """A page of runs."""
+    query: RunsQuery = call.query
+    check_number(query.limit, 1, HISTORY_PAGE_MAX, "limit")
+    page = await call.client.runs_page(name=query.name, states=query.state, limit=query.limit, after=query.after)
+    given: list[tuple[str, Any]] = [("name", query.name), ("limit", query.limit)]
+    given += [("state", state) for state in query.state]
+    headers = next_link(RUNS, [*given, ("after", page.next)]) if page.next else None
+    return reply({"runs": [as_plain(view) for view in page.runs], "next": page.next}, headers=headers)
+
+
+def next_link(path: str, query: list[tuple[str, Any]]) -> dict[str, str]:
+    """The header that names the next page."""
+    return {"Link": f'<{path}?{urlencode([pair for pair in query if pair[1]])}>; rel="next"'}
+
+
+async def get_run(call: Call) -> Response:
+    """How it stands."""
+    return reply(await call.run.status())
+
+
+async def _steer(call: Call, kind: Callable[..., ClientCommand], **fields: Any) -> Response:
+    await call.do(kind, run=call.run.id, **fields)
+    return reply(await call.run.status())
+
+
+async def cancel(call: Call) -> Response:
+    """End it."""
+    return await _steer(call, CancelRun, reason=call.body.reason)
+
+
+async def pause(call: Call) -> Response:
+    """Hold it."""
+    return await _steer(call, PauseRun, paused=True)
+
+
+async def resume(call: Call) -> Response:
+    """Let it go on."""
+    return await _steer(call, PauseRun, paused=False)
+
+
+async def clear(call: Call) -> Response:
+    """Run tasks again."""
+    return await _steer(call, ClearTasks, tasks=call.body.tasks, downstream=call.body.downstream)
+
+
+async def story(call: Call) -> Response:
+    """What happened."""
+    run = call.run
+    lines = await run.account(await run.status(), call.query.task)
+    return stream(encode_lines(Told(at=at, text=text) for at, text in lines), LINES)
+
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        method="POST",
+        path=RUNS,
+        role=Role.WRITER,
+        serve=submit,
+        summary="Make a run of a graph",
+        body=SubmitBody,
+        body_bytes_max=SUBMISSION_BYTES_MAX,
+        answer=RunShape,
+        status=201,
+    ),
+    Endpoint(
+        method="GET",
+        path=RUNS,
+        role=Role.READER,
+        serve=list_runs,
+        summary="List runs, live ones first",
+        query=RunsQuery,
+        answer=RunsAnswer,
+    ),
+    Endpoint(method="GET", path=RUN, role=Role.READER, serve=get_run, summary="Show how a run stands", answer=RunShape),
+    Endpoint(
+        method="POST",
+        path=f"{RUN}/cancel",
+        role=Role.WRITER,
+        serve=cancel,
+        summary="End a run and everything in it",
+        body=CancelBody,
+        answer=RunShape,
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{RUN}/pause",
+        role=Role.WRITER,
+        serve=pause,
+        summary="Hold a run's waiting tasks back",
+        body=EmptyBody,
+        answer=RunShape,
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{RUN}/resume",
+        role=Role.WRITER,
+        serve=resume,
+        summary="Let a paused run go on",
+        body=EmptyBody,
+        answer=RunShape,
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{RUN}/clear",
+        role=Role.WRITER,
+        serve=clear,
+        summary="Run ended tasks again",
+        body=ClearBody,
+        answer=RunShape,
+    ),
+    Endpoint(
+        method="GET",
+        path=f"{RUN}/story",
+        role=Role.READER,
+        serve=story,
+        summary="Tell what happened to a run, a line each",
+        query=StoryQuery,
+        answer=Told,
+        media=LINES,
+    ),
+)

@@ -1,0 +1,124 @@
+"""The port that HTTP is served on: uvicorn without its clock, its signals and its log."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+from msgspec import Struct
+
+from rota.api.http.protocol import HEAD_BYTES_MAX, KEEP_ALIVE_S, PatientProtocol
+from rota.api.http.service import HttpService
+from rota.core.errors import Refused
+
+BACKLOG = 1_024
+# How long requests that are being answered may take when the service stops.
+GRACE_S = 5
+
+
+class Tls(Struct, frozen=True):
+    """A server's certificate and key; with `client_ca` only who has a certificate of it may connect."""
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """What the server's end of a handshake needs. Raises Refused."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(self.cert, self.key)
+            if self.client_ca is not None:
+                context.load_verify_locations(self.client_ca)
+                context.verify_mode = ssl.CERT_REQUIRED
+        except (OSError, ssl.SSLError) as error:
+            text = f"a certificate or key cannot be used: {error}"
+            raise Refused("listen.failed", text, "Check [tls]: cert, key, client_ca.", path="tls") from None
+        return context
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server looks ten times a second whether it should end; this one is told."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+        self.ending = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        self.ready.set()
+        await self.ending.wait()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        # Signals belong to whoever runs the process.
+        yield
+
+
+class HttpServer:
+    """Serves an HttpService on one address."""
+
+    def __init__(self, service: HttpService, host: str, port: int, tls: Tls | None = None) -> None:
+        """Port 0 takes a free one."""
+        self._service = service
+        self._address = (host, port)
+        self._context = tls.context() if tls is not None else None
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self) -> int:
+        """Begin to listen: the port. Raises Refused if the address cannot be had."""
+        listening = _bind(*self._address)
+        config = uvicorn.Config(
+            self._service,
+            http=PatientProtocol,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=GRACE_S,
+            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
+        )
+        config.load()
+        config.ssl = self._context
+        self._server = _Server(config)
+        self._serving = asyncio.get_running_loop().create_task(self._server.serve([listening]), name="rota-http")
+        ready = asyncio.ensure_future(self._server.ready.wait())
+        await asyncio.wait((ready, self._serving), return_when=asyncio.FIRST_COMPLETED)
+        if self._serving.done():
+            ready.cancel()
+            await self._serving
+        return listening.getsockname()[1]
+
+    async def stop(self) -> None:
+        """Take no more, end what streams, and let the rest be answered for a moment."""
+        await self._service.stop()
+        if self._server is not None and self._serving is not None:
+            self._server.ending.set()
+            await self._serving
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+        except BaseException:
+            listening.close()
+            raise
+    except (OSError, OverflowError) as error:
+        text = f"{host}:{port} cannot be listened on: {getattr(error, 'strerror', None) or error}"
+        raise Refused("listen.failed", text, "Choose another address.", path="http") from None
+    return listening

@@ -1,0 +1,174 @@
+"""The HTTP interface as one ASGI application: from a request to its endpoint, and from trouble to a problem."""
+
+import asyncio
+import secrets
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from rota.api.auth import Principal, Role
+from rota.api.desk import Desk
+from rota.api.http import events, fleet, runs, tasks
+from rota.api.http.endpoints import Call, Endpoint, Gate, NoSuchMethod, Routes, command_id_of, may
+from rota.api.http.feed import Feeds
+from rota.api.http.guard import Outgoing, check_host, check_origin
+from rota.api.http.openapi import describe
+from rota.api.http.probes import Probes, Telemetry
+from rota.api.http.problems import failed, problem_of, respond
+from rota.api.http.reading import read_body, read_query
+from rota.api.http.streams import Stream
+from rota.api.line import DeskLine
+from rota.client.runs import Client
+from rota.control.driver import CoordinatorDriver, Listener, ignore
+from rota.control.events import Tell
+from rota.core.errors import Refused, Unavailable
+from rota.core.graph import check_id
+
+ANY_TENANT = "*"
+DEFAULT_TENANT = "default"
+# How long a caller waits at most for an answer that is not a stream.
+ANSWER_S = 30.0
+
+
+class HttpService:
+    """Serves one coordinator over HTTP. `hosts` are names of ours beside loopback, for a service without tokens."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        driver: CoordinatorDriver,
+        gate: Gate,
+        *,
+        telemetry: Telemetry | None = None,
+        listener: Listener = ignore,
+        hosts: tuple[str, ...] = (),
+    ) -> None:
+        self._desk = desk
+        self._gate = gate
+        self._telemetry = telemetry
+        self._listener = listener
+        self._hosts = hosts
+        self._feeds = Feeds(desk)
+        self._closing = asyncio.Event()
+        described = (
+            *runs.ENDPOINTS,
+            *tasks.ENDPOINTS,
+            *events.endpoints(self._feeds),
+            *fleet.ENDPOINTS,
+            *Probes(driver, telemetry).endpoints(),
+        )
+        self.endpoints: tuple[Endpoint, ...] = (*described, describe(described))
+        self._routes = Routes(self.endpoints)
+
+    async def stop(self) -> None:
+        """End what would go on by itself. What is being answered is answered."""
+        self._closing.set()
+        await self._feeds.stop()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        assert scope["type"] == "http", "nothing else is switched on"
+        request = Request(scope, receive)
+        out = Outgoing(send)
+        endpoint: Endpoint | None = None
+        try:
+            endpoint, path = self._routes.find(request.method, scope["raw_path"].decode("ascii"))
+            response = await self._answer(request, endpoint, path)
+        except (Refused, Unavailable) as trouble:
+            response = _troubled(trouble)
+        except Exception as error:
+            response = respond(failed())
+            self._failed(request, error)
+        try:
+            await self._send(response, scope, receive, out)
+        except (Refused, Unavailable):
+            # It is too late to say so: an answer that breaks off is one that its reader does not trust.
+            return
+        except Exception as error:
+            self._failed(request, error)
+        finally:
+            if self._telemetry is not None:
+                self._telemetry.request("http", endpoint.name if endpoint is not None else "other", out.status)
+
+    async def _send(self, response: Response, scope: Scope, receive: Receive, out: Outgoing) -> None:
+        if not isinstance(response, Stream):
+            await response(scope, receive, out)
+            return
+        sending = asyncio.ensure_future(response(scope, receive, out))
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            await asyncio.wait((sending, closing), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            closing.cancel()
+            if not sending.done():
+                sending.cancel()
+            await asyncio.wait((sending,))
+        if not sending.cancelled():
+            sending.result()
+
+    async def _answer(self, request: Request, endpoint: Endpoint, path: dict[str, str]) -> Response:
+        if self._gate.is_open and endpoint.role is not None:
+            check_host(request.headers, self._hosts)
+            check_origin(request.headers, request.url.scheme)
+        who, tenant = self._admit(request.headers, endpoint, _peer(request))
+        query = read_query(request.query_params, endpoint.query)
+        command_id = command_id_of(request)
+        body = None
+        if endpoint.body is not None:
+            body = await read_body(request.receive, request.headers, endpoint.body, endpoint.body_bytes_max)
+        version = self._gate.version
+
+        def readmit() -> None:
+            nonlocal version
+            if self._gate.version != version:
+                version = self._gate.version
+                self._admit(request.headers, endpoint, _peer(request))
+
+        call = Call(
+            who=who,
+            client=Client(DeskLine(self._desk, who, tenant), patience_s=0),
+            path=path,
+            query=query,
+            body=body,
+            command_id=command_id or f"http-{secrets.token_hex(8)}",
+            last_event_id=request.headers.get("last-event-id", ""),
+            accept=request.headers.get("accept", ""),
+            readmit=readmit,
+        )
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await endpoint.serve(call)
+        except TimeoutError:
+            raise Unavailable("store.unavailable", f"there was no answer within {ANSWER_S:.0f} s.") from None
+
+    def _admit(self, headers: Headers, endpoint: Endpoint, peer: str) -> tuple[Principal, str]:
+        """Who asks, and for which tenant; refused if they may not."""
+        if endpoint.role is None:
+            return Principal("anybody", Role.READER, DEFAULT_TENANT), DEFAULT_TENANT
+        asked = None if endpoint.of_all_tenants else headers.get("rota-tenant")
+        if asked is not None:
+            check_id(asked, "Rota-Tenant")
+        who = self._gate.admit(headers.get("authorization"), asked, peer=peer)
+        try:
+            may(who, endpoint.role)
+            if endpoint.of_all_tenants and who.tenant != ANY_TENANT:
+                may(who, Role.ADMIN)
+        except Refused as refused:
+            self._gate.refused(refused, peer=peer)
+            raise
+        return who, asked or (DEFAULT_TENANT if who.tenant == ANY_TENANT else who.tenant)
+
+    def _failed(self, request: Request, error: Exception) -> None:
+        what = f"{type(error).__name__}: {error}"
+        self._listener(Tell("http.failed", (("path", request.url.path[:200]), ("error", what[:1000]))))
+
+
+def _troubled(trouble: Refused | Unavailable) -> Response:
+    headers = {"Allow": ", ".join(trouble.allowed)} if isinstance(trouble, NoSuchMethod) else None
+    return respond(problem_of(trouble), headers)
+
+
+def _peer(request: Request) -> str:
+    return request.client.host if request.client is not None else ""

@@ -1,0 +1,149 @@
+"""Views as JSON has them: one shape for the terminal, the web and whoever reads either.
+
+Instants are in milliseconds, fences are text, and bytes are opened where that is safe. The same table that shapes a
+view says what its shape is, so a document of the shapes cannot disagree with what is sent.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct, defstruct, to_builtins
+
+from rota.core.ids import Millis
+from rota.core.model import Capacity, PropertyRule, Queue
+from rota.core.questions import PoolView, RunView, TaskView, WorkerView
+from rota.core.reasons import Reason
+from rota.wire.values import PLAIN, Untrusted, unpack
+from rota.wire.work import StoredValue, decode_value
+
+# What reading bytes raises that are not what their writer should have written.
+UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError, Untrusted)
+
+
+class Shaping(Struct, frozen=True):
+    """How one field is shown: what JSON has in its place, and how it gets there."""
+
+    kind: Any
+    show: Callable[[Any], Any]
+
+
+def show_result(result: bytes | None) -> Any:
+    """What a task returned, without running anything: a pickle is only named. Bytes are shown in base64."""
+    if result is None:
+        return None
+    try:
+        value = decode_value(result)
+        if isinstance(value, StoredValue):
+            return {"stored": value.ref.name, "size": value.ref.size, "encoding": value.encoding}
+        if value.encoding != PLAIN:
+            return {"size": len(value.content), "encoding": value.encoding}
+        return to_builtins(unpack(value.encoding, value.content))
+    except UNREADABLE:
+        return {"size": len(result), "encoding": "unknown"}
+
+
+def show_params(params: bytes) -> Any:
+    """A run's parameters. Whoever submitted it wrote them, so they may be anything."""
+    if not params:
+        return {}
+    try:
+        return to_builtins(unpack(PLAIN, params))
+    except UNREADABLE:
+        return {"size": len(params), "encoding": "unknown"}
+
+
+def as_plain(view: Struct) -> dict[str, Any]:
+    """A view as JSON has it: values opened where that is safe, instants in milliseconds."""
+    if isinstance(view, PoolView):
+        # Flat, so that what is read is what may be written.
+        return {**as_plain(view.pool), "taken": view.taken, "by_key": dict(view.by_key)}
+    shaped = _SHAPED.get(type(view), {})
+    shown = {
+        name: shaped[name].show(getattr(view, name)) if name in shaped else getattr(view, name)
+        for name in view.__struct_fields__
+    }
+    return to_builtins(shown)
+
+
+def shape_of(
+    view: type[Struct], *, name: str = "", without: Iterable[str] = (), optional: bool = False, **other: tuple[Any, Any]
+) -> type[Struct]:
+    """The struct that JSON of a view decodes to: its fields, with what stands in their place.
+
+    A field that has a default is `optional` in what is sent to us, and is always there in what we send. `without`
+    leaves fields out; `other` gives a field another type and default, or adds one.
+    """
+    shaped = _SHAPED.get(view, {})
+    fields: list[tuple[str, Any, Any]] = []
+    for field in msgspec.structs.fields(view):
+        if field.name in without or field.name in other:
+            continue
+        kind = shaped[field.name].kind if field.name in shaped else field.type
+        default = field.default if optional else msgspec.NODEFAULT
+        if field.name in shaped and default is not msgspec.NODEFAULT:
+            default = shaped[field.name].show(default)
+        fields.append((field.name, kind, _default(default)))
+    fields += [(added, kind, _default(default)) for added, (kind, default) in other.items()]
+    return defstruct(
+        name or view.__name__.removesuffix("View"),
+        fields,
+        namespace={"__doc__": view.__doc__},
+        kw_only=True,
+        frozen=True,
+        forbid_unknown_fields=True,
+    )
+
+
+def _default(value: Any) -> Any:
+    if value is msgspec.NODEFAULT:
+        return msgspec.field()
+    if value == {}:
+        return msgspec.field(default_factory=cast(Callable[[], Any], dict))
+    return msgspec.field(default=value)
+
+
+def _gathered(pairs: tuple[tuple[str, str], ...]) -> dict[str, list[str]]:
+    """A property may have several values."""
+    found: dict[str, list[str]] = {}
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    return found
+
+
+_SHAPED: dict[type[Struct], dict[str, Shaping]] = {
+    RunView: {"params": Shaping(dict[str, Any], show_params)},
+    TaskView: {"fence": Shaping(str, str), "result": Shaping(Any, show_result)},
+    Capacity: {"properties": Shaping(dict[str, list[str]], _gathered)},
+    Queue: {"properties": Shaping(dict[str, PropertyRule], dict)},
+    Reason: {"about": Shaping(dict[str, str], dict)},
+}
+
+CapacityShape = shape_of(Capacity)
+_SHAPED[WorkerView] = {"capacity": Shaping(CapacityShape, as_plain)}
+
+RunShape = shape_of(RunView)
+TaskShape = shape_of(TaskView)
+WorkerShape = shape_of(WorkerView)
+QueueShape = shape_of(Queue)
+ReasonShape = shape_of(Reason)
+
+
+class PoolShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A pool, with what live leases hold of it, in all and for each key."""
+
+    tenant: str
+    name: str
+    slots: int
+    slots_per_key: int
+    starts_per_minute: int
+    burst: int
+    taken: int
+    by_key: dict[str, int]
+
+
+class Told(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One line of a story: when, and what happened."""
+
+    at: Millis
+    text: str
