@@ -1,5 +1,6 @@
 """The worker's secrets do not reach user code: not its environment, nor its open files, nor what is above it."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -13,8 +14,11 @@ from typing import Any
 
 import pytest
 
+from rota.core.decide.leases import Offer
 from rota.core.errors import Refused
+from rota.stores.blobs import open_blobs
 from rota.worker.accounts import find_account
+from rota.worker.runners.parcels import NotMoved, Parcels
 from rota.worker.supervisor.confinement import FORBIDDEN
 from tests.integration.worker.snooped import LOOK_UP
 from tests.integration.worker.stage import ROOT
@@ -167,3 +171,31 @@ def test_only_root_can_run_code_as_somebody_else(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "geteuid", lambda: 1_000)
     with pytest.raises(Refused, match="only root can run code as 'nobody'"):
         find_account(NOBODY)
+
+
+@needs_root
+@pytest.mark.parametrize("trick", ["symbolic link", "hard link", "folder"])
+def test_a_result_that_is_a_link_to_a_file_of_the_workers_is_not_taken(folder: Path, trick: str) -> None:
+    secret = folder / "token"
+    secret.write_text(SECRET)
+
+    async def play() -> None:
+        blobs = open_blobs(folder / "blobs")
+        parcels = Parcels(blobs, folder / "scratch", find_account(NOBODY))
+        offer = Offer("acme", "r", 0, "t", 5, 1, "python", b"", b"", 0, 30_000)
+        place = Path(parcels.result_file(offer))
+        match trick:
+            case "symbolic link":
+                place.symlink_to(secret)
+            case "hard link":
+                place.hardlink_to(secret)
+            case _:
+                place.mkdir()
+        with pytest.raises(NotMoved):
+            await parcels.publish_file(offer, "plain")
+        parcels.close()
+        assert not place.exists()
+        assert list((folder / "scratch").iterdir()) == []
+        assert await blobs.list("acme") == []
+
+    asyncio.run(play())

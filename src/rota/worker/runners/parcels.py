@@ -51,11 +51,11 @@ class Parcels:
             if self._run_as is None:
                 self._folder = tempfile.mkdtemp(prefix=prefix, dir=self._scratch)
             else:
-                folder = tempfile.mkdtemp(prefix="rota-")
+                folder = Path(tempfile.mkdtemp(prefix=prefix))
                 # By this it is found again if we are killed.
-                os.symlink(folder, f"{self._scratch}/{prefix}{Path(folder).name}")  # noqa: PTH211 - both are text
-                self._open_to(self._run_as, Path(folder))
-                self._folder = folder
+                (self._scratch / folder.name).symlink_to(folder)
+                self._open_to(self._run_as, folder)
+                self._folder = str(folder)
         return self._folder
 
     def _open_to(self, account: Account, folder: Path) -> None:
@@ -130,9 +130,8 @@ class Parcels:
     def close(self) -> None:
         """Remove the folder."""
         if self._folder is not None:
-            for known in self._scratch.glob(f"{os.getpid()}-*"):
-                if known.samefile(self._folder):
-                    _remove(known)
+            # Of a folder elsewhere there is a link of the same name here.
+            _remove(self._scratch / Path(self._folder).name)
             self._folder = None
 
 
