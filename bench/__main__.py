@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import core, embedded, runners, simulator, sqlite
+from bench import core, embedded, runners, service, simulator, sqlite
 from bench.rig import Row
 
 BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
@@ -21,6 +21,10 @@ BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
     "sqlite_rebuild": sqlite.rebuild,
     "embedded": embedded.hops,
     "starts": embedded.starts,
+    "service": service.throughput,
+    "service_latency": service.latency,
+    "service_enqueue": service.enqueue,
+    "service_idle": service.idle,
 }
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 

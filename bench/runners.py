@@ -11,6 +11,8 @@ from bench.rig import Row, Stopwatch
 from rota.core.decide.leases import Offer
 from rota.stores.blobs import open_blobs
 from rota.wire.work import CommandWork, PythonWork, encode_work
+from rota.worker.logs.driver import LogShipper
+from rota.worker.logs.folder import LogFolder
 from rota.worker.runners import Runner
 from rota.worker.runners.command import CommandRunner
 from rota.worker.runners.pool import Recycling
@@ -30,11 +32,12 @@ def round_trips() -> Iterator[Row]:
 
 async def _measure(folder: Path) -> list[Row]:
     blobs = open_blobs("memory:///")
-    supervisor = Supervisor()
+    logs = LogShipper(blobs, LogFolder(folder))
+    supervisor = Supervisor(logs)
     threads = ThreadRunner(blobs, folder)
     warm = ProcessRunner(supervisor, blobs, folder, recycling=Recycling(ahead=0, attempts_max=1 << 30))
     cold = ProcessRunner(supervisor, blobs, folder, recycling=Recycling(ahead=0, attempts_max=1))
-    commands = CommandRunner(supervisor, folder)
+    commands = CommandRunner(supervisor)
     rows = [
         await _row("no-op call in a thread, p50", threads, 5_000, NOTHING, 100),
         await _row("no-op call in a warm process, p50", warm, 3_000, NOTHING, 500),
@@ -44,6 +47,7 @@ async def _measure(folder: Path) -> list[Row]:
     for runner in (threads, warm, cold, commands):
         await runner.close()
     await supervisor.close()
+    await logs.close(1.0)
     return rows
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from rota.running import Context, Fail, Reschedule, Skip, context
 
 if TYPE_CHECKING:
-    from rota.app import AsyncRota, Rota
+    from rota.app import AsyncRota, Rota, connect
     from rota.client.runs import RunFailed
     from rota.core.errors import Refused, Unavailable
-    from rota.kinds.workflow.authoring import command, graph, task
+    from rota.kinds.workflow.authoring import command, graph, http, task
 
 __version__ = "0.1.0"
 __all__ = [
@@ -28,19 +28,23 @@ __all__ = [
     "Unavailable",
     "__version__",
     "command",
+    "connect",
     "context",
     "graph",
+    "http",
     "task",
 ]
 
 _HOMES = {
     "AsyncRota": "rota.app",
     "Rota": "rota.app",
+    "connect": "rota.app",
     "RunFailed": "rota.client.runs",
     "Refused": "rota.core.errors",
     "Unavailable": "rota.core.errors",
     "command": "rota.kinds.workflow.authoring",
     "graph": "rota.kinds.workflow.authoring",
+    "http": "rota.kinds.workflow.authoring",
     "task": "rota.kinds.workflow.authoring",
 }
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from rota.core.history import Ended, HistoryQuery, Page
+from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
 from rota.core.ids import BlobRef, Epoch, Fence, Millis, RunKey
 from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
@@ -74,6 +74,10 @@ class Store(Protocol):
         """What is told about one run, live or ended, in order."""
         ...
 
+    async def audits(self, query: ListAudits) -> AuditsPage:
+        """Who asked for what, the newest first."""
+        ...
+
     async def kept(self) -> Kept:
         """What is referred to; what is not, and is old, is garbage."""
         ...
@@ -86,23 +90,38 @@ class Store(Protocol):
         ...
 
 
+class Listed(Struct, frozen=True):
+    """A blob, or a folder of some, by the last part of its name."""
+
+    name: str
+    size: int
+    is_folder: bool = False
+
+
 class Blobs(Protocol):
     """Where large things are kept: logs, results, bundles. The coordinator's memory holds references only."""
 
-    async def put(self, name: str, content: bytes | Path) -> BlobRef:
-        """Store content whole under a name, replacing what was there; nobody ever sees a part of it."""
+    async def put(self, name: str, content: bytes | Path, *, is_durable: bool = True) -> BlobRef:
+        """Store content whole under a name, replacing what was there; nobody ever sees a part of it.
+
+        What is not durable is stored sooner, and a loss of power may undo it.
+        """
         ...
 
     async def get(self, ref: BlobRef) -> bytes:
         """The content, checked against the reference. Raises `BlobLost` if it is gone or was changed."""
         ...
 
-    async def read(self, ref: BlobRef, offset: int, size: int) -> bytes:
-        """Part of the content, unchecked; less than `size` at its end. Raises `BlobLost` if it is gone."""
-        ...
-
     async def fetch(self, ref: BlobRef, target: Path) -> None:
         """Copy the content to a file, checked like `get`, without holding it in memory."""
+        ...
+
+    async def read(self, name: str, offset: int, size: int) -> bytes:
+        """A part of a blob of at most 8 MB, unchecked; less than was asked for only at its end. Raises `BlobLost`."""
+        ...
+
+    async def list(self, prefix: str) -> list[Listed]:
+        """What is directly under a prefix, blobs and folders, in the order of their names."""
         ...
 
     async def collect(self, prefix: str, is_wanted: Callable[[str], bool], older_than: Millis) -> int:

@@ -136,7 +136,7 @@ class _World:
 
     def __init__(self, replace: Mapping[str, Callable[..., Any]], capacity: Capacity, begin_at: Millis) -> None:
         # An attempt takes no real time, so leases need not be short; nothing ever falls silent here.
-        limits = TimeLimits(lease_ms=24 * 3_600_000, stall_ms=3_600_000)
+        limits = TimeLimits(lease_ms=24 * 3_600_000, beat_ms_max=24 * 3_600_000, stall_ms=3_600_000)
         self.now = begin_at
         self.begin_at = begin_at
         self.disk = MemoryDisk()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from rota.core.history import Ended, HistoryQuery
 from rota.core.ids import Epoch
-from rota.core.records import Batch, Key, Record, Run, Story, key_of
+from rota.core.records import Audit, Batch, Key, Record, Run, Story, key_of
 from rota.ports import Store
 from tests.contract.adapters import Adapter
 from tests.contract.records import Image, fields_of, image
@@ -96,9 +96,10 @@ def batch(
     drops: Iterable[Key] = (),
     archives: Iterable[tuple[str, str]] = (),
     stories: Iterable[Story] = (),
+    audits: Iterable[Audit] = (),
 ) -> Batch:
     """A batch of these."""
-    return Batch(list(puts), list(drops), list(archives), list(stories))
+    return Batch(list(puts), list(drops), list(archives), list(stories), list(audits))
 
 
 class Bench:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from rota.core.errors import Refused
-from rota.core.history import Ended, HistoryQuery, Page
+from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
 from rota.core.ids import Epoch, RunKey
 from rota.core.model import Queue
 from rota.core.records import Batch, Key, Record, Run, Story, Task, key_of
@@ -411,6 +411,33 @@ class TidiesForAnybody(RowStore):
         return await super().tidy(self.platter.epoch, now, keep_ms)
 
 
+class AuditsTheOldestFirst(RowStore):
+    """No order was asked for."""
+
+    async def audits(self, query: ListAudits) -> AuditsPage:
+        page = await super().audits(query)
+        return AuditsPage(page.audits[::-1], page.next)
+
+
+class AuditsBeforeItCompares(RowStore):
+    """Who asked is written on the side."""
+
+    async def commit(self, epoch: Epoch, batch: Batch) -> None:
+        self.platter.audits.extend(batch.audits)
+        await super().commit(epoch, Batch(batch.puts, batch.drops, batch.archives, batch.stories))
+
+
+class KeepsAuditsForEver(RowStore):
+    """Housekeeping knows runs only."""
+
+    async def tidy(self, epoch: Epoch, now: int, keep_ms: int) -> int:
+        kept, self.platter.audits = self.platter.audits, []
+        try:
+            return await super().tidy(epoch, now, keep_ms)
+        finally:
+            self.platter.audits = kept
+
+
 # Reigns.
 
 
@@ -637,6 +664,9 @@ BROKEN: list[tuple[type[RowStore], Promise]] = [
     (FindsTheOldest, history.of_several_runs_with_one_id_the_newest_is_found_or_the_one_that_is_named),
     (SharesStories, history.of_several_runs_with_one_id_the_newest_is_found_or_the_one_that_is_named),
     (FindsTheLivingAmongTheDead, history.only_ended_runs_are_found_in_history),
+    (AuditsTheOldestFirst, history.who_asked_for_what_is_told_page_by_page_from_the_newest),
+    (AuditsBeforeItCompares, history.a_commit_that_is_fenced_leaves_no_audit),
+    (KeepsAuditsForEver, history.audits_are_kept_as_long_as_history),
     (PutsIntoHistory, history.a_run_that_is_not_live_any_more_can_be_changed_by_no_put),
     (LosesWhatItMoves, history.nobody_can_tell_how_far_housekeeping_has_come),
     (RemovesTooMuch, history.what_ended_long_ago_is_removed_with_all_that_is_its_own),

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from rota.core.errors import Refused
-from rota.core.history import Ended, HistoryQuery, Page
+from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
 from rota.core.ids import Epoch, Millis, RunKey
-from rota.core.records import RECORD_TYPES, Batch, Growth, Key, Record, Run, Story, Task, key_of
+from rota.core.records import RECORD_TYPES, Audit, Batch, Growth, Key, Record, Run, Story, Task, key_of
 from rota.ports import Fenced, Store, StoreRefused
 from tests.contract.adapters import Adapter, Pause
 
@@ -31,6 +31,7 @@ class Platter:
         self.rows: dict[Key, Row] = {}
         self.history: list[Row] = []
         self.stories: list[Row] = []
+        self.audits: list[Audit] = []
 
 
 class RowStore:
@@ -71,6 +72,7 @@ class RowStore:
         await self.gap()
         self.compare(epoch)
         self.apply(*written)
+        self.platter.audits.extend(batch.audits)
 
     async def history(self, query: HistoryQuery) -> Page:
         places = {self.place(ended.run, at): ended.run for at, ended in self.told_of_history()}
@@ -89,8 +91,18 @@ class RowStore:
         told: list[Story] = [self.read(row) for row in self.platter.stories]
         return [part for part in told if (part.tenant, part.run, part.created_at) == (tenant, run, created_at)]
 
+    async def audits(self, query: ListAudits) -> AuditsPage:
+        own = [(number, audit) for number, audit in enumerate(self.platter.audits, 1) if audit.tenant == query.tenant]
+        rest = [(number, audit) for number, audit in reversed(own) if not query.before or number < query.before]
+        shown = rest[: query.limit]
+        return AuditsPage(tuple(audit for _, audit in shown), shown[-1][0] if len(rest) > len(shown) else 0)
+
     async def tidy(self, epoch: Epoch, now: Millis, keep_ms: Millis) -> int:
         self.compare(epoch)
+        old = [audit for audit in self.platter.audits if audit.at <= now - keep_ms]
+        if old:
+            self.platter.audits.remove(old[0])
+            return 1
         for row in self.platter.history:
             ended: Ended = self.read(row)
             if self.is_expired(ended.run, now - keep_ms):

@@ -6,11 +6,11 @@ import pytest
 
 from rota.core.bounds import HISTORY_PAGE_MAX, ROWS_PER_TIDY
 from rota.core.errors import Refused
-from rota.core.history import Ended, HistoryQuery
+from rota.core.history import Ended, HistoryQuery, ListAudits
 from rota.core.ids import Epoch, Millis
-from rota.core.records import Run, Task
+from rota.core.records import Audit, Run, Task
 from rota.core.states import RunState
-from rota.ports import Store
+from rota.ports import Fenced, Store
 from tests.contract.bench import Bench, Promises, batch, disk_of
 from tests.contract.records import filled, with_fields
 from tests.contract.samples import a_one_task_run, a_run, one_of_each, rows_of, story_of
@@ -236,3 +236,48 @@ async def removal_goes_in_slices_too(bench: Bench) -> None:
 def with_end(ended: Ended, at: Millis) -> Ended:
     """The same run, ended then."""
     return Ended(with_fields(ended.run, ended_at=at), ended.tasks, ended.growths)
+
+
+# Audits.
+
+
+def audits(count: int, tenant: str = "t") -> list[Audit]:
+    return [filled(Audit, 100 * number, tenant=tenant, at=number) for number in range(count)]
+
+
+@promise
+async def who_asked_for_what_is_told_page_by_page_from_the_newest(bench: Bench) -> None:
+    store, epoch = await bench.reign()
+    asked = audits(7)
+    for number, audit in enumerate(asked):
+        await store.commit(epoch, batch(audits=[audit, *audits(1, f"u{number}")]))
+    for limit in (1, 3, 7, 100):
+        found: list[Audit] = []
+        page = await store.audits(ListAudits(tenant="t", limit=limit))
+        found += page.audits
+        while page.next:
+            page = await store.audits(ListAudits(tenant="t", limit=limit, before=page.next))
+            found += page.audits
+        assert found == asked[::-1]
+    assert (await store.audits(ListAudits(tenant="nobody"))).audits == ()
+
+
+@promise
+async def a_commit_that_is_fenced_leaves_no_audit(bench: Bench) -> None:
+    store, epoch = await bench.reign()
+    await store.release(epoch)
+    newer = await store.elect("other")
+    assert newer is not None
+    with pytest.raises(Fenced):
+        await store.commit(epoch, batch(audits=audits(1)))
+    assert (await store.audits(ListAudits(tenant="t"))).audits == ()
+
+
+@promise
+async def audits_are_kept_as_long_as_history(bench: Bench) -> None:
+    store, epoch = await bench.reign()
+    asked = audits(2_500)
+    await store.commit(epoch, batch(audits=asked))
+    while await store.tidy(epoch, 2_489 + 1_000, 1_000):
+        pass
+    assert (await store.audits(ListAudits(tenant="t"))).audits == tuple(asked[2_490:][::-1])

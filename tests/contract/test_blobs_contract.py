@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rota.ports import BlobLost, BlobRef, Blobs
+from rota.ports import BlobLost, BlobRef, Blobs, Listed
 from rota.stores.blobs import open_blobs
 
 LATER = 1 << 43
@@ -100,5 +100,48 @@ def test_a_put_that_fails_leaves_nothing(blobs: Blobs, tmp_path: Path) -> None:
         with pytest.raises(OSError, match="gone"):
             await blobs.put("acme/x", tmp_path / "gone")
         assert await blobs.collect("acme", lambda name: False, LATER) == 0
+
+    play(test)
+
+
+def test_a_part_is_read_by_its_name(blobs: Blobs) -> None:
+    async def test() -> None:
+        content = bytes(range(256)) * 10
+        await blobs.put("acme/x", content, is_durable=False)
+        assert await blobs.read("acme/x", 0, 100) == content[:100]
+        assert await blobs.read("acme/x", 2_500, 1_000) == content[2_500:]
+        for past in (2_560, 9_999):
+            assert await blobs.read("acme/x", past, 10) == b""
+        with pytest.raises(BlobLost, match="acme/y"):
+            await blobs.read("acme/y", 0, 10)
+        for offset, size in ((-1, 10), (0, 0), (0, 8 * 1024 * 1024 + 1)):
+            with pytest.raises(ValueError, match="at once"):
+                await blobs.read("acme/x", offset, size)
+
+    play(test)
+
+
+def test_what_is_directly_under_a_prefix_is_listed_in_order(blobs: Blobs) -> None:
+    async def test() -> None:
+        for name in ("acme/r/log/000001", "acme/r/log/000000", "acme/r/log/000002-end", "acme/r/result", "acme/runner"):
+            await blobs.put(name, b"12345")
+        assert await blobs.list("acme/r") == [Listed("log", 0, is_folder=True), Listed("result", 5)]
+        assert [each.name for each in await blobs.list("acme/r/log")] == ["000000", "000001", "000002-end"]
+        assert await blobs.list("acme/nothing") == []
+
+    play(test)
+
+
+def test_a_fetch_that_was_given_up_leaves_no_file(blobs: Blobs, tmp_path: Path) -> None:
+    async def test() -> None:
+        ref = await blobs.put("acme/x", bytes(50_000_000))
+        fetching = asyncio.create_task(blobs.fetch(ref, tmp_path / "target"))
+        while not (tmp_path / "target.part").exists():
+            await asyncio.sleep(0)
+        fetching.cancel()
+        await asyncio.gather(fetching, return_exceptions=True)
+        # Whoever waits is not kept waiting; the thread follows.
+        await asyncio.get_running_loop().shutdown_default_executor()
+        assert not list(tmp_path.glob("target*"))
 
     play(test)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Meta, Struct, inspect
 
 from rota.core import records as kept
-from rota.core.records import RECORD_TYPES, Batch, Record, Run, Story, Task, key_of
+from rota.core.records import RECORD_TYPES, Audit, Batch, Record, Run, Story, Task, key_of
 from rota.core.states import TaskState
 from tests.contract.records import (
     anything,
@@ -26,7 +26,7 @@ from tests.contract.records import (
     with_fields,
 )
 
-STORED = (*RECORD_TYPES, Story)
+STORED = (*RECORD_TYPES, Story, Audit)
 
 
 class Light(StrEnum):

@@ -124,7 +124,7 @@ def test_another_program_cancels(tmp_path: Path):
 def test_when_the_holder_leaves_a_waiting_program_is_told_and_can_take_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("rota.client.runs.PATIENCE_S", 0.5)
+    monkeypatch.setattr("rota.client.operating.PATIENCE_S", 0.5)
     with holder(tmp_path) as process, rota.Rota.open(tmp_path / "data") as seen:
         until(lambda: "b began" in jobs.effects(tmp_path), "the second task to begin")
         said: list[BaseException] = []

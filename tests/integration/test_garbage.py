@@ -1,17 +1,15 @@
 """What nobody refers to is removed, and nothing else: results that did not count, logs of runs that are gone."""
 
 import asyncio
-import os
 import time
 from pathlib import Path
 
 import pytest
 
 import rota
-from rota.app.garbage import GARBAGE_AGE_MS, collect, fence_of
+from rota.app.garbage import GARBAGE_AGE_MS, collect, is_attempt
 from rota.stores.blobs import open_blobs
 from rota.stores.sqlite import SqliteStore
-from rota.worker.logs import LogFolder
 
 LONG = 20_000
 
@@ -31,15 +29,15 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-async def sweep(folder: Path, now: int) -> tuple[int, int]:
+async def sweep(folder: Path, now: int) -> int:
     store = SqliteStore(folder)
     try:
-        return await collect(store, open_blobs(folder / "blobs"), LogFolder(folder), "default", now)
+        return await collect(store, open_blobs(folder / "blobs"), "default", now)
     finally:
         store.close()
 
 
-def swept(folder: Path, now: int) -> tuple[int, int]:
+def swept(folder: Path, now: int) -> int:
     return asyncio.run(sweep(folder, now))
 
 
@@ -55,34 +53,40 @@ def now_ms() -> int:
 
 
 def test_what_is_referred_to_stays_however_old_it_is(folder: Path) -> None:
-    before = files(folder / "blobs") + files(folder / "logs")
-    assert len(before) == 2
-    assert swept(folder, now_ms() + 10 * GARBAGE_AGE_MS) == (0, 0)
-    assert files(folder / "blobs") + files(folder / "logs") == before
+    before = files(folder / "blobs")
+    assert [Path(name).name for name in before] == ["000000-end", "result"]
+    assert swept(folder, now_ms() + 10 * GARBAGE_AGE_MS) == 0
+    assert files(folder / "blobs") == before
 
 
-def test_a_result_that_did_not_count_goes_when_it_is_old(folder: Path) -> None:
-    (kept,) = files(folder / "blobs")
-    stray = folder / "blobs" / Path(kept).parents[1] / "2-999" / "result"
-    stray.parent.mkdir()
-    stray.write_bytes(b"late")
-    assert swept(folder, now_ms()) == (0, 0)
-    assert swept(folder, now_ms() + 2 * GARBAGE_AGE_MS) == (1, 0)
-    assert files(folder / "blobs") == [kept]
+def test_a_result_that_did_not_count_goes_when_it_is_old_and_its_log_stays_with_the_run(folder: Path) -> None:
+    before = files(folder / "blobs")
+    stray = folder / "blobs" / Path(before[-1]).parents[1] / "2-999"
+    (stray / "log").mkdir(parents=True)
+    (stray / "result").write_bytes(b"late")
+    (stray / "log" / "000000-end").write_bytes(b"said on the way")
+    assert swept(folder, now_ms()) == 0
+    assert swept(folder, now_ms() + 2 * GARBAGE_AGE_MS) == 1
+    assert files(folder / "blobs") == sorted([*before, str((stray / "log/000000-end").relative_to(folder / "blobs"))])
 
 
 def test_logs_of_a_run_that_is_gone_go_when_they_are_old(folder: Path) -> None:
-    log = folder / "logs" / "default" / "gone" / "t" / "1-5.log"
+    before = files(folder / "blobs")
+    log = folder / "blobs" / "default" / "gone" / "t" / "1-5" / "log" / "000000-end"
     log.parent.mkdir(parents=True)
     log.write_text("old")
-    old_ns = (now_ms() - 3 * GARBAGE_AGE_MS) * 1_000_000
-    os.utime(log, ns=(old_ns, old_ns))
-    os.utime(log.parent, ns=(old_ns, old_ns))
-    assert swept(folder, now_ms()) == (0, 1)
-    assert not log.exists()
+    assert swept(folder, now_ms()) == 0
+    assert swept(folder, now_ms() + 2 * GARBAGE_AGE_MS) == 1
+    assert files(folder / "blobs") == before
 
 
-def test_a_fence_is_read_from_the_name_of_an_attempt() -> None:
-    assert fence_of("t/r/x/3-77/result") == 77
-    assert fence_of("something/else") is None
-    assert fence_of("alone") is None
+def test_what_belongs_to_no_attempt_is_left_alone(folder: Path) -> None:
+    other = folder / "blobs" / "default" / "bundles" / "abc"
+    other.parent.mkdir()
+    other.write_text("somebody else's")
+    assert swept(folder, now_ms() + 2 * GARBAGE_AGE_MS) == 0
+
+
+def test_an_attempt_is_told_by_its_name() -> None:
+    assert is_attempt("3-77")
+    assert not any(is_attempt(name) for name in ("3", "3-", "-77", "x-77", "3-7-7"))

@@ -286,7 +286,7 @@ def test_an_interrupted_command_is_exit_code_130(ended: Path, say: Say, monkeypa
 def findings(say: Say, folder: Path) -> tuple[int, dict[str, tuple[str, str]]]:
     code, out, err = say("doctor", "--data", folder, "--json")
     assert err == ""
-    return code, {each["what"]: (each["grade"], each["text"]) for each in json.loads(out)}
+    return code, {each["what"]: (each["grade"], each["text"]) for each in json.loads(out)["findings"]}
 
 
 def test_the_doctor_looks_at_a_folder_that_does_not_exist_yet(tmp_path: Path, say: Say):

@@ -8,8 +8,9 @@ import apsw
 import pytest
 
 from rota.core.errors import Refused
+from rota.core.model import Tenant
 from rota.core.records import Batch
-from rota.stores.sql.migrations import MIGRATIONS, Database, Migration, statements
+from rota.stores.sql.migrations import MIGRATIONS, Database, Migration, latest, statements
 from rota.stores.sqlite import SqliteDisk
 from tests.contract.bench import assert_same, disk_of
 from tests.contract.samples import one_of_each
@@ -28,10 +29,11 @@ def fill_slice(database: Database, limit: int) -> int:
 
 
 OLD = MIGRATIONS
+BASE = latest(OLD)
 NEW = (
     *OLD,
     Migration(
-        2,
+        BASE + 1,
         "notes",
         statements(
             "CREATE TABLE note (name TEXT, length INTEGER)",
@@ -39,7 +41,7 @@ NEW = (
         ),
         fill_slice,
     ),
-    Migration(3, "no old rows", statements("CREATE INDEX note_by_name ON note (name)")),
+    Migration(BASE + 2, "no old rows", statements("CREATE INDEX note_by_name ON note (name)")),
 )
 
 
@@ -55,14 +57,14 @@ def old_folder(folder: Path) -> None:
     disk = SqliteDisk(folder, OLD)
     disk.commit(elected(disk), Batch(one_of_each(), [], [], []))
     disk.close()
-    assert version_of(folder) == 1
+    assert version_of(folder) == BASE
 
 
 def test_a_folder_is_brought_up_to_date_and_keeps_what_is_in_it(tmp_path: Path):
     old_folder(tmp_path)
     disk = SqliteDisk(tmp_path, NEW)
     epoch = elected(disk)
-    assert version_of(tmp_path) == 3
+    assert version_of(tmp_path) == BASE + 2
     assert_same(disk_of(disk.load(epoch)), disk_of(one_of_each()))
     disk.close()
 
@@ -77,7 +79,7 @@ def test_old_rows_follow_in_slices_and_may_be_interrupted(tmp_path: Path):
     assert slices == [10, 10, 5, 0, 0, 0, 0, 0, 0, 0]
     disk = SqliteDisk(tmp_path, NEW)
     assert list(disk.reader.execute("SELECT count(*) FROM note WHERE length = length(name)")) == [(NOTES,)]
-    assert list(disk.reader.execute("SELECT value FROM meta WHERE name = 'migrated'")) == [(3,)]
+    assert list(disk.reader.execute("SELECT value FROM meta WHERE name = 'migrated'")) == [(BASE + 2,)]
     disk.close()
 
 
@@ -89,8 +91,8 @@ def test_a_step_that_fails_leaves_the_old_version(tmp_path: Path):
         raise RuntimeError("interrupted")
 
     with pytest.raises(RuntimeError):
-        SqliteDisk(tmp_path, (*OLD, Migration(2, "fails", fail)))
-    assert version_of(tmp_path) == 1
+        SqliteDisk(tmp_path, (*OLD, Migration(BASE + 1, "fails", fail)))
+    assert version_of(tmp_path) == BASE
     disk = SqliteDisk(tmp_path, OLD)
     assert_same(disk_of(disk.load(elected(disk))), disk_of(one_of_each()))
     assert list(disk.reader.execute("SELECT 1 FROM sqlite_schema WHERE name = 'half'")) == []
@@ -104,10 +106,10 @@ def test_a_folder_that_somebody_works_with_is_not_migrated_under_them(tmp_path: 
         SqliteDisk(tmp_path, NEW)
     assert refused.value.code == "store.held"
     assert str(process.pid) in refused.value.reason
-    assert version_of(tmp_path) == 1
+    assert version_of(tmp_path) == BASE
     end(process)
     SqliteDisk(tmp_path, NEW).close()
-    assert version_of(tmp_path) == 3
+    assert version_of(tmp_path) == BASE + 2
 
 
 def test_what_a_newer_program_made_is_refused_by_an_older_one(tmp_path: Path):
@@ -123,4 +125,16 @@ def test_processes_that_open_a_new_folder_at_once_make_it_once(tmp_path: Path):
     )
     processes = [subprocess.Popen([sys.executable, "-c", text, str(tmp_path)]) for _ in range(4)]
     assert [process.wait() for process in processes] == [0, 0, 0, 0]
+    assert version_of(tmp_path) == BASE
+
+
+def test_a_folder_of_the_first_version_learns_shares_and_audits(tmp_path: Path):
+    disk = SqliteDisk(tmp_path, MIGRATIONS[:1])
+    records = [record for record in one_of_each() if not isinstance(record, Tenant)]
+    disk.commit(elected(disk), Batch(records, [], [], []))
+    disk.close()
     assert version_of(tmp_path) == 1
+    disk = SqliteDisk(tmp_path)
+    assert_same(disk_of(disk.load(elected(disk))), disk_of(records))
+    disk.close()
+    assert version_of(tmp_path) == BASE

@@ -4,19 +4,29 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from msgspec import Raw
+
 from rota.api.auth import Principal
 from rota.api.desk import Desk
 from rota.core.errors import Refused, Unavailable
 from rota.core.records import Story
 from rota.wire.requests import Request, Response, Unwatch, Watch, answered, number_of, read_request, troubled
 
+# What became of a request, for those who count: `ok`, or the code of the trouble.
+Note = Callable[[Request, str], None]
+
+
+def note_nothing(request: Request, code: str) -> None:
+    """Nobody counts."""
+
 
 class Counter(ABC):
     """Serves one connection; what carries its messages is a subclass."""
 
-    def __init__(self, desk: Desk, who: Principal) -> None:
+    def __init__(self, desk: Desk, who: Principal, note: Note = note_nothing) -> None:
+        self.who = who
+        self._note = note
         self._desk = desk
-        self._who = who
         self._watching: dict[int, Callable[[], None]] = {}
         self._asking: dict[asyncio.Task[None], None] = {}
 
@@ -24,7 +34,7 @@ class Counter(ABC):
     def say(self, response: Response) -> None:
         """Answer the client. It must not wait."""
 
-    def take(self, content: bytes) -> None:
+    def take(self, content: bytes | Raw) -> None:
         """A message came."""
         try:
             request = read_request(content)
@@ -51,12 +61,15 @@ class Counter(ABC):
     async def _ask(self, request: Request) -> None:
         assert not isinstance(request.body, Watch | Unwatch), "watching is not asked"
         try:
-            self.say(answered(request.number, await self._desk.ask(self._who, request.body)))
+            self.say(answered(request.number, await self._desk.ask(self.who, request.body)))
+            self._note(request, "ok")
         except (Refused, Unavailable) as trouble:
             self.say(troubled(request.number, trouble))
+            self._note(request, trouble.code)
         except Exception as error:  # an error of ours; whoever asked must not wait for ever
             text = f"the coordinator met an error: {type(error).__name__}: {error}."
             self.say(troubled(request.number, Unavailable("leader.none", text)))
+            self._note(request, "error")
 
     def _watch(self, number: int, watch: Watch) -> None:
         def tell(stories: list[Story] | None) -> None:
@@ -68,7 +81,7 @@ class Counter(ABC):
             self.say(answered(number, stories, more=True))
 
         try:
-            self._watching[number] = self._desk.watch(self._who, watch.tenant, watch.run, tell)
+            self._watching[number] = self._desk.watch(self.who, watch.tenant, watch.run, tell)
         except Refused as refused:
             self.say(troubled(number, refused))
 

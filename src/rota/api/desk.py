@@ -3,26 +3,26 @@
 Socket, gRPC, HTTP and the program that embeds a coordinator ask here, and nowhere else.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from msgspec import structs
 
 from rota.api.auth import Principal
+from rota.api.logs import read_log
 from rota.core.commands import ClientCommand
 from rota.core.errors import Refused
-from rota.core.history import GetEnded, GetGraph, GetStories, HistoryQuery
+from rota.core.history import GetEnded, GetGraph, GetStories, HistoryQuery, ListAudits
 from rota.core.ids import RunKey
 from rota.core.model import Graph
 from rota.core.questions import Question
 from rota.core.records import Story
 from rota.ports import BlobLost, Blobs, Store
 from rota.wire.names import safe_name
-from rota.wire.requests import LogPiece, ReadBlob, ReadLog
+from rota.wire.requests import ReadBlob, ReadLog
 
 # What became durable of a run, or None when that is not known any more: read the story, and watch anew.
 Tell = Callable[[list[Story] | None], None]
-LogReader = Callable[[ReadLog], Awaitable[LogPiece]]
 
 BLOB_PIECE_BYTES = 1024 * 1024
 
@@ -41,31 +41,43 @@ class Coordinator(Protocol):
         ...
 
 
+def ignore(refused: Refused) -> None:
+    """Nobody counts."""
+
+
 class Desk:
     """Answers for one coordinator."""
 
-    def __init__(self, coordinator: Coordinator, blobs: Blobs, logs: LogReader) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        blobs: Blobs,
+        refused: Callable[[Refused], None] = ignore,
+    ) -> None:
+        """`refused` hears of callers who asked for what they may not."""
         self.blobs = blobs
+        self._refused = refused
         self._coordinator = coordinator
-        self._logs = logs
         self._watchers = Watchers(coordinator)
 
     async def ask(self, who: Principal, request: ClientCommand | Question) -> Any:
         """Answer a request, if this caller may make it. Raises Refused or Unavailable."""
-        who.check(request)
+        self._check(who, request)
         store = self._coordinator.store
         match request:
             case HistoryQuery():
                 return await store.history(request)
             case GetEnded():
                 return await store.ended(request.tenant, request.run, request.created_at)
+            case ListAudits():
+                return await store.audits(request)
             case GetGraph():
                 return await self._graph(request)
             case GetStories():
                 parts = await store.stories(request.tenant, request.run, request.created_at)
                 return [part for part in parts if part.number >= request.first]
             case ReadLog():
-                return await self._logs(request)
+                return await read_log(self.blobs, request)
             case ReadBlob():
                 return await self._read_blob(request)
             case ClientCommand():
@@ -75,8 +87,15 @@ class Desk:
 
     def watch(self, who: Principal, tenant: str, run: str, tell: Tell) -> Callable[[], None]:
         """Be told what happens to a run, or to any run of the tenant if none is named; the answer ends it."""
-        who.check(GetStories(tenant=tenant, run=run, created_at=0))
+        self._check(who, GetStories(tenant=tenant, run=run, created_at=0))
         return self._watchers.add((tenant, run), tell)
+
+    def _check(self, who: Principal, request: ClientCommand | Question) -> None:
+        try:
+            who.may_ask(request)
+        except Refused as refused:
+            self._refused(refused)
+            raise
 
     async def _graph(self, request: GetGraph) -> Graph:
         graph = await self._coordinator.store.graph(request.tenant, request.digest)
@@ -85,11 +104,16 @@ class Desk:
         return graph
 
     async def _read_blob(self, request: ReadBlob) -> bytes:
+        if request.offset < 0:
+            raise Refused("field.value", f"there is nothing before the beginning: {request.offset}", path="offset")
         home = safe_name(request.tenant)
         if not request.ref.name.startswith(f"{home}/"):
             raise Refused("blob.lost", f"{request.ref.name!r} is not one of tenant {request.tenant!r}", path="ref")
         try:
-            return await self.blobs.read(request.ref, request.offset, BLOB_PIECE_BYTES)
+            return await self.blobs.read(request.ref.name, request.offset, BLOB_PIECE_BYTES)
+        except ValueError as error:
+            # No name of ours.
+            raise Refused("blob.lost", f"{error}", path="ref") from None
         except BlobLost as lost:
             raise Refused("blob.lost", f"{lost}", path="ref") from None
 

@@ -2,4 +2,6 @@
 
 from rota.app.embedded import DEFAULT_FOLDER, AsyncRota, Rota
 
-__all__ = ["DEFAULT_FOLDER", "AsyncRota", "Rota"]
+__all__ = ["DEFAULT_FOLDER", "AsyncRota", "Rota", "connect"]
+
+connect = Rota.connect

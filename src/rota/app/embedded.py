@@ -8,23 +8,25 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypedDict, Unpack, cast
 
-from rota.api.auth import Principal, Role
+from rota.api.auth import ANY_TENANT, Principal, Role
 from rota.api.desk import Desk
 from rota.api.socket import SOCKET, SocketServer
 from rota.app.garbage import keep_collecting
-from rota.app.lines import NearLine, reader_of
+from rota.app.lines import NearLine
+from rota.app.remote import RemoteOptions, open_line
 from rota.app.survivors import RunnersLock
 from rota.client.blocking import BlockingClient, LoopThread
 from rota.client.connection import SocketConnection
 from rota.client.line import FarLine
 from rota.client.runs import Client
 from rota.control.driver import CoordinatorDriver, Listener, ignore
+from rota.control.events import Tell
 from rota.core.bounds import HISTORY_KEPT_MS, INTEGER_MAX, WORKER_SLOTS_MAX, TimeLimits
 from rota.core.commands import ForgetWorker
 from rota.core.errors import Refused, Unavailable
@@ -38,11 +40,15 @@ from rota.stores.blobs import open_blobs
 from rota.stores.memory import MemoryStore
 from rota.stores.sqlite import SqliteStore, held
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
-from rota.wire.work import COMMAND, PYTHON
+from rota.wire.work import COMMAND, HTTP, PYTHON
 from rota.worker.driver import Dial, WorkerDriver
-from rota.worker.logs import LogFolder
+from rota.worker.logs.driver import LogShipper
+from rota.worker.logs.folder import LogFolder
+from rota.worker.properties import describe
 from rota.worker.runners import Runner
 from rota.worker.runners.command import CommandRunner
+from rota.worker.runners.egress import EgressPolicy
+from rota.worker.runners.http import HttpRunner
 from rota.worker.runners.process import ProcessRunner
 from rota.worker.runners.thread import ThreadRunner
 from rota.worker.supervisor.driver import Supervisor
@@ -75,6 +81,7 @@ class Options(TypedDict, total=False):
     `threads`: run Python tasks in threads of this process, which is quickest, but one that hangs cannot be killed.
     `memory_mb`: how much address space each process of a task may have; no limit unless told otherwise.
     `keep_days`: how long ended runs stay in history; 30.
+    `egress_allow`: networks that are not public and may be asked by `rota.http`, such as `("10.0.0.0/8",)`.
     `blobs`: where large values are kept, a folder or a URL such as `s3://bucket/prefix`; in the data folder.
     `limits`: the ladder of time limits. `listener`: is told what an operator should know.
     """
@@ -83,6 +90,7 @@ class Options(TypedDict, total=False):
     threads: bool
     memory_mb: int
     keep_days: float
+    egress_allow: Sequence[str]
     blobs: str
     limits: TimeLimits | None
     listener: Listener
@@ -105,7 +113,7 @@ class NearLink:
 
 
 class AsyncRota(Client):
-    """A client that brings its coordinator along, for async programs."""
+    """A client for async programs, which brings its coordinator along or reaches one elsewhere."""
 
     def __init__(self, line: NearLine | FarLine, parts: AsyncExitStack) -> None:
         super().__init__(line)
@@ -151,26 +159,32 @@ class AsyncRota(Client):
             if await lock.take():
                 await _strike_off(driver)
             blobs = open_blobs(options.get("blobs") or path / "blobs")
-            logs = LogFolder(path)
-            desk = Desk(driver, blobs, reader_of(logs))
-            who = Principal("local", Role.ADMIN, DEFAULT_TENANT)
+            logs = LogShipper(blobs, LogFolder(path), lambda text: listener(Tell("logs.unshipped", (("error", text),))))
+            parts.push_async_callback(logs.close, PATIENCE_S)
+            logs.start()
+            desk = Desk(driver, blobs)
+            who = Principal("local", Role.OWNER, ANY_TENANT)
             if folder is not None:
                 server = SocketServer(path, who, desk)
                 parts.push_async_callback(server.stop)
                 await server.start()
                 collecting = asyncio.create_task(
-                    keep_collecting(store, blobs, logs, DEFAULT_TENANT, clock, listener), name="rota-garbage"
+                    keep_collecting(store, blobs, path, DEFAULT_TENANT, clock, listener), name="rota-garbage"
                 )
                 parts.push_async_callback(_end, collecting)
             slots = options.get("slots")
             count = (os.cpu_count() or 1) if slots is None else slots
             if count:
-                runners = _runners(path, blobs, count, lock, parts, options)
+                runners = _runners(path, blobs, count, logs, lock, parts, options)
                 machine = _machine(runners, count, limits)
                 worker = WorkerDriver(machine, _dial(driver), runners, clock, failing=driver.fail)
                 parts.push_async_callback(_leave, worker)
                 worker.start()
-            return cls(NearLine(desk, driver, who), parts.pop_all())
+            else:
+                # Whoever only looks wants to see what a program that was killed has left behind.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(logs.settled(), PATIENCE_S)
+            return cls(NearLine(desk, driver, who, DEFAULT_TENANT), parts.pop_all())
 
     @classmethod
     async def open(cls, folder: str | os.PathLike[str] = DEFAULT_FOLDER) -> Self:
@@ -202,8 +216,19 @@ class AsyncRota(Client):
             parts.push_async_callback(line.close)
             return cls(line, parts.pop_all())
 
+    @classmethod
+    async def connect(cls, url: str | None = None, **options: Unpack[RemoteOptions]) -> Self:
+        """Reach a coordinator elsewhere: `grpc://host:port`, or `grpcs://host:port` for TLS.
+
+        Without a URL it is where the variable `ROTA_COORDINATOR` says; `RemoteOptions` says what else may be chosen.
+        """
+        async with AsyncExitStack() as parts:
+            line = await open_line(url, DEFAULT_TENANT, **options)
+            parts.push_async_callback(line.close)
+            return cls(line, parts.pop_all())
+
     async def close(self) -> None:
-        """Stop the worker (its unfinished work is returned unspent) and the coordinator, and free the folder."""
+        """Hang up; or stop the worker (what it has not finished is returned unspent) and free the folder."""
         await self._parts.aclose()
 
     async def __aenter__(self) -> Self:
@@ -216,7 +241,7 @@ class AsyncRota(Client):
 
 
 class Rota(BlockingClient):
-    """A client that brings its coordinator along, for ordinary programs."""
+    """A client for ordinary programs, which brings its coordinator along or reaches one elsewhere."""
 
     def __init__(self, thread: LoopThread, rota: AsyncRota) -> None:
         super().__init__(thread, rota)
@@ -242,8 +267,18 @@ class Rota(BlockingClient):
             thread.stop()
             raise
 
+    @classmethod
+    def connect(cls, url: str | None = None, **options: Unpack[RemoteOptions]) -> Self:
+        """Reach a coordinator elsewhere; see `AsyncRota.connect`."""
+        thread = LoopThread()
+        try:
+            return cls(thread, thread.call(AsyncRota.connect(url, **options)))
+        except BaseException:
+            thread.stop()
+            raise
+
     def close(self) -> None:
-        """Stop the worker and the coordinator, and free the folder; may be called twice.
+        """Hang up; or stop the worker and the coordinator, and free the folder. It may be called twice.
 
         In a process that was forked from this one it does nothing: what is there is not its own.
         """
@@ -315,7 +350,7 @@ async def _strike_off(driver: CoordinatorDriver) -> None:
     for worker in cast(tuple[WorkerView, ...], workers):
         if worker.id.startswith(WORKER_PREFIX):
             name = f"forget-{worker.id}-{worker.incarnation}-{secrets.token_hex(4)}"
-            await driver.ask(ForgetWorker(tenant=DEFAULT_TENANT, command_id=name, worker=worker.id))
+            await driver.ask(ForgetWorker(tenant=DEFAULT_TENANT, command_id=name, actor="rota", worker=worker.id))
 
 
 def _check(options: Options) -> None:
@@ -328,16 +363,26 @@ def _check(options: Options) -> None:
 
 
 def _runners(
-    path: Path, blobs: Blobs, slots: int, lock: RunnersLock, parts: AsyncExitStack, options: Options
+    path: Path,
+    blobs: Blobs,
+    slots: int,
+    logs: LogShipper,
+    lock: RunnersLock,
+    parts: AsyncExitStack,
+    options: Options,
 ) -> dict[str, Runner]:
-    supervisor = Supervisor(kept_open=(lock.fd,))
+    supervisor = Supervisor(logs, kept_open=(lock.fd,))
     parts.push_async_callback(supervisor.close)
     memory = options.get("memory_mb", 0) << 20
     if options.get("threads", False):
         python: Runner = ThreadRunner(blobs, path, slots=slots)
     else:
         python = ProcessRunner(supervisor, blobs, path, memory_bytes_max=memory)
-    return {PYTHON: python, COMMAND: CommandRunner(supervisor, path, memory_bytes_max=memory)}
+    return {
+        PYTHON: python,
+        COMMAND: CommandRunner(supervisor, memory_bytes_max=memory),
+        HTTP: HttpRunner(blobs, path, logs, EgressPolicy(options.get("egress_allow", ()))),
+    }
 
 
 def _who() -> str:
@@ -352,7 +397,7 @@ def _dial(driver: CoordinatorDriver) -> Dial:
 
 
 def _machine(runners: dict[str, Runner], slots: int, limits: TimeLimits) -> SyncMachine:
-    capacity = Capacity(slots=slots, kinds=tuple(runners))
+    capacity = Capacity(slots=slots, kinds=tuple(runners), properties=describe())
     return SyncMachine(DEFAULT_TENANT, f"{WORKER_PREFIX}{socket.gethostname()}", secrets.token_hex(8), capacity, limits)
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-from rota.app import Rota
+from rota.cli.reaching import reach
 from rota.cli.showing import add_run, finish, put, put_json
 from rota.wire.views import as_plain
 
@@ -16,7 +16,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Cancel it; cancelling twice, or after the end, changes nothing."""
-    with Rota.open(options.data) as rota:
+    with reach(options) as rota:
         one = rota.run(options.run_id)
         if not one.status().ended_at:
             one.cancel(options.reason)

@@ -1,26 +1,32 @@
-"""`rota doctor`: what could be wrong on this machine, each finding with what to do about it."""
+"""`rota doctor`: what could be wrong on this machine and what to do about it; every setting and where it came from."""
 
 import argparse
 import os
 import platform
+import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 import apsw
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from rota import __version__
+from rota.api.auth import Gate, check_exposure
 from rota.cli import EXIT_FAILED
-from rota.cli.showing import finish, put, put_json, show_span
+from rota.cli.showing import add_json, put, put_json, put_table, show_span
+from rota.config import SETTINGS, Config, Secret, load_config, read_address, read_client_tls, read_server_tls
+from rota.config.reading import FILE_VARIABLE
 from rota.core.errors import Refused, Unavailable
 from rota.stores.sqlite import SqliteStore, holder_of
 
 FREE_BYTES_MIN = 1 << 30
 SYNC_MS_MAX = 20.0
 _SYNCS = 20
+_USER_IN_URL = re.compile(r"://[^/@]*@")
 
 
 class Finding(Struct, frozen=True):
@@ -32,26 +38,68 @@ class Finding(Struct, frozen=True):
     hint: str = ""
 
 
+class Value(Struct, frozen=True):
+    """A setting as it is in force, and where it came from."""
+
+    setting: str
+    value: object
+    source: str
+
+
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
-    finish(parser, run)
+    parser.add_argument("--config", metavar="FILE", help="the file of settings (default ROTA_CONFIG, or ./rota.toml)")
+    parser.add_argument("--data", metavar="DIR", help="the data folder (setting server.data)")
+    add_json(parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Look, and say what was found; fails if something would keep Rota from working."""
-    findings = list(examine(Path(options.data)))
+    config = Config()
+    try:
+        config = load_config({"server.data": options.data}, os.environ, options.config)
+        judged = list(_settings(config, os.environ))
+    except Refused as refused:
+        judged = [Finding("fail", "settings", str(refused), "Until then only the defaults are shown.")]
+    findings = [*examine(Path(options.data or config.server.data)), *judged]
+    values = list(_values(config))
     if options.json:
-        put_json(findings)
+        put_json({"findings": findings, "settings": values})
     else:
         for finding in findings:
             put(f"{finding.grade:<4}  {finding.what:<12}  {finding.text}")
             if finding.hint:
                 put(f"{'':<20}→ {finding.hint}")
+        put("")
+        put_table(("setting", "value", "source"), ((each.setting, str(each.value), each.source) for each in values))
     return EXIT_FAILED if any(finding.grade == "fail" for finding in findings) else 0
 
 
+def _values(config: Config) -> Iterator[Value]:
+    """Every setting, then what the file defines."""
+    for setting, value, source in config.values():
+        yield Value(setting.path, _show(value), source)
+    defined = config.definitions
+    for kind, named in (("queues", defined.queues), ("pools", defined.pools)):
+        for each in named:
+            yield Value(f"{kind}.{each.name}", to_builtins(each), config.file)
+    for tenant in defined.tenants:
+        yield Value(f"tenants.{tenant.tenant}", to_builtins(tenant), config.file)
+
+
+def _show(value: object) -> object:
+    """A value for people and programs; of a secret no more than that it is there."""
+    if isinstance(value, Secret):
+        return "(set)" if value else "(set, and empty)"
+    if isinstance(value, str):
+        # A URL may have a password in it.
+        return _USER_IN_URL.sub("://…@", value)
+    return "" if value is None or value in ((), {}) else to_builtins(value)
+
+
 def examine(folder: Path) -> Iterator[Finding]:
-    """Everything worth a look."""
+    """Everything about this machine and a data folder that is worth a look."""
     yield Finding(
         "ok", "version", f"rota {__version__}, Python {platform.python_version()}, SQLite {apsw.sqlitelibversion()}"
     )
@@ -59,6 +107,55 @@ def examine(folder: Path) -> Iterator[Finding]:
     yield from _folder(folder)
     if folder.is_dir():
         yield from _database(folder)
+
+
+def _settings(config: Config, env: Mapping[str, str]) -> Iterator[Finding]:
+    """What a coordinator with these settings would say at its start."""
+    yield Finding("ok", "settings", f"read from {config.file}" if config.file else "no file of settings")
+    now = time.time_ns() // 1_000_000
+    has_tls = bool(config.tls.cert)
+    try:
+        served = read_server_tls(config.tls, now)
+        read_client_tls(config.client, now)
+        mutual = "; callers must show a certificate" if served is not None and served.client_ca is not None else ""
+        yield Finding(
+            "ok", "tls", f"certificate and key can be used{mutual}" if served is not None else "not configured"
+        )
+    except Refused as refused:
+        yield Finding("fail", "tls", str(refused))
+    try:
+        gate = Gate(config.auth, lambda: now)
+        names = ", ".join(gate.names) or "none, so that every call is refused"
+        yield Finding("ok", "tokens", "not configured: whoever reaches it may do anything" if gate.is_open else names)
+        yield from _exposure(config, is_open=gate.is_open, has_tls=has_tls)
+    except Refused as refused:
+        yield Finding("fail", "tokens", str(refused))
+    if config.auth.token_file and _is_readable_by_others(Path(config.auth.token_file)):
+        text = f"{config.auth.token_file} can be read by others"
+        yield Finding("warn", "tokens", text, f"chmod go= {config.auth.token_file}")
+    yield from _misspelt(env)
+
+
+def _exposure(config: Config, *, is_open: bool, has_tls: bool) -> Iterator[Finding]:
+    listen = [read_address(text, "server") for text in (config.server.listen, config.server.http) if text]
+    try:
+        for warning in check_exposure(listen, is_open=is_open, has_tls=has_tls):
+            yield Finding("warn", "exposure", warning)
+    except Refused as refused:
+        yield Finding("fail", "exposure", str(refused))
+
+
+def _is_readable_by_others(file: Path) -> bool:
+    return file.exists() and bool(file.stat().st_mode & 0o077)
+
+
+def _misspelt(env: Mapping[str, str]) -> Iterator[Finding]:
+    """Variables that look like ours and are not: nobody refuses them, because others may have put them there."""
+    known = [FILE_VARIABLE, *(setting.env for setting in SETTINGS if setting.env)]
+    for name in sorted(env):
+        near = get_close_matches(name, known, 1, 0.9)
+        if name.startswith("ROTA_") and name not in known and near:
+            yield Finding("warn", "environment", f"{name} is not a setting", f"Did you mean {near[0]}?")
 
 
 def _platform() -> Finding:

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from rota.app import Rota
+from rota.cli.reaching import reach
 from rota.cli.showing import add_run, add_task, finish, put_json
 
 
@@ -18,7 +18,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show it."""
-    with Rota.open(options.data) as rota:
+    with reach(options) as rota:
         one = rota.run(options.run_id)
         pieces = one.logs(options.task, options.attempt, follow=options.follow)
         if options.json:

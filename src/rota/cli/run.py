@@ -1,4 +1,7 @@
-"""`rota run FILE.py`: run a graph of a Python file with a coordinator and a worker in this process, and watch it."""
+"""`rota run FILE.py`: run a graph of a Python file, and watch it.
+
+With a coordinator and a worker in this process, unless another coordinator is named.
+"""
 
 import argparse
 import importlib.util
@@ -15,7 +18,8 @@ from typing import Any
 from rota.app import Rota
 from rota.cli import EXIT_FAILED, Terminated
 from rota.cli.progress import Progress
-from rota.cli.showing import add_folder, add_json, put, put_json, say, show_counts, show_span
+from rota.cli.reaching import add_place, again, elsewhere, folder_of
+from rota.cli.showing import add_json, put, put_json, say, show_counts, show_span
 from rota.client.blocking import BlockingRun
 from rota.core.errors import Refused
 from rota.core.model import PriorityClass
@@ -40,7 +44,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slots", type=_slots, metavar="N", help="how many tasks at once (default: one per processor)")
     parser.add_argument("--threads", action="store_true", help="run Python tasks in threads of this process")
     parser.add_argument("--priority", default="normal", choices=list(PriorityClass), help="how urgent it is")
-    add_folder(parser)
+    add_place(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -52,21 +56,38 @@ def run(options: argparse.Namespace) -> int:
         stack.enter_context(redirect_stdout(sys.stderr))
         graph = None if options.resume else _find_graph(options.file)
         stack.enter_context(_ends_in_order())
-        rota = stack.enter_context(Rota.embedded(options.data, slots=options.slots, threads=options.threads))
+        rota = stack.enter_context(_open(options))
         if graph is None:
             one = rota.run(options.resume)
         else:
             one = rota.submit(graph, dict(options.param), run=options.id, priority=options.priority)
-        say(f"run {one.id} of {one.status().name}, data in {options.data}")
+        say(f"run {one.id} of {one.status().name}, {_where(options)}")
         try:
             view = watch(one)
         except KeyboardInterrupt:
-            say(f"stopping; run {one.id} is kept. What it has done is not done again:")
-            say(f"  rota run --resume {one.id} --data {options.data}")
-            say(f"  rota cancel {one.id} --data {options.data}")
+            if elsewhere(options):
+                say(f"run {one.id} goes on there. To look at it again, or to end it:")
+            else:
+                say(f"stopping; run {one.id} is kept. What it has done is not done again:")
+            say(f"  rota run --resume {one.id} {again(options)}")
+            say(f"  rota cancel {one.id} {again(options)}")
             raise
         tasks = one.tasks()
     return _tell(view, tasks, options)
+
+
+def _open(options: argparse.Namespace) -> Rota:
+    url = elsewhere(options)
+    if not url:
+        return Rota.embedded(folder_of(options), slots=options.slots, threads=options.threads)
+    if options.slots is not None or options.threads:
+        text = f"--slots and --threads are about a worker here, and the work is done by those of {url}"
+        raise Refused("field.value", text, "Leave them out, or name a folder with --data.", path="--slots")
+    return Rota.connect(url)
+
+
+def _where(options: argparse.Namespace) -> str:
+    return f"at {elsewhere(options)}" if elsewhere(options) else f"data in {folder_of(options)}"
 
 
 @contextmanager
@@ -135,8 +156,8 @@ def _tell(view: RunView, tasks: list[TaskView], options: argparse.Namespace) -> 
         for each in failed[:3]:
             say(f"\n{each.id}: {each.error.strip()}")
         if failed:
-            say(f"\n  rota logs {view.id} {failed[0].id} --data {options.data}")
-        say(f"  rota story {view.id} --data {options.data}")
+            say(f"\n  rota logs {view.id} {failed[0].id} {again(options)}")
+        say(f"  rota story {view.id} {again(options)}")
     if options.json:
         put_json({**as_plain(view), "tasks": [as_plain(each) for each in tasks]})
     else:

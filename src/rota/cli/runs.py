@@ -2,7 +2,7 @@
 
 import argparse
 
-from rota.app import Rota
+from rota.cli.reaching import reach
 from rota.cli.showing import finish, put_json, put_table, say, show_counts, show_span, show_time
 from rota.core.states import RunState
 from rota.wire.views import as_plain
@@ -18,7 +18,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List them."""
-    with Rota.open(options.data) as rota:
+    with reach(options) as rota:
         runs = rota.runs(name=options.name, states=options.state, limit=options.limit)
     if options.json:
         put_json([as_plain(view) for view in runs])

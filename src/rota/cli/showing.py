@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from msgspec import to_builtins
 
 from rota.app import DEFAULT_FOLDER
+from rota.cli.reaching import add_place
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -27,14 +28,14 @@ def add_task(parser: argparse.ArgumentParser) -> None:
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
-    """The option that says where the data is."""
+    """The option that says where the data is, for commands that need the folder itself."""
     text = f"the data folder (default {DEFAULT_FOLDER})"
     parser.add_argument("--data", default=DEFAULT_FOLDER, metavar="DIR", help=text)
 
 
 def finish(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
-    """What every command on a folder has, and what it does."""
-    add_folder(parser)
+    """What every command has that asks a coordinator, and what it does."""
+    add_place(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 

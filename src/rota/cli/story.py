@@ -2,7 +2,7 @@
 
 import argparse
 
-from rota.app import Rota
+from rota.cli.reaching import reach
 from rota.cli.showing import add_run, finish, put, put_json
 
 
@@ -15,7 +15,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Tell it."""
-    with Rota.open(options.data) as rota:
+    with reach(options) as rota:
         lines = rota.run(options.run_id).story(options.task)
     if options.json:
         put_json(lines)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from rota.app import Rota
+from rota.cli.reaching import reach
 from rota.cli.showing import add_run, finish, put_json, put_table, show_span, show_time
 from rota.core.questions import TaskView
 from rota.core.states import TaskState
@@ -22,7 +22,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List them."""
-    with Rota.open(options.data) as rota:
+    with reach(options) as rota:
         tasks = rota.run(options.run_id).tasks(states=options.state)
     if options.json:
         put_json([as_plain(view) for view in tasks])

@@ -2,7 +2,7 @@
 
 import argparse
 
-from rota.app import Rota
+from rota.cli.reaching import reach
 from rota.cli.showing import add_run, add_task, finish, put, put_json
 from rota.wire.views import as_plain
 
@@ -16,7 +16,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Explain it."""
-    with Rota.open(options.data) as rota:
+    with reach(options) as rota:
         one = rota.run(options.run_id)
         reasons = one.why(options.task)
         view = None if reasons else one.tasks(options.task)[0]

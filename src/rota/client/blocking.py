@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 
 from rota.client.happenings import Happening
 from rota.client.runs import Client, GraphLike, Run
-from rota.core.model import Graph, TaskSpec
-from rota.core.questions import RunView, TaskView, WorkerView
+from rota.core.model import Graph, Queue, TaskSpec, Tenant
+from rota.core.questions import PoolView, RunView, TaskView, WorkerView
 from rota.core.reasons import Reason
+from rota.core.records import Audit
 
 T = TypeVar("T")
 
@@ -271,6 +272,22 @@ class BlockingClient:
         """Runs, the newest first: live ones, then those in history."""
         return self._thread.call(self._client.runs(name=name, states=states, limit=limit, history=history))
 
+    def workers(self) -> tuple[WorkerView, ...]:
+        """Who is registered, and how each stands."""
+        return self._thread.call(self._client.workers())
+
+    def drain_worker(self, worker: str, *, draining: bool = True) -> None:
+        """Give a worker no new work, or give it work again. What it runs goes on."""
+        self._thread.call(self._client.drain_worker(worker, draining=draining))
+
+    def forget_worker(self, worker: str) -> None:
+        """Strike a worker off the register; what it holds is returned unspent."""
+        self._thread.call(self._client.forget_worker(worker))
+
+    def pools(self) -> tuple[PoolView, ...]:
+        """The pools there are, and what is taken from each."""
+        return self._thread.call(self._client.pools())
+
     def put_pool(
         self, name: str, slots: int = 0, *, slots_per_key: int = 0, starts_per_minute: int = 0, burst: int = 1
     ) -> None:
@@ -284,10 +301,22 @@ class BlockingClient:
         """Remove a pool."""
         self._thread.call(self._client.drop_pool(name))
 
+    def queues(self) -> tuple[Queue, ...]:
+        """The queues that were defined; the one called `default` exists without."""
+        return self._thread.call(self._client.queues())
+
     def put_queue(self, name: str, properties: dict[str, str] | None = None, **policy: Any) -> None:
         """Define a queue, or change it; see `Client.put_queue`."""
         self._thread.call(self._client.put_queue(name, properties, **policy))
 
-    def workers(self) -> tuple[WorkerView, ...]:
-        """Who is registered, and how each stands."""
-        return self._thread.call(self._client.workers())
+    def tenants(self) -> tuple[Tenant, ...]:
+        """Tenants that have a weight or live runs."""
+        return self._thread.call(self._client.tenants())
+
+    def put_tenant(self, tenant: str, weight: int) -> None:
+        """Give a tenant its share: under load, tenants are served in proportion to their weights."""
+        self._thread.call(self._client.put_tenant(tenant, weight))
+
+    def audits(self, limit: int = 100) -> list[Audit]:
+        """Who asked for what, the newest first."""
+        return self._thread.call(self._client.audits(limit))

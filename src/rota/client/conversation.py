@@ -19,7 +19,10 @@ def ignore(response: Response | None) -> None:
 
 
 class Conversation:
-    """One connection's requests and answers. `send` puts a request on its way; it must not wait."""
+    """One connection's requests and answers.
+
+    `send` puts a request on its way. It must not wait; it may refuse one that cannot travel.
+    """
 
     def __init__(self, tenant: str, send: Callable[[Request], None]) -> None:
         self.tenant = tenant
@@ -90,7 +93,7 @@ class Conversation:
         if self.is_lost:
             take(None)
             return self._number
+        self._send_on(Request(self._number, body))
         if take is not ignore:
             self._waiting[self._number] = take
-        self._send_on(Request(self._number, body))
         return self._number

@@ -1,5 +1,6 @@
 """What a client needs of a coordinator, near or far."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -24,6 +25,8 @@ class Line(Protocol):
 
 class Connection(Protocol):
     """An open connection to a coordinator in another process."""
+
+    tenant: str
 
     @property
     def is_lost(self) -> bool:
@@ -51,13 +54,17 @@ class FarLine:
         self.tenant = tenant
         self._dial = dial
         self._connection: Connection | None = None
+        self._dialling = asyncio.Lock()
 
     async def connect(self) -> Connection:
-        """The connection, made anew if the other side hung up."""
-        if self._connection is None or self._connection.is_lost:
-            await self.close()
-            self._connection = await self._dial()
-        return self._connection
+        """The connection, made anew if the other side hung up; those who ask together share it."""
+        if self._connection is not None and not self._connection.is_lost:
+            return self._connection
+        async with self._dialling:
+            if self._connection is None or self._connection.is_lost:
+                await self.close()
+                self._connection = await self._dial()
+            return self._connection
 
     async def ask(self, request: ClientCommand | Question) -> Any:
         """See the protocol."""

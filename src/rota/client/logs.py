@@ -1,54 +1,97 @@
-"""Following what an attempt prints until it has ended."""
+"""Reading a log: one piece after the other, and on and on until whoever writes is done.
+
+Logs are shipped a moment after they were written, and the end of an attempt is known before its last words are here. So
+an ended attempt is read until its last chunk; if that does not come, because the worker died or the blobs were out of
+its reach, it is given up a while after the end. An attempt that printed nothing has no chunk at all, so its end is
+waited for only as long as a first chunk normally takes.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
 
-from rota.core.errors import Refused
-from rota.core.questions import ListTasks, TasksPage, TaskView
+from msgspec import Struct, structs
+
+from rota.core.ids import Fence, Millis
+from rota.core.questions import TaskView
 from rota.core.states import LEASED, TERMINAL
 from rota.wire.requests import LogPiece, ReadLog
 
 # How often a log that grows is looked at.
 LOOK_EVERY_S = 0.1
+# How long after the end of an attempt its last chunk is waited for, and its first if it has none.
+LAST_CHUNK_MS = 10_000
+FIRST_CHUNK_MS = 2_000
+LONG_AGO_MS = 1 << 40
 
-Ask = Callable[[Any], Awaitable[Any]]
+Read = Callable[[ReadLog], Awaitable[LogPiece]]
+Look = Callable[[], Awaitable[TaskView | None]]
 
 
-async def follow(ask: Ask, tenant: str, run: str, task: str, attempt: int, *, follow: bool) -> AsyncIterator[bytes]:
-    """What an attempt printed, the newest if none is named; with `follow` also what it prints until it has ended."""
-    if follow and not attempt:
-        view = await _view(ask, tenant, run, task)
+class Over(Struct, frozen=True):
+    """An attempt has ended: how long ago at least, and under which fence if that is known."""
+
+    age_ms: Millis
+    fence: Fence = 0
+
+
+async def stream_log(
+    read: Read, log: ReadLog, look: Look, clock: Callable[[], Millis], *, follow: bool
+) -> AsyncIterator[bytes]:
+    """A log from its beginning: what there is, and with `follow` what comes until the attempt has ended.
+
+    `look` gives the task as it stands, None if its run is in history.
+    """
+    wanted = log.attempt
+    if follow and not wanted:
+        view = await look()
         if view is not None and view.state not in TERMINAL:
             # The one that is under way, or the next.
-            attempt = max(1, view.attempt + (0 if view.state in LEASED else 1))
-
-    async def has_ended() -> bool:
-        view = await _view(ask, tenant, run, task)
-        if view is None or view.state in TERMINAL or (attempt and view.attempt > attempt):
-            return True
-        # An attempt that was handed back unspent has not ended: its number is given again.
-        return view.attempt == attempt and view.state not in LEASED
-
-    cursor = ""
+            wanted = max(1, view.attempt + (0 if view.state in LEASED else 1))
+    log = structs.replace(log, attempt=wanted)
+    ended_at = None
     while True:
-        # Asked before reading: what was written before the end is read after it.
-        ended = not follow or await has_ended()
-        while True:
-            piece: LogPiece = await ask(ReadLog(tenant=tenant, run=run, task=task, attempt=attempt, cursor=cursor))
-            cursor = piece.cursor
-            if not piece.content:
+        # Asked before reading: what was shipped before the end is read after it.
+        over = how_it_stands(await look(), wanted, clock())
+        if over is None and not follow:
+            over = Over(LONG_AGO_MS)
+        if over is not None:
+            ended_at = ended_at or clock()
+            over = Over(max(over.age_ms, clock() - ended_at), over.fence)
+        while (piece := await read(log)).content:
+            if over is not None and not log.cursor and is_early(piece, over):
                 break
+            log = structs.replace(log, cursor=piece.cursor)
             yield piece.content
-        if ended:
-            return
+        else:
+            log = structs.replace(log, cursor=piece.cursor)
+            if over is not None and is_all(piece, over):
+                return
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-async def _view(ask: Ask, tenant: str, run: str, task: str) -> TaskView | None:
-    """How a task of a live run stands; None if the run is in history."""
-    try:
-        page: TasksPage = await ask(ListTasks(tenant=tenant, run=run, names=(task,)))
-    except Refused:
-        return None
-    return page.tasks[0] if page.tasks else None
+def how_it_stands(view: TaskView | None, wanted: int, now: Millis) -> Over | None:
+    """Whether an attempt of a task has ended, and how long ago; None if not. Attempt 0 is the newest."""
+    if view is None:
+        return Over(LONG_AGO_MS)
+    if wanted and view.attempt > wanted:
+        return Over(0)
+    if view.state in TERMINAL:
+        age_ms = max(0, now - view.ended_at) if view.ended_at else 0
+        return Over(age_ms, view.fence) if view.attempt and view.attempt >= wanted else Over(LONG_AGO_MS)
+    # An attempt that was handed back unspent has not ended: its number is given again.
+    if view.state not in LEASED and view.attempt and view.attempt == (wanted or view.attempt):
+        return Over(0, view.fence)
+    return None
+
+
+def is_early(piece: LogPiece, over: Over) -> bool:
+    """Whether a log that was found is perhaps not the one that is wanted: that of a later lease may still come."""
+    return piece.fence < over.fence and over.age_ms < FIRST_CHUNK_MS
+
+
+def is_all(piece: LogPiece, over: Over) -> bool:
+    """Whether nothing more is to be expected after a piece that was empty."""
+    is_of_the_last = bool(piece.cursor) and piece.fence >= over.fence
+    if is_of_the_last and piece.is_complete:
+        return True
+    return over.age_ms >= (LAST_CHUNK_MS if is_of_the_last else FIRST_CHUNK_MS)

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from hashlib import sha256
@@ -12,7 +13,8 @@ from msgspec import structs
 from rota.client.given import GraphLike, built, new_id, packed, priority_class, states_of
 from rota.client.happenings import Happening, Names
 from rota.client.line import Line
-from rota.client.logs import follow as follow_log
+from rota.client.logs import stream_log
+from rota.client.operating import Operating
 from rota.client.paging import Place, is_after
 from rota.client.watching import Interrupted
 from rota.core.bounds import HISTORY_PAGE_MAX, INTEGER_MAX
@@ -21,32 +23,25 @@ from rota.core.commands import (
     CancelRun,
     ClearTasks,
     ClientCommand,
-    DropPool,
     Exit,
     PauseRun,
-    PutPool,
-    PutQueue,
     ResolveTask,
     SubmitRun,
 )
-from rota.core.door import check_shape
-from rota.core.errors import Refused, Unavailable
+from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, check_number, graph_digest
 from rota.core.history import Ended, GetEnded, GetGraph, GetStories, HistoryQuery, Page
 from rota.core.ids import BlobRef, Millis
-from rota.core.model import Graph, Pool, Queue, TaskSpec
+from rota.core.model import Graph, TaskSpec
 from rota.core.questions import (
     ExplainTask,
     GetRun,
     ListRuns,
     ListTasks,
-    ListWorkers,
-    Question,
     RunsPage,
     RunView,
     TasksPage,
     TaskView,
-    WorkerView,
     view_run,
     view_task,
 )
@@ -54,13 +49,11 @@ from rota.core.reasons import Reason
 from rota.core.records import Story
 from rota.core.states import RUN_TERMINAL, SUCCESS, RunState, TaskState
 from rota.core.story import describe, read_story, show_line, story
-from rota.wire.requests import ReadBlob
+from rota.wire.requests import ReadBlob, ReadLog
 from rota.wire.scripts import lend_main
 from rota.wire.values import unpack
 from rota.wire.work import StoredValue, decode_value
 
-# How long a command is repeated while nobody can answer it.
-PATIENCE_S = 30.0
 SHOWN_MAX = 5
 
 
@@ -72,24 +65,8 @@ class RunFailed(Exception):
         super().__init__(f"run {run.id} of {run.name} ended as {run.state}: {run.reason or 'no reason was given'}")
 
 
-class Client:
-    """Talks to one coordinator as one tenant; `patience_s` is how long it repeats what nobody can answer."""
-
-    def __init__(self, line: Line, patience_s: float = PATIENCE_S) -> None:
-        self.line = line
-        self._patience_s = patience_s
-
-    async def ask(self, request: ClientCommand | Question) -> Any:
-        """Send a command or a question. One that nobody can answer just now is repeated under the same id."""
-        give_up_at = asyncio.get_running_loop().time() + self._patience_s
-        while True:
-            try:
-                return await self.line.ask(request)
-            except Unavailable as unavailable:
-                wait_s = unavailable.retry_after_ms / 1000
-                if asyncio.get_running_loop().time() + wait_s > give_up_at:
-                    raise
-                await asyncio.sleep(wait_s)
+class Client(Operating):
+    """Talks to one coordinator as one tenant."""
 
     async def submit(
         self,
@@ -186,34 +163,6 @@ class Client:
                 raise
             return False
         return view.created_at == place.created_at
-
-    async def put_pool(
-        self, name: str, slots: int = 0, *, slots_per_key: int = 0, starts_per_minute: int = 0, burst: int = 1
-    ) -> None:
-        """Define a pool, or change it: how many tasks that name it may run at once, and how many may start."""
-        pool = Pool(
-            tenant=self.line.tenant,
-            name=name,
-            slots=slots,
-            slots_per_key=slots_per_key,
-            starts_per_minute=starts_per_minute,
-            burst=burst,
-        )
-        await self.ask(PutPool(tenant=self.line.tenant, command_id=f"pool-{secrets.token_hex(8)}", pool=pool))
-
-    async def drop_pool(self, name: str) -> None:
-        """Remove a pool."""
-        await self.ask(DropPool(tenant=self.line.tenant, command_id=f"pool-{secrets.token_hex(8)}", name=name))
-
-    async def put_queue(self, name: str, properties: dict[str, str] | None = None, **policy: Any) -> None:
-        """Define a queue, or change it: how each property is compared (`minimum`, `exact`, `priority`, `ignore`)."""
-        fields = {**policy, "tenant": self.line.tenant, "name": name, "properties": list((properties or {}).items())}
-        queue: Queue = check_shape(fields, Queue)
-        await self.ask(PutQueue(tenant=queue.tenant, command_id=f"queue-{secrets.token_hex(8)}", queue=queue))
-
-    async def workers(self) -> tuple[WorkerView, ...]:
-        """Who is registered, and how each stands."""
-        return await self.ask(ListWorkers(tenant=self.line.tenant))
 
     async def graph(self, digest: str) -> LiveGraph:
         """A definition, laid out."""
@@ -440,7 +389,17 @@ class Run:
         `follow` goes on until the attempt has ended, and waits for one that has not begun.
         """
         await self.task(task)
-        async for piece in follow_log(self.client.ask, self._line.tenant, self.id, task, attempt, follow=follow):
+
+        async def look() -> TaskView | None:
+            try:
+                page: TasksPage = await self.client.ask(ListTasks(tenant=self._line.tenant, run=self.id, names=(task,)))
+            except Refused:
+                # Its run is in history.
+                return None
+            return page.tasks[0] if page.tasks else None
+
+        log = ReadLog(tenant=self._line.tenant, run=self.id, task=task, attempt=attempt)
+        async for piece in stream_log(self.client.ask, log, look, _wall_clock, follow=follow):
             yield piece
 
     async def cancel(self, reason: str = "cancelled on request") -> None:
@@ -475,3 +434,7 @@ class Run:
         if ended is None:
             raise Refused("run.unknown", f"no run {self.id!r}, neither live nor in history", path="run")
         return ended
+
+
+def _wall_clock() -> Millis:
+    return time.time_ns() // 1_000_000

@@ -27,7 +27,7 @@ from rota.control.events import (
 from rota.control.leadership import Leadership, Role
 from rota.control.loop import Ask, Loop
 from rota.control.streams import as_failure
-from rota.core.bounds import TimeLimits, check_ladder
+from rota.core.bounds import TASK_RETRIES, TimeLimits, check_ladder
 from rota.core.commands import RegisterWorker, Report
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Millis
@@ -42,6 +42,7 @@ class Coordinator:
     def __init__(self, limits: TimeLimits, now: Millis, campaign_ms: Millis = 1_000) -> None:
         check_ladder(limits)
         self.limits = limits
+        self.task_retries = TASK_RETRIES
         self.leadership = Leadership(limits, campaign_ms, now)
         self.loop: Loop | None = None
         self.streams: dict[int, None] = {}
@@ -121,6 +122,7 @@ class Coordinator:
         state = load(self.leadership.epoch, self.limits, event.records, now)
         # A reload in the same reign must not issue a fence twice.
         state.lease_number = self._lease_number
+        state.task_retries = self.task_retries
         self.loop = Loop(state, self.leadership.ticket)
         self.loop.replay, self._refused = self._refused, deque()
         self.loop.streams.unwelcome = self._unwelcome

@@ -8,6 +8,8 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import Callable, Coroutine
+from time import perf_counter
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -48,6 +50,10 @@ from rota.core.records import Story
 from rota.ports import CommitUnknown, Fenced, Store, StoreRefused
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 
+if TYPE_CHECKING:
+    # Its library takes a tenth of a second to import, which an embedded coordinator need not wait for.
+    from rota.control.telemetry import Telemetry
+
 TIDY_EVERY_S = 5.0
 
 # A frame for a worker, or None when its stream is closed.
@@ -73,6 +79,7 @@ class CoordinatorDriver:
         who: str,
         listener: Listener = ignore,
         keep_ms: Millis = HISTORY_KEPT_MS,
+        telemetry: "Telemetry | None" = None,
     ) -> None:
         self.store = store
         self.clock = clock
@@ -80,6 +87,9 @@ class CoordinatorDriver:
         self.keep_ms = keep_ms
         self.machine = Coordinator(limits, clock())
         self.failed: BaseException | None = None
+        self.telemetry = telemetry
+        if telemetry is not None:
+            telemetry.attach(self.machine, clock)
         self._listener = listener
         self._events: deque[Event] = deque()
         self._answers: dict[int, asyncio.Future[tuple[object, object]]] = {}
@@ -211,16 +221,21 @@ class CoordinatorDriver:
             return
         events, self._events = self._events or (Woke(),), deque()
         now = self.clock()
+        began = perf_counter()
         try:
             for intent in self.machine.handle_all(events, now):
                 self._carry_out(intent)
         except Exception as error:  # an error of ours
             self.fail(error)
             return
+        if self.telemetry is not None:
+            self.telemetry.turned(perf_counter() - began)
         if self._loop is not self.machine.loop:
             if self._loop is not None:
                 # Its last commit may be durable and was never told.
                 self._lose_watchers()
+                if self.telemetry is not None:
+                    self.telemetry.keep(self._loop)
             self._loop = self.machine.loop
         if self.is_leader:
             self._trouble = None
@@ -343,6 +358,7 @@ class CoordinatorDriver:
 
     async def _commit(self, intent: Commit) -> None:
         outcome, text = CommitOutcome.DONE, ""
+        began = perf_counter()
         try:
             await self.store.commit(intent.epoch, intent.batch)
         except Fenced as error:
@@ -355,6 +371,8 @@ class CoordinatorDriver:
             outcome, text = CommitOutcome.UNKNOWN, str(error)
         except Exception as error:  # the store has no such word: what it did is not known
             outcome, text = CommitOutcome.UNKNOWN, f"{type(error).__name__}: {error}"
+        if self.telemetry is not None:
+            self.telemetry.committed(intent.batch, perf_counter() - began)
         # Not in the next pass: whoever waits has waited for this.
         self._events.append(Committed(intent.ticket, outcome, text))
         self._pump()

@@ -126,6 +126,8 @@ class Leadership:
         self._waiting_for = self.ticket()
         self.proven_until = 0
         self.next_at = now + self.campaign_ms
-        self.step_downs[reason] = self.step_downs.get(reason, 0) + 1
+        # By the sentence in front of what the store said: those are few.
+        cause = reason.partition(":")[0]
+        self.step_downs[cause] = self.step_downs.get(cause, 0) + 1
         told: list[Intent] = [Tell("step_down", (("reason", reason), ("epoch", str(epoch))))]
         return [*told, Release(epoch)] if epoch else told

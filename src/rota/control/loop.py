@@ -23,6 +23,7 @@ from rota.control.events import (
     Token,
 )
 from rota.control.streams import Act, Streams
+from rota.control.tally import Tally
 from rota.core.bounds import CHANGES_PER_COMMIT_MAX, WORK_PER_TURN
 from rota.core.changes import (
     AttemptEnded,
@@ -99,6 +100,7 @@ class Loop:
         self.filled_turns = 0
         self.turned_at: Millis = 0
         self.faults = 0
+        self.tally = Tally()
         self.trouble: list[Intent] = []
         # Most changes are only applied. These also have an effect to hold, or move many tasks and count for as many.
         self._apply_one: dict[type[Change], Callable[[Any], int]] = {
@@ -281,10 +283,12 @@ class Loop:
         try:
             decision = decide(self.state, command, now)
         except (Refused, Unavailable) as refused:
+            self.tally.refused(command)
             return refused
         except Exception as error:
             self._fault(command, error, now)
             return None
+        self.tally.decided(command, decision)
         self._apply(decision.changes)
         return decision
 

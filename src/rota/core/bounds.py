@@ -25,7 +25,13 @@ REQUIREMENTS_MAX = 32
 POOLS_PER_TASK_MAX = 8
 POOL_SLOTS_MAX = 1_000_000
 RETRIES_MAX = 100
+# Instead of a number of retries: as many as the service gives, and how many those are unless it says so.
+SERVICE_RETRIES = -1
+TASK_RETRIES = 3
 PRIORITY_MAX = 1_000_000
+TENANT_WEIGHT_MAX = 100
+AUDIT_CHARS_MAX = 1_000
+AUDITS_PER_PAGE_MAX = 1_000
 DELAY_MS_MAX = 30 * 24 * 3_600_000
 PROPERTY_VALUES_MAX = 256
 WORKER_SLOTS_MAX = 100_000
@@ -57,6 +63,7 @@ class TimeLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The ladder of time limits; docs/protocol.md derives each from the one above it."""
 
     lease_ms: int = 30_000
+    beat_ms_max: int = 5_000
     term_ms: int = 5_000
     settle_ms: int = 15_000
     dispatch_ms: int = 10_000
@@ -72,8 +79,11 @@ class TimeLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def beat_ms(self) -> int:
-        """How often a worker speaks; the coordinator tells it."""
-        return self.lease_ms // 6
+        """How often a worker speaks; the coordinator tells it.
+
+        Not less often with a longer lease: queues stop trusting a worker after fifteen seconds of silence.
+        """
+        return min(self.lease_ms // 6, self.beat_ms_max)
 
     @property
     def self_stop_ms(self) -> int:
@@ -102,7 +112,7 @@ def check_ladder(limits: TimeLimits) -> None:
             "term_ms must not exceed 0.2 of lease_ms, or an old and a new holder could be at work together",
         ),
         ("dispatch_ms", limits.dispatch_ms < limits.lease_ms, "dispatch_ms must be shorter than lease_ms"),
-        ("stall_ms", limits.stall_ms < limits.beat_ms, "stall_ms must be shorter than one beat (lease_ms / 6)"),
+        ("stall_ms", limits.stall_ms < limits.beat_ms, "stall_ms must be shorter than one beat"),
     )
     for name, holds, rule in rungs:
         if not holds:

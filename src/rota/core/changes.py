@@ -7,8 +7,8 @@ outlive versions.
 from msgspec import Struct
 
 from rota.core.ids import Fence, Millis
-from rota.core.model import FailureClass, Graph, Pairs, Pool, Queue
-from rota.core.records import Growth, Receipt, Run, Schedule, Slice, Worker
+from rota.core.model import FailureClass, Graph, Pairs, Pool, Queue, Tenant
+from rota.core.records import Audit, Growth, Receipt, Run, Schedule, Slice, Worker
 from rota.core.states import RunState, TaskState
 
 
@@ -258,6 +258,12 @@ class PoolDropped(Change, frozen=True):
     name: str
 
 
+class TenantPut(Change, frozen=True):
+    """A tenant was given its share."""
+
+    tenant: Tenant
+
+
 class GraphPut(Change, frozen=True):
     """A definition was stored under its digest."""
 
@@ -300,9 +306,10 @@ class ScheduleDropped(Change, frozen=True):
 
 
 class CommandRecorded(Change, frozen=True):
-    """A command was answered; a retry will get the same answer."""
+    """A command was answered; a retry will get the same answer. `audit` says who asked for what, where that is kept."""
 
     receipt: Receipt
+    audit: Audit | None = None
 
 
 class ReceiptDropped(Change, frozen=True):

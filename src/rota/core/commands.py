@@ -111,6 +111,12 @@ class DropPool(ClientCommand, frozen=True, kw_only=True):
     name: str
 
 
+class PutTenant(ClientCommand, frozen=True, kw_only=True):
+    """Say how large a share the tenant has."""
+
+    weight: int
+
+
 class PutSchedule(ClientCommand, frozen=True, kw_only=True):
     """Make runs of a graph by the calendar."""
 

@@ -24,6 +24,7 @@ ClientRequest = (
     | cm.PutQueue
     | cm.PutPool
     | cm.DropPool
+    | cm.PutTenant
     | cm.PutSchedule
     | cm.DropSchedule
     | cm.DrainWorker

@@ -21,6 +21,7 @@ from rota.core.bounds import (
     PRIORITY_MAX,
     REQUIREMENTS_MAX,
     RETRIES_MAX,
+    SERVICE_RETRIES,
     SETUPS_PER_GRAPH_MAX,
     TASKS_PER_GRAPH_MAX,
     TEXT_CHARS_MAX,
@@ -141,7 +142,8 @@ def check_inputs(spec: TaskSpec, path: str) -> None:
 
 def check_retry(retry: RetryPolicy, path: str) -> None:
     """The numbers of a retry policy."""
-    for name in ("retries", "timeout_retries", "memory_retries", "internal_retries"):
+    check_number(retry.retries, SERVICE_RETRIES, RETRIES_MAX, path, "retries")
+    for name in ("timeout_retries", "memory_retries", "internal_retries"):
         check_number(getattr(retry, name) or 0, 0, RETRIES_MAX, path, name)
     check_number(retry.delay_ms, 0, DELAY_MS_MAX, path, "delay_ms")
     check_number(retry.delay_ms_max, 0, DELAY_MS_MAX, path, "delay_ms_max")

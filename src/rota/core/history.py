@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from rota.core.ids import Millis
 from rota.core.questions import Question
-from rota.core.records import Growth, Run, Task
+from rota.core.records import Audit, Growth, Run, Task
 from rota.core.states import RunState
 
 
@@ -44,6 +44,20 @@ class Ended(Struct, frozen=True):
     run: Run
     tasks: tuple[Task, ...]
     growths: tuple[Growth, ...]
+
+
+class ListAudits(Question, frozen=True, kw_only=True):
+    """Who asked for what, the newest first, from before where an earlier page ended."""
+
+    before: int = 0
+    limit: int = 100
+
+
+class AuditsPage(Struct, frozen=True):
+    """Some audits, and before which number to go on; 0 if there are no more."""
+
+    audits: tuple[Audit, ...]
+    next: int = 0
 
 
 class GetGraph(Question, frozen=True, kw_only=True):

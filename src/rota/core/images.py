@@ -30,7 +30,7 @@ def take_batch(state: State, now: Millis) -> Batch:
     puts: list[Record] = [run_image(run) for run in touched.runs.values()]
     puts.extend(copy(task) for task in touched.tasks.values())
     puts.extend(copy(record) for record in touched.puts.values())
-    return Batch(puts, list(touched.drops), list(touched.archives), stories)
+    return Batch(puts, list(touched.drops), list(touched.archives), stories, touched.audits)
 
 
 def is_clean(state: State) -> bool:
@@ -53,6 +53,7 @@ def all_records(state: State) -> list[Record]:
     )
     records.extend(state.queues.values())
     records.extend(pool for pool in state.pools.values() if not pool.name.startswith("@"))
+    records.extend(state.tenants.values())
     records.extend(copy(schedule) for schedule in state.schedules.values())
     records.extend(state.receipts.values())
     return records

@@ -8,7 +8,7 @@ from rota.core.evolve.moves import count
 from rota.core.graph import LiveGraph
 from rota.core.ids import Epoch, Millis, RunKey
 from rota.core.live import LiveRun, LiveWorker
-from rota.core.model import Pool, Queue
+from rota.core.model import Pool, Queue, Tenant
 from rota.core.records import GraphRecord, Growth, Receipt, Record, Run, Schedule, Task, Worker
 from rota.core.state import State
 from rota.core.states import LEASED, NONE, RUN_TERMINAL, TERMINAL, UP_FOR_RESCHEDULE, UP_FOR_RETRY, RunState
@@ -60,6 +60,8 @@ def _define(state: State, record: Record, now: Millis) -> None:
             state.put_queue(record)
         case Pool():
             state.put_pool(record, now)
+        case Tenant():
+            state.put_tenant(record)
         case Worker():
             state.workers[(record.tenant, record.id)] = LiveWorker(record, state.consumable, now)
         case Schedule():

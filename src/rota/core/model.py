@@ -65,7 +65,10 @@ class Unservable(StrEnum):
 
 
 class RetryPolicy(Struct, frozen=True, forbid_unknown_fields=True):
-    """How often and how soon to try again. Each failure class may have a number of its own."""
+    """How often and how soon to try again. Each failure class may have a number of its own.
+
+    -1 retries are as many as whoever runs the service has set (`ROTA_MAX_TASK_RETRIES`).
+    """
 
     retries: int = 0
     timeout_retries: int | None = None
@@ -143,6 +146,13 @@ class Pool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     slots_per_key: int = 0
     starts_per_minute: int = 0
     burst: int = 1
+
+
+class Tenant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose work it is. Under load tenants are served in proportion to their weights."""
+
+    tenant: str
+    weight: int = 1
 
 
 class Capacity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -17,6 +17,8 @@ Item = TypeVar("Item")
 ESTIMATE_MS = 1_000
 SHARE = 1_000
 HEAP_SLACK = 32
+# A tenant of weight 1 pays so much for each millisecond, others the part that their weight says.
+TENANT_PRICE = 10_000
 WEIGHT_MAX = max(CLASS_WEIGHT.values())
 CLASSES: tuple[PriorityClass, ...] = tuple(CLASS_WEIGHT)
 
@@ -24,9 +26,10 @@ CLASSES: tuple[PriorityClass, ...] = tuple(CLASS_WEIGHT)
 class Account:
     """What one class, tenant or run has used, in milliseconds of the dominant share."""
 
-    __slots__ = ("credit", "estimate_ms", "floor", "runs", "used", "waiting")
+    __slots__ = ("credit", "estimate_ms", "floor", "price", "runs", "used", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, price: int = 1) -> None:
+        self.price = price
         self.used = 0
         self.estimate_ms = ESTIMATE_MS
         self.credit = 0
@@ -50,12 +53,22 @@ class Account:
 class Books:
     """All accounts above the runs."""
 
-    __slots__ = ("classes", "floor", "tenants")
+    __slots__ = ("_prices", "classes", "floor", "tenants")
 
     def __init__(self) -> None:
         self.classes: dict[PriorityClass, Account] = {name: Account() for name in CLASSES}
         self.tenants: dict[tuple[PriorityClass, str], Account] = {}
         self.floor = 0
+        # Of tenants that were given a weight.
+        self._prices: dict[str, int] = {}
+
+    def weigh(self, tenant: str, weight: int) -> None:
+        """Serve a tenant by this weight from now on; what it has used stays used."""
+        price = self._prices[tenant] = TENANT_PRICE // weight
+        for name in CLASSES:
+            account = self.tenants.get((name, tenant))
+            if account is not None:
+                account.price = price
 
     def order(self) -> list[PriorityClass]:
         """Classes with something waiting, the one that has used least first."""
@@ -69,7 +82,7 @@ class Books:
         """The account of a tenant inside a class."""
         account = self.tenants.get((priority, tenant))
         if account is None:
-            account = self.tenants[(priority, tenant)] = Account()
+            account = self.tenants[(priority, tenant)] = Account(self._prices.get(tenant, TENANT_PRICE))
         return account
 
     def purse(self, priority: PriorityClass, tenant: str) -> "Purse":
@@ -140,7 +153,7 @@ class Purse:
     def charge(self, cost: int) -> None:
         """All three pay."""
         self.of_class.charge(cost * self.factor)
-        self.of_tenant.charge(cost)
+        self.of_tenant.charge(cost * self.of_tenant.price)
         self.of_run.charge(cost)
 
     def leave(self) -> None:
@@ -155,7 +168,7 @@ class Purse:
             self.charge(difference)
         elif difference:
             self.of_class.credit -= difference * self.factor
-            self.of_tenant.credit -= difference
+            self.of_tenant.credit -= difference * self.of_tenant.price
             self.of_run.credit -= difference
 
 

@@ -13,11 +13,11 @@ from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, check_number
 from rota.core.ids import Fence, Millis
 from rota.core.live import LiveRun
-from rota.core.model import Capacity, FailureClass, Pool, PriorityClass, Queue
+from rota.core.model import Capacity, FailureClass, Pool, PriorityClass, Queue, Tenant
 from rota.core.reasons import Reasons
 from rota.core.records import Run, Task
 from rota.core.state import State
-from rota.core.states import NONE, RunState, TaskState
+from rota.core.states import NONE, PHASES, Phase, RunState, TaskState
 from rota.core.why import explain
 
 PAGE_MAX = 10_000
@@ -66,6 +66,10 @@ class ListPools(Question, frozen=True, kw_only=True):
     """The tenant's pools, and what is taken from each."""
 
 
+class ListTenants(Question, frozen=True, kw_only=True):
+    """Tenants that were given a weight, or that have runs."""
+
+
 class ExplainTask(Question, frozen=True, kw_only=True):
     """Why a task of a live run waits, or what it is doing."""
 
@@ -106,6 +110,7 @@ class TaskView(Struct, frozen=True, kw_only=True):
     id: str
     kind: str
     state: TaskState
+    phase: Phase
     attempt: int
     interruptions: int
     worker: str
@@ -156,7 +161,16 @@ class PoolView(Struct, frozen=True, kw_only=True):
     by_key: dict[str, int]
 
 
-Reading = RunView | RunsPage | TasksPage | Reasons | tuple[WorkerView, ...] | tuple[Queue, ...] | tuple[PoolView, ...]
+Reading = (
+    RunView
+    | RunsPage
+    | TasksPage
+    | Reasons
+    | tuple[WorkerView, ...]
+    | tuple[Queue, ...]
+    | tuple[PoolView, ...]
+    | tuple[Tenant, ...]
+)
 
 
 def answer(state: State, question: Question, now: Millis) -> Reading:
@@ -176,6 +190,8 @@ def answer(state: State, question: Question, now: Millis) -> Reading:
             return _list_workers(state, question)
         case ListQueues():
             return tuple(queue for queue in state.queues.values() if queue.tenant == question.tenant)
+        case ListTenants():
+            return _list_tenants(state)
         case ListPools():
             return _list_pools(state, question)
         case _:
@@ -224,6 +240,7 @@ def view_task(task: Task, graph: LiveGraph) -> TaskView:
         id=graph.task_id(task.idx),
         kind=graph.spec(task.idx).kind,
         state=task.state,
+        phase=PHASES[task.state],
         attempt=task.attempt,
         interruptions=task.interruptions,
         worker=task.worker,
@@ -308,3 +325,8 @@ def _list_pools(state: State, question: ListPools) -> tuple[PoolView, ...]:
             taken, by_key = (usage.taken, dict(usage.by_key)) if usage is not None else (0, {})
             views.append(PoolView(pool=pool, taken=taken, by_key=by_key))
     return tuple(views)
+
+
+def _list_tenants(state: State) -> tuple[Tenant, ...]:
+    names = dict.fromkeys(state.tenants) | dict.fromkeys(tenant for tenant, _ in state.runs)
+    return tuple(state.tenants.get(name) or Tenant(tenant=name) for name in names)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from rota.core.calendar import ScheduleSpec
 from rota.core.ids import Fence, Millis
-from rota.core.model import Capacity, FailureClass, Graph, Pairs, Pool, PriorityClass, Queue, TaskSpec
+from rota.core.model import Capacity, FailureClass, Graph, Pairs, Pool, PriorityClass, Queue, TaskSpec, Tenant
 from rota.core.states import RunState, TaskState
 
 
@@ -142,6 +142,18 @@ class Receipt(Struct, frozen=True):
     at: Millis
 
 
+class Audit(Struct, frozen=True):
+    """Who asked for what, of everything but submissions and claims. Kept as long as history, and never in memory."""
+
+    tenant: str
+    at: Millis
+    actor: str
+    command: str
+    # The rest of the command as JSON, as much as is kept of it.
+    about: str
+    command_id: str
+
+
 class Story(Struct, frozen=True):
     """What one commit changed about one run: the durable account that `rota story` reads.
 
@@ -156,8 +168,19 @@ class Story(Struct, frozen=True):
     changes: bytes
 
 
-Record = Run | Task | Growth | GraphRecord | Worker | Queue | Pool | Schedule | Receipt
-RECORD_TYPES: tuple[type[Struct], ...] = (Run, Task, Growth, GraphRecord, Worker, Queue, Pool, Schedule, Receipt)
+Record = Run | Task | Growth | GraphRecord | Worker | Queue | Pool | Tenant | Schedule | Receipt
+RECORD_TYPES: tuple[type[Struct], ...] = (
+    Run,
+    Task,
+    Growth,
+    GraphRecord,
+    Worker,
+    Queue,
+    Pool,
+    Tenant,
+    Schedule,
+    Receipt,
+)
 
 Key = tuple[str | int, ...]
 
@@ -169,6 +192,7 @@ _KEY: dict[type, Callable[[Any], Key]] = {
     Worker: lambda row: ("Worker", row.tenant, row.id),
     Queue: lambda row: ("Queue", row.tenant, row.name),
     Pool: lambda row: ("Pool", row.tenant, row.name),
+    Tenant: lambda row: ("Tenant", row.tenant),
     Schedule: lambda row: ("Schedule", row.tenant, row.id),
     Receipt: lambda row: ("Receipt", row.tenant, row.command_id),
 }
@@ -191,10 +215,11 @@ class Batch(Struct):
     """What one commit writes, all or nothing.
 
     `puts` are images of the records it touched, `drops` the keys it removes, `archives` the ended runs that move to
-    history with their tasks, `stories` what happened to each run.
+    history with their tasks, `stories` what happened to each run, `audits` who asked for it.
     """
 
     puts: list[Record]
     drops: list[Key]
     archives: list[tuple[str, str]]
     stories: list[Story]
+    audits: list[Audit] = []

@@ -1,11 +1,15 @@
 """Trying again: which failures deserve it, how often, and how soon."""
 
+from rota.core.bounds import SERVICE_RETRIES, TASK_RETRIES
 from rota.core.ids import Millis
 from rota.core.model import FailureClass, RetryPolicy
 
 
-def retries_allowed(policy: RetryPolicy, failure: FailureClass) -> int:
-    """How many retries a class of failure has. What the user did not set apart counts as the user's own errors."""
+def retries_allowed(policy: RetryPolicy, failure: FailureClass, service: int = TASK_RETRIES) -> int:
+    """How many retries a class of failure has. What the user did not set apart counts as the user's own errors.
+
+    `service` is for tasks that leave the number to whoever runs the service.
+    """
     if failure is FailureClass.FATAL:
         return 0
     if failure is FailureClass.INTERNAL:
@@ -14,12 +18,12 @@ def retries_allowed(policy: RetryPolicy, failure: FailureClass) -> int:
         return policy.timeout_retries
     if failure is FailureClass.OUT_OF_MEMORY and policy.memory_retries is not None:
         return policy.memory_retries
-    return policy.retries
+    return service if policy.retries == SERVICE_RETRIES else policy.retries
 
 
-def may_retry(policy: RetryPolicy, failure: FailureClass, tries: int) -> bool:
+def may_retry(policy: RetryPolicy, failure: FailureClass, tries: int, service: int = TASK_RETRIES) -> bool:
     """Whether an attempt that was try number `tries` (from 1) may be followed by another."""
-    return tries <= retries_allowed(policy, failure)
+    return tries <= retries_allowed(policy, failure, service)
 
 
 def retry_delay_ms(policy: RetryPolicy, tries: int, draw: int) -> Millis:

@@ -7,7 +7,7 @@ memory and disk agree.
 from collections import OrderedDict
 from heapq import heapify, heappop, heappush
 
-from rota.core.bounds import TimeLimits
+from rota.core.bounds import TASK_RETRIES, TimeLimits
 from rota.core.buckets import Bucket
 from rota.core.changes import Change
 from rota.core.demand import Demand, Signature, read_demand
@@ -17,11 +17,11 @@ from rota.core.ids import Epoch, Fence, Millis, RunKey, WorkerKey, make_fence
 from rota.core.limits import PoolKey, Usage, next_token_at, pool_reasons
 from rota.core.live import Lease, LiveRun, LiveWorker
 from rota.core.match import Index
-from rota.core.model import DEFAULT_QUEUE_PROPERTIES, Pool, PropertyRule, Queue
+from rota.core.model import DEFAULT_QUEUE_PROPERTIES, Pool, PropertyRule, Queue, Tenant
 from rota.core.order import Books
 from rota.core.reasons import Reasons
-from rota.core.records import Key, Receipt, Record, Schedule, Task, Worker
-from rota.core.states import QUEUED
+from rota.core.records import Audit, Key, Receipt, Record, Schedule, Task, Worker
+from rota.core.states import MOVES, QUEUED, TaskState
 
 DEFAULT_QUEUE = "default"
 UNREADABLE = "a readable requirement"
@@ -35,7 +35,7 @@ TIMERS_SLACK = 64
 class Touched:
     """What the open batch has changed: whose image to write, what to drop, what to tell."""
 
-    __slots__ = ("archives", "drops", "puts", "runs", "stories", "tasks")
+    __slots__ = ("archives", "audits", "drops", "puts", "runs", "stories", "tasks")
 
     def __init__(self) -> None:
         self.runs: dict[RunKey, LiveRun] = {}
@@ -44,6 +44,7 @@ class Touched:
         self.drops: dict[Key, None] = {}
         self.stories: dict[RunKey, list[Change]] = {}
         self.archives: dict[RunKey, None] = {}
+        self.audits: list[Audit] = []
 
 
 class State:
@@ -52,6 +53,7 @@ class State:
     def __init__(self, epoch: Epoch, limits: TimeLimits, now: Millis) -> None:
         self.epoch = epoch
         self.limits = limits
+        self.task_retries = TASK_RETRIES
         self.born_at = now
         self.lease_number = 0
         # Time during which the coordinator did not run; deadlines that punish are kept in now - stalled_ms.
@@ -67,6 +69,7 @@ class State:
         self.queues: dict[tuple[str, str], Queue] = {}
         self.pools: dict[PoolKey, Pool] = {}
         self.usage: dict[PoolKey, Usage] = {}
+        self.tenants: dict[str, Tenant] = {}
         self.schedules: dict[tuple[str, str], Schedule] = {}
         # Oldest first.
         self.receipts: OrderedDict[tuple[str, str], Receipt] = OrderedDict()
@@ -77,7 +80,9 @@ class State:
         self.index = Index(self.books, self.bucket_of)
         self.consumable: dict[str, int] = {}
         self.pool_waiters: dict[PoolKey, dict[Bucket, None]] = {}
-        self.refused_reports: dict[str, int] = {}
+        # How often tasks made each move, and how often started work was interrupted: for whoever measures.
+        self.moves: dict[tuple[TaskState, TaskState], int] = dict.fromkeys(MOVES, 0)
+        self.interruptions = 0
         self.touched = Touched()
         # Timers: (when, order of arrival, kind, key). An entry whose cause has passed is ignored when it comes up.
         self.timers: list[tuple[Millis, int, str, tuple[object, ...]]] = []
@@ -220,6 +225,11 @@ class State:
         self.graphs[(graph.tenant, graph.digest)] = graph
         if graph.graph.max_active_tasks:
             self.cap_tasks(graph, now)
+
+    def put_tenant(self, tenant: Tenant) -> None:
+        """Remember a tenant's share, and charge by it from now on."""
+        self.tenants[tenant.tenant] = tenant
+        self.books.weigh(tenant.tenant, tenant.weight)
 
     def cap_tasks(self, graph: LiveGraph, now: Millis) -> None:
         """A graph's limit on tasks holds for all versions of its name that have one."""

@@ -35,6 +35,17 @@ class RunState(StrEnum):
     CANCELLED = "cancelled"
 
 
+class Phase(StrEnum):
+    """A task's life in six words, for whoever needs no more: each state belongs to one of them."""
+
+    PENDING = "pending"
+    ASSIGNED = "assigned"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
 NONE = TaskState.NONE
 SCHEDULED = TaskState.SCHEDULED
 QUEUED = TaskState.QUEUED
@@ -54,6 +65,22 @@ LEASED = frozenset({ASSIGNED, RUNNING})
 # Ends that make a run fail when they happen to one of its last tasks.
 BAD = frozenset({FAILED, UPSTREAM_FAILED, CANCELLED})
 RUN_TERMINAL = frozenset({RunState.SUCCESS, RunState.FAILED, RunState.CANCELLED})
+
+PHASES: dict[TaskState, Phase] = {
+    NONE: Phase.PENDING,
+    SCHEDULED: Phase.PENDING,
+    QUEUED: Phase.PENDING,
+    UP_FOR_RETRY: Phase.PENDING,
+    UP_FOR_RESCHEDULE: Phase.PENDING,
+    NEEDS_ATTENTION: Phase.PENDING,
+    ASSIGNED: Phase.ASSIGNED,
+    RUNNING: Phase.RUNNING,
+    SUCCESS: Phase.COMPLETED,
+    SKIPPED: Phase.COMPLETED,
+    FAILED: Phase.FAILED,
+    UPSTREAM_FAILED: Phase.FAILED,
+    CANCELLED: Phase.CANCELLED,
+}
 
 # Moves of ordinary progress. `assigned` may end without `running`: a fast attempt's result can overtake its start.
 _PROGRESS: dict[TaskState, tuple[TaskState, ...]] = {
@@ -80,6 +107,14 @@ TASK_MOVES: frozenset[tuple[TaskState, TaskState]] = frozenset(
     (here, there) for here, nexts in _PROGRESS.items() for there in nexts
 )
 TASK_RESETS: frozenset[tuple[TaskState, TaskState]] = frozenset((here, NONE) for here in _RESETS)
+
+# Every move there is, in the order of the states.
+MOVES: tuple[tuple[TaskState, TaskState], ...] = tuple(
+    (here, there)
+    for here in TaskState
+    for there in TaskState
+    if (here, there) in TASK_MOVES or (here, there) in TASK_RESETS
+)
 
 RUN_MOVES: frozenset[tuple[RunState, RunState]] = frozenset(
     {

@@ -99,7 +99,11 @@ def _upstream_reasons(run: LiveRun, idx: int) -> Reasons:
 
 def queued_reasons(state: State, run: LiveRun, task: Task, now: Millis) -> Reasons:
     """Why a queued task has no worker: pools, then workers (impossible, absent, busy), then its turn."""
-    bucket = state.bucket_of(run, task)
+    return bucket_reasons(state, state.bucket_of(run, task), now)
+
+
+def bucket_reasons(state: State, bucket: Bucket, now: Millis) -> Reasons:
+    """The same for all tasks of a bucket: nothing tells them apart but their turn."""
     found = list(state.pool_reasons(bucket, now))
     found += _worker_reasons(state, bucket, now)
     if not found:

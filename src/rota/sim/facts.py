@@ -38,7 +38,11 @@ class SceneFacts:
 
     def is_running(self, fence: Fence) -> bool:
         """Whether a living worker that does not lie runs this."""
-        return any(fence in worker.machine.held for worker in self.stage.push if worker.alive and not worker.lies)
+        return any(
+            fence in worker.running or fence in worker.dying
+            for worker in self.stage.push
+            if worker.alive and not worker.lies
+        )
 
     def has_concluded(self, fence: Fence) -> bool:
         """Whether an execution of this fence has ended with a result."""

@@ -102,6 +102,8 @@ class LeaseRules:
                 raise Broken(f"P-OUTAGE: {run}/{change.task} was finished by its worker and taken away")
             if self.model.facts.is_running(change.fence):
                 raise Broken(f"P-ABSENCE: {run}/{change.task} was said not to be held, and runs")
+        if change.cause == ch.RELEASED and self.model.facts.is_running(change.fence):
+            raise Broken(f"P-GONE: {run}/{change.task} was handed back while it runs")
         if change.cause == "its lease ran out":
             self.model.facts.note("lease_ran_out")
         self.model.ended_for[change.fence] = change.cause

@@ -99,7 +99,7 @@ OF_LEASES: tuple[Mutant, ...] = (
         "overrun_endured",
         "an attempt that its worker does not end in time is ended by the coordinator",
         "core.decide.timers",
-        "    return Decision(overran(lease, now))\n",
+        "    return Decision(overran(state, lease, now))\n",
         "    return Decision([])\n",
     ),
     mistake(
@@ -146,8 +146,8 @@ OF_LEASES: tuple[Mutant, ...] = (
         "retry_budget_ignored",
         "retries by class, no more",
         "core.retry",
-        "    return tries <= retries_allowed(policy, failure)\n",
-        "    return tries <= retries_allowed(policy, failure) + 1\n",
+        "    return tries <= retries_allowed(policy, failure, service)\n",
+        "    return tries <= retries_allowed(policy, failure, service) + 1\n",
     ),
     mistake(
         "cooldown_skipped",
@@ -188,6 +188,22 @@ OF_LEASES: tuple[Mutant, ...] = (
         "worker.sync",
         "            self._intents.append(StopAttempt(fence, cause))\n        self.outbox",
         "            pass\n        self.outbox",
+    ),
+    mistake(
+        "released_while_running",
+        "what a worker hands back is gone",
+        "worker.sync",
+        "                    self.dying[fence] = None\n",
+        "                    self.dying[fence] = None\n"
+        "                    self._report_at = now\n"
+        "                    self.outbox.append(self._report(self.held[fence], Outcome.RELEASED))\n",
+    ),
+    mistake(
+        "list_before_the_kill",
+        "after a self-stop nothing is said before the work is gone",
+        "worker.sync",
+        "        self._silent_until = now + self.beat_ms\n",
+        "        self._silent_until = now\n",
     ),
     # The Sync stream.
     mistake(

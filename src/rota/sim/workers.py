@@ -18,6 +18,7 @@ from rota.sim.scripts import conclude, lasting_ms, read_script
 from rota.sim.world import World
 from rota.wire.frames import CoordinatorFrame
 from rota.worker.sync import (
+    AttemptGone,
     AttemptOver,
     Connect,
     Connected,
@@ -31,6 +32,9 @@ from rota.worker.sync import (
     StopAttempt,
     SyncMachine,
 )
+
+# Killing a tree of processes takes a moment, and not always the same.
+KILLING_MS_MAX = 40
 
 
 class Execution(Struct):
@@ -59,6 +63,7 @@ class PushWorker(Node):
         self.limits = mix.limits
         self.capacity = Capacity()
         self.running: dict[Fence, Execution] = {}
+        self.dying: dict[Fence, Execution] = {}
         self.finished: dict[Fence, AttemptOver] = {}
         self.concluded: dict[Fence, None] = {}
         self.deaths: dict[str, Millis] = {}
@@ -87,6 +92,8 @@ class PushWorker(Node):
         """The process and everything it ran is gone."""
         for fence in list(self.running):
             self._kill(fence)
+        for fence in list(self.dying):
+            self._died(fence)
         self.finished.clear()
         self._hang_up()
         self.deaths[self.machine.incarnation] = self.world.now
@@ -202,9 +209,18 @@ class PushWorker(Node):
     def _kill(self, fence: Fence) -> None:
         execution = self.running.pop(fence, None)
         if execution is not None:
-            self.on_stop(execution)
+            self.dying[fence] = execution
+            self.world.after(1 + fence % KILLING_MS_MAX, self._killed, self.life, fence)
             if read_script(execution.offer.work).endless and not execution.offer.timeout_ms:
                 self.world.note("endless_killed")
+
+    def _killed(self, life: int, fence: Fence) -> None:
+        if life == self.life and fence in self.dying:
+            self._died(fence)
+            self.deliver(life, self.handle, AttemptGone(fence))
+
+    def _died(self, fence: Fence) -> None:
+        self.on_stop(self.dying.pop(fence))
 
 
 def _ignore(*seen: object) -> None:

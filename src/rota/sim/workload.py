@@ -16,6 +16,7 @@ from rota.core.commands import (
     PutPool,
     PutQueue,
     PutSchedule,
+    PutTenant,
     SubmitRun,
 )
 from rota.core.model import (
@@ -239,7 +240,7 @@ def draw_meddling(chance: Random, number: int, submitted: list[SubmitRun], worke
     target = chance.choice(submitted)
     tenant, run, name = target.tenant, target.run, f"meddle {number}"
     names = [task.id for task in target.graph.tasks] if target.graph is not None else []
-    kind = chance.randrange(8)
+    kind = chance.randrange(9)
     if kind == 0:
         return CancelRun(tenant=tenant, command_id=name, run=run)
     if kind in (1, 2):
@@ -256,6 +257,8 @@ def draw_meddling(chance: Random, number: int, submitted: list[SubmitRun], worke
         slots = chance.randint(1, 3)
         pool = Pool(tenant=tenant, name="db", slots=max(2, slots))
         return PutPool(tenant=tenant, command_id=name, pool=pool)
+    if kind == 7:
+        return PutTenant(tenant=tenant, command_id=name, weight=chance.randint(1, 5))
     worker, wish = f"push{chance.randrange(workers)}", chance.random()
     if wish > 0.9:
         return ForgetWorker(tenant="shared", command_id=name, worker=worker)

@@ -7,12 +7,12 @@ answering; `MemoryStore` is the port.
 from collections.abc import AsyncIterator, Iterator
 from copy import copy
 
-from rota.core.bounds import HISTORY_PAGE_MAX, ROWS_PER_TIDY
+from rota.core.bounds import AUDITS_PER_PAGE_MAX, HISTORY_PAGE_MAX, ROWS_PER_TIDY
 from rota.core.errors import Refused
-from rota.core.history import Ended, HistoryQuery, Page
+from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
 from rota.core.ids import Epoch, Millis, RunKey
 from rota.core.model import Graph
-from rota.core.records import RECORD_TYPES, Batch, GraphRecord, Growth, Key, Record, Run, Story, Task, key_of
+from rota.core.records import RECORD_TYPES, Audit, Batch, GraphRecord, Growth, Key, Record, Run, Story, Task, key_of
 from rota.ports import Fenced, Kept, StoreRefused
 
 Place = tuple[Millis, Millis, str]
@@ -28,6 +28,8 @@ class MemoryDisk:
         self.tasks: dict[RunKey, dict[Key, None]] = {}
         self.history: list[Ended] = []
         self.stories: dict[RunKey, list[Story]] = {}
+        self.audits: list[Audit] = []
+        self._audits_gone = 0
         # Definitions that no live run needs and a run in history does.
         self.old_graphs: dict[tuple[str, str], GraphRecord] = {}
 
@@ -64,6 +66,7 @@ class MemoryDisk:
         dropped = [records.pop(key, None) for key in batch.drops]
         for story in batch.stories:
             self.stories.setdefault((story.tenant, story.run), []).append(story)
+        self.audits.extend(batch.audits)
         for run_key in batch.archives:
             self._archive(run_key)
         for record in dropped:
@@ -118,6 +121,18 @@ class MemoryDisk:
         fences = frozenset(task.done_fence for task in tasks if task.result is not None)
         return Kept(fences, frozenset((run.tenant, run.id) for run in runs))
 
+    def audited(self, query: ListAudits) -> AuditsPage:
+        """Who asked for what, the newest first."""
+        found: list[Audit] = []
+        for number in range(len(self.audits), 0, -1):
+            audit = self.audits[number - 1]
+            if audit.tenant != query.tenant or (query.before and number + self._audits_gone >= query.before):
+                continue
+            if len(found) == max(1, min(query.limit, AUDITS_PER_PAGE_MAX)):
+                return AuditsPage(tuple(found), number + self._audits_gone + 1)
+            found.append(audit)
+        return AuditsPage(tuple(found))
+
     def told(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
         """The story of one run."""
         return [story for story in self.stories.get((tenant, run), ()) if story.created_at == created_at]
@@ -130,7 +145,10 @@ class MemoryDisk:
             rows += self._forget(ended)
             if rows >= ROWS_PER_TIDY:
                 break
-        return rows
+        old = sum(audit.at <= now - keep_ms for audit in self.audits[: max(0, ROWS_PER_TIDY - rows)])
+        self._audits_gone += old
+        del self.audits[:old]
+        return rows + old
 
     def _expired(self, before: Millis) -> Iterator[Ended]:
         return (ended for ended in self.history if ended.run.ended_at <= before)
@@ -224,7 +242,7 @@ class MemoryStore:
     async def commit(self, epoch: Epoch, batch: Batch) -> None:
         """See the port."""
         puts = [_twin(record) if type(record) in RECORD_TYPES else record for record in batch.puts]
-        self.disk.commit(epoch, Batch(puts, batch.drops, batch.archives, batch.stories))
+        self.disk.commit(epoch, Batch(puts, batch.drops, batch.archives, batch.stories, batch.audits))
 
     async def history(self, query: HistoryQuery) -> Page:
         """See the port."""
@@ -241,6 +259,10 @@ class MemoryStore:
     async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
         """See the port."""
         return self.disk.told(tenant, run, created_at)
+
+    async def audits(self, query: ListAudits) -> AuditsPage:
+        """See the port."""
+        return self.disk.audited(query)
 
     async def kept(self) -> Kept:
         """See the port."""

@@ -3,6 +3,9 @@
 import re
 from hashlib import sha256
 
+# How the name of a log's last part ends.
+END = "-end"
+
 _KEPT = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
 _NAME_BYTES_MAX = 200
 _HEAD_BYTES = 120
@@ -28,4 +31,14 @@ def safe_name(id: str) -> str:
 
 def attempt_name(tenant: str, run: str, task: str, attempt: int, fence: int) -> str:
     """Where what belongs to one attempt is kept: `tenant/run/task/attempt-fence`."""
-    return f"{safe_name(tenant)}/{safe_name(run)}/{safe_name(task)}/{attempt}-{fence}"
+    return f"{task_name(tenant, run, task)}/{attempt}-{fence}"
+
+
+def task_name(tenant: str, run: str, task: str) -> str:
+    """Where what belongs to the attempts of one task is kept."""
+    return f"{safe_name(tenant)}/{safe_name(run)}/{safe_name(task)}"
+
+
+def chunk_name(attempt: str, number: int, *, is_last: bool) -> str:
+    """A part of the log of an attempt, which is given by its name; the last part says so."""
+    return f"{attempt}/log/{number:06d}{END if is_last else ''}"

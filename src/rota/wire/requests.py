@@ -3,6 +3,7 @@
 A request has a number of the client's choosing, and its answers carry it; watching is a request with many answers.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,8 +13,8 @@ from rota.core import history as hs
 from rota.core import questions as qs
 from rota.core.door import ClientRequest
 from rota.core.errors import CODES, Refused, Unavailable
-from rota.core.ids import BlobRef
-from rota.core.model import Graph, Queue
+from rota.core.ids import BlobRef, Fence
+from rota.core.model import Graph, Queue, Tenant
 from rota.core.reasons import Reason
 from rota.core.records import Story
 
@@ -31,10 +32,15 @@ class ReadLog(qs.Question, frozen=True, kw_only=True):
 
 
 class LogPiece(Struct, frozen=True):
-    """Part of a log, and from where to go on. Empty content: there is nothing new."""
+    """What comes next in a log, where to go on after it, and whether that was the end of what its worker wrote.
+
+    Empty content: there is nothing new. An empty cursor: there is no log yet. `fence` is whose log it is.
+    """
 
     content: bytes
     cursor: str
+    fence: Fence = 0
+    is_complete: bool = False
 
 
 class ReadBlob(qs.Question, frozen=True, kw_only=True):
@@ -51,9 +57,11 @@ AnyQuestion = (
     | qs.ListWorkers
     | qs.ListQueues
     | qs.ListPools
+    | qs.ListTenants
     | qs.ExplainTask
     | hs.HistoryQuery
     | hs.GetEnded
+    | hs.ListAudits
     | hs.GetGraph
     | hs.GetStories
     | ReadLog
@@ -108,9 +116,11 @@ _ANSWERS: dict[type, Any] = {
     qs.ListWorkers: tuple[qs.WorkerView, ...],
     qs.ListQueues: tuple[Queue, ...],
     qs.ListPools: tuple[qs.PoolView, ...],
+    qs.ListTenants: tuple[Tenant, ...],
     qs.ExplainTask: tuple[Reason, ...],
     hs.HistoryQuery: hs.Page,
     hs.GetEnded: hs.Ended | None,
+    hs.ListAudits: hs.AuditsPage,
     hs.GetGraph: Graph,
     hs.GetStories: list[Story],
     ReadLog: LogPiece,
@@ -120,6 +130,13 @@ _ANSWERS: dict[type, Any] = {
 _encode = msgspec.msgpack.Encoder().encode
 _request = msgspec.msgpack.Decoder(Request)
 _response = msgspec.msgpack.Decoder(Response)
+_responses = msgspec.msgpack.Decoder(list[Response])
+_batch = msgspec.msgpack.Decoder(list[msgspec.Raw])
+
+
+def pack(message: Request | Response) -> bytes:
+    """A request or response as bytes."""
+    return _encode(message)
 
 
 def pack_message(message: Request | Response) -> bytes:
@@ -128,7 +145,7 @@ def pack_message(message: Request | Response) -> bytes:
     return len(content).to_bytes(LENGTH_BYTES, "big") + content
 
 
-def read_request(content: bytes) -> Request:
+def read_request(content: bytes | msgspec.Raw) -> Request:
     """What a client asks. Shape is checked here, once."""
     try:
         return _request.decode(content)
@@ -136,7 +153,7 @@ def read_request(content: bytes) -> Request:
         raise Refused("field.type", f"this is no request: {error}") from None
 
 
-def number_of(content: bytes) -> int:
+def number_of(content: bytes | msgspec.Raw) -> int:
     """The number of a request that cannot be read otherwise; 0 if not even that."""
     try:
         match msgspec.msgpack.decode(content):
@@ -153,26 +170,52 @@ def read_response(content: bytes) -> Response:
     return _response.decode(content)
 
 
+def pack_batch(parts: Sequence[bytes]) -> bytes:
+    """Several packed requests or responses as one message."""
+    return _encode([msgspec.Raw(part) for part in parts])
+
+
+def split_batch(content: bytes) -> list[msgspec.Raw]:
+    """What is in such a message, each still to be read by itself."""
+    try:
+        return _batch.decode(content)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Refused("field.type", f"this is no list of requests: {error}") from None
+
+
+def read_responses(content: bytes) -> list[Response]:
+    """What a client is told, several at once."""
+    return _responses.decode(content)
+
+
 def answered(number: int, value: object, *, more: bool = False) -> Response:
     """An answer as a message."""
     return Response(number, _encode(value), more=more)
 
 
-def troubled(number: int, trouble: Refused | Unavailable) -> Response:
+def trouble_of(error: Refused | Unavailable) -> Trouble:
+    """Trouble as it travels."""
+    if isinstance(error, Refused):
+        return Trouble(error.code, error.reason, error.hint, error.path)
+    return Trouble(error.code, error.reason, retry_after_ms=max(1, error.retry_after_ms))
+
+
+def error_of(trouble: Trouble) -> Refused | Unavailable:
+    """Trouble as it is raised."""
+    # A server of a later version may know codes that we do not.
+    code = trouble.code if trouble.code in CODES else "store.unavailable"
+    if trouble.retry_after_ms:
+        return Unavailable(code, trouble.reason, retry_after_ms=trouble.retry_after_ms)
+    return Refused(code, trouble.reason, trouble.hint, path=trouble.path)
+
+
+def troubled(number: int, error: Refused | Unavailable) -> Response:
     """Trouble as a message."""
-    if isinstance(trouble, Refused):
-        return Response(number, trouble=Trouble(trouble.code, trouble.reason, trouble.hint, trouble.path))
-    said = Trouble(trouble.code, trouble.reason, retry_after_ms=max(1, trouble.retry_after_ms))
-    return Response(number, trouble=said)
+    return Response(number, trouble=trouble_of(error))
 
 
 def open_answer(request: object, response: Response) -> Any:
     """The value in an answer. Raises the trouble in it."""
-    trouble = response.trouble
-    if trouble is None:
-        return msgspec.msgpack.decode(response.answer, type=_ANSWERS.get(type(request), str))
-    # A server of a later version may know codes that we do not.
-    code = trouble.code if trouble.code in CODES else "store.unavailable"
-    if trouble.retry_after_ms:
-        raise Unavailable(code, trouble.reason, retry_after_ms=trouble.retry_after_ms)
-    raise Refused(code, trouble.reason, trouble.hint, path=trouble.path)
+    if response.trouble is not None:
+        raise error_of(response.trouble)
+    return msgspec.msgpack.decode(response.answer, type=_ANSWERS.get(type(request), str))

@@ -1,4 +1,4 @@
-"""What a task's `work` and `result` bytes hold: calls of Python functions, commands, and the values they pass on.
+"""What a task's `work` and `result` bytes hold: calls, commands, requests, and the values they pass on.
 
 The coordinator never looks inside. A worker reads the envelope and never unpickles; only the process that runs the
 user's code, or the program that asked for the result, opens a pickled value.
@@ -13,6 +13,7 @@ from rota.core.ids import BlobRef
 
 PYTHON = "python"
 COMMAND = "command"
+HTTP = "http"
 
 # A value larger than this goes to the blobs, and only its reference travels.
 INLINE_BYTES_MAX = 4_096
@@ -90,11 +91,22 @@ class CommandWork(Struct, frozen=True, kw_only=True, omit_defaults=True):
     skip_codes: tuple[int, ...] = (99,)
 
 
+class HttpWork(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Send a request. A status that is not among those accepted is a failure; `rota.wire.web` checks the rest."""
+
+    method: str = "GET"
+    url: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    accepted: tuple[int, ...] = (200, 201, 202, 204)
+    timeout_ms: int = 60_000
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode_value = msgspec.msgpack.Decoder(AnyValue).decode
 
 
-def encode_work(work: PythonWork | CommandWork) -> bytes:
+def encode_work(work: PythonWork | CommandWork | HttpWork) -> bytes:
     """The bytes of a task's `work`."""
     return _encode(work)
 
@@ -107,6 +119,11 @@ def decode_python(work: bytes) -> PythonWork:
 def decode_command(work: bytes) -> CommandWork:
     """The command in a task's `work`."""
     return msgspec.msgpack.decode(work, type=CommandWork)
+
+
+def decode_http(work: bytes) -> HttpWork:
+    """The request in a task's `work`."""
+    return msgspec.msgpack.decode(work, type=HttpWork)
 
 
 def encode_value(value: AnyValue) -> bytes:

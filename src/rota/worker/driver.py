@@ -19,6 +19,7 @@ from rota.core.model import FailureClass
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 from rota.worker.runners import Runner
 from rota.worker.sync import (
+    AttemptGone,
     AttemptOver,
     Connect,
     Connected,
@@ -34,6 +35,9 @@ from rota.worker.sync import (
     StopAttempt,
     SyncMachine,
 )
+
+# An address that swallows what is sent to it must not keep the worker from trying the next one.
+DIAL_S = 10.0
 
 
 class Link(Protocol):
@@ -173,8 +177,9 @@ class WorkerDriver:
                 self._post(FrameCame(frame))
 
         try:
-            link = await self._dial(hear)
-        except Exception:  # nobody there: the machine knows when to try again
+            async with asyncio.timeout(DIAL_S):
+                link = await self._dial(hear)
+        except Exception:  # nobody there, or nobody who answers: the machine knows when to try again
             self._post(Disconnected())
             return
         if line != self._line:
@@ -210,7 +215,14 @@ class WorkerDriver:
 
     def _kill(self, fence: Fence) -> None:
         task = self._attempts.pop(fence, None)
-        if task is not None:
-            self._dying[task] = None
-            task.add_done_callback(lambda done: self._dying.pop(done, None))
-            task.cancel()
+        if task is None:
+            self._post(AttemptGone(fence))
+            return
+
+        def gone(done: asyncio.Task[None]) -> None:
+            self._dying.pop(done, None)
+            self._post(AttemptGone(fence))
+
+        self._dying[task] = None
+        task.add_done_callback(gone)
+        task.cancel()

@@ -3,7 +3,8 @@
 The worker trusts a lease for as long as it knows that the coordinator heard from it: from the moment it *sent* the
 newest frame that was acknowledged. At 0.8 of the lease without such news it stops its own work, before anybody could
 give that work to another. Reports are kept until a frame that carried them is acknowledged, through any number of
-sessions and coordinators.
+sessions and coordinators. What the worker stops of its own accord is gone before it is said to be: until then a
+lease is not handed back, and after a self-stop nothing is said at all (for a beat at most).
 """
 
 from collections import deque
@@ -13,11 +14,13 @@ from msgspec import Struct
 from rota.core.bounds import TimeLimits, self_stop_after
 from rota.core.commands import Outcome, Report
 from rota.core.decide.leases import Offer
-from rota.core.ids import Epoch, Fence, Millis
+from rota.core.ids import Epoch, Fence, Millis, derive
 from rota.core.model import Capacity, FailureClass
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 
 HELD_PER_FRAME = 1_000
+# With the largest results there are, so many still fit into a message.
+REPORTS_PER_FRAME = 1_000
 RECONNECT_MS = 200
 # A start may wait this long for company. Most short attempts end before, and both reports share a commit.
 STARTED_WAITS_MS = 10
@@ -51,13 +54,19 @@ class AttemptOver(Struct, frozen=True):
     salt: int = 0
 
 
+class AttemptGone(Struct, frozen=True):
+    """Nothing is left of an attempt that was to be killed."""
+
+    fence: Fence
+
+
 class DrainAsked(Struct, frozen=True):
     """Stop taking work; hand back at `until` what is not finished by then."""
 
     until: Millis
 
 
-Event = Connected | Disconnected | FrameCame | AttemptOver | DrainAsked
+Event = Connected | Disconnected | FrameCame | AttemptOver | AttemptGone | DrainAsked
 
 
 class Connect(Struct, frozen=True):
@@ -81,7 +90,7 @@ class StartAttempt(Struct, frozen=True):
 
 
 class StopAttempt(Struct, frozen=True):
-    """Kill this, with everything it started."""
+    """Kill this, with everything it started; `AttemptGone` follows when none of it is left."""
 
     fence: Fence
     cause: str
@@ -106,6 +115,8 @@ class SyncMachine:
         self.lease_ms = limits.lease_ms
         self.epoch: Epoch = 0
         self.held: dict[Fence, Offer] = {}
+        # What this worker itself has decided to kill, and of which something may still be there.
+        self.dying: dict[Fence, None] = {}
         self.outbox: list[Report] = []
         self.unacked: deque[tuple[int, tuple[Report, ...]]] = deque()
         self.sent_at: deque[tuple[int, Millis]] = deque()
@@ -123,6 +134,8 @@ class SyncMachine:
         self.heard_at: Millis = 0
         self._connect_at: Millis = 0
         self._failures = 0
+        self._dials = 0
+        self._silent_until: Millis = 0
         self._intents: list[Intent] = []
 
     # Events.
@@ -138,6 +151,8 @@ class SyncMachine:
                 self._hear(event.frame, now)
             case AttemptOver():
                 self._over(event, now)
+            case AttemptGone():
+                self._gone(event.fence, now)
             case DrainAsked():
                 self.drain_until = event.until
 
@@ -147,12 +162,12 @@ class SyncMachine:
             self.is_connecting = True
             self._intents.append(Connect())
         if self.held and now >= self.stop_at():
-            self._stop_all("its lease could not be renewed")
+            self._stop_all("its lease could not be renewed", now)
         if self.is_connected and now >= self._patience_ends():
             self._hang_up(now)
         if self.drain_until is not None:
             self._drain(now)
-        if self.session and (self.want_complete or now >= self._speak_at()):
+        if self.session and now >= self._silent_until and (self.want_complete or now >= self._speak_at()):
             self._speak(now)
         intents, self._intents = self._intents, []
         return intents
@@ -163,13 +178,13 @@ class SyncMachine:
         if self.is_connected:
             at = min(at, self._patience_ends())
         if self.session:
-            at = min(at, self._speak_at())
+            at = min(at, max(self._speak_at(), self._silent_until))
         elif not self.is_connected and not self.is_connecting:
             at = min(at, self._connect_at)
         if self.held:
             at = min(at, self.stop_at())
-        if self.drain_until is not None and self.held:
-            at = min(at, max(self.drain_until, now + 1))
+        if self.drain_until is not None and any(fence not in self.dying for fence in self.held):
+            at = min(at, self.drain_until)
         return max(at, now + 1)
 
     def stop_at(self) -> Millis:
@@ -203,10 +218,12 @@ class SyncMachine:
     def _disconnected(self, now: Millis) -> None:
         self.is_connected = self.is_connecting = False
         self.session = ""
-        # Never slower than a beat: a new coordinator must be found well before the work has to be stopped.
-        delay = min(self.beat_ms, RECONNECT_MS << min(self._failures, 5))
+        # Never slower than a beat, half of its delay included: a new coordinator must be found well before the work has
+        # to be stopped. Workers that lost the same coordinator in the same moment must not all dial in the same moment.
+        delay = min(self.beat_ms * 2 // 3, RECONNECT_MS << min(self._failures, 5))
         self._failures += 1
-        self._connect_at = now + delay
+        self._dials += 1
+        self._connect_at = now + delay + derive(self._dials, "dial", self.incarnation) % (delay // 2 + 1)
 
     def _requeue_unacked(self) -> None:
         """What no coordinator is known to have taken in is said again, before anything newer."""
@@ -279,10 +296,24 @@ class SyncMachine:
             self._intents.append(StopAttempt(fence, cause))
         self.outbox = [report for report in self.outbox if report.fence != fence]
 
-    def _stop_all(self, cause: str) -> None:
+    def _stop_all(self, cause: str, now: Millis) -> None:
         for fence in list(self.held):
             self._stop(fence, cause)
+            self.dying[fence] = None
         self.want_complete = True
+        # The list will say that none of this is held. What cannot be killed must not silence the worker for ever.
+        self._silent_until = now + self.beat_ms
+
+    def _gone(self, fence: Fence, now: Millis) -> None:
+        if fence not in self.dying:
+            return
+        del self.dying[fence]
+        offer = self.held.pop(fence, None)
+        if offer is not None:
+            self._report_at = now
+            self.outbox.append(self._report(offer, Outcome.RELEASED))
+        if not self.dying:
+            self._silent_until = 0
 
     def _over(self, event: AttemptOver, now: Millis) -> None:
         offer = self.held.pop(event.fence, None)
@@ -324,12 +355,11 @@ class SyncMachine:
     def _drain(self, now: Millis) -> None:
         assert self.drain_until is not None, "only a draining worker hands back"
         if now >= self.drain_until:
-            self._report_at = now
-            for fence, offer in list(self.held.items()):
-                del self.held[fence]
-                self._intents.append(StopAttempt(fence, "the worker is stopping"))
-                self.outbox.append(self._report(offer, Outcome.RELEASED))
-        if not self.held and not self.outbox and not self.unacked:
+            for fence in self.held:
+                if fence not in self.dying:
+                    self.dying[fence] = None
+                    self._intents.append(StopAttempt(fence, "the worker is stopping"))
+        if not self.held and not self.dying and not self.outbox and not self.unacked:
             self._intents.append(Left())
 
     # Speaking.
@@ -337,15 +367,16 @@ class SyncMachine:
     def _speak(self, now: Millis) -> None:
         self._beat_at = now + self.beat_ms
         reports, self.outbox = tuple(self.outbox), []
-        if not self.want_complete:
+        # Counts are true after the last part only, so what comes in parts comes with a list.
+        if not self.want_complete and len(reports) <= REPORTS_PER_FRAME:
             self._send(now, reports)
             return
         self.want_complete = False
         fences = list(self.held)
-        while len(fences) > HELD_PER_FRAME:
+        while len(fences) > HELD_PER_FRAME or len(reports) > REPORTS_PER_FRAME:
             part, fences = fences[:HELD_PER_FRAME], fences[HELD_PER_FRAME:]
-            self._send(now, reports, complete=True, more=True, held=tuple(part))
-            reports = ()
+            said, reports = reports[:REPORTS_PER_FRAME], reports[REPORTS_PER_FRAME:]
+            self._send(now, said, complete=True, more=True, held=tuple(part))
         self._send(now, reports, complete=True, held=tuple(fences))
 
     def _send(

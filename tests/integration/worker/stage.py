@@ -13,9 +13,12 @@ from msgspec.structs import replace
 
 from rota.core.decide.leases import Input, Offer
 from rota.stores.blobs import open_blobs
+from rota.wire.names import attempt_name
 from rota.wire.values import pack, unpack
 from rota.wire.work import CommandWork, OutputOf, ParamOf, PythonWork, Value, decode_value, encode_work
-from rota.worker.logs import LogFolder
+from rota.worker.accounts import Account
+from rota.worker.logs.driver import LogShipper
+from rota.worker.logs.folder import LogFolder
 from rota.worker.runners.command import CommandRunner
 from rota.worker.runners.pool import Recycling
 from rota.worker.runners.process import ProcessRunner
@@ -54,18 +57,20 @@ def value_of(over: AttemptOver) -> Any:
 class Stage:
     """Everything a worker needs to run attempts."""
 
-    def __init__(self, folder: Path, *, log_bytes_max: int, recycling: Recycling, memory_bytes_max: int) -> None:
+    def __init__(
+        self, folder: Path, *, log_bytes_max: int, recycling: Recycling, memory_bytes_max: int, run_as: Account | None
+    ) -> None:
         self.folder = folder
         self.mark = f"TEST_MARK={uuid1()}"
         self.blobs = open_blobs(folder / "blobs")
-        self.logs = LogFolder(folder)
-        self.supervisor = Supervisor(log_bytes_max=log_bytes_max)
+        self.shipper = LogShipper(self.blobs, LogFolder(folder))
+        self.supervisor = Supervisor(self.shipper, log_bytes_max=log_bytes_max, run_as=run_as)
         name, _, value = self.mark.partition("=")
         env = {name: value}
         self.process = ProcessRunner(
             self.supervisor, self.blobs, folder, env=env, recycling=recycling, memory_bytes_max=memory_bytes_max
         )
-        self.command = CommandRunner(self.supervisor, folder, env=env, memory_bytes_max=memory_bytes_max)
+        self.command = CommandRunner(self.supervisor, env=env, memory_bytes_max=memory_bytes_max)
         self._fence = 0
 
     def offer(self, work: PythonWork | CommandWork, **changes: Any) -> Offer:
@@ -86,20 +91,30 @@ class Stage:
         return replace(offer, **changes)
 
     async def run(self, offer: Offer) -> AttemptOver:
-        return await (self.process if offer.kind == "python" else self.command).run(offer)
+        """Run an attempt, and wait until its log is where readers find it."""
+        over = await (self.process if offer.kind == "python" else self.command).run(offer)
+        await self.shipper.settled()
+        return over
 
     async def call(self, function: str, *args: object, **changes: Any) -> AttemptOver:
-        return await self.process.run(self.offer(python_work(function, *args), **changes))
+        return await self.run(self.offer(python_work(function, *args), **changes))
 
     async def sh(self, line: str, *, work: dict[str, Any] | None = None, **changes: Any) -> AttemptOver:
-        return await self.command.run(self.offer(CommandWork(shell=line, **(work or {})), **changes))
+        return await self.run(self.offer(CommandWork(shell=line, **(work or {})), **changes))
 
     def log(self, fence: int | None = None) -> bytes:
-        path = Path(self.logs.place("acme", "run/1", "extract[0]", 1, fence or self._fence))
-        return path.read_bytes() if path.exists() else b""
+        """What an attempt has printed, as it was shipped."""
+        return self._chunks(attempt_name("acme", "run/1", "extract[0]", 1, fence or self._fence))
 
-    def log_of(self, offer: Offer) -> Path:
-        return Path(self.logs.place(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence))
+    def log_of(self, offer: Offer) -> bytes:
+        return self._chunks(attempt_name(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence))
+
+    def _chunks(self, attempt: str) -> bytes:
+        return b"".join(path.read_bytes() for path in sorted((self.folder / "blobs" / attempt / "log").glob("*")))
+
+    def unshipped(self) -> list[str]:
+        """Logs that still lie in the worker's folder."""
+        return self.shipper.folder.left()
 
     def left(self) -> list[int]:
         """The living processes that belong to attempts, or are waiting for one."""
@@ -157,18 +172,21 @@ async def open_stage(
     log_bytes_max: int = LOG_BYTES_MAX,
     recycling: Recycling | None = None,
     memory_bytes_max: int = 0,
+    run_as: Account | None = None,
 ) -> AsyncIterator[Stage]:
     stage = Stage(
         folder,
         log_bytes_max=log_bytes_max,
         recycling=recycling or Recycling(ahead=0),
         memory_bytes_max=memory_bytes_max,
+        run_as=run_as,
     )
     try:
         yield stage
     finally:
         await stage.process.close()
         await stage.supervisor.close()
+        await stage.shipper.close(PATIENCE_S)
         assert stage.left() == [], "nothing is left when everything was closed"
 
 

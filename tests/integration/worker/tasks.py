@@ -1,5 +1,6 @@
 """What the tests have run: functions that behave, and functions that misbehave in every way there is."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import rota
+from rota.worker.supervisor import trees
 
 CALLS: list[int] = []
 
@@ -133,7 +135,7 @@ def large_tuple(size: int) -> tuple[bytes, int]:
     return bytes(size), size
 
 
-def length(value: bytes) -> int:
+def length(value: bytes | str) -> int:
     return len(value)
 
 
@@ -285,3 +287,47 @@ def _daemon(*, with_child: bool = False) -> int:
     os.close(tell)
     os.waitpid(first, 0)
     return told
+
+
+def snoop(up_to: int) -> str:
+    """Everything that a curious function finds in its own process and in those above it."""
+    found = [str(dict(os.environ)), Path("/proc/self/environ").read_text(), Path("/proc/self/cmdline").read_text()]
+    found += [str(file.readlink()) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+    pid = os.getpid()
+    while pid != up_to:
+        pid = trees.parent_of(pid)
+        found.append(f"looking into {pid}")
+        for name in ("cmdline", "environ", "maps", "mem", "auxv"):
+            with contextlib.suppress(OSError):
+                found.append(Path(f"/proc/{pid}/{name}").read_bytes()[:1_000_000].decode(errors="replace"))
+        for file in (f"/proc/{pid}/fd", f"/proc/{pid}/map_files"):
+            with contextlib.suppress(OSError):
+                found += [str(each.readlink()) for each in Path(file).iterdir()]
+        found.append(_attached(pid))
+        found.append(_copied(pid))
+    return "\n".join(found)
+
+
+def _attached(pid: int) -> str:
+    """What comes of trying to trace a process."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(16, pid, 0, 0) == 0:
+        libc.ptrace(17, pid, 0, 0)
+        return f"could trace {pid}"
+    return f"may not trace {pid}: {ctypes.get_errno()}"
+
+
+def _copied(pid: int) -> str:
+    """The environment, as it lies in a process's memory, through its own copy of `environ`."""
+    try:
+        with Path(f"/proc/{pid}/maps").open() as maps:
+            places = [line.split()[0].split("-") for line in maps if "[stack]" in line]
+        with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+            memory.seek(int(places[0][0], 16))
+            return memory.read(int(places[0][1], 16) - int(places[0][0], 16)).decode(errors="replace")
+    except (OSError, IndexError):
+        return "nothing in memory"
+
+
+def wide(size: int) -> str:
+    return "x" * size

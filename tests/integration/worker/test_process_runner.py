@@ -23,6 +23,7 @@ from rota.wire.work import (
     plain,
 )
 from rota.worker.runners.pool import Recycling
+from rota.worker.runners.process import ProcessRunner
 from tests.integration.worker.stage import Stage, group, python_work, staged, value_of
 
 
@@ -420,3 +421,16 @@ def test_the_request_has_the_shape_that_the_child_reads() -> None:
         "result_file",
     )
     assert Given.__struct_fields__ == Input.__struct_fields__
+
+
+@staged()
+async def test_runners_of_one_worker_remove_their_own_files_and_no_others(stage: Stage) -> None:
+    other = ProcessRunner(stage.supervisor, stage.blobs, stage.folder, recycling=Recycling(ahead=0))
+    for runner in (stage.process, other):
+        assert (await runner.run(stage.offer(python_work("add", 1, 1)))).outcome is Outcome.SUCCESS
+    scratch = stage.folder / "scratch"
+    assert len(list(scratch.iterdir())) == 2
+    await other.close()
+    assert len(list(scratch.iterdir())) == 1
+    await stage.process.close()
+    assert list(scratch.iterdir()) == []

@@ -122,7 +122,7 @@ async def test_many_logs_and_deaths_at_once_are_told_apart(stage: Stage) -> None
     ]
     overs = await asyncio.gather(*(stage.run(offer) for offer in offers))
     for number, (offer, over) in enumerate(zip(offers, overs, strict=True)):
-        assert stage.log_of(offer).read_text() == f"{number}\n"
+        assert stage.log_of(offer) == f"{number}\n".encode()
         assert over.error == (f"exited with code {number % 3}\n{number}" if number % 3 else "")
 
 

@@ -105,7 +105,9 @@ async def test_a_cancelled_command_is_gone_with_everything_it_started(stage: Sta
         stage.sh(f"trap '' TERM INT; (setsid sleep 1000 &); sleep 1000 & echo -n ready > {fifo}; wait")
     )
     await told(fifo)
-    assert len(stage.left()) >= 3
+    while len(stage.left()) < 3:
+        # A process that is just becoming another program has no environment for a moment, and is not counted.
+        await asyncio.sleep(0)
     await cancelled(attempt)
     assert stage.left() == []
 

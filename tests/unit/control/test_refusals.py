@@ -70,7 +70,7 @@ def test_a_result_that_the_store_refuses_is_a_fatal_failure_of_that_attempt_and_
     assert stage.disk.epoch == 1 and not stage.coordinator.leadership.step_downs
     again = dial_again(stage, worker, *reports)
     assert [frame.ack for frame in stage.frames[again.stream]][-1] == 1, "said again, it is a repetition"
-    assert stage.loop.state.refused_reports == {}
+    assert stage.loop.tally.stale_reports == {}
     assert stage.told().count("commit.refused") == 2
 
 

@@ -225,7 +225,7 @@ def test_a_copy_of_a_frame_is_ignored():
     stage.give(FrameCame(1, frame))
     stage.give(FrameCame(1, frame))
     stage.rest()
-    assert stage.loop.state.refused_reports == {}
+    assert stage.loop.tally.stale_reports == {}
     assert not worker.is_closed()
     assert stage.result() is RunState.SUCCESS
 
@@ -256,7 +256,7 @@ def test_a_worker_speaks_only_for_itself():
     assert stage.task().state is TaskState.RUNNING
     other.say(reports=(msgspec.structs.replace(forged, worker="v"),))
     assert stage.task().state is TaskState.RUNNING
-    assert stage.loop.state.refused_reports == {"not_the_holder": 1}
+    assert stage.loop.tally.stale_reports == {"not_the_holder": 1}
 
 
 def test_every_frame_is_answered_and_the_acknowledgement_means_durable():
@@ -472,7 +472,7 @@ def test_a_report_after_the_lease_has_ended_changes_nothing_and_is_acknowledged(
     worker.hear()
     number = worker.number
     answers = worker.say(reports=(worker.word(offer, SUCCESS),), count=0, checksum=0)
-    assert stage.loop.state.refused_reports == {"old_fence": 1}
+    assert stage.loop.tally.stale_reports == {"old_fence": 1}
     assert stage.result() is RunState.RUNNING
     assert answers[-1].ack == number + 1
 
@@ -481,7 +481,7 @@ def test_a_repeated_result_is_a_duplicate_and_costs_nothing():
     stage, worker, offer = working()
     worker.succeed(offer)
     worker.succeed(offer)
-    assert stage.loop.state.refused_reports == {}
+    assert stage.loop.tally.stale_reports == {}
     assert stage.result() is RunState.SUCCESS
 
 

@@ -84,6 +84,7 @@ EXAMPLES: dict[type[cm.ClientCommand], dict[str, Any]] = {
     cm.PutQueue: {"queue": QUEUE},
     cm.PutPool: {"pool": POOL},
     cm.DropPool: {"name": "p"},
+    cm.PutTenant: {"weight": 3},
     cm.PutSchedule: {
         "schedule": "s",
         "graph": WHOLE,

@@ -5,9 +5,11 @@ Every world here is saturated: one worker, one slot (or a few), more waiting tha
 
 import pytest
 
-from rota.core.bounds import OVERDUE_GRANTS, OVERDUE_MS
+from rota.core import commands as cm
+from rota.core.bounds import OVERDUE_GRANTS, OVERDUE_MS, TENANT_WEIGHT_MAX
 from rota.core.changes import LeaseGranted
 from rota.core.commands import Outcome
+from rota.core.errors import Refused
 from rota.core.model import CLASS_WEIGHT, Graph, PriorityClass
 from tests.unit.core.world import World, graph, task
 
@@ -87,6 +89,26 @@ def test_equal_tenants_alternate():
     world.follow_up()
     order = [granted.tenant for granted in serve(world, 40)]
     assert all(order[number] != order[number + 1] for number in range(2, 39))
+
+
+def test_tenants_get_their_weights_over_a_long_run_also_when_a_weight_is_changed():
+    world = busy_world()
+    for tenant, weight in (("a", 3), ("b", 1), ("c", 2)):
+        world.client(cm.PutTenant, tenant=tenant, weight=weight)
+        world.submit(wide(), run="r", tenant=tenant)
+    world.follow_up()
+    counts = counted(serve(world, 600), by="tenant")
+    assert {tenant: round(count / 100) for tenant, count in counts.items()} == {"a": 3, "b": 1, "c": 2}
+    world.client(cm.PutTenant, tenant="b", weight=3)
+    counts = counted(serve(world, 800), by="tenant")
+    assert {tenant: round(count / 100) for tenant, count in counts.items()} == {"a": 3, "b": 3, "c": 2}
+
+
+def test_a_weight_outside_its_bounds_is_refused():
+    world = World()
+    for weight in (0, -1, TENANT_WEIGHT_MAX + 1):
+        with pytest.raises(Refused, match="weight"):
+            world.client(cm.PutTenant, weight=weight)
 
 
 def test_a_tenant_with_many_runs_gets_no_more_than_one_with_a_single_run():

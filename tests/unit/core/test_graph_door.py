@@ -55,7 +55,7 @@ REFUSED: list[tuple[str, Graph, str, str]] = [
     ("nothing of a pool", graph(task("a", pools=(PoolNeed("p", 0),))), "field.value", "graph.tasks[0].pools[0].amount"),
     (
         "fewer than no retries",
-        graph(task("a", retry=RetryPolicy(retries=-1))),
+        graph(task("a", retry=RetryPolicy(retries=-2))),
         "field.value",
         "graph.tasks[0].retry.retries",
     ),

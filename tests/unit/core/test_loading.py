@@ -214,6 +214,7 @@ def full_world() -> tuple[World, Disk]:
     world, disk = World(), Disk()
     world.queue("q")
     world.pool("p", slots=1)
+    world.client(cm.PutTenant, weight=3)
     world.worker("w", slots=5)
     world.client(cm.PutSchedule, schedule="s", graph=graph(task("a"), name="s"), spec=ScheduleSpec(every_ms=DAY_MS))
     world.submit(graph(task("a"), task("b", "a"), name="two"), run="two")

@@ -54,6 +54,8 @@ def finish_all(world: World) -> None:
         (RetryPolicy(retries=0, memory_retries=4), F.OUT_OF_MEMORY, 4),
         (RetryPolicy(retries=0, memory_retries=4), F.USER, 0),
         (RetryPolicy(retries=9), F.INTERNAL, 3),
+        (RetryPolicy(retries=-1), F.USER, 3),
+        (RetryPolicy(retries=-1), F.FATAL, 0),
     ],
 )
 def test_each_class_of_failure_has_its_own_budget(policy: RetryPolicy, failure: FailureClass, allowed: int):
@@ -67,6 +69,19 @@ def test_each_class_of_failure_has_its_own_budget(policy: RetryPolicy, failure: 
         world.fail(granted, failure=failure)
         world.advance(0)
     assert (world.task("x").state, world.task("x").failure) == (FAILED, failure)
+
+
+def test_a_task_that_leaves_its_retries_to_the_service_gets_what_the_service_has_set():
+    world = busy()
+    world.state.task_retries = 1
+    world.submit(task("x", retry=RetryPolicy(retries=-1)))
+    for _ in range(2):
+        (granted,) = world.turn()
+        world.fail(granted)
+        world.advance(0)
+    assert world.task("x").state is FAILED
+    with pytest.raises(Refused, match="retries"):
+        world.submit(task("y", retry=RetryPolicy(retries=-2)), run="other")
 
 
 def test_a_delay_grows_up_to_its_cap_and_jitter_adds_at_most_a_tenth():

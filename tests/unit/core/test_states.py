@@ -4,11 +4,13 @@ import pytest
 
 from rota.core.states import (
     LEASED,
+    PHASES,
     RUN_MOVES,
     RUN_TERMINAL,
     TASK_MOVES,
     TASK_RESETS,
     TERMINAL,
+    Phase,
     RunState,
     TaskState,
     can_transition,
@@ -137,3 +139,11 @@ def test_only_a_queued_task_is_assigned_and_only_an_assigned_one_starts():
 def test_a_task_succeeds_or_waits_for_another_try_only_from_a_lease():
     for there in (TaskState.SUCCESS, TaskState.UP_FOR_RETRY, TaskState.UP_FOR_RESCHEDULE):
         assert {here for here, to in TASK_MOVES if to is there} == LEASED
+
+
+def test_every_state_belongs_to_a_phase_and_an_end_to_a_phase_that_ends():
+    assert set(PHASES) == set(TaskState)
+    assert set(PHASES.values()) == set(Phase)
+    ends = {Phase.COMPLETED, Phase.FAILED, Phase.CANCELLED}
+    assert {state for state, phase in PHASES.items() if phase in ends} == TERMINAL
+    assert {state for state, phase in PHASES.items() if phase in (Phase.ASSIGNED, Phase.RUNNING)} == LEASED

@@ -9,7 +9,17 @@ import rota
 from rota.core.errors import Refused
 from rota.core.model import Graph, PoolNeed, TaskSpec
 from rota.wire.values import unpack
-from rota.wire.work import DictOf, ListOf, OutputOf, ParamOf, Value, decode_command, decode_python
+from rota.wire.work import (
+    DictOf,
+    HttpWork,
+    ListOf,
+    OutputOf,
+    ParamOf,
+    Value,
+    decode_command,
+    decode_http,
+    decode_python,
+)
 from tests.unit.kinds.authored import Shop, other, plain
 
 
@@ -410,3 +420,52 @@ def test_an_empty_command_is_refused(line: Any):
 
     with pytest.raises(Refused, match="a command needs at least one word"):
         build(g)
+
+
+def test_a_request_is_called_like_its_host_and_keeps_what_was_said():
+    @rota.graph
+    def asking():
+        rota.http("post", "https://example.org/hook?x=1", json={"a": 1}, headers={"X-N": 5}, timeout_s=5, retries=2)  # pyright: ignore[reportArgumentType] - a number is common
+        rota.http("PUT", "https://example.org", body="text", accepted=[200, 409], id="mine")
+
+    posted, put = asking.build().tasks
+    assert (posted.id, posted.kind, posted.timeout_ms, posted.retry.retries) == ("post-example.org", "http", 5_000, 2)
+    assert decode_http(posted.work) == HttpWork(
+        method="POST",
+        url="https://example.org/hook?x=1",
+        headers=(("X-N", "5"), ("Content-Type", "application/json")),
+        body=b'{"a":1}',
+        timeout_ms=5_000,
+    )
+    assert decode_http(put.work) == HttpWork(method="PUT", url="https://example.org", body=b"text", accepted=(200, 409))
+
+
+@pytest.mark.parametrize(
+    ("args", "options", "hint"),
+    [
+        (("FETCH", "https://example.org"), {}, "Use GET, POST"),
+        (("GET", "ldap://example.org"), {}, "Write http"),
+        (("GET", "https://example.org"), {"timeout_s": 301}, "timeout"),
+        (("GET", "https://example.org"), {"body": "x"}, "Use POST"),
+        (("GET", "https://u:p@example.org"), {}, "Authorization"),
+    ],
+)
+def test_a_request_that_cannot_be_sent_is_refused_where_it_is_written(args: Any, options: Any, hint: str):
+    @rota.graph
+    def asking():
+        rota.http(*args, **options)
+
+    with pytest.raises(Refused, match=hint):
+        asking.build()
+
+
+def test_a_request_is_written_inside_a_graph_and_has_one_body():
+    with pytest.raises(TypeError, match="inside a function decorated"):
+        rota.http("GET", "https://example.org")
+
+    @rota.graph
+    def asking():
+        rota.http("POST", "https://example.org", body="x", json=1)
+
+    with pytest.raises(TypeError, match="one body"):
+        asking.build()

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from rota.core.records import Story
-from rota.stores.sql.columns import ALONE, GROWTH, RUN, TASK, columns_of, pack_story, unpack_stories
-from rota.stores.sql.schema import TABLES, VIEWS
+from rota.stores.sql.columns import ALONE, AUDIT, GROWTH, RUN, TASK, columns_of, pack_story, unpack_stories
+from rota.stores.sql.schema import TABLES, TENANTS_AND_AUDITS, VIEWS
 
 TABLE_OF = {
     **{name: table.columns for name, table, _ in ALONE.values()},
@@ -19,6 +19,7 @@ TABLE_OF = {
     "history_task": TASK.columns,
     "growth": GROWTH.columns,
     "history_growth": GROWTH.columns,
+    "audit": ("no", *AUDIT.columns),
     "history_graph": ("tenant", "digest", "graph", "put_at"),
 }
 
@@ -26,7 +27,7 @@ TABLE_OF = {
 @pytest.fixture
 def database():
     connection = sqlite3.connect(":memory:")
-    for text in TABLES:
+    for text in (*TABLES, *TENANTS_AND_AUDITS):
         connection.execute(text)
     yield connection
     connection.close()

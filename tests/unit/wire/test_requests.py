@@ -9,10 +9,10 @@ from rota.core import questions as qs
 from rota.core.calendar import ScheduleSpec
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import BlobRef
-from rota.core.model import Capacity, FailureClass, Graph, Pool, PriorityClass, Queue, TaskSpec
+from rota.core.model import Capacity, FailureClass, Graph, Pool, PriorityClass, Queue, TaskSpec, Tenant
 from rota.core.reasons import Reason
-from rota.core.records import Growth, Run, Story, Task
-from rota.core.states import RunState, TaskState
+from rota.core.records import Audit, Growth, Run, Story, Task
+from rota.core.states import Phase, RunState, TaskState
 from rota.wire.requests import (
     LENGTH_BYTES,
     AnyQuestion,
@@ -58,6 +58,9 @@ REQUESTS = [
     qs.ListPools(tenant="t"),
     hs.HistoryQuery(tenant="t", name="n", states=(RunState.FAILED,), after="x"),
     hs.GetEnded(tenant="t", run="r", created_at=4),
+    hs.ListAudits(tenant="t", before=4, limit=2),
+    qs.ListTenants(tenant="t"),
+    cm.PutTenant(**BY, weight=3),
     hs.GetGraph(tenant="t", digest="d"),
     hs.GetStories(tenant="t", run="r", created_at=4, first=2),
     ReadLog(tenant="t", run="r", task="a", attempt=2, cursor="c"),
@@ -94,6 +97,7 @@ TASK = qs.TaskView(
     id="a",
     kind="python",
     state=TaskState.FAILED,
+    phase=Phase.FAILED,
     attempt=2,
     interruptions=0,
     worker="w",
@@ -129,6 +133,8 @@ ANSWERS = [
     (hs.HistoryQuery(tenant="t"), hs.Page((Run("t", "r", "d", "n"),), "next")),
     (hs.GetEnded(tenant="t", run="r"), hs.Ended(Run("t", "r", "d", "n"), (Task("t", "r", 0),), (Growth("t", "r", 0),))),
     (hs.GetEnded(tenant="t", run="r"), None),
+    (hs.ListAudits(tenant="t"), hs.AuditsPage((Audit("t", 1, "me", "PutPool", "{}", "c"),), 4)),
+    (qs.ListTenants(tenant="t"), (Tenant(tenant="t", weight=2),)),
     (hs.GetGraph(tenant="t", digest="d"), GRAPH),
     (hs.GetStories(tenant="t", run="r", created_at=4), [Story("t", "r", 1, 0, 5, b"told")]),
     (ReadLog(tenant="t", run="r", task="a"), LogPiece(b"\xff", "c")),

@@ -318,6 +318,58 @@ def test_draining_hands_back_what_is_not_finished():
     played(play)
 
 
+def test_what_is_handed_back_is_gone_before_anybody_hears_of_it():
+    async def play() -> None:
+        bench = Bench()
+        asked, gone = asyncio.Event(), asyncio.Event()
+
+        async def dying_slowly(offer: Offer) -> AttemptOver:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                asked.set()
+                await gone.wait()
+            raise AssertionError("nobody comes here")
+
+        bench.runner.scripts["a"] = dying_slowly
+        await bench.begin()
+        await bench.submit("a")
+        await bench.until("running")
+        bench.worker.drain(0)
+        await asked.wait()
+        assert [report.outcome for frame in bench.frames for report in frame.reports] == [Outcome.STARTED]
+        assert not bench.worker.left.is_set()
+        gone.set()
+        await bench.worker.left.wait()
+        await bench.until("queued")
+        await bench.end()
+
+    played(play)
+
+
+def test_a_dial_that_nobody_answers_is_given_up(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rota.worker.driver.DIAL_S", 0.01)
+
+    async def play() -> None:
+        bench = Bench()
+        dials: list[Hear] = []
+
+        async def swallowed(hear: Hear) -> Link:
+            dials.append(hear)
+            if len(dials) == 1:
+                await asyncio.Event().wait()
+            return await bench.dial(hear)
+
+        bench.worker._dial = swallowed  # pyright: ignore[reportPrivateUsage] - the seam of this very test
+        await bench.begin()
+        await bench.submit("a")
+        await bench.until("success")
+        assert len(dials) == 2
+        await bench.end()
+
+    played(play)
+
+
 def test_draining_before_it_ever_connected_is_over_at_once():
     async def play() -> None:
         bench = Bench()

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from rota.core import commands as cm
+from rota.core.bounds import AUDIT_CHARS_MAX
 from rota.core.changes import CommandRecorded
 from rota.core.decide.decision import Decision, spare_receipts
-from rota.core.decide.definitions import drop_pool, drop_schedule, put_pool, put_queue, put_schedule
+from rota.core.decide.definitions import drop_pool, drop_schedule, put_pool, put_queue, put_schedule, put_tenant
 from rota.core.decide.leases import claim, renew, report, return_lease
 from rota.core.decide.runs import clear, continue_run, grow, lose_outputs, pause, resolve, start_runs, stop, submit
 from rota.core.decide.timers import tick
@@ -21,10 +22,13 @@ from rota.core.decide.workers import drain, forget, register
 from rota.core.errors import Refused
 from rota.core.graph import check_id, graph_digest
 from rota.core.ids import Millis
-from rota.core.records import Receipt, Run
+from rota.core.records import Audit, Receipt, Run
 from rota.core.state import State
 
 __all__ = ["Decision", "decide"]
+
+# Told by other fields, or as large as a caller likes.
+_NOT_AUDITED = ("tenant", "command_id", "salt", "actor", "graph", "specs")
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
@@ -39,6 +43,7 @@ DECIDERS: dict[type[cm.Command], Callable[[State, Any, Millis], Decision]] = {
     cm.PutQueue: put_queue,
     cm.PutPool: put_pool,
     cm.DropPool: drop_pool,
+    cm.PutTenant: put_tenant,
     cm.PutSchedule: put_schedule,
     cm.DropSchedule: drop_schedule,
     cm.DrainWorker: drain,
@@ -67,9 +72,25 @@ def decide(state: State, command: cm.Command, now: Millis) -> Decision:
     # A submitted run carries the id of its command in its own row; it needs no receipt besides.
     if decision.changes and not isinstance(command, cm.SubmitRun):
         receipt = Receipt(command.tenant, command.command_id, command_digest(command), decision.answer, now)
-        decision.changes.append(CommandRecorded(receipt))
+        decision.changes.append(CommandRecorded(receipt, _audit(command, now)))
         decision.changes += spare_receipts(state, now)
     return decision
+
+
+def _audit(command: cm.ClientCommand, now: Millis) -> Audit | None:
+    """Who asked for what. A claim is not audited: its lease says who has it."""
+    if isinstance(command, cm.ClaimTask):
+        return None
+    told = {name: getattr(command, name) for name in command.__struct_fields__ if name not in _NOT_AUDITED}
+    about = msgspec.json.encode(told).decode()
+    return Audit(
+        tenant=command.tenant,
+        at=now,
+        actor=command.actor,
+        command=type(command).__name__,
+        about=about if len(about) <= AUDIT_CHARS_MAX else about[: AUDIT_CHARS_MAX - 1] + "…",
+        command_id=command.command_id,
+    )
 
 
 def _earlier_answer(state: State, command: cm.ClientCommand) -> Decision | None:

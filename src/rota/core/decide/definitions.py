@@ -1,14 +1,15 @@
 """Deciding about queues, pools and schedules."""
 
 from rota.core import commands as cm
-from rota.core.bounds import DELAY_MS_MAX, POOL_SLOTS_MAX, PROPERTY_VALUES_MAX, SCHEDULE_ID_CHARS_MAX
+from rota.core.bounds import DELAY_MS_MAX, POOL_SLOTS_MAX, PROPERTY_VALUES_MAX, SCHEDULE_ID_CHARS_MAX, TENANT_WEIGHT_MAX
 from rota.core.calendar import check_schedule, count_slots
-from rota.core.changes import Change, PoolDropped, PoolPut, QueuePut, ScheduleDropped, SchedulePut
+from rota.core.changes import Change, PoolDropped, PoolPut, QueuePut, ScheduleDropped, SchedulePut, TenantPut
 from rota.core.decide.decision import Decision
 from rota.core.decide.runs import use_graph
 from rota.core.errors import Refused
 from rota.core.graph import check_id, check_number
 from rota.core.ids import Millis
+from rota.core.model import Tenant
 from rota.core.records import Schedule
 from rota.core.state import State
 
@@ -50,6 +51,15 @@ def drop_pool(state: State, command: cm.DropPool, now: Millis) -> Decision:  # n
     if (command.tenant, command.name) not in state.pools or command.name.startswith("@"):
         raise Refused("pool.unknown", f"pool {command.name!r} does not exist", path="name")
     return Decision([PoolDropped(command.tenant, command.name)], answer=command.name)
+
+
+def put_tenant(state: State, command: cm.PutTenant, now: Millis) -> Decision:  # noqa: ARG001 - decided without time
+    """Give a tenant its share."""
+    check_number(command.weight, 1, TENANT_WEIGHT_MAX, "weight")
+    tenant = Tenant(tenant=command.tenant, weight=command.weight)
+    if state.tenants.get(command.tenant, Tenant(tenant=command.tenant)) == tenant:
+        return Decision([], answer=command.tenant)
+    return Decision([TenantPut(tenant)], answer=command.tenant)
 
 
 def put_schedule(state: State, command: cm.PutSchedule, now: Millis) -> Decision:

@@ -229,19 +229,21 @@ def _failed(state: State, command: cm.Report, lease: Lease, now: Millis) -> list
             ]
         # Nobody could make that input again: waiting for it would go round for ever.
         failure = FailureClass.INTERNAL
-    changes = _retried_or_failed(lease, failure, error, command.salt, now)
+    changes = _retried_or_failed(state, lease, failure, error, command.salt, now)
     if failure is FailureClass.INTERNAL and worker.strikes + 1 >= STRIKES_MAX:
         changes.append(WorkerQuarantined(*worker.key, now + state.limits.quarantine_ms))
     return changes
 
 
-def _retried_or_failed(lease: Lease, failure: FailureClass, error: str, salt: int, now: Millis) -> list[Change]:
+def _retried_or_failed(
+    state: State, lease: Lease, failure: FailureClass, error: str, salt: int, now: Millis
+) -> list[Change]:
     """The attempt failed: another follows if its class of failure has one left, else what waits for it is told."""
     run, task = lease.run, lease.task
     policy = run.graph.spec(task.idx).retry
     tries = task.attempt - task.budget_from
     changes: list[Change] = []
-    if may_retry(policy, failure, tries):
+    if may_retry(policy, failure, tries, state.task_retries):
         draw = derive(salt, run.row.id, task.idx, task.attempt)
         due_at = now + retry_delay_ms(policy, tries, draw)
         changes.append(_ended(run, task, UP_FOR_RETRY, now, failure=failure, error=error, due_at=due_at))
@@ -253,11 +255,11 @@ def _retried_or_failed(lease: Lease, failure: FailureClass, error: str, salt: in
     return changes
 
 
-def overran(lease: Lease, now: Millis) -> list[Change]:
+def overran(state: State, lease: Lease, now: Millis) -> list[Change]:
     """An attempt that went on beyond its time limit has failed, whatever its worker does about it."""
     timeout_ms = lease.run.graph.spec(lease.task.idx).timeout_ms
     text = f"{OVERRAN} {timeout_ms} ms, and worker {lease.worker.row.id} did not end it"
-    return _retried_or_failed(lease, FailureClass.TIMEOUT, text, lease.fence, now)
+    return _retried_or_failed(state, lease, FailureClass.TIMEOUT, text, lease.fence, now)
 
 
 def _find_lost(run: LiveRun, task: Task, name: str) -> int | None:

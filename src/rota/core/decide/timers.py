@@ -127,7 +127,7 @@ def watch_overrun(state: State, key: tuple[object, ...], now: Millis) -> Decisio
     lease = find_lease(state, key)
     if lease is None or not lease.overruns_at or lease.overruns_at > now - state.stalled_ms:
         return Decision([])
-    return Decision(overran(lease, now))
+    return Decision(overran(state, lease, now))
 
 
 def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Decision:

@@ -18,6 +18,7 @@ from rota.core.evolve.definitions import (
     schedule_advanced,
     schedule_dropped,
     schedule_put,
+    tenant_put,
 )
 from rota.core.evolve.leases import (
     attempt_ended,
@@ -92,6 +93,7 @@ _APPLY: dict[type[ch.Change], Callable[[State, Any], None]] = {
     ch.QueuePut: queue_put,
     ch.PoolPut: pool_put,
     ch.PoolDropped: pool_dropped,
+    ch.TenantPut: tenant_put,
     ch.GraphPut: graph_put,
     ch.GraphDropped: graph_dropped,
     ch.SchedulePut: schedule_put,

@@ -27,6 +27,11 @@ def pool_dropped(state: State, change: ch.PoolDropped) -> None:
     state.touched.drops[("Pool", change.tenant, change.name)] = None
 
 
+def tenant_put(state: State, change: ch.TenantPut) -> None:
+    state.put_tenant(change.tenant)
+    state.touched.puts[("Tenant", change.tenant.tenant)] = change.tenant
+
+
 def graph_put(state: State, change: ch.GraphPut) -> None:
     graph = LiveGraph(change.tenant, change.digest, change.graph, change.at)
     has_versions = (change.tenant, graph_pool(change.graph.name)) in state.pools
@@ -111,6 +116,8 @@ def schedule_dropped(state: State, change: ch.ScheduleDropped) -> None:
 
 def command_recorded(state: State, change: ch.CommandRecorded) -> None:
     keep_receipt(state, change.receipt)
+    if change.audit is not None:
+        state.touched.audits.append(change.audit)
 
 
 def keep_receipt(state: State, receipt: Receipt) -> None:

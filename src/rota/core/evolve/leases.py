@@ -152,6 +152,7 @@ def lease_returned(state: State, change: ch.LeaseReturned) -> None:
     end_lease(state, change.fence, change.at)
     if change.counted:
         task.interruptions += 1
+        state.interruptions += 1
         task.avoid_tenant, task.avoid = worker_tenant, worker
     if change.cause == ch.RELEASED:
         task.done_fence = change.fence
@@ -165,7 +166,6 @@ def lease_returned(state: State, change: ch.LeaseReturned) -> None:
 
 
 def report_refused(state: State, change: ch.ReportRefused) -> None:
-    state.refused_reports[change.cause] = state.refused_reports.get(change.cause, 0) + 1
     run = state.runs.get((change.tenant, change.run))
     if run is not None:
         run.told += 1

@@ -13,8 +13,6 @@ from rota.core.states import (
     QUEUED,
     SKIPPED,
     SUCCESS,
-    TASK_MOVES,
-    TASK_RESETS,
     TERMINAL,
     UPSTREAM_FAILED,
     TaskState,
@@ -24,7 +22,9 @@ from rota.core.states import (
 def move(state: State, run: LiveRun, task: Task, to: TaskState) -> None:
     """Change a task's state and everything that is counted from it."""
     here = task.state
-    assert (here, to) in TASK_MOVES or (here, to) in TASK_RESETS, f"no move from {here} to {to}"
+    step = (here, to)
+    assert step in state.moves, f"no move from {here} to {to}"
+    state.moves[step] += 1
     if here is QUEUED:
         state.withdraw(run, task)
     task.state = to

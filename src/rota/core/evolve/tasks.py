@@ -23,6 +23,7 @@ def tasks_scheduled(state: State, change: ch.TasksScheduled) -> None:
             forget_reset(run, node, idx)
         assert task.state is NONE, f"no move from {task.state} to {SCHEDULED}"
         run.moving += 1
+        state.moves[NONE, SCHEDULED] += 1
         task.state = SCHEDULED
         move(state, run, task, QUEUED)
         touch(state, run, task)

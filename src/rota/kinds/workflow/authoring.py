@@ -1,4 +1,4 @@
-"""Writing a graph down in Python: `@task`, `@graph`, `command`.
+"""Writing a graph down in Python: `@task`, `@graph`, `command`, `http`.
 
 Inside a function decorated with `@graph`, calling a task does not run it: it adds a node and gives its output, which
 other tasks take as an argument. That is the edge. Outside of a graph a task is the plain function it was, so it can be
@@ -19,7 +19,8 @@ from rota.kinds.workflow.arguments import argument
 from rota.kinds.workflow.draft import Draft, Options, Output, Parameter, current
 from rota.kinds.workflow.functions import refer
 from rota.wire.values import Unserialisable
-from rota.wire.work import COMMAND, PYTHON, Argument, CommandWork, PythonWork, encode_work
+from rota.wire.web import check_request
+from rota.wire.work import COMMAND, HTTP, PYTHON, Argument, CommandWork, HttpWork, PythonWork, encode_work
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -179,6 +180,49 @@ def command(
     return draft.add(name, COMMAND, encode_work(work), said, ())
 
 
+def http(
+    method: str,
+    url: str,
+    /,
+    *,
+    headers: dict[str, str] | None = None,
+    body: bytes | str = b"",
+    json: Any = None,
+    accepted: Sequence[int] = (200, 201, 202, 204),
+    timeout_s: float = 60,
+    **options: Any,
+) -> Output:
+    """A task that sends a request and gives what is answered: a value if it is JSON, else a text or bytes.
+
+    A status that is not accepted is a failure, tried again as the task's retries say. Definitions are stored as they
+    are written: anybody who may read runs may read the headers.
+    """
+    draft = current.get()
+    if draft is None:
+        raise TypeError("http() makes a task of a graph: call it inside a function decorated with @graph")
+    said = _options({**options, "timeout_s": timeout_s})
+    sent = {str(name): str(value) for name, value in (headers or {}).items()}
+    if json is not None:
+        if body:
+            raise TypeError("a request has one body: json or body")
+        try:
+            body = msgspec.json.encode(json)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"this cannot be sent as JSON: {error}") from None
+        if "content-type" not in (name.lower() for name in sent):
+            sent["Content-Type"] = "application/json"
+    work = HttpWork(
+        method=method.upper(),
+        url=url,
+        headers=tuple(sent.items()),
+        body=body.encode() if isinstance(body, str) else body,
+        accepted=tuple(accepted),
+        timeout_ms=round(timeout_s * 1_000),
+    )
+    host = check_request(work).hostname or ""
+    return draft.add(said.id or f"{work.method.lower()}-{host}", HTTP, encode_work(work), said, ())
+
+
 class GraphFunction:
     """A function that writes a graph down. Its parameters become the parameters of each run."""
 
@@ -250,4 +294,4 @@ def graph(function: Callable[..., object] | None = None, /, **fields: Any) -> An
     return decorate if function is None else decorate(function)
 
 
-__all__ = ["GraphFunction", "Options", "Output", "PythonWork", "Task", "command", "graph", "task"]
+__all__ = ["GraphFunction", "Options", "Output", "PythonWork", "Task", "command", "graph", "http", "task"]

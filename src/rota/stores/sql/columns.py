@@ -14,8 +14,8 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct, inspect
 
-from rota.core.model import Pool, Queue
-from rota.core.records import GraphRecord, Growth, Receipt, Run, Schedule, Story, Task, Worker
+from rota.core.model import Pool, Queue, Tenant
+from rota.core.records import Audit, GraphRecord, Growth, Receipt, Run, Schedule, Story, Task, Worker
 
 Value = str | int | bytes | None
 Row = tuple[Value, ...]
@@ -177,12 +177,14 @@ class Table(Struct, frozen=True):
 RUN = _run_table()
 TASK = _part_table(Task)
 GROWTH = _part_table(Growth)
+AUDIT = _plain_table(Audit)
 # Records that stand alone: table, then its columns, then its key.
 ALONE: dict[type, tuple[str, Table, tuple[str, ...]]] = {
     GraphRecord: ("graph", _plain_table(GraphRecord), ("tenant", "digest")),
     Worker: ("worker", _plain_table(Worker), ("tenant", "id")),
     Queue: ("queue", _plain_table(Queue), ("tenant", "name")),
     Pool: ("pool", _plain_table(Pool), ("tenant", "name")),
+    Tenant: ("tenant", _plain_table(Tenant), ("tenant",)),
     Schedule: ("schedule", _plain_table(Schedule), ("tenant", "id")),
     Receipt: ("receipt", _plain_table(Receipt), ("tenant", "command_id")),
 }

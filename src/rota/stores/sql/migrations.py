@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from rota.stores.sql.columns import Value
-from rota.stores.sql.schema import TABLES, VIEWS
+from rota.stores.sql.schema import TABLES, TENANTS_AND_AUDITS, VIEWS
 
 
 class Database(Protocol):
@@ -42,7 +42,10 @@ def statements(*texts: str) -> Callable[[Database], None]:
     return pre
 
 
-MIGRATIONS: tuple[Migration, ...] = (Migration(1, "the first tables", statements(*TABLES)),)
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(1, "the first tables", statements(*TABLES)),
+    Migration(2, "shares of tenants, and who asked for what", statements(*TENANTS_AND_AUDITS)),
+)
 
 
 def latest(migrations: Sequence[Migration] = MIGRATIONS) -> int:

@@ -1,4 +1,4 @@
-"""The tables of a data folder, as they were in version 1, and the views for people.
+"""The tables of a data folder, as they were in version 1 and as later versions add to them, and the views for people.
 
 The text is written out rather than made from the records: what is on disk changes only by a migration, and a record
 that gains a field without one fails the store contract. Comments inside the statements are kept by SQLite and shown
@@ -245,6 +245,25 @@ _TASK_NAME = """(
     )
     WHERE t.idx >= before AND t.idx < before + width
 )"""
+
+# Version 2.
+TENANTS_AND_AUDITS = (
+    """CREATE TABLE tenant (
+    tenant TEXT NOT NULL PRIMARY KEY,
+    weight INTEGER NOT NULL -- its share under load
+) WITHOUT ROWID""",
+    """CREATE TABLE audit (
+    no INTEGER PRIMARY KEY AUTOINCREMENT,
+    tenant TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    actor TEXT NOT NULL, -- who asked
+    command TEXT NOT NULL,
+    about TEXT NOT NULL, -- JSON, cut if it is long
+    command_id TEXT NOT NULL
+)""",
+    "CREATE INDEX audit_by_tenant ON audit (tenant, no)",
+    "CREATE INDEX audit_by_time ON audit (at)",
+)
 
 # For people, and dropped and made again with every version: nothing of ours reads them.
 VIEWS = {

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import apsw
 
-from rota.core.history import Ended, HistoryQuery, Page
+from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
 from rota.core.ids import EPOCH_MAX, Epoch, Millis
 from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
@@ -195,6 +195,10 @@ class SqliteDisk:
                 return reading.kept(self.reader)
 
         return self._read(read)
+
+    def audits(self, query: ListAudits) -> AuditsPage:
+        """Who asked for what."""
+        return self._read(lambda: reading.audits_of(self.reader, query))
 
     def told(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
         """The story of one run."""

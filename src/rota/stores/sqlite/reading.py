@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from rota.core.bounds import HISTORY_PAGE_MAX
+from rota.core.bounds import AUDITS_PER_PAGE_MAX, HISTORY_PAGE_MAX, INTEGER_MAX
 from rota.core.errors import Refused
-from rota.core.history import Ended, HistoryQuery, Page
+from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
 from rota.core.ids import Millis
 from rota.core.model import Graph
 from rota.core.records import GraphRecord, Growth, Record, Run, Story, Task
 from rota.ports import Kept
-from rota.stores.sql.columns import ALONE, GROWTH, RUN, TASK, Same, unpack_stories
+from rota.stores.sql.columns import ALONE, AUDIT, GROWTH, RUN, TASK, Same, unpack_stories
 from rota.stores.sqlite.connection import Connection
 
 CHUNK = 2_000
@@ -35,6 +35,7 @@ _KEPT_FENCES = " UNION ALL ".join(
     )
 )
 _KEPT_RUNS = "SELECT tenant, id FROM run UNION ALL SELECT tenant, id FROM history_run"
+_AUDITS = f"SELECT no, {AUDIT.listed} FROM audit WHERE tenant = ? AND no < ? ORDER BY no DESC LIMIT ?"
 _TOLD = "SELECT number, at, changes FROM story WHERE run_no = ? ORDER BY number"
 
 
@@ -145,6 +146,15 @@ def kept(connection: Connection) -> Kept:
     """What is referred to, live or in history."""
     fences = frozenset(number for (number,) in connection.execute(_KEPT_FENCES))
     return Kept(fences, frozenset((tenant, run) for tenant, run in connection.execute(_KEPT_RUNS)))
+
+
+def audits_of(connection: Connection, query: ListAudits) -> AuditsPage:
+    """Who asked for what, the newest first."""
+    limit = max(1, min(query.limit, AUDITS_PER_PAGE_MAX))
+    rows = list(connection.execute(_AUDITS, (query.tenant, query.before or INTEGER_MAX, limit + 1)))
+    same: Same = dict[str, str]().setdefault
+    found = tuple(AUDIT.read(row[1:], same) for row in rows[:limit])
+    return AuditsPage(found, rows[limit - 1][0] if len(rows) > limit else 0)
 
 
 def stories_of(connection: Connection, tenant: str, run: str, created_at: Millis) -> list[Story]:

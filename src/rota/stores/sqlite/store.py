@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from rota.core.history import Ended, HistoryQuery, Page
+from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
 from rota.core.ids import Epoch, Millis
 from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
@@ -83,6 +83,10 @@ class SqliteStore:
     async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
         """See the port."""
         return await self._read(lambda: self.disk.told(tenant, run, created_at))
+
+    async def audits(self, query: ListAudits) -> AuditsPage:
+        """See the port."""
+        return await self._read(lambda: self.disk.audits(query))
 
     async def kept(self) -> Kept:
         """See the port."""

@@ -22,6 +22,7 @@ _FORGET_GRAPH = (
     "DELETE FROM history_graph WHERE tenant = ?1 AND digest = ?3"
     " AND NOT EXISTS (SELECT 1 FROM history_run WHERE tenant = ?1 AND name = ?2 AND graph = ?3)"
 )
+_EXPIRE_AUDITS = "DELETE FROM audit WHERE no IN (SELECT no FROM audit WHERE at <= ? ORDER BY at LIMIT ?)"
 # A part's tables, live and ended, and what numbers it within its run.
 _PARTS = (("task", "history_task", "idx"), ("growth", "history_growth", "number"))
 _ALL_PARTS = (*[(table, key) for live, ended, key in _PARTS for table in (live, ended)], ("story", "number"))
@@ -45,6 +46,9 @@ def tidy(connection: Connection, now: Millis, keep_ms: Millis, migrations: Seque
     rows = _move(connection, ROWS_PER_TIDY)
     if rows < ROWS_PER_TIDY:
         rows += _expire(connection, now - keep_ms, ROWS_PER_TIDY - rows)
+    if rows < ROWS_PER_TIDY:
+        connection.execute(_EXPIRE_AUDITS, (now - keep_ms, ROWS_PER_TIDY - rows))
+        rows += connection.changes()
     return rows
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from rota.core.ids import RunKey
 from rota.core.records import Batch, Growth, Key, Run, Story, Task
 from rota.ports import StoreRefused
-from rota.stores.sql.columns import ALONE, GROWTH, RUN, TASK, TOLD_INSIDE_MAX, Row, Value, pack_story
+from rota.stores.sql.columns import ALONE, AUDIT, GROWTH, RUN, TASK, TOLD_INSIDE_MAX, Row, Value, pack_story
 from rota.stores.sqlite.connection import Connection
 
 # Rows per statement, largest first; SQLite takes 32,766 values in one.
@@ -63,6 +63,7 @@ _PUT_RUNS = Inserts(
 _PUT_TASKS = Inserts(f"INSERT OR REPLACE INTO task ({TASK.listed}) VALUES", _marks(TASK.columns))
 _PUT_GROWTHS = Inserts(f"INSERT OR REPLACE INTO growth ({GROWTH.listed}) VALUES", _marks(GROWTH.columns))
 _PUT_STORIES = Inserts("INSERT INTO story VALUES", _TELL)
+_PUT_AUDITS = Inserts(f"INSERT INTO audit ({AUDIT.listed}) VALUES", _marks(AUDIT.columns))
 _PUT_ALONE = {
     cls: Inserts(f"INSERT OR REPLACE INTO {name} ({table.listed}) VALUES", _marks(table.columns))
     for cls, (name, table, _) in ALONE.items()
@@ -80,7 +81,7 @@ _DROP_PARTS = {
 class Plan:
     """A batch as rows, made before the transaction begins, so that nobody waits meanwhile."""
 
-    __slots__ = ("alone", "archives", "drops", "growths", "runs", "stories", "tasks")
+    __slots__ = ("alone", "archives", "audits", "drops", "growths", "runs", "stories", "tasks")
 
     def __init__(self, batch: Batch) -> None:
         self.runs: list[Row] = []
@@ -90,6 +91,7 @@ class Plan:
         self.drops: list[Key] = batch.drops
         self.archives: list[RunKey] = batch.archives
         self.stories: list[Row] = []
+        self.audits: list[Row] = [AUDIT.write(audit) for audit in batch.audits]
         runs: list[Run] = []
         for record in batch.puts:
             cls = type(record)
@@ -148,6 +150,7 @@ class Writer:
         if plan.drops:
             self._drop(plan.drops)
         _PUT_STORIES.run(connection, plan.stories)
+        _PUT_AUDITS.run(connection, plan.audits)
         for key in plan.archives:
             self._numbers.pop(key, None)
         if plan.archives:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 
@@ -12,7 +11,6 @@ from rota.core.decide.leases import Offer
 from rota.core.model import FailureClass
 from rota.wire.work import CommandWork, decode_command, encode_value, plain
 from rota.worker.environment import of_attempt, passed_on
-from rota.worker.logs import LogFolder
 from rota.worker.runners.outcomes import died, failed, last_lines, timed_out
 from rota.worker.supervisor.driver import Child, Ended, Log, NotStarted, Supervisor, SupervisorLost
 from rota.worker.supervisor.patience import outlast
@@ -27,14 +25,12 @@ class CommandRunner:
     def __init__(
         self,
         supervisor: Supervisor,
-        folder: Path,
         *,
         env: Mapping[str, str] | None = None,
         memory_bytes_max: int = 0,
     ) -> None:
-        """`folder` is for logs; `env` is given to every command on top of what it always has."""
+        """`env` is given to every command on top of what it always has."""
         self._supervisor = supervisor
-        self._logs = LogFolder(folder)
         self._env = dict(env or {})
         self._memory_bytes_max = memory_bytes_max
 
@@ -47,9 +43,7 @@ class CommandRunner:
         if not work.argv and not work.shell:
             return failed(offer, FailureClass.FATAL, "its work names neither a program nor a shell line")
         try:
-            log = self._supervisor.open_log(
-                self._logs.place(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence), streams=2
-            )
+            log = self._supervisor.open_log(offer, streams=2)
         except (OSError, SupervisorLost) as error:
             return failed(offer, FailureClass.INTERNAL, f"no process could be started for it: {error}")
         try:

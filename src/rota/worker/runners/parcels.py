@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import stat
 import tempfile
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from rota.core.ids import BlobRef
 from rota.ports import BlobLost, Blobs
 from rota.wire.names import attempt_name
 from rota.wire.work import StoredValue, decode_value, encode_value
+from rota.worker.accounts import Account
+
+RESULTS = "results"
 
 
 class InputsLost(Exception):
@@ -26,11 +30,16 @@ class NotMoved(Exception):
 
 
 class Parcels:
-    """Files of attempts under one folder, each named by its fence."""
+    """Files of attempts under one folder, each named by its fence.
 
-    def __init__(self, blobs: Blobs, scratch: Path) -> None:
+    Where code runs as another user, that user cannot enter the worker's folder. Then the files are in a place that it
+    can reach: inputs in a folder that only the worker writes, results in one that belongs to the user.
+    """
+
+    def __init__(self, blobs: Blobs, scratch: Path, run_as: Account | None = None) -> None:
         self._blobs = blobs
         self._scratch = scratch
+        self._run_as = run_as
         self._folder: str | None = None
 
     def folder(self) -> str:
@@ -38,19 +47,39 @@ class Parcels:
         if self._folder is None:
             self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._sweep()
-            self._folder = tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=self._scratch)
+            prefix = f"{os.getpid()}-"
+            if self._run_as is None:
+                self._folder = tempfile.mkdtemp(prefix=prefix, dir=self._scratch)
+            else:
+                folder = Path(tempfile.mkdtemp(prefix=prefix))
+                # By this it is found again if we are killed.
+                (self._scratch / folder.name).symlink_to(folder)
+                self._open_to(self._run_as, folder)
+                self._folder = str(folder)
         return self._folder
+
+    def _open_to(self, account: Account, folder: Path) -> None:
+        folder.chmod(0o711)
+        results = folder / RESULTS
+        results.mkdir(0o700)
+        os.chown(results, account.uid, account.gid)
 
     def _sweep(self) -> None:
         """Remove what workers that were killed have left here."""
         for left in self._scratch.iterdir():
             pid = left.name.partition("-")[0]
             if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-                shutil.rmtree(left, ignore_errors=True)
+                _remove(left)
 
     def result_file(self, offer: Offer) -> str:
         """Where an attempt puts a result that is too large to travel."""
-        return f"{self.folder()}/{offer.fence}-result"
+        where = self.folder() if self._run_as is None else f"{self.folder()}/{RESULTS}"
+        return f"{where}/{offer.fence}-result"
+
+    async def publish_file(self, offer: Offer, encoding: str) -> bytes:
+        """Like `publish`, what the attempt has put into its file."""
+        with contextlib.closing(_Opened(self.result_file(offer), self._run_as)) as opened:
+            return await self.publish(offer, encoding, opened.path)
 
     async def fetch(self, offer: Offer) -> dict[str, str]:
         """Copies of the large inputs, by the names of their blobs. Raises InputsLost."""
@@ -59,6 +88,8 @@ class Parcels:
             for ref, _ in stored_inputs(offer):
                 target = files[ref.name] = f"{self.folder()}/{offer.fence}-input-{len(files)}"
                 await self._blobs.fetch(ref, Path(target))
+                if self._run_as is not None:
+                    Path(target).chmod(0o644)
         except BlobLost as error:
             self.discard(offer, files)
             raise _lost(offer, files, error) from error
@@ -99,8 +130,37 @@ class Parcels:
     def close(self) -> None:
         """Remove the folder."""
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            # Of a folder elsewhere there is a link of the same name here.
+            _remove(self._scratch / Path(self._folder).name)
             self._folder = None
+
+
+def _remove(folder: Path) -> None:
+    if folder.is_symlink():
+        shutil.rmtree(folder.readlink(), ignore_errors=True)
+        folder.unlink()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Opened:
+    """A result's file, opened once and for all: its name may stand for another file the next time."""
+
+    def __init__(self, path: str, owner: Account | None) -> None:
+        try:
+            self._file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise _not_moved("its result cannot be read", error) from error
+        self.path = Path(f"/proc/self/fd/{self._file}")
+        found = os.fstat(self._file)
+        if owner is not None and (found.st_uid != owner.uid or found.st_nlink != 1 or not stat.S_ISREG(found.st_mode)):
+            # A link to a file that the worker may read, and the user may not.
+            self.close()
+            raise NotMoved("its result is not a file of its own")
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self._file)
 
 
 def stored_inputs(offer: Offer) -> list[tuple[BlobRef, str]]:

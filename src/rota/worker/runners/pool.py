@@ -10,13 +10,18 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from rota.core.bounds import ERROR_CHARS_MAX
+from rota.core.errors import Refused
 from rota.worker.environment import passed_on
 from rota.worker.runners.calls import Done
-from rota.worker.supervisor.driver import Child, Supervisor
+from rota.worker.supervisor.driver import Child, NotStarted, Supervisor
 from rota.worker.supervisor.stream import Stream
 
 # Whose code a process runs: tenant, and the folder and script it is imported from. No two of these share a process.
 Bundle = tuple[str, str, str]
+
+# Not from the folder it happens to be in.
+_PYTHON = (sys.executable, "-P")
 
 _decode = msgspec.msgpack.Decoder(Done).decode
 
@@ -29,6 +34,34 @@ class Recycling(Struct, frozen=True, kw_only=True):
     idle_max: int = max(4, os.cpu_count() or 4)
     attempts_max: int = 100
     growth_bytes_max: int = 256 * 1024 * 1024
+
+
+async def check_reachable(supervisor: Supervisor) -> None:
+    """Refuse a user to run code as who cannot start this interpreter, or cannot read Rota; commands need neither."""
+    who = supervisor.run_as
+    if who is None:
+        return
+    heard, said = os.pipe()
+    try:
+        try:
+            child = await supervisor.start(
+                [*_PYTHON, "-c", "import rota.worker.runners.child"], passed_on(), files=(said, said)
+            )
+        finally:
+            os.close(said)
+        ended = await child.ended()
+        trouble = "" if ended.status == 0 else os.read(heard, ERROR_CHARS_MAX).decode(errors="replace").strip()
+    except NotStarted as error:
+        trouble = str(error)
+    finally:
+        os.close(heard)
+    if trouble:
+        raise Refused(
+            "worker.run_as",
+            f"user {who.name!r} cannot run {sys.executable} with Rota: {trouble.splitlines()[-1]}",
+            "Install Python and Rota where that user may read them, or offer commands only.",
+            path="run_as",
+        )
 
 
 class WarmProcess:
@@ -150,7 +183,7 @@ class WarmPool:
 
     async def _start(self) -> WarmProcess:
         ours, theirs = socket.socketpair()
-        argv = [sys.executable, "-P", "-X", "faulthandler", "-m", "rota.worker.runners.child"]
+        argv = [*_PYTHON, "-X", "faulthandler", "-m", "rota.worker.runners.child"]
         # Until it is ready it may complain to our own stderr, if we have one.
         complaints = _copy_of_stderr()
         files = (complaints, complaints, theirs.fileno())

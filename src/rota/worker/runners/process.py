@@ -12,7 +12,6 @@ from rota.core.decide.leases import Offer
 from rota.core.model import FailureClass
 from rota.ports import Blobs
 from rota.wire.work import INLINE_BYTES_MAX, Value, decode_python, encode_value
-from rota.worker.logs import LogFolder
 from rota.worker.runners.calls import Done
 from rota.worker.runners.outcomes import died, failed, last_lines, over, timed_out
 from rota.worker.runners.parcels import InputsLost, NotMoved, Parcels
@@ -40,10 +39,9 @@ class ProcessRunner:
         recycling: Recycling | None = None,
         memory_bytes_max: int = 0,
     ) -> None:
-        """`folder` is for logs and passing files; `env` is given to user code on top of what it always has."""
+        """`folder` is for passing files; `env` is given to user code on top of what it always has."""
         self._supervisor = supervisor
-        self._logs = LogFolder(folder)
-        self._parcels = Parcels(blobs, folder / "scratch")
+        self._parcels = Parcels(blobs, folder / "scratch", supervisor.run_as)
         self._pool = WarmPool(supervisor, recycling or Recycling(), env, memory_bytes_max)
         self._bundles: dict[bytes, tuple[str, str]] = {}
 
@@ -101,9 +99,7 @@ class ProcessRunner:
     ) -> AttemptOver:
         left_s = None if deadline is None else max(0, deadline - asyncio.get_running_loop().time())
         try:
-            log = self._supervisor.open_log(
-                self._logs.place(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence)
-            )
+            log = self._supervisor.open_log(offer)
         except BaseException:
             self._pool.put_back(warm, 0)
             raise
@@ -137,8 +133,9 @@ class ProcessRunner:
             return over(offer, done, None)
         if done.content is not None and len(done.content) <= INLINE_BYTES_MAX:
             return over(offer, done, encode_value(Value(done.encoding, done.content)))
-        content = Path(self._parcels.result_file(offer)) if done.content is None else done.content
-        return over(offer, done, await self._parcels.publish(offer, done.encoding, content))
+        if done.content is None:
+            return over(offer, done, await self._parcels.publish_file(offer, done.encoding))
+        return over(offer, done, await self._parcels.publish(offer, done.encoding, done.content))
 
     async def _see_die(self, warm: WarmProcess, log: Log) -> tuple[str, ...]:
         """The connection was cut: usually because the process is dying, and then how it died must be seen."""

@@ -10,13 +10,14 @@ import signal
 import socket
 import sys
 
-from rota.worker.supervisor import trees
+from rota.worker.supervisor import confinement, trees
 from rota.worker.supervisor.server import Server
 from rota.worker.supervisor.spawn import allow_many_files
 
 
 def main() -> int:
     """Supervise until the worker is gone."""
+    confinement.hide_process()
     link_fd, worker_pid = int(sys.argv[1]), int(sys.argv[2])
     # They were handed down to us; they must not go further, to user code.
     for fd in (link_fd, *map(int, sys.argv[3:])):

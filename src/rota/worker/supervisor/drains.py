@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 PIECE_BYTES = 256 * 1024
 TAIL_BYTES = 4_096
+_TRIES = 10
 
 
 class Drain:
@@ -81,6 +82,13 @@ class Drain:
 
     def _open(self) -> None:
         if self._file < 0:
-            os.makedirs(os.path.dirname(self._path), exist_ok=True)  # noqa: PTH103, PTH120 - pathlib costs a start
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._file = os.open(self._path, flags, 0o600)
+            for tries_left in range(_TRIES - 1, -1, -1):
+                try:
+                    os.makedirs(os.path.dirname(self._path), 0o700, exist_ok=True)  # noqa: PTH103, PTH120 - pathlib costs a start
+                    self._file = os.open(self._path, flags, 0o600)
+                    return
+                except (FileNotFoundError, FileExistsError):
+                    # The worker removes folders that are empty, also one that was made, or seen, just now.
+                    if not tries_left:
+                        raise

@@ -13,7 +13,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from rota.core.decide.leases import Offer
+from rota.worker.accounts import Account
 from rota.worker.environment import passed_on
+from rota.worker.logs.driver import LogShipper
 from rota.worker.supervisor import trees
 from rota.worker.supervisor.patience import outlast
 from rota.worker.supervisor.stream import Stream
@@ -107,12 +110,14 @@ class Log:
     print nothing, and two more switches between processes would be a third of what they cost.
     """
 
-    def __init__(self, link: "_Link", id: int, path: str, streams: int, bytes_max: int) -> None:
+    def __init__(self, link: "_Link", id: int, path: str, streams: int, bytes_max: int, logs: LogShipper) -> None:
         pipes = [os.pipe() for _ in range(streams)]
         self.ends: tuple[int, ...] = tuple(pipe[1] for pipe in pipes)
         self._reading = [pipe[0] for pipe in pipes]
         self._link = link
         self._id = id
+        self._path = path
+        self._logs = logs
         self._asked = {"do": "log", "id": id, "path": path, "files": streams, "bytes_max": bytes_max}
         self._end: asyncio.Future[_Said | None] | None = None
         self._timer = asyncio.get_running_loop().call_later(HAND_OVER_S, self.hand_over)
@@ -124,6 +129,7 @@ class Log:
             self._end = self._link.expect_end(self._id)
             self._link.say(self._asked, self._reading)
             self._close_reading()
+            self._logs.began(self._path)
         return self._end
 
     def _close_reading(self) -> None:
@@ -147,7 +153,10 @@ class Log:
         end = self.hand_over()
         if not end.done():
             self._link.say({"do": "close", "id": self._id})
-        said = await outlast(end)
+        try:
+            said = await outlast(end)
+        finally:
+            self._logs.ended(self._path)
         return _SILENT if said is None else Logged(said.written, said.dropped, tuple(said.tails))
 
 
@@ -162,8 +171,20 @@ def _waiting_bytes(pipe: int) -> int:
 class Supervisor:
     """Starts the supervisor when it is first needed, and again whenever it died."""
 
-    def __init__(self, *, log_bytes_max: int = LOG_BYTES_MAX, kept_open: Sequence[int] = ()) -> None:
-        """`kept_open` are descriptors that a supervisor has open until nothing is left of what it started."""
+    def __init__(
+        self,
+        logs: LogShipper,
+        *,
+        log_bytes_max: int = LOG_BYTES_MAX,
+        kept_open: Sequence[int] = (),
+        run_as: Account | None = None,
+    ) -> None:
+        """`logs` ships what attempts print. `run_as` is whom they run as, if it is not the worker's own user.
+
+        `kept_open` are descriptors that a supervisor has open until nothing is left of what it started.
+        """
+        self._logs = logs
+        self.run_as = run_as
         self._log_bytes_max = log_bytes_max
         self._kept_open = tuple(kept_open)
         self._link: _Link | None = None
@@ -190,8 +211,18 @@ class Supervisor:
         """
         link, id = self._living(), self._new_id()
         started, end = link.expect(id), link.expect_end(id)
-        asked = {"do": "start", "id": id, "argv": list(argv), "cwd": cwd, "memory": memory_bytes_max}
-        link.say({**asked, "env": {**env, MARK: link.mark}, "files": len(files)}, files)
+        who, given = self.run_as, {**env, MARK: link.mark}
+        if who is not None:
+            given["HOME"] = who.home
+        program = {
+            "argv": list(argv),
+            "env": given,
+            "cwd": cwd or (who.home if who is not None else ""),
+            "memory_bytes_max": memory_bytes_max,
+            "uid": -1 if who is None else who.uid,
+            "gid": -1 if who is None else who.gid,
+        }
+        link.say({"do": "start", "id": id, "program": program, "files": len(files)}, files)
         try:
             said = await asyncio.shield(started)
         except asyncio.CancelledError:
@@ -204,9 +235,15 @@ class Supervisor:
             raise NotStarted(said.error)
         return Child(link, id, said.pid, end)
 
-    def open_log(self, path: str, streams: int = 1) -> Log:
-        """Have what comes through new pipes written to a file."""
-        return Log(self._living(), self._new_id(), path, streams, self._log_bytes_max)
+    def open_log(self, offer: Offer, streams: int = 1) -> Log:
+        """Have what comes through new pipes written to the log of an attempt."""
+        path = self._logs.folder.place(offer)
+        log = Log(self._living(), self._new_id(), path, streams, self._log_bytes_max, self._logs)
+        if self.run_as is not None:
+            for end in log.ends:
+                # So that /dev/stdout, which opens the pipe anew, is open to that user.
+                os.fchown(end, self.run_as.uid, self.run_as.gid)
+        return log
 
     async def close(self) -> None:
         """Stop for good: returns when nothing that was started is left."""

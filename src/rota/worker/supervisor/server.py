@@ -11,7 +11,7 @@ from typing import Any
 from rota.worker.channel import Frames, send
 from rota.worker.supervisor import trees
 from rota.worker.supervisor.drains import Drain
-from rota.worker.supervisor.spawn import NotStarted, spawn
+from rota.worker.supervisor.spawn import NotStarted, Program, spawn
 
 _PIECES_PER_TURN = 4
 
@@ -104,7 +104,7 @@ class Server:
         files = self._frames.take_files(message["files"])
         self._oom_kills = trees.out_of_memory_kills()
         try:
-            pid = spawn(message["argv"], message["env"], message["cwd"], files, message["memory"])
+            pid = spawn(Program(**message["program"]), files)
         except (NotStarted, OSError) as error:
             self._tell(id=message["id"], said="refused", error=str(error))
             return

@@ -1,0 +1,174 @@
+"""Benchmarks of the service: a coordinator, two worker processes and one client, over gRPC, on SQLite FULL.
+
+CPU is what all processes used together, read from /proc; wall times on shared cores are told beside it.
+"""
+
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import rota
+from bench.rig import Row
+from rota.core.model import Graph, TaskSpec
+from rota.wire.work import PYTHON, PythonWork, encode_work
+
+TASKS = 20_000
+CHAIN = 100
+FAN = 1_000
+ENQUEUED = 100_000
+ONES = 200
+IDLE_S = 30
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def nothing() -> None:
+    """The work of every task here."""
+
+
+def _spec(name: str, *, upstream: tuple[str, ...] = (), width: int = 1, queue: str = "default") -> TaskSpec:
+    work = encode_work(PythonWork(function="bench.service:nothing", path=str(Path(__file__).parents[1])))
+    return TaskSpec(id=name, kind=PYTHON, work=work, upstream=upstream, width=width, queue=queue)
+
+
+class Service:
+    """Processes that belong together."""
+
+    def __init__(self, url: str, processes: list["subprocess.Popen[bytes]"]) -> None:
+        self.url = url
+        self.processes = processes
+
+    def cpu_s(self) -> float:
+        """What these processes and everything they started have used, and this one."""
+        mine = sum(os.times()[:2])
+        return mine + sum(_cpu_s(pid) for process in self.processes for pid in _tree(process.pid))
+
+    def pss_mb(self) -> float:
+        """Memory of the processes, what they share counted once."""
+        return sum(_pss_kb(pid) for process in self.processes for pid in _tree(process.pid)) / 1024
+
+
+def _tree(pid: int) -> list[int]:
+    found = [pid]
+    for parent in found:
+        with_children = Path(f"/proc/{parent}/task").glob("*/children")
+        found += [int(child) for path in with_children for child in path.read_text().split()]
+    return found
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12]) + int(fields[13]) + int(fields[14])) * _TICK_S
+
+
+def _pss_kb(pid: int) -> int:
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
+
+
+@contextmanager
+def _service(workers: int, slots: int, *more: str) -> Iterator[Service]:
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.close()
+        url = f"grpc://127.0.0.1:{port}"
+        base = [sys.executable, "-m", "rota"]
+        server = [*base, "server", "--data", f"{folder}/data", "--listen", f"127.0.0.1:{port}", "--http", ""]
+        commands = [server] + [
+            [*base, "worker", "--coordinator", url, "--data", f"{folder}/worker{number}", "--slots", str(slots), *more]
+            for number in range(workers)
+        ]
+        log = (Path(folder) / "log").open("wb")
+        processes = [subprocess.Popen(words, stdout=log, stderr=log) for words in commands]  # noqa: S603 - our own program
+        try:
+            with rota.connect(url) as client:
+                give_up_at = time.monotonic() + 30
+                while sum(worker.present for worker in client.workers()) < workers:
+                    assert time.monotonic() < give_up_at, (Path(folder) / "log").read_text()
+                    time.sleep(0.05)
+            yield Service(url, processes)
+        finally:
+            for process in reversed(processes):
+                process.send_signal(signal.SIGTERM)
+            for process in processes:
+                process.wait(30)
+            log.close()
+
+
+def throughput() -> Iterator[Row]:
+    """No-op Python tasks through two worker processes: in threads of theirs, and in warm processes."""
+    for slots, more, note in ((32, ("--threads",), "threads of the workers"), (8, (), "warm processes")):
+        with _service(2, slots, *more) as service, rota.connect(service.url) as client:
+            client.submit(Graph(name="warm", tasks=(_spec("x", width=500),))).wait(60)
+            before, began = service.cpu_s(), time.perf_counter()
+            view = client.submit(Graph(name="many", tasks=(_spec("x", width=TASKS),))).wait(300)
+            wall_s = time.perf_counter() - began
+            cpu_us = (service.cpu_s() - before) / TASKS * 1e6
+            assert view.state == "success", view.reason
+        yield Row(f"tasks through gRPC, {note}", round(TASKS / wall_s), "/s", 5_000, "higher", cpu_us, "two workers")
+        yield Row(f"CPU per task over all processes, {note}", round(cpu_us), "µs", 300, "lower", cpu_us)
+
+
+def latency() -> Iterator[Row]:
+    """One task on an idle system, a chain, a fan out and in."""
+    with _service(2, 8, "--threads") as service, rota.connect(service.url) as client:
+        client.submit(Graph(name="warm", tasks=(_spec("x", width=500),))).wait(60)
+        one = Graph(name="one", tasks=(_spec("x"),))
+        took: list[float] = []
+        for _ in range(ONES):
+            began = time.perf_counter()
+            client.submit(one).wait(10)
+            took.append((time.perf_counter() - began) * 1_000)
+        p50, p99 = statistics.median(took), statistics.quantiles(took, n=100)[98]
+        yield Row("one task, submit to done, p50", round(p50, 2), "ms", 3, "lower", 0, f"p99 {p99:.1f} ms")
+        names = [f"t{number}" for number in range(CHAIN)]
+        tasks = tuple(_spec(name, upstream=tuple(names[at - 1 : at] if at else ())) for at, name in enumerate(names))
+        run = client.submit(Graph(name="chain", tasks=tasks))
+        run.wait(60)
+        ends = sorted(task.ended_at for task in run.tasks())
+        gaps = [after - before for before, after in pairwise(ends)]
+        mean = (ends[-1] - ends[0]) / (CHAIN - 1)
+        note = f"mean; p50 {statistics.median(gaps):.0f} ms of a clock in whole milliseconds"
+        yield Row("chain of 100, per hop", round(mean, 2), "ms", 1.5, "lower", 0, note)
+        fan = (_spec("a"), _spec("b", upstream=("a",), width=FAN), _spec("c", upstream=("b",)))
+        began = time.perf_counter()
+        client.submit(Graph(name="fan", tasks=fan)).wait(60)
+        yield Row("1 to 1,000 to 1", round(time.perf_counter() - began, 3), "s", 0.45, "lower", 0)
+
+
+def enqueue() -> Iterator[Row]:
+    """100,000 tasks into a queue that nobody serves: as one run, and as runs of one task."""
+    with _service(0, 0) as service, rota.connect(service.url) as client:
+        client.put_queue("nobody")
+        before, began = service.cpu_s(), time.perf_counter()
+        client.submit(Graph(name="many", tasks=(_spec("x", width=ENQUEUED, queue="nobody"),)))
+        wall_s = time.perf_counter() - began
+        cpu_us = (service.cpu_s() - before) / ENQUEUED * 1e6
+        yield Row("enqueue 100,000 tasks as one run", round(ENQUEUED / wall_s), "/s", 20_000, "higher", cpu_us)
+
+
+def idle() -> Iterator[Row]:
+    """What the whole of `rota up` costs while nothing happens, with one worker and the front ends off."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [sys.executable, "-m", "rota", "up", "--data", f"{folder}/data", "--slots", "1", "--http", ""]
+        process = subprocess.Popen([*words, "--listen", "127.0.0.1:0"], stderr=subprocess.DEVNULL)  # noqa: S603 - our own program
+        try:
+            service = Service("", [process])
+            time.sleep(5)
+            before = sum(_cpu_s(pid) for pid in _tree(process.pid))
+            time.sleep(IDLE_S)
+            used = sum(_cpu_s(pid) for pid in _tree(process.pid)) - before
+            yield Row("idle CPU of rota up", round(used / IDLE_S * 100, 2), "% of a core", 0.4, "lower", 0)
+            yield Row("memory of rota up", round(service.pss_mb(), 1), "MB PSS", 160, "lower", 0)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(30)

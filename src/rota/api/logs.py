@@ -1,0 +1,91 @@
+"""Reading logs from the blobs, piece by piece.
+
+A log is numbered chunks under its attempt's name, of which the last says that it is the last (`rota.worker.logs`).
+"""
+
+import re
+
+from msgspec import Struct
+
+from rota.core.errors import Refused
+from rota.ports import BlobLost, Blobs
+from rota.wire.names import END, task_name
+from rota.wire.requests import LogPiece, ReadLog
+
+PIECE_BYTES_MAX = 1024 * 1024
+
+_attempt = re.compile(r"(\d{1,19})-(\d{1,19})").fullmatch
+_cursor = re.compile(r"(\d{1,19}-\d{1,19})\.(\d{1,6})\.(\d{1,12})").fullmatch
+
+
+async def read_log(blobs: Blobs, request: ReadLog, bytes_max: int = PIECE_BYTES_MAX) -> LogPiece:
+    """The next piece of a log; empty if there is nothing new.
+
+    An attempt that was interrupted goes on under another fence, in a log of its own; when one has been read, the
+    newer follows.
+    """
+    place = _Place.after(request.cursor)
+    home = task_name(request.tenant, request.run, request.task)
+    piece = await place.read(blobs, home, bytes_max) if place is not None else LogPiece(b"", "")
+    if piece.content:
+        return piece
+    newest = await _newest(blobs, home, request.attempt)
+    if newest is None or (place is not None and _order(newest) <= _order(place.attempt)):
+        return piece
+    return await _Place(newest, 0, 0).read(blobs, home, bytes_max)
+
+
+class _Place(Struct, frozen=True):
+    """A place in a log: up to here it has been read."""
+
+    attempt: str
+    chunk: int
+    offset: int
+
+    @classmethod
+    def after(cls, cursor: str) -> "_Place | None":
+        """Where a cursor points; None if it is empty."""
+        if not cursor:
+            return None
+        found = _cursor(cursor)
+        if found is None:
+            raise Refused("field.value", f"{cursor[:80]!r} is no place in a log", path="cursor")
+        return cls(found[1], int(found[2]), int(found[3]))
+
+    async def read(self, blobs: Blobs, home: str, bytes_max: int) -> LogPiece:
+        """What follows."""
+        folder = f"{home}/{self.attempt}/log"
+        content, chunk, offset, is_complete = b"", self.chunk, self.offset, False
+        for listed in await blobs.list(folder):
+            number = int(listed.name[:6])
+            if number < chunk:
+                continue
+            if number > chunk:
+                chunk, offset = number, 0
+            wanted = min(listed.size - offset, bytes_max - len(content))
+            if wanted > 0:
+                try:
+                    content += await blobs.read(f"{folder}/{listed.name}", offset, wanted)
+                except BlobLost:
+                    break
+                offset += wanted
+            if offset < listed.size:
+                break
+            is_complete = listed.name.endswith(END)
+        return LogPiece(content, f"{self.attempt}.{chunk}.{offset}", _order(self.attempt)[1], is_complete)
+
+
+async def _newest(blobs: Blobs, home: str, attempt: int) -> str | None:
+    """The newest attempt that has a log, by name."""
+    found = [each.name for each in await blobs.list(home) if each.is_folder and _attempt(each.name)]
+    for name in sorted(found, key=_order, reverse=True):
+        if attempt and _order(name)[0] != attempt:
+            continue
+        if any(each.name == "log" for each in await blobs.list(f"{home}/{name}")):
+            return name
+    return None
+
+
+def _order(attempt: str) -> tuple[int, int]:
+    number, _, fence = attempt.partition("-")
+    return int(number), int(fence)

@@ -1,0 +1,53 @@
+"""Reaching a coordinator elsewhere: where it is, as whom, and with which certificates."""
+
+import os
+import time
+from typing import TypedDict, Unpack
+
+from rota.client.line import FarLine
+from rota.config import load_config
+from rota.core.errors import Refused
+
+COORDINATOR = "ROTA_COORDINATOR"
+
+
+class RemoteOptions(TypedDict, total=False):
+    """How a coordinator elsewhere is spoken to.
+
+    `token`: what to present; the variable `ROTA_COORDINATOR_BEARER_TOKEN` unless told otherwise. `tenant`: for whom to
+    speak, if the token is for several. `ca`: a file with the authorities to trust. `cert`, `key`: what to show to a
+    coordinator that wants a certificate of its callers.
+    """
+
+    token: str | None
+    tenant: str | None
+    ca: str | os.PathLike[str] | None
+    cert: str | os.PathLike[str] | None
+    key: str | os.PathLike[str] | None
+
+
+async def open_line(url: str | None, otherwise: str, **options: Unpack[RemoteOptions]) -> FarLine:
+    """A line to a coordinator, connected. `otherwise` is the tenant of those whose token is for any."""
+    # Whoever runs embedded needs no gRPC, and it takes a while to load.
+    from rota.client.rpc import RpcConnection
+    from rota.wire.places import read_place
+
+    files = {name: os.fspath(options.get(name) or "") or None for name in ("ca", "cert", "key")}
+    given = {f"client.{name}": value for name, value in {**files, "coordinator": url or None}.items()}
+    config = load_config(given, os.environ)
+    if not config.client.coordinator:
+        hint = f"Give its address, such as grpc://host:7433, or set {COORDINATOR}."
+        raise Refused("field.value", "it is not said where the coordinator is", hint, path="url")
+    place = read_place(config.client, time.time_ns() // 1_000_000)
+    token = options.get("token")
+    if token is None:
+        token = config.auth.token.reveal() if config.auth.token is not None else ""
+    # Unless somebody said for whom, it is the token that says so.
+    tenant = options.get("tenant") or (config.client.tenant if "client.tenant" in config.sources else "")
+
+    async def dial() -> RpcConnection:
+        return await RpcConnection.open(place, token.strip(), tenant, otherwise)
+
+    line = FarLine("", dial)
+    line.tenant = (await line.connect()).tenant
+    return line

@@ -1,0 +1,57 @@
+"""`rota pools`: limits on what runs at once; see, define and remove them."""
+
+import argparse
+
+from rota.cli.reaching import reach
+from rota.cli.showing import finish, put, put_json, put_table, say
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    parser.add_argument("verb", nargs="?", choices=("list", "set", "drop"), default="list", help="what to do (list)")
+    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="which pool")
+    parser.add_argument("--slots", type=int, default=0, metavar="N", help="how many tasks at once; 0 means any number")
+    parser.add_argument("--per-key", type=int, default=0, metavar="N", help="how many at once for one key")
+    parser.add_argument("--per-minute", type=int, default=0, metavar="N", help="how many may start in a minute")
+    parser.add_argument("--burst", type=int, default=1, metavar="N", help="how many of those may start together")
+    finish(parser, run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """List pools, or change one."""
+    if (options.verb == "list") == bool(options.name):
+        say(f"usage: rota pools, or rota pools {'set' if options.verb == 'list' else options.verb} NAME")
+        return 2
+    with reach(options) as rota:
+        if options.verb == "set":
+            rota.put_pool(
+                options.name,
+                options.slots,
+                slots_per_key=options.per_key,
+                starts_per_minute=options.per_minute,
+                burst=options.burst,
+            )
+        elif options.verb == "drop":
+            rota.drop_pool(options.name)
+        pools = [view for view in rota.pools() if options.name in ("", view.pool.name)]
+    if options.json:
+        put_json(pools)
+    elif options.verb == "drop":
+        put(f"pool {options.name} is removed")
+    elif not pools:
+        say("no pools: define one with `rota pools set NAME --slots N`")
+    else:
+        put_table(
+            ("POOL", "TAKEN", "SLOTS", "PER KEY", "PER MINUTE"),
+            (
+                (
+                    view.pool.name,
+                    str(view.taken),
+                    str(view.pool.slots or "any"),
+                    str(view.pool.slots_per_key or "any"),
+                    str(view.pool.starts_per_minute or "any"),
+                )
+                for view in pools
+            ),
+        )
+    return 0

@@ -1,0 +1,75 @@
+"""`rota queues`: named scheduling policies; see and define them."""
+
+import argparse
+from typing import Any
+
+from rota.cli.reaching import reach
+from rota.cli.showing import finish, put_json, put_table, say
+from rota.core.model import Allocation, PropertyRule, Unservable
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    parser.add_argument("verb", nargs="?", choices=("list", "set"), default="list", help="what to do (list)")
+    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="which queue")
+    rules = ", ".join(PropertyRule)
+    parser.add_argument(
+        "--property",
+        action="append",
+        default=[],
+        metavar="NAME=RULE",
+        help=f"how a property is compared: {rules}; may be given several times",
+    )
+    parser.add_argument("--allocation", choices=list(Allocation), help="which of equally good workers gets the work")
+    parser.add_argument("--unservable", choices=list(Unservable), help="what becomes of a task that nobody can run")
+    parser.add_argument(
+        "--worker-timeout-ms", type=int, metavar="MS", help="from when a silent worker gets no new work"
+    )
+    parser.add_argument("--pull", action="store_true", help="its tasks are claimed by pull workers")
+    finish(parser, run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """List queues, or define one."""
+    if (options.verb == "list") == bool(options.name):
+        say("usage: rota queues, or rota queues set NAME")
+        return 2
+    with reach(options) as rota:
+        if options.verb == "set":
+            properties = dict(_pair(text) for text in options.property)
+            rota.put_queue(options.name, properties, **_policy(options))
+        queues = [queue for queue in rota.queues() if options.name in ("", queue.name)]
+    if options.json:
+        put_json(queues)
+    elif not queues:
+        say("no queues were defined; the one called default is always there")
+    else:
+        put_table(
+            ("QUEUE", "ALLOCATION", "UNSERVABLE", "WORKERS", "PROPERTIES"),
+            (
+                (
+                    queue.name,
+                    queue.allocation,
+                    queue.unservable,
+                    "pull" if queue.pull else "push",
+                    ", ".join(f"{name}={rule}" for name, rule in queue.properties),
+                )
+                for queue in queues
+            ),
+        )
+    return 0
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, _, rule = text.partition("=")
+    return name, rule
+
+
+def _policy(options: argparse.Namespace) -> dict[str, Any]:
+    named = {
+        "allocation": options.allocation,
+        "unservable": options.unservable,
+        "worker_timeout_ms": options.worker_timeout_ms,
+        "pull": options.pull or None,
+    }
+    return {name: value for name, value in named.items() if value is not None}

@@ -1,0 +1,41 @@
+"""Which coordinator a command is about: that of a data folder, or one elsewhere."""
+
+import argparse
+import os
+import shlex
+
+from rota.app import DEFAULT_FOLDER, Rota
+from rota.app.remote import COORDINATOR
+from rota.config import load_config
+
+
+def add_place(parser: argparse.ArgumentParser) -> None:
+    """The options that say where runs are."""
+    places = parser.add_mutually_exclusive_group()
+    places.add_argument("--data", metavar="DIR", help=f"the data folder (default {DEFAULT_FOLDER})")
+    text = f"a coordinator elsewhere, such as grpc://host:7433 (default ${COORDINATOR}, unless --data is given)"
+    places.add_argument("--coordinator", metavar="URL", help=text)
+
+
+def elsewhere(options: argparse.Namespace) -> str:
+    """The URL of the coordinator, if it is not that of a folder."""
+    if options.coordinator or options.data is not None:
+        return options.coordinator or ""
+    return load_config(env=os.environ).client.coordinator
+
+
+def reach(options: argparse.Namespace) -> Rota:
+    """A client for whatever was named."""
+    url = elsewhere(options)
+    return Rota.connect(url) if url else Rota.open(folder_of(options))
+
+
+def folder_of(options: argparse.Namespace) -> str:
+    """The data folder."""
+    return DEFAULT_FOLDER if options.data is None else options.data
+
+
+def again(options: argparse.Namespace) -> str:
+    """What to type so that another command is about the same place."""
+    url = elsewhere(options)
+    return shlex.join(["--coordinator", url] if url else ["--data", folder_of(options)])

@@ -1,0 +1,32 @@
+"""`rota tenants`: whose work it is, and how large a share each has."""
+
+import argparse
+
+from rota.cli.reaching import reach
+from rota.cli.showing import finish, put_json, put_table, say
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    parser.add_argument("verb", nargs="?", choices=("list", "set"), default="list", help="what to do (list)")
+    parser.add_argument("name", nargs="?", default="", metavar="TENANT", help="which tenant")
+    parser.add_argument("--weight", type=int, default=1, metavar="N", help="its share under load, 1 to 100 (default 1)")
+    finish(parser, run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """List tenants, or give one its share."""
+    if (options.verb == "list") == bool(options.name):
+        say("usage: rota tenants, or rota tenants set TENANT --weight N")
+        return 2
+    with reach(options) as rota:
+        if options.verb == "set":
+            rota.put_tenant(options.name, options.weight)
+        tenants = [tenant for tenant in rota.tenants() if options.name in ("", tenant.tenant)]
+    if options.json:
+        put_json(tenants)
+    elif not tenants:
+        say("no tenant has a weight or a live run")
+    else:
+        put_table(("TENANT", "WEIGHT"), ((tenant.tenant, str(tenant.weight)) for tenant in tenants))
+    return 0

@@ -1,0 +1,62 @@
+"""Addresses as settings have them: where to listen, and where a coordinator is."""
+
+from ipaddress import ip_address
+
+from msgspec import Struct
+
+from rota.core.errors import Refused
+
+PORT = 7433
+SCHEMES = ("grpc", "grpcs")
+
+
+class Address(Struct, frozen=True):
+    """A host and a port. Port 0 asks for any that is free."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it. A name is not looked up: who may answer for it can change."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+class Target(Struct, frozen=True):
+    """Where a coordinator is, and whether it is spoken to over TLS."""
+
+    address: Address
+    tls: bool
+
+
+def read_address(text: str, path: str) -> Address:
+    """`host:port`, with an IPv6 host in square brackets."""
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if bracketed:
+        host = host[1:-1]
+    is_number = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65_535
+    is_host = host and (":" in host) == bracketed and not any(char.isspace() or char in "?#@" for char in host)
+    if not (colon and is_host and is_number):
+        hint = "Write it as host:port, such as 127.0.0.1:7433 or [::1]:7433; 0.0.0.0 means all interfaces."
+        raise Refused("config.value", f"{text!r} is not an address", hint, path=path)
+    return Address(host, int(port))
+
+
+def read_target(text: str, path: str) -> Target:
+    """`grpc://host:port`, or `grpcs://` for TLS; without a port it is the usual one."""
+    scheme, separator, rest = text.partition("://")
+    rest = rest.rstrip("/")
+    if separator and scheme in SCHEMES and rest and "/" not in rest and "@" not in rest:
+        has_port = ":" in rest.rpartition("]")[2]
+        return Target(read_address(rest if has_port else f"{rest}:{PORT}", path), tls=scheme == "grpcs")
+    hint = f"Write it as grpc://host:{PORT}, or grpcs://host:{PORT} for TLS."
+    raise Refused("config.value", "this is not the address of a coordinator", hint, path=path)

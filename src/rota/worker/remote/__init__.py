@@ -1,0 +1,1 @@
+"""A worker whose coordinator is elsewhere."""

@@ -1,0 +1,69 @@
+"""The journal: a line for everything an operator should know, and a bounded number of lines."""
+
+import json
+
+from rota.app.journal import Journal
+from rota.control.events import Escalate, Tell
+
+
+class Desk:
+    """A journal with a clock to move and the lines it wrote."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000_000
+        self.text = ""
+        self.journal = Journal(lambda: self.now, self.write)
+
+    def write(self, line: str) -> None:
+        self.text += line
+
+    @property
+    def lines(self) -> list[dict[str, str]]:
+        return [json.loads(line) for line in self.text.splitlines()]
+
+
+def test_what_is_told_becomes_one_line_of_json():
+    desk = Desk()
+    desk.journal(Tell("step_down", (("reason", "two\nlines"), ("at", "never"))))
+    desk.journal(Escalate("acme", "r", 3, 2))
+    assert desk.lines == [
+        {"at": "2023-11-14T22:13:20.000+00:00", "what": "step_down", "reason": "two\nlines", "_at": "never"},
+        {
+            "at": "2023-11-14T22:13:20.000+00:00",
+            "what": "starved",
+            "tenant": "acme",
+            "run": "r",
+            "task": "3",
+            "tier": "2",
+        },
+    ]
+
+
+def test_a_kind_that_repeats_is_cut_short_and_summed_up_and_others_are_not_disturbed():
+    desk = Desk()
+    for _ in range(1_000):
+        desk.journal(Tell("fault"))
+    desk.journal(Tell("step_down"))
+    assert [line["what"] for line in desk.lines] == ["fault"] * 10 + ["step_down"]
+    desk.now += 1_000
+    desk.journal(Tell("fault"))
+    assert [line.get("more") for line in desk.lines[11:]] == ["990", None]
+
+
+def test_what_was_left_out_is_said_at_the_end():
+    desk = Desk()
+    for _ in range(12):
+        desk.journal(Tell("fault"))
+    desk.journal.close()
+    assert desk.lines[-1]["more"] == "2"
+
+
+def test_long_words_are_cut_and_new_kinds_without_end_do_not_fill_memory():
+    desk = Desk()
+    desk.journal(Tell("x", (("error", "e" * 100_000),)))
+    assert len(desk.lines[0]["error"]) == 1_000
+    for number in range(10_000):
+        desk.journal(Tell(f"kind-{number}"))
+    assert len(desk.lines) == 200
+    desk.journal.close()
+    assert desk.lines[-1] == {**desk.lines[-1], "what": "other", "more": str(10_001 - 200)}

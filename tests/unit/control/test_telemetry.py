@@ -1,0 +1,320 @@
+"""Metrics: every one of them changes in some scenario, counters outlive a reign, labels are bounded."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from rota.control import telemetry as module
+from rota.control.driver import CoordinatorDriver
+from rota.control.events import Commit
+from rota.control.telemetry import AUTH_CAUSES, METRICS, OTHER, REQUESTS_SHOWN_MAX, Telemetry
+from rota.core import commands as cm
+from rota.core.bounds import REFUSED_REPORTS_TOLD_MAX, TimeLimits
+from rota.core.model import Pool, PoolNeed, Queue, TaskSpec
+from rota.stores.memory import MemoryStore
+from tests.unit.control.stage import TENANT, UNKNOWN, Speaker, Stage, reigning
+
+SUCCESS = cm.Outcome.SUCCESS
+_SAMPLE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$", re.MULTILINE)
+
+Values = dict[str, float]
+
+
+class Watched:
+    """A stage with its metrics."""
+
+    def __init__(self, stage: Stage | None = None) -> None:
+        self.telemetry = Telemetry()
+        self.stage = stage or reigning()
+        self.telemetry.attach(self.stage.coordinator, lambda: self.stage.now)
+
+    def values(self) -> Values:
+        """Every sample, by its name and labels as they are on the wire."""
+        content, kind = self.telemetry.render()
+        assert kind.startswith("text/plain")
+        found = _SAMPLE.finditer(content.decode())
+        return {f"{each['name']}{{{each['labels'] or ''}}}": float(each["value"]) for each in found}
+
+    def value(self, name: str, **labels: str) -> float:
+        text = ",".join(f'{label}="{value}"' for label, value in sorted(labels.items()))
+        return self.values().get(f"{name}{{{text}}}", 0.0)
+
+
+def working(**spec: Any) -> tuple[Watched, Speaker, Any]:
+    """A worker that has begun the only task of a run."""
+    watched = Watched()
+    worker = Speaker(watched.stage).join()
+    watched.stage.submit("r", TaskSpec(id="x", **spec))
+    offer = worker.take()
+    worker.start(offer)
+    return watched, worker, offer
+
+
+# One scenario for each metric: it plays, and what it gives back has to have changed.
+
+
+def decisions() -> Values:
+    watched = Watched()
+    watched.stage.submit("r")
+    watched.stage.submit("r", command_id="another")
+    assert watched.value("rota_decisions_total", command="SubmitRun", outcome="refused") == 1
+    return {"rota_decisions_total": watched.value("rota_decisions_total", command="SubmitRun", outcome="decided")}
+
+
+def transitions() -> Values:
+    watched, worker, offer = working()
+    worker.succeed(offer)
+    steps = ["none", "scheduled", "queued", "assigned", "running", "success"]
+    for here, there in pairwise(steps):
+        assert watched.value("rota_transitions_total", **{"from": here, "to": there}) == 1
+    return {"rota_transitions_total": sum(v for k, v in watched.values().items() if "transitions" in k) - 4}
+
+
+def interruptions() -> Values:
+    watched, _, _ = working()
+    stage = watched.stage
+    stage.advance(stage.limits.lease_ms + stage.limits.dispatch_ms)
+    return {"rota_interruptions_total": watched.value("rota_interruptions_total")}
+
+
+def stale_reports() -> Values:
+    watched, worker, offer = working()
+    stage = watched.stage
+    stage.advance(stage.limits.lease_ms + stage.limits.dispatch_ms)
+    for _ in range(REFUSED_REPORTS_TOLD_MAX + 1):
+        worker.say(reports=(worker.word(offer, SUCCESS),), count=0, checksum=0)
+    counted = watched.value("rota_stale_reports_total", cause="old_fence")
+    assert counted == REFUSED_REPORTS_TOLD_MAX + 1, "also those that are too many to be told"
+    return {"rota_stale_reports_total": 1}
+
+
+def step_downs() -> Values:
+    watched = Watched()
+    watched.stage.withheld = (Commit,)
+    watched.stage.submit("r")
+    watched.stage.end_commit(UNKNOWN)
+    return {"rota_step_downs_total": watched.value("rota_step_downs_total", reason="a commit was unknown")}
+
+
+def faults() -> Values:
+    watched = Watched()
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("an error of ours")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rota.control.loop.decide", broken)
+        watched.stage.submit("r")
+    return {"rota_faults_total": watched.value("rota_faults_total")}
+
+
+def auth_refusals() -> Values:
+    watched = Watched()
+    watched.telemetry.auth_refused("auth.wrong")
+    return {"rota_auth_refusals_total": watched.value("rota_auth_refusals_total", cause="auth.wrong")}
+
+
+def requests() -> Values:
+    watched = Watched()
+    watched.telemetry.request("http", "GET /api/v1/runs", 200)
+    labels = {"surface": "http", "method": "GET /api/v1/runs", "code": "200"}
+    return {"rota_requests_total": watched.value("rota_requests_total", **labels)}
+
+
+def undispatchable() -> Values:
+    watched = Watched()
+    stage = watched.stage
+    stage.ask(cm.PutPool(tenant=TENANT, command_id="p", pool=Pool(tenant=TENANT, name="db", slots=1)))
+    need = (PoolNeed("db"),)
+    stage.submit("r", TaskSpec(id="a", pools=need), TaskSpec(id="b", pools=need), TaskSpec(id="c"))
+    assert watched.value("rota_undispatchable_tasks", reason="worker.none_registered") == 3
+    Speaker(stage, slots=2).join()
+    stage.rest()
+    return {"rota_undispatchable_tasks": watched.value("rota_undispatchable_tasks", reason="pool.full")}
+
+
+def queues() -> Values:
+    watched = Watched()
+    stage = watched.stage
+    stage.ask(cm.PutQueue(tenant=TENANT, command_id="q", queue=Queue(tenant=TENANT, name="gpu")))
+    assert watched.value("rota_queue_tasks", queue="gpu") == 0
+    stage.submit("r", TaskSpec(id="a", queue="gpu"), TaskSpec(id="b", queue="gpu"))
+    stage.advance(7_000)
+    assert watched.value("rota_queue_oldest_seconds", queue="gpu") == 7
+    assert watched.value("rota_queue_oldest_seconds", queue="default") == 0
+    return {"rota_queue_tasks": watched.value("rota_queue_tasks", queue="gpu") - 1, "rota_queue_oldest_seconds": 1}
+
+
+def leases() -> Values:
+    watched, worker, offer = working()
+    held = watched.value("rota_leases")
+    worker.succeed(offer)
+    assert watched.value("rota_leases") == 0
+    return {"rota_leases": held}
+
+
+def workers() -> Values:
+    watched = Watched()
+    stage = watched.stage
+    one, two = Speaker(stage, "one").join(), Speaker(stage, "two", stream=2).join()
+    assert watched.value("rota_workers", state="present") == 2
+    one.hang_up()
+    stage.ask(cm.DrainWorker(tenant=TENANT, command_id="d", worker=two.name))
+    assert watched.value("rota_workers", state="draining") == 1
+    return {"rota_workers": watched.value("rota_workers", state="away")}
+
+
+def inbox() -> Values:
+    watched = Watched()
+    watched.stage.loop.inbox.append((1, Speaker(watched.stage).frame()))
+    return {"rota_inbox_length": watched.value("rota_inbox_length")}
+
+
+def reign() -> Values:
+    watched = Watched(Stage())
+    assert (watched.value("rota_epoch"), watched.value("rota_is_leader")) == (0, 0)
+    watched.stage.wake()
+    return {"rota_epoch": watched.value("rota_epoch"), "rota_is_leader": watched.value("rota_is_leader")}
+
+
+def durations() -> Values:
+    found: Values = {}
+
+    async def play() -> None:
+        telemetry = Telemetry()
+        driver = CoordinatorDriver(MemoryStore(), TimeLimits(), lambda: 1_000_000, who="a test", telemetry=telemetry)
+        driver.start()
+        async with asyncio.timeout(20):
+            assert await driver.reigns()
+            await driver.ask(cm.PutPool(tenant=TENANT, command_id="p", pool=Pool(tenant=TENANT, name="db")))
+            await driver.stop()
+        text = telemetry.render()[0].decode()
+        samples = {each["name"]: float(each["value"]) for each in _SAMPLE.finditer(text)}
+        assert samples["rota_commit_rows_sum"] == 2, "the pool and the receipt"
+        assert samples["rota_commit_seconds_sum"] > 0
+        assert samples["rota_turn_seconds_sum"] > 0
+        found.update({name.removesuffix("_count"): count for name, count in samples.items() if name.endswith("_count")})
+
+    asyncio.run(play())
+    assert found.pop("rota_turn_seconds") > 1
+    return {**found, "rota_turn_seconds": 1}
+
+
+SCENARIOS: list[Callable[[], Values]] = [
+    decisions,
+    transitions,
+    interruptions,
+    stale_reports,
+    step_downs,
+    faults,
+    auth_refusals,
+    requests,
+    undispatchable,
+    queues,
+    leases,
+    workers,
+    inbox,
+    reign,
+    durations,
+]
+
+
+@pytest.mark.parametrize("play", SCENARIOS, ids=lambda play: play.__name__)
+def test_a_metric_says_what_happened(play: Callable[[], Values]):
+    assert set(play().values()) == {1}
+
+
+def test_every_metric_has_a_scenario_in_which_it_changes():
+    shown = [name for play in SCENARIOS for name in play()]
+    assert sorted(shown) == sorted(metric.name for metric in METRICS)
+
+
+def test_every_metric_is_on_the_wire_with_its_sort_and_no_other_is():
+    watched, _, _ = working()
+    text = watched.telemetry.render()[0].decode()
+    typed = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+    # The library adds when a histogram was made.
+    typed = {name: sort for name, sort in typed.items() if not name.endswith("_created")}
+    assert typed == {metric.name: metric.sort for metric in METRICS}
+
+
+# Over time.
+
+
+def test_counters_go_on_over_the_end_of_a_reign():
+    async def play() -> None:
+        telemetry = Telemetry()
+        now = [1_000_000]
+        driver = CoordinatorDriver(MemoryStore(), TimeLimits(), lambda: now[0], who="a test", telemetry=telemetry)
+        driver.start()
+        async with asyncio.timeout(20):
+            assert await driver.reigns()
+            put = cm.PutPool(tenant=TENANT, command_id="p", pool=Pool(tenant=TENANT, name="db"))
+            await driver.ask(put)
+            lost = asyncio.Event()
+            driver.watch(lambda stories: lost.set() if stories is None else None)
+            # The proof runs out: the coordinator steps down, and its memory is gone.
+            now[0] += 3_600_000
+            with pytest.raises(Exception, match=r"leader\.none"):
+                await driver.ask(put)
+            await lost.wait()
+            text = telemetry.render()[0].decode()
+            assert 'rota_decisions_total{command="PutPool",outcome="decided"} 1.0' in text
+            assert "rota_is_leader 0.0" in text
+            await driver.stop()
+
+    asyncio.run(play())
+
+
+# Bounds.
+
+
+def test_requests_of_endless_kinds_are_shown_together():
+    watched = Watched()
+    for number in range(REQUESTS_SHOWN_MAX + 50):
+        watched.telemetry.request("http", f"GET /{number}", 200)
+    watched.telemetry.request("http", "GET /0", 200)
+    shown = [name for name in watched.values() if name.startswith("rota_requests_total")]
+    assert len(shown) == REQUESTS_SHOWN_MAX + 1
+    assert watched.value("rota_requests_total", surface="http", method=OTHER, code=OTHER) == 50
+    assert watched.value("rota_requests_total", surface="http", method="GET /0", code="200") == 2
+
+
+def test_a_cause_that_nobody_knows_is_other():
+    watched = Watched()
+    watched.telemetry.auth_refused("made up")
+    assert watched.value("rota_auth_refusals_total", cause=OTHER) == 1
+    assert {f'rota_auth_refusals_total{{cause="{cause}"}}' for cause in AUTH_CAUSES} < set(watched.values())
+
+
+def test_only_the_fullest_queues_are_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "QUEUES_SHOWN_MAX", 2)
+    watched = Watched()
+    stage = watched.stage
+    for number, name in enumerate(("a", "b", "c", OTHER)):
+        stage.ask(cm.PutQueue(tenant=TENANT, command_id=name, queue=Queue(tenant=TENANT, name=name)))
+        stage.submit(f"r-{name}", *(TaskSpec(id=f"t{task}", queue=name) for task in range(4 - number)))
+    stage.advance(3_000)
+    shown = {name: value for name, value in watched.values().items() if name.startswith("rota_queue_")}
+    assert shown == {
+        'rota_queue_tasks{queue="a"}': 4,
+        'rota_queue_tasks{queue="b"}': 3,
+        'rota_queue_tasks{queue="other"}': 3,
+        'rota_queue_oldest_seconds{queue="a"}': 3,
+        'rota_queue_oldest_seconds{queue="b"}': 3,
+        'rota_queue_oldest_seconds{queue="other"}': 3,
+    }
+
+
+def test_only_the_fullest_buckets_are_explained(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "BUCKETS_EXPLAINED_MAX", 2)
+    watched = Watched()
+    for number in range(5):
+        tasks = (TaskSpec(id=f"t{task}", requires=(("rack", f"{number}"),)) for task in range(5 - number))
+        watched.stage.submit(f"r{number}", *tasks)
+    assert watched.value("rota_undispatchable_tasks", reason="worker.none_registered") == 9
+    assert watched.value("rota_undispatchable_tasks", reason=OTHER) == 6
