@@ -77,8 +77,11 @@ class Counts:
 class Stage:
     """Everything that was started, and how to reach it."""
 
-    def __init__(self, one: rota.Rota, service: HttpService, port: int, gate: Tokens, counts: Counts) -> None:
+    def __init__(
+        self, one: rota.Rota, server: HttpServer, service: HttpService, port: int, gate: Tokens, counts: Counts
+    ) -> None:
         self.rota = one
+        self.server = server
         self.service = service
         self.port = port
         self.gate = gate
@@ -177,7 +180,7 @@ def staged(
             return server, service, await server.start()
 
         server, service, port = one._thread.call(start())
-        stage = Stage(one, service, port, gate, counts)
+        stage = Stage(one, server, service, port, gate, counts)
         stage.told, stage.folder = told, folder or Path()
         try:
             with stage.http:

@@ -304,3 +304,17 @@ def test_a_run_in_history_is_read_like_a_live_one(tmp_path: Path):
         paged = stage.get("runs/old/tasks?limit=3")
         assert (len(paged["tasks"]), paged["next"]) == (3, "3")
         assert [task["id"] for task in stage.get("runs/old/tasks?limit=3&after=3")["tasks"]] == ["each[2]"]
+
+
+def test_a_page_goes_on_where_it_stopped_also_if_that_run_has_moved_to_history(tmp_path: Path):
+    with staged(tmp_path / "data") as stage:
+        for name, line in (("live", LONG), ("ended", "true")):
+            stage.submit(shell("a", line), run=name)
+        stage.ended("ended")
+        first = stage.get("runs?limit=1")
+        assert [run["id"] for run in first["runs"]] == ["ended"]
+        stage.line.driver.clock._offset += 3_600_000 * 1_000_000
+        until(lambda: len(stage.rota.runs(history=False)) == 1, "the run to move to history")
+        second = stage.get(f"runs?limit=1&after={first['next']}")
+        assert [run["id"] for run in second["runs"]] == ["live"]
+        stage.post("runs/live/cancel")

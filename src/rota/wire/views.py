@@ -43,12 +43,12 @@ def show_result(result: bytes | None) -> Any:
         return {"size": len(result), "encoding": "unknown"}
 
 
-def show_params(params: bytes) -> Any:
+def show_params(params: bytes) -> dict[str, Any]:
     """A run's parameters. Whoever submitted it wrote them, so they may be anything."""
     if not params:
         return {}
     try:
-        return to_builtins(unpack(PLAIN, params))
+        return msgspec.convert(to_builtins(unpack(PLAIN, params)), dict[str, Any])
     except UNREADABLE:
         return {"size": len(params), "encoding": "unknown"}
 

@@ -51,6 +51,9 @@ class PatientProtocol(H11Protocol):
         """A request was answered."""
         super().on_response_complete()
         self._stop_expecting()
+        if self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]:
+            # The next one has begun to come; otherwise it is the time of an idle connection that counts.
+            self._expect_more()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""

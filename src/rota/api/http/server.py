@@ -13,6 +13,7 @@ from msgspec import Struct
 from rota.api.http.protocol import HEAD_BYTES_MAX, KEEP_ALIVE_S, PatientProtocol
 from rota.api.http.service import HttpService
 from rota.core.errors import Refused
+from rota.core.graph import check_number
 
 BACKLOG = 1_024
 # How long requests that are being answered may take when the service stops.
@@ -109,16 +110,19 @@ class HttpServer:
 
 
 def _bind(host: str, port: int) -> socket.socket:
+    check_number(port, 0, 65_535, "port")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        # Named, not left to the system: asyncio sends at once only where it sees that it is TCP; else an answer
+        # waits for the client's delayed acknowledgement, 40 ms.
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
         except BaseException:
             listening.close()
             raise
-    except (OSError, OverflowError) as error:
-        text = f"{host}:{port} cannot be listened on: {getattr(error, 'strerror', None) or error}"
+    except OSError as error:
+        text = f"{host}:{port} cannot be listened on: {error.strerror or error}"
         raise Refused("listen.failed", text, "Choose another address.", path="http") from None
     return listening

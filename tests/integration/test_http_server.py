@@ -1,0 +1,324 @@
+"""The port itself: TLS, garbage, slowness, sizes, trouble, probes, and the end."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import trustme
+
+from rota.api.http import protocol, reading, service
+from rota.api.http.server import HttpServer, Tls
+from rota.api.http.service import HttpService
+from rota.control.driver import CoordinatorDriver
+from rota.core.bounds import TimeLimits
+from rota.core.errors import Refused, Unavailable
+from tests.integration.deadlines import until
+from tests.integration.http_stage import Stage, Tokens, shell, staged
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with staged() as one:
+        yield one
+
+
+class Pems:
+    """A certificate authority, and files of what it issued."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ca = trustme.CA()
+        self.authority = folder / "ca.pem"
+        self.ca.cert_pem.write_to_path(str(self.authority))
+
+    def issue(self, name: str, **options: Any) -> tuple[Path, Path]:
+        issued = self.ca.issue_cert(name, **options)
+        cert, key = self.folder / f"{name}.pem", self.folder / f"{name}.key"
+        with cert.open("wb") as file:
+            for each in issued.cert_chain_pems:
+                file.write(each.bytes())
+        issued.private_key_pem.write_to_path(str(key))
+        return cert, key
+
+
+@pytest.fixture(scope="module")
+def pems(tmp_path_factory: pytest.TempPathFactory) -> Pems:
+    return Pems(tmp_path_factory.mktemp("pems"))
+
+
+def secure(stage: Stage, pems: Pems, cert: tuple[Path, Path] | None = None) -> httpx.Client:
+    context = ssl.create_default_context(cafile=str(pems.authority))
+    if cert is not None:
+        context.load_cert_chain(*cert)
+    return httpx.Client(base_url=f"https://localhost:{stage.port}", verify=context, timeout=30)
+
+
+def test_tls_is_spoken_and_nothing_else(pems: Pems):
+    with staged(tls=Tls(*pems.issue("localhost"))) as stage:
+        with secure(stage, pems) as client:
+            assert client.get("/healthz").json()["status"] == "ok"
+            own = {"Origin": f"https://localhost:{stage.port}"}
+            assert client.get("/api/v1/runs", headers=own).status_code == 200
+        with pytest.raises(httpx.TransportError):
+            stage.http.get("/healthz")
+        with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+            httpx.get(f"https://localhost:{stage.port}/healthz")
+
+
+def test_mutual_tls_lets_in_whom_the_authority_knows(pems: Pems, tmp_path: Path):
+    stranger = Pems(tmp_path)
+    tls = Tls(*pems.issue("localhost"), client_ca=pems.authority)
+    expired = pems.issue("expired", not_after=datetime.now(UTC) - timedelta(days=1))
+    with staged(tls=tls) as stage:
+        with secure(stage, pems, pems.issue("client")) as client:
+            assert client.get("/healthz").status_code == 200
+        for cert in (None, stranger.issue("other"), expired):
+            with pytest.raises(httpx.TransportError), secure(stage, pems, cert) as client:
+                client.get("/healthz")
+
+
+def test_what_cannot_be_served_is_refused_at_the_start(pems: Pems, stage: Stage, tmp_path: Path):
+    cert, key = pems.issue("localhost")
+    other = Pems(tmp_path).issue("localhost")[1]
+    for tls in (Tls(tmp_path / "none", key), Tls(cert, other), Tls(cert, key, tmp_path / "none")):
+        with pytest.raises(Refused, match=r"listen\.failed: a certificate or key cannot be used"):
+            HttpServer(stage.service, "127.0.0.1", 0, tls)
+    for host, port in (("127.0.0.1", stage.port), ("192.0.2.1", 0), ("no.such.invalid", 0)):
+        with pytest.raises(Refused, match=r"listen\.failed: .* cannot be listened on"):
+            asyncio.run(HttpServer(stage.service, host, port).start())
+    with pytest.raises(Refused, match=r"Use 0 to 65535"):
+        asyncio.run(HttpServer(stage.service, "127.0.0.1", 99_999).start())
+
+
+def say(stage: Stage, content: bytes) -> bytes:
+    """Everything that is answered to some bytes."""
+    with socket.create_connection(("127.0.0.1", stage.port), timeout=30) as connection:
+        connection.sendall(content)
+        answered = b""
+        while piece := connection.recv(65536):
+            answered += piece
+        return answered
+
+
+def test_garbage_is_answered_and_disturbs_nothing(stage: Stage, capfd: pytest.CaptureFixture[str]):
+    for garbage in (
+        b"\x16\x03\x01\x02\x00garbage\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\0" * 100 + b"\r\n\r\n",
+    ):
+        answered = say(stage, garbage)
+        assert answered.startswith(b"HTTP/1.1 4") and b'"code":"http.request"' in answered
+    stage.get("runs")
+    assert capfd.readouterr().err == "", "nobody's log is filled by it"
+
+
+def test_a_head_that_is_too_large_is_refused(stage: Stage):
+    answered = say(stage, b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: " + b"y" * 100_000)
+    assert answered.startswith(b"HTTP/1.1 400")
+
+
+def test_who_is_slow_is_hung_up_on(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(protocol, "PATIENCE_S", 0.1)
+    assert b'"code":"http.slow"' in say(stage, b"")
+    assert b'"code":"http.slow"' in say(stage, b"GET /healthz HT")
+    head = b"POST /api/v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"
+    with contextlib.suppress(ConnectionResetError):
+        assert say(stage, head + b"{") == b"", "there is nobody to answer"
+    answered = say(stage, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /heal")
+    assert answered.startswith(b"HTTP/1.1 200") and b'"code":"http.slow"' in answered
+
+
+def test_who_does_not_take_what_it_asked_for_is_hung_up_on(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(protocol, "PATIENCE_S", 0.3)
+    made = stage.submit(shell("talk", "head -c 8000000 /dev/zero | tr '\\0' 'x'"))
+    stage.ended(made["id"])
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(30)
+        connection.connect(("127.0.0.1", stage.port))
+        path = f"/api/v1/runs/{made['id']}/tasks/talk/logs"
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        name = f"GET {'/api/v1/runs/{run}/tasks/{task}/logs'}"
+        until(lambda: ("http", name, 200) in stage.counts.seen, "the service to give up")
+        with contextlib.suppress(ConnectionResetError):
+            while connection.recv(65536):
+                pass
+
+
+def test_there_are_only_so_many_connections(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(protocol, "CONNECTIONS_MAX", 0)
+    answered = say(stage, b"")
+    assert answered.startswith(b"HTTP/1.1 503") and b'"code":"http.busy"' in answered
+    assert b"retry-after" in answered.lower()
+
+
+def test_a_body_that_is_too_large_is_refused_and_its_sender_hears_why(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    large = {"reason": "x" * (reading.BODY_BYTES_MAX + 1)}
+    assert stage.post("runs/r/cancel", large, 413)["code"] == "field.size"
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(9):
+            yield b" " * 1024 * 1024
+
+    problem = stage.ask("POST", "runs/r/cancel", 413, content=pieces(), headers={"Content-Type": "application/json"})
+    assert problem["code"] == "field.size"
+    assert "field.size" not in stage.post("runs", {"digest": "d", "run": "x" * (9 << 20)}, 404)["code"]
+
+
+@pytest.mark.parametrize(
+    ("content", "detail"),
+    [
+        (b'{"reason": "x",,}', "in line 1, column"),
+        (b'{\n "reason":\n oops}', "in line 3, column"),
+        (b"{", "this is not JSON"),
+        (b'{"reason": "\xff"}', "this is not JSON"),
+    ],
+)
+def test_what_is_not_json_says_where(stage: Stage, content: bytes, detail: str):
+    headers = {"Content-Type": "application/json"}
+    problem = stage.ask("POST", "runs/r/cancel", 400, content=content, headers=headers)
+    assert problem["code"] == "http.json"
+    assert detail in problem["detail"]
+
+
+def test_what_is_nested_too_deeply_is_refused(stage: Stage):
+    content = b'{"params": {"a": ' + b"[" * 100_000
+    headers = {"Content-Type": "application/json"}
+    assert stage.ask("POST", "runs", 400, content=content, headers=headers)["detail"] == "this is nested too deeply"
+
+
+def test_a_body_of_another_type_is_refused(stage: Stage):
+    for headers in ({"Content-Type": "text/plain"}, {"Content-Type": "application/x-www-form-urlencoded"}, {}):
+        assert stage.ask("POST", "runs/r/cancel", 415, content=b"{}", headers=headers)["code"] == "http.media_type"
+    zipped = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    assert stage.ask("POST", "runs/r/cancel", 415, content=b"{}", headers=zipped)["code"] == "http.media_type"
+    assert stage.ask("POST", "runs/r/cancel", 422, json=[])["code"] == "field.type"
+
+
+def test_an_error_of_ours_is_said_without_its_details(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    async def broken(*_: object) -> object:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(stage.line.desk, "ask", broken)
+    problem = stage.get("runs", 500)
+    assert problem["code"] == "http.failed"
+    assert "secret" not in str(problem)
+    assert [("secret" in str(said), said.what) for said in stage.told][-1] == (True, "http.failed")
+
+
+def test_what_nobody_can_answer_now_is_said_with_when_to_try_again(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    async def away(*_: object) -> object:
+        raise Unavailable("store.full", retry_after_ms=1500)
+
+    monkeypatch.setattr(stage.line.desk, "ask", away)
+    response = stage.http.get("/api/v1/runs")
+    assert (response.status_code, response.headers["retry-after"]) == (507, "2")
+    assert response.json()["retry_after_ms"] == 1500
+
+
+def test_nobody_waits_for_ever(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    async def silent(*_: object) -> object:
+        await asyncio.Event().wait()
+        return None
+
+    monkeypatch.setattr(service, "ANSWER_S", 0.05)
+    monkeypatch.setattr(stage.line.desk, "ask", silent)
+    assert stage.get("runs", 503)["code"] == "store.unavailable"
+
+
+def test_probes_say_how_the_coordinator_stands(monkeypatch: pytest.MonkeyPatch):
+    with staged() as stage:
+        for probe in ("healthz", "readyz", "leaderz"):
+            assert stage.get(f"/{probe}") == {"status": "ok", "role": "leader"}
+        driver = stage.line.driver
+        broken = threading.Event()
+
+        async def history(*_: object) -> object:
+            broken.set()
+            raise OSError("gone")
+
+        monkeypatch.setattr(driver.store, "history", history)
+        monkeypatch.setattr("rota.api.http.probes.ASK_EVERY_S", -1.0)
+        assert stage.get("/readyz", 503)["code"] == "store.unavailable"
+        assert broken.is_set()
+        assert stage.get("/leaderz")["role"] == "leader"
+        stage.rota._thread.call(driver.stop())
+        assert stage.get("/healthz")["status"] == "ok", "the process lives"
+        assert stage.get("/readyz", 503)["code"] == "leader.none"
+        assert stage.get("/leaderz", 503)["code"] == "leader.none"
+        assert stage.get("runs", 503)["retry_after_ms"] > 0
+
+
+def test_a_follower_is_ready_and_does_not_lead(stage: Stage):
+    async def follow() -> tuple[CoordinatorDriver, HttpServer, int]:
+        first = stage.line.driver
+        driver = CoordinatorDriver(first.store, TimeLimits(), first.clock, who="another")
+        driver.start()
+        assert not await driver.reigns()
+        server = HttpServer(HttpService(stage.line.desk, driver, Tokens()), "127.0.0.1", 0)
+        return driver, server, await server.start()
+
+    driver, server, port = stage.rota._thread.call(follow())
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+            assert client.get("/readyz").json() == {"status": "ok", "role": driver.machine.leadership.role}
+            assert client.get("/leaderz").json()["code"] == "leader.none"
+            assert client.get("/healthz").status_code == 200
+            assert client.get("/metrics").status_code == 404, "nobody counts there"
+    finally:
+        stage.rota._thread.call(server.stop())
+        stage.rota._thread.call(driver.stop())
+
+
+def test_answers_leave_at_once(stage: Stage):
+    """Otherwise each waits for the client's delayed acknowledgement."""
+    stage.get("/healthz")
+    server = stage.server._server
+    assert server is not None
+    for connection in stage.call(lambda: list(server.server_state.connections)):
+        carried_by = connection.transport.get_extra_info("socket")
+        assert carried_by.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_nothing_wakes_while_nobody_asks():
+    """No timer of HTTP's own is set: uvicorn would look ten times a second."""
+    with staged() as stage:
+        stage.get("runs")
+        stage.http.close()
+        server = stage.server._server
+        assert server is not None
+        until(lambda: not server.server_state.connections, "the connection to be gone")
+        scheduled = stage.call(
+            lambda: [repr(each) for each in asyncio.get_running_loop()._scheduled if not each._cancelled]
+        )
+        assert [name for name in scheduled if "uvicorn" in name or "api/http" in name] == []
+
+
+def test_a_request_that_is_being_answered_is_answered_when_the_service_stops():
+    answers: list[httpx.Response] = []
+    began = threading.Event()
+    with staged() as stage:
+        ask = stage.line.desk.ask
+        go = asyncio.Event()
+
+        async def slowly(*arguments: Any) -> object:
+            began.set()
+            await go.wait()
+            return await ask(*arguments)
+
+        stage.line.desk.ask = slowly
+        url = f"http://127.0.0.1:{stage.port}/api/v1/runs"
+        thread = threading.Thread(target=lambda: answers.append(httpx.get(url, timeout=30)))
+        thread.start()
+        assert began.wait(30)
+        stage.call(lambda: asyncio.get_running_loop().call_later(0.3, go.set))
+    thread.join(30)
+    assert [answer.status_code for answer in answers] == [200]
