@@ -1,6 +1,7 @@
 """A coordinator with a worker and its HTTP port, all real, in this process; and what tests ask it with."""
 
 import json
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -14,7 +15,7 @@ import rota
 from rota.api.auth import Principal, Role
 from rota.api.http.endpoints import Endpoint
 from rota.api.http.openapi import document
-from rota.api.http.server import HttpServer, Tls
+from rota.api.http.server import HttpServer
 from rota.api.http.service import HttpService
 from rota.app.lines import NearLine
 from rota.control.events import Escalate, Tell
@@ -163,7 +164,7 @@ def shell(id: str, line: str = "true", **more: Any) -> dict[str, Any]:
 
 @contextmanager
 def staged(
-    folder: Path | None = None, gate: Tokens | None = None, tls: Tls | None = None, **options: Any
+    folder: Path | None = None, gate: Tokens | None = None, tls: ssl.SSLContext | None = None, **options: Any
 ) -> Iterator[Stage]:
     """A stage, and its end."""
     gate = gate or Tokens()
