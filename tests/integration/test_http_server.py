@@ -21,7 +21,7 @@ from rota.control.driver import CoordinatorDriver
 from rota.core.bounds import TimeLimits
 from rota.core.errors import Refused, Unavailable
 from tests.integration.deadlines import until
-from tests.integration.http_stage import Stage, Tokens, shell, staged
+from tests.integration.http_stage import Stage, gate_of, shell, staged
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_what_cannot_be_served_is_refused_at_the_start(pems: Pems, stage: Stage,
     cert, key = pems.issue("localhost")
     other = Pems(tmp_path).issue("localhost")[1]
     for tls in (Tls(tmp_path / "none", key), Tls(cert, other), Tls(cert, key, tmp_path / "none")):
-        with pytest.raises(Refused, match=r"listen\.failed: a certificate or key cannot be used"):
+        with pytest.raises(Refused, match=r"tls\.files: a certificate or key cannot be used"):
             HttpServer(stage.service, "127.0.0.1", 0, tls)
     for host, port in (("127.0.0.1", stage.port), ("192.0.2.1", 0), ("no.such.invalid", 0)):
         with pytest.raises(Refused, match=r"listen\.failed: .* cannot be listened on"):
@@ -263,7 +263,7 @@ def test_a_follower_is_ready_and_does_not_lead(stage: Stage):
         driver = CoordinatorDriver(first.store, TimeLimits(), first.clock, who="another")
         driver.start()
         assert not await driver.reigns()
-        server = HttpServer(HttpService(stage.line.desk, driver, Tokens()), "127.0.0.1", 0)
+        server = HttpServer(HttpService(stage.line.desk, driver, gate_of()), "127.0.0.1", 0)
         return driver, server, await server.start()
 
     driver, server, port = stage.rota._thread.call(follow())

@@ -17,6 +17,7 @@ STATUS: dict[str, int] = {
     "auth.wrong": 401,
     "blob": 410,
     "command": 409,
+    "config": 500,
     "field": 422,
     "field.size": 413,
     "graph": 422,
@@ -36,6 +37,7 @@ STATUS: dict[str, int] = {
     "listen": 500,
     "pool": 422,
     "pool.unknown": 404,
+    "protocol": 400,
     "queue": 404,
     "requirement": 422,
     "run": 409,
@@ -48,6 +50,7 @@ STATUS: dict[str, int] = {
     "store.refused": 422,
     "task": 409,
     "task.unknown": 404,
+    "tls": 500,
     "worker": 409,
     "worker.unknown": 404,
 }

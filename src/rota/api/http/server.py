@@ -38,7 +38,7 @@ class Tls(Struct, frozen=True):
                 context.verify_mode = ssl.CERT_REQUIRED
         except (OSError, ssl.SSLError) as error:
             text = f"a certificate or key cannot be used: {error}"
-            raise Refused("listen.failed", text, "Check [tls]: cert, key, client_ca.", path="tls") from None
+            raise Refused("tls.files", text, "Check [tls]: cert, key, client_ca.", path="tls") from None
         return context
 
 
