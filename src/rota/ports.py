@@ -121,7 +121,7 @@ class Blobs(Protocol):
         ...
 
     async def list(self, prefix: str) -> list[Listed]:
-        """What is directly under a prefix, blobs and folders, in the order of their names."""
+        """What is directly under a prefix (empty: at the top), blobs and folders, in the order of their names."""
         ...
 
     async def collect(self, prefix: str, is_wanted: Callable[[str], bool], older_than: Millis) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from rota.api.auth import Principal, Role
 from rota.api.desk import Desk
 from rota.api.rpc import RpcServer
-from rota.app.embedded import SystemClock
+from rota.app.clocks import SystemClock
 from rota.client.blocking import LoopThread
 from rota.control.driver import CoordinatorDriver
 from rota.core.bounds import TimeLimits

@@ -24,7 +24,7 @@ from rota.core import questions as qu
 from rota.core.errors import Refused
 from rota.core.graph import check_id
 from rota.core.ids import Millis
-from rota.wire.requests import ReadBlob, ReadLog
+from rota.wire.requests import GetService, ReadBlob, ReadLog
 
 ANY_TENANT = "*"
 DEFAULT_TENANT = "default"
@@ -77,6 +77,7 @@ NEEDS: dict[type, Role] = {
     hs.GetStories: Role.READER,
     ReadLog: Role.READER,
     ReadBlob: Role.READER,
+    GetService: Role.READER,
     qu.ListTenants: Role.ADMIN,
     hs.ListAudits: Role.ADMIN,
     cm.SubmitRun: Role.WRITER,
@@ -126,6 +127,9 @@ class Principal(Struct, frozen=True):
 
     def may_ask(self, request: cm.Command | qu.Question) -> None:
         """Refuse a command or question that is not this caller's to ask."""
+        if isinstance(request, GetService):
+            # Also a worker's: it is how one begins.
+            return
         need = NEEDS.get(type(request))
         if need is None:
             raise Refused("field.type", f"{type(request).__name__} is not asked from outside")

@@ -19,7 +19,7 @@ from rota.core.questions import Question
 from rota.core.records import Story
 from rota.ports import BlobLost, Blobs, Store
 from rota.wire.names import safe_name
-from rota.wire.requests import ReadBlob, ReadLog
+from rota.wire.requests import GetService, ReadBlob, ReadLog, ServiceView
 
 # What became durable of a run, or None when that is not known any more: read the story, and watch anew.
 Tell = Callable[[list[Story] | None], None]
@@ -52,10 +52,12 @@ class Desk:
         self,
         coordinator: Coordinator,
         blobs: Blobs,
+        service: ServiceView,
         refused: Callable[[Refused], None] = ignore,
     ) -> None:
         """`refused` hears of callers who asked for what they may not."""
         self.blobs = blobs
+        self._service = service
         self._refused = refused
         self._coordinator = coordinator
         self._watchers = Watchers(coordinator)
@@ -76,6 +78,8 @@ class Desk:
             case GetStories():
                 parts = await store.stories(request.tenant, request.run, request.created_at)
                 return [part for part in parts if part.number >= request.first]
+            case GetService():
+                return self._service
             case ReadLog():
                 return await read_log(self.blobs, request)
             case ReadBlob():

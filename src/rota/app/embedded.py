@@ -1,77 +1,37 @@
 """Rota in this process: a coordinator, a worker and a client, with their data in a folder or in memory."""
 
 import asyncio
-import atexit
 import os
-import secrets
-import shutil
-import socket
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypedDict, Unpack, cast
+from typing import Self, TypedDict, Unpack
 
-from rota.api.auth import ANY_TENANT, Principal, Role
-from rota.api.desk import Desk
-from rota.api.socket import SOCKET, SocketServer
-from rota.app.garbage import keep_collecting
+from rota.api.auth import DEFAULT_TENANT
+from rota.api.socket import SOCKET
+from rota.app.hosting import Hosting, host
 from rota.app.lines import NearLine
 from rota.app.remote import RemoteOptions, open_line
-from rota.app.survivors import RunnersLock
+from rota.app.working import Working, ship_logs, start_worker
 from rota.client.blocking import BlockingClient, LoopThread
 from rota.client.connection import SocketConnection
 from rota.client.line import FarLine
 from rota.client.runs import Client
-from rota.control.driver import CoordinatorDriver, Listener, ignore
+from rota.control.driver import Listener, ignore
 from rota.control.events import Tell
 from rota.core.bounds import HISTORY_KEPT_MS, INTEGER_MAX, WORKER_SLOTS_MAX, TimeLimits
-from rota.core.commands import ForgetWorker
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import check_number
-from rota.core.ids import Millis
-from rota.core.model import Capacity
-from rota.core.questions import ListWorkers, WorkerView
-from rota.ports import Blobs, Store
 from rota.running import Loading
-from rota.stores.blobs import open_blobs
-from rota.stores.memory import MemoryStore
-from rota.stores.sqlite import SqliteStore, held
-from rota.wire.frames import CoordinatorFrame, WorkerFrame
-from rota.wire.work import COMMAND, HTTP, PYTHON
-from rota.worker.driver import Dial, WorkerDriver
-from rota.worker.logs.driver import LogShipper
-from rota.worker.logs.folder import LogFolder
-from rota.worker.properties import describe
-from rota.worker.runners import Runner
-from rota.worker.runners.command import CommandRunner
-from rota.worker.runners.egress import EgressPolicy
-from rota.worker.runners.http import HttpRunner
-from rota.worker.runners.process import ProcessRunner
-from rota.worker.runners.thread import ThreadRunner
-from rota.worker.supervisor.driver import Supervisor
-from rota.worker.sync import SyncMachine
 
 DEFAULT_FOLDER = ".rota"
-DEFAULT_TENANT = "default"
 DAY_MS = 24 * 3_600_000
 KEEP_DAYS = HISTORY_KEPT_MS / DAY_MS
-WORKER_PREFIX = "local-"
 # How long a folder that is busy is waited for: another command may be looking at it for a moment.
 PATIENCE_S = 2.0
 LOOK_EVERY_S = 0.05
-
-
-class SystemClock:
-    """Wall time at the start, monotonic from there: it never runs back and never jumps."""
-
-    def __init__(self) -> None:
-        self._offset = time.time_ns() - time.monotonic_ns()
-
-    def __call__(self) -> Millis:
-        return (time.monotonic_ns() + self._offset) // 1_000_000
 
 
 class Options(TypedDict, total=False):
@@ -94,22 +54,6 @@ class Options(TypedDict, total=False):
     blobs: str
     limits: TimeLimits | None
     listener: Listener
-
-
-class NearLink:
-    """A worker's stream to the coordinator in the same process."""
-
-    def __init__(self, driver: CoordinatorDriver, hear: Callable[[CoordinatorFrame | None], None]) -> None:
-        self._driver = driver
-        self._stream = driver.open_stream(hear)
-
-    def send(self, frame: WorkerFrame) -> None:
-        """Say something."""
-        self._driver.hear(self._stream, frame)
-
-    def close(self) -> None:
-        """Hang up."""
-        self._driver.close_stream(self._stream)
 
 
 class AsyncRota(Client):
@@ -143,48 +87,36 @@ class AsyncRota(Client):
 
     @classmethod
     async def _start(cls, folder: str | os.PathLike[str] | None, options: Options) -> Self:
-        limits = options.get("limits") or TimeLimits()
         listener = options.get("listener", ignore)
+        hosting = Hosting(
+            folder=folder,
+            limits=options.get("limits") or TimeLimits(),
+            listener=listener,
+            keep_ms=round(options.get("keep_days", KEEP_DAYS) * DAY_MS),
+            blobs=options.get("blobs", ""),
+        )
         async with AsyncExitStack() as parts:
-            clock = SystemClock()
-            path = _make_folder(folder, parts)
-            store = _open_store(path if folder is not None else None, parts)
-            keep_ms = round(options.get("keep_days", KEEP_DAYS) * DAY_MS)
-            driver = CoordinatorDriver(store, limits, clock, who=_who(), listener=listener, keep_ms=keep_ms)
-            parts.push_async_callback(driver.stop)
-            driver.start()
-            await _win(driver, store, path)
-            lock = RunnersLock(path)
-            parts.callback(lock.free)
-            if await lock.take():
-                await _strike_off(driver)
-            blobs = open_blobs(options.get("blobs") or path / "blobs")
-            logs = LogShipper(blobs, LogFolder(path), lambda text: listener(Tell("logs.unshipped", (("error", text),))))
-            parts.push_async_callback(logs.close, PATIENCE_S)
-            logs.start()
-            desk = Desk(driver, blobs)
-            who = Principal("local", Role.OWNER, ANY_TENANT)
-            if folder is not None:
-                server = SocketServer(path, who, desk)
-                parts.push_async_callback(server.stop)
-                await server.start()
-                collecting = asyncio.create_task(
-                    keep_collecting(store, blobs, path, DEFAULT_TENANT, clock, listener), name="rota-garbage"
-                )
-                parts.push_async_callback(_end, collecting)
+            here = await host(parts, hosting)
+            logs = ship_logs(
+                parts, here.path, here.blobs, lambda text: listener(Tell("logs.unshipped", (("error", text),)))
+            )
             slots = options.get("slots")
-            count = (os.cpu_count() or 1) if slots is None else slots
-            if count:
-                runners = _runners(path, blobs, count, logs, lock, parts, options)
-                machine = _machine(runners, count, limits)
-                worker = WorkerDriver(machine, _dial(driver), runners, clock, failing=driver.fail)
-                parts.push_async_callback(_leave, worker)
-                worker.start()
-            else:
+            if slots == 0:
                 # Whoever only looks wants to see what a program that was killed has left behind.
                 with suppress(TimeoutError):
                     await asyncio.wait_for(logs.settled(), PATIENCE_S)
-            return cls(NearLine(desk, driver, who, DEFAULT_TENANT), parts.pop_all())
+            else:
+                working = Working(
+                    folder=here.path,
+                    slots=slots or 0,
+                    threads=options.get("threads", False),
+                    memory_mb=options.get("memory_mb", 0),
+                    egress_allow=options.get("egress_allow", ()),
+                    limits=hosting.limits,
+                    kept_open=(here.lock.fd,),
+                )
+                await start_worker(parts, working, here.blobs, logs, here.dial(), here.clock, here.driver.fail)
+            return cls(here.line(), parts.pop_all())
 
     @classmethod
     async def open(cls, folder: str | os.PathLike[str] = DEFAULT_FOLDER) -> Self:
@@ -297,62 +229,6 @@ class Rota(BlockingClient):
         self.close()
 
 
-def _make_folder(folder: str | os.PathLike[str] | None, parts: AsyncExitStack) -> Path:
-    if folder is None:
-        return _make_passing_folder(parts)
-    path = Path(folder).absolute()
-    try:
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        what = "is not a folder" if path.exists() else f"cannot be made: {error.strerror}"
-        raise Refused("store.missing", f"{path} {what}.", "Name a folder that Rota may write to.") from None
-    return path
-
-
-def _make_passing_folder(parts: AsyncExitStack) -> Path:
-    """A folder that ends with us, also if nobody closes us."""
-    path, owner = Path(tempfile.mkdtemp(prefix="rota-")), os.getpid()
-
-    def remove() -> None:
-        atexit.unregister(remove)
-        # Not by a process that was forked from ours and ends before it.
-        if os.getpid() == owner:
-            shutil.rmtree(path, ignore_errors=True)
-
-    atexit.register(remove)
-    parts.callback(remove)
-    return path
-
-
-def _open_store(path: Path | None, parts: AsyncExitStack) -> Store:
-    if path is None:
-        return MemoryStore()
-    store = SqliteStore(path)
-    parts.callback(store.close)
-    return store
-
-
-async def _win(driver: CoordinatorDriver, store: Store, path: Path) -> None:
-    if await driver.reigns():
-        return
-    if isinstance(store, SqliteStore):
-        raise held(path)
-    raise Unavailable("leader.none", f"the coordinator of {path} could not start")
-
-
-async def _strike_off(driver: CoordinatorDriver) -> None:
-    """Forget the workers of this folder's last holder: they lived in its process, and nothing of it is left.
-
-    What they had not finished can be granted at once, instead of when their silence has lasted long enough.
-    """
-    workers, _ = await driver.ask(ListWorkers(tenant=DEFAULT_TENANT))
-    assert isinstance(workers, tuple), "workers are listed in a tuple"
-    for worker in cast(tuple[WorkerView, ...], workers):
-        if worker.id.startswith(WORKER_PREFIX):
-            name = f"forget-{worker.id}-{worker.incarnation}-{secrets.token_hex(4)}"
-            await driver.ask(ForgetWorker(tenant=DEFAULT_TENANT, command_id=name, actor="rota", worker=worker.id))
-
-
 def _check(options: Options) -> None:
     slots = options.get("slots")
     if slots is not None:
@@ -360,59 +236,3 @@ def _check(options: Options) -> None:
     check_number(options.get("memory_mb", 0), 0, INTEGER_MAX >> 20, "memory_mb")
     if options.get("keep_days", KEEP_DAYS) < 0:
         raise Refused("field.value", "history cannot be kept for less than no time", path="keep_days")
-
-
-def _runners(
-    path: Path,
-    blobs: Blobs,
-    slots: int,
-    logs: LogShipper,
-    lock: RunnersLock,
-    parts: AsyncExitStack,
-    options: Options,
-) -> dict[str, Runner]:
-    supervisor = Supervisor(logs, kept_open=(lock.fd,))
-    parts.push_async_callback(supervisor.close)
-    memory = options.get("memory_mb", 0) << 20
-    if options.get("threads", False):
-        python: Runner = ThreadRunner(blobs, path, slots=slots)
-    else:
-        python = ProcessRunner(supervisor, blobs, path, memory_bytes_max=memory)
-    return {
-        PYTHON: python,
-        COMMAND: CommandRunner(supervisor, memory_bytes_max=memory),
-        HTTP: HttpRunner(blobs, path, logs, EgressPolicy(options.get("egress_allow", ()))),
-    }
-
-
-def _who() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}"
-
-
-def _dial(driver: CoordinatorDriver) -> Dial:
-    async def dial(hear: Callable[[CoordinatorFrame | None], None]) -> NearLink:
-        return NearLink(driver, hear)
-
-    return dial
-
-
-def _machine(runners: dict[str, Runner], slots: int, limits: TimeLimits) -> SyncMachine:
-    capacity = Capacity(slots=slots, kinds=tuple(runners), properties=describe())
-    return SyncMachine(DEFAULT_TENANT, f"{WORKER_PREFIX}{socket.gethostname()}", secrets.token_hex(8), capacity, limits)
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
-async def _leave(worker: WorkerDriver) -> None:
-    """Hand back what is not finished, so that it costs nothing, then stop."""
-    worker.drain(0)
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            await worker.left.wait()
-    except TimeoutError:
-        # Nobody acknowledges any more; the leases end by themselves.
-        pass
-    await worker.stop()

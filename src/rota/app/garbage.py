@@ -18,8 +18,8 @@ COLLECT_EVERY_S = 3_600.0
 STAMP = "garbage.stamp"
 
 
-async def collect(store: Store, blobs: Blobs, tenant: str, now: Millis) -> int:
-    """Remove a tenant's garbage once; how many blobs that were."""
+async def collect(store: Store, blobs: Blobs, now: Millis) -> int:
+    """Remove garbage once; how many blobs that were."""
     kept = await store.kept()
     runs = {(safe_name(tenant), safe_name(run)) for tenant, run in kept.runs}
 
@@ -34,7 +34,11 @@ async def collect(store: Store, blobs: Blobs, tenant: str, now: Millis) -> int:
                 # Not of an attempt: somebody else's to remove.
                 return True
 
-    return await blobs.collect(safe_name(tenant), is_wanted, now - GARBAGE_AGE_MS)
+    removed = 0
+    for home in await blobs.list(""):
+        if home.is_folder:
+            removed += await blobs.collect(home.name, is_wanted, now - GARBAGE_AGE_MS)
+    return removed
 
 
 def is_attempt(name: str) -> bool:
@@ -44,7 +48,7 @@ def is_attempt(name: str) -> bool:
 
 
 async def keep_collecting(
-    store: Store, blobs: Blobs, folder: Path, tenant: str, clock: Callable[[], Millis], listener: Listener
+    store: Store, blobs: Blobs, folder: Path, clock: Callable[[], Millis], listener: Listener
 ) -> None:
     """Remove garbage every hour. The hour is the folder's: programs that live for seconds take turns at it."""
     stamp = folder / STAMP
@@ -52,7 +56,7 @@ async def keep_collecting(
         try:
             if not stamp.exists() or clock() - stamp.stat().st_mtime_ns // 1_000_000 >= COLLECT_EVERY_S * 1_000:
                 stamp.touch(0o600)
-                await collect(store, blobs, tenant, clock())
+                await collect(store, blobs, clock())
         except Exception as error:  # it is tried again, and nothing depends on it
             listener(Tell("garbage.failed", (("error", f"{error}"),)))
         await asyncio.sleep(COLLECT_EVERY_S)

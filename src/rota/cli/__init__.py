@@ -20,6 +20,9 @@ EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 
 COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("rota.cli.up", "run everything on this machine: a coordinator, a worker, HTTP"),
+    "server": ("rota.cli.server", "run a coordinator for clients and workers elsewhere"),
+    "worker": ("rota.cli.worker", "run work of a coordinator elsewhere"),
     "run": ("rota.cli.run", "run a graph of a Python file here, and watch it"),
     "runs": ("rota.cli.runs", "list runs, the newest first"),
     "tasks": ("rota.cli.tasks", "list the tasks of a run"),

@@ -5,7 +5,7 @@ from rota.config.definitions import commands_for
 from rota.config.reading import load_config
 from rota.config.secret import Secret, fingerprint
 from rota.config.settings import SETTINGS, Config, Setting, limits_for
-from rota.config.tls import ClientTls, ServerTls, read_client_tls, read_server_tls
+from rota.config.tls import ClientTls, ServerTls, read_client_tls, read_server_tls, server_context
 
 __all__ = [
     "SETTINGS",
@@ -24,4 +24,5 @@ __all__ = [
     "read_client_tls",
     "read_server_tls",
     "read_target",
+    "server_context",
 ]

@@ -110,6 +110,14 @@ class Auth(Section, frozen=True, kw_only=True):
     ] = 60
     tokens: Annotated[Secret | None, _meta("tokens that are accepted", "ROTA_COORDINATOR_BEARER_TOKENS")] = None
     token: Annotated[Secret | None, _meta("the token a client presents", "ROTA_COORDINATOR_BEARER_TOKEN")] = None
+    worker_token_file: Annotated[
+        str,
+        _meta(
+            "a file with the token a worker presents, read anew at each dial",
+            "ROTA_EXECUTOR_TASK_BEARER_TOKEN_FILE",
+            min_length=1,
+        ),
+    ] = ""
     worker_token: Annotated[Secret | None, _meta("the token a worker presents", "ROTA_EXECUTOR_TASK_BEARER_TOKEN")] = (
         None
     )

@@ -49,6 +49,19 @@ def read_server_tls(tls: Tls, now: Millis) -> ServerTls | None:
     return ServerTls(cert, key, _read_authorities(tls.client_ca, "tls.client_ca", now) if tls.client_ca else None)
 
 
+def server_context(tls: Tls) -> ssl.SSLContext | None:
+    """The same for what is served by Python itself; None if `[tls]` names nothing. It has been checked before."""
+    if not tls.cert:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(tls.cert, tls.key)
+    if tls.client_ca:
+        context.load_verify_locations(tls.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
 def read_client_tls(client: ClientSide, now: Millis) -> ClientTls:
     """What `[client]` names, checked; a certificate and its key, or neither."""
     ca = _read_authorities(client.ca, "client.ca", now) if client.ca else None

@@ -113,13 +113,14 @@ class ObjectBlobs:
             raise BlobLost(f"{name} is gone") from None
 
     async def list(self, prefix: str) -> list[Listed]:
-        """What is directly under a prefix, in the order of its names."""
-        check_name(prefix)
+        """What is directly under a prefix, in the order of its names; without one, at the top."""
+        if prefix:
+            check_name(prefix)
         return await asyncio.to_thread(self._list, prefix)
 
     def _list(self, prefix: str) -> "list[Listed]":
         found = obstore.list_with_delimiter(self._store, prefix)  # pyright: ignore[reportUnknownMemberType]  # Arrow's overload
-        cut = len(prefix) + 1
+        cut = len(prefix) + 1 if prefix else 0
         listed = [Listed(blob["path"][cut:], blob["size"]) for blob in found["objects"]]
         listed += [Listed(folder[cut:], 0, is_folder=True) for folder in found["common_prefixes"]]
         return sorted(listed, key=lambda each: each.name)

@@ -50,6 +50,18 @@ class ReadBlob(qs.Question, frozen=True, kw_only=True):
     offset: int = 0
 
 
+class GetService(qs.Question, frozen=True, kw_only=True):
+    """What a client or worker should know of the service before it begins."""
+
+
+class ServiceView(Struct, frozen=True, kw_only=True):
+    """The version it runs, and where it keeps logs and large values: `home` is what is written there to know it by."""
+
+    version: str
+    blobs: str
+    home: str
+
+
 AnyQuestion = (
     qs.GetRun
     | qs.ListRuns
@@ -66,6 +78,7 @@ AnyQuestion = (
     | hs.GetStories
     | ReadLog
     | ReadBlob
+    | GetService
 )
 
 
@@ -125,6 +138,7 @@ _ANSWERS: dict[type, Any] = {
     hs.GetStories: list[Story],
     ReadLog: LogPiece,
     ReadBlob: bytes,
+    GetService: ServiceView,
     Watch: list[Story],
 }
 _encode = msgspec.msgpack.Encoder().encode

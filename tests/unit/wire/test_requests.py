@@ -16,10 +16,12 @@ from rota.core.states import Phase, RunState, TaskState
 from rota.wire.requests import (
     LENGTH_BYTES,
     AnyQuestion,
+    GetService,
     LogPiece,
     ReadBlob,
     ReadLog,
     Request,
+    ServiceView,
     Unwatch,
     Watch,
     answered,
@@ -65,6 +67,7 @@ REQUESTS = [
     hs.GetStories(tenant="t", run="r", created_at=4, first=2),
     ReadLog(tenant="t", run="r", task="a", attempt=2, cursor="c"),
     ReadBlob(tenant="t", ref=BlobRef("t/r", 4, "ff"), offset=2),
+    GetService(tenant="t"),
     Watch("t", "r"),
     Unwatch(4),
 ]
@@ -139,6 +142,7 @@ ANSWERS = [
     (hs.GetStories(tenant="t", run="r", created_at=4), [Story("t", "r", 1, 0, 5, b"told")]),
     (ReadLog(tenant="t", run="r", task="a"), LogPiece(b"\xff", "c")),
     (ReadBlob(tenant="t", ref=BlobRef("t/r", 4, "ff")), b"\xff\x00"),
+    (GetService(tenant="t"), ServiceView(version="1", blobs="/b", home="h")),
     (Watch("t", "r"), [Story("t", "r", 1, 0, 5, b"told")]),
     (cm.CancelRun(**BY, run="r"), "r"),
 ]

@@ -1,0 +1,97 @@
+"""A worker as a process of its own, for a coordinator elsewhere."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from msgspec import structs
+
+from rota.api.auth import DEFAULT_TENANT
+from rota.app.clocks import SystemClock, wall_clock
+from rota.app.homes import check_home
+from rota.app.service import working_of
+from rota.app.survivors import RunnersLock
+from rota.app.working import ship_logs, start_worker
+from rota.client.rpc import RpcConnection
+from rota.config import Config
+from rota.core.errors import Refused, Unavailable
+from rota.ports import Blobs
+from rota.stores.blobs import open_blobs
+from rota.wire.places import Place, read_place
+from rota.wire.requests import GetService, ServiceView
+from rota.worker.driver import WorkerDriver
+from rota.worker.identity import Identity, take_identity
+from rota.worker.remote.driver import dial_to
+
+Say = Callable[[str], None]
+
+# How often a coordinator that is not there yet is looked for.
+LOOK_S_MIN = 0.2
+LOOK_S_MAX = 5.0
+
+
+async def start_laborer(parts: AsyncExitStack, config: Config, say: Say) -> WorkerDriver:
+    """Start a worker as the settings say, once its coordinator is there; `parts` stops it."""
+    place = read_place(config.client, wall_clock())
+    identity = take_identity(Path(config.worker.data), config.worker.name)
+    parts.callback(identity.free)
+    say(f"worker {identity.id} for {place.url}")
+    service = await _wait_for(place, lambda: token_of(config), say)
+    blobs = await _open_blobs(config, service)
+    lock = RunnersLock(identity.folder)
+    parts.callback(lock.free)
+    await lock.take()
+    logs = ship_logs(parts, identity.folder, blobs, say)
+    working = _named(config, identity, lock)
+    dial = dial_to(place, lambda: token_of(config), say)
+    failing: Callable[[BaseException], None] = lambda error: say(f"stopped by an error of its own: {error!r}")  # noqa: E731 - a sentence, not a function
+    return await start_worker(parts, working, blobs, logs, dial, SystemClock(), failing)
+
+
+def _named(config: Config, identity: Identity, lock: RunnersLock):
+    working = working_of(config, identity.folder, kept_open=(lock.fd,))
+    return structs.replace(working, id=identity.id, incarnation=identity.incarnation)
+
+
+def token_of(config: Config) -> str:
+    """What this worker presents, as it is now: a file may have been changed since."""
+    name = config.auth.worker_token_file
+    if name:
+        try:
+            return Path(name).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            text = f"the token file {name} cannot be read: {error.strerror}"
+            raise Refused("config.file", text, path="auth.worker_token_file") from None
+    return config.auth.worker_token.reveal().strip() if config.auth.worker_token is not None else ""
+
+
+async def _wait_for(place: Place, token: Callable[[], str], say: Say) -> ServiceView:
+    """What the coordinator says of itself, as soon as it answers. What it refuses is raised."""
+    wait_s = LOOK_S_MIN
+    said = ""
+    while True:
+        try:
+            connection = await RpcConnection.open(place, token(), "")
+            try:
+                return await connection.ask(GetService(tenant=DEFAULT_TENANT))
+            finally:
+                await connection.close()
+        except Unavailable as unavailable:
+            if unavailable.reason != said:
+                said = unavailable.reason
+                say(f"waiting for the coordinator: {said}")
+        await asyncio.sleep(wait_s)
+        wait_s = min(LOOK_S_MAX, wait_s * 2)
+
+
+async def _open_blobs(config: Config, service: ServiceView) -> Blobs:
+    """Where the coordinator keeps large things, unless the settings of this machine name it otherwise."""
+    place = config.server.blobs or service.blobs
+    if "://" not in place and not Path(place).is_dir():
+        text = f"the coordinator keeps logs and large values in {place}, and this machine has no such folder"
+        hint = "Let both reach one place, such as s3://bucket/prefix or a shared folder: [server] blobs there and here."
+        raise Refused("blobs.elsewhere", text, hint, path="server.blobs")
+    blobs = open_blobs(place)
+    await check_home(blobs, service.home, place)
+    return blobs

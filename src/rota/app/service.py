@@ -1,0 +1,161 @@
+"""A coordinator as a service: gRPC for workers and clients, HTTP for everybody else, tokens, metrics, a journal."""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from msgspec import Struct
+
+from rota.api.auth import Gate, check_exposure
+from rota.api.http.server import HttpServer
+from rota.api.http.service import HttpService
+from rota.api.rpc import RpcServer
+from rota.app.clocks import wall_clock
+from rota.app.hosting import Host, Hosting, host
+from rota.app.journal import Journal
+from rota.app.working import Working, ship_logs, start_worker
+from rota.config import Address, Config, ServerTls, commands_for, read_address, read_server_tls, server_context
+from rota.control.events import Escalate, Tell
+from rota.control.telemetry import Telemetry
+from rota.core.errors import Refused
+from rota.wire.places import server_credentials
+from rota.worker.driver import WorkerDriver
+
+
+class Service(Struct, frozen=True):
+    """What is running, and where it is reached. `http` is empty if HTTP is off."""
+
+    host: Host
+    grpc: str
+    http: str
+    worker: WorkerDriver | None
+    # Set when the coordinator has met an error of its own and nothing is answered any more.
+    failed: asyncio.Event
+
+
+async def start_service(parts: AsyncExitStack, config: Config, *, with_worker: bool) -> Service:
+    """Start everything that the settings say; `parts` stops it in order. Refuses what is not safe to start."""
+    server = config.server
+    listen = read_address(server.listen, "server.listen")
+    http = read_address(server.http, "server.http") if server.http else None
+    tls = read_server_tls(config.tls, wall_clock())
+    journal = Journal(wall_clock)
+    parts.callback(journal.close)
+    telemetry = Telemetry()
+    failed = asyncio.Event()
+
+    def listener(said: Tell | Escalate) -> None:
+        journal(said)
+        if isinstance(said, Tell) and said.what == "coordinator.failed":
+            failed.set()
+
+    gate = Gate(config.auth, wall_clock, tell=journal, count=telemetry.auth_refused)
+    addresses = [address for address in (listen, http) if address is not None]
+    for warning in check_exposure(addresses, is_open=gate.is_open, has_tls=tls is not None):
+        journal(Tell("exposed", (("warning", warning),)))
+    hosting = Hosting(
+        folder=server.data,
+        limits=server.limits,
+        listener=listener,
+        keep_ms=server.keep_ms,
+        blobs=server.blobs,
+        task_retries=server.max_task_retries,
+        telemetry=telemetry,
+        refused=gate.refused,
+    )
+    here = await host(parts, hosting)
+    await _define(here, config)
+    worker = await _local_worker(parts, here, config, journal) if with_worker else None
+    port = await _serve_grpc(parts, here, gate, listen, tls, journal, telemetry)
+    http_port = await _serve_http(parts, here, gate, http, config, journal, telemetry) if http is not None else 0
+    return Service(
+        here,
+        f"{'grpcs' if tls else 'grpc'}://{Address(listen.host, port)}",
+        f"{'https' if tls else 'http'}://{Address(http.host, http_port)}" if http is not None else "",
+        worker,
+        failed,
+    )
+
+
+async def _define(here: Host, config: Config) -> None:
+    """What the file defines counts from now on, whatever was changed since it was read last."""
+    for command in commands_for(config.definitions, secrets.token_hex(8)):
+        await here.driver.ask(command)
+
+
+async def _local_worker(parts: AsyncExitStack, here: Host, config: Config, journal: Journal) -> WorkerDriver:
+    logs = ship_logs(parts, here.path, here.blobs, _complaint(journal))
+    working = working_of(config, here.path, kept_open=(here.lock.fd,))
+    return await start_worker(parts, working, here.blobs, logs, here.dial(), here.clock, here.driver.fail)
+
+
+def working_of(config: Config, folder: Path, *, kept_open: tuple[int, ...]) -> Working:
+    """A worker as the settings say."""
+    settings = config.worker
+    has_token = config.auth.worker_token is not None or config.auth.tokens is not None or config.auth.token is not None
+    if settings.threads and (has_token or config.auth.token_file or config.auth.worker_token_file):
+        text = "tasks in threads share the memory of this process, and with it its tokens"
+        raise Refused("config.value", text, "Run them in processes: threads = false.", path="worker.threads")
+    return Working(
+        folder=folder,
+        slots=settings.slots,
+        threads=settings.threads,
+        memory_mb=settings.memory_mb,
+        run_as=settings.run_as,
+        egress_allow=settings.egress_allow,
+        tenants=settings.tenants,
+        queues=settings.queues,
+        properties=settings.properties,
+        property_commands=settings.property_commands,
+        limits=config.server.limits,
+        tenant=config.client.tenant,
+        kept_open=kept_open,
+    )
+
+
+def _complaint(journal: Journal) -> Callable[[str], None]:
+    return lambda text: journal(Tell("logs.unshipped", (("error", text),)))
+
+
+async def _serve_grpc(
+    parts: AsyncExitStack,
+    here: Host,
+    gate: Gate,
+    listen: Address,
+    tls: ServerTls | None,
+    journal: Journal,
+    telemetry: Telemetry,
+) -> int:
+    server = RpcServer(
+        here.desk,
+        here.driver,
+        gate,
+        address=str(listen),
+        credentials=server_credentials(tls) if tls is not None else None,
+        say=lambda line: journal(Tell("grpc", (("line", line),))),
+        count=telemetry.request,
+    )
+    port = await server.start()
+    parts.push_async_callback(server.stop)
+    return port
+
+
+async def _serve_http(
+    parts: AsyncExitStack,
+    here: Host,
+    gate: Gate,
+    address: Address,
+    config: Config,
+    journal: Journal,
+    telemetry: Telemetry,
+) -> int:
+    hosts = tuple(
+        read_address(text, "server.advertise").host for text in (config.server.advertise, config.server.http) if text
+    )
+    service = HttpService(here.desk, here.driver, gate, telemetry=telemetry, listener=journal, hosts=hosts)
+    server = HttpServer(service, address.host, address.port, server_context(config.tls))
+    port = await server.start()
+    parts.push_async_callback(server.stop)
+    return port

@@ -1,0 +1,121 @@
+"""A worker in this process: its runners, its logs, its stream to whoever leads."""
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from rota.api.auth import DEFAULT_TENANT
+from rota.app.hosting import WORKER_PREFIX
+from rota.core.bounds import TimeLimits
+from rota.core.ids import Millis
+from rota.core.model import Capacity
+from rota.ports import Blobs
+from rota.wire.work import COMMAND, HTTP, PYTHON
+from rota.worker.accounts import find_account
+from rota.worker.driver import Dial, WorkerDriver
+from rota.worker.logs.driver import LogShipper
+from rota.worker.logs.folder import LogFolder
+from rota.worker.properties import Values, describe
+from rota.worker.runners import Runner
+from rota.worker.runners.command import CommandRunner
+from rota.worker.runners.egress import EgressPolicy
+from rota.worker.runners.http import HttpRunner
+from rota.worker.runners.pool import check_reachable
+from rota.worker.runners.process import ProcessRunner
+from rota.worker.runners.thread import ThreadRunner
+from rota.worker.supervisor.driver import Supervisor
+from rota.worker.sync import SyncMachine
+
+# How long work that was handed back is waited for to be acknowledged, and logs to be shipped.
+PATIENCE_S = 2.0
+
+
+class Working(Struct, frozen=True, kw_only=True):
+    """What may be chosen about a worker; `rota.config.settings.WorkerSide` says what each means."""
+
+    folder: Path
+    id: str = f"{WORKER_PREFIX}{socket.gethostname()}"
+    incarnation: str = field(default_factory=lambda: secrets.token_hex(8))
+    slots: int = 0
+    threads: bool = False
+    memory_mb: int = 0
+    run_as: str = ""
+    egress_allow: Sequence[str] = ()
+    tenants: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    properties: Mapping[str, Values] = field(default_factory=dict[str, Values])
+    property_commands: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    limits: TimeLimits = TimeLimits()
+    # Whose the worker is; those whose work it takes are `tenants`.
+    tenant: str = DEFAULT_TENANT
+    # Descriptors that a supervisor has open until nothing is left of what it started.
+    kept_open: tuple[int, ...] = ()
+
+    @property
+    def slots_in_all(self) -> int:
+        """As many as there are processors, unless told otherwise."""
+        return self.slots or os.cpu_count() or 1
+
+
+def ship_logs(parts: AsyncExitStack, folder: Path, blobs: Blobs, complain: Callable[[str], None]) -> LogShipper:
+    """Have logs shipped from a folder, also those that an earlier worker has left there."""
+    logs = LogShipper(blobs, LogFolder(folder), complain)
+    parts.push_async_callback(logs.close, PATIENCE_S)
+    logs.start()
+    return logs
+
+
+async def start_worker(
+    parts: AsyncExitStack,
+    working: Working,
+    blobs: Blobs,
+    logs: LogShipper,
+    dial: Dial,
+    clock: Callable[[], Millis],
+    failing: Callable[[BaseException], None],
+) -> WorkerDriver:
+    """Start a worker; `parts` stops it, and what it has not finished is handed back."""
+    account = find_account(working.run_as) if working.run_as else None
+    supervisor = Supervisor(logs, kept_open=working.kept_open, run_as=account)
+    parts.push_async_callback(supervisor.close)
+    await check_reachable(supervisor)
+    memory = working.memory_mb << 20
+    if working.threads:
+        python: Runner = ThreadRunner(blobs, working.folder, slots=working.slots_in_all)
+    else:
+        python = ProcessRunner(supervisor, blobs, working.folder, memory_bytes_max=memory)
+    runners: dict[str, Runner] = {
+        PYTHON: python,
+        COMMAND: CommandRunner(supervisor, memory_bytes_max=memory),
+        HTTP: HttpRunner(blobs, working.folder, logs, EgressPolicy(working.egress_allow)),
+    }
+    capacity = Capacity(
+        slots=working.slots_in_all,
+        kinds=tuple(runners),
+        properties=await asyncio.to_thread(describe, working.properties, working.property_commands),
+        tenants=working.tenants,
+        queues=working.queues,
+    )
+    machine = SyncMachine(working.tenant, working.id, working.incarnation, capacity, working.limits)
+    worker = WorkerDriver(machine, dial, runners, clock, failing=failing)
+    parts.push_async_callback(_leave, worker)
+    worker.start()
+    return worker
+
+
+async def _leave(worker: WorkerDriver) -> None:
+    """Hand back what is not finished, so that it costs nothing, then stop."""
+    worker.drain(0)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await worker.left.wait()
+    except TimeoutError:
+        # Nobody acknowledges any more; the leases end by themselves.
+        pass
+    await worker.stop()

@@ -1,0 +1,46 @@
+"""`rota server`: a coordinator that others reach, and nothing else."""
+
+import argparse
+from contextlib import AsyncExitStack
+
+from rota.cli import EXIT_FAILED
+from rota.cli.serving import Signals, add_config, add_server_options, first_of, run_until_stopped, settings, tell
+from rota.config import Config
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    add_config(parser)
+    add_server_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    config = settings(options, data="server.data", listen="server.listen", http="server.http")
+    return run_until_stopped(lambda signals: serve(config, signals, with_worker=False))
+
+
+async def serve(config: Config, signals: Signals, *, with_worker: bool) -> int:
+    """A service from its start to its end."""
+    from rota.app.service import start_service  # not needed to show help
+
+    async with AsyncExitStack() as parts:
+        service = await start_service(parts, config, with_worker=with_worker)
+        ways = f"{service.grpc}{' and ' + service.http if service.http else ''}"
+        worker = service.worker
+        tell(f"ready: {ways}; data in {service.host.path}; {_slots(worker.machine.capacity.slots) if worker else 'no worker here'}")
+        await first_of(signals.asked, service.failed)
+        if service.failed.is_set():
+            tell("stopped by an error of its own; what was acknowledged is on disk")
+            return EXIT_FAILED
+        if worker is not None and not signals.at_once.is_set():
+            tell(f"stopping: what runs may finish within {config.worker.drain_s} s; ask again to stop at once")
+            worker.drain(config.worker.drain_s * 1_000)
+            await first_of(worker.left, signals.at_once, service.failed)
+        tell("stopping")
+    return 0
+
+
+def _slots(count: int) -> str:
+    return f"a worker with {count} slot{'' if count == 1 else 's'}"

@@ -1,0 +1,89 @@
+"""Processes that go on until they are told to stop: how they start, how they are stopped, what they say."""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import uvloop
+
+from rota.cli.showing import say
+from rota.config import Config, load_config
+from rota.worker.supervisor.confinement import hide_process
+
+LOUD_LINE_CHARS_MAX = 1_000
+
+
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """The option that names the file of settings."""
+    parser.add_argument("--config", metavar="FILE", help="the file of settings (default $ROTA_CONFIG, or ./rota.toml)")
+
+
+def add_worker_options(parser: argparse.ArgumentParser) -> None:
+    """What may be said of a worker on the command line; everything else is in the settings."""
+    parser.add_argument("--slots", type=int, metavar="N", help="attempts at once (default: one for each processor)")
+    parser.add_argument("--threads", action="store_const", const=True, help="run Python tasks in threads")
+
+
+def add_server_options(parser: argparse.ArgumentParser) -> None:
+    """What may be said of a coordinator on the command line."""
+    parser.add_argument("--data", metavar="DIR", help="the data folder (default ./.rota)")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="where workers and clients reach it, with gRPC")
+    parser.add_argument("--http", metavar="HOST:PORT", help="where HTTP is served; empty: nowhere")
+
+
+def settings(options: argparse.Namespace, **paths: str) -> Config:
+    """The settings; `paths` says which option is which setting."""
+    given = {path: getattr(options, name) for name, path in paths.items()}
+    return load_config(given, os.environ, options.config)
+
+
+def tell(line: str) -> None:
+    """A line for whoever looks after this process."""
+    say(f"rota: {line[:LOUD_LINE_CHARS_MAX]}")
+
+
+class Signals:
+    """What the process was asked by signals: to finish in order (SIGTERM), or at once (Ctrl-C, or asked again)."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.at_once = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._ask)
+        loop.add_signal_handler(signal.SIGINT, self._ask_at_once)
+
+    def _ask(self) -> None:
+        if self.asked.is_set():
+            self.at_once.set()
+        self.asked.set()
+
+    def _ask_at_once(self) -> None:
+        self.asked.set()
+        self.at_once.set()
+
+
+def run_until_stopped(work: Callable[[Signals], Coroutine[Any, Any, int]]) -> int:
+    """Run something that ends when a signal says so. Nobody else of this user may look into the process."""
+    hide_process()
+
+    async def inside() -> int:
+        return await work(Signals())
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        code = runner.run(inside())
+    sys.stderr.flush()
+    return code
+
+
+async def first_of(*events: asyncio.Event) -> None:
+    """Wait until one of these is set."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()

@@ -1,0 +1,27 @@
+"""`rota up`: everything on this machine with one command: a coordinator, a worker, HTTP, data in a folder."""
+
+import argparse
+
+from rota.cli.server import serve
+from rota.cli.serving import add_config, add_server_options, add_worker_options, run_until_stopped, settings
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    add_config(parser)
+    add_server_options(parser)
+    add_worker_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    config = settings(
+        options,
+        data="server.data",
+        listen="server.listen",
+        http="server.http",
+        slots="worker.slots",
+        threads="worker.threads",
+    )
+    return run_until_stopped(lambda signals: serve(config, signals, with_worker=True))

@@ -1,0 +1,60 @@
+"""`rota worker`: run work of a coordinator elsewhere."""
+
+import argparse
+import asyncio
+from contextlib import AsyncExitStack
+
+from rota.cli import EXIT_FAILED
+from rota.cli.serving import Signals, add_config, add_worker_options, first_of, run_until_stopped, settings, tell
+from rota.config import Config
+from rota.worker.driver import WorkerDriver
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    add_config(parser)
+    parser.add_argument("--coordinator", metavar="URL", help="such as grpc://host:7433 (default $ROTA_COORDINATOR)")
+    parser.add_argument("--data", metavar="DIR", help="the folder of this worker (default .rota-worker)")
+    parser.add_argument("--name", metavar="NAME", help="its name (default: made up once and kept in the folder)")
+    add_worker_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Work until told to stop."""
+    config = settings(
+        options,
+        coordinator="client.coordinator",
+        data="worker.data",
+        name="worker.name",
+        slots="worker.slots",
+        threads="worker.threads",
+    )
+    return run_until_stopped(lambda signals: work(config, signals))
+
+
+async def work(config: Config, signals: Signals) -> int:
+    """A worker from its start to its end."""
+    from rota.app.laborer import start_laborer  # not needed to show help
+
+    async with AsyncExitStack() as parts:
+        starting = asyncio.ensure_future(start_laborer(parts, config, tell))
+        stopping = asyncio.ensure_future(signals.asked.wait())
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not starting.done():
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            return 0
+        worker = starting.result()
+        tell(f"ready: {worker.machine.capacity.slots} slots for {', '.join(worker.machine.capacity.kinds)}")
+        await first_of(signals.asked, worker.left)
+        if worker.failed is None and not signals.at_once.is_set():
+            await _finish(worker, config, signals)
+        return EXIT_FAILED if worker.failed is not None else 0
+
+
+async def _finish(worker: WorkerDriver, config: Config, signals: Signals) -> None:
+    tell(f"stopping: what runs may finish within {config.worker.drain_s} s; ask again to stop at once")
+    worker.drain(config.worker.drain_s * 1_000)
+    await first_of(worker.left, signals.at_once)
