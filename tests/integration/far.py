@@ -19,6 +19,7 @@ from rota.core.model import Capacity
 from rota.stores.blobs import open_blobs
 from rota.stores.memory import MemoryStore
 from rota.wire.places import Place
+from rota.wire.requests import ServiceView
 from rota.wire.work import COMMAND, PYTHON
 from rota.worker.driver import Dial, WorkerDriver
 from rota.worker.logs.driver import LogShipper
@@ -31,6 +32,7 @@ from rota.worker.sync import SyncMachine
 from tests.unit.client.ways import place_at
 
 TENANT = "default"
+SERVICE = ServiceView(version="0", blobs="", home="")
 ADMIN, WORKER, READER, ELSEWHERE = "admin-token", "worker-token", "reader-token", "worker-of-another"
 
 
@@ -91,7 +93,7 @@ class Service:
         self.driver = CoordinatorDriver(self.store, self.limits, self.clock, who="a test")
         self.driver.start()
         assert await self.driver.reigns()
-        desk = Desk(self.driver, open_blobs(self.folder / "blobs"))
+        desk = Desk(self.driver, open_blobs(self.folder / "blobs"), SERVICE)
         self.server = RpcServer(
             desk,
             self.driver,

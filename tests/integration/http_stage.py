@@ -1,6 +1,7 @@
 """A coordinator with a worker and its HTTP port, all real, in this process; and what tests ask it with."""
 
 import json
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import rota
 from rota.api.auth import Gate
 from rota.api.http.endpoints import Endpoint
 from rota.api.http.openapi import document
-from rota.api.http.server import HttpServer, Tls
+from rota.api.http.server import HttpServer
 from rota.api.http.service import HttpService
 from rota.app.lines import NearLine
 from rota.config import Secret
@@ -132,7 +133,7 @@ def shell(id: str, line: str = "true", **more: Any) -> dict[str, Any]:
 
 @contextmanager
 def staged(
-    folder: Path | None = None, gate: Gate | None = None, tls: Tls | None = None, **options: Any
+    folder: Path | None = None, gate: Gate | None = None, tls: ssl.SSLContext | None = None, **options: Any
 ) -> Iterator[Stage]:
     """A stage, and its end."""
     gate = gate or gate_of()

@@ -32,7 +32,7 @@ def files(folder: Path) -> list[str]:
 async def sweep(folder: Path, now: int) -> int:
     store = SqliteStore(folder)
     try:
-        return await collect(store, open_blobs(folder / "blobs"), "default", now)
+        return await collect(store, open_blobs(folder / "blobs"), now)
     finally:
         store.close()
 

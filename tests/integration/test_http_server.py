@@ -15,8 +15,10 @@ import pytest
 import trustme
 
 from rota.api.http import protocol, reading, service
-from rota.api.http.server import HttpServer, Tls
+from rota.api.http.server import HttpServer
 from rota.api.http.service import HttpService
+from rota.config import server_context
+from rota.config.settings import Tls
 from rota.control.driver import CoordinatorDriver
 from rota.core.bounds import TimeLimits
 from rota.core.errors import Refused, Unavailable
@@ -54,15 +56,19 @@ def pems(tmp_path_factory: pytest.TempPathFactory) -> Pems:
     return Pems(tmp_path_factory.mktemp("pems"))
 
 
+def context(cert: Path, key: Path, client_ca: Path | None = None) -> ssl.SSLContext | None:
+    return server_context(Tls(cert=str(cert), key=str(key), client_ca=str(client_ca or "")))
+
+
 def secure(stage: Stage, pems: Pems, cert: tuple[Path, Path] | None = None) -> httpx.Client:
-    context = ssl.create_default_context(cafile=str(pems.authority))
+    trust = ssl.create_default_context(cafile=str(pems.authority))
     if cert is not None:
-        context.load_cert_chain(*cert)
-    return httpx.Client(base_url=f"https://localhost:{stage.port}", verify=context, timeout=30)
+        trust.load_cert_chain(*cert)
+    return httpx.Client(base_url=f"https://localhost:{stage.port}", verify=trust, timeout=30)
 
 
 def test_tls_is_spoken_and_nothing_else(pems: Pems):
-    with staged(tls=Tls(*pems.issue("localhost"))) as stage:
+    with staged(tls=context(*pems.issue("localhost"))) as stage:
         with secure(stage, pems) as client:
             assert client.get("/healthz").json()["status"] == "ok"
             own = {"Origin": f"https://localhost:{stage.port}"}
@@ -75,7 +81,7 @@ def test_tls_is_spoken_and_nothing_else(pems: Pems):
 
 def test_mutual_tls_lets_in_whom_the_authority_knows(pems: Pems, tmp_path: Path):
     stranger = Pems(tmp_path)
-    tls = Tls(*pems.issue("localhost"), client_ca=pems.authority)
+    tls = context(*pems.issue("localhost"), pems.authority)
     expired = pems.issue("expired", not_after=datetime.now(UTC) - timedelta(days=1))
     with staged(tls=tls) as stage:
         with secure(stage, pems, pems.issue("client")) as client:
@@ -85,12 +91,7 @@ def test_mutual_tls_lets_in_whom_the_authority_knows(pems: Pems, tmp_path: Path)
                 client.get("/healthz")
 
 
-def test_what_cannot_be_served_is_refused_at_the_start(pems: Pems, stage: Stage, tmp_path: Path):
-    cert, key = pems.issue("localhost")
-    other = Pems(tmp_path).issue("localhost")[1]
-    for tls in (Tls(tmp_path / "none", key), Tls(cert, other), Tls(cert, key, tmp_path / "none")):
-        with pytest.raises(Refused, match=r"tls\.files: a certificate or key cannot be used"):
-            HttpServer(stage.service, "127.0.0.1", 0, tls)
+def test_what_cannot_be_served_is_refused_at_the_start(stage: Stage):
     for host, port in (("127.0.0.1", stage.port), ("192.0.2.1", 0), ("no.such.invalid", 0)):
         with pytest.raises(Refused, match=r"listen\.failed: .* cannot be listened on"):
             asyncio.run(HttpServer(stage.service, host, port).start())

@@ -29,7 +29,8 @@ async def serve(config: Config, signals: Signals, *, with_worker: bool) -> int:
         service = await start_service(parts, config, with_worker=with_worker)
         ways = f"{service.grpc}{' and ' + service.http if service.http else ''}"
         worker = service.worker
-        tell(f"ready: {ways}; data in {service.host.path}; {_slots(worker.machine.capacity.slots) if worker else 'no worker here'}")
+        hands = _slots(worker.machine.capacity.slots) if worker is not None else "no worker here"
+        tell(f"ready: {ways}; data in {service.host.path}; {hands}")
         await first_of(signals.asked, service.failed)
         if service.failed.is_set():
             tell("stopped by an error of its own; what was acknowledged is on disk")

@@ -19,6 +19,7 @@ from rota.stores.blobs import open_blobs
 from rota.stores.memory import MemoryStore
 from rota.wire.frames import WorkerFrame
 from rota.wire.places import Place, read_place
+from rota.wire.requests import ServiceView
 
 TENANT = "t"
 PATIENCE_S = 20
@@ -85,7 +86,7 @@ class Bench:
     def __init__(self, host: Host, folder: Path) -> None:
         self.host = host
         self.folder = folder
-        self.desk = Desk(host, open_blobs(folder / "blobs"))
+        self.desk = Desk(host, open_blobs(folder / "blobs"), ServiceView(version="0", blobs="", home=""))
         self.server: SocketServer | RpcServer
 
     async def serve(self) -> None:

@@ -16,6 +16,7 @@ STATUS: dict[str, int] = {
     "auth.missing": 401,
     "auth.wrong": 401,
     "blob": 410,
+    "blobs": 500,
     "command": 409,
     "config": 500,
     "field": 422,

@@ -5,10 +5,8 @@ import socket
 import ssl
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
 
 import uvicorn
-from msgspec import Struct
 
 from rota.api.http.protocol import HEAD_BYTES_MAX, KEEP_ALIVE_S, PatientProtocol
 from rota.api.http.service import HttpService
@@ -18,28 +16,6 @@ from rota.core.graph import check_number
 BACKLOG = 1_024
 # How long requests that are being answered may take when the service stops.
 GRACE_S = 5
-
-
-class Tls(Struct, frozen=True):
-    """A server's certificate and key; with `client_ca` only who has a certificate of it may connect."""
-
-    cert: Path
-    key: Path
-    client_ca: Path | None = None
-
-    def context(self) -> ssl.SSLContext:
-        """What the server's end of a handshake needs. Raises Refused."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        try:
-            context.load_cert_chain(self.cert, self.key)
-            if self.client_ca is not None:
-                context.load_verify_locations(self.client_ca)
-                context.verify_mode = ssl.CERT_REQUIRED
-        except (OSError, ssl.SSLError) as error:
-            text = f"a certificate or key cannot be used: {error}"
-            raise Refused("tls.files", text, "Check [tls]: cert, key, client_ca.", path="tls") from None
-        return context
 
 
 class _Server(uvicorn.Server):
@@ -63,11 +39,11 @@ class _Server(uvicorn.Server):
 class HttpServer:
     """Serves an HttpService on one address."""
 
-    def __init__(self, service: HttpService, host: str, port: int, tls: Tls | None = None) -> None:
+    def __init__(self, service: HttpService, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
         """Port 0 takes a free one."""
         self._service = service
         self._address = (host, port)
-        self._context = tls.context() if tls is not None else None
+        self._context = tls
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
