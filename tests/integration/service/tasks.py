@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import rota
-from tests.integration.deadlines import until
+from tests.integration.deadlines import until, until_there
 
 BEGAN, TICK, DONE = "began", "tick", "done"
 # How long an attempt waits for the test; a test that forgets it must not leave a process behind.
@@ -69,6 +69,15 @@ def held(folder: str) -> int:
     """Begin, and be done when the test says so."""
     note(folder, BEGAN)
     until_let_go(folder)
+    note(folder, DONE)
+    return rota.context().fence
+
+
+@rota.task
+def gated(folder: str, gate: str) -> int:
+    """Begin, and be done when there is a file of that name."""
+    note(folder, BEGAN)
+    until_there(Path(folder) / gate, GATE_S)
     note(folder, DONE)
     return rota.context().fence
 
