@@ -27,16 +27,16 @@ _SAMPLE = re.compile(r"(?m)^(\w+)(?:\{(.*)\})? ([0-9.e+-]+)$")
 class Process:
     """One `rota` process, what it says, and what may be done to it."""
 
-    def __init__(self, name: str, folder: Path, words: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(self, name: str, folder: Path, words: Sequence[str], env: Mapping[str, str], home: Path) -> None:
+        """`folder` is where its data is, `home` where it is started and where what it says is kept."""
         self.name = name
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._file = folder.parent / f"{name}.stderr"
+        self._file = home / f"{name}.stderr"
         self._begins_at = self._file.stat().st_size if self._file.exists() else 0
         with self._file.open("ab") as stderr:
             self.popen = subprocess.Popen(
                 [sys.executable, "-m", "rota", *words],
-                cwd=folder.parent,
+                cwd=home,
                 env=dict(env),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -134,7 +134,7 @@ class Stage:
         self, name: str, folder: Path, words: Sequence[str], env: Mapping[str, str] | None = None, *, wait: bool = True
     ) -> Process:
         """Any `rota` command that goes on until it is told to stop; `wait`: until it says that it is ready."""
-        process = Process(name, folder, words, {**self.env, **(env or {})})
+        process = Process(name, folder, words, {**self.env, **(env or {})}, self.folder)
         self.processes.append(process)
         if wait:
             process.until_ready()

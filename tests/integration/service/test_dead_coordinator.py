@@ -59,9 +59,10 @@ def finished(folder: Path, run: str) -> int:
 
 def check(client: rota.Rota, folder: Path, run: str) -> None:
     """What the tasks did themselves agrees with what was recorded, and nothing was begun again without a reason."""
-    recorded = Counter(event.task for event in client.run(run).events() if event.what == "AttemptEnded")
-    returned = Counter(
-        event.task for event in client.run(run).events() if event.what == "LeaseReturned" and "counted=True" in event.text
+    events = list(client.run(run).events())
+    recorded = Counter(event.task for event in events if event.what == "AttemptEnded")
+    interrupted = Counter(
+        event.task for event in events if event.what == "LeaseReturned" and "counted=True" in event.text
     )
     views = client.run(run).tasks()
     assert len(views) == WIDTH + 2
@@ -71,5 +72,5 @@ def check(client: rota.Rota, folder: Path, run: str) -> None:
     for view in views:
         assert recorded[view.id] == 1, view
         assert done[view.id, view.fence] == 1, "the fence that was accepted is that of an attempt that was done"
-        assert begun[view.id] == 1 + returned[view.id], "only what was interrupted is begun again"
-    assert sum(returned.values()) == 0, "a coordinator that comes back in time interrupts nothing"
+        assert begun[view.id] == 1 + interrupted[view.id], "only what was interrupted is begun again"
+    assert sum(interrupted.values()) == 0, "a coordinator that comes back in time interrupts nothing"
