@@ -72,7 +72,7 @@ def begun(folder: Path) -> list[tasks.Line]:
 def test_on_a_full_disk_leases_are_kept_submissions_refused_and_nothing_is_lost(tmp_path: Path, disk: Path):
     with open_stage(tmp_path) as stage:
         server = stage.start_server(folder=disk / "server")
-        stage.start_worker("one", slots=2)
+        stage.start_worker("one", slots=1)
         client = stage.client()
         until_present(client, "one")
         client.submit(tasks.held, {"folder": str(tmp_path)}, run="before")
