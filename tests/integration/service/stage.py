@@ -20,14 +20,14 @@ from tests.integration.deadlines import PATIENCE_S, descendants, is_running, unt
 
 ROOT = Path(__file__).parents[3]
 READY = "rota: ready: "
-LEASE_S = 2
+LEASE_S = 3
 _SAMPLE = re.compile(r"(?m)^(\w+)(?:\{(.*)\})? ([0-9.e+-]+)$")
 
 
 class Process:
     """One `rota` process, what it says, and what may be done to it."""
 
-    def __init__(self, name: str, folder: Path, words: Sequence[str], env: Mapping[str, str], home: Path) -> None:
+    def __init__(self, name: str, folder: Path, command: Sequence[str], env: Mapping[str, str], home: Path) -> None:
         """`folder` is where its data is, `home` where it is started and where what it says is kept."""
         self.name = name
         self.folder = folder
@@ -35,7 +35,7 @@ class Process:
         self._begins_at = self._file.stat().st_size if self._file.exists() else 0
         with self._file.open("ab") as stderr:
             self.popen = subprocess.Popen(
-                [sys.executable, "-m", "rota", *words],
+                command,
                 cwd=home,
                 env=dict(env),
                 stdin=subprocess.DEVNULL,
@@ -123,6 +123,8 @@ class Stage:
         # The first server takes whatever port is free, and those after it the same.
         self.grpc_port = 0
         self.http_port = 0
+        # Whose `rota` it is.
+        self.python = sys.executable
         # What the coordinator's own clients present; a test with tokens sets it.
         self.token = ""
         self.processes: list[Process] = []
@@ -134,7 +136,8 @@ class Stage:
         self, name: str, folder: Path, words: Sequence[str], env: Mapping[str, str] | None = None, *, wait: bool = True
     ) -> Process:
         """Any `rota` command that goes on until it is told to stop; `wait`: until it says that it is ready."""
-        process = Process(name, folder, words, {**self.env, **(env or {})}, self.folder)
+        command = [self.python, "-m", "rota", *words]
+        process = Process(name, folder, command, {**self.env, **(env or {})}, self.folder)
         self.processes.append(process)
         if wait:
             process.until_ready()
