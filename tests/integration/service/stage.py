@@ -8,17 +8,20 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 import httpx
 
 import rota
+from rota.client.blocking import LoopThread
 from rota.core.questions import TaskView, WorkerView
 from tests.integration.deadlines import PATIENCE_S, descendants, is_running, until
 
-ROOT = Path(__file__).parents[3]
+T = TypeVar("T")
+
 READY = "rota: ready: "
 LEASE_S = 3
 _SAMPLE = re.compile(r"(?m)^(\w+)(?:\{(.*)\})? ([0-9.e+-]+)$")
@@ -129,6 +132,7 @@ class Stage:
         self.token = ""
         self.processes: list[Process] = []
         self._clients: list[rota.Rota] = []
+        self._thread: LoopThread | None = None
 
     # Processes.
 
@@ -209,6 +213,12 @@ class Stage:
         self._clients.append(client)
         return client
 
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in a loop that lives as long as the stage: what gRPC does last may come a moment later."""
+        if self._thread is None:
+            self._thread = LoopThread()
+        return self._thread.call(work)
+
     def get(self, path: str) -> httpx.Response:
         """What HTTP answers."""
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
@@ -232,6 +242,8 @@ class Stage:
                 process.remove()
             except Exception as trouble:
                 troubles.append(trouble)
+        if self._thread is not None:
+            self._thread.stop()
         if troubles:
             raise ExceptionGroup("not everything could be ended", troubles)
 

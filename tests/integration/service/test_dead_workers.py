@@ -73,7 +73,7 @@ def test_a_late_report_in_the_name_of_a_killed_worker_is_refused_and_counted(tmp
             fence=first.fence,
             outcome=Outcome.SUCCESS,
         )
-        asyncio.run(say_late(stage, report))
+        stage.call(say_late(stage, report))
         assert stage.metric("rota_stale_reports_total") == {'cause="old_fence"': 1}
         assert client.run("one").tasks() == [running]
         told = [event for event in client.run("one").story() if "ReportRefused" in event]

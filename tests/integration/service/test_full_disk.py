@@ -52,16 +52,20 @@ async def refusal(url: str, folder: Path) -> Unavailable:
 
     The first one that finds the disk full is kept and tried again, so it is not answered at all.
     """
-    client = Client(await open_line(url, "default"), patience_s=0)
-    for number in count():
-        try:
-            async with asyncio.timeout(UNANSWERED_S):
-                await client.submit(tasks.step, {"folder": str(folder)}, run=f"full-{number}")
-        except TimeoutError:
-            continue
-        except Unavailable as unavailable:
-            return unavailable
-    raise AssertionError("it counts for ever")
+    line = await open_line(url, "default")
+    client = Client(line, patience_s=0)
+    try:
+        for number in count():
+            try:
+                async with asyncio.timeout(UNANSWERED_S):
+                    await client.submit(tasks.step, {"folder": str(folder)}, run=f"full-{number}")
+            except TimeoutError:
+                continue
+            except Unavailable as unavailable:
+                return unavailable
+        raise AssertionError("it counts for ever")
+    finally:
+        await line.close()
 
 
 def begun(folder: Path) -> list[tasks.Line]:
@@ -79,7 +83,7 @@ def test_on_a_full_disk_leases_are_kept_submissions_refused_and_nothing_is_lost(
         until(lambda: begun(tmp_path), "the task to begin")
         running = until_task(client, "before", "held", "running")
         filler = fill(disk)
-        assert asyncio.run(refusal(stage.url, tmp_path)).code == "store.full"
+        assert stage.call(refusal(stage.url, tmp_path)).code == "store.full"
         # The commit is tried again every half second; so often is longer than a lease.
         until(lambda: server.said().count("commit.retry") > stage.lease_ms // 250, "the disk to be full for a while")
         assert sum(stage.metric("rota_leases").values()) == 1
