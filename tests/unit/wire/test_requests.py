@@ -215,7 +215,7 @@ def test_a_code_of_a_later_version_is_still_trouble():
     ids=range(12),
 )
 def test_bytes_that_are_no_request_are_refused(content: bytes):
-    with pytest.raises(Refused, match=r"field\.type: this is no request"):
+    with pytest.raises(Refused, match=r"field\.type: "):
         read_request(content)
     assert number_of(content) in (0, 1)
 
