@@ -50,6 +50,12 @@ class ReadBlob(qs.Question, frozen=True, kw_only=True):
     offset: int = 0
 
 
+class AwaitRun(qs.Question, frozen=True, kw_only=True):
+    """How a live run stands, as soon as it has ended. The answer may take as long as the run does."""
+
+    run: str
+
+
 class GetService(qs.Question, frozen=True, kw_only=True):
     """What a client or worker should know of the service before it begins."""
 
@@ -79,6 +85,7 @@ AnyQuestion = (
     | ReadLog
     | ReadBlob
     | GetService
+    | AwaitRun
 )
 
 
@@ -139,6 +146,7 @@ _ANSWERS: dict[type, Any] = {
     ReadLog: LogPiece,
     ReadBlob: bytes,
     GetService: ServiceView,
+    AwaitRun: qs.RunView,
     Watch: list[Story],
 }
 _encode = msgspec.msgpack.Encoder().encode
