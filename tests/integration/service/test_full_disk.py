@@ -11,6 +11,7 @@ import pytest
 
 from rota.app.remote import open_line
 from rota.client.runs import Client
+from rota.control.loop import RETRY_COMMIT_MS
 from rota.core.errors import Unavailable
 from tests.integration.deadlines import is_running, until
 from tests.integration.service import tasks
@@ -84,8 +85,9 @@ def test_on_a_full_disk_leases_are_kept_submissions_refused_and_nothing_is_lost(
         running = until_task(client, "before", "held", "running")
         filler = fill(disk)
         assert stage.call(refusal(stage.url, tmp_path)).code == "store.full"
-        # The commit is tried again every half second; so often is longer than a lease.
-        until(lambda: server.said().count("commit.retry") > stage.lease_ms // 250, "the disk to be full for a while")
+        # The commit is tried again at growing intervals; after so many of them a lease would be over.
+        tries = next(n for n in count(1) if sum(RETRY_COMMIT_MS[:n]) > stage.lease_ms)
+        until(lambda: server.said().count("commit.retry") > tries, "the disk to be full for longer than a lease")
         assert sum(stage.metric("rota_leases").values()) == 1
         assert is_running(begun(tmp_path)[0].pid)
         # What ends meanwhile is kept by its worker until it can be written down.
