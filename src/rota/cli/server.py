@@ -4,7 +4,7 @@ import argparse
 from contextlib import AsyncExitStack
 
 from rota.cli import EXIT_FAILED
-from rota.cli.serving import Signals, add_config, add_server_options, first_of, run_until_stopped, settings, tell
+from rota.cli.serving import Signals, add_config, add_server_options, drain, first_of, run_until_stopped, settings, tell
 from rota.config import Config
 
 
@@ -35,12 +35,11 @@ async def serve(config: Config, signals: Signals, *, with_worker: bool) -> int:
         if service.failed.is_set():
             tell("stopped by an error of its own; what was acknowledged is on disk")
             return EXIT_FAILED
+        code = 0
         if worker is not None and not signals.at_once.is_set():
-            tell(f"stopping: what runs may finish within {config.worker.drain_s} s; ask again to stop at once")
-            worker.drain(config.worker.drain_s * 1_000)
-            await first_of(worker.left, signals.at_once, service.failed)
+            code = await drain(worker, config.worker.drain_s, signals.at_once, service.failed)
         tell("stopping")
-    return 0
+    return code
 
 
 def _slots(count: int) -> str:

@@ -10,8 +10,10 @@ from typing import Any
 
 import uvloop
 
+from rota.cli import EXIT_UNAVAILABLE
 from rota.cli.showing import say
 from rota.config import Config, load_config
+from rota.worker.driver import WorkerDriver
 from rota.worker.supervisor.confinement import hide_process
 
 LOUD_LINE_CHARS_MAX = 1_000
@@ -87,3 +89,20 @@ async def first_of(*events: asyncio.Event) -> None:
     finally:
         for each in waiting:
             each.cancel()
+
+
+async def drain(worker: WorkerDriver, within_s: int, *sooner: asyncio.Event) -> int:
+    """Let a worker finish what it runs, and hand back the rest; the exit code that follows from it.
+
+    A worker whose reports nobody acknowledges is waited for until its leases must be over. Later its word might still
+    count, but whoever stops it should not have to wait for a coordinator that is gone.
+    """
+    tell(f"stopping: what runs may finish within {within_s} s; ask again to stop at once")
+    worker.drain(within_s * 1_000)
+    try:
+        async with asyncio.timeout(within_s + worker.machine.lease_ms / 1_000):
+            await first_of(worker.left, *sooner)
+    except TimeoutError:
+        tell("stopping: nobody acknowledges what was reported last, so it may be done again elsewhere")
+        return EXIT_UNAVAILABLE
+    return 0

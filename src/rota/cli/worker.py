@@ -5,9 +5,8 @@ import asyncio
 from contextlib import AsyncExitStack
 
 from rota.cli import EXIT_FAILED
-from rota.cli.serving import Signals, add_config, add_worker_options, first_of, run_until_stopped, settings, tell
+from rota.cli.serving import Signals, add_config, add_worker_options, drain, first_of, run_until_stopped, settings, tell
 from rota.config import Config
-from rota.worker.driver import WorkerDriver
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -49,12 +48,7 @@ async def work(config: Config, signals: Signals) -> int:
         worker = starting.result()
         tell(f"ready: {worker.machine.capacity.slots} slots for {', '.join(worker.machine.capacity.kinds)}")
         await first_of(signals.asked, worker.left)
+        code = 0
         if worker.failed is None and not signals.at_once.is_set():
-            await _finish(worker, config, signals)
-        return EXIT_FAILED if worker.failed is not None else 0
-
-
-async def _finish(worker: WorkerDriver, config: Config, signals: Signals) -> None:
-    tell(f"stopping: what runs may finish within {config.worker.drain_s} s; ask again to stop at once")
-    worker.drain(config.worker.drain_s * 1_000)
-    await first_of(worker.left, signals.at_once)
+            code = await drain(worker, config.worker.drain_s, signals.at_once)
+        return EXIT_FAILED if worker.failed is not None else code

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import rota
+from rota.cli import EXIT_UNAVAILABLE
 from tests.integration.deadlines import is_running, until
 from tests.integration.service import tasks
 from tests.integration.service.stage import Process, Stage, open_stage, until_present, until_task
@@ -78,3 +79,15 @@ def test_what_does_not_finish_is_handed_back_at_no_cost(
         (returned,) = [line for line in client.run("one").story() if "LeaseReturned" in line]
         assert "released by its worker" in returned
         assert "counted" not in returned
+
+
+def test_a_worker_that_nobody_acknowledges_does_not_wait_for_ever(tmp_path: Path):
+    with open_stage(tmp_path) as stage:
+        _, worker = begin(stage, "worker", {"ROTA_WORKER_DRAIN_S": "0"})
+        (server,) = [process for process in stage.processes if process is not worker]
+        server.kill()
+        (tmp_path / "go").touch()
+        until(lambda: tasks.lines(tmp_path, tasks.DONE), "the task to be done while nobody can hear of it")
+        worker.signal(signal.SIGTERM)
+        assert worker.ended() == EXIT_UNAVAILABLE
+        assert "nobody acknowledges what was reported last" in worker.said()
