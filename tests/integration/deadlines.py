@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,3 +37,17 @@ def is_running(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state not in "ZX"
+
+
+def descendants(pid: int) -> list[int]:
+    """What a process has started, and what that has; some of it may end while we look."""
+    found: list[int] = []
+    try:
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
+    except FileNotFoundError:
+        return found
+    for thread in threads:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for child in (thread / "children").read_text().split():
+                found += [int(child), *descendants(int(child))]
+    return found

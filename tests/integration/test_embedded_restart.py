@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 import rota
 from rota.app import survivors
 from tests.integration import jobs
-from tests.integration.deadlines import is_running, until
+from tests.integration.deadlines import descendants, is_running, until
 from tests.integration.embedded_program import WIDTH
 
 FAN = [f"m{number}" for number in range(WIDTH)]
@@ -97,7 +97,7 @@ def test_a_run_that_has_ended_is_still_there_after_a_kill(tmp_path: Path):
 def test_what_the_killed_program_had_started_is_dead(tmp_path: Path):
     with program(tmp_path, "chain") as process:
         until(lambda: "held running" in told(tmp_path), "a task to run")
-        family = _descendants(process.pid)
+        family = descendants(process.pid)
         assert len(family) >= 3, "supervisor and runners"
         process.send_signal(signal.SIGKILL)
         process.wait(20)
@@ -107,7 +107,7 @@ def test_what_the_killed_program_had_started_is_dead(tmp_path: Path):
 def test_the_next_holder_begins_when_nothing_of_the_last_is_left(tmp_path: Path):
     with program(tmp_path, "chain") as process:
         until(lambda: "b began" in jobs.effects(tmp_path), "a task to run")
-        family = _descendants(process.pid)
+        family = descendants(process.pid)
         process.send_signal(signal.SIGKILL)
         process.wait(20)
         with rota.Rota.embedded(tmp_path / "data"):
@@ -118,7 +118,7 @@ def test_what_cannot_be_ended_keeps_its_lease_until_its_time_is_over(tmp_path: P
     monkeypatch.setattr(survivors, "PATIENCE_S", 0.2)
     with program(tmp_path, "chain") as process:
         until(lambda: "b began" in jobs.effects(tmp_path), "a task to run")
-        family = _descendants(process.pid)
+        family = descendants(process.pid)
         for pid in family[:2]:
             os.kill(pid, signal.SIGSTOP)
         try:
@@ -138,20 +138,6 @@ def test_what_cannot_be_ended_keeps_its_lease_until_its_time_is_over(tmp_path: P
     with rota.Rota.embedded(tmp_path / "data", slots=2) as one:
         (tmp_path / "b.go").touch()
         assert one.run("chain").wait(30).state == "success"
-
-
-def _descendants(pid: int) -> list[int]:
-    """What a process has started, and what that has; some of it may end while we look."""
-    found: list[int] = []
-    try:
-        threads = list(Path(f"/proc/{pid}/task").iterdir())
-    except FileNotFoundError:
-        return found
-    for thread in threads:
-        with suppress(FileNotFoundError, ProcessLookupError):
-            for child in (thread / "children").read_text().split():
-                found += [int(child), *_descendants(int(child))]
-    return found
 
 
 def test_killed_again_and_again_a_run_still_ends(tmp_path: Path):
