@@ -10,7 +10,7 @@ from msgspec import structs
 from rota.api.auth import DEFAULT_TENANT
 from rota.app.clocks import SystemClock, wall_clock
 from rota.app.homes import check_home
-from rota.app.service import working_of
+from rota.app.service import check_threads, working_of
 from rota.app.survivors import RunnersLock
 from rota.app.working import ship_logs, start_worker
 from rota.client.rpc import RpcConnection
@@ -33,6 +33,7 @@ LOOK_S_MAX = 5.0
 
 async def start_laborer(parts: AsyncExitStack, config: Config, say: Say) -> WorkerDriver:
     """Start a worker as the settings say, once its coordinator is there; `parts` stops it."""
+    check_threads(config)
     place = read_place(config.client, wall_clock())
     identity = take_identity(Path(config.worker.data), config.worker.name)
     parts.callback(identity.free)
