@@ -61,9 +61,9 @@ def token_of(config: Config) -> str:
     if name:
         try:
             return Path(name).read_text(encoding="utf-8").strip()
-        except OSError as error:
-            text = f"the token file {name} cannot be read: {error.strerror}"
-            raise Refused("config.file", text, path="auth.worker_token_file") from None
+        except (OSError, UnicodeDecodeError) as error:
+            what = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "is not text"
+            raise Refused("config.file", f"the token file {name} {what}", path="auth.worker_token_file") from None
     return config.auth.worker_token.reveal().strip() if config.auth.worker_token is not None else ""
 
 

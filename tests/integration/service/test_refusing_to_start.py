@@ -47,9 +47,7 @@ def write_files(folder: Path, leaf: trustme.LeafCert) -> dict[str, str]:
 
 @pytest.mark.parametrize("command", ["server", "up"])
 @pytest.mark.parametrize("exposed", [("--listen=0.0.0.0:0", HERE[1]), (HERE[0], "--http=[::]:0")], ids=["grpc", "http"])
-def test_ports_for_other_machines_are_not_opened_without_tokens(
-    tmp_path: Path, command: str, exposed: tuple[str, str]
-):
+def test_ports_for_other_machines_are_not_opened_without_tokens(tmp_path: Path, command: str, exposed: tuple[str, str]):
     said = start(tmp_path, command, *exposed)
     assert said.startswith("rota: auth.exposed: ")
     assert "Set ROTA_COORDINATOR_BEARER_TOKENS or auth.token_file, or listen on 127.0.0.1." in said
