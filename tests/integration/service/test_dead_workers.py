@@ -1,10 +1,13 @@
 """A worker that is killed, or frozen past its lease: its work goes to another, and whatever it says later changes nothing."""
 
+import os
+import signal
 from pathlib import Path
 
-from tests.integration.deadlines import until
+import rota
+from tests.integration.deadlines import is_running, until
 from tests.integration.service import tasks
-from tests.integration.service.stage import open_stage, until_task
+from tests.integration.service.stage import Stage, open_stage, until_present, until_task, worker_named
 
 
 def test_what_a_killed_worker_ran_is_granted_to_another_within_its_lease_and_costs_no_retry(tmp_path: Path):
