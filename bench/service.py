@@ -74,6 +74,15 @@ def _pss_kb(pid: int) -> int:
     return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
 
 
+def _wait_for(port: int, give_up_at: float) -> None:
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert time.monotonic() < give_up_at, "the service did not start"
+        time.sleep(0.05)
+
+
 @contextmanager
 def _service(workers: int, slots: int, *more: str) -> Iterator[Service]:
     with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
@@ -90,8 +99,9 @@ def _service(workers: int, slots: int, *more: str) -> Iterator[Service]:
         log = (Path(folder) / "log").open("wb")
         processes = [subprocess.Popen(words, stdout=log, stderr=log) for words in commands]  # noqa: S603 - our own program
         try:
+            give_up_at = time.monotonic() + 30
+            _wait_for(port, give_up_at)
             with rota.connect(url) as client:
-                give_up_at = time.monotonic() + 30
                 while sum(worker.present for worker in client.workers()) < workers:
                     assert time.monotonic() < give_up_at, (Path(folder) / "log").read_text()
                     time.sleep(0.05)
@@ -106,7 +116,7 @@ def _service(workers: int, slots: int, *more: str) -> Iterator[Service]:
 
 def throughput() -> Iterator[Row]:
     """No-op Python tasks through two worker processes: in threads of theirs, and in warm processes."""
-    for slots, more, note in ((32, ("--threads",), "threads of the workers"), (8, (), "warm processes")):
+    for slots, more, note in ((64, ("--threads",), "threads of the workers"), (8, (), "warm processes")):
         with _service(2, slots, *more) as service, rota.connect(service.url) as client:
             client.submit(Graph(name="warm", tasks=(_spec("x", width=500),))).wait(60)
             before, began = service.cpu_s(), time.perf_counter()

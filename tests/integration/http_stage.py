@@ -2,6 +2,7 @@
 
 import json
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -9,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from msgspec import structs
 
 import rota
-from rota.api.auth import Principal, Role
+from rota.api.auth import Gate
 from rota.api.http.endpoints import Endpoint
 from rota.api.http.openapi import document
 from rota.api.http.server import HttpServer
 from rota.api.http.service import HttpService
 from rota.app.lines import NearLine
+from rota.config import Secret
+from rota.config.settings import Auth
 from rota.control.events import Escalate, Tell
 from rota.core.errors import Refused
 from tests.integration import json_schema
@@ -26,40 +28,10 @@ PATIENCE_S = 30.0
 LONG = "sleep 1000"
 
 
-class Tokens:
-    """A gate with tokens in a dictionary; none at all means open."""
-
-    def __init__(self, tokens: dict[str, Principal] | None = None) -> None:
-        self.tokens = tokens
-        self.version = 0
-        self.counted: list[str] = []
-
-    @property
-    def is_open(self) -> bool:
-        return self.tokens is None
-
-    def admit(self, token: str | None, tenant: str | None = None, *, peer: str = "") -> Principal:
-        if self.tokens is None:
-            return Principal("anyone", Role.ADMIN, tenant or "*")
-        if token is None:
-            raise Refused("auth.missing", "this call carries no token")
-        who = self.tokens.get(token.removeprefix("Bearer "))
-        if who is None:
-            raise Refused("auth.wrong", "this token is not accepted")
-        if tenant is None:
-            return who
-        if who.tenant not in ("*", tenant):
-            raise Refused("auth.tenant", f"{who.name} may not act for tenant {tenant!r}")
-        return structs.replace(who, tenant=tenant)
-
-    def refused(self, refused: Refused, *, peer: str = "") -> None:
-        self.counted.append(refused.code)
-
-    def revoke(self, token: str) -> None:
-        """As a change of the token file does."""
-        assert self.tokens is not None
-        del self.tokens[token]
-        self.version += 1
+def gate_of(tokens: str | None = None, counted: list[str] | None = None) -> Gate:
+    """A gate that accepts these; everybody is let in if none are given."""
+    auth = Auth(tokens=Secret(tokens) if tokens is not None else None)
+    return Gate(auth, lambda: time.time_ns() // 1_000_000, count=(counted if counted is not None else []).append)
 
 
 class Counts:
@@ -78,14 +50,11 @@ class Counts:
 class Stage:
     """Everything that was started, and how to reach it."""
 
-    def __init__(
-        self, one: rota.Rota, server: HttpServer, service: HttpService, port: int, gate: Tokens, counts: Counts
-    ) -> None:
+    def __init__(self, one: rota.Rota, server: HttpServer, service: HttpService, port: int, counts: Counts) -> None:
         self.rota = one
         self.server = server
         self.service = service
         self.port = port
-        self.gate = gate
         self.counts = counts
         self.told: list[Tell | Escalate] = []
         self.folder = Path()
@@ -164,10 +133,10 @@ def shell(id: str, line: str = "true", **more: Any) -> dict[str, Any]:
 
 @contextmanager
 def staged(
-    folder: Path | None = None, gate: Tokens | None = None, tls: ssl.SSLContext | None = None, **options: Any
+    folder: Path | None = None, gate: Gate | None = None, tls: ssl.SSLContext | None = None, **options: Any
 ) -> Iterator[Stage]:
     """A stage, and its end."""
-    gate = gate or Tokens()
+    gate = gate or gate_of()
     counts = Counts()
     options.setdefault("slots", 4)
     with rota.Rota.embedded(folder, **options) as one:
@@ -181,7 +150,7 @@ def staged(
             return server, service, await server.start()
 
         server, service, port = one._thread.call(start())
-        stage = Stage(one, server, service, port, gate, counts)
+        stage = Stage(one, server, service, port, counts)
         stage.told, stage.folder = told, folder or Path()
         try:
             with stage.http:

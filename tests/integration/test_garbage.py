@@ -54,7 +54,7 @@ def now_ms() -> int:
 
 def test_what_is_referred_to_stays_however_old_it_is(folder: Path) -> None:
     before = files(folder / "blobs")
-    assert [Path(name).name for name in before] == ["000000-end", "result"]
+    assert [Path(name).name for name in before] == ["home", "000000-end", "result"]
     assert swept(folder, now_ms() + 10 * GARBAGE_AGE_MS) == 0
     assert files(folder / "blobs") == before
 

@@ -72,3 +72,22 @@ def test_a_repeated_command_is_answered_and_not_repeated(stage: Stage):
     stage.ask("DELETE", "pools/db", 204, headers=key)
     assert stage.get("pools/db")["slots"] == 2, "the second time it was only answered"
     assert stage.ask("DELETE", "pools/other", 409, headers=key)["code"] == "command.id_reused"
+
+
+def test_tenants_have_shares_and_audits_say_who_asked(stage: Stage):
+    assert stage.ask("PUT", "tenants/big%2Fone", json={"weight": 7}) == {"tenant": "big/one", "weight": 7}
+    assert {"tenant": "big/one", "weight": 7} in stage.get("tenants")["tenants"]
+    assert stage.ask("PUT", "tenants/x", 422, json={"weight": 0})["code"] == "field.value"
+    assert stage.ask("PUT", "tenants/x", 422, json={})["code"] == "field.type"
+    for slots in (1, 2, 3):
+        stage.ask("PUT", "pools/db", json={"slots": slots}, headers={"Idempotency-Key": f"put-{slots}"})
+    seen: list[str] = []
+    path = "/api/v1/audit?limit=2"
+    while path:
+        response = stage.http.get(path)
+        stage.check_shape("GET", path, response)
+        seen += [audit["command_id"] for audit in response.json()["audits"]]
+        path = response.links["next"]["url"] if "next" in response.links else ""
+    assert [each for each in seen if each.startswith("put-")] == ["put-3", "put-2", "put-1"]
+    assert {audit["actor"] for audit in stage.get("audit")["audits"]} == {"anyone"}
+    assert stage.get("audit?after=x", 422)["path"] == "after"

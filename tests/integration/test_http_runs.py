@@ -76,6 +76,14 @@ def test_raw_work_is_taken_with_its_kind(stage: Stage):
     assert stage.get(f"runs/{made['id']}/tasks/a")["kind"] == "python"
 
 
+def test_a_request_is_sent_by_a_worker_under_its_policy(stage: Stage):
+    request = {"url": f"http://127.0.0.1:{stage.port}/healthz", "method": "POST", "json": {"a": 1}}
+    made = stage.submit({"id": "ask", "http": request})
+    assert stage.ended(made["id"]) == "failed"
+    task = stage.get(f"runs/{made['id']}/tasks/ask")
+    assert (task["kind"], task["failure"]) == ("http", "fatal"), "loopback is not allowed unless a worker says so"
+
+
 @pytest.mark.parametrize(
     ("body", "code", "path"),
     [
@@ -89,6 +97,17 @@ def test_raw_work_is_taken_with_its_kind(stage: Stage):
         ({"graph": {"name": "g", "tasks": [{"id": "a", "work": "%"}]}}, "field.type", "graph.tasks[0].work"),
         ({"graph": {"name": "g", "tasks": [shell("a", kind="python")]}}, "field.value", "graph.tasks[0].kind"),
         ({"graph": {"name": "g", "tasks": [{"id": "a", "command": {}}]}}, "field.value", "graph.tasks[0].command"),
+        ({"graph": {"name": "g", "tasks": [{"id": "a", "http": {}}]}}, "field.type", "graph.tasks[0].http"),
+        (
+            {"graph": {"name": "g", "tasks": [{"id": "a", "http": {"url": "ftp://x"}}]}},
+            "field.value",
+            "graph.tasks[0].http.url",
+        ),
+        (
+            {"graph": {"name": "g", "tasks": [{"id": "a", "http": {"url": "http://x", "body": "AA==", "json": 1}}]}},
+            "field.value",
+            "graph.tasks[0].http",
+        ),
         ({"graph": {"name": "g", "tasks": [shell("a", upstream=["b"])]}}, "graph.unknown_upstream", None),
         ({"graph": {"name": "g", "tasks": [shell("a", colour=1)]}}, "field.type", "graph.tasks[0].colour"),
         ({"graph": {"name": "g", "tasks": [shell("a")]}, "priority": "top"}, "field.type", "priority"),

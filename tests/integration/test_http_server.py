@@ -23,7 +23,7 @@ from rota.control.driver import CoordinatorDriver
 from rota.core.bounds import TimeLimits
 from rota.core.errors import Refused, Unavailable
 from tests.integration.deadlines import until
-from tests.integration.http_stage import Stage, Tokens, shell, staged
+from tests.integration.http_stage import Stage, gate_of, shell, staged
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +264,7 @@ def test_a_follower_is_ready_and_does_not_lead(stage: Stage):
         driver = CoordinatorDriver(first.store, TimeLimits(), first.clock, who="another")
         driver.start()
         assert not await driver.reigns()
-        server = HttpServer(HttpService(stage.line.desk, driver, Tokens()), "127.0.0.1", 0)
+        server = HttpServer(HttpService(stage.line.desk, driver, gate_of()), "127.0.0.1", 0)
         return driver, server, await server.start()
 
     driver, server, port = stage.rota._thread.call(follow())

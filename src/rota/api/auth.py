@@ -24,7 +24,7 @@ from rota.core import questions as qu
 from rota.core.errors import Refused
 from rota.core.graph import check_id
 from rota.core.ids import Millis
-from rota.wire.requests import GetService, ReadBlob, ReadLog
+from rota.wire.requests import AwaitRun, GetService, ReadBlob, ReadLog
 
 ANY_TENANT = "*"
 DEFAULT_TENANT = "default"
@@ -78,6 +78,7 @@ NEEDS: dict[type, Role] = {
     ReadLog: Role.READER,
     ReadBlob: Role.READER,
     GetService: Role.READER,
+    AwaitRun: Role.READER,
     qu.ListTenants: Role.ADMIN,
     hs.ListAudits: Role.ADMIN,
     cm.SubmitRun: Role.WRITER,

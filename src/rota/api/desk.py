@@ -3,6 +3,7 @@
 Socket, gRPC, HTTP and the program that embeds a coordinator ask here, and nowhere else.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -10,21 +11,24 @@ from msgspec import structs
 
 from rota.api.auth import Principal
 from rota.api.logs import read_log
+from rota.core.changes import RunEnded
 from rota.core.commands import ClientCommand
-from rota.core.errors import Refused
+from rota.core.errors import Refused, Unavailable
 from rota.core.history import GetEnded, GetGraph, GetStories, HistoryQuery, ListAudits
 from rota.core.ids import RunKey
 from rota.core.model import Graph
-from rota.core.questions import Question
+from rota.core.questions import GetRun, Question, RunView
 from rota.core.records import Story
+from rota.core.states import RUN_TERMINAL
 from rota.ports import BlobLost, Blobs, Store
 from rota.wire.names import safe_name
-from rota.wire.requests import GetService, ReadBlob, ReadLog, ServiceView
+from rota.wire.requests import AwaitRun, GetService, ReadBlob, ReadLog, ServiceView
 
 # What became durable of a run, or None when that is not known any more: read the story, and watch anew.
 Tell = Callable[[list[Story] | None], None]
 
 BLOB_PIECE_BYTES = 1024 * 1024
+_ENDED = RunEnded.__name__.encode()
 
 
 class Coordinator(Protocol):
@@ -80,6 +84,8 @@ class Desk:
                 return [part for part in parts if part.number >= request.first]
             case GetService():
                 return self._service
+            case AwaitRun():
+                return await self._await(request)
             case ReadLog():
                 return await read_log(self.blobs, request)
             case ReadBlob():
@@ -106,6 +112,31 @@ class Desk:
         if graph is None:
             raise Refused("graph.unknown", f"graph {request.digest[:12]!r} is gone", path="graph")
         return graph
+
+    async def _await(self, request: AwaitRun) -> RunView:
+        told = asyncio.Event()
+        is_lost = False
+
+        def tell(stories: list[Story] | None) -> None:
+            nonlocal is_lost
+            is_lost = stories is None
+            # As it is written in a story. Other words may contain it: the run is looked at.
+            if stories is None or any(_ENDED in story.changes for story in stories):
+                told.set()
+
+        end = self._watchers.add((request.tenant, request.run), tell)
+        try:
+            while True:
+                view = (await self._coordinator.ask(GetRun(tenant=request.tenant, run=request.run)))[0]
+                assert isinstance(view, RunView), "a run is answered with its view"
+                if view.state in RUN_TERMINAL:
+                    return view
+                await told.wait()
+                told.clear()
+                if is_lost:
+                    raise Unavailable("leader.none", "waiting was interrupted; begin again.", retry_after_ms=100)
+        finally:
+            end()
 
     async def _read_blob(self, request: ReadBlob) -> bytes:
         if request.offset < 0:

@@ -26,7 +26,7 @@ from rota.worker.runners import Runner
 from rota.worker.runners.command import CommandRunner
 from rota.worker.runners.egress import EgressPolicy
 from rota.worker.runners.http import HttpRunner
-from rota.worker.runners.pool import check_reachable
+from rota.worker.runners.pool import Recycling, check_reachable
 from rota.worker.runners.process import ProcessRunner
 from rota.worker.runners.thread import ThreadRunner
 from rota.worker.supervisor.driver import Supervisor
@@ -89,7 +89,9 @@ async def start_worker(
     if working.threads:
         python: Runner = ThreadRunner(blobs, working.folder, slots=working.slots_in_all)
     else:
-        python = ProcessRunner(supervisor, blobs, working.folder, memory_bytes_max=memory)
+        # As many as may be at work: those that are over would be started again with the next burst.
+        kept = Recycling(idle_max=working.slots_in_all)
+        python = ProcessRunner(supervisor, blobs, working.folder, recycling=kept, memory_bytes_max=memory)
     runners: dict[str, Runner] = {
         PYTHON: python,
         COMMAND: CommandRunner(supervisor, memory_bytes_max=memory),

@@ -18,7 +18,6 @@ from rota.client.operating import Operating
 from rota.client.paging import Place, is_after
 from rota.client.watching import Interrupted
 from rota.core.bounds import HISTORY_PAGE_MAX, INTEGER_MAX
-from rota.core.changes import RunEnded
 from rota.core.commands import (
     CancelRun,
     ClearTasks,
@@ -28,7 +27,7 @@ from rota.core.commands import (
     ResolveTask,
     SubmitRun,
 )
-from rota.core.errors import Refused
+from rota.core.errors import Refused, Unavailable
 from rota.core.graph import LiveGraph, check_number, graph_digest
 from rota.core.history import Ended, GetEnded, GetGraph, GetStories, HistoryQuery, Page
 from rota.core.ids import BlobRef, Millis
@@ -48,8 +47,8 @@ from rota.core.questions import (
 from rota.core.reasons import Reason
 from rota.core.records import Story
 from rota.core.states import RUN_TERMINAL, SUCCESS, RunState, TaskState
-from rota.core.story import describe, read_story, show_line, story
-from rota.wire.requests import ReadBlob, ReadLog
+from rota.core.story import describe, show_line, story
+from rota.wire.requests import AwaitRun, ReadBlob, ReadLog
 from rota.wire.scripts import lend_main
 from rota.wire.values import unpack
 from rota.wire.work import StoredValue, decode_value
@@ -217,18 +216,15 @@ class Run:
         """Wait until the run has ended. Raises TimeoutError; the run goes on then."""
         async with asyncio.timeout(timeout_s):
             while True:
-                told = self._line.watch(self.id)
                 try:
-                    view = await self.status()
-                    while view.state not in RUN_TERMINAL:
-                        part = await anext(told)
-                        if any(isinstance(change, RunEnded) for change in read_story(part)):
-                            view = await self.status()
-                    return view
-                except Interrupted:
-                    continue
-                finally:
-                    told.close()
+                    return await self._line.ask(AwaitRun(tenant=self._line.tenant, run=self.id))
+                except Refused as refused:
+                    if refused.code != "run.unknown":
+                        raise
+                    return await self.status()
+                except Unavailable:
+                    # Patiently; raises if nobody answers for too long.
+                    await self.status()
 
     async def result(self, task: str = "", timeout_s: float | None = None) -> Any:
         """Wait for the run, and give what a task returned: the one named, or the last one if there is only one.

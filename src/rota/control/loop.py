@@ -62,7 +62,8 @@ from rota.core.state import State
 from rota.core.step import PHASES, look_again
 from rota.wire.frames import WorkerFrame
 
-RETRY_COMMIT_MS = 500
+# After each commit in a row that the store could not take.
+RETRY_COMMIT_MS = (250, 500, 1_000, 2_000, 5_000)
 REVIEW_PER_TURN = 200
 TURNS_TO_FILL = 2
 LEAST_PER_TURN = 10
@@ -91,15 +92,13 @@ class Loop:
         self.committing: Batch | None = None
         self.commit_ticket = 0
         self.retry_at: Millis = 0
+        self.retries = 0
         self.wanted_at: Millis = 0
         self.store_trouble = ""
         self.streams = Streams(self)
-        self.work = 0
+        self.work = self.open_changes = self.filled_turns = self.faults = 0
         self.budget = WORK_PER_TURN
-        self.open_changes = 0
-        self.filled_turns = 0
         self.turned_at: Millis = 0
-        self.faults = 0
         self.tally = Tally()
         self.trouble: list[Intent] = []
         # Most changes are only applied. These also have an effect to hold, or move many tasks and count for as many.
@@ -357,7 +356,7 @@ class Loop:
             return []
         if self.store_trouble and isinstance(command, ClientCommand):
             # This answer has seen nothing, so it need not wait for the store that it is about.
-            return self._refuse_now(ask, Unavailable(self.store_trouble, retry_after_ms=RETRY_COMMIT_MS))
+            return self._refuse_now(ask, Unavailable(self.store_trouble, retry_after_ms=RETRY_COMMIT_MS[0]))
         if isinstance(command, ClaimTask | RenewLease) and now > self.proven_until:
             return self._refuse_now(ask, Unavailable("leader.none"))
         if isinstance(command, ClaimTask | RenewLease):
@@ -489,11 +488,12 @@ class Loop:
             batch, self.committing = self.committing, None
             self.durable = self.open - 1
             self.asks_committing = []
-            self.store_trouble = ""
+            self.store_trouble, self.retries = "", 0
             return [Publish(batch.stories)] if batch is not None and batch.stories else []
         if event.outcome is CommitOutcome.UNAVAILABLE:
             code = event.error.partition(":")[0]
             self.store_trouble = code if code in ("store.full", "store.corrupt") else "store.unavailable"
-            self.retry_at = now + RETRY_COMMIT_MS
+            self.retry_at = now + RETRY_COMMIT_MS[min(self.retries, len(RETRY_COMMIT_MS) - 1)]
+            self.retries += 1
             return [Tell("commit.retry", (("error", event.error),))]
         raise AssertionError("fenced, unknown and refused commits are the coordinator's to judge")

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from rota.core import history as hs
 from rota.core import questions as qs
-from rota.core.door import ClientRequest
+from rota.core.door import ClientRequest, refusal
 from rota.core.errors import CODES, Refused, Unavailable
 from rota.core.ids import BlobRef, Fence
 from rota.core.model import Graph, Queue, Tenant
@@ -50,6 +50,12 @@ class ReadBlob(qs.Question, frozen=True, kw_only=True):
     offset: int = 0
 
 
+class AwaitRun(qs.Question, frozen=True, kw_only=True):
+    """How a live run stands, as soon as it has ended. The answer may take as long as the run does."""
+
+    run: str
+
+
 class GetService(qs.Question, frozen=True, kw_only=True):
     """What a client or worker should know of the service before it begins."""
 
@@ -79,6 +85,7 @@ AnyQuestion = (
     | ReadLog
     | ReadBlob
     | GetService
+    | AwaitRun
 )
 
 
@@ -139,6 +146,7 @@ _ANSWERS: dict[type, Any] = {
     ReadLog: LogPiece,
     ReadBlob: bytes,
     GetService: ServiceView,
+    AwaitRun: qs.RunView,
     Watch: list[Story],
 }
 _encode = msgspec.msgpack.Encoder().encode
@@ -163,6 +171,11 @@ def read_request(content: bytes | msgspec.Raw) -> Request:
     """What a client asks. Shape is checked here, once."""
     try:
         return _request.decode(content)
+    except msgspec.ValidationError as error:
+        found = refusal(str(error))
+        # What is wrong is told by its place in the body, which is the second part of a request.
+        found.path = found.path.removeprefix("[1]").removeprefix(".")
+        raise found from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused("field.type", f"this is no request: {error}") from None
 

@@ -10,7 +10,7 @@ from rota.core.ids import BlobRef
 from rota.core.model import Capacity, Pool, PriorityClass, PropertyRule, Queue
 from rota.core.questions import PoolView, RunView, TaskView, WorkerView
 from rota.core.reasons import Reason
-from rota.core.states import RunState, TaskState
+from rota.core.states import Phase, RunState, TaskState
 from rota.wire import views
 from rota.wire.views import as_plain, show_params, show_result
 from rota.wire.work import StoredValue, Value, encode_value, plain
@@ -43,6 +43,7 @@ TASK = TaskView(
     id="a",
     kind="command",
     state=TaskState.SUCCESS,
+    phase=Phase.COMPLETED,
     attempt=1,
     interruptions=0,
     worker="w",

@@ -10,7 +10,8 @@ from rota.core.commands import Exit
 from rota.core.errors import Refused
 from rota.core.model import Graph, Pool, PriorityClass, Queue, TaskSpec
 from rota.wire.views import shape_of
-from rota.wire.work import COMMAND, CommandWork, encode_work
+from rota.wire.web import check_request
+from rota.wire.work import COMMAND, HTTP, CommandWork, HttpWork, encode_work
 
 
 class CommandBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,7 +21,7 @@ class CommandBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     argv: tuple[str, ...] = ()
     env: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     cwd: str = ""
-    skip_codes: tuple[int, ...] = (99,)
+    skip_codes: tuple[int, ...] = CommandWork().skip_codes
 
 
 def _command(body: CommandBody, path: str) -> tuple[str, bytes]:
@@ -32,8 +33,43 @@ def _command(body: CommandBody, path: str) -> tuple[str, bytes]:
     return COMMAND, encode_work(work)
 
 
+class HttpBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request to send from a worker: `body` in base64, or `json` instead of it."""
+
+    url: str
+    method: str = HttpWork().method
+    headers: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    body: bytes = b""
+    json: Any = msgspec.UNSET
+    accepted: tuple[int, ...] = HttpWork().accepted
+    timeout_ms: int = HttpWork().timeout_ms
+
+
+def _http(body: HttpBody, path: str) -> tuple[str, bytes]:
+    headers, content = dict(body.headers), body.body
+    if body.json is not msgspec.UNSET:
+        if content:
+            raise Refused("field.value", "a request has either `body` or `json`", "Give one of them.", path=path)
+        content = msgspec.json.encode(body.json)
+        if not any(name.lower() == "content-type" for name in headers):
+            headers["Content-Type"] = "application/json"
+    work = HttpWork(
+        method=body.method,
+        url=body.url,
+        headers=tuple(headers.items()),
+        body=content,
+        accepted=body.accepted,
+        timeout_ms=body.timeout_ms,
+    )
+    try:
+        check_request(work)
+    except Refused as refused:
+        raise Refused(refused.code, refused.reason, refused.hint, path=f"{path}.{refused.path}") from None
+    return HTTP, encode_work(work)
+
+
 # Work in words: the field of a task that holds it, and how it becomes the kind and the bytes of a task.
-WORKS: dict[str, Callable[[Any, str], tuple[str, bytes]]] = {"command": _command}
+WORKS: dict[str, Callable[[Any, str], tuple[str, bytes]]] = {"command": _command, "http": _http}
 
 TaskBody = shape_of(
     TaskSpec,
@@ -43,6 +79,7 @@ TaskBody = shape_of(
     work=(bytes | None, None),
     requires=(dict[str, str], {}),
     command=(CommandBody | None, None),
+    http=(HttpBody | None, None),
 )
 GraphBody = shape_of(Graph, name="GraphDefinition", optional=True, tasks=(tuple[TaskBody, ...], msgspec.NODEFAULT))
 QueueBody = shape_of(Queue, name="QueueDefinition", without=("tenant", "name"), optional=True)

@@ -1,7 +1,7 @@
 """What an endpoint is, and one call of it. Routing, authorisation and the OpenAPI document read the same table."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
@@ -20,42 +20,6 @@ from rota.wire.views import as_plain
 EVENTS = "text/event-stream"
 TEXT = "text/plain; charset=utf-8"
 LINES = "application/x-ndjson"
-
-_COVERS: dict[Role, tuple[Role, ...]] = {
-    Role.READER: (Role.READER, Role.WRITER, Role.ADMIN),
-    Role.WRITER: (Role.WRITER, Role.ADMIN),
-    Role.ADMIN: (Role.ADMIN,),
-    Role.WORKER: (Role.WORKER,),
-}
-
-
-def may(who: Principal, need: Role) -> None:
-    """Refuse what this caller's role does not cover."""
-    if who.role not in _COVERS[need]:
-        text = f"{who.name} has the role {who.role}, and this takes {need}"
-        raise Refused("auth.role", text, f"Use a token with the role {need}.")
-
-
-class Gate(Protocol):
-    """Who decides who may come in."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether nobody is asked for a token."""
-        ...
-
-    @property
-    def version(self) -> int:
-        """Grows when other tokens are accepted than before."""
-        ...
-
-    def admit(self, token: str | None, tenant: str | None = None, *, peer: str = "") -> Principal:
-        """Who is calling, by the `Authorization` header, for the tenant that is asked for. Raises Refused."""
-        ...
-
-    def refused(self, refused: Refused, *, peer: str = "") -> None:
-        """Count and tell a refusal that somebody else decided."""
-        ...
 
 
 class Call(Struct, kw_only=True):
@@ -84,7 +48,7 @@ class Call(Struct, kw_only=True):
 
     async def do(self, kind: Callable[..., ClientCommand], **fields: Any) -> None:
         """Carry out a command, under the id that the caller chose for it."""
-        await self.client.ask(kind(tenant=self.tenant, command_id=self.command_id, **fields))
+        await self.client.ask(kind(**{"tenant": self.tenant, "command_id": self.command_id, **fields}))
 
 
 Serve = Callable[[Call], Awaitable[Response]]
@@ -93,7 +57,7 @@ Serve = Callable[[Call], Awaitable[Response]]
 class Endpoint(Struct, frozen=True, kw_only=True):
     """One method of one path: who may ask, what is taken, what is answered.
 
-    `role` None: anybody may ask. `of_all_tenants`: it tells about all, so a token of one tenant has to be an admin's.
+    `role` None: anybody may ask. `of_all_tenants`: it is about all of them, whatever `Rota-Tenant` says.
     `answer` None: nothing is answered but a status. `media` is the type of the answer; of a stream `answer` is one
     item of it.
     """

@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 from starlette.responses import Response
 
-from rota.api.auth import Role
+from rota.api.auth import ANY_TENANT, Role
 from rota.api.http.endpoints import TEXT, Call, Endpoint, Serve, reply
 from rota.control.driver import CoordinatorDriver
 from rota.control.leadership import Role as Standing
@@ -92,6 +92,9 @@ class Probes:
     async def metrics(self, call: Call) -> Response:
         """What it has done."""
         assert self._telemetry is not None, "without metrics there is no such endpoint"
+        if call.who.tenant != ANY_TENANT:
+            # They are about all tenants: whoever is of one needs to be more than its reader.
+            call.who.may(Role.ADMIN, call.who.tenant)
         content, sort = self._telemetry.render()
         return Response(content, media_type=sort)
 

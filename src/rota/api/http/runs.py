@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from msgspec import Struct
 from starlette.responses import Response
@@ -10,12 +10,11 @@ from starlette.responses import Response
 from rota.api.auth import Role
 from rota.api.http.bodies import CancelBody, ClearBody, EmptyBody, SubmitBody, graph_from
 from rota.api.http.endpoints import LINES, Call, Endpoint, reply
+from rota.api.http.paging import check_page, next_link
 from rota.api.http.reading import SUBMISSION_BYTES_MAX
 from rota.api.http.streams import encode_lines, stream
-from rota.core.bounds import HISTORY_PAGE_MAX
 from rota.core.commands import CancelRun, ClearTasks, ClientCommand, PauseRun
 from rota.core.errors import Refused
-from rota.core.graph import check_number
 from rota.core.history import GetGraph
 from rota.core.model import Graph
 from rota.wire.views import RunShape, Told, as_plain
@@ -64,17 +63,12 @@ async def submit(call: Call) -> Response:
 async def list_runs(call: Call) -> Response:
     """A page of runs."""
     query: RunsQuery = call.query
-    check_number(query.limit, 1, HISTORY_PAGE_MAX, "limit")
+    check_page(query.limit)
     page = await call.client.runs_page(name=query.name, states=query.state, limit=query.limit, after=query.after)
     given: list[tuple[str, Any]] = [("name", query.name), ("limit", query.limit)]
     given += [("state", state) for state in query.state]
-    headers = next_link(RUNS, [*given, ("after", page.next)]) if page.next else None
+    headers = next_link(RUNS, [*given, ("after", page.next)])
     return reply({"runs": [as_plain(view) for view in page.runs], "next": page.next}, headers=headers)
-
-
-def next_link(path: str, query: list[tuple[str, Any]]) -> dict[str, str]:
-    """The header that names the next page."""
-    return {"Link": f'<{path}?{urlencode([pair for pair in query if pair[1]])}>; rel="next"'}
 
 
 async def get_run(call: Call) -> Response:

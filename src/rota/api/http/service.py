@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from rota.api.auth import Principal, Role
+from rota.api.auth import DEFAULT_TENANT, Gate, Principal, Role
 from rota.api.desk import Desk
-from rota.api.http import events, fleet, runs, tasks
-from rota.api.http.endpoints import Call, Endpoint, Gate, NoSuchMethod, Routes, command_id_of, may
+from rota.api.http import events, fleet, oversight, runs, tasks
+from rota.api.http.endpoints import Call, Endpoint, NoSuchMethod, Routes, command_id_of
 from rota.api.http.feed import Feeds
 from rota.api.http.guard import Outgoing, check_host, check_origin
 from rota.api.http.openapi import describe
@@ -26,8 +26,6 @@ from rota.control.events import Tell
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import check_id
 
-ANY_TENANT = "*"
-DEFAULT_TENANT = "default"
 # How long a caller waits at most for an answer that is not a stream.
 ANSWER_S = 30.0
 
@@ -57,6 +55,7 @@ class HttpService:
             *tasks.ENDPOINTS,
             *events.endpoints(self._feeds),
             *fleet.ENDPOINTS,
+            *oversight.ENDPOINTS,
             *Probes(driver, telemetry).endpoints(),
         )
         self.endpoints: tuple[Endpoint, ...] = (*described, describe(described))
@@ -152,13 +151,11 @@ class HttpService:
             check_id(asked, "Rota-Tenant")
         who = self._gate.admit(headers.get("authorization"), asked, peer=peer)
         try:
-            may(who, endpoint.role)
-            if endpoint.of_all_tenants and who.tenant != ANY_TENANT:
-                may(who, Role.ADMIN)
+            who.may(endpoint.role, who.acting_tenant)
         except Refused as refused:
             self._gate.refused(refused, peer=peer)
             raise
-        return who, asked or (DEFAULT_TENANT if who.tenant == ANY_TENANT else who.tenant)
+        return who, who.acting_tenant
 
     def _failed(self, request: Request, error: Exception) -> None:
         what = f"{type(error).__name__}: {error}"

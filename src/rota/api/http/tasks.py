@@ -12,10 +12,10 @@ from starlette.responses import Response
 from rota.api.auth import Role
 from rota.api.http.bodies import ResolveBody
 from rota.api.http.endpoints import TEXT, Call, Endpoint, reply
+from rota.api.http.paging import check_page, next_link, read_number
 from rota.api.http.reading import BODY_BYTES_MAX, JSON
-from rota.api.http.runs import RUN, RUNS, next_link
+from rota.api.http.runs import RUN, RUNS
 from rota.api.http.streams import stream
-from rota.core.bounds import HISTORY_PAGE_MAX
 from rota.core.commands import ResolveTask
 from rota.core.errors import Refused
 from rota.core.graph import check_number
@@ -64,15 +64,12 @@ class LogsQuery(Struct, frozen=True, kw_only=True):
 async def list_tasks(call: Call) -> Response:
     """A page of tasks."""
     query: TasksQuery = call.query
-    check_number(query.limit, 1, HISTORY_PAGE_MAX, "limit")
-    if not query.after.isdecimal() and query.after:
-        hint = "Take it from `next` of the page before."
-        raise Refused("field.value", f"{query.after[:40]!r} is not where a page ended", hint, path="after")
-    page = await call.run.tasks_page(states=query.state, first=int(query.after or 0), limit=query.limit)
+    check_page(query.limit)
+    page = await call.run.tasks_page(states=query.state, first=read_number(query.after), limit=query.limit)
     place = str(page.next) if page.next >= 0 else ""
     given: list[tuple[str, Any]] = [("limit", query.limit), *(("state", state) for state in query.state)]
     path = f"{RUNS}/{quote(call.run.id, safe='')}/tasks"
-    headers = next_link(path, [*given, ("after", place)]) if place else None
+    headers = next_link(path, [*given, ("after", place)])
     return reply({"tasks": [as_plain(view) for view in page.tasks], "next": place}, headers=headers)
 
 

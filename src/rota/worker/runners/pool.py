@@ -32,7 +32,7 @@ class Recycling(Struct, frozen=True, kw_only=True):
     # Without a tenant yet, so that the next one need not wait for Python to start.
     ahead: int = 1
     idle_max: int = max(4, os.cpu_count() or 4)
-    attempts_max: int = 100
+    attempts_max: int = 1_000
     growth_bytes_max: int = 256 * 1024 * 1024
 
 
