@@ -27,7 +27,7 @@ from rota.core.ids import BlobRef
 from rota.core.model import Capacity, Graph, Pool, Queue, TaskSpec
 from rota.wire.channels import SYNC
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
-from rota.wire.requests import AnyQuestion, GetService, ReadBlob, ReadLog, Response, Watch, open_answer
+from rota.wire.requests import AnyQuestion, AwaitRun, GetService, ReadBlob, ReadLog, Response, Watch, open_answer
 from rota.wire.streams import open_stream
 from tests.integration.far import Service
 from tests.unit.client.ways import place_at
@@ -70,6 +70,7 @@ REQUESTS: dict[str, tuple[Make, tuple[str, ...]]] = {
     "ReadLog": (lambda t: ReadLog(tenant=t, run="x", task="a"), READS),
     "ReadBlob": (lambda t: ReadBlob(tenant=t, ref=BlobRef(f"{t}/x", 1, "0" * 64)), READS),
     "GetService": (lambda t: GetService(tenant=t), EVERYBODY),
+    "AwaitRun": (lambda t: AwaitRun(tenant=t, run="x"), READS),
     "Watch": (lambda t: Watch(t, "x"), READS),
     "SubmitRun": (lambda t: cm.SubmitRun(tenant=t, command_id="c1", run="", graph=GRAPH), WRITES),
     "CancelRun": (lambda t: cm.CancelRun(tenant=t, command_id="c2", run="x"), WRITES),
