@@ -95,7 +95,7 @@ def audits(stage: Stage) -> list[dict[str, Any]]:
 
 def slots(stage: Stage) -> int:
     (pool,) = json.loads(told(stage, "pools", "--json"))
-    return pool["pool"]["slots"]
+    return pool["slots"]
 
 
 def test_what_the_file_defines_is_in_force_from_the_start(stage: Stage, tmp_path: Path):
@@ -120,6 +120,28 @@ def test_what_the_file_defines_is_in_force_from_the_start(stage: Stage, tmp_path
     until(lambda: len(tasks.lines(tmp_path, tasks.BEGAN)) == 2, "the other to begin, since there is room now")
     (tmp_path / "go").touch()
     assert run.wait(PATIENCE_S).state == "success"
+
+
+def test_commands_and_http_show_the_same_fields(stage: Stage, tmp_path: Path):
+    stage.start_worker("one", env={"ROTA_EXECUTOR_TASK_BEARER_TOKEN": "worker-secret"})
+    assert stage.client().submit(pair, {"folder": str(tmp_path)}, run="seen").wait(PATIENCE_S).state == "success"
+    told(stage, "workers", "drain", "one")
+    for words, path, field in (
+        (["runs"], "runs", "runs"),
+        (["tasks", "seen"], "runs/seen/tasks", "tasks"),
+        (["why", "seen", "first"], "runs/seen/tasks/first/why", "reasons"),
+        (["pools"], "pools", "pools"),
+        (["queues"], "queues", "queues"),
+        (["tenants"], "tenants", "tenants"),
+        (["audit"], "audit", "audits"),
+        (["workers"], "workers", "workers"),
+    ):
+        shown = json.loads(told(stage, *words, "--json"))
+        answered = stage.get(f"/api/v1/{path}").json()[field]
+        for each in (*shown, *answered):
+            # When it was heard last moves on between the two.
+            each.pop("heard_at", None)
+        assert shown == answered, path
 
 
 def test_definitions_are_changed_at_run_time_by_all_ways_and_the_file_wins_at_the_next_start(stage: Stage):
@@ -147,7 +169,7 @@ def test_definitions_are_changed_at_run_time_by_all_ways_and_the_file_wins_at_th
     server.signal(15)
     assert server.ended() == 0
     stage.start_server()
-    pools = {each["pool"]["name"]: each["pool"]["slots"] for each in json.loads(told(stage, "pools", "--json"))}
+    pools = {each["name"]: each["slots"] for each in json.loads(told(stage, "pools", "--json"))}
     assert pools == {"db": 1, "web": 9}, "the file wins where it says something"
     (queue,) = json.loads(told(stage, "queues", "--json"))
     assert queue["unservable"] == "fail"
