@@ -270,7 +270,7 @@ def count_nothing(cause: str) -> None:
 class Gate:
     """The accepted tokens of one coordinator, as they are now.
 
-    `tell` is given what an operator should know, at most one line per cause and second; `count` every refusal.
+    `tell` is given what an operator should know, and bounds it; `count` every refusal.
     """
 
     def __init__(
@@ -291,7 +291,6 @@ class Gate:
         )
         self._fixed = _fixed_entries(auth)
         self._version = 0
-        self._told: dict[str, tuple[Millis, int]] = {}
         if self._file is not None:
             self._file.read(clock())
         self._entries = self._merged()
@@ -338,7 +337,7 @@ class Gate:
     def refused(self, refused: Refused, *, peer: str = "") -> None:
         """Count a refusal of a call and have it told; for what a surface judged by itself with `Principal.may`."""
         self._count(refused.code)
-        self._say(refused.code, "auth.refused", (("cause", refused.code), ("peer", peer)))
+        self._tell(Tell("auth.refused", (("cause", refused.code), ("peer", peer))))
 
     def _identify(self, token: str | None) -> Principal:
         if not token:
@@ -359,7 +358,7 @@ class Gate:
             self._file.read(now)
             entries = self._merged()
         except Refused as refused:
-            self._say("reload", "auth.reload_failed", (("error", str(refused)), ("kept", str(len(self._entries)))))
+            self._tell(Tell("auth.reload_failed", (("error", str(refused)), ("kept", str(len(self._entries))))))
             return
         if entries != self._entries:
             self._entries = entries
@@ -368,16 +367,6 @@ class Gate:
 
     def _merged(self) -> tuple[Entry, ...]:
         return merge([*self._fixed, *(self._file.entries if self._file is not None else ())])
-
-    def _say(self, cause: str, what: str, about: tuple[tuple[str, str], ...]) -> None:
-        """At most one line for a cause in a second; the next one says how many there were in between."""
-        now = self._clock()
-        told_at, unsaid = self._told.get(cause, (None, 0))
-        if told_at is not None and now - told_at < 1_000:
-            self._told[cause] = (told_at, unsaid + 1)
-            return
-        self._told[cause] = (now, 0)
-        self._tell(Tell(what, (*about, ("more", str(unsaid)))))
 
 
 def _fixed_entries(auth: Auth) -> list[Entry]:

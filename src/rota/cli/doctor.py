@@ -214,8 +214,9 @@ def _database(folder: Path) -> Iterator[Finding]:
     if not file.exists():
         yield Finding("ok", "database", "no data yet")
         return
-    age_ms = (time.time_ns() - file.stat().st_mtime_ns) // 1_000_000
-    size = sum(part.stat().st_size for part in folder.glob("rota.db*"))
+    parts = [part.stat() for part in folder.glob("rota.db*")]
+    age_ms = (time.time_ns() - max(part.st_mtime_ns for part in parts)) // 1_000_000
+    size = sum(part.st_size for part in parts)
     if folder.stat().st_mode & 0o022:
         text = f"{folder} can be written to by others, who could have you open their pickles"
         yield Finding("warn", "data", text, f"chmod go-w {folder}")

@@ -20,7 +20,6 @@ from rota.wire.channels import (
     status_of,
     trouble_at_end,
 )
-from rota.wire.sparing import KINDS_MAX, Sparing
 
 WHERE = "grpc://host:1"
 
@@ -120,18 +119,3 @@ def test_a_caller_greets_with_what_can_be_sent():
         assert token not in str(caught.value)
     with pytest.raises(Refused, match=r"field\.value: the tenant"):
         greeting("", "ä")
-
-
-def test_a_kind_of_line_is_said_once_in_a_while_and_the_rest_is_counted():
-    now = [0.0]
-    said: list[str] = []
-    sparing = Sparing(said.append, lambda: now[0], every_s=10)
-    for _ in range(5):
-        sparing.tell("a", "first")
-    sparing.tell("b", "other")
-    now[0] = 10.0
-    sparing.tell("a", "again")
-    assert said == ["first", "other", "again (4 more like this)"]
-    for number in range(KINDS_MAX * 10):
-        sparing.tell(f"kind {number}", "many")
-    assert len(said) <= KINDS_MAX + 10

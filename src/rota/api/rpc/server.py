@@ -10,7 +10,6 @@ from rota.api.rpc.talk import Talk
 from rota.api.rpc.visits import Context, Count, Door, Gate, Visit
 from rota.core.errors import Refused, Unavailable
 from rota.wire.channels import SYNC, TALK, grpc, server_options
-from rota.wire.sparing import Sparing
 
 # How often it is looked whether tokens were revoked whose streams are silent.
 RECHECK_EVERY_S = 5.0
@@ -41,14 +40,13 @@ class RpcServer:
     ) -> None:
         """`credentials` are of `rota.wire.places.server_credentials`; without them nothing is encrypted.
 
-        `say` is given a line, now and then, about callers that do what they should not.
+        `say` is given a line about each caller that does what it should not, and bounds them.
         """
         self._desk = desk
         self._streams = streams
         self._address = address
         self._credentials = credentials
-        sparing = Sparing(say, lambda: asyncio.get_running_loop().time())
-        self._door = Door(gate, sparing, count)
+        self._door = Door(gate, say, count)
         self._server: Any = None
         self._rechecking: asyncio.Task[None] | None = None
 

@@ -18,7 +18,6 @@ from rota.wire.channels import (
     pack_trouble,
     status_of,
 )
-from rota.wire.sparing import Sparing
 from rota.wire.streams import Writer
 
 # How long a caller that is turned away may take to hear why.
@@ -77,9 +76,9 @@ class Context(Protocol):
 class Door:
     """What all streams of a server share: who may come in, and who is told what came of it."""
 
-    def __init__(self, gate: Gate, sparing: Sparing, count: Count) -> None:
+    def __init__(self, gate: Gate, say: Callable[[str], None], count: Count) -> None:
         self.gate = gate
-        self.sparing = sparing
+        self.say = say
         self.count = count
         self.visits: dict[Visit, None] = {}
         # Why nobody is let in any more.
@@ -202,7 +201,7 @@ class Visit(ABC):
         if trouble is not None:
             # Those of the gate are told by the gate.
             if isinstance(trouble, Refused) and not trouble.code.startswith("auth."):
-                self._door.sparing.tell(trouble.code, f"{self._method} from {self._context.peer()} ended: {trouble}")
+                self._door.say(f"{self._method} from {self._context.peer()} ended: {trouble}")
             text, details = pack_trouble(trouble)
             try:
                 async with asyncio.timeout(FAREWELL_S):

@@ -10,9 +10,9 @@ from rota.core.errors import Refused, Unavailable
 from rota.wire.channels import SYNC
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 from rota.wire.places import Place
-from rota.wire.sparing import Sparing
 from rota.wire.streams import Stream, open_stream
 from rota.worker.driver import Dial, Link
+from rota.worker.remote.sparing import Sparing
 
 # An operator who set a wrong token should hear of it, and not at every dial.
 SAID_EVERY_S = 30.0
