@@ -140,7 +140,7 @@ def test_commands_and_http_show_the_same_fields(stage: Stage, tmp_path: Path):
         answered = stage.get(f"/api/v1/{path}").json()[field]
         for each in (*shown, *answered):
             # When it was heard last moves on between the two.
-            each.pop("heard_at", None)
+            each.pop("seen_at", None)
         assert shown == answered, path
 
 
