@@ -8,35 +8,38 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
 import httpx
 
 import rota
+from rota.client.blocking import LoopThread
 from rota.core.questions import TaskView, WorkerView
 from tests.integration.deadlines import PATIENCE_S, descendants, is_running, until
 
-ROOT = Path(__file__).parents[3]
+T = TypeVar("T")
+
 READY = "rota: ready: "
-LEASE_S = 2
+LEASE_S = 3
 _SAMPLE = re.compile(r"(?m)^(\w+)(?:\{(.*)\})? ([0-9.e+-]+)$")
 
 
 class Process:
     """One `rota` process, what it says, and what may be done to it."""
 
-    def __init__(self, name: str, folder: Path, words: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(self, name: str, folder: Path, command: Sequence[str], env: Mapping[str, str], home: Path) -> None:
+        """`folder` is where its data is, `home` where it is started and where what it says is kept."""
         self.name = name
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._file = folder.parent / f"{name}.stderr"
+        self._file = home / f"{name}.stderr"
         self._begins_at = self._file.stat().st_size if self._file.exists() else 0
         with self._file.open("ab") as stderr:
             self.popen = subprocess.Popen(
-                [sys.executable, "-m", "rota", *words],
-                cwd=folder.parent,
+                command,
+                cwd=home,
                 env=dict(env),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -123,10 +126,13 @@ class Stage:
         # The first server takes whatever port is free, and those after it the same.
         self.grpc_port = 0
         self.http_port = 0
+        # Whose `rota` it is.
+        self.python = sys.executable
         # What the coordinator's own clients present; a test with tokens sets it.
         self.token = ""
         self.processes: list[Process] = []
         self._clients: list[rota.Rota] = []
+        self._thread: LoopThread | None = None
 
     # Processes.
 
@@ -134,7 +140,8 @@ class Stage:
         self, name: str, folder: Path, words: Sequence[str], env: Mapping[str, str] | None = None, *, wait: bool = True
     ) -> Process:
         """Any `rota` command that goes on until it is told to stop; `wait`: until it says that it is ready."""
-        process = Process(name, folder, words, {**self.env, **(env or {})})
+        command = [self.python, "-m", "rota", *words]
+        process = Process(name, folder, command, {**self.env, **(env or {})}, self.folder)
         self.processes.append(process)
         if wait:
             process.until_ready()
@@ -206,6 +213,12 @@ class Stage:
         self._clients.append(client)
         return client
 
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in a loop that lives as long as the stage: what gRPC does last may come a moment later."""
+        if self._thread is None:
+            self._thread = LoopThread()
+        return self._thread.call(work)
+
     def get(self, path: str) -> httpx.Response:
         """What HTTP answers."""
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
@@ -229,6 +242,8 @@ class Stage:
                 process.remove()
             except Exception as trouble:
                 troubles.append(trouble)
+        if self._thread is not None:
+            self._thread.stop()
         if troubles:
             raise ExceptionGroup("not everything could be ended", troubles)
 

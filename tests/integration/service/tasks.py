@@ -1,13 +1,16 @@
 """Functions that tests run as tasks, and the lines they leave: which attempt, under which fence, got how far."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import rota
-from tests.integration.deadlines import until_there
+from tests.integration.deadlines import until, until_there
 
-BEGAN, DONE = "began", "done"
+BEGAN, TICK, DONE = "began", "tick", "done"
+# How long an attempt waits for the test; a test that forgets it must not leave a process behind.
+GATE_S = 120
 
 
 class Line(NamedTuple):
@@ -41,6 +44,18 @@ def lines(folder: Path, phase: str = "", task: str = "") -> list[Line]:
     return found
 
 
+def until_let_go(folder: str, look_every: Callable[[], None] = lambda: None) -> None:
+    """Until the test lets this attempt go, or every attempt."""
+    here = Path(folder)
+    mine = here / f"go.{rota.context().fence}"
+
+    def look() -> bool:
+        look_every()
+        return (here / "go").exists() or mine.exists()
+
+    until(look, "the test to let this go on", GATE_S)
+
+
 @rota.task
 def step(folder: str) -> int:
     """Begin and be done."""
@@ -53,6 +68,24 @@ def step(folder: str) -> int:
 def held(folder: str) -> int:
     """Begin, and be done when the test says so."""
     note(folder, BEGAN)
-    until_there(Path(folder) / "go", 120)
+    until_let_go(folder)
+    note(folder, DONE)
+    return rota.context().fence
+
+
+@rota.task
+def gated(folder: str, gate: str) -> int:
+    """Begin, and be done when there is a file of that name."""
+    note(folder, BEGAN)
+    until_there(Path(folder) / gate, GATE_S)
+    note(folder, DONE)
+    return rota.context().fence
+
+
+@rota.task
+def ticking(folder: str) -> int:
+    """The same, with a line at every look, so that the lines tell until when it lived."""
+    note(folder, BEGAN)
+    until_let_go(folder, lambda: note(folder, TICK))
     note(folder, DONE)
     return rota.context().fence

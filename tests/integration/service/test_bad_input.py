@@ -124,7 +124,7 @@ def test_a_message_that_is_too_large_ends_its_stream_and_no_other(tmp_path: Path
         guard(stage)
         work = Undisturbed(stage, tmp_path)
         for method, size in ((TALK, REQUEST_BYTES_MAX + 100), (SYNC, FRAME_BYTES_MAX + 100)):
-            trouble = asyncio.run(say(stage.url, method, bytes(size)))
+            trouble = stage.call(say(stage.url, method, bytes(size)))
             assert isinstance(trouble, Refused), trouble
             assert trouble.code == "field.size"
             assert f"{size:,} bytes" in trouble.reason
@@ -138,7 +138,7 @@ def test_messages_that_mean_nothing_end_their_stream_and_no_other(guarded: Stage
     nonsense = [b"\xc1", b"", b"\x93\x01\x02", msgspec.msgpack.encode({"tenant": 5}), b"\x91" * 5_000]
     for method in (TALK, SYNC):
         for content in nonsense * 10:
-            trouble = asyncio.run(say(guarded.url, method, content))
+            trouble = guarded.call(say(guarded.url, method, content))
             assert isinstance(trouble, Refused), (method, content[:10], trouble)
             assert trouble.code == "field.type"
     work.check()

@@ -11,8 +11,9 @@ import pytest
 
 from tests.integration.deadlines import until
 from tests.integration.http_stage import read_events
-from tests.integration.service.stage import ROOT, Stage, open_stage
+from tests.integration.service.stage import Stage, open_stage
 
+ROOT = Path(__file__).parents[3]
 PATIENCE_S = 60
 _BLOCK = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -27,6 +27,8 @@ from rota.worker.supervisor.driver import LOG_BYTES_MAX, Supervisor
 from rota.worker.sync import AttemptOver
 
 ROOT = Path(__file__).parents[3]
+# What makes a program that is started somebody else's.
+AS_NOBODY: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}
 TASKS = "tests.integration.worker.tasks"
 PATIENCE_S = 60
 
