@@ -6,6 +6,7 @@ What is expected stands here, by hand; `rota.api.auth` has its own table.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
@@ -348,3 +349,32 @@ def test_a_watcher_who_is_refused_loses_nothing_but_that(far: Service):
             assert not connection.is_lost
 
     play(far, scene())
+
+
+def test_what_was_begun_for_one_tenant_does_not_go_on_when_the_token_is_anothers(tmp_path: Path):
+    accepted = tmp_path / "tokens"
+    accepted.write_text(f"reader@{OWN}:the-token\n")
+    now = [wall_clock()]
+    one = Service(tmp_path)
+    one.tokens = Gate(Auth(token_file=str(accepted)), lambda: now[0])  # pyright: ignore[reportAttributeAccessIssue] - the real one
+
+    async def scene() -> None:
+        async with connected(one, "the-token") as connection:
+            assert connection.tenant == OWN
+            watching = connection.watch("x")
+            await connection.ask(qs.ListRuns(tenant=OWN))
+            accepted.write_text(f"reader@{OTHER}:the-token\n")
+            now[0] += 60_000
+            with pytest.raises(Unavailable, match="stands for somebody else now"):
+                await connection.ask(qs.ListRuns(tenant=OWN))
+            with pytest.raises(Interrupted):
+                await anext(watching)
+        async with connected(one, "the-token") as connection:
+            assert connection.tenant == OTHER
+
+    try:
+        one.thread.call(one.start())
+        play(one, scene())
+    finally:
+        one.thread.call(one.stop())
+        one.thread.stop()
