@@ -110,9 +110,13 @@ def over_http(stage: Stage, token: str, path: str) -> Callable[[], Iterator[str]
 
 @rota.task
 def chatty(folder: str) -> int:
-    """Say something, then be held."""
-    print("it begins", flush=True)  # noqa: T201 - what a task prints is its log
-    return tasks.held.function(folder)
+    """As `tasks.held`, and talk meanwhile."""
+    tasks.note(folder, tasks.BEGAN)
+    while not (Path(folder) / "go").exists():
+        print("still here", flush=True)  # noqa: T201 - what a task prints is its log
+        threading.Event().wait(0.2)
+    tasks.note(folder, tasks.DONE)
+    return rota.context().fence
 
 
 def test_old_tokens_end_what_was_begun_with_them_and_work_goes_on(rotation: Rotation, tmp_path: Path):
@@ -145,6 +149,10 @@ def test_old_tokens_end_what_was_begun_with_them_and_work_goes_on(rotation: Rota
         trouble = each.end()
         assert isinstance(trouble, rota.Refused), trouble
         assert trouble.code == "auth.wrong"
+    with rotation.connect(NEW) as client:
+        # Something happens, so that nobody has to wait until it is looked after silent streams.
+        client.run("long").pause()
+        client.run("long").pause(paused=False)
     for each in old[2:]:
         assert isinstance(each.end(), httpx.RemoteProtocolError), "an answer that breaks off is not taken for whole"
         assert not any("event: end" in line for line in each.heard)

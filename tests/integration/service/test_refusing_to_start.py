@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import trustme
 
+from rota.app.service import check_threads
+from rota.config import load_config
+from rota.core.errors import Refused
 from tests.integration.service.stage import open_stage
 
 REFUSED = 3
@@ -45,10 +48,13 @@ def write_files(folder: Path, leaf: trustme.LeafCert) -> dict[str, str]:
     return {"ROTA_TLS_CERT": "cert.pem", "ROTA_TLS_KEY": "key.pem"}
 
 
-@pytest.mark.parametrize("command", ["server", "up"])
-@pytest.mark.parametrize("exposed", [("--listen=0.0.0.0:0", HERE[1]), (HERE[0], "--http=[::]:0")], ids=["grpc", "http"])
-def test_ports_for_other_machines_are_not_opened_without_tokens(tmp_path: Path, command: str, exposed: tuple[str, str]):
-    said = start(tmp_path, command, *exposed)
+@pytest.mark.parametrize(
+    "words",
+    [("server", "--listen=0.0.0.0:0", HERE[1]), ("up", HERE[0], "--http=[::]:0")],
+    ids=["server with grpc", "up with http"],
+)
+def test_ports_for_other_machines_are_not_opened_without_tokens(tmp_path: Path, words: tuple[str, ...]):
+    said = start(tmp_path, *words)
     assert said.startswith("rota: auth.exposed: ")
     assert "Set ROTA_COORDINATOR_BEARER_TOKENS or auth.token_file, or listen on 127.0.0.1." in said
     assert list(tmp_path.iterdir()) == [], "nothing was made"
@@ -84,7 +90,7 @@ def test_a_key_of_another_certificate_is_named(tmp_path: Path):
     assert said.startswith("rota: tls.files: the key key.pem does not belong to the certificate cert.pem")
 
 
-@pytest.mark.parametrize("command", ["server", "up", "worker"])
+@pytest.mark.parametrize("command", ["server", "worker"])
 def test_a_setting_that_does_not_exist_is_answered_with_the_nearest_that_does(tmp_path: Path, command: str):
     (tmp_path / "rota.toml").write_text('[server]\ndata = "d"\nlissten = "127.0.0.1:0"\n')
     said = start(tmp_path, command)
@@ -136,9 +142,13 @@ def test_a_worker_that_does_not_know_for_whom_is_told_how_to_say_so(tmp_path: Pa
         "ROTA_COORDINATOR_BEARER_TOKEN_FILE",
     ],
 )
-def test_user_code_does_not_share_the_memory_of_tokens(tmp_path: Path, variable: str):
-    (tmp_path / "tokens").write_text("file-secret\n")
-    given = {variable: "tokens" if variable.endswith("FILE") else "very-secret"}
+def test_every_way_to_give_a_token_keeps_user_code_out_of_this_memory(variable: str):
+    with pytest.raises(Refused, match="tasks in threads share the memory of this process"):
+        check_threads(load_config({"worker.threads": True}, {variable: "given"}))
+
+
+def test_user_code_does_not_share_the_memory_of_tokens(tmp_path: Path):
+    given = {"ROTA_EXECUTOR_TASK_BEARER_TOKEN": "very-secret"}
     said = start(tmp_path, "worker", "--threads", "--coordinator=grpc://127.0.0.1:1", env=given)
     assert said.startswith("rota: config.value: tasks in threads share the memory of this process")
     assert "secret" not in said
