@@ -1,21 +1,17 @@
 """Without a worker runs wait and say why; what rota.toml defines is in force, can be changed, and is audited."""
 
 import json
-import os
 from collections.abc import Iterator
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import httpx
 import pytest
 
 import rota
-from rota.cli import main
 from tests.integration.deadlines import until
 from tests.integration.service import tasks
+from tests.integration.service.commands import told
 from tests.integration.service.stage import Stage, open_stage, until_task
 
 PATIENCE_S = 60
@@ -40,15 +36,6 @@ weight = 3
 @rota.graph
 def pair(folder: str):
     tasks.step.with_options(id="second")(folder) << tasks.step.with_options(id="first")(folder)
-
-
-def told(stage: Stage, *words: str) -> str:
-    """What a command prints. It runs in this process, which saves the start of another."""
-    printed = StringIO()
-    env = {**stage.env, "ROTA_COORDINATOR": stage.url}
-    with patch.dict(os.environ, env, clear=True), redirect_stdout(printed):
-        assert main(words) == 0
-    return printed.getvalue()
 
 
 def test_without_a_worker_runs_advance_as_far_as_they_can_and_say_why(tmp_path: Path):
@@ -189,8 +176,8 @@ def test_definitions_are_changed_at_run_time_by_all_ways_and_the_file_wins_at_th
 def test_whoever_has_the_folder_is_named_as_such(tmp_path: Path):
     with open_stage(tmp_path) as stage:
         server = stage.start_server()
-        assert stage.run_command("pools", "set", "near", "--slots=1", f"--data={server.folder}").returncode == 0
-        assert stage.run_command("pools", "set", "far", "--slots=1").returncode == 0
+        told(stage, "pools", "set", "near", "--slots=1", f"--data={server.folder}")
+        told(stage, "pools", "set", "far", "--slots=1")
         assert [(audit["actor"], json.loads(audit["about"])["pool"]["name"]) for audit in audits(stage)] == [
             ("anyone", "far"),
             ("local", "near"),

@@ -1,8 +1,6 @@
 """Two tenants on one service, each with its token: neither sees, reaches or works for the other."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import pytest
 
 import rota
 from tests.integration.service import tasks
+from tests.integration.service.commands import type_in
 from tests.integration.service.stage import Stage, open_stage, until_present, until_task
 
 PATIENCE_S = 60
@@ -31,16 +30,8 @@ def connect(stage: Stage, token: str) -> rota.Rota:
 
 
 def command(stage: Stage, token: str, *words: str) -> str:
-    ended = subprocess.run(
-        [sys.executable, "-m", "rota", *words],
-        env={**stage.env, "ROTA_COORDINATOR": stage.url, "ROTA_COORDINATOR_BEARER_TOKEN": token},
-        cwd=stage.folder,
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    return ended.stdout if ended.returncode == 0 else ended.stderr
+    answer = type_in(stage, *words, env={"ROTA_COORDINATOR_BEARER_TOKEN": token})
+    return answer.out if answer.code == 0 else answer.err
 
 
 def test_a_worker_with_a_tenants_token_is_that_tenants_without_further_settings(stage: Stage, tmp_path: Path):
