@@ -145,3 +145,13 @@ def test_a_fetch_that_was_given_up_leaves_no_file(blobs: Blobs, tmp_path: Path) 
         assert not list(tmp_path.glob("target*"))
 
     play(test)
+
+
+def test_what_the_store_has_against_something_is_told_in_one_line(tmp_path: Path) -> None:
+    async def test() -> None:
+        (tmp_path / "acme").touch()
+        with pytest.raises(OSError, match="Generic LocalFileSystem error") as trouble:
+            await open_blobs(tmp_path).put("acme/x", b"under a file")
+        assert "\n" not in str(trouble.value)
+
+    play(test)

@@ -1,9 +1,13 @@
 """What the documents show works when it is pasted, and every example runs."""
 
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -37,6 +41,41 @@ def test_the_guide_to_the_embedded_runtime_works_as_one_program(tmp_path: Path) 
     printed = python("guide.py", cwd=tmp_path).splitlines()
     assert printed[-1] == "6"
     assert "RunEnded None success" in printed
+
+
+@contextmanager
+def serving(cwd: Path) -> Iterator[tuple[str, str]]:
+    """`rota up` on free ports: where gRPC and HTTP are."""
+    words = ["-m", "rota", "up", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    process = subprocess.Popen([sys.executable, *words], cwd=cwd, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        ready = next(line for line in process.stderr if "ready:" in line)
+        found = re.search(r"ready: (grpc://\S+) and (http://\S+);", ready)
+        assert found is not None, ready
+        yield found[1], found[2]
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+
+
+def test_the_guide_to_the_service_works_as_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "daily.py").write_text(blocks("README.md")[0], encoding="utf-8")
+    (code,) = blocks("docs/guides/service.md")
+    text = (ROOT / "docs/guides/service.md").read_text(encoding="utf-8")
+    commands = [
+        line.split()[1:] for line in text.splitlines() if line.startswith(("rota pools", "rota queues", "rota tenants"))
+    ]
+    with serving(tmp_path) as (grpc, http):
+        used = code.replace("grpc://127.0.0.1:7433", grpc)
+        (tmp_path / "use.py").write_text(f"from daily import daily\n{used}", encoding="utf-8")
+        assert python("use.py", cwd=tmp_path) == "8\n"
+        with urlopen(f"{http}/api/v1/runs") as answer:  # noqa: S310 - our own service
+            assert b'"state":"success"' in answer.read()
+        assert len(commands) == 3
+        for words in commands:
+            python("-m", "rota", *words, "--coordinator", grpc, cwd=tmp_path)
+        assert "PutPool" in python("-m", "rota", "audit", cwd=tmp_path)
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)

@@ -146,7 +146,8 @@ class Loop:
             return False
         if self.inbox or self.agenda or self.state.starts or self.state.continues:
             return True
-        return now <= self.proven_until and bool(self.state.index.fresh or self.state.index.hungry)
+        index = self.state.index
+        return not self.store_trouble and now <= self.proven_until and bool(index.fresh or index.hungry)
 
     # One turn.
 
@@ -260,7 +261,7 @@ class Loop:
         return command
 
     def _place(self, now: Millis) -> None:
-        if now > self.proven_until:
+        if now > self.proven_until or self.store_trouble:  # nobody could be told of what cannot be written
             return
         until = self._until()
         while self.work < until:

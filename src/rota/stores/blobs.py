@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import obstore
+from obstore.exceptions import BaseError
 from obstore.store import LocalStore, MemoryStore, from_url
 
 from rota.core.ids import BlobRef, Millis
@@ -47,7 +48,7 @@ class ObjectBlobs:
     async def put(self, name: str, content: bytes | Path, *, is_durable: bool = True) -> BlobRef:
         """Store content whole under a name; nobody ever sees a part of it."""
         check_name(name)
-        return await asyncio.to_thread(self._put, name, content, is_durable)
+        return await _apart(self._put, name, content, is_durable)
 
     def _put(self, name: str, content: bytes | Path, is_durable: bool) -> BlobRef:
         hashed = sha256()
@@ -100,7 +101,7 @@ class ObjectBlobs:
         check_name(name)
         if offset < 0 or not 0 < size <= READ_BYTES_MAX:
             raise ValueError(f"{size:,} bytes from {offset:,} cannot be read at once; at most {READ_BYTES_MAX:,} can")
-        return await asyncio.to_thread(self._range, name, offset, size)
+        return await _apart(self._range, name, offset, size)
 
     def _range(self, name: str, offset: int, size: int) -> bytes:
         try:
@@ -116,7 +117,7 @@ class ObjectBlobs:
         """What is directly under a prefix, in the order of its names; without one, at the top."""
         if prefix:
             check_name(prefix)
-        return await asyncio.to_thread(self._list, prefix)
+        return await _apart(self._list, prefix)
 
     def _list(self, prefix: str) -> "list[Listed]":
         found = obstore.list_with_delimiter(self._store, prefix)  # pyright: ignore[reportUnknownMemberType]  # Arrow's overload
@@ -166,11 +167,19 @@ class ObjectBlobs:
             raise BlobLost(f"{ref.name} is not what was stored: its SHA-256 is {hashed.hexdigest()}, not {ref.sha256}")
 
 
+async def _apart(work: Callable[..., R], *args: object) -> R:
+    """Do something in a thread. What the store has against it is told in one line, without its pages of details."""
+    try:
+        return await asyncio.to_thread(work, *args)
+    except BaseError as error:
+        raise OSError(str(error).partition("\n")[0]) from error
+
+
 async def _in_thread(work: Callable[..., R], *args: object) -> R:
     """Do something long in a thread, which stops soon after whoever waits for it has been cancelled."""
     given_up = threading.Event()
     try:
-        return await asyncio.to_thread(work, given_up, *args)
+        return await _apart(work, given_up, *args)
     except asyncio.CancelledError:
         given_up.set()
         raise

@@ -4,9 +4,9 @@ from collections import Counter
 from pathlib import Path
 
 import rota
-from tests.integration.deadlines import until
+from tests.integration.deadlines import is_running, until
 from tests.integration.service import tasks
-from tests.integration.service.stage import open_stage, until_present
+from tests.integration.service.stage import open_stage, until_present, until_task
 
 KILLS = 5
 WIDTH = 200
@@ -44,6 +44,33 @@ def test_a_coordinator_that_is_killed_again_and_again_records_each_outcome_once(
         for name in names:
             assert client.run(name).wait(60).state == "success"
             check(client, tmp_path, name)
+
+
+def test_what_was_done_while_the_coordinator_stood_still_counts(tmp_path: Path):
+    with open_stage(tmp_path) as stage:
+        server = stage.start_server()
+        stage.start_worker("one", slots=2)
+        client = stage.client()
+        fences: dict[str, int] = {}
+        for name in ("ends", "goes-on"):
+            client.submit(tasks.held, {"folder": str(tmp_path)}, run=name)
+            fences[name] = until_task(client, name, "held", "running").fence
+        begun = until(lambda: both(tasks.lines(tmp_path, tasks.BEGAN)), "both to begin")
+        server.freeze()
+        (tmp_path / f"go.{fences['ends']}").touch()
+        until(lambda: tasks.lines(tmp_path, tasks.DONE), "one of them to be done while nobody listens")
+        # A worker that is not answered stops what it still runs before its lease is over.
+        until(lambda: not is_running(begun["goes-on"].pid), "the other to be stopped by its worker")
+        server.thaw()
+        assert client.run("ends").result(timeout_s=30) == fences["ends"]
+        until(lambda: len(tasks.lines(tmp_path, tasks.BEGAN)) == 3, "the other to begin again")
+        (tmp_path / "go").touch()
+        assert client.run("goes-on").result(timeout_s=30) > fences["goes-on"]
+        assert [line.run for line in tasks.lines(tmp_path, tasks.BEGAN)].count("ends") == 1
+
+
+def both(begun: list[tasks.Line]) -> dict[str, tasks.Line]:
+    return {line.run: line for line in begun} if len(begun) == 2 else {}
 
 
 def under_way(folder: Path, run: str) -> bool:

@@ -56,6 +56,21 @@ def test_what_a_killed_worker_ran_is_granted_to_another_within_its_lease_and_cos
         assert [line.fence for line in tasks.lines(tmp_path, tasks.DONE)] == [second.fence]
 
 
+def test_a_worker_that_was_killed_and_started_again_need_not_wait_for_its_own_lease(tmp_path: Path):
+    with open_stage(tmp_path, lease_s=600) as stage:
+        stage.start_server()
+        worker = stage.start_worker("only", slots=1)
+        client = stage.client()
+        client.submit(tasks.held, {"folder": str(tmp_path)}, run="one")
+        until_task(client, "one", "held", "running")
+        until(lambda: tasks.lines(tmp_path, tasks.BEGAN), "the task to begin")
+        worker.kill()
+        stage.start_worker("only", slots=1)
+        again = begun_again(stage, client)
+        assert (again.attempt, again.interruptions) == (1, 1)
+        assert any("its worker restarted" in line for line in client.run("one").story())
+
+
 def test_a_late_report_in_the_name_of_a_killed_worker_is_refused_and_counted(tmp_path: Path):
     with open_stage(tmp_path) as stage:
         client, first, holder, _ = begin(stage)

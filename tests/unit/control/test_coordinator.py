@@ -374,6 +374,25 @@ def test_a_question_during_an_outage_waits_because_it_may_have_seen_what_is_not_
     assert isinstance(stage.answer(asked), RunView)
 
 
+def test_nothing_is_granted_while_the_store_is_away_and_afterwards_at_once():
+    stage = reigning()
+    worker = Speaker(stage, slots=2).join()
+    stage.withheld = (Commit,)
+    stage.submit("r", TaskSpec(id="t"))
+    granted = stage.task().fence
+    assert granted
+    # The grant is in the batch that is not written. It is given up once, since nobody acknowledges it.
+    for _ in range(20):
+        stage.end_commit(UNAVAILABLE)
+        worker.beat()
+        stage.advance(RETRY_COMMIT_MS[-1])
+    assert stage.task().state is TaskState.QUEUED
+    stage.end_commit()
+    assert fence_number(stage.task().fence) == fence_number(granted) + 1, "one grant for each commit that can be made"
+    stage.end_commit()
+    assert worker.take().fence == stage.task().fence
+
+
 def test_an_outage_of_the_store_is_no_proof_and_does_not_end_the_reign_while_the_lock_is_held():
     stage = slow()
     stage.ask(put_pool("a"))
