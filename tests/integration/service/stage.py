@@ -30,8 +30,10 @@ _SAMPLE = re.compile(r"(?m)^(\w+)(?:\{(.*)\})? ([0-9.e+-]+)$")
 class Process:
     """One `rota` process, what it says, and what may be done to it."""
 
-    def __init__(self, name: str, folder: Path, command: Sequence[str], env: Mapping[str, str], home: Path) -> None:
-        """`folder` is where its data is, `home` where it is started and where what it says is kept."""
+    def __init__(
+        self, name: str, folder: Path, command: Sequence[str], env: Mapping[str, str], home: Path, **who: Any
+    ) -> None:
+        """`folder` is where its data is, `home` where it is started and where what it says is kept; `who` runs it."""
         self.name = name
         self.folder = folder
         self._file = home / f"{name}.stderr"
@@ -44,6 +46,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
+                **who,
             )
 
     @property
@@ -126,8 +129,9 @@ class Stage:
         # The first server takes whatever port is free, and those after it the same.
         self.grpc_port = 0
         self.http_port = 0
-        # Whose `rota` it is.
+        # With which interpreter processes are run, and as whom: what `Popen` takes.
         self.python = sys.executable
+        self.who: dict[str, Any] = {}
         # What the coordinator's own clients present; a test with tokens sets it.
         self.token = ""
         self.processes: list[Process] = []
@@ -141,7 +145,7 @@ class Stage:
     ) -> Process:
         """Any `rota` command that goes on until it is told to stop; `wait`: until it says that it is ready."""
         command = [self.python, "-m", "rota", *words]
-        process = Process(name, folder, command, {**self.env, **(env or {})}, self.folder)
+        process = Process(name, folder, command, {**self.env, **(env or {})}, self.folder, **self.who)
         self.processes.append(process)
         if wait:
             process.until_ready()

@@ -10,6 +10,7 @@ import pytest
 import rota
 from tests.integration.service.stage import Process, Stage, open_stage
 from tests.integration.worker.snooped import LOOK_UP
+from tests.integration.worker.stage import AS_NOBODY
 from tests.integration.worker.tasks import snoop
 
 # Of this very process, so that others on this machine which run the same test are not found instead.
@@ -73,6 +74,21 @@ def test_a_task_does_not_find_the_tokens_of_rota_up(tmp_path: Path):
         stage.token = ADMIN
         look(stage, up)
         assert_nowhere(tmp_path)
+
+
+@needs_root
+def test_a_task_does_not_find_the_tokens_of_a_rota_up_that_is_not_root(folder: Path, open_python: str):
+    """Nothing but its being hidden keeps others of the same user out of a process."""
+    data = folder / "server"
+    data.mkdir()
+    os.chown(data, AS_NOBODY["user"], AS_NOBODY["group"])
+    with open_stage(folder) as stage:
+        stage.python, stage.who = open_python, AS_NOBODY
+        up = stage.start_up(env=SERVER)
+        stage.token = ADMIN
+        found = look(stage, up)
+        assert "Uid:\t65534\t65534\t65534\t65534" in found["command"]
+        assert_nowhere(folder)
 
 
 @needs_root
