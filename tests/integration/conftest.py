@@ -1,4 +1,4 @@
-"""What several folders of tests need: places and programs that are open to other users of the machine."""
+"""What several folders of tests need: a service of real processes, and what is open to other users of the machine."""
 
 import shutil
 import subprocess
@@ -9,7 +9,28 @@ from pathlib import Path
 
 import pytest
 
+import rota
+from tests.integration.service.pair import Pair
+from tests.integration.service.stage import open_stage
 from tests.integration.worker.stage import AS_NOBODY, ROOT
+
+# Long enough for whatever else this machine is busy with: nothing of this is about leases.
+LEASE_S = 20
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """A `rota server` and a `rota worker`."""
+    with open_stage(tmp_path_factory.mktemp("pair"), lease_s=LEASE_S) as stage:
+        yield Pair(stage)
+
+
+@pytest.fixture(params=["embedded", "remote"])
+def in_processes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[rota.Rota]:
+    """A client, embedded and remote; its tasks run in processes of their own."""
+    remote = request.param == "remote"
+    with request.getfixturevalue("pair").connect() if remote else rota.Rota.embedded(tmp_path / "data") as one:
+        yield one
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""The embedded runtime through its own surface: submit, wait, read, watch; sync and async."""
+"""What clients do: submit, wait, read, watch; sync and async. Embedded, and with everything in other processes.
+
+The surface is the same, so the tests are.
+"""
 
 import asyncio
 import threading
@@ -13,11 +16,16 @@ from rota.client.happenings import Happening
 from rota.core.model import Graph, TaskSpec
 from tests.integration import jobs
 from tests.integration.deadlines import until
+from tests.integration.service.pair import Pair
 
 
-@pytest.fixture(params=["memory", "folder"])
+@pytest.fixture(params=["memory", "folder", "remote"])
 def quick(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[rota.Rota]:
-    """Tasks in threads, with the data in memory and then in a folder."""
+    """Tasks in threads, with the data in memory and then in a folder; and a service of real processes."""
+    if request.param == "remote":
+        with request.getfixturevalue("pair").connect() as one:
+            yield one
+        return
     folder = tmp_path / "data" if request.param == "folder" else None
     with rota.Rota.embedded(folder, threads=True, slots=4) as one:
         yield one
@@ -37,22 +45,29 @@ def test_a_graph_is_run_and_its_last_task_is_the_result(quick: rota.Rota):
     assert view.ended_at >= view.created_at > 0
 
 
-def test_a_graph_is_run_in_processes_and_by_commands(tmp_path: Path):
+def test_a_graph_is_run_in_processes_and_by_commands(in_processes: rota.Rota):
     @rota.graph
     def mixed(word: str):
         said = rota.command(["/bin/echo", "from a command"], id="said")
         made = jobs.point(4)
         jobs.identity({"word": word, "said": said, "points": (made, [made])})
 
-    with rota.Rota.embedded(tmp_path) as one:
-        result = one.submit(mixed, {"word": "hello"}).result()
+    result = in_processes.submit(mixed, {"word": "hello"}).result()
     point = jobs.Point(4)
     assert result == {"word": "hello", "said": "from a command", "points": (point, [point])}
 
 
-def test_the_async_surface_does_the_same():
+@pytest.mark.parametrize("place", ["embedded", "remote"])
+def test_the_async_surface_does_the_same(place: str, request: pytest.FixtureRequest):
+    pair: Pair | None = request.getfixturevalue("pair") if place == "remote" else None
+
+    async def open_rota() -> rota.AsyncRota:
+        if pair is not None:
+            return await rota.AsyncRota.connect(pair.url, tenant=pair.tenant())
+        return await rota.AsyncRota.embedded(threads=True)
+
     async def use() -> tuple[Any, list[str], list[str]]:
-        async with await rota.AsyncRota.embedded(threads=True) as one:
+        async with await open_rota() as one:
             run = await one.submit(sums)
             result = await run.result()
             seen = [event.state async for event in run.events() if event.task is None]
@@ -69,11 +84,10 @@ def test_a_task_alone_is_a_graph_and_its_arguments_are_the_parameters(quick: rot
         quick.submit(jobs.identity)
 
 
-def test_a_bare_graph_and_a_bare_task_can_be_submitted_too():
-    with rota.Rota.embedded() as one:
-        spec = TaskSpec(id="hello", kind="command", work=b"")
-        assert one.submit(spec).wait(20).state == "failed"
-        assert one.submit(Graph(name="named", tasks=(spec,))).wait(20).name == "named"
+def test_a_bare_graph_and_a_bare_task_can_be_submitted_too(in_processes: rota.Rota):
+    spec = TaskSpec(id="hello", kind="command", work=b"")
+    assert in_processes.submit(spec).wait(20).state == "failed"
+    assert in_processes.submit(Graph(name="named", tasks=(spec,))).wait(20).name == "named"
 
 
 def test_what_is_no_graph_is_refused_with_what_to_do(quick: rota.Rota):

@@ -43,7 +43,7 @@ def test_pools_are_set_seen_and_dropped(say: Say):
     assert code == 0
     assert out.splitlines()[1].split() == ["db", "0", "4", "2", "60"]
     (view,) = data(say("pools", "--json"))
-    assert (view["pool"]["slots"], view["taken"]) == (4, 0)
+    assert (view["slots"], view["taken"]) == (4, 0)
     assert say("pools", "drop", "db")[0] == 0
     assert data(say("pools", "--json")) == []
     assert say("pools", "drop", "db")[0] == EXIT_REFUSED

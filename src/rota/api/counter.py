@@ -24,7 +24,7 @@ class Counter(ABC):
     """Serves one connection; what carries its messages is a subclass."""
 
     def __init__(self, desk: Desk, who: Principal, note: Note = note_nothing) -> None:
-        self.who = who
+        self._who = who
         self._note = note
         self._desk = desk
         self._watching: dict[int, Callable[[], None]] = {}
@@ -61,7 +61,7 @@ class Counter(ABC):
     async def _ask(self, request: Request) -> None:
         assert not isinstance(request.body, Watch | Unwatch), "watching is not asked"
         try:
-            self.say(answered(request.number, await self._desk.ask(self.who, request.body)))
+            self.say(answered(request.number, await self._desk.ask(self._who, request.body)))
             self._note(request, "ok")
         except (Refused, Unavailable) as trouble:
             self.say(troubled(request.number, trouble))
@@ -81,7 +81,7 @@ class Counter(ABC):
             self.say(answered(number, stories, more=True))
 
         try:
-            self._watching[number] = self._desk.watch(self.who, watch.tenant, watch.run, tell)
+            self._watching[number] = self._desk.watch(self._who, watch.tenant, watch.run, tell)
         except Refused as refused:
             self.say(troubled(number, refused))
 

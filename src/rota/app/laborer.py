@@ -10,9 +10,9 @@ from msgspec import structs
 from rota.api.auth import DEFAULT_TENANT
 from rota.app.clocks import SystemClock, wall_clock
 from rota.app.homes import check_home
-from rota.app.service import working_of
+from rota.app.service import check_threads, working_of
 from rota.app.survivors import RunnersLock
-from rota.app.working import ship_logs, start_worker
+from rota.app.working import Working, ship_logs, start_worker
 from rota.client.rpc import RpcConnection
 from rota.config import Config
 from rota.core.errors import Refused, Unavailable
@@ -33,25 +33,29 @@ LOOK_S_MAX = 5.0
 
 async def start_laborer(parts: AsyncExitStack, config: Config, say: Say) -> WorkerDriver:
     """Start a worker as the settings say, once its coordinator is there; `parts` stops it."""
+    check_threads(config)
     place = read_place(config.client, wall_clock())
     identity = take_identity(Path(config.worker.data), config.worker.name)
     parts.callback(identity.free)
     say(f"worker {identity.id} for {place.url}")
-    service = await _wait_for(place, lambda: token_of(config), say)
+    service, tenant = await _wait_for(place, lambda: token_of(config), say)
     blobs = await _open_blobs(config, service)
     lock = RunnersLock(identity.folder)
     parts.callback(lock.free)
     await lock.take()
     logs = ship_logs(parts, identity.folder, blobs, say)
-    working = _named(config, identity, lock)
+    working = _named(config, identity, lock, tenant)
     dial = dial_to(place, lambda: token_of(config), say)
     failing: Callable[[BaseException], None] = lambda error: say(f"stopped by an error of its own: {error!r}")  # noqa: E731 - a sentence, not a function
     return await start_worker(parts, working, blobs, logs, dial, SystemClock(), failing)
 
 
-def _named(config: Config, identity: Identity, lock: RunnersLock):
+def _named(config: Config, identity: Identity, lock: RunnersLock, tenant: str) -> Working:
+    """Unless the settings say whose it is, a worker is of its token's tenant."""
     working = working_of(config, identity.folder, kept_open=(lock.fd,))
-    return structs.replace(working, id=identity.id, incarnation=identity.incarnation)
+    if not tenant or "client.tenant" in config.sources:
+        tenant = working.tenant
+    return structs.replace(working, id=identity.id, incarnation=identity.incarnation, tenant=tenant)
 
 
 def token_of(config: Config) -> str:
@@ -60,21 +64,24 @@ def token_of(config: Config) -> str:
     if name:
         try:
             return Path(name).read_text(encoding="utf-8").strip()
-        except OSError as error:
-            text = f"the token file {name} cannot be read: {error.strerror}"
-            raise Refused("config.file", text, path="auth.worker_token_file") from None
+        except (OSError, UnicodeDecodeError) as error:
+            what = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "is not text"
+            raise Refused("config.file", f"the token file {name} {what}", path="auth.worker_token_file") from None
     return config.auth.worker_token.reveal().strip() if config.auth.worker_token is not None else ""
 
 
-async def _wait_for(place: Place, token: Callable[[], str], say: Say) -> ServiceView:
-    """What the coordinator says of itself, as soon as it answers. What it refuses is raised."""
+async def _wait_for(place: Place, token: Callable[[], str], say: Say) -> tuple[ServiceView, str]:
+    """What the coordinator says of itself, as soon as it answers, and for which tenant our token is; empty for any.
+
+    What it refuses is raised.
+    """
     wait_s = LOOK_S_MIN
     said = ""
     while True:
         try:
             connection = await RpcConnection.open(place, token(), "")
             try:
-                return await connection.ask(GetService(tenant=DEFAULT_TENANT))
+                return await connection.ask(GetService(tenant=DEFAULT_TENANT)), connection.tenant
             finally:
                 await connection.close()
         except Unavailable as unavailable:

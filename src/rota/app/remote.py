@@ -6,7 +6,6 @@ from typing import TypedDict, Unpack
 
 from rota.client.line import FarLine
 from rota.config import load_config
-from rota.core.errors import Refused
 
 COORDINATOR = "ROTA_COORDINATOR"
 
@@ -35,9 +34,6 @@ async def open_line(url: str | None, otherwise: str, **options: Unpack[RemoteOpt
     files = {name: os.fspath(options.get(name) or "") or None for name in ("ca", "cert", "key")}
     given = {f"client.{name}": value for name, value in {**files, "coordinator": url or None}.items()}
     config = load_config(given, os.environ)
-    if not config.client.coordinator:
-        hint = f"Give its address, such as grpc://host:7433, or set {COORDINATOR}."
-        raise Refused("field.value", "it is not said where the coordinator is", hint, path="url")
     place = read_place(config.client, time.time_ns() // 1_000_000)
     token = options.get("token")
     if token is None:

@@ -38,6 +38,8 @@ class Service(Struct, frozen=True):
 async def start_service(parts: AsyncExitStack, config: Config, *, with_worker: bool) -> Service:
     """Start everything that the settings say; `parts` stops it in order. Refuses what is not safe to start."""
     server = config.server
+    if with_worker:
+        check_threads(config)
     listen = read_address(server.listen, "server.listen")
     http = read_address(server.http, "server.http") if server.http else None
     tls = read_server_tls(config.tls, wall_clock())
@@ -91,13 +93,17 @@ async def _local_worker(parts: AsyncExitStack, here: Host, config: Config, journ
     return await start_worker(parts, working, here.blobs, logs, here.dial(), here.clock, here.driver.fail)
 
 
+def check_threads(config: Config) -> None:
+    """Refuse to run user code beside tokens; asked before anything is started or anybody is dialled."""
+    has_token = config.auth.worker_token is not None or config.auth.tokens is not None or config.auth.token is not None
+    if config.worker.threads and (has_token or config.auth.token_file or config.auth.worker_token_file):
+        text = "tasks in threads share the memory of this process, and with it its tokens"
+        raise Refused("config.value", text, "Run them in processes: threads = false.", path="worker.threads")
+
+
 def working_of(config: Config, folder: Path, *, kept_open: tuple[int, ...]) -> Working:
     """A worker as the settings say."""
     settings = config.worker
-    has_token = config.auth.worker_token is not None or config.auth.tokens is not None or config.auth.token is not None
-    if settings.threads and (has_token or config.auth.token_file or config.auth.worker_token_file):
-        text = "tasks in threads share the memory of this process, and with it its tokens"
-        raise Refused("config.value", text, "Run them in processes: threads = false.", path="worker.threads")
     return Working(
         folder=folder,
         slots=settings.slots,

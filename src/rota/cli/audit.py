@@ -4,6 +4,7 @@ import argparse
 
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put_json, put_table, say, show_time
+from rota.wire.views import as_plain
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +18,7 @@ def run(options: argparse.Namespace) -> int:
     with reach(options) as rota:
         audits = rota.audits(options.limit)
     if options.json:
-        put_json(audits)
+        put_json([as_plain(each) for each in audits])
     elif not audits:
         say("nothing was asked for yet")
     else:

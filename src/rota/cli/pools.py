@@ -4,6 +4,7 @@ import argparse
 
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put, put_json, put_table, say
+from rota.wire.views import as_plain
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
             rota.drop_pool(options.name)
         pools = [view for view in rota.pools() if options.name in ("", view.pool.name)]
     if options.json:
-        put_json(pools)
+        put_json([as_plain(each) for each in pools])
     elif options.verb == "drop":
         put(f"pool {options.name} is removed")
     elif not pools:

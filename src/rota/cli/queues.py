@@ -6,6 +6,7 @@ from typing import Any
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put_json, put_table, say
 from rota.core.model import Allocation, PropertyRule, Unservable
+from rota.wire.views import as_plain
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
             rota.put_queue(options.name, properties, **_policy(options))
         queues = [queue for queue in rota.queues() if options.name in ("", queue.name)]
     if options.json:
-        put_json(queues)
+        put_json([as_plain(each) for each in queues])
     elif not queues:
         say("no queues were defined; the one called default is always there")
     else:

@@ -4,6 +4,7 @@ import argparse
 
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put_json, put_table, say
+from rota.wire.views import as_plain
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
             rota.put_tenant(options.name, options.weight)
         tenants = [tenant for tenant in rota.tenants() if options.name in ("", tenant.tenant)]
     if options.json:
-        put_json(tenants)
+        put_json([as_plain(each) for each in tenants])
     elif not tenants:
         say("no tenant has a weight or a live run")
     else:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rota.client.watching import Watching
 from rota.core.commands import ClientCommand
-from rota.core.errors import Unavailable
+from rota.core.errors import Refused, Unavailable
 from rota.core.questions import Question
 from rota.wire.requests import Request, Response, Unwatch, Watch, open_answer
 
@@ -58,7 +58,8 @@ class Conversation:
         def take(response: Response | None) -> None:
             try:
                 stories = None if response is None else open_answer(request, response)
-            except Unavailable:
+            except (Refused, Unavailable):
+                # Whoever reads goes on with a question; if this is not theirs to see, its answer says so.
                 stories = None
             if stories is None:
                 watching.lose()

@@ -49,14 +49,17 @@ async def stream_log(
             wanted = max(1, view.attempt + (0 if view.state in LEASED else 1))
     log = structs.replace(log, attempt=wanted)
     ended_at = None
+    saw_it_run = False
     while True:
         # Asked before reading: what was shipped before the end is read after it.
         over = how_it_stands(await look(), wanted, clock())
         if over is None and not follow:
             over = Over(LONG_AGO_MS)
-        if over is not None:
+        if over is None:
+            saw_it_run = True
+        else:
             ended_at = ended_at or clock()
-            over = Over(max(over.age_ms, clock() - ended_at), over.fence)
+            over = Over(age_of(over, clock() - ended_at, saw_it_run=saw_it_run), over.fence)
         while (piece := await read(log)).content:
             if over is not None and not log.cursor and is_early(piece, over):
                 break
@@ -82,6 +85,15 @@ def how_it_stands(view: TaskView | None, wanted: int, now: Millis) -> Over | Non
     if view.state not in LEASED and view.attempt and view.attempt == (wanted or view.attempt):
         return Over(0, view.fence)
     return None
+
+
+def age_of(over: Over, noticed_ms: Millis, *, saw_it_run: bool) -> Millis:
+    """How long ago an attempt ended that was noticed to have ended so long ago.
+
+    Whoever saw it run counts from there: the instant in the view is by the coordinator's clock, and ours may be hours
+    off.
+    """
+    return noticed_ms if saw_it_run and over.age_ms < LONG_AGO_MS else max(over.age_ms, noticed_ms)
 
 
 def is_early(piece: LogPiece, over: Over) -> bool:

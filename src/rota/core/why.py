@@ -148,9 +148,16 @@ def _suitable(bucket: Bucket) -> list[LiveWorker]:
 
 
 def _nearest(state: State, bucket: Bucket, now: Millis) -> tuple[LiveWorker, Reasons] | None:
-    """The worker with the fewest reasons against it: what a person would have to change."""
+    """The worker with the fewest reasons against it: what a person would have to change.
+
+    One that serves other tenants is none of this one's business, and not named.
+    """
     best: tuple[LiveWorker, Reasons] | None = None
+    tenant = bucket.demand.signature.tenant
     for worker in list(state.workers.values())[:_LOOKED_AT_MAX]:
+        served = worker.row.capacity.tenants
+        if served and tenant not in served:
+            continue
         reasons = fits(bucket.demand, worker, now)
         if reasons and (best is None or len(reasons) < len(best[1])):
             best = (worker, reasons)

@@ -21,6 +21,9 @@ class Place(Struct, frozen=True):
 
 def read_place(client: ClientSide, now: Millis) -> Place:
     """A place from settings. Refuses what cannot be meant."""
+    if not client.coordinator:
+        hint = "Give its address, such as grpc://host:7433, or set ROTA_COORDINATOR."
+        raise Refused("config.value", "it is not said where the coordinator is", hint, path="client.coordinator")
     target = read_target(client.coordinator, "client.coordinator")
     address = str(target.address)
     if target.tls:

@@ -277,3 +277,22 @@ def test_the_end_of_a_log_is_its_mark_or_the_end_of_patience() -> None:
     assert is_all(unmarked, Over(logs.LAST_CHUNK_MS, 5))
     assert not is_all(marked, Over(logs.FIRST_CHUNK_MS - 1, 6))
     assert is_all(marked, Over(logs.FIRST_CHUNK_MS, 6))
+
+
+@pytest.mark.parametrize("hours_off", [-5, 5])
+def test_a_reader_whose_clock_is_hours_off_reads_to_the_end(hours_off: int):
+    async def play(bench: Bench) -> None:
+        bench.now += hours_off * 3_600_000
+        await bench.ship("1-1", b"one ", ended=False)
+
+        async def on_look(number: int) -> None:
+            if number == 3:
+                # It has ended, and its last words are still on their way.
+                bench.view = view("success", ended_at=NOW)
+            if number == 9:
+                await bench.ship("1-1", b"one ", b"two")
+
+        bench.on_look = on_look
+        assert await bench.all(follow=True) == b"one two"
+
+    played(play)()

@@ -385,3 +385,14 @@ def test_a_requirement_that_its_queue_cannot_read_any_more_fits_nobody():
     world.queue("q", properties=(("size", PropertyRule.MINIMUM),))
     world.turn()
     assert codes(world) == ["worker.none_match"]
+
+
+def test_a_worker_of_other_tenants_is_not_named():
+    world = World()
+    world.worker("theirs", tenants=("another",))
+    world.submit(task("x"))
+    world.turn()
+    (reason,) = why(world)
+    assert (reason.code, reason.text) == ("worker.none_match", "no registered worker could ever run this")
+    world.worker("ours", kinds=("unheard of",))
+    assert "nearest is ours" in why(world)[0].text

@@ -56,8 +56,7 @@ class Sync(Visit):
             hint = "Use a worker's token: ROTA_EXECUTOR_TASK_BEARER_TOKEN."
             raise self.denied(Refused("auth.role", text, hint))
         self._tenant = who.tenant
-        if self._stream is None:
-            self._stream = self._streams.open_stream(self._outlet)
+        self._stream = self._streams.open_stream(self._outlet)
 
     def take(self, content: bytes) -> None:
         """See `Visit`."""

@@ -28,9 +28,7 @@ class Talk(Visit):
 
     def admit(self, who: Principal) -> None:
         """See `Visit`. What the caller may ask is the desk's to say."""
-        if self._counter is None:
-            self._counter = _TalkCounter(self._desk, who, self)
-        self._counter.who = who
+        self._counter = _TalkCounter(self._desk, who, self)
 
     def take(self, content: bytes) -> None:
         """See `Visit`."""

@@ -94,12 +94,13 @@ class Visit(ABC):
         self._method = method
         self._said = {name: value for name, value in context.invocation_metadata() or () if isinstance(value, str)}
         self._version = -1
+        self._who: Principal | None = None
         self._ended: asyncio.Future[Refused | Unavailable | None] = asyncio.get_running_loop().create_future()
         self._writer = Writer(context.write, self.pull)
 
     @abstractmethod
     def admit(self, who: Principal) -> None:
-        """The caller has come in, or is somebody else from now on. Raises Refused."""
+        """The caller has come in. Raises Refused."""
 
     @abstractmethod
     def take(self, content: bytes) -> None:
@@ -134,7 +135,9 @@ class Visit(ABC):
             return
         self._version = version
         try:
-            self.admit(self._identify())
+            if self._identify() != self._who:
+                # What was begun for one does not go on for another.
+                self.end(Unavailable("leader.none", "this token stands for somebody else now; begin again."))
         except Refused as refused:
             self.end(refused)
 
@@ -163,7 +166,7 @@ class Visit(ABC):
             raise self._door.closed
         check_version(self._said.get(VERSION))
         self._version = self._door.gate.version
-        who = self._identify()
+        self._who = who = self._identify()
         self.admit(who)
         welcome = [(VERSION, str(PROTOCOL))]
         if who.tenant != ANY_TENANT and who.tenant.isascii() and who.tenant.isprintable():
