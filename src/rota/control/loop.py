@@ -352,12 +352,12 @@ class Loop:
         command = ask.command
         if ask.token is not None:
             self.waiting[ask.token] = ask
+        if self.store_trouble and isinstance(command, ClientCommand | Question):
+            # This answer has seen nothing, so it need not wait for the store that it is about.
+            return self._refuse_now(ask, Unavailable(self.store_trouble, retry_after_ms=RETRY_COMMIT_MS[0]))
         if isinstance(command, Question):
             self._reply(ask.token, self._read(command, now), None)
             return []
-        if self.store_trouble and isinstance(command, ClientCommand):
-            # This answer has seen nothing, so it need not wait for the store that it is about.
-            return self._refuse_now(ask, Unavailable(self.store_trouble, retry_after_ms=RETRY_COMMIT_MS[0]))
         if isinstance(command, ClaimTask | RenewLease) and now > self.proven_until:
             return self._refuse_now(ask, Unavailable("leader.none"))
         if isinstance(command, ClaimTask | RenewLease):
