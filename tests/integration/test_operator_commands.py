@@ -44,6 +44,7 @@ def test_pools_are_set_seen_and_dropped(say: Say):
     assert out.splitlines()[1].split() == ["db", "0", "4", "2", "60"]
     (view,) = data(say("pools", "--json"))
     assert (view["slots"], view["taken"]) == (4, 0)
+    assert say("pools", "set", "db", "--per-key", 1)[1].splitlines()[1].split() == ["db", "0", "4", "1", "60"]
     assert say("pools", "drop", "db")[0] == 0
     assert data(say("pools", "--json")) == []
     assert say("pools", "drop", "db")[0] == EXIT_REFUSED
@@ -53,6 +54,14 @@ def test_queues_are_set_and_seen(say: Say):
     code, out, _ = say("queues", "set", "gpu", "--property", "gpu_count=minimum", "--unservable", "fail")
     assert code == 0
     assert out.splitlines()[1].split() == ["gpu", "least_recently_used", "fail", "push", "gpu_count=minimum"]
+    code, out, _ = say("queues", "set", "gpu", "--property", "arch=exact", "--allocation", "most_recently_used")
+    assert out.splitlines()[1].split(maxsplit=4) == [
+        "gpu",
+        "most_recently_used",
+        "fail",
+        "push",
+        "gpu_count=minimum, arch=exact",
+    ]
     code, _, err = say("queues", "set", "gpu", "--property", "gpu_count=most")
     assert code == EXIT_REFUSED
     assert "properties" in err

@@ -326,14 +326,6 @@ class Gate:
             raise
         return structs.replace(principal, tenant=tenant)
 
-    def check(self, principal: Principal, request: cm.Command | qu.Question, *, peer: str = "") -> None:
-        """Refuse a request that is not this caller's to make, and count that."""
-        try:
-            principal.may_ask(request)
-        except Refused as refused:
-            self.refused(refused, peer=peer)
-            raise
-
     def refused(self, refused: Refused, *, peer: str = "") -> None:
         """Count a refusal of a call and have it told; for what a surface judged by itself with `Principal.may`."""
         self._count(refused.code)

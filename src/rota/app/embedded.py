@@ -133,11 +133,13 @@ class AsyncRota(Client):
             except Refused as refused:
                 if refused.code != "store.held":
                     raise
+                holder = refused.reason
             try:
                 return await cls._connect(path)
             except Unavailable:
                 if time.monotonic() > give_up_at:
-                    raise
+                    text = f"{holder} It does not answer here; if it asks for tokens, use --coordinator and a token."
+                    raise Unavailable("leader.none", text) from None
                 await asyncio.sleep(LOOK_EVERY_S)
 
     @classmethod

@@ -58,6 +58,8 @@ class Hosting(Struct, frozen=True, kw_only=True):
     task_retries: int = TASK_RETRIES
     telemetry: "Telemetry | None" = None
     refused: Callable[[Refused], None] = count_nothing
+    # Whoever may open the socket in the folder is asked for nothing, so a coordinator that asks for tokens has none.
+    has_socket: bool = True
 
 
 class Host(Struct, frozen=True):
@@ -127,9 +129,10 @@ async def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
     service = ServiceView(version=__version__, blobs=place, home=await mark_home(blobs))
     desk = Desk(driver, blobs, service, hosting.refused)
     if hosting.folder is not None:
-        server = SocketServer(path, LOCAL, desk)
-        parts.push_async_callback(server.stop)
-        await server.start()
+        if hosting.has_socket:
+            server = SocketServer(path, LOCAL, desk)
+            parts.push_async_callback(server.stop)
+            await server.start()
         collecting = asyncio.create_task(
             keep_collecting(store, blobs, path, clock, hosting.listener), name="rota-garbage"
         )

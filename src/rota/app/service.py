@@ -66,6 +66,7 @@ async def start_service(parts: AsyncExitStack, config: Config, *, with_worker: b
         task_retries=server.max_task_retries,
         telemetry=telemetry,
         refused=gate.refused,
+        has_socket=gate.is_open,
     )
     here = await host(parts, hosting)
     await _define(here, config)
@@ -157,10 +158,7 @@ async def _serve_http(
     journal: Journal,
     telemetry: Telemetry,
 ) -> int:
-    hosts = tuple(
-        read_address(text, "server.advertise").host for text in (config.server.advertise, config.server.http) if text
-    )
-    service = HttpService(here.desk, here.driver, gate, telemetry=telemetry, listener=journal, hosts=hosts)
+    service = HttpService(here.desk, here.driver, gate, telemetry=telemetry, listener=journal, hosts=(address.host,))
     server = HttpServer(service, address.host, address.port, server_context(config.tls))
     port = await server.start()
     parts.push_async_callback(server.stop)

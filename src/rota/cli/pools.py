@@ -2,8 +2,12 @@
 
 import argparse
 
+from msgspec import structs
+
+from rota.app import Rota
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put, put_json, put_table, say
+from rota.core.model import Pool
 from rota.wire.views import as_plain
 
 
@@ -11,10 +15,10 @@ def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
     parser.add_argument("verb", nargs="?", choices=("list", "set", "drop"), default="list", help="what to do (list)")
     parser.add_argument("name", nargs="?", default="", metavar="NAME", help="which pool")
-    parser.add_argument("--slots", type=int, default=0, metavar="N", help="how many tasks at once; 0 means any number")
-    parser.add_argument("--per-key", type=int, default=0, metavar="N", help="how many at once for one key")
-    parser.add_argument("--per-minute", type=int, default=0, metavar="N", help="how many may start in a minute")
-    parser.add_argument("--burst", type=int, default=1, metavar="N", help="how many of those may start together")
+    parser.add_argument("--slots", type=int, metavar="N", help="how many tasks at once; 0 means any number")
+    parser.add_argument("--per-key", type=int, metavar="N", help="how many at once for one key")
+    parser.add_argument("--per-minute", type=int, metavar="N", help="how many may start in a minute")
+    parser.add_argument("--burst", type=int, metavar="N", help="how many of those may start together")
     finish(parser, run)
 
 
@@ -25,13 +29,7 @@ def run(options: argparse.Namespace) -> int:
         return 2
     with reach(options) as rota:
         if options.verb == "set":
-            rota.put_pool(
-                options.name,
-                options.slots,
-                slots_per_key=options.per_key,
-                starts_per_minute=options.per_minute,
-                burst=options.burst,
-            )
+            _set(rota, options)
         elif options.verb == "drop":
             rota.drop_pool(options.name)
         pools = [view for view in rota.pools() if options.name in ("", view.pool.name)]
@@ -56,3 +54,22 @@ def run(options: argparse.Namespace) -> int:
             ),
         )
     return 0
+
+
+def _set(rota: Rota, options: argparse.Namespace) -> None:
+    """What is not named stays as it is: whoever tightens one limit does not mean to lift another."""
+    known = {view.pool.name: view.pool for view in rota.pools()}.get(options.name, Pool(tenant="", name=options.name))
+    given = {
+        "slots": options.slots,
+        "slots_per_key": options.per_key,
+        "starts_per_minute": options.per_minute,
+        "burst": options.burst,
+    }
+    pool: Pool = structs.replace(known, **{name: value for name, value in given.items() if value is not None})
+    rota.put_pool(
+        pool.name,
+        pool.slots,
+        slots_per_key=pool.slots_per_key,
+        starts_per_minute=pool.starts_per_minute,
+        burst=pool.burst,
+    )

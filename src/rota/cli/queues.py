@@ -3,10 +3,13 @@
 import argparse
 from typing import Any
 
+from rota.app import Rota
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put_json, put_table, say
 from rota.core.model import Allocation, PropertyRule, Unservable
 from rota.wire.views import as_plain
+
+_NOT_POLICY = ("tenant", "name", "properties")
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +29,9 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--worker-timeout-ms", type=int, metavar="MS", help="from when a silent worker gets no new work"
     )
-    parser.add_argument("--pull", action="store_true", help="its tasks are claimed by pull workers")
+    parser.add_argument(
+        "--pull", action=argparse.BooleanOptionalAction, help="whether its tasks are claimed by pull workers"
+    )
     finish(parser, run)
 
 
@@ -37,8 +42,7 @@ def run(options: argparse.Namespace) -> int:
         return 2
     with reach(options) as rota:
         if options.verb == "set":
-            properties = dict(_pair(text) for text in options.property)
-            rota.put_queue(options.name, properties, **_policy(options))
+            _set(rota, options)
         queues = [queue for queue in rota.queues() if options.name in ("", queue.name)]
     if options.json:
         put_json([as_plain(each) for each in queues])
@@ -66,11 +70,18 @@ def _pair(text: str) -> tuple[str, str]:
     return name, rule
 
 
-def _policy(options: argparse.Namespace) -> dict[str, Any]:
-    named = {
+def _set(rota: Rota, options: argparse.Namespace) -> None:
+    """What is not named stays as it is; a property that is named is added, or gets another rule."""
+    known = {queue.name: queue for queue in rota.queues()}.get(options.name)
+    policy: dict[str, Any] = {}
+    if known is not None:
+        policy = {name: getattr(known, name) for name in known.__struct_fields__ if name not in _NOT_POLICY}
+    given = {
         "allocation": options.allocation,
         "unservable": options.unservable,
         "worker_timeout_ms": options.worker_timeout_ms,
-        "pull": options.pull or None,
+        "pull": options.pull,
     }
-    return {name: value for name, value in named.items() if value is not None}
+    policy |= {name: value for name, value in given.items() if value is not None}
+    properties = dict(known.properties) if known is not None else {}
+    rota.put_queue(options.name, {**properties, **dict(_pair(text) for text in options.property)}, **policy)

@@ -54,7 +54,6 @@ class Server(Section, frozen=True, kw_only=True):
     data: Annotated[str, _meta("the folder with everything a coordinator keeps", min_length=1)] = "./.rota"
     listen: Annotated[str, _meta("where workers and clients reach it (gRPC)", min_length=1)] = "127.0.0.1:7433"
     http: Annotated[str, _meta("where HTTP is served; empty: nowhere")] = "127.0.0.1:7434"
-    advertise: Annotated[str, _meta("where others reach `listen`; needed when that is all interfaces")] = ""
     blobs: Annotated[str, _meta("where logs and large values go: a folder or a URL; empty: in `data`")] = ""
     keep_days: Annotated[int, _meta("how long ended runs stay in history", ge=0, le=36_500)] = HISTORY_KEPT_MS // DAY_MS
     heartbeat_timeout_s: Annotated[

@@ -1,7 +1,7 @@
 """Certificates and keys: read from their files and checked before anybody relies on them.
 
 Half of a configuration is refused, and so is a file that cannot be used: what was meant to be encrypted is never served
-in the clear. There is no other way to a certificate than through these checks.
+in the clear.
 """
 
 import re
@@ -50,7 +50,7 @@ def read_server_tls(tls: Tls, now: Millis) -> ServerTls | None:
 
 
 def server_context(tls: Tls) -> ssl.SSLContext | None:
-    """The same for what is served by Python itself; None if `[tls]` names nothing. It has been checked before."""
+    """The same for what is served by Python itself, which reads the files again; None if `[tls]` names nothing."""
     if not tls.cert:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,8 +1,8 @@
 """Metrics of one coordinator, in Prometheus' words.
 
 What happens often is counted where it happens, in plain numbers. What only stands somewhere (depths, ages, reasons) is
-looked up when somebody asks, and that look is bounded: the coordinator stands still meanwhile. Label values come from
-tables of ours, or are cut off after a fixed number of them.
+looked up when somebody asks; the coordinator stands still meanwhile, so that reasons are worked out for some of them
+only. Label values come from tables of ours, or are cut off after a fixed number of them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
