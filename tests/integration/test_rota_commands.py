@@ -272,7 +272,7 @@ def test_a_folder_whose_holder_does_not_answer_is_exit_code_4(
         (tmp_path / "rota.sock").unlink()
         code, out, err = say("runs", "--data", tmp_path)
     assert (code, out) == (4, "")
-    assert err.startswith("rota: leader.none: nobody answers at")
+    assert err.startswith("rota: leader.none: the data folder")
 
 
 def test_an_interrupted_command_is_exit_code_130(ended: Path, say: Say, monkeypatch: pytest.MonkeyPatch):
