@@ -24,7 +24,7 @@ run: setup ## run an example graph on this machine and watch it
 	$(ROTA) runs --data .rota-example --limit 5
 	@echo
 	@echo "The data is in .rota-example: see 'sqlite3 .rota-example/rota.db .schema', or remove the folder to start over."
-	@echo "Next: $(ROTA) --help; $(ROTA) demo (a simulated cluster with a crash and a failover); README.md"
+	@echo "Next: $(ROTA) up (the same as a service, with HTTP); $(ROTA) --help; $(ROTA) demo (a simulated cluster with a crash); README.md"
 
 test: setup ## the whole suite in random order, except what is marked long
 	$(PYTEST) -m "not long" tests

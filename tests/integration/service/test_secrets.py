@@ -74,6 +74,7 @@ def test_a_task_does_not_find_the_tokens_of_rota_up(tmp_path: Path):
         stage.token = ADMIN
         look(stage, up)
         assert_nowhere(tmp_path)
+    assert not list(tmp_path.rglob("rota.sock")), "a way in that asks for nothing"
 
 
 @needs_root
