@@ -21,7 +21,7 @@ from rota.api.desk import ignore as count_nothing
 from rota.api.socket import SocketServer
 from rota.app.clocks import SystemClock
 from rota.app.garbage import keep_collecting
-from rota.app.homes import mark_home
+from rota.app.homes import check_own, find_mark, mark_home, own_mark
 from rota.app.lines import NearLine
 from rota.app.survivors import RunnersLock
 from rota.control.driver import CoordinatorDriver, Listener, ignore
@@ -124,14 +124,15 @@ async def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
         await _strike_off(driver)
     place = hosting.blobs or str(path / "blobs")
     blobs = open_blobs(place)
-    service = ServiceView(version=__version__, blobs=place, home=await mark_home(blobs))
+    home = await _settle(hosting, path, blobs, place)
+    service = ServiceView(version=__version__, blobs=place, home=home)
     desk = Desk(driver, blobs, service, hosting.refused)
     if hosting.folder is not None:
         server = SocketServer(path, LOCAL, desk)
         parts.push_async_callback(server.stop)
         await server.start()
         collecting = asyncio.create_task(
-            keep_collecting(store, blobs, path, clock, hosting.listener), name="rota-garbage"
+            keep_collecting(store, blobs, home, path, clock, hosting.listener), name="rota-garbage"
         )
         parts.push_async_callback(_end, collecting)
     return Host(path, clock, driver, blobs, desk, lock)
@@ -191,6 +192,19 @@ async def _strike_off(driver: CoordinatorDriver) -> None:
         if worker.id.startswith(WORKER_PREFIX):
             name = f"forget-{worker.id}-{worker.incarnation}-{secrets.token_hex(4)}"
             await driver.ask(ForgetWorker(tenant=worker.tenant, command_id=name, actor="rota", worker=worker.id))
+
+
+async def _settle(hosting: Hosting, path: Path, blobs: Blobs, place: str) -> str:
+    """Make sure that the blobs are ours alone; the mark that says so."""
+    if hosting.folder is None and hosting.blobs:
+        # What is in memory removes nothing, so others like it may be there too, and would find a mark left behind by
+        # one that was killed. Where a folder's coordinator is, it would lose what that one does not know of.
+        await check_own(blobs, "", place)
+        return ""
+    # Those in the folder are the folder's, also if it was put together from a backup.
+    home = own_mark(path, await find_mark(blobs) if not hosting.blobs else "")
+    await mark_home(blobs, home, place)
+    return home
 
 
 async def _end(task: "asyncio.Task[None]") -> None:
