@@ -12,7 +12,7 @@ from rota.api.auth import Gate, check_exposure
 from rota.api.http.server import HttpServer
 from rota.api.http.service import HttpService
 from rota.api.rpc import RpcServer
-from rota.app.clocks import wall_clock
+from rota.app.clocks import SystemClock, wall_clock
 from rota.app.hosting import Host, Hosting, host
 from rota.app.journal import Journal
 from rota.app.working import Working, ship_logs, start_worker
@@ -43,8 +43,10 @@ async def start_service(parts: AsyncExitStack, config: Config, *, with_worker: b
     listen = read_address(server.listen, "server.listen")
     http = read_address(server.http, "server.http") if server.http else None
     tls = read_server_tls(config.tls, wall_clock())
-    journal = Journal(wall_clock)
+    clock = SystemClock()
+    journal = Journal(clock)
     parts.callback(journal.close)
+    journal.start()
     telemetry = Telemetry()
     failed = asyncio.Event()
 
@@ -53,7 +55,7 @@ async def start_service(parts: AsyncExitStack, config: Config, *, with_worker: b
         if isinstance(said, Tell) and said.what == "coordinator.failed":
             failed.set()
 
-    gate = Gate(config.auth, wall_clock, tell=journal, count=telemetry.auth_refused)
+    gate = Gate(config.auth, clock, tell=journal, count=telemetry.auth_refused)
     addresses = [address for address in (listen, http) if address is not None]
     for warning in check_exposure(addresses, is_open=gate.is_open, has_tls=tls is not None):
         journal(Tell("exposed", (("warning", warning),)))
