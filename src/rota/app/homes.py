@@ -5,10 +5,10 @@ results where nobody else looks would lose them without anybody noticing. The ma
 that both may be moved, and a store that was lost does not leave its blobs to the next one unasked.
 """
 
-import os
 import secrets
 from pathlib import Path
 
+from rota.app.files import write_whole
 from rota.core.errors import Refused
 from rota.ports import BlobLost, Blobs
 
@@ -26,19 +26,8 @@ def own_mark(folder: Path, inherited: str = "") -> str:
     except FileNotFoundError:
         pass
     mark = inherited or secrets.token_hex(16)
-    write_whole(path, mark)
+    write_whole(path, f"{mark}\n".encode())
     return mark
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a small file that nobody ever sees half of, for this user alone."""
-    part = path.with_name(f"{path.name}.part")
-    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(file, "w", encoding="utf-8") as writer:
-        writer.write(f"{text}\n")
-        writer.flush()
-        os.fsync(writer.fileno())
-    part.replace(path)
 
 
 async def mark_home(blobs: Blobs, home: str, place: str) -> None:

@@ -15,7 +15,7 @@ from rota.api.rpc import RpcServer
 from rota.app.clocks import SystemClock, wall_clock
 from rota.app.hosting import Host, Hosting, host
 from rota.app.journal import Journal
-from rota.app.working import Working, ship_logs, start_worker
+from rota.app.working import Working, ship_logs, start_resident
 from rota.config import Address, Config, ServerTls, commands_for, read_address, read_server_tls, server_context
 from rota.control.events import Escalate, Tell
 from rota.control.telemetry import Telemetry
@@ -90,9 +90,9 @@ async def _define(here: Host, config: Config) -> None:
 
 
 async def _local_worker(parts: AsyncExitStack, here: Host, config: Config, journal: Journal) -> WorkerDriver:
-    logs = ship_logs(parts, here.path, here.blobs, _complaint(journal))
+    logs = ship_logs(parts, here.path, here.blobs, complaint(journal))
     working = working_of(config, here.path, kept_open=(here.lock.fd,))
-    return await start_worker(parts, working, here.blobs, logs, here.dial(), here.clock, here.driver.fail)
+    return await start_resident(parts, here, working, logs)
 
 
 def check_threads(config: Config) -> None:
@@ -123,7 +123,8 @@ def working_of(config: Config, folder: Path, *, kept_open: tuple[int, ...]) -> W
     )
 
 
-def _complaint(journal: Journal) -> Callable[[str], None]:
+def complaint(journal: Journal) -> Callable[[str], None]:
+    """How logs that cannot be stored come into the journal."""
     return lambda text: journal(Tell("logs.unshipped", (("error", text),)))
 
 
