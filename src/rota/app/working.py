@@ -112,7 +112,7 @@ async def start_worker(
 
 
 async def start_resident(parts: AsyncExitStack, here: Host, working: Working, logs: LogShipper) -> WorkerDriver:
-    """Start a worker in the process of its coordinator; should that be killed, the next one knows that both are gone."""
+    """Start a worker in its coordinator's process; should that be killed, the next one knows that both are gone."""
     serves = working.tenants[0] if working.tenants else working.tenant
     note_resident(here.path, Resident(working.tenant, working.id, working.incarnation, serves))
     return await start_worker(parts, working, here.blobs, logs, here.dial(), here.clock, here.driver.fail)

@@ -315,7 +315,10 @@ async def test_the_log_of_another_lease_is_looked_for_only_when_there_may_be_one
 
     bench.on_look = on_look
     assert await bench.all(follow=True) == b"one two"
-    of = {attempt: [each.seeks for each in bench.requests if each.cursor.startswith(attempt)] for attempt in ("1-1", "1-2")}
+    of = {
+        attempt: [each.seeks for each in bench.requests if each.cursor.startswith(attempt)]
+        for attempt in ("1-1", "1-2")
+    }
     # Right after its first words, not while it runs, and again from when there is another lease, or an end.
     assert of["1-1"] == [True, False, False, False, True, True, True, True]
     assert of["1-2"] == [True, False, False, False, False, True]
