@@ -119,7 +119,8 @@ class Service:
         self, said: Callable[[str], None], token: Callable[[], str] = lambda: WORKER, place: Place | None = None
     ) -> None:
         """A worker that dials the port and runs tasks in processes."""
-        self.thread.call(self._add_worker(dial_to(place or place_at(self.url), token, said)))
+        dial = dial_to(place or place_at(self.url), token, lambda cause, text: said(text))
+        self.thread.call(self._add_worker(dial))
 
     async def _add_worker(self, dial: Dial) -> None:
         blobs = open_blobs(self.folder / "blobs")

@@ -1,13 +1,17 @@
 """What nobody refers to is removed, and nothing else: results that did not count, logs of runs that are gone."""
 
 import asyncio
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 
 import rota
-from rota.app.garbage import GARBAGE_AGE_MS, collect, is_attempt
+from rota.app.garbage import GARBAGE_AGE_MS, collect, is_attempt, keep_collecting
+from rota.app.homes import own_mark
+from rota.control.events import Escalate, Tell
+from rota.core.errors import Refused
 from rota.stores.blobs import open_blobs
 from rota.stores.sqlite import SqliteStore
 
@@ -90,3 +94,68 @@ def test_what_belongs_to_no_attempt_is_left_alone(folder: Path) -> None:
 def test_an_attempt_is_told_by_its_name() -> None:
     assert is_attempt("3-77")
     assert not any(is_attempt(name) for name in ("3", "3-", "-77", "x-77", "3-7-7"))
+
+
+def test_two_coordinators_do_not_share_a_place_for_what_each_would_remove(tmp_path: Path) -> None:
+    shared = str(tmp_path / "shared")
+    with rota.Rota.embedded(tmp_path / "a", slots=1, blobs=shared) as here:
+        assert here.submit(one, run="r").result("large") == "x" * LONG
+    assert (tmp_path / "a" / "home").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(Refused, match=r"blobs\.elsewhere: .*shared has the mark of another coordinator") as refused:
+        rota.Rota.embedded(tmp_path / "b", slots=1, blobs=shared)
+    assert ".rota/home" in refused.value.hint
+    with pytest.raises(Refused, match=r"blobs\.elsewhere"):
+        rota.Rota.embedded(slots=1, blobs=shared)
+    with rota.Rota.embedded(tmp_path / "a", slots=1, blobs=shared) as here:
+        assert here.run("r").result("large") == "x" * LONG, "its own again"
+
+
+def test_a_place_is_taken_over_by_removing_its_mark_and_the_one_before_removes_nothing_there(tmp_path: Path) -> None:
+    shared, told = tmp_path / "shared", list[str]()
+    with rota.Rota.embedded(tmp_path / "a", slots=1, blobs=str(shared)):
+        pass
+    (shared / ".rota/home").unlink()
+    with rota.Rota.embedded(tmp_path / "b", slots=1, blobs=str(shared)):
+        pass
+    log = shared / "default" / "r" / "t" / "1-5" / "log" / "000000-end"
+    log.parent.mkdir(parents=True)
+    log.write_text("of the second")
+
+    async def tend() -> None:
+        store, gone = SqliteStore(tmp_path / "a"), asyncio.Event()
+
+        def hear(said: Tell | Escalate) -> None:
+            told.append(str(said))
+            gone.set()
+
+        later = now_ms() + 2 * GARBAGE_AGE_MS
+        tending = asyncio.create_task(
+            keep_collecting(store, open_blobs(shared), own_mark(tmp_path / "a"), tmp_path / "a", lambda: later, hear)
+        )
+        async with asyncio.timeout(20):
+            await gone.wait()
+        tending.cancel()
+        store.close()
+
+    asyncio.run(tend())
+    assert "blobs.elsewhere" in told[0]
+    assert log.exists()
+
+
+def test_programs_in_memory_may_share_a_place_and_leave_no_mark(tmp_path: Path) -> None:
+    for _ in range(2):
+        with rota.Rota.embedded(slots=1, blobs=str(tmp_path)) as here:
+            assert here.submit(one).result("large") == "x" * LONG
+    assert not (tmp_path / ".rota").exists()
+
+
+@pytest.mark.parametrize("is_backup", [False, True])
+def test_a_folder_moves_with_its_blobs(folder: Path, tmp_path_factory: pytest.TempPathFactory, is_backup: bool) -> None:
+    there = tmp_path_factory.mktemp("there") / "data"
+    shutil.move(folder, there)
+    if is_backup:
+        # What a backup has is the database and the blobs.
+        (there / "home").unlink()
+    with rota.Rota.embedded(there, slots=1) as here:
+        assert here.run("r").result("large") == "x" * LONG
+    assert (there / "home").read_text() == (there / "blobs/.rota/home").read_text() + "\n"

@@ -27,7 +27,7 @@ async def read_log(blobs: Blobs, request: ReadLog, bytes_max: int = PIECE_BYTES_
     place = _Place.after(request.cursor)
     home = task_name(request.tenant, request.run, request.task)
     piece = await place.read(blobs, home, bytes_max) if place is not None else LogPiece(b"", "")
-    if piece.content:
+    if piece.content or (place is not None and not piece.is_complete and not request.seeks):
         return piece
     newest = await _newest(blobs, home, request.attempt)
     if newest is None or (place is not None and _order(newest) <= _order(place.attempt)):

@@ -14,7 +14,7 @@ from rota.api.socket import SOCKET
 from rota.app.hosting import Hosting, host
 from rota.app.lines import NearLine
 from rota.app.remote import RemoteOptions, open_line
-from rota.app.working import Working, ship_logs, start_worker
+from rota.app.working import Working, ship_logs, start_resident
 from rota.client.blocking import BlockingClient, LoopThread
 from rota.client.connection import SocketConnection
 from rota.client.line import FarLine
@@ -115,7 +115,7 @@ class AsyncRota(Client):
                     limits=hosting.limits,
                     kept_open=(here.lock.fd,),
                 )
-                await start_worker(parts, working, here.blobs, logs, here.dial(), here.clock, here.driver.fail)
+                await start_resident(parts, here, working, logs)
             return cls(here.line(), parts.pop_all())
 
     @classmethod

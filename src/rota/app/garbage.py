@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+from rota.app.homes import check_own
 from rota.control.driver import Listener
 from rota.control.events import Tell
 from rota.core.ids import Millis
@@ -48,14 +49,18 @@ def is_attempt(name: str) -> bool:
 
 
 async def keep_collecting(
-    store: Store, blobs: Blobs, folder: Path, clock: Callable[[], Millis], listener: Listener
+    store: Store, blobs: Blobs, home: str, folder: Path, clock: Callable[[], Millis], listener: Listener
 ) -> None:
-    """Remove garbage every hour. The hour is the folder's: programs that live for seconds take turns at it."""
+    """Remove garbage every hour. The hour is the folder's: programs that live for seconds take turns at it.
+
+    `home` is the mark of this coordinator: where somebody else has taken over, everything is theirs to remove.
+    """
     stamp = folder / STAMP
     while True:
         try:
             if not stamp.exists() or clock() - stamp.stat().st_mtime_ns // 1_000_000 >= COLLECT_EVERY_S * 1_000:
                 stamp.touch(0o600)
+                await check_own(blobs, home, "where the blobs are")
                 await collect(store, blobs, clock())
         except Exception as error:  # it is tried again, and nothing depends on it
             listener(Tell("garbage.failed", (("error", f"{error}"),)))

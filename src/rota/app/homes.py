@@ -1,34 +1,61 @@
-"""Whether two machines mean the same blobs: a coordinator leaves a mark there, and a worker looks for it.
+"""Whose blobs these are: a coordinator leaves its mark there, and nobody else's is taken for it.
 
-A worker that stored logs and results where nobody else looks would lose them without anybody noticing.
+Two coordinators with one place would each remove what only the other knows of, and a worker that stored logs and
+results where nobody else looks would lose them without anybody noticing. The mark is kept beside the records too, so
+that both may be moved, and a store that was lost does not leave its blobs to the next one unasked.
 """
 
 import secrets
+from pathlib import Path
 
+from rota.app.files import write_whole
 from rota.core.errors import Refused
 from rota.ports import BlobLost, Blobs
 
 MARK = ".rota/home"
+OWN_MARK = "home"
 _MARK_BYTES_MAX = 200
 
 
-async def mark_home(blobs: Blobs) -> str:
-    """What is written there; it is written now if nothing is."""
+def own_mark(folder: Path, inherited: str = "") -> str:
+    """The mark of a data folder; it is `inherited` or made up when it is asked for first, and stays."""
+    path = folder / OWN_MARK
     try:
-        found = await blobs.read(MARK, 0, _MARK_BYTES_MAX)
-    except BlobLost:
-        found = secrets.token_hex(16).encode()
-        await blobs.put(MARK, found)
-    return found.decode(errors="replace")
+        if mark := path.read_text(encoding="utf-8").strip():
+            return mark
+    except FileNotFoundError:
+        pass
+    mark = inherited or secrets.token_hex(16)
+    write_whole(path, f"{mark}\n".encode())
+    return mark
+
+
+async def mark_home(blobs: Blobs, home: str, place: str) -> None:
+    """Leave a coordinator's mark at a place. Refuses one that has another's."""
+    if not await find_mark(blobs):
+        await blobs.put(MARK, home.encode())
+    await check_own(blobs, home, place)
+
+
+async def check_own(blobs: Blobs, home: str, place: str) -> None:
+    """Refuse blobs that have the mark of another coordinator; without a `home`, those of any."""
+    if await find_mark(blobs) != home:
+        text = f"{place} has the mark of another coordinator, and each removes what it does not know of"
+        hint = f"Use another prefix. If that coordinator is gone, remove the object {MARK} there to take over."
+        raise Refused("blobs.elsewhere", text, hint, path="server.blobs")
 
 
 async def check_home(blobs: Blobs, home: str, place: str) -> None:
-    """Refuse blobs that are not the coordinator's."""
-    try:
-        found = (await blobs.read(MARK, 0, _MARK_BYTES_MAX)).decode(errors="replace")
-    except BlobLost:
-        found = ""
-    if found != home:
+    """Refuse blobs that are not those of the coordinator a worker is for."""
+    if await find_mark(blobs) != home:
         text = f"{place} is not where the coordinator keeps logs and large values, as seen from this machine"
         hint = "Let both reach one place, such as s3://bucket/prefix or a shared folder: [server] blobs there and here."
         raise Refused("blobs.elsewhere", text, hint, path="server.blobs")
+
+
+async def find_mark(blobs: Blobs) -> str:
+    """The mark at a place; empty if there is none."""
+    try:
+        return (await blobs.read(MARK, 0, _MARK_BYTES_MAX)).decode(errors="replace").strip()
+    except BlobLost:
+        return ""

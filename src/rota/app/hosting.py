@@ -21,9 +21,9 @@ from rota.api.desk import ignore as count_nothing
 from rota.api.socket import SocketServer
 from rota.app.clocks import SystemClock
 from rota.app.garbage import keep_collecting
-from rota.app.homes import mark_home
+from rota.app.homes import check_own, find_mark, mark_home, own_mark
 from rota.app.lines import NearLine
-from rota.app.survivors import RunnersLock
+from rota.app.survivors import RunnersLock, forget_residents, residents
 from rota.control.driver import CoordinatorDriver, Listener, ignore
 from rota.core.bounds import HISTORY_KEPT_MS, TASK_RETRIES, TimeLimits
 from rota.core.commands import ForgetWorker
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     # Its library takes a tenth of a second to import, which an embedded coordinator need not wait for.
     from rota.control.telemetry import Telemetry
 
-WORKER_PREFIX = "local-"
 # Whoever has the folder may ask for everything in it.
 LOCAL = Principal("local", Role.OWNER, ANY_TENANT)
 
@@ -123,10 +122,11 @@ async def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
     lock = RunnersLock(path)
     parts.callback(lock.free)
     if await lock.take():
-        await _strike_off(driver)
+        await _strike_off(driver, path)
     place = hosting.blobs or str(path / "blobs")
     blobs = open_blobs(place)
-    service = ServiceView(version=__version__, blobs=place, home=await mark_home(blobs))
+    home = await _settle(hosting, path, blobs, place)
+    service = ServiceView(version=__version__, blobs=place, home=home)
     desk = Desk(driver, blobs, service, hosting.refused)
     if hosting.folder is not None:
         if hosting.has_socket:
@@ -134,7 +134,7 @@ async def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
             parts.push_async_callback(server.stop)
             await server.start()
         collecting = asyncio.create_task(
-            keep_collecting(store, blobs, path, clock, hosting.listener), name="rota-garbage"
+            keep_collecting(store, blobs, home, path, clock, hosting.listener), name="rota-garbage"
         )
         parts.push_async_callback(_end, collecting)
     return Host(path, clock, driver, blobs, desk, lock)
@@ -183,17 +183,32 @@ async def _win(driver: CoordinatorDriver, store: Store, path: Path) -> None:
     raise Unavailable("leader.none", f"the coordinator of {path} could not start")
 
 
-async def _strike_off(driver: CoordinatorDriver) -> None:
-    """Forget the workers of this folder's last holder: they lived in its process, and nothing of it is left.
+async def _strike_off(driver: CoordinatorDriver, path: Path) -> None:
+    """Forget the workers of this folder's last holders: they lived in those processes, and nothing of them is left.
 
     What they had not finished can be granted at once, instead of when their silence has lasted long enough.
     """
-    workers, _ = await driver.ask(ListWorkers(tenant=DEFAULT_TENANT))
-    assert isinstance(workers, tuple), "workers are listed in a tuple"
-    for worker in cast(tuple[WorkerView, ...], workers):
-        if worker.id.startswith(WORKER_PREFIX):
-            name = f"forget-{worker.id}-{worker.incarnation}-{secrets.token_hex(4)}"
-            await driver.ask(ForgetWorker(tenant=worker.tenant, command_id=name, actor="rota", worker=worker.id))
+    for past in residents(path):
+        workers, _ = await driver.ask(ListWorkers(tenant=past.serves))
+        assert isinstance(workers, tuple), "workers are listed in a tuple"
+        known = {(each.tenant, each.id, each.incarnation) for each in cast(tuple[WorkerView, ...], workers)}
+        if (past.tenant, past.id, past.incarnation) in known:
+            name = f"forget-{past.incarnation}-{secrets.token_hex(4)}"
+            await driver.ask(ForgetWorker(tenant=past.tenant, command_id=name, actor="rota", worker=past.id))
+    forget_residents(path)
+
+
+async def _settle(hosting: Hosting, path: Path, blobs: Blobs, place: str) -> str:
+    """Make sure that the blobs are ours alone; the mark that says so."""
+    if hosting.folder is None and hosting.blobs:
+        # What is in memory removes nothing, so others like it may be there too, and would find a mark left behind by
+        # one that was killed. Where a folder's coordinator is, it would lose what that one does not know of.
+        await check_own(blobs, "", place)
+        return ""
+    # Those in the folder are the folder's, also if it was put together from a backup.
+    home = own_mark(path, await find_mark(blobs) if not hosting.blobs else "")
+    await mark_home(blobs, home, place)
+    return home
 
 
 async def _end(task: "asyncio.Task[None]") -> None:

@@ -1,6 +1,7 @@
 """The journal of a service: what an operator should know, one line of JSON each, never more than a bounded number.
 
-A cause that repeats writes ten lines a second; the rest of that second is one line that says how many there were.
+A cause that repeats writes ten lines a second, or one in half a minute if it is of those that repeat by themselves; the
+rest of that time is one line that says how many there were.
 """
 
 import sys
@@ -9,25 +10,34 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from rota.alarm import Alarm
+from rota.app.clocks import wall_clock
 from rota.control.events import Escalate, Tell
 from rota.core.ids import Millis
 
 LINES_PER_SECOND = 10
+# What a process says each time it tries again: an operator should hear of it, and not at every try.
+RARE = ("coordinator.away", "logs.unshipped")
+RARE_EVERY_MS = 30_000
 TEXT_CHARS_MAX = 1_000
 # There are some dozens; more at once is a mistake that must not fill memory.
 KINDS_MAX = 200
-OTHER = "other"
+# What counts as one and the same: what is told, and of some things why, so that one noisy cause hides no other.
+Kind = tuple[str, str]
+OTHER = ("other", "")
 
 _encode = msgspec.json.Encoder().encode
 
 
-class _Second:
-    """How much one kind has said in one second."""
+class _Span:
+    """How much one kind has said in its time."""
 
-    __slots__ = ("began_at", "said", "unsaid")
+    __slots__ = ("ends_at", "lines_max", "said", "unsaid")
 
-    def __init__(self, began_at: Millis) -> None:
-        self.began_at = began_at
+    def __init__(self, kind: Kind, now: Millis) -> None:
+        is_rare = kind[0] in RARE
+        self.ends_at = now + (RARE_EVERY_MS if is_rare else 1_000)
+        self.lines_max = 1 if is_rare else 0 if kind == OTHER else LINES_PER_SECOND
         self.said = 0
         self.unsaid = 0
 
@@ -42,52 +52,80 @@ def write_to_stderr(line: str) -> None:
 
 
 class Journal:
-    """A listener for drivers and gates."""
+    """A listener for drivers and gates.
 
-    def __init__(self, clock: Callable[[], Millis], write: Callable[[str], None] = write_to_stderr) -> None:
+    `clock` never runs back, and decides; `wall` is only what is written. A day that is set back stops no lines.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], Millis],
+        write: Callable[[str], None] = write_to_stderr,
+        wall: Callable[[], Millis] = wall_clock,
+    ) -> None:
         self._clock = clock
+        self._wall = wall
         self._write = write
-        self._seconds: dict[str, _Second] = {}
+        self._spans: dict[Kind, _Span] = {}
+        self._alarm: Alarm | None = None
 
-    def __call__(self, said: Tell | Escalate) -> None:
-        """Write a line, unless its kind has said enough in this second."""
-        now = self._clock()
-        self._sum_up(now)
-        kind, about = _content(said)
-        second = self._seconds.get(kind)
-        if second is None:
-            if len(self._seconds) >= KINDS_MAX:
-                kind = OTHER
-            second = self._seconds.setdefault(kind, _Second(now))
-        if second.said < LINES_PER_SECOND and kind != OTHER:
-            second.said += 1
-            self._line(now, kind, about)
-        else:
-            second.unsaid += 1
+    def start(self) -> None:
+        """From now on say what was left out by itself, also if nothing else happens; this needs a running loop."""
+        self._alarm = Alarm(self._sum_up)
 
     def close(self) -> None:
         """Say what was left out so far."""
-        self._sum_up(self._clock() + 1_000)
+        if self._alarm is not None:
+            self._alarm.stop()
+            self._alarm = None
+        for kind, span in self._spans.items():
+            self._say_left_out(kind, span)
+        self._spans.clear()
 
-    def _sum_up(self, now: Millis) -> None:
-        # The oldest comes first.
-        while self._seconds:
-            kind, second = next(iter(self._seconds.items()))
-            if now - second.began_at < 1_000:
-                return
-            del self._seconds[kind]
-            if second.unsaid:
-                self._line(now, kind, {"more": str(second.unsaid)})
+    def __call__(self, said: Tell | Escalate) -> None:
+        """Write a line, unless its kind has said enough for now."""
+        self._sum_up()
+        now = self._clock()
+        kind, about = _content(said)
+        if kind not in self._spans and len(self._spans) >= KINDS_MAX:
+            kind = OTHER
+        span = self._spans.get(kind)
+        if span is None:
+            span = self._spans[kind] = _Span(kind, now)
+        if span.said < span.lines_max:
+            span.said += 1
+            self._line(kind[0], about)
+            return
+        span.unsaid += 1
+        if self._alarm is not None:
+            self._alarm.set(span.ends_at, now)
 
-    def _line(self, now: Millis, kind: str, about: dict[str, str]) -> None:
-        at = datetime.fromtimestamp(now / 1000, UTC).isoformat(timespec="milliseconds")
+    def _sum_up(self) -> None:
+        """Say what was left out of the spans that are over, and be called again when the next one is."""
+        now = self._clock()
+        for kind, span in [each for each in self._spans.items() if each[1].ends_at <= now]:
+            del self._spans[kind]
+            self._say_left_out(kind, span)
+        if self._alarm is not None:
+            ends = [span.ends_at for span in self._spans.values() if span.unsaid]
+            if ends:
+                self._alarm.set(min(ends), now)
+
+    def _say_left_out(self, kind: Kind, span: _Span) -> None:
+        if span.unsaid:
+            what, cause = kind
+            self._line(what, {**({"cause": cause} if cause else {}), "more": str(span.unsaid)})
+
+    def _line(self, what: str, about: dict[str, str]) -> None:
+        at = datetime.fromtimestamp(self._wall() / 1000, UTC).isoformat(timespec="milliseconds")
         cut = {name: value[:TEXT_CHARS_MAX] for name, value in about.items()}
-        self._write(_encode({"at": at, "what": kind, **cut}).decode() + "\n")
+        self._write(_encode({"at": at, "what": what, **cut}).decode() + "\n")
 
 
-def _content(said: Tell | Escalate) -> tuple[str, dict[str, str]]:
+def _content(said: Tell | Escalate) -> tuple[Kind, dict[str, str]]:
     if isinstance(said, Tell):
         # A detail cannot pass itself off as the time or the kind of its line.
-        return said.what, {name if name not in ("at", "what") else f"_{name}": value for name, value in said.about}
+        about = {name if name not in ("at", "what") else f"_{name}": value for name, value in said.about}
+        return (said.what, about.get("cause", "")), about
     about = {"tenant": said.tenant, "run": said.run, "task": str(said.task), "tier": str(said.tier)}
-    return "starved", about
+    return ("starved", ""), about

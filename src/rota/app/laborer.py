@@ -10,11 +10,13 @@ from msgspec import structs
 from rota.api.auth import DEFAULT_TENANT
 from rota.app.clocks import SystemClock, wall_clock
 from rota.app.homes import check_home
-from rota.app.service import check_threads, working_of
+from rota.app.journal import Journal
+from rota.app.service import check_threads, complaint, working_of
 from rota.app.survivors import RunnersLock
 from rota.app.working import Working, ship_logs, start_worker
 from rota.client.rpc import RpcConnection
 from rota.config import Config
+from rota.control.events import Tell
 from rota.core.errors import Refused, Unavailable
 from rota.ports import Blobs
 from rota.stores.blobs import open_blobs
@@ -22,32 +24,43 @@ from rota.wire.places import Place, read_place
 from rota.wire.requests import GetService, ServiceView
 from rota.worker.driver import WorkerDriver
 from rota.worker.identity import Identity, take_identity
-from rota.worker.remote.driver import dial_to
-
-Say = Callable[[str], None]
+from rota.worker.remote.driver import Complain, dial_to
 
 # How often a coordinator that is not there yet is looked for.
 LOOK_S_MIN = 0.2
 LOOK_S_MAX = 5.0
 
 
-async def start_laborer(parts: AsyncExitStack, config: Config, say: Say) -> WorkerDriver:
-    """Start a worker as the settings say, once its coordinator is there; `parts` stops it."""
+async def start_laborer(parts: AsyncExitStack, config: Config) -> WorkerDriver:
+    """Start a worker as the settings say, once its coordinator is there; `parts` stops it.
+
+    What its operator should know is written to its journal.
+    """
     check_threads(config)
     place = read_place(config.client, wall_clock())
     identity = take_identity(Path(config.worker.data), config.worker.name)
     parts.callback(identity.free)
-    say(f"worker {identity.id} for {place.url}")
-    service, tenant = await _wait_for(place, lambda: token_of(config), say)
+    clock = SystemClock()
+    journal = Journal(clock)
+    parts.callback(journal.close)
+    journal.start()
+    journal(Tell("worker.begins", (("id", identity.id), ("coordinator", place.url))))
+
+    def away(cause: str, text: str) -> None:
+        journal(Tell("coordinator.away", (("cause", cause), ("error", text))))
+
+    def failing(error: BaseException) -> None:
+        journal(Tell("worker.failed", (("error", f"stopped by an error of its own: {error!r}"),)))
+
+    service, tenant = await _wait_for(place, lambda: token_of(config), away)
     blobs = await _open_blobs(config, service)
     lock = RunnersLock(identity.folder)
     parts.callback(lock.free)
     await lock.take()
-    logs = ship_logs(parts, identity.folder, blobs, say)
+    logs = ship_logs(parts, identity.folder, blobs, complaint(journal))
     working = _named(config, identity, lock, tenant)
-    dial = dial_to(place, lambda: token_of(config), say)
-    failing: Callable[[BaseException], None] = lambda error: say(f"stopped by an error of its own: {error!r}")  # noqa: E731 - a sentence, not a function
-    return await start_worker(parts, working, blobs, logs, dial, SystemClock(), failing)
+    dial = dial_to(place, lambda: token_of(config), away)
+    return await start_worker(parts, working, blobs, logs, dial, clock, failing)
 
 
 def _named(config: Config, identity: Identity, lock: RunnersLock, tenant: str) -> Working:
@@ -70,13 +83,12 @@ def token_of(config: Config) -> str:
     return config.auth.worker_token.reveal().strip() if config.auth.worker_token is not None else ""
 
 
-async def _wait_for(place: Place, token: Callable[[], str], say: Say) -> tuple[ServiceView, str]:
+async def _wait_for(place: Place, token: Callable[[], str], away: Complain) -> tuple[ServiceView, str]:
     """What the coordinator says of itself, as soon as it answers, and for which tenant our token is; empty for any.
 
     What it refuses is raised.
     """
     wait_s = LOOK_S_MIN
-    said = ""
     while True:
         try:
             connection = await RpcConnection.open(place, token(), "")
@@ -85,9 +97,7 @@ async def _wait_for(place: Place, token: Callable[[], str], say: Say) -> tuple[S
             finally:
                 await connection.close()
         except Unavailable as unavailable:
-            if unavailable.reason != said:
-                said = unavailable.reason
-                say(f"waiting for the coordinator: {said}")
+            away(unavailable.code, f"waiting for the coordinator: {unavailable.reason}")
         await asyncio.sleep(wait_s)
         wait_s = min(LOOK_S_MAX, wait_s * 2)
 

@@ -12,10 +12,10 @@ from rota.api.auth import Gate, check_exposure
 from rota.api.http.server import HttpServer
 from rota.api.http.service import HttpService
 from rota.api.rpc import RpcServer
-from rota.app.clocks import wall_clock
+from rota.app.clocks import SystemClock, wall_clock
 from rota.app.hosting import Host, Hosting, host
 from rota.app.journal import Journal
-from rota.app.working import Working, ship_logs, start_worker
+from rota.app.working import Working, ship_logs, start_resident
 from rota.config import Address, Config, ServerTls, commands_for, read_address, read_server_tls, server_context
 from rota.control.events import Escalate, Tell
 from rota.control.telemetry import Telemetry
@@ -43,8 +43,10 @@ async def start_service(parts: AsyncExitStack, config: Config, *, with_worker: b
     listen = read_address(server.listen, "server.listen")
     http = read_address(server.http, "server.http") if server.http else None
     tls = read_server_tls(config.tls, wall_clock())
-    journal = Journal(wall_clock)
+    clock = SystemClock()
+    journal = Journal(clock)
     parts.callback(journal.close)
+    journal.start()
     telemetry = Telemetry()
     failed = asyncio.Event()
 
@@ -53,7 +55,7 @@ async def start_service(parts: AsyncExitStack, config: Config, *, with_worker: b
         if isinstance(said, Tell) and said.what == "coordinator.failed":
             failed.set()
 
-    gate = Gate(config.auth, wall_clock, tell=journal, count=telemetry.auth_refused)
+    gate = Gate(config.auth, clock, tell=journal, count=telemetry.auth_refused)
     addresses = [address for address in (listen, http) if address is not None]
     for warning in check_exposure(addresses, is_open=gate.is_open, has_tls=tls is not None):
         journal(Tell("exposed", (("warning", warning),)))
@@ -89,9 +91,9 @@ async def _define(here: Host, config: Config) -> None:
 
 
 async def _local_worker(parts: AsyncExitStack, here: Host, config: Config, journal: Journal) -> WorkerDriver:
-    logs = ship_logs(parts, here.path, here.blobs, _complaint(journal))
+    logs = ship_logs(parts, here.path, here.blobs, complaint(journal))
     working = working_of(config, here.path, kept_open=(here.lock.fd,))
-    return await start_worker(parts, working, here.blobs, logs, here.dial(), here.clock, here.driver.fail)
+    return await start_resident(parts, here, working, logs)
 
 
 def check_threads(config: Config) -> None:
@@ -122,7 +124,8 @@ def working_of(config: Config, folder: Path, *, kept_open: tuple[int, ...]) -> W
     )
 
 
-def _complaint(journal: Journal) -> Callable[[str], None]:
+def complaint(journal: Journal) -> Callable[[str], None]:
+    """How logs that cannot be stored come into the journal."""
     return lambda text: journal(Tell("logs.unshipped", (("error", text),)))
 
 

@@ -1,7 +1,6 @@
 """A worker in this process: its runners, its logs, its stream to whoever leads."""
 
 import asyncio
-import os
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +10,8 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from rota.api.auth import DEFAULT_TENANT
-from rota.app.hosting import WORKER_PREFIX
+from rota.app.hosting import Host
+from rota.app.survivors import Resident, note_resident
 from rota.core.bounds import TimeLimits
 from rota.core.ids import Millis
 from rota.core.model import Capacity
@@ -21,7 +21,7 @@ from rota.worker.accounts import find_account
 from rota.worker.driver import Dial, WorkerDriver
 from rota.worker.logs.driver import LogShipper
 from rota.worker.logs.folder import LogFolder
-from rota.worker.properties import Values, describe
+from rota.worker.properties import Values, cpu_count, describe
 from rota.worker.runners import Runner
 from rota.worker.runners.command import CommandRunner
 from rota.worker.runners.egress import EgressPolicy
@@ -40,7 +40,7 @@ class Working(Struct, frozen=True, kw_only=True):
     """What may be chosen about a worker; `rota.config.settings.WorkerSide` says what each means."""
 
     folder: Path
-    id: str = f"{WORKER_PREFIX}{socket.gethostname()}"
+    id: str = f"local-{socket.gethostname()}"
     incarnation: str = field(default_factory=lambda: secrets.token_hex(8))
     slots: int = 0
     threads: bool = False
@@ -59,8 +59,8 @@ class Working(Struct, frozen=True, kw_only=True):
 
     @property
     def slots_in_all(self) -> int:
-        """As many as there are processors, unless told otherwise."""
-        return self.slots or os.cpu_count() or 1
+        """As many as there are processors that this process may use, unless told otherwise."""
+        return self.slots or cpu_count()
 
 
 def ship_logs(parts: AsyncExitStack, folder: Path, blobs: Blobs, complain: Callable[[str], None]) -> LogShipper:
@@ -109,6 +109,13 @@ async def start_worker(
     parts.push_async_callback(_leave, worker)
     worker.start()
     return worker
+
+
+async def start_resident(parts: AsyncExitStack, here: Host, working: Working, logs: LogShipper) -> WorkerDriver:
+    """Start a worker in its coordinator's process; should that be killed, the next one knows that both are gone."""
+    serves = working.tenants[0] if working.tenants else working.tenant
+    note_resident(here.path, Resident(working.tenant, working.id, working.incarnation, serves))
+    return await start_worker(parts, working, here.blobs, logs, here.dial(), here.clock, here.driver.fail)
 
 
 async def _leave(worker: WorkerDriver) -> None:

@@ -37,7 +37,7 @@ async def work(config: Config, signals: Signals) -> int:
     from rota.app.laborer import start_laborer  # not needed to show help
 
     async with AsyncExitStack() as parts:
-        starting = asyncio.ensure_future(start_laborer(parts, config, tell))
+        starting = asyncio.ensure_future(start_laborer(parts, config))
         stopping = asyncio.ensure_future(signals.asked.wait())
         await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()

@@ -16,8 +16,9 @@ from rota.core.questions import TaskView
 from rota.core.states import LEASED, TERMINAL
 from rota.wire.requests import LogPiece, ReadLog
 
-# How often a log that grows is looked at.
-LOOK_EVERY_S = 0.1
+# How long a log is left alone that had nothing new: twice as long each time, until something comes.
+LOOK_S_MIN = 0.1
+LOOK_S_MAX = 2.0
 # How long after the end of an attempt its last chunk is waited for, and its first if it has none.
 LAST_CHUNK_MS = 10_000
 FIRST_CHUNK_MS = 2_000
@@ -50,17 +51,23 @@ async def stream_log(
     log = structs.replace(log, attempt=wanted)
     ended_at = None
     saw_it_run = False
+    fence, wait_s = 0, LOOK_S_MIN
     while True:
         # Asked before reading: what was shipped before the end is read after it.
-        over = how_it_stands(await look(), wanted, clock())
+        view = await look()
+        over = how_it_stands(view, wanted, clock())
         if over is None and not follow:
             over = Over(LONG_AGO_MS)
         if over is None:
             saw_it_run = True
         else:
-            ended_at = ended_at or clock()
+            if ended_at is None:
+                # Its last words are on their way.
+                ended_at, wait_s = clock(), LOOK_S_MIN
             over = Over(age_of(over, clock() - ended_at, saw_it_run=saw_it_run), over.fence)
+        log = structs.replace(log, seeks=over is not None or view is None or view.fence > fence)
         while (piece := await read(log)).content:
+            wait_s = LOOK_S_MIN
             if over is not None and not log.cursor and is_early(piece, over):
                 break
             log = structs.replace(log, cursor=piece.cursor)
@@ -69,7 +76,9 @@ async def stream_log(
             log = structs.replace(log, cursor=piece.cursor)
             if over is not None and is_all(piece, over):
                 return
-        await asyncio.sleep(LOOK_EVERY_S)
+        fence = piece.fence
+        await asyncio.sleep(wait_s)
+        wait_s = min(LOOK_S_MAX, wait_s * 2)
 
 
 def how_it_stands(view: TaskView | None, wanted: int, now: Millis) -> Over | None:

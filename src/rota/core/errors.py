@@ -12,7 +12,7 @@ CODES: Final[dict[str, str]] = {
     "auth.role": "The token's role does not allow this.",
     "auth.tenant": "The token is for another tenant.",
     "auth.wrong": "The token is not one that is accepted.",
-    "blobs.elsewhere": "A worker does not see the blobs of its coordinator.",
+    "blobs.elsewhere": "The blobs belong to another coordinator.",
     "blob.lost": "A large value that was referred to is gone, or is not what it was.",
     "command.id_reused": "The command id was used before for another command.",
     "config.file": "A file of settings cannot be read.",

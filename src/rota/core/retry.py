@@ -4,6 +4,10 @@ from rota.core.bounds import SERVICE_RETRIES, TASK_RETRIES
 from rota.core.ids import Millis
 from rota.core.model import FailureClass, RetryPolicy
 
+# How soon what is not the task's fault is tried again: an outage should be over before its tries are.
+INTERNAL_DELAY_MS = 1_000
+INTERNAL_DELAY_MS_MAX = 60_000
+
 
 def retries_allowed(policy: RetryPolicy, failure: FailureClass, service: int = TASK_RETRIES) -> int:
     """How many retries a class of failure has. What the user did not set apart counts as the user's own errors.
@@ -26,18 +30,26 @@ def may_retry(policy: RetryPolicy, failure: FailureClass, tries: int, service: i
     return tries <= retries_allowed(policy, failure, service)
 
 
-def retry_delay_ms(policy: RetryPolicy, tries: int, draw: int) -> Millis:
+def retry_delay_ms(policy: RetryPolicy, failure: FailureClass, tries: int, draw: int) -> Millis:
     """How long to wait after try number `tries`: doubled, tripled … up to the cap, plus up to a tenth by chance.
 
-    `draw` is the chance, derived from the command's salt, so that a thousand tasks that failed together do not come
-    back together.
+    What is not the task's fault waits at least a second, doubling, whatever its author chose: without that a short
+    outage, such as of the place for results, would use up every try. `draw` is the chance, derived from the command's
+    salt, so that a thousand tasks that failed together do not come back together.
     """
-    delay = policy.delay_ms
-    for _ in range(tries - 1):
-        if delay >= policy.delay_ms_max or policy.multiplier == 1:
-            break
-        delay *= policy.multiplier
-    delay = min(delay, policy.delay_ms_max)
+    delay = _grown(policy.delay_ms, policy.multiplier, policy.delay_ms_max, tries)
+    delay_ms_max = policy.delay_ms_max
+    if failure is FailureClass.INTERNAL:
+        delay = max(delay, _grown(INTERNAL_DELAY_MS, 2, INTERNAL_DELAY_MS_MAX, tries))
+        delay_ms_max = max(delay_ms_max, INTERNAL_DELAY_MS_MAX)
     if policy.jitter and delay:
-        delay = min(delay + draw % (delay // 10 + 1), max(policy.delay_ms_max, delay))
+        delay = min(delay + draw % (delay // 10 + 1), max(delay_ms_max, delay))
     return delay
+
+
+def _grown(delay: Millis, multiplier: int, delay_ms_max: Millis, tries: int) -> Millis:
+    for _ in range(tries - 1):
+        if delay >= delay_ms_max or multiplier == 1:
+            break
+        delay *= multiplier
+    return min(delay, delay_ms_max)

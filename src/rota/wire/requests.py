@@ -23,12 +23,17 @@ MESSAGE_BYTES_MAX = 256 * 1024 * 1024
 
 
 class ReadLog(qs.Question, frozen=True, kw_only=True):
-    """What an attempt printed, from where an earlier piece ended; attempt 0 means the newest."""
+    """What an attempt printed, from where an earlier piece ended; attempt 0 means the newest.
+
+    A log that breaks off without an end is followed by that of the next lease. Whoever knows that there is none yet
+    does not have it looked for (`seeks`): in a bucket that takes several requests.
+    """
 
     run: str
     task: str
     attempt: int = 0
     cursor: str = ""
+    seeks: bool = True
 
 
 class LogPiece(Struct, frozen=True):

@@ -186,7 +186,9 @@ def test_a_file_that_becomes_empty_revokes_everybody_until_it_says_otherwise(rot
     until(lambda: rotation.is_accepted(OLD), "the tokens to count again")
     (tmp_path / "go").touch()
     assert rotation.client.submit(tasks.step, {"folder": str(tmp_path)}).wait(PATIENCE_S).state == "success"
-    assert rotation.worker.said().count("auth.wrong") <= 2, "a worker that keeps trying does not keep saying so"
+    assert rotation.worker.said().count('"cause":"auth.wrong"') <= 2, (
+        "a worker that keeps trying does not keep saying so"
+    )
     assert rotation.worker.popen.poll() is None
 
 

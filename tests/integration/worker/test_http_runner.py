@@ -74,7 +74,8 @@ class Bench:
         self.site = site
         self.folder = folder
         self.blobs = open_blobs(folder / "blobs")
-        self.logs = LogShipper(self.blobs, LogFolder(folder))
+        self.complaints: list[str] = []
+        self.logs = LogShipper(self.blobs, LogFolder(folder), self.complaints.append)
 
     async def ask(
         self, url: str = "", *, allow: tuple[str, ...] = HERE, limit_ms: int = 0, **fields: Any
@@ -323,3 +324,12 @@ def lone(site: Site) -> Any:
         rota.http("post", site.url("/page"), json={"a": 1})
 
     return alone
+
+
+@played
+async def test_a_request_that_succeeded_has_succeeded_though_its_log_cannot_be_written(bench: Bench) -> None:
+    bench.site.answers["/"] = (200, {"Content-Type": "text/plain"}, b"done")
+    (bench.folder / "logs").write_text("in the way")
+    assert await bench.value(await bench.ask()) == "done"
+    (complaint,) = bench.complaints
+    assert "cannot be written" in complaint

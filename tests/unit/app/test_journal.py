@@ -1,8 +1,9 @@
 """The journal: a line for everything an operator should know, and a bounded number of lines."""
 
+import asyncio
 import json
 
-from rota.app.journal import Journal
+from rota.app.journal import RARE, RARE_EVERY_MS, Journal
 from rota.control.events import Escalate, Tell
 
 
@@ -12,7 +13,8 @@ class Desk:
     def __init__(self) -> None:
         self.now = 1_700_000_000_000
         self.text = ""
-        self.journal = Journal(lambda: self.now, self.write)
+        self.wall = self.now
+        self.journal = Journal(lambda: self.now, self.write, lambda: self.wall)
 
     def write(self, line: str) -> None:
         self.text += line
@@ -67,3 +69,59 @@ def test_long_words_are_cut_and_new_kinds_without_end_do_not_fill_memory():
     assert len(desk.lines) == 200
     desk.journal.close()
     assert desk.lines[-1] == {**desk.lines[-1], "what": "other", "more": str(10_001 - 200)}
+
+
+def test_a_day_that_is_set_back_stops_no_lines():
+    desk = Desk()
+    for _ in range(12):
+        desk.journal(Tell("fault"))
+    desk.wall -= 3_600_000
+    desk.now += 1_000
+    desk.journal(Tell("fault"))
+    assert [line.get("more") for line in desk.lines[10:]] == ["2", None]
+    assert desk.lines[-1]["at"].startswith("2023-11-14T21:13:20"), "what is written is the time of day"
+
+
+def test_one_noisy_cause_hides_no_other():
+    desk = Desk()
+    for _ in range(1_000):
+        desk.journal(Tell("auth.refused", (("cause", "auth.wrong"), ("peer", "a"))))
+    desk.journal(Tell("auth.refused", (("cause", "auth.tenant"), ("peer", "b"))))
+    assert [line["cause"] for line in desk.lines] == ["auth.wrong"] * 10 + ["auth.tenant"]
+    desk.journal.close()
+    assert desk.lines[-1] == {**desk.lines[-1], "what": "auth.refused", "cause": "auth.wrong", "more": "990"}
+
+
+def test_what_repeats_by_itself_is_said_once_in_half_a_minute_for_each_cause():
+    desk = Desk()
+    for _ in range(RARE_EVERY_MS // 1_000):
+        for cause in ("auth.wrong", "leader.none"):
+            desk.journal(Tell(RARE[0], (("cause", cause), ("error", "no"))))
+        desk.now += 1_000
+    assert [line["cause"] for line in desk.lines] == ["auth.wrong", "leader.none"]
+    desk.journal(Tell(RARE[0], (("cause", "auth.wrong"), ("error", "still"))))
+    assert [line.get("more") for line in desk.lines[2:]] == ["29", "29", None]
+
+
+def test_what_was_left_out_is_said_though_nothing_more_happens():
+    desk = Desk()
+
+    async def wait() -> None:
+        summed_up = asyncio.Event()
+
+        def write(line: str) -> None:
+            desk.write(line)
+            if "more" in line:
+                summed_up.set()
+
+        loop = asyncio.get_running_loop()
+        journal = Journal(lambda: round(loop.time() * 1_000), write)
+        journal.start()
+        for _ in range(12):
+            journal(Tell("fault"))
+        async with asyncio.timeout(20):
+            await summed_up.wait()
+        journal.close()
+
+    asyncio.run(wait())
+    assert [line.get("more") for line in desk.lines[10:]] == ["2"]

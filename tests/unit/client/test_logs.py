@@ -52,6 +52,7 @@ class Bench:
         self.now = NOW
         self.looks = 0
         self.on_look: Callable[[int], Awaitable[None]] | None = None
+        self.requests: list[ReadLog] = []
 
     async def ship(self, attempt: str, *chunks: bytes, ended: bool = True) -> None:
         for number, chunk in enumerate(chunks):
@@ -70,6 +71,7 @@ class Bench:
         return self.now
 
     async def read(self, request: ReadLog) -> LogPiece:
+        self.requests.append(request)
         return await read_log(self.blobs, request)
 
     async def all(self, attempt: int = 0, *, follow: bool = False) -> bytes:
@@ -79,7 +81,7 @@ class Bench:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "LOOK_EVERY_S", 0)
+    monkeypatch.setattr(logs, "LOOK_S_MIN", 0)
 
 
 def played(test: Callable[[Bench], Awaitable[None]]) -> Callable[[], None]:
@@ -296,3 +298,68 @@ def test_a_reader_whose_clock_is_hours_off_reads_to_the_end(hours_off: int):
         assert await bench.all(follow=True) == b"one two"
 
     played(play)()
+
+
+@played
+async def test_the_log_of_another_lease_is_looked_for_only_when_there_may_be_one(bench: Bench) -> None:
+    await bench.ship("1-1", b"one ", ended=False)
+
+    async def on_look(count: int) -> None:
+        if count == 6:
+            bench.view = view("running", fence=2)
+        if count == 9:
+            await bench.ship("1-2", b"two", ended=False)
+        if count == 14:
+            await bench.ship("1-2", b"two", b"")
+            bench.view = view("success", fence=2, ended_at=bench.now)
+
+    bench.on_look = on_look
+    assert await bench.all(follow=True) == b"one two"
+    of = {
+        attempt: [each.seeks for each in bench.requests if each.cursor.startswith(attempt)]
+        for attempt in ("1-1", "1-2")
+    }
+    # Right after its first words, not while it runs, and again from when there is another lease, or an end.
+    assert of["1-1"] == [True, False, False, False, True, True, True, True]
+    assert of["1-2"] == [True, False, False, False, False, True]
+
+
+@played
+async def test_a_piece_that_breaks_off_is_read_alone_unless_more_is_sought(bench: Bench) -> None:
+    await bench.ship("1-9", b"began", ended=False)
+    piece = await read_log(bench.blobs, LOG)
+    await bench.ship("1-10", b"began again")
+    alone = replace(LOG, cursor=piece.cursor, seeks=False)
+    assert (await read_log(bench.blobs, alone)).content == b""
+    await bench.ship("1-9", b"began", b"")
+    assert (await read_log(bench.blobs, alone)).content == b"began again", "this one is complete"
+
+
+def test_a_log_that_says_nothing_is_looked_at_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    async def wait(delay_s: float) -> None:
+        waits.append(delay_s)
+
+    monkeypatch.setattr(logs, "LOOK_S_MIN", 0.1)
+    monkeypatch.setattr(logs.asyncio, "sleep", wait)
+
+    async def play() -> None:
+        bench = Bench()
+        await bench.ship("1-1", b"one ", ended=False)
+
+        async def on_look(count: int) -> None:
+            if count == 11:
+                await bench.ship("1-1", b"one ", b"two", ended=False)
+            if count == 14:
+                bench.view = view("success", ended_at=bench.now)
+            if count == 15:
+                await bench.ship("1-1", b"one ", b"two", b"")
+
+        bench.on_look = on_look
+        assert await bench.all(follow=True) == b"one two"
+
+    asyncio.run(play())
+    # The first look is for what there is; something came with the second, with the eleventh, and then the end.
+    grows = [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0, 2.0]
+    assert waits == [*grows, 0.1, 0.2, 0.4, 0.1]

@@ -67,7 +67,8 @@ def test_each_class_of_failure_has_its_own_budget(policy: RetryPolicy, failure: 
         (granted,) = world.turn()
         assert granted.attempt == tries
         world.fail(granted, failure=failure)
-        world.advance(0)
+        # What is not the task's fault waits, also if its author did not ask for that.
+        world.advance(10_000 if failure is F.INTERNAL else 0)
     assert (world.task("x").state, world.task("x").failure) == (FAILED, failure)
 
 
@@ -86,11 +87,23 @@ def test_a_task_that_leaves_its_retries_to_the_service_gets_what_the_service_has
 
 def test_a_delay_grows_up_to_its_cap_and_jitter_adds_at_most_a_tenth():
     policy = RetryPolicy(retries=9, delay_ms=1_000, multiplier=3, delay_ms_max=20_000, jitter=False)
-    assert [retry_delay_ms(policy, tries, 0) for tries in range(1, 6)] == [1_000, 3_000, 9_000, 20_000, 20_000]
+    assert [retry_delay_ms(policy, F.USER, tries, 0) for tries in range(1, 6)] == [1_000, 3_000, 9_000, 20_000, 20_000]
     shaken = RetryPolicy(retries=9, delay_ms=1_000, multiplier=3, delay_ms_max=20_000)
-    drawn = [retry_delay_ms(shaken, 2, draw) for draw in range(2_000)]
+    drawn = [retry_delay_ms(shaken, F.USER, 2, draw) for draw in range(2_000)]
     assert (min(drawn), max(drawn)) == (3_000, 3_300)
-    assert max(retry_delay_ms(shaken, 5, draw) for draw in range(3_000)) <= 20_000
+    assert max(retry_delay_ms(shaken, F.USER, 5, draw) for draw in range(3_000)) <= 20_000
+
+
+def test_what_is_not_the_tasks_fault_waits_longer_and_longer_for_an_outage_to_end():
+    impatient = RetryPolicy(jitter=False)
+    assert retry_delay_ms(impatient, F.USER, 1, 0) == 0
+    delays = [retry_delay_ms(impatient, F.INTERNAL, tries, 0) for tries in (1, 2, 3, 6, 7, 50)]
+    assert delays == [1_000, 2_000, 4_000, 32_000, 60_000, 60_000]
+    patient = RetryPolicy(delay_ms=90_000, jitter=False)
+    assert retry_delay_ms(patient, F.INTERNAL, 1, 0) == 90_000, "what its author chose, if that is more"
+    hasty = RetryPolicy(delay_ms=10, delay_ms_max=10)
+    drawn = [retry_delay_ms(hasty, F.INTERNAL, 2, draw) for draw in range(1_000)]
+    assert (min(drawn), max(drawn)) == (2_000, 2_200)
 
 
 def due_after(salt: int) -> int:

@@ -245,7 +245,7 @@ def _retried_or_failed(
     changes: list[Change] = []
     if may_retry(policy, failure, tries, state.task_retries):
         draw = derive(salt, run.row.id, task.idx, task.attempt)
-        due_at = now + retry_delay_ms(policy, tries, draw)
+        due_at = now + retry_delay_ms(policy, failure, tries, draw)
         changes.append(_ended(run, task, UP_FOR_RETRY, now, failure=failure, error=error, due_at=due_at))
     else:
         changes.append(_ended(run, task, FAILED, now, failure=failure, error=error))

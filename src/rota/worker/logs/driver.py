@@ -51,7 +51,7 @@ class LogShipper:
     """Ships the logs of one worker's folder."""
 
     def __init__(self, blobs: Blobs, folder: LogFolder, complain: Callable[[str], None] = ignore) -> None:
-        """`complain` hears of logs that cannot be stored for the time being, once for each."""
+        """`complain` hears of logs that cannot be written, or cannot be stored for the time being, once for each."""
         self.folder = folder
         self._blobs = blobs
         self._complain = complain
@@ -84,8 +84,11 @@ class LogShipper:
             self._look(log)
 
     def write(self, path: str, text: str) -> None:
-        """The whole log of an attempt that has no process."""
-        self.folder.append(path, text)
+        """The whole log of an attempt that has no process. The attempt counts, whether or not there is room for it."""
+        try:
+            self.folder.append(path, text)
+        except OSError as error:
+            self._complain(f"the log {path} cannot be written: {error.strerror}")
         self.began(path)
         self.ended(path)
 

@@ -1,6 +1,5 @@
 """The worker's stream to a coordinator elsewhere, over gRPC: one frame is one message."""
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 
@@ -12,12 +11,10 @@ from rota.wire.frames import CoordinatorFrame, WorkerFrame
 from rota.wire.places import Place
 from rota.wire.streams import Stream, open_stream
 from rota.worker.driver import Dial, Link
-from rota.worker.remote.sparing import Sparing
-
-# An operator who set a wrong token should hear of it, and not at every dial.
-SAID_EVERY_S = 30.0
 
 Hear = Callable[[CoordinatorFrame | None], None]
+# Is told why a coordinator is not reached: a word for the cause, and a sentence. It is called at every dial.
+Complain = Callable[[str, str], None]
 
 _encode = msgspec.msgpack.Encoder().encode
 _frame = msgspec.msgpack.Decoder(CoordinatorFrame)
@@ -26,10 +23,10 @@ _frame = msgspec.msgpack.Decoder(CoordinatorFrame)
 class RpcLink:
     """An open stream to a coordinator."""
 
-    def __init__(self, stream: Stream, hear: Hear, said: Sparing) -> None:
+    def __init__(self, stream: Stream, hear: Hear, complain: Complain) -> None:
         self._stream = stream
         self._hear_on = hear
-        self._said = said
+        self._complain = complain
         self._frames: deque[WorkerFrame] = deque()
         self._is_closed = False
         self._was_refused = False
@@ -54,34 +51,30 @@ class RpcLink:
         frame = _frame.decode(content)
         if frame.refused:
             self._was_refused = True
-            self._said.tell("refused", f"{self._stream.place.url} turned this worker away: {frame.refused}")
+            self._complain("refused", f"{self._stream.place.url} turned this worker away: {frame.refused}")
         self._hear_on(frame)
 
     def _over(self, trouble: Refused | Unavailable) -> None:
         if self._is_closed:
             return
         if not self._was_refused:
-            self._said.tell(trouble.code, str(trouble))
+            self._complain(trouble.code, str(trouble))
         self._hear_on(None)
 
 
-def dial_to(place: Place, token: Callable[[], str], said: Callable[[str], None]) -> Dial:
+def dial_to(place: Place, token: Callable[[], str], complain: Complain) -> Dial:
     """How a worker reaches a coordinator.
 
-    The token is asked for at each dial, so that one that was replaced is used from then on. `said` is told, now and
-    then, why the coordinator is not reached or does not want this worker.
+    The token is asked for at each dial, so that one that was replaced is used from then on. `complain` hears why the
+    coordinator is not reached or does not want this worker, and bounds what becomes of it.
     """
-    sparing: Sparing | None = None
 
     async def dial(hear: Hear) -> Link:
-        nonlocal sparing
-        if sparing is None:
-            sparing = Sparing(said, asyncio.get_running_loop().time, SAID_EVERY_S)
         try:
             stream = await open_stream(place, SYNC, token())
         except (Refused, Unavailable) as trouble:
-            sparing.tell(trouble.code, str(trouble))
+            complain(trouble.code, str(trouble))
             raise
-        return RpcLink(stream, hear, sparing)
+        return RpcLink(stream, hear, complain)
 
     return dial
