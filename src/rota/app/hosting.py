@@ -125,7 +125,7 @@ async def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
     place = hosting.blobs or str(path / "blobs")
     blobs = open_blobs(place)
     service = ServiceView(version=__version__, blobs=place, home=await mark_home(blobs))
-    desk = Desk(driver, blobs, service, hosting.refused)
+    desk = Desk(driver, blobs, service, hosting.refused, hosting.listener)
     if hosting.folder is not None:
         server = SocketServer(path, LOCAL, desk)
         parts.push_async_callback(server.stop)

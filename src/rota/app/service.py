@@ -160,7 +160,7 @@ async def _serve_http(
     hosts = tuple(
         read_address(text, "server.advertise").host for text in (config.server.advertise, config.server.http) if text
     )
-    service = HttpService(here.desk, here.driver, gate, telemetry=telemetry, listener=journal, hosts=hosts)
+    service = HttpService(here.desk, here.driver, gate, telemetry=telemetry, hosts=hosts)
     server = HttpServer(service, address.host, address.port, server_context(config.tls))
     port = await server.start()
     parts.push_async_callback(server.stop)

@@ -16,13 +16,12 @@ from rota.api.http.feed import Feeds
 from rota.api.http.guard import Outgoing, check_host, check_origin
 from rota.api.http.openapi import describe
 from rota.api.http.probes import Probes, Telemetry
-from rota.api.http.problems import failed, problem_of, respond
+from rota.api.http.problems import problem_of, respond
 from rota.api.http.reading import read_body, read_query
 from rota.api.http.streams import Stream
 from rota.api.line import DeskLine
 from rota.client.runs import Client
-from rota.control.driver import CoordinatorDriver, Listener, ignore
-from rota.control.events import Tell
+from rota.control.driver import CoordinatorDriver
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import check_id
 
@@ -40,13 +39,11 @@ class HttpService:
         gate: Gate,
         *,
         telemetry: Telemetry | None = None,
-        listener: Listener = ignore,
         hosts: tuple[str, ...] = (),
     ) -> None:
         self._desk = desk
         self._gate = gate
         self._telemetry = telemetry
-        self._listener = listener
         self._hosts = hosts
         self._feeds = Feeds(desk)
         self._closing = asyncio.Event()
@@ -78,15 +75,15 @@ class HttpService:
         except (Refused, Unavailable) as trouble:
             response = _troubled(trouble)
         except Exception as error:
-            response = respond(failed())
-            self._failed(request, error)
+            response = _troubled(self._desk.failed(_named(request, endpoint), error))
         try:
             await self._send(response, scope, receive, out)
         except (Refused, Unavailable):
             # It is too late to say so: an answer that breaks off is one that its reader does not trust.
             return
         except Exception as error:
-            self._failed(request, error)
+            # Too late as well.
+            self._desk.failed(_named(request, endpoint), error)
         finally:
             if self._telemetry is not None:
                 self._telemetry.request("http", endpoint.name if endpoint is not None else "other", out.status)
@@ -157,14 +154,14 @@ class HttpService:
             raise
         return who, who.acting_tenant
 
-    def _failed(self, request: Request, error: Exception) -> None:
-        what = f"{type(error).__name__}: {error}"
-        self._listener(Tell("http.failed", (("path", request.url.path[:200]), ("error", what[:1000]))))
-
 
 def _troubled(trouble: Refused | Unavailable) -> Response:
     headers = {"Allow": ", ".join(trouble.allowed)} if isinstance(trouble, NoSuchMethod) else None
     return respond(problem_of(trouble), headers)
+
+
+def _named(request: Request, endpoint: Endpoint | None) -> str:
+    return endpoint.name if endpoint is not None else f"{request.method} {request.url.path}"
 
 
 def _peer(request: Request) -> str:
