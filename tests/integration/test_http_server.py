@@ -227,6 +227,27 @@ def test_what_nobody_can_answer_now_is_said_with_when_to_try_again(stage: Stage,
     assert response.json()["retry_after_ms"] == 1500
 
 
+def test_what_is_to_be_repeated_is_repeated_under_the_key_it_had(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    async def away(*_: object) -> object:
+        raise Unavailable("leader.none")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(stage.line.desk, "ask", away)
+        body = {"graph": {"name": "g", "tasks": [shell("a")]}}
+        first = stage.http.post("/api/v1/runs", json=body)
+        assert first.json()["hint"] == "Repeat it with the Idempotency-Key of this answer."
+        chosen = stage.http.post("/api/v1/runs", json=body, headers={"Idempotency-Key": "mine"})
+        assert chosen.json()["hint"] == "Repeat it with the same Idempotency-Key."
+        assert chosen.headers["idempotency-key"] == "mine"
+        read = stage.http.get("/api/v1/runs", headers={"Idempotency-Key": "mine"})
+        assert (read.json()["hint"], read.headers.get("idempotency-key")) == ("", None)
+    key = {"Idempotency-Key": first.headers["idempotency-key"]}
+    made = [stage.http.post("/api/v1/runs", json=body, headers=key) for _ in range(2)]
+    assert made[0].json()["id"] == made[1].json()["id"]
+    assert [each.headers["idempotency-key"] for each in made] == [key["Idempotency-Key"]] * 2
+    assert stage.http.put("/api/v1/pools/p", json={"slots": 1}).headers["idempotency-key"].startswith("http-")
+
+
 def test_nobody_waits_for_ever(stage: Stage, monkeypatch: pytest.MonkeyPatch):
     async def silent(*_: object) -> object:
         await asyncio.Event().wait()

@@ -83,7 +83,7 @@ class SocketCounter(Counter):
         self._writer = writer
 
     def send(self, response: Response) -> None:
-        """See `Counter`. It is not said if the client does not read what it asked for: others must not pay for that with our memory."""
+        """See `Counter`. A client that does not read is hung up on: others must not pay for it with our memory."""
         if self._writer.is_closing():
             return
         if self._writer.transport.get_write_buffer_size() > UNREAD_BYTES_MAX:

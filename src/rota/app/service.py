@@ -71,7 +71,7 @@ async def start_service(parts: AsyncExitStack, config: Config, *, with_worker: b
     await _define(here, config)
     worker = await _local_worker(parts, here, config, journal) if with_worker else None
     port = await _serve_grpc(parts, here, gate, listen, tls, journal, telemetry)
-    http_port = await _serve_http(parts, here, gate, http, config, journal, telemetry) if http is not None else 0
+    http_port = await _serve_http(parts, here, gate, http, config, telemetry) if http is not None else 0
     return Service(
         here,
         f"{'grpcs' if tls else 'grpc'}://{Address(listen.host, port)}",
@@ -154,7 +154,6 @@ async def _serve_http(
     gate: Gate,
     address: Address,
     config: Config,
-    journal: Journal,
     telemetry: Telemetry,
 ) -> int:
     hosts = tuple(

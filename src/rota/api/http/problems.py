@@ -80,8 +80,8 @@ def status_of(code: str) -> int:
     return found
 
 
-def problem_of(trouble: Refused | Unavailable) -> Problem:
-    """Trouble as its caller reads it."""
+def problem_of(trouble: Refused | Unavailable, again: str = "") -> Problem:
+    """Trouble as its caller reads it; `again` is how to repeat what may succeed later."""
     is_refused = isinstance(trouble, Refused)
     return Problem(
         type=f"urn:rota:error:{trouble.code}",
@@ -89,7 +89,7 @@ def problem_of(trouble: Refused | Unavailable) -> Problem:
         status=status_of(trouble.code),
         detail=trouble.reason,
         code=trouble.code,
-        hint=trouble.hint if is_refused else "Repeat it with the same Idempotency-Key.",
+        hint=trouble.hint if is_refused else again,
         path=trouble.path if is_refused else "",
         retry_after_ms=0 if is_refused else max(1, trouble.retry_after_ms),
     )
