@@ -145,7 +145,8 @@ def staged(
         told: list[Tell | Escalate] = []
 
         async def start() -> tuple[HttpServer, HttpService, int]:
-            service = HttpService(line.desk, line.driver, gate, telemetry=counts, listener=told.append)
+            line.desk.listener = told.append
+            service = HttpService(line.desk, line.driver, gate, telemetry=counts)
             server = HttpServer(service, "127.0.0.1", 0, tls)
             return server, service, await server.start()
 

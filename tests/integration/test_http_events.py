@@ -78,6 +78,16 @@ def test_a_place_is_read_or_refused():
     assert read_place("5.2.0", 6) is None
     assert read_place("", 5) is None
     assert read_place("5.²0.1", 5) is None
+    assert read_place(f"5.{'1' * 19}.1", 5) is None
+
+
+def test_an_id_that_is_no_id_is_refused(stage: Stage):
+    made = stage.submit(shell("a"))
+    for path in (f"runs/{made['id']}/events", "events"):
+        for last in ("1" * 5_000, f"{made['created_at']}.{'1' * 5_000}.0", f"x.{'1' * 5_000}"):
+            problem = stage.get(path, 422, headers={"Last-Event-ID": last})
+            assert (problem["code"], problem["path"]) == ("field.value", "Last-Event-ID")
+        assert events(stage, path, last="1" * 90, count=1)[0].name == "reset"
 
 
 def test_events_come_while_the_run_is_running(stage: Stage):
@@ -213,6 +223,25 @@ def test_a_revoked_token_ends_its_streams(monkeypatch: pytest.MonkeyPatch, tmp_p
             with pytest.raises(httpx.RemoteProtocolError, match="incomplete chunked read"):
                 list(lines)
         assert stage.get("events", 401)["code"] == "auth.wrong"
+
+
+@pytest.mark.parametrize("other", ["reader@other", "writer"])
+def test_a_token_that_stands_for_another_ends_its_streams(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, other: str):
+    monkeypatch.setattr(streams, "BEAT_S", 0.05)
+    now = [0]
+    tokens = tmp_path / "tokens"
+    tokens.write_text("reader:good\n")
+    gate = Gate(Auth(token_file=str(tokens)), lambda: now[0])
+    with staged(gate=gate) as stage:
+        stage.http.headers["Authorization"] = "Bearer good"
+        with stage.http.stream("GET", "/api/v1/events") as response:
+            lines = response.iter_lines()
+            next(lines)
+            tokens.write_text(f"{other}:good\n")
+            now[0] += 10_000
+            with pytest.raises(httpx.RemoteProtocolError, match="incomplete chunked read"):
+                list(lines)
+        assert stage.get("runs")["runs"] == [], "it is good for what it stands for now"
 
 
 def test_stopping_ends_streams_and_does_not_wait_for_them():

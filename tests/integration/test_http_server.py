@@ -20,6 +20,7 @@ from rota.api.http.service import HttpService
 from rota.config import server_context
 from rota.config.settings import Tls
 from rota.control.driver import CoordinatorDriver
+from rota.control.events import Tell
 from rota.core.bounds import TimeLimits
 from rota.core.errors import Refused, Unavailable
 from tests.integration.deadlines import until
@@ -157,7 +158,7 @@ def test_who_does_not_take_what_it_asked_for_is_hung_up_on(stage: Stage, monkeyp
 def test_there_are_only_so_many_connections(stage: Stage, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(protocol, "CONNECTIONS_MAX", 0)
     answered = say(stage, b"")
-    assert answered.startswith(b"HTTP/1.1 503") and b'"code":"http.busy"' in answered
+    assert answered.startswith(b"HTTP/1.1 503") and b'"code":"service.busy"' in answered
     assert b"retry-after" in answered.lower()
 
 
@@ -210,9 +211,10 @@ def test_an_error_of_ours_is_said_without_its_details(stage: Stage, monkeypatch:
 
     monkeypatch.setattr(stage.line.desk, "ask", broken)
     problem = stage.get("runs", 500)
-    assert problem["code"] == "http.failed"
+    assert problem["code"] == "service.failed"
     assert "secret" not in str(problem)
-    assert [("secret" in str(said), said.what) for said in stage.told][-1] == (True, "http.failed")
+    (said,) = (each for each in stage.told if isinstance(each, Tell) and each.what == "request.failed")
+    assert said.about == (("request", "GET /api/v1/runs"), ("error", "ZeroDivisionError: secret"))
 
 
 def test_what_nobody_can_answer_now_is_said_with_when_to_try_again(stage: Stage, monkeypatch: pytest.MonkeyPatch):
@@ -223,6 +225,27 @@ def test_what_nobody_can_answer_now_is_said_with_when_to_try_again(stage: Stage,
     response = stage.http.get("/api/v1/runs")
     assert (response.status_code, response.headers["retry-after"]) == (507, "2")
     assert response.json()["retry_after_ms"] == 1500
+
+
+def test_what_is_to_be_repeated_is_repeated_under_the_key_it_had(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    async def away(*_: object) -> object:
+        raise Unavailable("leader.none")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(stage.line.desk, "ask", away)
+        body = {"graph": {"name": "g", "tasks": [shell("a")]}}
+        first = stage.http.post("/api/v1/runs", json=body)
+        assert first.json()["hint"] == "Repeat it with the Idempotency-Key of this answer."
+        chosen = stage.http.post("/api/v1/runs", json=body, headers={"Idempotency-Key": "mine"})
+        assert chosen.json()["hint"] == "Repeat it with the same Idempotency-Key."
+        assert chosen.headers["idempotency-key"] == "mine"
+        read = stage.http.get("/api/v1/runs", headers={"Idempotency-Key": "mine"})
+        assert (read.json()["hint"], read.headers.get("idempotency-key")) == ("", None)
+    key = {"Idempotency-Key": first.headers["idempotency-key"]}
+    made = [stage.http.post("/api/v1/runs", json=body, headers=key) for _ in range(2)]
+    assert made[0].json()["id"] == made[1].json()["id"]
+    assert [each.headers["idempotency-key"] for each in made] == [key["Idempotency-Key"]] * 2
+    assert stage.http.put("/api/v1/pools/p", json={"slots": 1}).headers["idempotency-key"].startswith("http-")
 
 
 def test_nobody_waits_for_ever(stage: Stage, monkeypatch: pytest.MonkeyPatch):

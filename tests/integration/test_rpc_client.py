@@ -10,11 +10,16 @@ from pathlib import Path
 import pytest
 
 import rota
+from rota.api.auth import Principal, Role
+from rota.client.rpc import RpcConnection
+from rota.client.watching import Interrupted
 from rota.core.questions import ListWorkers
 from rota.wire import channels
+from rota.wire.requests import AwaitRun
 from tests.integration import jobs
 from tests.integration.deadlines import until
-from tests.integration.far import ADMIN, READER, free_port, proxy, service, shout
+from tests.integration.far import ADMIN, READER, TENANT, free_port, proxy, service, shout
+from tests.unit.client.ways import place_at
 
 ROOT = Path(__file__).parents[2]
 
@@ -121,6 +126,34 @@ def test_a_token_that_is_revoked_ends_what_was_begun_with_it(tmp_path: Path, mon
         with pytest.raises(rota.Refused, match=r"auth\.wrong"):
             one.runs()
         assert [view.id for view in two.runs()] == [run.id], "nobody else is disturbed"
+
+
+@pytest.mark.parametrize(
+    "other", [Principal("reader", Role.READER, "another"), Principal("writer", Role.WRITER, TENANT)]
+)
+def test_a_token_that_stands_for_another_ends_what_was_begun_with_it(
+    other: Principal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rota.api.rpc.server.RECHECK_EVERY_S", 0.05)
+
+    async def play() -> None:
+        connection = await RpcConnection.open(place_at(far.url), READER, "")
+        watching = connection.watch("")
+        waiting = asyncio.create_task(connection.ask(AwaitRun(tenant=TENANT, run=run.id)))
+        assert await connection.ask(ListWorkers(tenant=TENANT)) == ()
+        far.tokens.known[READER] = other
+        far.tokens.version += 1
+        async with asyncio.timeout(20):
+            with pytest.raises(Interrupted):
+                while True:
+                    await anext(watching)
+            with pytest.raises(rota.Unavailable, match="stands for somebody else now"):
+                await waiting
+        await connection.close()
+
+    with service(tmp_path) as far, rota.connect(far.url, token=ADMIN) as one:
+        run = one.submit(adding)
+        far.thread.call(play())
 
 
 def test_waiting_and_watching_go_on_over_a_restart(tmp_path: Path):

@@ -1,4 +1,7 @@
-"""One client's side of the desk: its requests as they come, and the answers as they are found."""
+"""One client's side of the desk: its requests as they come, and the answers as they are found.
+
+What one client may have under way is bounded, so that no client costs others their memory or their turn.
+"""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -10,7 +13,24 @@ from rota.api.auth import Principal
 from rota.api.desk import Desk
 from rota.core.errors import Refused, Unavailable
 from rota.core.records import Story
-from rota.wire.requests import Request, Response, Unwatch, Watch, answered, number_of, read_request, troubled
+from rota.wire.requests import (
+    AwaitRun,
+    Forget,
+    Request,
+    Response,
+    Watch,
+    answered,
+    number_of,
+    read_request,
+    troubled,
+)
+
+# What is answered as soon as it can be. Whoever asks for more at once is heard more slowly.
+REQUESTS_MAX = 1_000
+# What goes on until something happens: watches, and waits for the end of a run.
+HELD_MAX = 5_000
+# So long a client is not heard while it has as many requests under way as it may; then it is told.
+ROOM_S = 2.0
 
 # What became of a request, for those who count: `ok`, or the code of the trouble.
 Note = Callable[[Request, str], None]
@@ -27,67 +47,108 @@ class Counter(ABC):
         self._who = who
         self._note = note
         self._desk = desk
-        self._watching: dict[int, Callable[[], None]] = {}
-        self._asking: dict[asyncio.Task[None], None] = {}
+        self._is_closed = False
+        # How to end what was begun under a number.
+        self._asking: dict[int, Callable[[], object]] = {}
+        self._held: dict[int, Callable[[], object]] = {}
+        self._room = asyncio.Event()
 
     @abstractmethod
-    def say(self, response: Response) -> None:
-        """Answer the client. It must not wait."""
+    def send(self, response: Response) -> None:
+        """Pass an answer on to the client. It must not wait."""
 
-    def take(self, content: bytes | Raw) -> None:
-        """A message came."""
+    def say(self, response: Response) -> None:
+        """Answer the client, if it is still there."""
+        if not self._is_closed:
+            self.send(response)
+
+    async def take(self, content: bytes | Raw) -> None:
+        """A message came. The next one is taken when there is room for it, or it is clear that there is none."""
+        if len(self._asking) >= REQUESTS_MAX:
+            await self._wait_for_room()
+        if self._is_closed:
+            return
         try:
             request = read_request(content)
         except Refused as refused:
             # Whoever waits for the answer must hear of it, though we did not understand the question.
             self.say(troubled(number_of(content), refused))
             return
-        self.take_request(request)
+        self._take_request(request)
 
-    def take_request(self, request: Request) -> None:
-        """A request came."""
-        match request.body:
-            case Watch():
-                self._watch(request.number, request.body)
-            case Unwatch(number=number):
-                end = self._watching.pop(number, None)
-                if end is not None:
-                    end()
-            case _:
-                task = asyncio.get_running_loop().create_task(self._ask(request))
-                self._asking[task] = None
-                task.add_done_callback(lambda done: self._asking.pop(done, None))
+    async def _wait_for_room(self) -> None:
+        self._room.clear()
+        try:
+            async with asyncio.timeout(ROOM_S):
+                await self._room.wait()
+        except TimeoutError:
+            return
+
+    def _take_request(self, request: Request) -> None:
+        if isinstance(request.body, Forget):
+            self._forget(request.body.number)
+            return
+        # Two answers under one number could not be told apart.
+        self._forget(request.number)
+        goes_on = isinstance(request.body, Watch | AwaitRun)
+        if len(self._held) >= HELD_MAX if goes_on else len(self._asking) >= REQUESTS_MAX:
+            what = f"{HELD_MAX:,} watches and waits" if goes_on else f"{REQUESTS_MAX:,} requests"
+            self._trouble(request, Unavailable("service.busy", f"this connection has {what} under way already."))
+        elif isinstance(request.body, Watch):
+            self._watch(request, request.body)
+        else:
+            begun = self._held if goes_on else self._asking
+            task = asyncio.get_running_loop().create_task(self._ask(request))
+            begun[request.number] = task.cancel
+            task.add_done_callback(lambda _: self._over(begun, request.number, task.cancel))
+
+    def _forget(self, number: int) -> None:
+        """End what was begun under this number, if anything was."""
+        for begun in (self._asking, self._held):
+            end = begun.pop(number, None)
+            if end is not None:
+                end()
+                self._room.set()
+
+    def _over(self, begun: dict[int, Callable[[], object]], number: int, end: Callable[[], object]) -> None:
+        # The number may stand for something else by now.
+        if begun.get(number) == end:
+            del begun[number]
+        self._room.set()
 
     async def _ask(self, request: Request) -> None:
-        assert not isinstance(request.body, Watch | Unwatch), "watching is not asked"
+        assert not isinstance(request.body, Watch | Forget), "watching is not asked"
         try:
             self.say(answered(request.number, await self._desk.ask(self._who, request.body)))
             self._note(request, "ok")
         except (Refused, Unavailable) as trouble:
-            self.say(troubled(request.number, trouble))
-            self._note(request, trouble.code)
+            self._trouble(request, trouble)
         except Exception as error:  # an error of ours; whoever asked must not wait for ever
-            text = f"the coordinator met an error: {type(error).__name__}: {error}."
-            self.say(troubled(request.number, Unavailable("leader.none", text)))
-            self._note(request, "error")
+            self._trouble(request, self._desk.failed(type(request.body).__name__, error))
 
-    def _watch(self, number: int, watch: Watch) -> None:
+    def _watch(self, request: Request, watch: Watch) -> None:
+        number = request.number
+
         def tell(stories: list[Story] | None) -> None:
             if stories is None:
-                self._watching.pop(number, None)
+                self._held.pop(number, None)
                 lost = Unavailable("leader.none", "watching was interrupted; begin again.")
                 self.say(troubled(number, lost))
                 return
             self.say(answered(number, stories, more=True))
 
         try:
-            self._watching[number] = self._desk.watch(self._who, watch.tenant, watch.run, tell)
+            self._held[number] = self._desk.watch(self._who, watch.tenant, watch.run, tell)
         except Refused as refused:
-            self.say(troubled(number, refused))
+            self._trouble(request, refused)
+
+    def _trouble(self, request: Request, trouble: Refused | Unavailable) -> None:
+        self.say(troubled(request.number, trouble))
+        self._note(request, trouble.code)
 
     def close(self) -> None:
-        """The client is gone."""
-        for end in self._watching.values():
-            end()
-        for task in list(self._asking):
-            task.cancel()
+        """The client is gone: everything that was begun for it ends, and nothing is said any more."""
+        self._is_closed = True
+        self._room.set()
+        for number in [*self._asking, *self._held]:
+            self._forget(number)

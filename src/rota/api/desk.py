@@ -11,6 +11,9 @@ from msgspec import structs
 
 from rota.api.auth import Principal
 from rota.api.logs import read_log
+from rota.control.driver import Listener
+from rota.control.driver import ignore as tell_nobody
+from rota.control.events import Tell
 from rota.core.changes import RunEnded
 from rota.core.commands import ClientCommand
 from rota.core.errors import Refused, Unavailable
@@ -25,7 +28,7 @@ from rota.wire.names import safe_name
 from rota.wire.requests import AwaitRun, GetService, ReadBlob, ReadLog, ServiceView
 
 # What became durable of a run, or None when that is not known any more: read the story, and watch anew.
-Tell = Callable[[list[Story] | None], None]
+Heard = Callable[[list[Story] | None], None]
 
 BLOB_PIECE_BYTES = 1024 * 1024
 _ENDED = RunEnded.__name__.encode()
@@ -58,9 +61,11 @@ class Desk:
         blobs: Blobs,
         service: ServiceView,
         refused: Callable[[Refused], None] = ignore,
+        listener: Listener = tell_nobody,
     ) -> None:
-        """`refused` hears of callers who asked for what they may not."""
+        """`refused` hears of callers who asked for what they may not, `listener` of errors of ours."""
         self.blobs = blobs
+        self.listener = listener
         self._service = service
         self._refused = refused
         self._coordinator = coordinator
@@ -95,10 +100,19 @@ class Desk:
             case _:
                 return (await self._coordinator.ask(request))[0]
 
-    def watch(self, who: Principal, tenant: str, run: str, tell: Tell) -> Callable[[], None]:
+    def watch(self, who: Principal, tenant: str, run: str, tell: Heard) -> Callable[[], None]:
         """Be told what happens to a run, or to any run of the tenant if none is named; the answer ends it."""
         self._check(who, GetStories(tenant=tenant, run=run, created_at=0))
         return self._watchers.add((tenant, run), tell)
+
+    def failed(self, what: str, error: Exception) -> Refused:
+        """An error of ours: the operator is told what it was, and this is what its caller is told.
+
+        It is a refusal: what met an error once would meet it again, so nobody should repeat it by itself.
+        """
+        text = f"{type(error).__name__}: {error}"
+        self.listener(Tell("request.failed", (("request", what[:200]), ("error", text[:1000]))))
+        return Refused("service.failed", "the service met an error of its own", "Its journal says more.")
 
     def _check(self, who: Principal, request: ClientCommand | Question) -> None:
         try:
@@ -153,24 +167,37 @@ class Desk:
             raise Refused("blob.lost", f"{lost}", path="ref") from None
 
 
+class _Watcher:
+    """One who is told, until it wants to hear no more; that may be in the middle of telling."""
+
+    def __init__(self, tell: Heard) -> None:
+        self.is_over = False
+        self._tell = tell
+
+    def tell(self, stories: list[Story] | None) -> None:
+        if not self.is_over:
+            self._tell(stories)
+
+
 class Watchers:
     """Who watches which run. The coordinator has one watcher for all of them, while there are any."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
-        self._by_run: dict[RunKey, dict[int, Tell]] = {}
+        self._by_run: dict[RunKey, dict[int, _Watcher]] = {}
         self._number = 0
         self._end: Callable[[], None] | None = None
 
-    def add(self, key: RunKey, tell: Tell) -> Callable[[], None]:
+    def add(self, key: RunKey, tell: Heard) -> Callable[[], None]:
         """One more; the answer ends it."""
         self._number += 1
         number = self._number
-        self._by_run.setdefault(key, {})[number] = tell
+        watcher = self._by_run.setdefault(key, {})[number] = _Watcher(tell)
         if self._end is None:
             self._end = self._coordinator.watch(self._heard)
 
         def end() -> None:
+            watcher.is_over = True
             watchers = self._by_run.get(key, {})
             watchers.pop(number, None)
             if not watchers:
@@ -185,8 +212,8 @@ class Watchers:
         if stories is None:
             watched, self._by_run, self._end = self._by_run, {}, None
             for watchers in watched.values():
-                for tell in watchers.values():
-                    tell(None)
+                for watcher in watchers.values():
+                    watcher.tell(None)
             return
         wanted: dict[RunKey, list[Story]] = {}
         for story in stories:
@@ -194,5 +221,5 @@ class Watchers:
                 if key in self._by_run:
                     wanted.setdefault(key, []).append(story)
         for key, told in wanted.items():
-            for tell in list(self._by_run.get(key, {}).values()):
-                tell(told)
+            for watcher in list(self._by_run.get(key, {}).values()):
+                watcher.tell(told)

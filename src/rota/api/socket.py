@@ -65,9 +65,11 @@ class SocketServer:
                 length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
                 if length > MESSAGE_BYTES_MAX:
                     return
-                connection.take(await reader.readexactly(length))
+                await connection.take(await reader.readexactly(length))
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             return
+        except Exception as error:
+            self._desk.failed("socket", error)
         finally:
             self._clients.pop(task, None)
             connection.close()
@@ -80,8 +82,8 @@ class SocketCounter(Counter):
         super().__init__(desk, who)
         self._writer = writer
 
-    def say(self, response: Response) -> None:
-        """Answer, unless the client does not read what it asked for: others must not pay for that with our memory."""
+    def send(self, response: Response) -> None:
+        """See `Counter`. A client that does not read is hung up on: others must not pay for it with our memory."""
         if self._writer.is_closing():
             return
         if self._writer.transport.get_write_buffer_size() > UNREAD_BYTES_MAX:

@@ -127,7 +127,7 @@ async def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
     blobs = open_blobs(place)
     home = await _settle(hosting, path, blobs, place)
     service = ServiceView(version=__version__, blobs=place, home=home)
-    desk = Desk(driver, blobs, service, hosting.refused)
+    desk = Desk(driver, blobs, service, hosting.refused, hosting.listener)
     if hosting.folder is not None:
         if hosting.has_socket:
             server = SocketServer(path, LOCAL, desk)

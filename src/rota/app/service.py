@@ -74,7 +74,7 @@ async def start_service(parts: AsyncExitStack, config: Config, *, with_worker: b
     await _define(here, config)
     worker = await _local_worker(parts, here, config, journal) if with_worker else None
     port = await _serve_grpc(parts, here, gate, listen, tls, journal, telemetry)
-    http_port = await _serve_http(parts, here, gate, http, config, journal, telemetry) if http is not None else 0
+    http_port = await _serve_http(parts, here, gate, http, config, telemetry) if http is not None else 0
     return Service(
         here,
         f"{'grpcs' if tls else 'grpc'}://{Address(listen.host, port)}",
@@ -158,10 +158,9 @@ async def _serve_http(
     gate: Gate,
     address: Address,
     config: Config,
-    journal: Journal,
     telemetry: Telemetry,
 ) -> int:
-    service = HttpService(here.desk, here.driver, gate, telemetry=telemetry, listener=journal, hosts=(address.host,))
+    service = HttpService(here.desk, here.driver, gate, telemetry=telemetry, hosts=(address.host,))
     server = HttpServer(service, address.host, address.port, server_context(config.tls))
     port = await server.start()
     parts.push_async_callback(server.stop)

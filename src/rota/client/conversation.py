@@ -8,7 +8,7 @@ from rota.client.watching import Watching
 from rota.core.commands import ClientCommand
 from rota.core.errors import Refused, Unavailable
 from rota.core.questions import Question
-from rota.wire.requests import Request, Response, Unwatch, Watch, open_answer
+from rota.wire.requests import Forget, Request, Response, Watch, open_answer
 
 # Takes an answer; None when there will be none.
 Take = Callable[[Response | None], None]
@@ -44,6 +44,10 @@ class Conversation:
         number = self._send(request, take)
         try:
             response = await future
+        except asyncio.CancelledError:
+            # Else the question would be worked on, or waited with, until the connection ends.
+            self._forget(number)
+            raise
         finally:
             self._waiting.pop(number, None)
         if response is None:
@@ -69,11 +73,7 @@ class Conversation:
 
         number = self._send(request, take)
 
-        def end() -> None:
-            if self._waiting.pop(number, None) is not None and not self.is_lost:
-                self._send(Unwatch(number), ignore)
-
-        watching.end = end
+        watching.end = lambda: self._forget(number)
         return watching
 
     def hear(self, response: Response) -> None:
@@ -88,6 +88,10 @@ class Conversation:
         self.trouble = trouble
         for take in list(self._waiting.values()):
             take(None)
+
+    def _forget(self, number: int) -> None:
+        if self._waiting.pop(number, None) is not None and not self.is_lost:
+            self._send(Forget(number), ignore)
 
     def _send(self, body: Any, take: Take) -> int:
         self._number += 1

@@ -222,7 +222,10 @@ class Run:
                     if refused.code != "run.unknown":
                         raise
                     return await self.status()
-                except Unavailable:
+                except Unavailable as unavailable:
+                    if unavailable.code == "service.busy":
+                        # Whoever has no room for a wait answers everything else.
+                        await asyncio.sleep(unavailable.retry_after_ms / 1000)
                     # Patiently; raises if nobody answers for too long.
                     await self.status()
 

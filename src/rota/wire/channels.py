@@ -153,6 +153,7 @@ _STATUS_OF: Final[dict[str, grpc.StatusCode]] = {
     "field.size": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "field.type": grpc.StatusCode.INVALID_ARGUMENT,
     "field.value": grpc.StatusCode.INVALID_ARGUMENT,
+    "service.failed": grpc.StatusCode.INTERNAL,
 }
 
 

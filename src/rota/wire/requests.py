@@ -4,7 +4,7 @@ A request has a number of the client's choosing, and its answers carry it; watch
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +19,8 @@ from rota.core.reasons import Reason
 from rota.core.records import Story
 
 LENGTH_BYTES = 4
+# More would take more memory to look at than to send.
+BATCH_REQUESTS_MAX = 100_000
 MESSAGE_BYTES_MAX = 256 * 1024 * 1024
 
 
@@ -101,8 +103,8 @@ class Watch(Struct, frozen=True, tag=True):
     run: str
 
 
-class Unwatch(Struct, frozen=True, tag=True):
-    """Stop telling; `number` is that of the watching."""
+class Forget(Struct, frozen=True, tag=True):
+    """Nobody waits for the answers to request `number` any more, be it a watching or a question."""
 
     number: int
 
@@ -111,7 +113,7 @@ class Request(Struct, frozen=True, array_like=True):
     """From a client."""
 
     number: int
-    body: ClientRequest | AnyQuestion | Watch | Unwatch
+    body: ClientRequest | AnyQuestion | Watch | Forget
 
 
 class Trouble(Struct, frozen=True, array_like=True):
@@ -158,7 +160,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _request = msgspec.msgpack.Decoder(Request)
 _response = msgspec.msgpack.Decoder(Response)
 _responses = msgspec.msgpack.Decoder(list[Response])
-_batch = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_batch = msgspec.msgpack.Decoder(Annotated[list[msgspec.Raw], msgspec.Meta(max_length=BATCH_REQUESTS_MAX)])
 
 
 def pack(message: Request | Response) -> bytes:

@@ -7,16 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from rota.api import counter
 from rota.api.rpc import talk as module
 from rota.client.line import FarLine
+from rota.control.events import Tell
 from rota.core.commands import CancelRun
 from rota.core.errors import Refused, Unavailable
 from rota.core.questions import ListWorkers
 from rota.core.records import Story
 from rota.wire.channels import BATCH_BYTES, TALK
-from rota.wire.requests import Request, Watch, pack, pack_batch, read_responses
+from rota.wire.requests import BATCH_REQUESTS_MAX, Request, Watch, pack, pack_batch, read_responses
 from rota.wire.streams import open_stream
-from tests.unit.client.ways import TENANT, Connection, RpcBench, place_at, served
+from tests.unit.client.ways import TENANT, Connection, OpenGate, RpcBench, place_at, served
 
 
 async def speak(bench: RpcBench, content: bytes, count: int = 1) -> list[Any]:
@@ -104,6 +106,75 @@ def test_whoever_never_reads_is_cut_off(tmp_path: Path, monkeypatch: pytest.Monk
         stream.close()
         await stream.closed()
         assert await connection.ask(ListWorkers(tenant=TENANT)) == ()
+
+    served(RpcBench, tmp_path, play)
+
+
+def test_a_huge_list_is_answered_whole_and_in_order_while_others_are_served(tmp_path: Path):
+    async def play(bench: RpcBench, connection: Connection) -> None:
+        most = 0
+        under_way = 0
+
+        class Counted(asyncio.Event):
+            async def wait(self) -> bool:
+                nonlocal most, under_way
+                under_way += 1
+                most = max(most, under_way)
+                await asyncio.sleep(0)
+                under_way -= 1
+                return True
+
+        bench.host.answer = lambda request: Counted()
+        requests = [pack(Request(number, ListWorkers(tenant=TENANT))) for number in range(20_000)]
+        speaking = asyncio.create_task(speak(bench, pack_batch(requests), 20_000))
+        served_meanwhile = 0
+        while not speaking.done():
+            assert await connection.ask(ListWorkers(tenant=TENANT)) == ()
+            served_meanwhile += 1
+        numbers = [response.number for message in speaking.result() for response in message]
+        assert numbers == list(range(20_000))
+        assert most <= counter.REQUESTS_MAX
+        assert served_meanwhile > 10
+
+    served(RpcBench, tmp_path, play)
+
+
+def test_a_list_of_more_requests_than_any_client_sends_is_refused(tmp_path: Path):
+    async def play(bench: RpcBench, connection: Connection) -> None:
+        (trouble,) = await speak(bench, msgspec.msgpack.encode([None] * (BATCH_REQUESTS_MAX + 1)))
+        assert isinstance(trouble, Refused)
+        assert "length <= 100000" in str(trouble)
+
+    served(RpcBench, tmp_path, play)
+
+
+def test_an_error_of_ours_with_a_stream_is_told_to_the_operator_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def broken(content: bytes) -> list[msgspec.Raw]:
+        raise KeyError("secret")
+
+    monkeypatch.setattr(module, "split_batch", broken)
+
+    async def play(bench: RpcBench, connection: Connection) -> None:
+        (trouble,) = await speak(bench, pack_batch([]))
+        assert isinstance(trouble, Refused)
+        assert trouble.code == "service.failed"
+        assert "secret" not in str(trouble)
+        assert bench.told == [Tell("request.failed", (("request", "Talk"), ("error", "KeyError: 'secret'")))]
+        assert bench.lines == []
+
+    served(RpcBench, tmp_path, play)
+
+
+def test_an_error_of_ours_at_the_door_is_told_to_the_operator_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async def play(bench: RpcBench, connection: Connection) -> None:
+        def broken(*_: object, **__: object) -> object:
+            raise KeyError("secret")
+
+        monkeypatch.setattr(OpenGate, "admit", broken)
+        with pytest.raises(Refused, match=r"service\.failed") as met:
+            await bench.connect()
+        assert "secret" not in str(met.value)
+        assert len(bench.told) == 1
 
     served(RpcBench, tmp_path, play)
 

@@ -13,8 +13,12 @@ from rota.api.socket import SOCKET, SocketServer
 from rota.client.connection import SocketConnection
 from rota.client.rpc import RpcConnection
 from rota.config.settings import ClientSide
+from rota.control.events import Escalate, Tell
 from rota.core.errors import Refused
+from rota.core.model import PriorityClass
+from rota.core.questions import RunView
 from rota.core.records import Story
+from rota.core.states import RunState
 from rota.stores.blobs import open_blobs
 from rota.stores.memory import MemoryStore
 from rota.wire.frames import WorkerFrame
@@ -86,7 +90,9 @@ class Bench:
     def __init__(self, host: Host, folder: Path) -> None:
         self.host = host
         self.folder = folder
-        self.desk = Desk(host, open_blobs(folder / "blobs"), ServiceView(version="0", blobs="", home=""))
+        self.told: list[Tell | Escalate] = []
+        service = ServiceView(version="0", blobs="", home="")
+        self.desk = Desk(host, open_blobs(folder / "blobs"), service, listener=self.told.append)
         self.server: SocketServer | RpcServer
 
     async def serve(self) -> None:
@@ -145,3 +151,22 @@ def served(kind: type[Bench], folder: Path, play: Callable[[Any, Connection], Aw
 
 def story(number: int, run: str = "r", tenant: str = TENANT) -> Story:
     return Story(tenant, run, 1, number, 5, b"")
+
+
+def run_view(state: RunState) -> RunView:
+    """A run that stands so."""
+    names = dict.fromkeys(("name", "kind", "graph", "reason", "fault", "schedule", "parent"), "")
+    instants = dict.fromkeys(("created_at", "started_at", "ended_at", "slot_at"), 0)
+    return RunView(
+        tenant=TENANT,
+        id="r",
+        state=state,
+        priority=PriorityClass.NORMAL,
+        paused=False,
+        params=b"",
+        total=1,
+        tasks={},
+        story=0,
+        **names,  # pyright: ignore[reportArgumentType] - all of them are text
+        **instants,  # pyright: ignore[reportArgumentType] - all of them are numbers
+    )

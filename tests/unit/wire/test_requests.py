@@ -17,13 +17,13 @@ from rota.wire.requests import (
     LENGTH_BYTES,
     AnyQuestion,
     AwaitRun,
+    Forget,
     GetService,
     LogPiece,
     ReadBlob,
     ReadLog,
     Request,
     ServiceView,
-    Unwatch,
     Watch,
     answered,
     number_of,
@@ -71,7 +71,7 @@ REQUESTS = [
     GetService(tenant="t"),
     AwaitRun(tenant="t", run="r"),
     Watch("t", "r"),
-    Unwatch(4),
+    Forget(4),
 ]
 
 RUN = qs.RunView(
@@ -167,7 +167,7 @@ def test_every_request_comes_back_as_it_was(body: object):
 def test_every_request_that_there_is_has_been_tried():
     from rota.core.door import ClientRequest
 
-    kinds = {*ClientRequest.__args__, *AnyQuestion.__args__, Watch, Unwatch}
+    kinds = {*ClientRequest.__args__, *AnyQuestion.__args__, Watch, Forget}
     assert {type(body) for body in REQUESTS} == kinds
 
 

@@ -20,6 +20,8 @@ from rota.wire.views import as_plain
 EVENTS = "text/event-stream"
 TEXT = "text/plain; charset=utf-8"
 LINES = "application/x-ndjson"
+# Ours are shorter.
+LAST_EVENT_ID_CHARS_MAX = 100
 
 
 class Call(Struct, kw_only=True):
@@ -35,6 +37,8 @@ class Call(Struct, kw_only=True):
     accept: str
     # Raises Refused when the caller's token was revoked; whoever streams asks now and then.
     readmit: Callable[[], None]
+    # Raises Refused, and has it counted at the gate, if the caller's role does not cover this one.
+    demand: Callable[[Role], None]
 
     @property
     def tenant(self) -> str:
@@ -139,6 +143,15 @@ def command_id_of(request: Request) -> str:
     if key:
         check_id(key, "Idempotency-Key")
     return key
+
+
+def last_event_id_of(request: Request) -> str:
+    """After which event a stream goes on; empty if none is named."""
+    found = request.headers.get("last-event-id", "")
+    if len(found) > LAST_EVENT_ID_CHARS_MAX:
+        hint = "Send the id of the last event as it came."
+        raise Refused("field.value", f"{found[:40]!r}… is not the id of an event", hint, path="Last-Event-ID")
+    return found
 
 
 def reply(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:

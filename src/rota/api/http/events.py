@@ -8,6 +8,7 @@ from starlette.responses import Response
 from rota.api.auth import Role
 from rota.api.http.endpoints import EVENTS, Call, Endpoint
 from rota.api.http.feed import Feeds, as_event
+from rota.api.http.paging import is_number
 from rota.api.http.runs import RUN
 from rota.api.http.streams import BEAT, RETRY, event, stream
 from rota.client.happenings import Happening
@@ -25,7 +26,7 @@ HappeningShape = shape_of(
 def read_place(last_event_id: str, created_at: Millis) -> tuple[int, int] | None:
     """The commit and the number of events of it that were seen; None if the id is not one of this run's."""
     parts = last_event_id.split(".")
-    if len(parts) != 3 or not all(part.isdecimal() for part in parts) or int(parts[0]) != created_at:
+    if len(parts) != 3 or not all(map(is_number, parts)) or int(parts[0]) != created_at:
         return None
     return int(parts[1]), int(parts[2]) + 1
 

@@ -9,11 +9,13 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
+from itertools import islice
 
 from msgspec import structs
 
 from rota.api.auth import Principal, Role
 from rota.api.desk import Desk
+from rota.api.http.paging import is_number
 from rota.api.http.streams import event
 from rota.api.line import DeskLine
 from rota.client.happenings import Happening, Names, happenings
@@ -38,7 +40,8 @@ class Feed:
         who = Principal("events", Role.READER, tenant)
         self._client = Client(DeskLine(desk, who, tenant))
         self._names: dict[tuple[str, int], Names | None] = {}
-        self._kept: deque[tuple[int, bytes]] = deque()
+        # The newest, the last of them with the number `_last`.
+        self._kept: deque[bytes] = deque()
         self._bytes = 0
         self._last = 0
         self._life = secrets.token_hex(4)
@@ -55,7 +58,7 @@ class Feed:
         life, place = self._life, self._last
         if last_event_id:
             life, _, number = last_event_id.partition(".")
-            place = int(number) if number.isdecimal() else -1
+            place = int(number) if is_number(number) else -1
         else:
             yield event("open", {}, self._id(place))
         while True:
@@ -63,16 +66,17 @@ class Feed:
                 life, place = self._life, self._last
                 yield event("reset", {}, self._id(place))
             more = self._more
-            found = [content for number, content in self._kept if number > place]
-            if found:
+            if place < self._last:
+                # Events are numbered without gaps, so those that are new are so many at the end.
+                found = list(islice(reversed(self._kept), self._last - place))
                 place = self._last
-                yield b"".join(found)
+                yield b"".join(reversed(found))
                 continue
             await more.wait()
 
     @property
     def _first(self) -> int:
-        return self._kept[0][0] if self._kept else self._last + 1
+        return self._last - len(self._kept) + 1
 
     def _id(self, number: int) -> str:
         return f"{self._life}.{number}"
@@ -101,10 +105,10 @@ class Feed:
     def _keep(self, story: Story, happening: Happening) -> None:
         self._last += 1
         content = event("happening", as_event(story, happening), self._id(self._last))
-        self._kept.append((self._last, content))
+        self._kept.append(content)
         self._bytes += len(content)
         while len(self._kept) > EVENTS_KEPT_MAX or self._bytes > BYTES_KEPT_MAX:
-            self._bytes -= len(self._kept.popleft()[1])
+            self._bytes -= len(self._kept.popleft())
 
     async def _read(self, story: Story) -> Iterator[Happening]:
         key = (story.run, story.created_at)

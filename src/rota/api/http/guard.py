@@ -31,6 +31,8 @@ class Outgoing:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.status = 0
+        # The id of the command that is carried out: whoever chose none can repeat it with this one.
+        self.key = ""
 
     async def __call__(self, message: Message) -> None:
         """Pass it on."""
@@ -39,6 +41,8 @@ class Outgoing:
             headers = MutableHeaders(scope=message)
             for name, value in SECURITY_HEADERS.items():
                 headers.setdefault(name, value)
+            if self.key:
+                headers["Idempotency-Key"] = self.key
             headers["Date"] = formatdate(usegmt=True)
         await self._send(message)
 

@@ -79,11 +79,14 @@ def _operation(endpoint: Endpoint, schemas: dict[int, Schema]) -> Schema:
 
 
 def _answer(endpoint: Endpoint, schemas: dict[int, Schema]) -> Schema:
-    if endpoint.answer is None:
-        return {"description": "Done."}
-    text = _ITEMS.get(endpoint.media, "The answer.")
-    media = endpoint.media.partition(";")[0]
-    return {"description": text, "content": {media: {"schema": schemas[id(endpoint.answer)]}}}
+    found: Schema = {"description": "Done."}
+    if endpoint.is_command:
+        found["headers"] = {"Idempotency-Key": {"schema": {"type": "string"}}}
+    if endpoint.answer is not None:
+        media = endpoint.media.partition(";")[0]
+        found["description"] = _ITEMS.get(endpoint.media, "The answer.")
+        found["content"] = {media: {"schema": schemas[id(endpoint.answer)]}}
+    return found
 
 
 def _parameters(endpoint: Endpoint) -> list[Schema]:

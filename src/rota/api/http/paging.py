@@ -13,11 +13,16 @@ def check_page(limit: int) -> None:
     check_number(limit, 1, HISTORY_PAGE_MAX, "limit")
 
 
+def is_number(text: str) -> bool:
+    """Whether this is a number of ours as it is written: what is longer would not fit into 64 bits."""
+    return text.isascii() and text.isdecimal() and len(text) < 19
+
+
 def read_number(after: str) -> int:
     """Where a list that is counted goes on."""
     if not after:
         return 0
-    if not (after.isascii() and after.isdecimal() and len(after) < 19):
+    if not is_number(after):
         hint = "Take it from `next` of the page before."
         raise Refused("field.value", f"{after[:40]!r} is not where a page ended", hint, path="after")
     return int(after)

@@ -25,8 +25,6 @@ STATUS: dict[str, int] = {
     "graph.unknown": 404,
     "http": 400,
     "http.accept": 406,
-    "http.busy": 503,
-    "http.failed": 500,
     "http.host": 421,
     "http.media_type": 415,
     "http.method": 405,
@@ -46,6 +44,8 @@ STATUS: dict[str, int] = {
     "run.unknown": 404,
     "schedule": 422,
     "schedule.unknown": 404,
+    "service": 500,
+    "service.busy": 503,
     "store": 503,
     "store.full": 507,
     "store.refused": 422,
@@ -80,8 +80,8 @@ def status_of(code: str) -> int:
     return found
 
 
-def problem_of(trouble: Refused | Unavailable) -> Problem:
-    """Trouble as its caller reads it."""
+def problem_of(trouble: Refused | Unavailable, again: str = "") -> Problem:
+    """Trouble as its caller reads it; `again` is how to repeat what may succeed later."""
     is_refused = isinstance(trouble, Refused)
     return Problem(
         type=f"urn:rota:error:{trouble.code}",
@@ -89,15 +89,10 @@ def problem_of(trouble: Refused | Unavailable) -> Problem:
         status=status_of(trouble.code),
         detail=trouble.reason,
         code=trouble.code,
-        hint=trouble.hint if is_refused else "Repeat it with the same Idempotency-Key.",
+        hint=trouble.hint if is_refused else again,
         path=trouble.path if is_refused else "",
         retry_after_ms=0 if is_refused else max(1, trouble.retry_after_ms),
     )
-
-
-def failed() -> Problem:
-    """An error of ours. What it was is told to the operator and not to the caller."""
-    return problem_of(Refused("http.failed", "the service met an error of its own", "Its log says more."))
 
 
 def respond(problem: Problem, headers: dict[str, str] | None = None) -> Response:

@@ -38,7 +38,7 @@ class PatientProtocol(H11Protocol):
         """Somebody connects."""
         super().connection_made(transport)
         if len(self.connections) > CONNECTIONS_MAX:
-            self._say(Unavailable("http.busy", f"there are {CONNECTIONS_MAX} connections already."))
+            self._say(Unavailable("service.busy", f"there are {CONNECTIONS_MAX} connections already."))
             return
         self._expect_more()
 

@@ -11,18 +11,17 @@ from starlette.types import Receive, Scope, Send
 from rota.api.auth import DEFAULT_TENANT, Gate, Principal, Role
 from rota.api.desk import Desk
 from rota.api.http import events, fleet, oversight, runs, tasks
-from rota.api.http.endpoints import Call, Endpoint, NoSuchMethod, Routes, command_id_of
+from rota.api.http.endpoints import Call, Endpoint, NoSuchMethod, Routes, command_id_of, last_event_id_of
 from rota.api.http.feed import Feeds
 from rota.api.http.guard import Outgoing, check_host, check_origin
 from rota.api.http.openapi import describe
 from rota.api.http.probes import Probes, Telemetry
-from rota.api.http.problems import failed, problem_of, respond
+from rota.api.http.problems import problem_of, respond
 from rota.api.http.reading import read_body, read_query
 from rota.api.http.streams import Stream
 from rota.api.line import DeskLine
 from rota.client.runs import Client
-from rota.control.driver import CoordinatorDriver, Listener, ignore
-from rota.control.events import Tell
+from rota.control.driver import CoordinatorDriver
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import check_id
 
@@ -40,13 +39,11 @@ class HttpService:
         gate: Gate,
         *,
         telemetry: Telemetry | None = None,
-        listener: Listener = ignore,
         hosts: tuple[str, ...] = (),
     ) -> None:
         self._desk = desk
         self._gate = gate
         self._telemetry = telemetry
-        self._listener = listener
         self._hosts = hosts
         self._feeds = Feeds(desk)
         self._closing = asyncio.Event()
@@ -74,19 +71,19 @@ class HttpService:
         endpoint: Endpoint | None = None
         try:
             endpoint, path = self._routes.find(request.method, scope["raw_path"].decode("ascii"))
-            response = await self._answer(request, endpoint, path)
+            response = await self._answer(request, endpoint, path, out)
         except (Refused, Unavailable) as trouble:
-            response = _troubled(trouble)
+            response = _troubled(trouble, _again(request, out.key))
         except Exception as error:
-            response = respond(failed())
-            self._failed(request, error)
+            response = _troubled(self._desk.failed(_named(request, endpoint), error))
         try:
             await self._send(response, scope, receive, out)
         except (Refused, Unavailable):
             # It is too late to say so: an answer that breaks off is one that its reader does not trust.
             return
         except Exception as error:
-            self._failed(request, error)
+            # Too late as well.
+            self._desk.failed(_named(request, endpoint), error)
         finally:
             if self._telemetry is not None:
                 self._telemetry.request("http", endpoint.name if endpoint is not None else "other", out.status)
@@ -107,13 +104,16 @@ class HttpService:
         if not sending.cancelled():
             sending.result()
 
-    async def _answer(self, request: Request, endpoint: Endpoint, path: dict[str, str]) -> Response:
+    async def _answer(self, request: Request, endpoint: Endpoint, path: dict[str, str], out: Outgoing) -> Response:
         if self._gate.is_open and endpoint.role is not None:
             check_host(request.headers, self._hosts)
             check_origin(request.headers, request.url.scheme)
-        who, tenant = self._admit(request.headers, endpoint, _peer(request))
+        peer = _peer(request)
+        who, tenant = self._admit(request.headers, endpoint, peer)
         query = read_query(request.query_params, endpoint.query)
-        command_id = command_id_of(request)
+        last_event_id = last_event_id_of(request)
+        if endpoint.is_command:
+            out.key = command_id_of(request) or f"http-{secrets.token_hex(8)}"
         body = None
         if endpoint.body is not None:
             body = await read_body(request.receive, request.headers, endpoint.body, endpoint.body_bytes_max)
@@ -123,7 +123,9 @@ class HttpService:
             nonlocal version
             if self._gate.version != version:
                 version = self._gate.version
-                self._admit(request.headers, endpoint, _peer(request))
+                if self._admit(request.headers, endpoint, peer) != (who, tenant):
+                    # What was begun for one does not go on for another.
+                    raise Unavailable("leader.none", "this token stands for somebody else now; begin again.")
 
         call = Call(
             who=who,
@@ -131,10 +133,11 @@ class HttpService:
             path=path,
             query=query,
             body=body,
-            command_id=command_id or f"http-{secrets.token_hex(8)}",
-            last_event_id=request.headers.get("last-event-id", ""),
+            command_id=out.key,
+            last_event_id=last_event_id,
             accept=request.headers.get("accept", ""),
             readmit=readmit,
+            demand=lambda role: self._demand(who, role, peer),
         )
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -150,21 +153,32 @@ class HttpService:
         if asked is not None:
             check_id(asked, "Rota-Tenant")
         who = self._gate.admit(headers.get("authorization"), asked, peer=peer)
+        self._demand(who, endpoint.role, peer)
+        return who, who.acting_tenant
+
+    def _demand(self, who: Principal, role: Role, peer: str) -> None:
         try:
-            who.may(endpoint.role, who.acting_tenant)
+            who.may(role, who.acting_tenant)
         except Refused as refused:
             self._gate.refused(refused, peer=peer)
             raise
-        return who, who.acting_tenant
-
-    def _failed(self, request: Request, error: Exception) -> None:
-        what = f"{type(error).__name__}: {error}"
-        self._listener(Tell("http.failed", (("path", request.url.path[:200]), ("error", what[:1000]))))
 
 
-def _troubled(trouble: Refused | Unavailable) -> Response:
+def _troubled(trouble: Refused | Unavailable, again: str = "") -> Response:
     headers = {"Allow": ", ".join(trouble.allowed)} if isinstance(trouble, NoSuchMethod) else None
-    return respond(problem_of(trouble), headers)
+    return respond(problem_of(trouble, again), headers)
+
+
+def _again(request: Request, key: str) -> str:
+    """How to repeat a command, so that it is not carried out twice."""
+    if not key:
+        return ""
+    which = "the same Idempotency-Key" if "idempotency-key" in request.headers else "the Idempotency-Key of this answer"
+    return f"Repeat it with {which}."
+
+
+def _named(request: Request, endpoint: Endpoint | None) -> str:
+    return endpoint.name if endpoint is not None else f"{request.method} {request.url.path}"
 
 
 def _peer(request: Request) -> str:

@@ -46,7 +46,7 @@ class RpcServer:
         self._streams = streams
         self._address = address
         self._credentials = credentials
-        self._door = Door(gate, say, count)
+        self._door = Door(gate, say, count, desk.failed)
         self._server: Any = None
         self._rechecking: asyncio.Task[None] | None = None
 

@@ -58,7 +58,7 @@ class Sync(Visit):
         self._tenant = who.tenant
         self._stream = self._streams.open_stream(self._outlet)
 
-    def take(self, content: bytes) -> None:
+    async def take(self, content: bytes) -> None:
         """See `Visit`."""
         if len(content) > FRAME_BYTES_MAX:
             raise Refused("field.size", f"a frame of {len(content):,} bytes is larger than {FRAME_BYTES_MAX:,}")

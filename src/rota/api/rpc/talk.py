@@ -1,5 +1,6 @@
 """A client's stream: requests in batches, answers in batches."""
 
+import asyncio
 from collections import deque
 
 from rota.api.auth import Principal
@@ -12,6 +13,8 @@ from rota.wire.requests import Request, Response, pack, pack_batch, split_batch
 
 # What a client may leave unread. Others must not pay for it with our memory.
 UNREAD_BYTES_MAX = 64 << 20
+# So many requests are taken before anybody else has a turn.
+SLICE = 100
 # A list around a request takes this much more at most.
 _AROUND_BYTES = 16
 
@@ -30,14 +33,19 @@ class Talk(Visit):
         """See `Visit`. What the caller may ask is the desk's to say."""
         self._counter = _TalkCounter(self._desk, who, self)
 
-    def take(self, content: bytes) -> None:
-        """See `Visit`."""
+    async def take(self, content: bytes) -> None:
+        """See `Visit`. Between slices of a long list others have their turn."""
         if len(content) > REQUEST_BYTES_MAX + _AROUND_BYTES:
             text = f"a message of {len(content):,} bytes is too large"
             raise Refused("field.size", text, f"Send at most {REQUEST_BYTES_MAX:,} at once.")
         assert self._counter is not None, "whoever speaks was let in"
-        for part in split_batch(content):
-            self._counter.take(part)
+        for position, part in enumerate(split_batch(content), 1):
+            await self._counter.take(part)
+            if position % SLICE == 0:
+                await asyncio.sleep(0)
+                self.recheck()
+                if self._ended.done():
+                    return
 
     def answer(self, response: Response) -> None:
         """Have something said, unless the client does not listen."""
@@ -75,6 +83,6 @@ class _TalkCounter(Counter):
         super().__init__(desk, who, talk.note)
         self._talk = talk
 
-    def say(self, response: Response) -> None:
+    def send(self, response: Response) -> None:
         """See `Counter`."""
         self._talk.answer(response)

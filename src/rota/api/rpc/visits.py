@@ -26,6 +26,10 @@ FAREWELL_S = 1.0
 # A way in, what was asked for, and how it went: `ok` or a code.
 Count = Callable[[str, str, str], None]
 SURFACE = "grpc"
+# Tells the operator of an error of ours; the answer is what the caller is told.
+Failed = Callable[[str, Exception], Refused]
+# Refusals that are told elsewhere, by the gate or as an error of ours.
+_TOLD = ("auth.", "service.failed")
 
 
 class Gate(Protocol):
@@ -76,10 +80,11 @@ class Context(Protocol):
 class Door:
     """What all streams of a server share: who may come in, and who is told what came of it."""
 
-    def __init__(self, gate: Gate, say: Callable[[str], None], count: Count) -> None:
+    def __init__(self, gate: Gate, say: Callable[[str], None], count: Count, failed: Failed) -> None:
         self.gate = gate
         self.say = say
         self.count = count
+        self.failed = failed
         self.visits: dict[Visit, None] = {}
         # Why nobody is let in any more.
         self.closed: Unavailable | None = None
@@ -103,7 +108,7 @@ class Visit(ABC):
         """The caller has come in. Raises Refused."""
 
     @abstractmethod
-    def take(self, content: bytes) -> None:
+    async def take(self, content: bytes) -> None:
         """The caller said something. Raises Refused, which ends the stream."""
 
     @abstractmethod
@@ -148,10 +153,12 @@ class Visit(ABC):
         try:
             await self._open()
             self._door.visits[self] = None
-            tasks += [asyncio.create_task(self._writer.run()), asyncio.create_task(self._read())]
+            tasks += [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
             trouble = await self._ended
         except (Refused, Unavailable) as refused:
             trouble = refused
+        except Exception as error:  # gRPC would tell the caller what it was
+            trouble = self._door.failed(self._method, error)
         finally:
             self._door.visits.pop(self, None)
             self._door.count(SURFACE, self._method, "ok" if trouble is None else trouble.code)
@@ -188,22 +195,26 @@ class Visit(ABC):
                 self.recheck()
                 if self._ended.done():
                     return
-                self.take(content)
+                await self.take(content)
         except Refused as refused:
             self.end(refused)
         except grpc.aio.BaseError:
             # The stream broke.
             pass
         except Exception as error:  # an error of ours; the caller must not wait for ever
-            text = f"the coordinator met an error: {type(error).__name__}: {error}."
-            self.end(Unavailable("leader.none", text))
+            self.end(self._door.failed(self._method, error))
         self.end(None)
+
+    async def _write(self) -> None:
+        try:
+            await self._writer.run()
+        except Exception as error:  # an error of ours; the caller must not wait for ever
+            self.end(self._door.failed(self._method, error))
 
     async def _part(self, trouble: Refused | Unavailable | None) -> None:
         """End the call with a status. A caller that is gone, or does not read, is dropped instead."""
         if trouble is not None:
-            # Those of the gate are told by the gate.
-            if isinstance(trouble, Refused) and not trouble.code.startswith("auth."):
+            if isinstance(trouble, Refused) and not trouble.code.startswith(_TOLD):
                 self._door.say(f"{self._method} from {self._context.peer()} ended: {trouble}")
             text, details = pack_trouble(trouble)
             try:

@@ -1,0 +1,85 @@
+"""One client's side of the desk: numbers that are used again, and the end."""
+
+import asyncio
+from pathlib import Path
+
+from rota.api.counter import Counter
+from rota.core.questions import ListWorkers
+from rota.wire.requests import Forget, Request, Response, Watch, pack
+from tests.unit.client.ways import ADMIN, TENANT, Bench, Host, story
+
+
+class Listening(Counter):
+    """A client in this process."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench.desk, ADMIN)
+        self.heard: list[Response] = []
+
+    def send(self, response: Response) -> None:
+        self.heard.append(response)
+
+
+def test_a_watch_under_a_number_in_use_takes_its_place(tmp_path: Path):
+    async def use() -> None:
+        bench = Bench(Host(), tmp_path)
+        counter = Listening(bench)
+        await counter.take(pack(Request(1, Watch(TENANT, "r"))))
+        await counter.take(pack(Request(1, Watch(TENANT, "s"))))
+        (watcher,) = bench.host.watchers
+        watcher([story(0, "r")])
+        assert counter.heard == []
+        watcher([story(0, "s")])
+        assert [(each.number, each.more) for each in counter.heard] == [(1, True)]
+        await counter.take(pack(Request(2, Forget(1))))
+        assert bench.host.watchers == []
+
+    asyncio.run(use())
+
+
+def test_a_question_under_a_number_in_use_is_the_one_that_is_answered(tmp_path: Path):
+    async def use() -> None:
+        bench = Bench(Host(), tmp_path)
+        counter = Listening(bench)
+        first, second = asyncio.Event(), asyncio.Event()
+        gates = [first, second]
+        bench.host.answer = lambda request: gates.pop(0)
+        for _ in range(2):
+            await counter.take(pack(Request(1, ListWorkers(tenant=TENANT))))
+            await asyncio.sleep(0)
+        first.set()
+        second.set()
+        while not counter.heard:
+            await asyncio.sleep(0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert [each.number for each in counter.heard] == [1]
+        assert counter._asking == {}
+
+    asyncio.run(use())
+
+
+def test_nothing_is_said_after_the_end(tmp_path: Path):
+    async def use() -> None:
+        bench = Bench(Host(), tmp_path)
+        counter, other = Listening(bench), Listening(bench)
+        other.send = lambda response: counter.close()
+        gate = asyncio.Event()
+        bench.host.answer = lambda request: gate
+        for each in (other, counter):
+            await each.take(pack(Request(1, Watch(TENANT, "r"))))
+            await each.take(pack(Request(2, ListWorkers(tenant=TENANT))))
+        # The first hears it, and with that the second ends in the middle of the telling.
+        bench.host.watchers[0]([story(0)])
+        bench.host.watchers[0]([story(1)])
+        gate.set()
+        while other._asking:
+            await asyncio.sleep(0)
+        counter.say(Response(1))
+        await counter.take(pack(Request(3, ListWorkers(tenant=TENANT))))
+        assert counter.heard == []
+        assert counter._asking == counter._held == {}
+        other.close()
+        assert bench.host.watchers == []
+
+    asyncio.run(use())
