@@ -14,7 +14,7 @@ import httpx
 import pytest
 import trustme
 
-from rota.api.http import protocol, reading, service
+from rota.api.http import protocol, reading, room, service
 from rota.api.http.server import HttpServer
 from rota.api.http.service import HttpService
 from rota.config import server_context
@@ -155,11 +155,75 @@ def test_who_does_not_take_what_it_asked_for_is_hung_up_on(stage: Stage, monkeyp
                 pass
 
 
-def test_there_are_only_so_many_connections(stage: Stage, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(protocol, "CONNECTIONS_MAX", 0)
-    answered = say(stage, b"")
-    assert answered.startswith(b"HTTP/1.1 503") and b'"code":"service.busy"' in answered
-    assert b"retry-after" in answered.lower()
+def test_there_are_only_so_many_connections(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(room, "CONNECTIONS_MAX", 1)
+    head = b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with staged() as stage, connect(stage, head) as streaming:
+        assert streaming.recv(10).startswith(b"HTTP/1.1 2")
+        answered = say(stage, b"")
+        assert answered.startswith(b"HTTP/1.1 503") and b'"code":"service.busy"' in answered
+        assert b"retry-after" in answered.lower()
+
+
+def connect(stage: Stage, content: bytes = b"") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", stage.port), timeout=30)
+    connection.sendall(content)
+    return connection
+
+
+def answer_on(connection: socket.socket) -> bytes:
+    """One answer of a probe."""
+    answered = b""
+    while not answered.endswith(b"}"):
+        answered += connection.recv(65536)
+    return answered
+
+
+ALIVE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.mark.parametrize("content", [b"", b"GET /heal", ALIVE], ids=["silent", "half a head", "kept alive"])
+def test_whoever_asks_for_nothing_makes_place(monkeypatch: pytest.MonkeyPatch, content: bytes):
+    monkeypatch.setattr(room, "CONNECTIONS_MAX", 3)
+    with staged() as stage, contextlib.ExitStack() as open_ones:
+        idle = [open_ones.enter_context(connect(stage, content)) for _ in range(3)]
+        if content == ALIVE:
+            for each in idle:
+                answer_on(each)
+        server = stage.server._server
+        assert server is not None
+        until(lambda: len(server.server_state.connections) == 3, "all to be connected")
+        assert httpx.get(f"http://127.0.0.1:{stage.port}/healthz").status_code == 200
+        assert idle[0].recv(1) == b"", "the one that rested longest is hung up on"
+        idle[2].sendall(b"thz HTTP/1.1\r\nHost: localhost\r\n\r\n" if content == b"GET /heal" else ALIVE)
+        assert answer_on(idle[2]).startswith(b"HTTP/1.1 200"), "the others are not"
+
+
+def test_streams_leave_room_for_short_questions(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(room, "CONNECTIONS_MAX", 4)
+    monkeypatch.setattr(room, "STREAMS_MAX", 2)
+    head = b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with staged() as stage, contextlib.ExitStack() as open_ones:
+        for _ in range(2):
+            assert open_ones.enter_context(connect(stage, head)).recv(10).startswith(b"HTTP/1.1 2")
+        assert stage.get("events", 503)["code"] == "service.busy"
+        for _ in range(5):
+            assert open_ones.enter_context(connect(stage, ALIVE)).recv(10).startswith(b"HTTP/1.1 2")
+
+
+def test_a_handshake_counts_and_has_its_time(pems: Pems, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(room, "CONNECTIONS_MAX", 3)
+    with staged(tls=context(*pems.issue("localhost"))) as stage, contextlib.ExitStack() as open_ones:
+        idle = [open_ones.enter_context(connect(stage)) for _ in range(3)]
+        with secure(stage, pems) as client:
+            assert client.get("/healthz").status_code == 200
+            assert idle[0].recv(1) == b""
+        monkeypatch.setattr(room, "HANDSHAKE_S", 0.05)
+        with contextlib.suppress(ConnectionResetError):
+            assert open_ones.enter_context(connect(stage)).recv(1) == b"", "it took too long"
+        with contextlib.suppress(ConnectionResetError):
+            assert open_ones.enter_context(connect(stage, ALIVE)).recv(1) in (b"", b"\x15"), "it is not TLS"
+    assert stage.server._room._here == {}
 
 
 def test_a_body_that_is_too_large_is_refused_and_its_sender_hears_why(stage: Stage, monkeypatch: pytest.MonkeyPatch):

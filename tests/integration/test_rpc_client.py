@@ -281,3 +281,28 @@ with rota.connect(sys.argv[1], token=sys.argv[2]) as one:
 def test_loading_rota_does_not_load_grpc():
     program = "import rota, sys; rota.Rota; assert 'grpc' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_there_are_only_so_many_connections_and_a_place_that_is_left_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, impatient: None
+):
+    monkeypatch.setattr(channels, "CONNECTIONS_MAX", 2)
+    with service(tmp_path) as far:
+        # Each address that is listened on has as many: `localhost` may be two.
+        url = far.url.replace("localhost", "127.0.0.1")
+        one = rota.connect(url, token=READER)
+        assert one.runs() == []
+        with rota.connect(url, token=READER) as two:
+            assert two.runs() == []
+            with pytest.raises(rota.Unavailable, match="as many connections as it takes"):
+                rota.connect(url, token=READER).close()
+
+        def is_let_in() -> bool:
+            try:
+                with rota.connect(url, token=READER) as three:
+                    return three.runs() == []
+            except rota.Unavailable:
+                return False
+
+        until(is_let_in, "the place to be free")
+        one.close()

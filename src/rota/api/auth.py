@@ -174,6 +174,9 @@ def _read_entry(text: str, where: str) -> Entry:
         hint = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(TOKEN_ROLES)}."
         raise Refused("config.value", f"{where} has no role in front of its colon", hint)
     if at and tenant != ANY_TENANT:
+        if not (tenant and tenant.isascii() and tenant.isprintable() and tenant == tenant.strip()):
+            hint = "Write role@tenant:secret, with a tenant of letters, digits and signs that a header can hold."
+            raise Refused("config.value", f"{where} names no tenant that can be sent", hint)
         check_id(tenant, "tenant")
     usual = ANY_TENANT if word == Role.WORKER else DEFAULT_TENANT
     return _entry(secret, Role(word), tenant if at else usual, where, is_plain=False)
@@ -228,6 +231,9 @@ class TokenFile:
         self._looked_at = self._read_at = now
         # Noted before it is read: a change in between is then seen at the next look.
         self._stamp = self._stamp_now()
+        if self.path.exists() and not self.path.is_file():
+            # Reading a pipe would wait for whoever writes to it, and everybody else with it.
+            raise Refused("config.file", f"the token file {self.path} is not a plain file", path="auth.token_file")
         try:
             with self.path.open("rb") as file:
                 content = file.read(FILE_BYTES_MAX + 1)
@@ -329,11 +335,11 @@ class Gate:
     def refused(self, refused: Refused, *, peer: str = "") -> None:
         """Count a refusal of a call and have it told; for what a surface judged by itself with `Principal.may`."""
         self._count(refused.code)
-        self._tell(Tell("auth.refused", (("cause", refused.code), ("peer", peer))))
+        self._tell(Tell("auth.refused", (("cause", refused.code), ("peer", peer), ("why", refused.reason))))
 
     def _identify(self, token: str | None) -> Principal:
         if not token:
-            hint = "Send `Authorization: Bearer …`; a client takes it from ROTA_COORDINATOR_BEARER_TOKEN."
+            hint = "Send `Authorization: Bearer …`; a client takes it from ROTA_COORDINATOR_BEARER_TOKEN, a worker from ROTA_EXECUTOR_TASK_BEARER_TOKEN."
             raise Refused("auth.missing", "this call carries no token", hint)
         scheme, blank, rest = token.partition(" ")
         given = rest.strip() if blank and scheme.lower() == "bearer" else token

@@ -10,13 +10,15 @@ from typing import Any
 
 import uvloop
 
-from rota.cli import EXIT_UNAVAILABLE
+from rota.cli import EXIT_FAILED, EXIT_UNAVAILABLE
 from rota.cli.showing import say
 from rota.config import Config, load_config
 from rota.worker.driver import WorkerDriver
 from rota.worker.supervisor.confinement import hide_process
 
 LOUD_LINE_CHARS_MAX = 1_000
+# How long stopping at once may take; a supervisor that is stuck is given up before.
+AT_ONCE_S = 40.0
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
@@ -60,10 +62,12 @@ class Signals:
 
     def _ask(self) -> None:
         if self.asked.is_set():
-            self.at_once.set()
+            self._ask_at_once()
         self.asked.set()
 
     def _ask_at_once(self) -> None:
+        if not self.at_once.is_set():
+            asyncio.get_running_loop().call_later(AT_ONCE_S, _end_anyway)
         self.asked.set()
         self.at_once.set()
 
@@ -79,6 +83,13 @@ def run_until_stopped(work: Callable[[Signals], Coroutine[Any, Any, int]]) -> in
         code = runner.run(inside())
     sys.stderr.flush()
     return code
+
+
+def _end_anyway() -> None:
+    """Whatever keeps the process from ending. What was acknowledged is on disk, and leases end by themselves."""
+    tell("stopped: not everything could be ended in order")
+    sys.stderr.flush()
+    os._exit(EXIT_FAILED)
 
 
 async def first_of(*events: asyncio.Event) -> None:

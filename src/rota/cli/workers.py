@@ -1,9 +1,11 @@
 """`rota workers`: who is registered; give one no new work, or strike it off."""
 
 import argparse
+import time
 
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put, put_json, put_table, say, show_time
+from rota.core.questions import WorkerView
 from rota.wire.views import as_plain
 
 
@@ -42,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
             (
                 (
                     view.id,
-                    "draining" if view.draining else "present" if view.present else "silent",
+                    _state(view),
                     f"{view.leases}/{view.capacity.slots}",
                     ", ".join(view.capacity.kinds),
                     ", ".join(view.capacity.queues) or "all",
@@ -52,3 +54,11 @@ def run(options: argparse.Namespace) -> int:
             ),
         )
     return 0
+
+
+def _state(view: WorkerView) -> str:
+    if view.quarantined_until > time.time_ns() // 1_000_000:
+        return "quarantined"
+    if view.draining:
+        return "draining"
+    return "present" if view.present else "silent"

@@ -130,6 +130,11 @@ class CoordinatorDriver:
         return self.machine.loop is not None and self.machine.leadership.role is Role.LEADER
 
     @property
+    def trouble(self) -> Refused | Unavailable | None:
+        """What keeps this coordinator from leading, if it is its store."""
+        return self._trouble
+
+    @property
     def is_stopped(self) -> bool:
         """Whether nobody is answered here any more, and never again."""
         return self._stopped or self.failed is not None

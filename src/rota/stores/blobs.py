@@ -20,6 +20,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, MemoryStore, from_url
 
+from rota.core.errors import Refused
 from rota.core.ids import BlobRef, Millis
 from rota.ports import BlobLost, Listed
 
@@ -193,10 +194,22 @@ def open_blobs(place: str | Path) -> ObjectBlobs:
     if text.startswith("file://"):
         place = Path(text.removeprefix("file://"))
     elif "://" in text:
-        return ObjectBlobs(from_url(text))
+        return ObjectBlobs(_from_url(text))
     root = Path(place).absolute()
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     return ObjectBlobs(LocalStore(root), root)
+
+
+def _from_url(url: str) -> "ObjectStore":
+    try:
+        return from_url(url)
+    except Exception as error:  # whatever the library objects to; its words may hold what was in the URL
+        scheme, _, rest = url.partition("://")
+        shown = f"{scheme}://{rest.rpartition('@')[2][:200]}"
+        text = f"{shown} cannot be used for blobs ({type(error).__name__})"
+        raise Refused(
+            "config.value", text, "Name a folder, or s3://, gs:// or az:// with a bucket.", path="server.blobs"
+        ) from None
 
 
 def check_name(name: str) -> None:

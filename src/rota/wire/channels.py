@@ -41,6 +41,11 @@ _TEXT_CHARS_MAX = 1_000
 PING_EVERY_MS = 20_000
 PING_WAIT_MS = 10_000
 
+# A client or worker has a connection of its own, with one stream; a proxy may carry those of several in one.
+CONNECTIONS_MAX = 4_000
+STREAMS_MAX = 100
+IDLE_MS = 30_000
+
 Options = list[tuple[str, int]]
 Metadata = Iterable[tuple[str, str | bytes]]
 
@@ -108,6 +113,10 @@ def server_options() -> Options:
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", PING_EVERY_MS // 2),
         ("grpc.server_handshake_timeout_ms", 10_000),
+        # Nobody needs a connection without a stream, so those who hold one do not keep others out for long.
+        ("grpc.max_connection_idle_ms", IDLE_MS),
+        ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
+        ("grpc.max_concurrent_streams", STREAMS_MAX),
     ]
 
 
@@ -216,7 +225,7 @@ def _unreached(where: str, details: str) -> Refused | Unavailable:
         if where.startswith("grpcs:"):
             text = "it may not accept our certificate (expired, of another authority), or want one"
         else:
-            text = "it may speak TLS only (grpcs://)"
+            text = "it may speak TLS only (grpcs://), or have as many connections as it takes"
         return Unavailable("tls.handshake", f"whoever listens at {where} hung up at once: {text}.")
     said = details.rpartition("last error: ")[2].rstrip(".")
     return Unavailable("leader.none", f"nobody answers at {where}: {said}.")

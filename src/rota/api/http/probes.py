@@ -80,6 +80,10 @@ class Probes:
             raise Unavailable("leader.none", "this coordinator has stopped.")
         if role is Standing.LOADING or (role is Standing.LEADER and not self._driver.is_leader):
             raise Unavailable("leader.none", "this coordinator is reading its state.")
+        if role is not Standing.LEADER and self._driver.trouble is not None:
+            raise Unavailable(
+                "store.unavailable", f"this coordinator cannot stand for election: {self._driver.trouble}"
+            )
         await self._ask_store()
         return self._well()
 

@@ -1,20 +1,23 @@
 """HTTP/1.1 on one connection, with an end to everybody's slowness: uvicorn's protocol waits for ever.
 
 A client has so long to send the head of a request, to go on with a body, and to take what it asked for. None of them
-costs others anything but one connection, and of these there are only so many.
+costs others anything but one connection, and for these there is a room.
 """
 
 import asyncio
 import logging
+import socket
+from contextlib import suppress
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from rota.api.http import room as rooms
 from rota.api.http.problems import problem_of, respond
+from rota.api.http.room import Room, Speaker
 from rota.core.errors import Refused, Unavailable
 
-CONNECTIONS_MAX = 1_000
 HEAD_BYTES_MAX = 32 * 1024
 KEEP_ALIVE_S = 75
 # For the head of a request, for each piece of a body, and for each piece of an answer to be taken.
@@ -24,32 +27,44 @@ PATIENCE_S = 20.0
 _quiet = logging.Logger("rota.http", logging.CRITICAL + 1)
 
 
-class PatientProtocol(H11Protocol):
+class PatientProtocol(H11Protocol, Speaker):
     """One connection."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, room: Room, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._room = room
+        self._connection: socket.socket | None = None
         self.logger = self.access_logger = _quiet
         self.access_log = False
         self._reading: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
 
+    def arrive(self, connection: socket.socket) -> bool:
+        """See `Speaker`."""
+        self._connection = connection
+        return self._room.enter(self)
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - as in uvicorn
         """Somebody connects."""
         super().connection_made(transport)
-        if len(self.connections) > CONNECTIONS_MAX:
-            self._say(Unavailable("service.busy", f"there are {CONNECTIONS_MAX} connections already."))
+        if not self._room.enter(self):
+            self._say(Unavailable("service.busy", f"there are {rooms.CONNECTIONS_MAX} connections already."))
+            self.loop.call_later(rooms.SHUTDOWN_S, transport.abort)
             return
         self._expect_more()
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
         super().data_received(data)
+        if self._is_answering:
+            self._room.work(self)
         self._expect_more()
 
     def on_response_complete(self) -> None:
         """A request was answered."""
         super().on_response_complete()
+        if not self._is_answering:
+            self._room.rest(self)
         self._stop_expecting()
         if self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]:
             # The next one has begun to come; otherwise it is the time of an idle connection that counts.
@@ -57,9 +72,23 @@ class PatientProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
+        self._room.leave(self)
         self._stop_expecting()
         self.resume_writing()
         super().connection_lost(exc)
+
+    def hang_up(self) -> None:
+        """See `Guest`."""
+        if self.transport is not None:  # pyright: ignore[reportUnnecessaryComparison] - uvicorn's is None at first
+            self.transport.abort()
+        elif self._connection is not None:
+            # Whoever shakes hands on it notices.
+            with suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison] - uvicorn's is None at first
 
     def pause_writing(self) -> None:
         """The client does not take what it asked for."""

@@ -9,13 +9,15 @@ from contextlib import contextmanager
 import uvicorn
 
 from rota.api.http.protocol import HEAD_BYTES_MAX, KEEP_ALIVE_S, PatientProtocol
+from rota.api.http.room import Arrivals, Room
 from rota.api.http.service import HttpService
 from rota.core.errors import Refused
 from rota.core.graph import check_number
 
-BACKLOG = 1_024
 # How long requests that are being answered may take when the service stops.
 GRACE_S = 5
+# How many connections the system holds for us until we accept them.
+BACKLOG = 1_024
 
 
 class _Server(uvicorn.Server):
@@ -44,15 +46,16 @@ class HttpServer:
         self._service = service
         self._address = (host, port)
         self._context = tls
+        self._room = Room()
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._arrivals: Arrivals | None = None
 
     async def start(self) -> int:
         """Begin to listen: the port. Raises Refused if the address cannot be had."""
         listening = _bind(*self._address)
         config = uvicorn.Config(
             self._service,
-            http=PatientProtocol,
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -61,28 +64,36 @@ class HttpServer:
             proxy_headers=False,
             server_header=False,
             date_header=False,
-            backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         )
         config.load()
-        config.ssl = self._context
-        self._server = _Server(config)
-        self._serving = asyncio.get_running_loop().create_task(self._server.serve([listening]), name="rota-http")
+        self._server = server = _Server(config)
+        # It is given no socket: connections come by way of the room.
+        self._serving = asyncio.get_running_loop().create_task(server.serve([]), name="rota-http")
         ready = asyncio.ensure_future(self._server.ready.wait())
         await asyncio.wait((ready, self._serving), return_when=asyncio.FIRST_COMPLETED)
         if self._serving.done():
             ready.cancel()
             await self._serving
+
+        def speaker() -> PatientProtocol:
+            return PatientProtocol(config=config, server_state=server.server_state, app_state={}, room=self._room)
+
+        self._arrivals = Arrivals(self._room, listening, self._context, speaker)
+        self._arrivals.start()
         return listening.getsockname()[1]
 
     async def stop(self) -> None:
         """Take no more, end what streams, and let the rest be answered for a moment."""
         await self._service.stop()
+        if self._arrivals is not None:
+            await self._arrivals.stop()
         if self._server is not None and self._serving is not None:
             self._server.ending.set()
             await self._serving
+        self._room.close()
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -95,6 +106,8 @@ def _bind(host: str, port: int) -> socket.socket:
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
+            listening.listen(BACKLOG)
+            listening.setblocking(False)
         except BaseException:
             listening.close()
             raise

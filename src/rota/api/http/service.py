@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from rota.api.auth import DEFAULT_TENANT, Gate, Principal, Role
 from rota.api.desk import Desk
 from rota.api.http import events, fleet, oversight, runs, tasks
+from rota.api.http import room as rooms
 from rota.api.http.endpoints import Call, Endpoint, NoSuchMethod, Routes, command_id_of, last_event_id_of
 from rota.api.http.feed import Feeds
 from rota.api.http.guard import Outgoing, check_host, check_origin
@@ -47,6 +48,7 @@ class HttpService:
         self._hosts = hosts
         self._feeds = Feeds(desk)
         self._closing = asyncio.Event()
+        self._streaming = 0
         described = (
             *runs.ENDPOINTS,
             *tasks.ENDPOINTS,
@@ -72,6 +74,8 @@ class HttpService:
         try:
             endpoint, path = self._routes.find(request.method, scope["raw_path"].decode("ascii"))
             response = await self._answer(request, endpoint, path, out)
+            if isinstance(response, Stream) and self._streaming >= rooms.STREAMS_MAX:
+                raise Unavailable("service.busy", f"there are {rooms.STREAMS_MAX} streams already.")
         except (Refused, Unavailable) as trouble:
             response = _troubled(trouble, _again(request, out.key))
         except Exception as error:
@@ -94,9 +98,11 @@ class HttpService:
             return
         sending = asyncio.ensure_future(response(scope, receive, out))
         closing = asyncio.ensure_future(self._closing.wait())
+        self._streaming += 1
         try:
             await asyncio.wait((sending, closing), return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._streaming -= 1
             closing.cancel()
             if not sending.done():
                 sending.cancel()

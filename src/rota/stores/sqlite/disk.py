@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import apsw
 
+from rota.core.errors import Refused
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
 from rota.core.ids import EPOCH_MAX, Epoch, Millis
 from rota.core.model import Graph
@@ -43,6 +44,7 @@ class SqliteDisk:
         self.reader = open_reader(folder, vfs)
         self.lock = FolderLock(folder)
         self._held: Epoch = 0
+        self._inode = self.path.stat().st_ino
         self._writing = Writer(self.writer)
 
     def close(self) -> None:
@@ -56,6 +58,7 @@ class SqliteDisk:
 
     def elect(self, who: str = "") -> Epoch | None:
         """Take the lock if it is free and bump the epoch. A commit that is under way elsewhere counts as not free."""
+        self._check_place()
         if not self.lock.take(who):
             return None
         epoch: Epoch | None = None
@@ -67,6 +70,16 @@ class SqliteDisk:
         self._writing.forget()
         self._held = epoch or 0
         return epoch
+
+    def _check_place(self) -> None:
+        """The lock is where the folder is now; the database must be too, or two would hold one of them each."""
+        try:
+            is_ours = self.path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            is_ours = False
+        if not is_ours:
+            text = f"{self.path} is not the database that was opened: the folder was moved or replaced"
+            raise Refused("store.missing", text, "Stop this process, and start one on the folder where it is now.")
 
     def _bump(self) -> Epoch | None:
         self.writer.set_busy_timeout(0)

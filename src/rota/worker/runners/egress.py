@@ -42,7 +42,11 @@ class EgressPolicy:
 
     async def resolve(self, host: str, port: int) -> list[str]:
         """The addresses of a host that may be reached, to be connected to as they are. Raises Forbidden, OSError."""
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except UnicodeError:
+            # A label that is empty or too long: no name server could ever be asked for it.
+            raise Forbidden(f"{host[:100]!r} is not a name that a host can have") from None
         addresses = list(dict.fromkeys(str(where[0]) for *_, where in found))
         allowed = [text for text in addresses if self.allows(ipaddress.ip_address(text))]
         if not allowed:

@@ -82,7 +82,7 @@ class HttpRunner:
             if answer.status in work.accepted or answer.status not in _MOVED or "location" not in answer.headers:
                 return answer
             before = check_url(url)
-            url = urljoin(url, answer.headers["location"])
+            url = _moved_to(url, answer.headers["location"])
             if origin(check_url(url)) != origin(before):
                 headers = [(name, value) for name, value in headers if name.lower() not in _PRIVATE]
             if answer.status == 303 or (answer.status in (301, 302) and method == "POST"):
@@ -135,6 +135,13 @@ class HttpRunner:
         return AttemptOver(offer.fence, Outcome.SUCCESS, result)
 
 
+def _moved_to(url: str, location: str) -> str:
+    try:
+        return urljoin(url, location)
+    except ValueError:
+        raise Refusal(f"it was sent on to {location[:200]!r}, which is no address") from None
+
+
 def value_of(answer: "Answer") -> Any:
     """What a task gives that was answered: what the JSON says, a text, or bytes; None if there is nothing."""
     if not answer.body:
@@ -154,6 +161,9 @@ def value_of(answer: "Answer") -> Any:
         return answer.body
     charset = parameters.partition("charset=")[2].partition(";")[0].strip().strip("\"'") or "utf-8"
     try:
-        return answer.body.decode(charset, errors="replace")
-    except LookupError:
+        text = answer.body.decode(charset, errors="replace")
+        # Some ways to write text can say half characters, which could not be stored.
+        text.encode()
+        return text
+    except (LookupError, UnicodeError, ValueError):
         return answer.body.decode(errors="replace")

@@ -7,7 +7,8 @@ import socket
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -24,6 +25,8 @@ from rota.worker.supervisor.stream import Stream
 # What one attempt may write; beyond it output is counted and dropped.
 LOG_BYTES_MAX = 64 * 1024 * 1024
 HAND_OVER_S = 0.01
+# How long a supervisor may take to start or to kill something. What cannot be killed for so long is the kernel's.
+ANSWERS_S = 20.0
 MARK = "ROTA_SUPERVISOR"
 
 _encode = msgspec.json.Encoder().encode
@@ -100,7 +103,8 @@ class Child:
     async def kill(self) -> None:
         """Kill it with everything it started; returns when none of it is left, however often this call is cancelled."""
         self._link.say({"do": "kill", "id": self._id})
-        await outlast(self._end)
+        with self._link.impatient(self._end):
+            await outlast(self._end)
 
 
 class Log:
@@ -224,7 +228,8 @@ class Supervisor:
         }
         link.say({"do": "start", "id": id, "program": program, "files": len(files)}, files)
         try:
-            said = await asyncio.shield(started)
+            with link.impatient(started):
+                said = await asyncio.shield(started)
         except asyncio.CancelledError:
             await outlast(link.undo(id, started, end))
             raise
@@ -316,6 +321,24 @@ class _Link:
         said = await started
         if said is not None and not said.error:
             await end
+
+    @contextmanager
+    def impatient(self, answer: "asyncio.Future[_Said | None]") -> Iterator[None]:
+        """For an answer that takes a moment: a supervisor that does not give it is stuck, or was stopped, and is killed.
+
+        Code of the same user can stop it. What it had started is then ended by its other half, and everybody is told.
+        """
+
+        def give_up() -> None:
+            if not answer.done() and not self.over.done():
+                with suppress(ProcessLookupError):
+                    self._process.kill()
+
+        timer = self._loop.call_later(ANSWERS_S, give_up)
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def forget(self, id: int) -> None:
         """What was never started does not end."""
