@@ -339,7 +339,10 @@ class Gate:
 
     def _identify(self, token: str | None) -> Principal:
         if not token:
-            hint = "Send `Authorization: Bearer …`; a client takes it from ROTA_COORDINATOR_BEARER_TOKEN, a worker from ROTA_EXECUTOR_TASK_BEARER_TOKEN."
+            hint = (
+                "Send `Authorization: Bearer …`; a client takes it from ROTA_COORDINATOR_BEARER_TOKEN, "
+                "a worker from ROTA_EXECUTOR_TASK_BEARER_TOKEN."
+            )
             raise Refused("auth.missing", "this call carries no token", hint)
         scheme, blank, rest = token.partition(" ")
         given = rest.strip() if blank and scheme.lower() == "bearer" else token

@@ -204,7 +204,7 @@ def test_refusals_are_counted_and_told_without_the_token():
     assert door.what() == ["auth.refused", "auth.refused"]
     with pytest.raises(Refused):
         door.gate.admit("hush", peer="10.0.0.9")
-    assert door.told[-1].about == (("cause", "auth.wrong"), ("peer", "10.0.0.9"))
+    assert door.told[-1].about[:2] == (("cause", "auth.wrong"), ("peer", "10.0.0.9"))
     assert "hush" not in str(door.told)
 
 

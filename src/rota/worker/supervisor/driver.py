@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -323,8 +323,8 @@ class _Link:
             await end
 
     @contextmanager
-    def impatient(self, answer: "asyncio.Future[_Said | None]") -> Iterator[None]:
-        """For an answer that takes a moment: a supervisor that does not give it is stuck, or was stopped, and is killed.
+    def impatient(self, answer: "asyncio.Future[_Said | None]") -> Generator[None, None, None]:
+        """For an answer that takes a moment: a supervisor that does not give it is stuck or stopped, and is killed.
 
         Code of the same user can stop it. What it had started is then ended by its other half, and everybody is told.
         """
