@@ -189,3 +189,21 @@ def test_any_folder_will_do(tmp_path: Path, name: str):
     assert disk.elect() == 1
     disk.close()
     assert (folder / "rota.db").is_file()
+
+
+def test_a_folder_that_was_moved_away_is_not_stood_for_any_more(tmp_path: Path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    disk = SqliteDisk(here)
+    disk.release(elected(disk))
+    here.rename(there)
+    with pytest.raises(Refused, match="the folder was moved or replaced"):
+        disk.elect("one")
+    other = SqliteDisk(here)
+    assert elected(other) == 1
+    with pytest.raises(Refused, match="the folder was moved or replaced"):
+        disk.elect("one")
+    other.close()
+    disk.close()
+    moved = SqliteDisk(there)
+    assert elected(moved) == 2
+    moved.close()

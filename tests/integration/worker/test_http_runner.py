@@ -127,6 +127,10 @@ async def test_what_is_answered_is_the_result(bench: Bench) -> None:
         ("text/plain", "grün".encode(), "grün"),
         ("text/html; charset=latin-1", "grün".encode("latin-1"), "grün"),
         ("text/html; charset=klingon", b"x", "x"),
+        ("text/plain; charset=idna", b"x.", "x."),
+        ("text/plain; charset=undefined", b"x", "x"),
+        ("text/plain; charset=unicode_escape", b"\\ud800", "\\ud800"),
+        ("text/plain; charset=utf-7", b"+2AA-", "+2AA-"),
         ("application/octet-stream", b"\0\1", b"\0\1"),
         ("", b"bytes", b"bytes"),
         ("text/plain", b"", None),
@@ -333,3 +337,11 @@ async def test_a_request_that_succeeded_has_succeeded_though_its_log_cannot_be_w
     assert await bench.value(await bench.ask()) == "done"
     (complaint,) = bench.complaints
     assert "cannot be written" in complaint
+
+
+@played
+async def test_a_name_that_no_host_can_have_is_the_tasks_own_fault(bench: Bench) -> None:
+    for url in ("http://a..b/", f"http://{'x' * 70}.example/"):
+        over = await bench.ask(url)
+        assert over.failure is FailureClass.FATAL, over.error
+        assert "is not a name that a host can have" in over.error

@@ -97,7 +97,7 @@ def test_entries_say_role_and_tenant_or_are_an_admin_of_the_default_one(text: st
         ("ok,reader:hush hush", "A token has"),
         ("ok,hüsh", "A token has"),
         ("ok," + "hush" * 300, "A token has"),
-        ("ok,reader@ :hush", "printable characters"),
+        ("ok,reader@ :hush", "a header can hold"),
     ],
 )
 def test_an_entry_that_cannot_be_read_is_refused_by_its_number_and_not_repeated(text: str, hint: str):
@@ -361,3 +361,15 @@ def test_listening_elsewhere_takes_tokens_and_wants_tls(elsewhere: str):
 def test_on_this_machine_nothing_is_needed():
     addresses = [read_address(text, "x") for text in ("127.0.0.1:1", "[::1]:2", "localhost:3")]
     assert check_exposure(addresses, is_open=True, has_tls=False) == []
+
+
+def test_a_token_file_that_is_no_file_is_refused_and_not_waited_for(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(Refused, match=r"config\.file: .* is not a plain file"):
+        Door(token_file=str(tmp_path / "pipe"))
+
+
+@pytest.mark.parametrize("entry", ["writer@:abc", "writer@acme :abc", "writer@日本:abc"])
+def test_a_tenant_that_no_header_can_hold_is_refused_where_it_is_read(entry: str):
+    with pytest.raises(Refused, match=r"config\.value: entry 1 of .* names no tenant that can be sent"):
+        Door(tokens=Secret(entry))

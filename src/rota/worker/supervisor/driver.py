@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -331,8 +332,11 @@ class _Link:
 
         def give_up() -> None:
             if not answer.done() and not self.over.done():
-                with suppress(ProcessLookupError):
-                    self._process.kill()
+                # Both halves: the one that is stopped would keep the connection open.
+                inner = [pid for pid in trees.processes() if trees.parent_of(pid) == self.pid]
+                for pid in (*inner, self.pid):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
 
         timer = self._loop.call_later(ANSWERS_S, give_up)
         try:
