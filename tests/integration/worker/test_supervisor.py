@@ -13,7 +13,7 @@ import pytest
 
 from rota.core.model import FailureClass
 from rota.wire.work import CommandWork
-from rota.worker.supervisor import driver, trees
+from rota.worker.supervisor import trees
 from tests.integration.worker.stage import ROOT, Stage, children_of, ended, readable, staged, told, value_of
 
 
@@ -35,27 +35,6 @@ def test_a_killed_supervisor_takes_everything_along_and_is_started_again(tmp_pat
             assert over.error == "the supervisor died, and the attempt with it"
         assert stage.left() == []
         assert value_of(await stage.call("add", 1, 1)) == 2
-        assert value_of(await stage.sh("echo again")) == "again"
-        assert stage.supervisor.pid != outer
-
-    play(tmp_path)
-
-
-def test_a_supervisor_that_was_stopped_is_given_up_and_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver, "ANSWERS_S", 0.5)
-
-    @staged()
-    async def play(stage: Stage) -> None:
-        fifo = stage.fifo("one")
-        command = asyncio.create_task(stage.sh(f"echo -n ready > {fifo}; sleep 1000"))
-        await told(fifo)
-        outer = stage.supervisor.pid
-        (inner,) = children_of(outer)
-        os.kill(inner, signal.SIGSTOP)
-        command.cancel()
-        await asyncio.gather(command, return_exceptions=True)
         assert value_of(await stage.sh("echo again")) == "again"
         assert stage.supervisor.pid != outer
 

@@ -3,13 +3,11 @@
 import asyncio
 import fcntl
 import os
-import signal
 import socket
 import subprocess
 import sys
 import termios
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,8 +24,6 @@ from rota.worker.supervisor.stream import Stream
 # What one attempt may write; beyond it output is counted and dropped.
 LOG_BYTES_MAX = 64 * 1024 * 1024
 HAND_OVER_S = 0.01
-# How long a supervisor may take to start or to kill something. What cannot be killed for so long is the kernel's.
-ANSWERS_S = 20.0
 MARK = "ROTA_SUPERVISOR"
 
 _encode = msgspec.json.Encoder().encode
@@ -104,8 +100,7 @@ class Child:
     async def kill(self) -> None:
         """Kill it with everything it started; returns when none of it is left, however often this call is cancelled."""
         self._link.say({"do": "kill", "id": self._id})
-        with self._link.impatient(self._end):
-            await outlast(self._end)
+        await outlast(self._end)
 
 
 class Log:
@@ -229,8 +224,7 @@ class Supervisor:
         }
         link.say({"do": "start", "id": id, "program": program, "files": len(files)}, files)
         try:
-            with link.impatient(started):
-                said = await asyncio.shield(started)
+            said = await asyncio.shield(started)
         except asyncio.CancelledError:
             await outlast(link.undo(id, started, end))
             raise
@@ -322,27 +316,6 @@ class _Link:
         said = await started
         if said is not None and not said.error:
             await end
-
-    @contextmanager
-    def impatient(self, answer: "asyncio.Future[_Said | None]") -> Generator[None, None, None]:
-        """For an answer that takes a moment: a supervisor that does not give it is stuck or stopped, and is killed.
-
-        Code of the same user can stop it. What it had started is then ended by its other half, and everybody is told.
-        """
-
-        def give_up() -> None:
-            if not answer.done() and not self.over.done():
-                # Both halves: the one that is stopped would keep the connection open.
-                inner = [pid for pid in trees.processes() if trees.parent_of(pid) == self.pid]
-                for pid in (*inner, self.pid):
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-
-        timer = self._loop.call_later(ANSWERS_S, give_up)
-        try:
-            yield
-        finally:
-            timer.cancel()
 
     def forget(self, id: int) -> None:
         """What was never started does not end."""
