@@ -44,7 +44,7 @@ from rota.core.bounds import POOL_SLOTS_MAX, TimeLimits
 from rota.core.commands import ClientCommand, Command, Outcome, PutPool, PutQueue, SubmitRun
 from rota.core.decide.leases import Offer
 from rota.core.errors import Refused, Unavailable
-from rota.core.ids import Millis
+from rota.core.ids import DEFAULT_TENANT, Millis
 from rota.core.model import DEFAULT_QUEUE_PROPERTIES, Capacity, FailureClass, Graph, Pool, Queue
 from rota.core.questions import GetRun, ListTasks, Question, RunView, TasksPage, TaskView
 from rota.core.states import RUN_TERMINAL, SUCCESS
@@ -57,7 +57,7 @@ from rota.wire.work import COMMAND, PYTHON, PythonWork, Value, decode_command, d
 from rota.worker import sync
 from rota.worker.runners.calls import Call, Done, perform
 
-TENANT = "default"
+TENANT = DEFAULT_TENANT
 RUN = "trial"
 BEGIN_AT: Millis = 1_767_225_600_000  # 2026-01-01
 VIRTUAL_MS_MAX = 366 * 24 * 3_600_000

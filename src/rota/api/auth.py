@@ -23,11 +23,10 @@ from rota.core import history as hs
 from rota.core import questions as qu
 from rota.core.errors import Refused
 from rota.core.graph import check_id
-from rota.core.ids import Millis
+from rota.core.ids import DEFAULT_TENANT, Millis
 from rota.wire.requests import AwaitRun, GetService, ReadBlob, ReadLog
 
 ANY_TENANT = "*"
-DEFAULT_TENANT = "default"
 TOKENS_MAX = 1_000
 TOKEN_CHARS_MAX = 1_000
 FILE_BYTES_MAX = 1 << 20
@@ -292,9 +291,7 @@ class Gate:
         self._count = count
         self._interval_ms = auth.reload_interval_s * 1_000
         self._file = TokenFile(Path(auth.token_file)) if auth.token_file else None
-        self.is_open = not (
-            auth.token_file or any(each is not None for each in (auth.tokens, auth.token, auth.worker_token))
-        )
+        self.is_open = not auth.asks_for_tokens
         self._fixed = _fixed_entries(auth)
         self._version = 0
         if self._file is not None:

@@ -9,21 +9,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
-from rota.api.auth import DEFAULT_TENANT
 from rota.api.socket import SOCKET
 from rota.app.hosting import Hosting, host
 from rota.app.lines import NearLine
 from rota.app.remote import RemoteOptions, open_line
-from rota.app.working import Working, ship_logs, start_resident
+from rota.app.working import Working, complaint, ship_logs, start_resident
 from rota.client.blocking import BlockingClient, LoopThread
 from rota.client.connection import SocketConnection
 from rota.client.line import FarLine
 from rota.client.runs import Client
 from rota.control.driver import Listener, ignore
-from rota.control.events import Tell
 from rota.core.bounds import HISTORY_KEPT_MS, INTEGER_MAX, WORKER_SLOTS_MAX, TimeLimits
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import check_number
+from rota.core.ids import DEFAULT_TENANT
 from rota.running import Loading
 
 DEFAULT_FOLDER = ".rota"
@@ -97,9 +96,7 @@ class AsyncRota(Client):
         )
         async with AsyncExitStack() as parts:
             here = await host(parts, hosting)
-            logs = ship_logs(
-                parts, here.path, here.blobs, lambda text: listener(Tell("logs.unshipped", (("error", text),)))
-            )
+            logs = ship_logs(parts, here.path, here.blobs, complaint(listener))
             slots = options.get("slots")
             if slots == 0:
                 # Whoever only looks wants to see what a program that was killed has left behind.

@@ -48,9 +48,13 @@ async def check_own(blobs: Blobs, home: str, place: str) -> None:
 async def check_home(blobs: Blobs, home: str, place: str) -> None:
     """Refuse blobs that are not those of the coordinator a worker is for."""
     if await find_mark(blobs) != home:
-        text = f"{place} is not where the coordinator keeps logs and large values, as seen from this machine"
-        hint = "Let both reach one place, such as s3://bucket/prefix or a shared folder: [server] blobs there and here."
-        raise Refused("blobs.elsewhere", text, hint, path="server.blobs")
+        raise elsewhere(f"{place} is not where the coordinator keeps logs and large values, as seen from this machine")
+
+
+def elsewhere(text: str) -> Refused:
+    """A worker does not see its coordinator's blobs."""
+    hint = "Let both reach one place, such as s3://bucket/prefix or a shared folder: [server] blobs there and here."
+    return Refused("blobs.elsewhere", text, hint, path="server.blobs")
 
 
 async def find_mark(blobs: Blobs) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec import Struct
 
 from rota import __version__
-from rota.api.auth import ANY_TENANT, DEFAULT_TENANT, Principal, Role
+from rota.api.auth import ANY_TENANT, Principal, Role
 from rota.api.desk import Desk
 from rota.api.desk import ignore as count_nothing
 from rota.api.socket import SocketServer
@@ -28,7 +28,7 @@ from rota.control.driver import CoordinatorDriver, Listener, ignore
 from rota.core.bounds import HISTORY_KEPT_MS, TASK_RETRIES, TimeLimits
 from rota.core.commands import ForgetWorker
 from rota.core.errors import Refused, Unavailable
-from rota.core.ids import Millis
+from rota.core.ids import DEFAULT_TENANT, Millis
 from rota.core.questions import ListWorkers, WorkerView
 from rota.ports import Blobs, Store
 from rota.stores.blobs import open_blobs

@@ -7,17 +7,16 @@ from pathlib import Path
 
 from msgspec import structs
 
-from rota.api.auth import DEFAULT_TENANT
 from rota.app.clocks import SystemClock, wall_clock
-from rota.app.homes import check_home
+from rota.app.homes import check_home, elsewhere
 from rota.app.journal import Journal
-from rota.app.service import check_threads, complaint, working_of
 from rota.app.survivors import RunnersLock
-from rota.app.working import Working, ship_logs, start_worker
+from rota.app.working import Working, check_threads, complaint, ship_logs, start_worker, working_of
 from rota.client.rpc import RpcConnection
 from rota.config import Config
 from rota.control.events import Tell
 from rota.core.errors import Refused, Unavailable
+from rota.core.ids import DEFAULT_TENANT
 from rota.ports import Blobs
 from rota.stores.blobs import open_blobs
 from rota.wire.places import Place, read_place
@@ -106,9 +105,8 @@ async def _open_blobs(config: Config, service: ServiceView) -> Blobs:
     """Where the coordinator keeps large things, unless the settings of this machine name it otherwise."""
     place = config.server.blobs or service.blobs
     if "://" not in place and not Path(place).is_dir():
-        text = f"the coordinator keeps logs and large values in {place}, and this machine has no such folder"
-        hint = "Let both reach one place, such as s3://bucket/prefix or a shared folder: [server] blobs there and here."
-        raise Refused("blobs.elsewhere", text, hint, path="server.blobs")
+        # Opening it would make it.
+        raise elsewhere(f"the coordinator keeps logs and large values in {place}, and this machine has no such folder")
     blobs = open_blobs(place)
     await check_home(blobs, service.home, place)
     return blobs

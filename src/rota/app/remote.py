@@ -1,9 +1,9 @@
 """Reaching a coordinator elsewhere: where it is, as whom, and with which certificates."""
 
 import os
-import time
 from typing import TypedDict, Unpack
 
+from rota.app.clocks import wall_clock
 from rota.client.line import FarLine
 from rota.config import load_config
 
@@ -34,7 +34,7 @@ async def open_line(url: str | None, otherwise: str, **options: Unpack[RemoteOpt
     files = {name: os.fspath(options.get(name) or "") or None for name in ("ca", "cert", "key")}
     given = {f"client.{name}": value for name, value in {**files, "coordinator": url or None}.items()}
     config = load_config(given, os.environ)
-    place = read_place(config.client, time.time_ns() // 1_000_000)
+    place = read_place(config.client, wall_clock())
     token = options.get("token")
     if token is None:
         token = config.auth.token.reveal() if config.auth.token is not None else ""

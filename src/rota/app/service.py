@@ -2,9 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -15,11 +13,10 @@ from rota.api.rpc import RpcServer
 from rota.app.clocks import SystemClock, wall_clock
 from rota.app.hosting import Host, Hosting, host
 from rota.app.journal import Journal
-from rota.app.working import Working, ship_logs, start_resident
+from rota.app.working import check_threads, complaint, ship_logs, start_resident, working_of
 from rota.config import Address, Config, ServerTls, commands_for, read_address, read_server_tls, server_context
 from rota.control.events import Escalate, Tell
 from rota.control.telemetry import Telemetry
-from rota.core.errors import Refused
 from rota.wire.places import server_credentials
 from rota.worker.driver import WorkerDriver
 
@@ -94,39 +91,6 @@ async def _local_worker(parts: AsyncExitStack, here: Host, config: Config, journ
     logs = ship_logs(parts, here.path, here.blobs, complaint(journal))
     working = working_of(config, here.path, kept_open=(here.lock.fd,))
     return await start_resident(parts, here, working, logs)
-
-
-def check_threads(config: Config) -> None:
-    """Refuse to run user code beside tokens; asked before anything is started or anybody is dialled."""
-    has_token = config.auth.worker_token is not None or config.auth.tokens is not None or config.auth.token is not None
-    if config.worker.threads and (has_token or config.auth.token_file or config.auth.worker_token_file):
-        text = "tasks in threads share the memory of this process, and with it its tokens"
-        raise Refused("config.value", text, "Run them in processes: threads = false.", path="worker.threads")
-
-
-def working_of(config: Config, folder: Path, *, kept_open: tuple[int, ...]) -> Working:
-    """A worker as the settings say."""
-    settings = config.worker
-    return Working(
-        folder=folder,
-        slots=settings.slots,
-        threads=settings.threads,
-        memory_mb=settings.memory_mb,
-        run_as=settings.run_as,
-        egress_allow=settings.egress_allow,
-        tenants=settings.tenants,
-        queues=settings.queues,
-        properties=settings.properties,
-        property_commands=settings.property_commands,
-        limits=config.server.limits,
-        tenant=config.client.tenant,
-        kept_open=kept_open,
-    )
-
-
-def complaint(journal: Journal) -> Callable[[str], None]:
-    """How logs that cannot be stored come into the journal."""
-    return lambda text: journal(Tell("logs.unshipped", (("error", text),)))
 
 
 async def _serve_grpc(

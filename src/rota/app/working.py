@@ -9,11 +9,14 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from rota.api.auth import DEFAULT_TENANT
 from rota.app.hosting import Host
 from rota.app.survivors import Resident, note_resident
+from rota.config import Config
+from rota.control.driver import Listener
+from rota.control.events import Tell
 from rota.core.bounds import TimeLimits
-from rota.core.ids import Millis
+from rota.core.errors import Refused
+from rota.core.ids import DEFAULT_TENANT, Millis
 from rota.core.model import Capacity
 from rota.ports import Blobs
 from rota.wire.work import COMMAND, HTTP, PYTHON
@@ -61,6 +64,38 @@ class Working(Struct, frozen=True, kw_only=True):
     def slots_in_all(self) -> int:
         """As many as there are processors that this process may use, unless told otherwise."""
         return self.slots or cpu_count()
+
+
+def check_threads(config: Config) -> None:
+    """Refuse to run user code beside tokens; asked before anything is started or anybody is dialled."""
+    if config.worker.threads and (config.auth.asks_for_tokens or config.auth.worker_token_file):
+        text = "tasks in threads share the memory of this process, and with it its tokens"
+        raise Refused("config.value", text, "Run them in processes: threads = false.", path="worker.threads")
+
+
+def working_of(config: Config, folder: Path, *, kept_open: tuple[int, ...]) -> Working:
+    """A worker as the settings say."""
+    settings = config.worker
+    return Working(
+        folder=folder,
+        slots=settings.slots,
+        threads=settings.threads,
+        memory_mb=settings.memory_mb,
+        run_as=settings.run_as,
+        egress_allow=settings.egress_allow,
+        tenants=settings.tenants,
+        queues=settings.queues,
+        properties=settings.properties,
+        property_commands=settings.property_commands,
+        limits=config.server.limits,
+        tenant=config.client.tenant,
+        kept_open=kept_open,
+    )
+
+
+def complaint(listener: Listener) -> Callable[[str], None]:
+    """How an operator hears of logs that cannot be stored."""
+    return lambda text: listener(Tell("logs.unshipped", (("error", text),)))
 
 
 def ship_logs(parts: AsyncExitStack, folder: Path, blobs: Blobs, complain: Callable[[str], None]) -> LogShipper:

@@ -3,11 +3,11 @@
 import argparse
 import json
 import sys
-import time
 from pathlib import Path
 
 from msgspec import to_builtins
 
+from rota.app.clocks import wall_clock
 from rota.cli.showing import add_folder, add_json
 from rota.stores.sqlite import care
 
@@ -47,7 +47,7 @@ def _progress() -> care.Progress | None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    report = care.check(Path(options.data), time.time_ns() // 1_000_000)
+    report = care.check(Path(options.data), wall_clock())
     lines = [
         f"{report.folder}: version {report.version}, epoch {report.epoch}, {report.bytes:,} bytes",
         ", ".join(f"{count:,} {name}" for name, count in report.rows.items()),

@@ -16,6 +16,7 @@ from msgspec import Struct, to_builtins
 
 from rota import __version__
 from rota.api.auth import Gate, check_exposure
+from rota.app.clocks import wall_clock
 from rota.cli import EXIT_FAILED
 from rota.cli.showing import add_json, put, put_json, put_table, show_span
 from rota.config import SETTINGS, Config, Secret, load_config, read_address, read_client_tls, read_server_tls
@@ -112,7 +113,7 @@ def examine(folder: Path) -> Iterator[Finding]:
 def _settings(config: Config, env: Mapping[str, str]) -> Iterator[Finding]:
     """What a coordinator with these settings would say at its start."""
     yield Finding("ok", "settings", f"read from {config.file}" if config.file else "no file of settings")
-    now = time.time_ns() // 1_000_000
+    now = wall_clock()
     has_tls = bool(config.tls.cert)
     try:
         served = read_server_tls(config.tls, now)

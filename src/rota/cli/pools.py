@@ -5,16 +5,17 @@ import argparse
 from msgspec import structs
 
 from rota.app import Rota
+from rota.cli import EXIT_USAGE
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put, put_json, put_table, say
+from rota.cli.verbs import add_verbs, is_clear
 from rota.core.model import Pool
 from rota.wire.views import as_plain
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
-    parser.add_argument("verb", nargs="?", choices=("list", "set", "drop"), default="list", help="what to do (list)")
-    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="which pool")
+    add_verbs(parser, ("set", "drop"), "NAME")
     parser.add_argument("--slots", type=int, metavar="N", help="how many tasks at once; 0 means any number")
     parser.add_argument("--per-key", type=int, metavar="N", help="how many at once for one key")
     parser.add_argument("--per-minute", type=int, metavar="N", help="how many may start in a minute")
@@ -24,9 +25,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List pools, or change one."""
-    if (options.verb == "list") == bool(options.name):
-        say(f"usage: rota pools, or rota pools {'set' if options.verb == 'list' else options.verb} NAME")
-        return 2
+    if not is_clear(options):
+        return EXIT_USAGE
     with reach(options) as rota:
         if options.verb == "set":
             _set(rota, options)

@@ -4,8 +4,10 @@ import argparse
 from typing import Any
 
 from rota.app import Rota
+from rota.cli import EXIT_USAGE
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put_json, put_table, say
+from rota.cli.verbs import add_verbs, is_clear
 from rota.core.model import Allocation, PropertyRule, Unservable
 from rota.wire.views import as_plain
 
@@ -14,8 +16,7 @@ _NOT_POLICY = ("tenant", "name", "properties")
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
-    parser.add_argument("verb", nargs="?", choices=("list", "set"), default="list", help="what to do (list)")
-    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="which queue")
+    add_verbs(parser, ("set",), "NAME")
     rules = ", ".join(PropertyRule)
     parser.add_argument(
         "--property",
@@ -37,9 +38,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List queues, or define one."""
-    if (options.verb == "list") == bool(options.name):
-        say("usage: rota queues, or rota queues set NAME")
-        return 2
+    if not is_clear(options):
+        return EXIT_USAGE
     with reach(options) as rota:
         if options.verb == "set":
             _set(rota, options)

@@ -17,7 +17,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until told to stop."""
-    config = settings(options, data="server.data", listen="server.listen", http="server.http")
+    config = settings(options)
     return run_until_stopped(lambda signals: serve(config, signals, with_worker=False))
 
 

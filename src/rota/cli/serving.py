@@ -17,7 +17,7 @@ from rota.worker.driver import WorkerDriver
 from rota.worker.supervisor.confinement import hide_process
 
 LOUD_LINE_CHARS_MAX = 1_000
-# How long stopping at once may take; a supervisor that is stuck is given up before.
+# How long stopping at once may take. What hangs then is left behind; leases end by themselves.
 AT_ONCE_S = 40.0
 
 
@@ -26,22 +26,31 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="the file of settings (default $ROTA_CONFIG, or ./rota.toml)")
 
 
+def add_setting(parser: argparse.ArgumentParser, option: str, path: str, **how: Any) -> None:
+    """An option that is a setting; `settings` finds it by its path."""
+    parser.add_argument(option, dest=path, default=None, **how)
+
+
 def add_worker_options(parser: argparse.ArgumentParser) -> None:
     """What may be said of a worker on the command line; everything else is in the settings."""
-    parser.add_argument("--slots", type=int, metavar="N", help="attempts at once (default: one for each processor)")
-    parser.add_argument("--threads", action="store_const", const=True, help="run Python tasks in threads")
+    text = "attempts at once (default: one for each processor)"
+    add_setting(parser, "--slots", "worker.slots", type=int, metavar="N", help=text)
+    text = "run Python tasks in threads"
+    add_setting(parser, "--threads", "worker.threads", action="store_const", const=True, help=text)
 
 
 def add_server_options(parser: argparse.ArgumentParser) -> None:
     """What may be said of a coordinator on the command line."""
-    parser.add_argument("--data", metavar="DIR", help="the data folder (default ./.rota)")
-    parser.add_argument("--listen", metavar="HOST:PORT", help="where workers and clients reach it, with gRPC")
-    parser.add_argument("--http", metavar="HOST:PORT", help="where HTTP is served; empty: nowhere")
+    add_setting(parser, "--data", "server.data", metavar="DIR", help="the data folder (default ./.rota)")
+    text = "where workers and clients reach it, with gRPC"
+    add_setting(parser, "--listen", "server.listen", metavar="HOST:PORT", help=text)
+    text = "where HTTP is served; empty: nowhere"
+    add_setting(parser, "--http", "server.http", metavar="HOST:PORT", help=text)
 
 
-def settings(options: argparse.Namespace, **paths: str) -> Config:
-    """The settings; `paths` says which option is which setting."""
-    given = {path: getattr(options, name) for name, path in paths.items()}
+def settings(options: argparse.Namespace) -> Config:
+    """The settings, with what the options say of them."""
+    given = {path: value for path, value in vars(options).items() if "." in path}
     return load_config(given, os.environ, options.config)
 
 

@@ -2,24 +2,24 @@
 
 import argparse
 
+from rota.cli import EXIT_USAGE
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put_json, put_table, say
+from rota.cli.verbs import add_verbs, is_clear
 from rota.wire.views import as_plain
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
-    parser.add_argument("verb", nargs="?", choices=("list", "set"), default="list", help="what to do (list)")
-    parser.add_argument("name", nargs="?", default="", metavar="TENANT", help="which tenant")
+    add_verbs(parser, ("set",), "TENANT")
     parser.add_argument("--weight", type=int, default=1, metavar="N", help="its share under load, 1 to 100 (default 1)")
     finish(parser, run)
 
 
 def run(options: argparse.Namespace) -> int:
     """List tenants, or give one its share."""
-    if (options.verb == "list") == bool(options.name):
-        say("usage: rota tenants, or rota tenants set TENANT --weight N")
-        return 2
+    if not is_clear(options):
+        return EXIT_USAGE
     with reach(options) as rota:
         if options.verb == "set":
             rota.put_tenant(options.name, options.weight)

@@ -16,12 +16,5 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until told to stop."""
-    config = settings(
-        options,
-        data="server.data",
-        listen="server.listen",
-        http="server.http",
-        slots="worker.slots",
-        threads="worker.threads",
-    )
+    config = settings(options)
     return run_until_stopped(lambda signals: serve(config, signals, with_worker=True))

@@ -5,30 +5,36 @@ import asyncio
 from contextlib import AsyncExitStack
 
 from rota.cli import EXIT_FAILED
-from rota.cli.serving import Signals, add_config, add_worker_options, drain, first_of, run_until_stopped, settings, tell
+from rota.cli.serving import (
+    Signals,
+    add_config,
+    add_setting,
+    add_worker_options,
+    drain,
+    first_of,
+    run_until_stopped,
+    settings,
+    tell,
+)
 from rota.config import Config
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
     add_config(parser)
-    parser.add_argument("--coordinator", metavar="URL", help="such as grpc://host:7433 (default $ROTA_COORDINATOR)")
-    parser.add_argument("--data", metavar="DIR", help="the folder of this worker (default .rota-worker)")
-    parser.add_argument("--name", metavar="NAME", help="its name (default: made up once and kept in the folder)")
+    text = "such as grpc://host:7433 (default $ROTA_COORDINATOR)"
+    add_setting(parser, "--coordinator", "client.coordinator", metavar="URL", help=text)
+    text = "the folder of this worker (default .rota-worker)"
+    add_setting(parser, "--data", "worker.data", metavar="DIR", help=text)
+    text = "its name (default: made up once and kept in the folder)"
+    add_setting(parser, "--name", "worker.name", metavar="NAME", help=text)
     add_worker_options(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Work until told to stop."""
-    config = settings(
-        options,
-        coordinator="client.coordinator",
-        data="worker.data",
-        name="worker.name",
-        slots="worker.slots",
-        threads="worker.threads",
-    )
+    config = settings(options)
     return run_until_stopped(lambda signals: work(config, signals))
 
 

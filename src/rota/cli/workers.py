@@ -1,41 +1,39 @@
 """`rota workers`: who is registered; give one no new work, or strike it off."""
 
 import argparse
-import time
 
+from rota.app.clocks import wall_clock
+from rota.cli import EXIT_USAGE
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put, put_json, put_table, say, show_time
+from rota.cli.verbs import add_verbs, is_clear
 from rota.core.questions import WorkerView
 from rota.wire.views import as_plain
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
-    parser.add_argument(
-        "verb", nargs="?", choices=("list", "drain", "undrain", "forget"), default="list", help="what to do (list)"
-    )
-    parser.add_argument("worker", nargs="?", default="", metavar="WORKER", help="which one")
+    add_verbs(parser, ("drain", "undrain", "forget"), "WORKER")
     finish(parser, run)
 
 
 def run(options: argparse.Namespace) -> int:
     """List workers, or change one."""
-    if (options.verb == "list") == bool(options.worker):
-        say(f"usage: rota workers, or rota workers {'drain' if options.verb == 'list' else options.verb} WORKER")
-        return 2
+    if not is_clear(options):
+        return EXIT_USAGE
     with reach(options) as rota:
         match options.verb:
             case "drain" | "undrain":
-                rota.drain_worker(options.worker, draining=options.verb == "drain")
+                rota.drain_worker(options.name, draining=options.verb == "drain")
             case "forget":
-                rota.forget_worker(options.worker)
+                rota.forget_worker(options.name)
             case _:
                 pass
-        workers = [view for view in rota.workers() if options.worker in ("", view.id)]
+        workers = [view for view in rota.workers() if options.name in ("", view.id)]
     if options.json:
         put_json([as_plain(view) for view in workers])
     elif options.verb == "forget":
-        put(f"{options.worker} is struck off")
+        put(f"{options.name} is struck off")
     elif not workers:
         say("no workers: start one with `rota worker`")
     else:
@@ -57,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _state(view: WorkerView) -> str:
-    if view.quarantined_until > time.time_ns() // 1_000_000:
+    if view.quarantined_until > wall_clock():
         return "quarantined"
     if view.draining:
         return "draining"

@@ -12,11 +12,11 @@ from rota.core.decide import decide
 from rota.core.door import check_shape
 from rota.core.errors import Refused
 from rota.core.graph import check_id
+from rota.core.ids import DEFAULT_TENANT
 from rota.core.model import Pool, Queue, Tenant
 from rota.core.state import State
 
 KINDS: dict[str, type[Struct]] = {"queues": Queue, "pools": Pool, "tenants": Tenant}
-DEFAULT_TENANT = "default"
 # Who asked, as the audit shows it.
 ACTOR = "rota.toml"
 

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct, field, structs
 
 from rota.config.secret import Secret
 from rota.core.bounds import HISTORY_KEPT_MS, ID_CHARS_MAX, RETRIES_MAX, WORKER_SLOTS_MAX, TimeLimits
+from rota.core.ids import DEFAULT_TENANT
 from rota.core.model import Pool, Queue, Tenant
 
 DAY_MS = 24 * 3_600_000
@@ -121,12 +122,17 @@ class Auth(Section, frozen=True, kw_only=True):
         None
     )
 
+    @property
+    def asks_for_tokens(self) -> bool:
+        """Whether a coordinator lets nobody in without a token: any source of tokens is named, be it empty."""
+        return bool(self.token_file) or any(each is not None for each in (self.tokens, self.token, self.worker_token))
+
 
 class ClientSide(Section, frozen=True, kw_only=True):
     """`[client]`: how clients and workers reach a coordinator."""
 
     coordinator: Annotated[str, _meta("grpc://host:port, or grpcs:// for TLS", "ROTA_COORDINATOR", min_length=1)] = ""
-    tenant: Annotated[str, _meta("for whom a client asks", min_length=1, max_length=ID_CHARS_MAX)] = "default"
+    tenant: Annotated[str, _meta("for whom a client asks", min_length=1, max_length=ID_CHARS_MAX)] = DEFAULT_TENANT
     ca: Annotated[str, _file("who vouches for the coordinator's certificate (PEM); empty: whom the system trusts")] = ""
     cert: Annotated[str, _file("the certificate to show where mutual TLS is demanded (PEM)")] = ""
     key: Annotated[str, _file("its private key (PEM, not encrypted)")] = ""

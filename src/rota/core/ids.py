@@ -16,6 +16,9 @@ Fence = int
 RunKey = tuple[str, str]
 WorkerKey = tuple[str, str]
 
+# Whose everything is where nobody says otherwise.
+DEFAULT_TENANT = "default"
+
 LEASE_NUMBER_BITS = 40
 LEASE_NUMBER_MAX = (1 << LEASE_NUMBER_BITS) - 1
 EPOCH_MAX = (1 << 23) - 1

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from rota.api.auth import DEFAULT_TENANT, Gate, Principal, Role
+from rota.api.auth import Gate, Principal, Role
 from rota.api.desk import Desk
 from rota.api.http import events, fleet, oversight, runs, tasks
 from rota.api.http import room as rooms
@@ -25,6 +25,7 @@ from rota.client.runs import Client
 from rota.control.driver import CoordinatorDriver
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import check_id
+from rota.core.ids import DEFAULT_TENANT
 
 # How long a caller waits at most for an answer that is not a stream.
 ANSWER_S = 30.0

@@ -176,7 +176,7 @@ class Visit(ABC):
         self._who = who = self._identify()
         self.admit(who)
         welcome = [(VERSION, str(PROTOCOL))]
-        if who.tenant != ANY_TENANT and who.tenant.isascii() and who.tenant.isprintable():
+        if who.tenant != ANY_TENANT:
             welcome.append((TENANT, who.tenant))
         try:
             await self._context.send_initial_metadata(welcome)
