@@ -31,10 +31,18 @@ class Kept(Struct, frozen=True):
     runs: frozenset[RunKey]
 
 
+class Candidate(Struct, frozen=True):
+    """Who stands for election: a name for people, and where it is reached if it wins; empty for nowhere."""
+
+    name: str
+    grpc: str = ""
+    http: str = ""
+
+
 class Store(Protocol):
     """Where live records, history and stories are kept, and who may write them."""
 
-    async def elect(self, who: str) -> Epoch | None:
+    async def elect(self, who: Candidate) -> Epoch | None:
         """Become the writer, or not; never blocks. A success bumps the epoch before anything is loaded."""
         ...
 
@@ -87,6 +95,32 @@ class Store(Protocol):
 
         How many rows that were; zero means that nothing is left to do. May be stopped anywhere and done again.
         """
+        ...
+
+
+class SharedStore(Store, Protocol):
+    """A store that several machines use: one of their coordinators leads, and the others follow."""
+
+    async def identity(self) -> str:
+        """A name that this store was given when it was made, and that no other has."""
+        ...
+
+    async def leader(self) -> Candidate | None:
+        """Who was elected last and has not given up the lock since; None if nobody holds it.
+
+        A hint for those who ask the wrong one. It may be out of date, and nothing is decided by it.
+        """
+        ...
+
+    async def vacancy(self) -> None:
+        """Wait until the lock may have become free: a hint that spares waiting for the next look.
+
+        It may come late, or when nothing is free, or not at all; whoever waits looks by itself too.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give back what is held: the lock, connections. May be called twice."""
         ...
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rota.core.history import Ended, HistoryQuery
 from rota.core.ids import Epoch
 from rota.core.records import Audit, Batch, Key, Record, Run, Story, key_of
-from rota.ports import Store
+from rota.ports import Candidate, Store
 from tests.contract.adapters import Adapter
 from tests.contract.records import Image, fields_of, image
 
@@ -126,14 +126,14 @@ class Bench:
 
     async def elect(self, store: Store) -> Epoch:
         """An election that must be won, because the lock is free."""
-        epoch = await asyncio.wait_for(store.elect("somebody"), self.adapter.patience_s)
+        epoch = await asyncio.wait_for(store.elect(Candidate("somebody")), self.adapter.patience_s)
         assert epoch is not None, "the lock was free, and the election was not won"
         return epoch
 
     async def elect_after_death(self, store: Store) -> Epoch:
         """An election that must be won before long, because the holder has died."""
         async with asyncio.timeout(self.adapter.patience_s):
-            while (epoch := await store.elect("somebody")) is None:
+            while (epoch := await store.elect(Candidate("somebody"))) is None:
                 await asyncio.sleep(0.01)  # as a standby does: nobody tells it that a dead holder's time is up
         return epoch
 

@@ -15,7 +15,7 @@ from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
 from rota.core.ids import Epoch, RunKey
 from rota.core.model import Queue
 from rota.core.records import Batch, Key, Record, Run, Story, Task, key_of
-from rota.ports import Fenced, StoreRefused
+from rota.ports import Candidate, Fenced, StoreRefused
 from tests.contract import store_history as history
 from tests.contract import store_reigns as reigns
 from tests.contract import store_rows as rows
@@ -467,7 +467,7 @@ class DiesForAll(RowStore):
 class ElectsEverybody(RowStore):
     """Nobody looks at the lock."""
 
-    async def elect(self, who: str) -> Epoch | None:
+    async def elect(self, who: Candidate) -> Epoch | None:
         self.platter.holder = None
         return await super().elect(who)
 
@@ -477,7 +477,7 @@ class IsReentrant(RowStore):
 
     mine: Epoch = -1
 
-    async def elect(self, who: str) -> Epoch | None:
+    async def elect(self, who: Candidate) -> Epoch | None:
         if self.platter.holder == self.mine:
             self.platter.holder = None
         epoch = await super().elect(who)
@@ -488,7 +488,7 @@ class IsReentrant(RowStore):
 class LooksThenTakes(RowStore):
     """Time passes between looking at the lock and taking it."""
 
-    async def elect(self, who: str) -> Epoch | None:
+    async def elect(self, who: Candidate) -> Epoch | None:
         if self.platter.holder is not None:
             return None
         await asyncio.sleep(0)
@@ -499,7 +499,7 @@ class LooksThenTakes(RowStore):
 class WaitsForTheLock(RowStore):
     """An election that ends when it is won."""
 
-    async def elect(self, who: str) -> Epoch | None:
+    async def elect(self, who: Candidate) -> Epoch | None:
         while self.platter.holder is not None:
             await asyncio.sleep(0)
         return await super().elect(who)
@@ -517,7 +517,7 @@ class ReusesEpochs(RowStore):
 class BumpsBeforeItKnows(RowStore):
     """The epoch grows with every election, won or not."""
 
-    async def elect(self, who: str) -> Epoch | None:
+    async def elect(self, who: Candidate) -> Epoch | None:
         if self.platter.holder is not None:
             self.platter.epoch += 1
         return await super().elect(who)

@@ -14,7 +14,7 @@ from rota.core.errors import Refused
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
 from rota.core.ids import Epoch, Millis, RunKey
 from rota.core.records import RECORD_TYPES, Audit, Batch, Growth, Key, Record, Run, Story, Task, key_of
-from rota.ports import Fenced, Store, StoreRefused
+from rota.ports import Candidate, Fenced, Store, StoreRefused
 from tests.contract.adapters import Adapter, Pause
 
 _TYPES = {cls.__name__: cls for cls in (*RECORD_TYPES, Ended, Story)}
@@ -43,7 +43,7 @@ class RowStore:
 
     # The port.
 
-    async def elect(self, who: str) -> Epoch | None:
+    async def elect(self, who: Candidate) -> Epoch | None:
         platter = self.platter
         if platter.holder is not None:
             return None

@@ -10,7 +10,7 @@ from rota.core.history import Ended, HistoryQuery, ListAudits
 from rota.core.ids import Epoch, Millis
 from rota.core.records import Audit, Run, Task
 from rota.core.states import RunState
-from rota.ports import Fenced, Store
+from rota.ports import Candidate, Fenced, Store
 from tests.contract.bench import Bench, Promises, batch, disk_of
 from tests.contract.records import filled, with_fields
 from tests.contract.samples import a_one_task_run, a_run, one_of_each, rows_of, story_of
@@ -266,7 +266,7 @@ async def who_asked_for_what_is_told_page_by_page_from_the_newest(bench: Bench) 
 async def a_commit_that_is_fenced_leaves_no_audit(bench: Bench) -> None:
     store, epoch = await bench.reign()
     await store.release(epoch)
-    newer = await store.elect("other")
+    newer = await store.elect(Candidate("other"))
     assert newer is not None
     with pytest.raises(Fenced):
         await store.commit(epoch, batch(audits=audits(1)))

@@ -6,7 +6,7 @@ import pytest
 
 from rota.core.ids import EPOCH_MAX, Epoch
 from rota.core.records import key_of
-from rota.ports import Fenced, Store
+from rota.ports import Candidate, Fenced, Store
 from tests.contract.bench import Bench, Promises, assert_same, batch, disk_of
 from tests.contract.samples import a_run, new_images, one_of_each, rows_of, run_of, story_of
 
@@ -32,11 +32,11 @@ async def assert_fenced(store: Store, epoch: Epoch) -> None:
 async def one_writer_at_a_time(bench: Bench) -> None:
     store, epoch = await bench.reign()
     rival = await bench.join()
-    assert await rival.elect("rival") is None
-    assert await store.elect("the writer itself") is None, "a lock that is held is held against everybody"
+    assert await rival.elect(Candidate("rival")) is None
+    assert await store.elect(Candidate("the writer itself")) is None, "a lock that is held is held against everybody"
     await store.release(epoch)
     later = await bench.elect(rival)
-    assert await store.elect("the old writer") is None
+    assert await store.elect(Candidate("the old writer")) is None
     assert await rival.holds(later)
     assert not await store.holds(epoch)
 
@@ -46,7 +46,7 @@ async def of_many_that_stand_at_once_one_is_elected(bench: Bench) -> None:
     stores = [bench.store, *[await bench.join() for _ in range(4)]]
     newest = 0
     for _ in range(3):
-        epochs = await asyncio.gather(*[store.elect(f"number {n}") for n, store in enumerate(stores)])
+        epochs = await asyncio.gather(*[store.elect(Candidate(f"number {n}")) for n, store in enumerate(stores)])
         won = [(store, epoch) for store, epoch in zip(stores, epochs, strict=True) if epoch is not None]
         assert len(won) == 1, f"the lock was free, and these were elected: {epochs}"
         store, epoch = won[0]
@@ -59,7 +59,7 @@ async def of_many_that_stand_at_once_one_is_elected(bench: Bench) -> None:
 async def an_election_never_blocks(bench: Bench) -> None:
     await bench.reign()
     rival = await bench.join()
-    assert await asyncio.wait_for(rival.elect("rival"), bench.adapter.patience_s) is None
+    assert await asyncio.wait_for(rival.elect(Candidate("rival")), bench.adapter.patience_s) is None
 
 
 @promise
@@ -90,7 +90,7 @@ async def an_election_that_is_not_won_fences_nobody(bench: Bench) -> None:
     store, epoch = await bench.reign()
     rival = await bench.join()
     for _ in range(3):
-        assert await rival.elect("rival") is None
+        assert await rival.elect(Candidate("rival")) is None
         await store.commit(epoch, batch(one_of_each()))
         assert await store.holds(epoch)
     await bench.expect(store, epoch, disk_of(one_of_each()))
@@ -130,7 +130,7 @@ async def release_frees_only_ones_own(bench: Bench) -> None:
     await rival.release(epoch)
     await rival.release(0)
     assert await rival.holds(later), "released by an epoch that had passed"
-    assert await (await bench.join()).elect("a third") is None
+    assert await (await bench.join()).elect(Candidate("a third")) is None
     await rival.release(later)
     await rival.release(later)
     assert await bench.elect(store) > later
@@ -223,7 +223,7 @@ async def a_commit_that_was_overtaken_on_its_way_changes_nothing(bench: Bench) -
         await store.release(epoch)
         rival = await bench.join()
         if bench.adapter.rivals_wait_for_commits:
-            assert await rival.elect("rival") is None, "elected past a commit that may still land"
+            assert await rival.elect(Candidate("rival")) is None, "elected past a commit that may still land"
             pause.resumed.set()
             await commit
             landed = disk_of([*one_of_each()[:-1], *late.puts], [a_run()], story_of(parts=[0, 1]))

@@ -14,7 +14,7 @@ from msgspec import Struct
 from rota.core.history import Ended
 from rota.core.ids import Epoch, RunKey
 from rota.core.records import RECORD_TYPES, Batch, Growth, Key, Record, Run, Story, Task, key_of
-from rota.ports import Fenced, Store
+from rota.ports import Candidate, Fenced, Store
 from tests.contract import broken_stores as broken
 from tests.contract.adapters import ADAPTERS, Adapter
 from tests.contract.bench import Bench, assert_same, batch, disk_of
@@ -168,7 +168,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(target=reigns, writer=st.integers(0, WRITERS - 1))
     def elect(self, writer: int) -> Any:
         if self.model.holder is not None:
-            election = self.stores[writer].elect(f"writer {writer}")
+            election = self.stores[writer].elect(Candidate(f"writer {writer}"))
             epoch = self.run(asyncio.wait_for(election, self.bench.adapter.patience_s))
             assert epoch is None, "elected while another holds the lock"
             return multiple()

@@ -16,6 +16,7 @@ from rota.control.driver import CoordinatorDriver
 from rota.core.bounds import TimeLimits
 from rota.core.errors import Refused
 from rota.core.model import Capacity
+from rota.ports import Candidate
 from rota.stores.blobs import open_blobs
 from rota.stores.memory import MemoryStore
 from rota.wire.places import Place
@@ -90,7 +91,7 @@ class Service:
 
     async def start(self) -> None:
         """Listen."""
-        self.driver = CoordinatorDriver(self.store, self.limits, self.clock, who="a test")
+        self.driver = CoordinatorDriver(self.store, self.limits, self.clock, who=Candidate("a test"))
         self.driver.start()
         assert await self.driver.reigns()
         desk = Desk(self.driver, open_blobs(self.folder / "blobs"), SERVICE)

@@ -23,6 +23,7 @@ from rota.control.driver import CoordinatorDriver
 from rota.control.events import Tell
 from rota.core.bounds import TimeLimits
 from rota.core.errors import Refused, Unavailable
+from rota.ports import Candidate
 from tests.integration.deadlines import until
 from tests.integration.http_stage import Stage, gate_of, shell, staged
 
@@ -348,7 +349,7 @@ def test_probes_say_how_the_coordinator_stands(monkeypatch: pytest.MonkeyPatch):
 def test_a_follower_is_ready_and_does_not_lead(stage: Stage):
     async def follow() -> tuple[CoordinatorDriver, HttpServer, int]:
         first = stage.line.driver
-        driver = CoordinatorDriver(first.store, TimeLimits(), first.clock, who="another")
+        driver = CoordinatorDriver(first.store, TimeLimits(), first.clock, who=Candidate("another"))
         driver.start()
         assert not await driver.reigns()
         server = HttpServer(HttpService(stage.line.desk, driver, gate_of()), "127.0.0.1", 0)

@@ -30,7 +30,7 @@ from rota.core.commands import ForgetWorker
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import DEFAULT_TENANT, Millis
 from rota.core.questions import ListWorkers, WorkerView
-from rota.ports import Blobs, Store
+from rota.ports import Blobs, Candidate, Store
 from rota.stores.blobs import open_blobs
 from rota.stores.memory import MemoryStore
 from rota.stores.sqlite import SqliteStore, held
@@ -110,7 +110,7 @@ async def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
         store,
         hosting.limits,
         clock,
-        who=f"{socket.gethostname()}:{os.getpid()}",
+        who=Candidate(f"{socket.gethostname()}:{os.getpid()}"),
         listener=hosting.listener,
         keep_ms=hosting.keep_ms,
         telemetry=hosting.telemetry,

@@ -47,7 +47,7 @@ from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Millis
 from rota.core.questions import Question
 from rota.core.records import Story
-from rota.ports import CommitUnknown, Fenced, Store, StoreRefused
+from rota.ports import Candidate, CommitUnknown, Fenced, Store, StoreRefused
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class CoordinatorDriver:
         limits: TimeLimits,
         clock: Callable[[], Millis],
         *,
-        who: str,
+        who: Candidate,
         listener: Listener = ignore,
         keep_ms: Millis = HISTORY_KEPT_MS,
         telemetry: "Telemetry | None" = None,

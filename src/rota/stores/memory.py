@@ -13,7 +13,7 @@ from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
 from rota.core.ids import Epoch, Millis, RunKey
 from rota.core.model import Graph
 from rota.core.records import RECORD_TYPES, Audit, Batch, GraphRecord, Growth, Key, Record, Run, Story, Task, key_of
-from rota.ports import Fenced, Kept, StoreRefused
+from rota.ports import Candidate, Fenced, Kept, StoreRefused
 
 Place = tuple[Millis, Millis, str]
 
@@ -222,7 +222,7 @@ class MemoryStore:
     def __init__(self, disk: MemoryDisk | None = None) -> None:
         self.disk = disk or MemoryDisk()
 
-    async def elect(self, who: str) -> Epoch | None:
+    async def elect(self, who: Candidate) -> Epoch | None:
         """See the port."""
         return self.disk.elect()
 

@@ -16,7 +16,7 @@ from rota.core.model import Graph, TaskSpec
 from rota.core.questions import GetRun, ListRuns, RunsPage, RunView
 from rota.core.records import Batch, Run, Story
 from rota.core.story import read_story
-from rota.ports import CommitUnknown, Fenced, StoreRefused
+from rota.ports import Candidate, CommitUnknown, Fenced, StoreRefused
 from rota.stores.memory import MemoryStore
 
 TENANT = "t"
@@ -80,7 +80,7 @@ class Bench:
         self.clock = Clock()
         self.said: list[Tell | Escalate] = []
         self.spoke = asyncio.Event()
-        self.driver = CoordinatorDriver(self.store, LIMITS, self.clock, who="a test", listener=self._hear)
+        self.driver = CoordinatorDriver(self.store, LIMITS, self.clock, who=Candidate("a test"), listener=self._hear)
 
     def _hear(self, said: Tell | Escalate) -> None:
         self.said.append(said)
@@ -504,7 +504,7 @@ def test_a_listener_that_fails_does_not_stop_the_coordinator():
         def broken(_: object) -> None:
             raise ValueError("not ours")
 
-        driver = CoordinatorDriver(bench.store, LIMITS, bench.clock, who="a test", listener=broken)
+        driver = CoordinatorDriver(bench.store, LIMITS, bench.clock, who=Candidate("a test"), listener=broken)
         driver.start()
         assert await driver.reigns()
         assert (await driver.ask(submit("a")))[0] == "a"

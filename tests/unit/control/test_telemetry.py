@@ -15,6 +15,7 @@ from rota.control.telemetry import AUTH_CAUSES, METRICS, OTHER, REQUESTS_SHOWN_M
 from rota.core import commands as cm
 from rota.core.bounds import REFUSED_REPORTS_TOLD_MAX, TimeLimits
 from rota.core.model import Pool, PoolNeed, Queue, TaskSpec
+from rota.ports import Candidate
 from rota.stores.memory import MemoryStore
 from tests.unit.control.stage import TENANT, UNKNOWN, Speaker, Stage, reigning
 
@@ -186,7 +187,9 @@ def durations() -> Values:
 
     async def play() -> None:
         telemetry = Telemetry()
-        driver = CoordinatorDriver(MemoryStore(), TimeLimits(), lambda: 1_000_000, who="a test", telemetry=telemetry)
+        driver = CoordinatorDriver(
+            MemoryStore(), TimeLimits(), lambda: 1_000_000, who=Candidate("a test"), telemetry=telemetry
+        )
         driver.start()
         async with asyncio.timeout(20):
             assert await driver.reigns()
@@ -249,7 +252,9 @@ def test_counters_go_on_over_the_end_of_a_reign():
     async def play() -> None:
         telemetry = Telemetry()
         now = [1_000_000]
-        driver = CoordinatorDriver(MemoryStore(), TimeLimits(), lambda: now[0], who="a test", telemetry=telemetry)
+        driver = CoordinatorDriver(
+            MemoryStore(), TimeLimits(), lambda: now[0], who=Candidate("a test"), telemetry=telemetry
+        )
         driver.start()
         async with asyncio.timeout(20):
             assert await driver.reigns()

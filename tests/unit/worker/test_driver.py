@@ -12,6 +12,7 @@ from rota.core.commands import CancelRun, Outcome, SubmitRun
 from rota.core.decide.leases import Offer
 from rota.core.model import Capacity, Graph, RetryPolicy, TaskSpec
 from rota.core.questions import ListTasks, TasksPage, TaskView
+from rota.ports import Candidate
 from rota.stores.memory import MemoryStore
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 from rota.worker.driver import WorkerDriver
@@ -91,7 +92,7 @@ class Bench:
     """A real coordinator over memory, and one worker driver."""
 
     def __init__(self, runner: Scripted | None = None, slots: int = 4) -> None:
-        self.coordinator = CoordinatorDriver(MemoryStore(), LIMITS, clock, who="a test")
+        self.coordinator = CoordinatorDriver(MemoryStore(), LIMITS, clock, who=Candidate("a test"))
         self.runner = runner or Scripted()
         self.links: list[Link] = []
         self.frames: list[WorkerFrame] = []

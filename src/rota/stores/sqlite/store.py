@@ -14,7 +14,7 @@ from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
 from rota.core.ids import Epoch, Millis
 from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
-from rota.ports import Kept
+from rota.ports import Candidate, Kept
 from rota.stores.sqlite.disk import SqliteDisk
 
 T = TypeVar("T")
@@ -42,9 +42,9 @@ class SqliteStore:
         """Who holds the folder's lock, for people; empty if nobody does."""
         return self.disk.holder()
 
-    async def elect(self, who: str) -> Epoch | None:
+    async def elect(self, who: Candidate) -> Epoch | None:
         """See the port."""
-        return await self._write(lambda: self.disk.elect(who))
+        return await self._write(lambda: self.disk.elect(who.name))
 
     async def holds(self, epoch: Epoch) -> bool:
         """See the port."""
