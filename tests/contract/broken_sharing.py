@@ -20,14 +20,15 @@ class Sign:
         self.freed = asyncio.Event()
 
 
+_SIGNS: WeakKeyDictionary[Platter, Sign] = WeakKeyDictionary()
+
+
 class SharedRowStore(RowStore):
     """The SharedStore port over a platter."""
 
-    signs: WeakKeyDictionary[Platter, Sign] = WeakKeyDictionary()
-
     def __init__(self, platter: Platter | None = None) -> None:
         super().__init__(platter)
-        self.sign = self.signs.setdefault(self.platter, Sign())
+        self.sign = _SIGNS.setdefault(self.platter, Sign())
         self.epoch: Epoch = 0
 
     async def elect(self, who: Candidate) -> Epoch | None:
