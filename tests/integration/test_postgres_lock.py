@@ -247,7 +247,7 @@ async def test_a_follower_that_looks_again_and_again_has_one_session_for_it() ->
                 await follower.leader()
             names = [name for (name,) in sessions_of(store.schema)]
             assert sorted(names) == sorted(
-                f"rota:{part}:{store.schema}" for part in ("lock", "reader", "lock", "reader", "listener")
+                f"rota:{part}:{store.schema}" for part in ("lock", "lock", "reader", "listener")
             )
         finally:
             await follower.close()

@@ -1,5 +1,6 @@
 """What is refused when a store is opened or its database changes under it, and what the refusal says to do."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,9 +8,12 @@ import pytest
 import trustme
 
 from rota.core.errors import Refused, Unavailable
+from rota.core.records import Run
 from rota.ports import Candidate
 from rota.stores.postgres import PostgresStore
 from rota.stores.postgres.address import Address
+from rota.stores.postgres.session import check_server
+from tests.contract.bench import assert_same, batch, disk_of
 from tests.integration.postgres_stage import a_batch, elected, opened, played, runs_in
 from tests.servers.postgres import PostgresServer, postgres_server, replica_of, shared_server
 
@@ -161,6 +165,47 @@ async def test_a_database_that_cannot_hold_every_text_is_refused() -> None:
         assert "UTF8" in refused.hint
 
 
+def test_a_server_that_is_too_old_is_refused() -> None:
+    address = Address("postgresql:///rota", "server.url")
+    with pytest.raises(Refused, match="PostgreSQL 13, and Rota needs 14"):
+        check_server(130_012, "UTF8", address)
+    check_server(140_000, "UTF8", address)
+
+
+@played
+async def test_several_that_are_started_together_on_an_empty_database_make_one_schema() -> None:
+    for _ in range(5):
+        url = shared_server().new_database()
+        async with opened(url) as one:
+            others = [PostgresStore(url, schema=one.schema, lock_id=one.lock.lock_id) for _ in range(4)]
+            stores = [one, *others]
+            try:
+                names = asyncio.gather(*[store.identity() for store in stores])
+                epochs = await asyncio.gather(*[store.elect(Candidate("a test")) for store in others])
+                assert len(set(await names)) == 1
+                assert [epoch for epoch in epochs if epoch] == [1]
+            finally:
+                for store in others:
+                    await store.close()
+
+
+@played
+async def test_what_somebody_built_on_a_view_is_left_alone_and_named() -> None:
+    async with opened() as store:
+        epoch = await elected(store)
+        await store.release(epoch)
+        shared_server().execute(f"CREATE VIEW public.theirs AS SELECT * FROM {store.schema}.failures")  # noqa: S608 - a name of our own
+        try:
+            await elected(store)
+            await store.release(epoch + 1)
+            shared_server().execute(f"UPDATE {store.schema}.meta SET value = 'another' WHERE name = 'routines'")  # noqa: S608 - a name of our own
+            with pytest.raises(Refused, match="theirs"):
+                await store.elect(Candidate("a test"))
+        finally:
+            shared_server().execute("DROP VIEW public.theirs")
+        assert await elected(store) == 3
+
+
 @pytest.fixture(scope="module")
 def authority() -> trustme.CA:
     return trustme.CA()
@@ -189,7 +234,11 @@ async def test_a_certificate_for_another_host_or_of_another_authority_is_refused
     authority.cert_pem.write_to_path(str(trusted))
     trustme.CA().cert_pem.write_to_path(str(unknown))
     async with opened(tls.url(sslmode="verify-ca", sslrootcert=str(trusted))) as store:
-        assert await elected(store)
+        epoch = await elected(store)
+        # Longer than one record of TLS, and of every length around one.
+        runs = [Run("t", f"r{size}", "g", "n", params=bytes(size)) for size in range(8_000, 40_000, 97)]
+        await store.commit(epoch, batch(runs))
+        assert_same(disk_of([record async for record in store.load(epoch)]), disk_of(runs))
     for mode, known in (("verify-full", trusted), ("verify-ca", unknown), ("verify-full", tmp_path / "missing.pem")):
         async with opened(tls.url(sslmode=mode, sslrootcert=str(known))) as store:
             refused = await refusal(store)

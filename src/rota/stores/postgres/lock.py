@@ -31,9 +31,10 @@ LOCK_SHOWN = (
 _TAKE = "SELECT pg_try_advisory_lock($1)"
 _IS_OURS = f"SELECT count(*) FROM pg_locks l WHERE {LOCK_SHOWN} AND l.pid = pg_backend_pid()"
 _FREE = "SELECT pg_advisory_unlock($1), pg_notify($2, '')"
+# A session that is in the first and not in the second has just ended.
 _HOLDER = (
-    "SELECT l.pid, coalesce(a.application_name, ''), coalesce(a.usename::text, '')"
-    f" FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid WHERE {LOCK_SHOWN}"
+    "SELECT l.pid, a.application_name, a.usename::text"
+    f" FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE {LOCK_SHOWN}"
 )
 _SETTLE = (
     "SELECT pg_backend_pid(), pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean,"
@@ -129,7 +130,7 @@ class AdvisoryLock:
             raise Refused(
                 "store.lock_taken",
                 f"the lock {self.lock_id:#x} on {self.session.address} belongs to a session {whose}:"
-                f" {name or 'unnamed'!r}, pid {pid}, user {user or 'unknown'!r}.",
+                f" {name or 'unnamed'!r}, pid {pid}, user {user!r}.",
                 "Stop that program, or choose another number with server.lock_id, the same for every coordinator.",
             )
 

@@ -56,7 +56,7 @@ class Schema:
         """Make the schema if it is not there, or refuse one that this program does not know."""
         if await self._version(wire):
             return
-        await wire.run("BEGIN")
+        await wire.script(f"BEGIN; SET LOCAL lock_timeout = {_MIGRATION_LOCK_MS}")
         # Several machines are started together. Not the lock of elections: nobody reigns by making tables.
         await wire.run("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"rota:make:{self.name}",))
         if not await self._version(wire):
@@ -107,6 +107,7 @@ class Schema:
         time limit of the server's ends it (nobody is idle, no statement is running), and whoever holds the lock may
         end it: it is told, and learns that it was overtaken.
         """
+        await self._version(wire)
         strangers = ""
         for _ in range(_TRIES):
             try:
@@ -131,7 +132,7 @@ class Schema:
         ((digest,),) = await wire.run(f"SELECT value FROM {self.name}.meta WHERE name = 'routines'")
         if version < self._latest or digest != self._digest:
             limit.reschedule(asyncio.get_running_loop().time() + MIGRATE_S)
-            await wire.run("SELECT set_config('lock_timeout', $1, true)", (str(_MIGRATION_LOCK_MS),))
+            await wire.script(f"SET LOCAL lock_timeout = {_MIGRATION_LOCK_MS}")
             await self._migrate(wire, version)
         await wire.run("COMMIT")
         return epoch

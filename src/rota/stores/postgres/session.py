@@ -11,7 +11,7 @@ from psycopg.conninfo import make_conninfo
 from rota.core.errors import Refused, Unavailable
 from rota.stores.postgres.address import Address
 from rota.stores.postgres.trouble import not_connected
-from rota.stores.postgres.wire import Bound, Lost, Said, Wire
+from rota.stores.postgres.wire import Bound, Lost, Wire
 
 CONNECT_S = 5.0
 # `idle_session_timeout`, which frees the lock of a coordinator that has vanished, came with this one.
@@ -40,7 +40,7 @@ class Session:
     async def turn(self, call_s: float = 0.0) -> AsyncGenerator[Wire]:
         """The connection for oneself, open, for so long.
 
-        It is dropped if what is done with it fails in any way but an orderly refusal outside a transaction. Raises
+        It is dropped if what is done with it fails and leaves a transaction open or a statement unanswered. Raises
         `Said` or `Lost` of what is done, `Refused` or `Unavailable` if there is no connection to be had.
         """
         wire: Wire | None = None
@@ -50,8 +50,8 @@ class Session:
                 wire = await self._open()
                 try:
                     yield wire
-                except BaseException as error:
-                    if not (isinstance(error, Said) and not error.is_fatal and wire.is_idle):
+                except BaseException:
+                    if not wire.is_idle:
                         self.drop()
                     raise
         except TimeoutError:
@@ -100,18 +100,18 @@ async def connect(address: Address, name: str) -> Wire:
         raise not_connected(str(error), address) from None
     wire = Wire(connection)
     try:
-        _check(wire, address)
+        check_server(wire.server_version, wire.encoding, address)
     except BaseException:
         wire.drop()
         raise
     return wire
 
 
-def _check(wire: Wire, address: Address) -> None:
-    version = wire.server_version // 10_000
-    if version < VERSION_MIN:
-        text = f"{address} is PostgreSQL {version}, and Rota needs {VERSION_MIN} or newer."
+def check_server(version: int, encoding: str, address: Address) -> None:
+    """Refuse a server that is too old (150004 is 15.4), and a database that cannot hold every text."""
+    if version // 10_000 < VERSION_MIN:
+        text = f"{address} is PostgreSQL {version // 10_000}, and Rota needs {VERSION_MIN} or newer."
         raise Refused("store.engine", text, "Upgrade the server, or name another.")
-    if wire.encoding != "UTF8":
-        text = f"{address} stores text as {wire.encoding}, which cannot hold every name."
+    if encoding != "UTF8":
+        text = f"{address} stores text as {encoding}, which cannot hold every name."
         raise Refused("store.engine", text, "Create a database with ENCODING 'UTF8' and name that.")

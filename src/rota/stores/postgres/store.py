@@ -41,6 +41,8 @@ T = TypeVar("T")
 CALL_S = 15.0
 # An election, with everybody who has to be moved out of its way.
 ELECT_S = 8.0
+# Looking through all of history.
+SWEEP_S = 300.0
 # How long a commit whose session was ended waits to learn who has taken over, and how often it looks.
 _OVERTAKEN_S = 3.0
 _LOOK_S = 0.02
@@ -125,15 +127,22 @@ class PostgresStore:
         return epoch
 
     async def _begin_reign(self, who: Candidate) -> Epoch:
-        identity = await self.identity()
+        if self.lock.session.address is not self.address:
+            await self.identity()
         async with self.lock.held(MIGRATE_S) as wire:
             try:
                 async with asyncio.timeout(ELECT_S) as limit:
-                    if await self._place.identity(wire) != identity:
+                    if not self._identity:
+                        self._identity = await self._meet(wire)
+                    elif await self._place.identity(wire) != self._identity:
                         raise self._elsewhere()
                     return await self._place.begin_reign(wire, who, limit)
             except TimeoutError:
                 raise Lost("the election took too long", was_sent=False) from None
+
+    async def _meet(self, wire: Wire) -> str:
+        await self._place.prepare(wire)
+        return await self._place.identity(wire)
 
     async def _give_up(self) -> None:
         # If it cannot be given back, it has ended with its session.
@@ -164,8 +173,7 @@ class PostgresStore:
         if not self._identity:
             with self._plainly():
                 async with self.reader.turn() as wire:
-                    await self._place.prepare(wire)
-                    self._identity = await self._place.identity(wire)
+                    self._identity = await self._meet(wire)
         return self._identity
 
     async def leader(self) -> Candidate | None:
@@ -296,13 +304,17 @@ class PostgresStore:
         return await self._read(lambda wire: self._tables.audits(wire, query))
 
     async def kept(self) -> Kept:
-        """See the port."""
-        return await self._read(self._tables.kept)
+        """See the port. Nobody else's reading waits for it."""
+        session = Session(self.address, session_name("sweeper", self.schema), SWEEP_S)
+        try:
+            return await self._read(self._tables.kept, session)
+        finally:
+            session.close()
 
-    async def _read(self, work: Callable[[Wire], Awaitable[T]]) -> T:
+    async def _read(self, work: Callable[[Wire], Awaitable[T]], session: Session | None = None) -> T:
         await self.identity()
         with self._plainly():
-            async with self.reader.turn() as wire:
+            async with (session or self.reader).turn() as wire:
                 await self._tables.begin(wire)
                 try:
                     return await work(wire)

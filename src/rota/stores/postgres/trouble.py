@@ -90,6 +90,9 @@ def refusal(error: Said | Lost, address: Address) -> Exception:
     if state in _IN_THE_WAY:
         text = f"{address}: {error}. What is there is not Rota's."
         return Refused("store.corrupt", text, "Name another schema.")
+    if state == "2BP01":
+        text = f"{address}: something of yours depends on a view of Rota's that a new version replaces: {error}."
+        return Refused("store.refused", text, "Drop it, start Rota, and make it again.")
     if state in _GONE:
         return Refused("store.missing", f"{address}: what Rota kept there is gone: {error}.", _RESTORE_HINT)
     if state in _CORRUPT:

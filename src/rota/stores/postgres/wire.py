@@ -63,6 +63,8 @@ class Wire:
         self._pgconn.nonblocking = 1
         # libpq closes it when it finds the connection broken, and then does not say any more which it was.
         self._fd = self._pgconn.socket
+        # TLS takes up to 16 KB off the line at a time and libpq half of it; what is left, the line knows nothing of.
+        self._reads_min = 3 if self._pgconn.ssl_in_use else 1
         self._poll = select.poll()
         self._poll.register(self._fd, select.POLLIN)
         self._transformer = Transformer(connection)
@@ -191,7 +193,9 @@ class Wire:
         def readable() -> None:
             try:
                 # Everything at once: of a connection that was reset, libuv tells only once.
-                while self._is_readable:
+                reads = 0
+                while self._is_readable or reads < self._reads_min:
+                    reads += 1
                     self._pgconn.consume_input()
                     if take():
                         end(None)
