@@ -17,7 +17,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -136,18 +136,20 @@ class PostgresServer:
 
     def pause(self) -> None:
         """Stop every process of it where it stands; connections stay open, and nobody answers."""
-        for pid in self._pids():
-            os.kill(pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let it go on."""
-        for pid in self._pids():
-            os.kill(pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
-    def _pids(self) -> list[int]:
+    def _signal(self, what: signal.Signals) -> None:
+        """The first process before its children: it starts no more of them then."""
         assert self._process is not None, "it does not run"
         main = int((self.data / "postmaster.pid").read_text().split()[0])
-        return [main, *map(int, Path(f"/proc/{main}/task/{main}/children").read_text().split())]
+        os.kill(main, what)
+        for pid in Path(f"/proc/{main}/task/{main}/children").read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), what)
 
     def own(self, *files: Path) -> None:
         """Give files to whoever runs the server, for its eyes only."""
