@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from rota.app.embedded import AsyncRota
+from rota.client.blocking import LoopThread
 from rota.client.runs import Client
 from rota.core.changes import LeaseGranted
 from rota.core.graph import LiveGraph
@@ -103,6 +105,20 @@ async def read_ledger(client: Client) -> Ledger:
             graphs[view.graph] = await client.graph(view.graph)
         runs.append(await _read_run(client, view, graphs[view.graph]))
     return Ledger(tuple(runs), tuple(await client.audits(AUDITS_MAX)))
+
+
+def ledger_at(url: str) -> Ledger:
+    """The same, of whoever leads there, through a client that is opened for it."""
+    thread = LoopThread()
+
+    async def read() -> Ledger:
+        async with await AsyncRota.connect(url) as client:
+            return await read_ledger(client)
+
+    try:
+        return thread.call(read())
+    finally:
+        thread.stop()
 
 
 async def _read_run(client: Client, view: RunView, graph: LiveGraph) -> RunEntry:
