@@ -211,6 +211,9 @@ def code_of(error: BaseException) -> str:
     return error.code if isinstance(error, Refused | Unavailable) else type(error).__name__
 
 
+GIVEN_UP = "given-up"
+
+
 class Tapped:
     """A line to a coordinator whose every request is written down."""
 
@@ -229,12 +232,19 @@ class Tapped:
         began_ns, code = steady_ns(), ""
         try:
             return await self._line.ask(request)
-        except BaseException as error:
+        except Exception as error:
             code = code_of(error)
             raise
+        except BaseException:
+            # Whoever asked does not want to know any more.
+            code = GIVEN_UP
+            raise
         finally:
-            what = type(request).__name__
-            self._notebook.add(Try(client=self._client, what=what, began_ns=began_ns, ended_ns=steady_ns(), code=code))
+            if code != GIVEN_UP:
+                what = type(request).__name__
+                self._notebook.add(
+                    Try(client=self._client, what=what, began_ns=began_ns, ended_ns=steady_ns(), code=code)
+                )
 
     def watch(self, run: str) -> Watching:
         """See the protocol."""

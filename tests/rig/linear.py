@@ -5,7 +5,7 @@ it takes effect at any time after its beginning, or never. The search is that of
 that respects these intervals, with Lowe's memory of (what has been placed, state): no situation is tried twice.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -21,10 +21,11 @@ SHOWN_MAX = 12
 class Op(Struct, frozen=True, kw_only=True):
     """One operation of one client, by the machine's steady clock. Without an end its outcome is not known.
 
-    `does` is what was asked with what (`("write", 3)`), `answer` what came back.
+    `about` is the thing it was done to, `does` what was asked with what (`("write", 3)`), `answer` what came back.
     """
 
     client: str
+    about: Hashable = ""
     does: tuple[Hashable, ...]
     answer: Hashable = None
     began_ns: int
@@ -33,7 +34,8 @@ class Op(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         until = "…" if self.ended_ns is None else f"{self.ended_ns / 1e6:.3f}"
         said = "nobody knows" if self.ended_ns is None else repr(self.answer)
-        return f"{self.began_ns / 1e6:.3f}–{until} ms {self.client}: {' '.join(map(str, self.does))} → {said}"
+        what = " ".join(map(str, (self.about, *self.does))).strip()
+        return f"{self.began_ns / 1e6:.3f}–{until} ms {self.client}: {what} → {said}"
 
 
 class Model(Protocol[State]):
@@ -210,13 +212,11 @@ def check(ops: Iterable[Op], model: Model[Any], situations_max: int = SITUATIONS
     return _Search(tuple(ops), model, situations_max).run()
 
 
-def check_each(
-    ops: Iterable[Op], key: Callable[[Op], Hashable], model: Model[Any], situations_max: int = SITUATIONS_MAX
-) -> dict[Hashable, Verdict]:
+def check_each(ops: Iterable[Op], model: Model[Any], situations_max: int = SITUATIONS_MAX) -> dict[Hashable, Verdict]:
     """The same for things that know nothing of each other, each alone: all are linearizable if each one is."""
     parts: dict[Hashable, list[Op]] = {}
     for op in ops:
-        parts.setdefault(key(op), []).append(op)
+        parts.setdefault(op.about, []).append(op)
     return {name: check(part, model, situations_max) for name, part in parts.items()}
 
 
