@@ -21,6 +21,7 @@ from rota.stores.blobs import open_blobs
 from rota.stores.memory import MemoryStore
 from rota.wire.places import Place
 from rota.wire.requests import ServiceView
+from rota.wire.routes import Route
 from rota.wire.work import COMMAND, PYTHON
 from rota.worker.driver import Dial, WorkerDriver
 from rota.worker.logs.driver import LogShipper
@@ -94,7 +95,8 @@ class Service:
         self.driver = CoordinatorDriver(self.store, self.limits, self.clock, who=Candidate("a test"))
         self.driver.start()
         assert await self.driver.reigns()
-        desk = Desk(self.driver, open_blobs(self.folder / "blobs"), SERVICE)
+        desk = Desk(self.driver, open_blobs(self.folder / "blobs"))
+        desk.service = SERVICE
         self.server = RpcServer(
             desk,
             self.driver,
@@ -120,7 +122,7 @@ class Service:
         self, said: Callable[[str], None], token: Callable[[], str] = lambda: WORKER, place: Place | None = None
     ) -> None:
         """A worker that dials the port and runs tasks in processes."""
-        dial = dial_to(place or place_at(self.url), token, lambda cause, text: said(text))
+        dial = dial_to(Route(place or place_at(self.url)), token, lambda cause, text: said(text))
         self.thread.call(self._add_worker(dial))
 
     async def _add_worker(self, dial: Dial) -> None:

@@ -100,14 +100,18 @@ class Refused(Exception):
 
 
 class Unavailable(Exception):
-    """Nobody's fault: the same call may succeed later."""
+    """Nobody's fault: the same call may succeed later, or elsewhere: `grpc` and `http` are where, if that is known."""
 
-    def __init__(self, code: str, reason: str = "", *, retry_after_ms: int = 1000) -> None:
+    def __init__(
+        self, code: str, reason: str = "", *, retry_after_ms: int = 1000, grpc: str = "", http: str = ""
+    ) -> None:
         assert code in CODES, f"error code {code!r} is not in the table"
         self.code = code
         self.reason = reason or CODES[code]
         self.retry_after_ms = retry_after_ms
-        super().__init__(code, reason, retry_after_ms)
+        self.grpc = grpc
+        self.http = http
+        super().__init__(code, reason, retry_after_ms, grpc, http)
 
     def __str__(self) -> str:
         return f"{self.code}: {self.reason} Try again in {self.retry_after_ms} ms."

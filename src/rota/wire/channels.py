@@ -38,8 +38,9 @@ _RECEIVED_BYTES_MAX = FRAME_BYTES_MAX + (16 << 20)
 _TEXT_CHARS_MAX = 1_000
 
 # A peer that has vanished is noticed within PING_EVERY_MS + PING_WAIT_MS. Only open streams are looked after.
-PING_EVERY_MS = 20_000
-PING_WAIT_MS = 10_000
+# Whoever waits for a coordinator that was stopped should find the next one before long.
+PING_EVERY_MS = 10_000
+PING_WAIT_MS = 5_000
 
 # A client or worker has a connection of its own, with one stream; a proxy may carry those of several in one.
 CONNECTIONS_MAX = 4_000

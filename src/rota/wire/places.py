@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rota.config import ClientTls, ServerTls, read_client_tls, read_target
 from rota.config.settings import ClientSide
@@ -19,8 +19,13 @@ class Place(Struct, frozen=True):
     tls: ClientTls | None = None
 
 
-def read_place(client: ClientSide, now: Millis) -> Place:
-    """A place from settings. Refuses what cannot be meant."""
+def read_places(client: ClientSide, now: Millis) -> tuple[Place, ...]:
+    """The places that settings name, at least one. Refuses what cannot be meant."""
+    names = [name.strip() for name in client.coordinator.split(",")]
+    return tuple(_read_place(structs.replace(client, coordinator=name), now) for name in dict.fromkeys(names))
+
+
+def _read_place(client: ClientSide, now: Millis) -> Place:
     if not client.coordinator:
         hint = "Give its address, such as grpc://host:7433, or set ROTA_COORDINATOR."
         raise Refused("config.value", "it is not said where the coordinator is", hint, path="client.coordinator")
