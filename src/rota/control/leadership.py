@@ -39,6 +39,7 @@ class Leadership:
         self._waiting_for = 0
         self._loading = 0
         self._load_by: Millis = 0
+        self._resting_until: Millis = 0
         self._asked_at: Millis = 0
         self._is_asking = False
         self.standing = Standing(limits.stall_ms)
@@ -71,9 +72,12 @@ class Leadership:
         return [AskHolds(self._waiting_for, self.epoch)]
 
     def vacated(self, now: Millis) -> None:
-        """The lock may be free: a follower need not wait until it looks again by itself."""
+        """The lock may be free: a follower need not wait until it looks again by itself.
+
+        Whoever has just given it up lets others go first: what made it step down may be its own.
+        """
         if self.role is Role.FOLLOWER:
-            self.next_at = min(self.next_at, now)
+            self.next_at = min(self.next_at, max(now, self._resting_until))
 
     def elected(self, event: Elected, now: Millis) -> list[Intent]:
         """The campaign's result. An epoch won too late is given back."""
@@ -134,7 +138,7 @@ class Leadership:
         self._is_asking = False
         self._waiting_for = self.ticket()
         self.proven_until = 0
-        self.next_at = now + self.campaign_ms
+        self.next_at = self._resting_until = now + self.campaign_ms
         about = (("cause", cause.value), ("reason", reason), ("epoch", str(epoch)))
         told: list[Intent] = [Tell("step_down", about, Level.WARNING)]
         return [*told, Release(epoch)] if epoch else told

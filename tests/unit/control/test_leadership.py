@@ -366,3 +366,35 @@ def test_a_leader_wants_to_be_woken_before_its_next_question():
     stage.disk.release(1)
     stage.advance(TERM // 4)
     assert list(stage.coordinator.leadership.standing.step_downs) == [Cause.LOCK_LOST]
+
+
+# Hints that the lock is free.
+
+
+def test_a_follower_that_hears_of_a_free_lock_asks_for_it_at_once():
+    machine, elect = campaigning()
+    machine.elected(Elected(elect.ticket, None), BEGIN)
+    machine.vacated(BEGIN + 10)
+    assert len(machine.woke(BEGIN + 10)) == 1
+
+
+def test_who_has_just_stepped_down_lets_others_go_first():
+    machine = leading()
+    machine.step_down(Cause.COMMIT_UNKNOWN, "for this test", BEGIN)
+    machine.vacated(BEGIN + 1)
+    assert machine.woke(BEGIN + CAMPAIGN - 1) == []
+    assert len(machine.woke(BEGIN + CAMPAIGN)) == 1
+
+
+def test_a_hint_never_puts_an_election_off():
+    machine, elect = campaigning()
+    machine.elected(Elected(elect.ticket, None), BEGIN)
+    machine.vacated(BEGIN + 2 * CAMPAIGN)
+    assert len(machine.woke(BEGIN + CAMPAIGN)) == 1
+
+
+def test_whoever_leads_or_campaigns_takes_no_hints():
+    for machine in (leading(), campaigning()[0], loading()[0]):
+        next_at = machine.next_at
+        machine.vacated(BEGIN - 1)
+        assert machine.next_at == next_at
