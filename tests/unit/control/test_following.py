@@ -189,6 +189,6 @@ async def fail_commit(node: Node) -> None:
         del node.store.commit
         raise CommitUnknown("the line broke")
 
-    node.store.commit = commit  # type: ignore[method-assign]
+    node.store.commit = commit  # type: ignore[method-assign] - once, in place of the real one
     with pytest.raises(Unavailable):
         await node.driver.ask(PutPool(tenant="t", command_id="p", pool=Pool(tenant="t", name="p", slots=1)))
