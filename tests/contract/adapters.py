@@ -37,6 +37,8 @@ class Adapter(ABC):
     patience_s = 10.0
     # True where an election cannot win while a commit is under way: elect says None, and the commit lands first.
     rivals_wait_for_commits = False
+    # True for a `SharedStore`: it is held to `store_sharing.py` too.
+    is_shared = False
 
     @abstractmethod
     async def make_store(self) -> Store:
