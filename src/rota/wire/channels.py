@@ -206,7 +206,7 @@ async def trouble_at_end(call: Call, where: str) -> Refused | Unavailable:
 
 
 # Words of the library for TLS, and what they mean to whoever dialled.
-_CERTIFICATES: Final = (
+CERTIFICATES: Final = (
     ("certificate has expired", "its certificate has expired", "Renew it there; is the clock of this machine right?"),
     ("certificate is not yet valid", "its certificate is not valid yet", "Is the clock of this machine right?"),
     ("Hostname Verification Check failed", "its certificate is for another name", "Use the name in the certificate."),
@@ -218,7 +218,7 @@ _HUNG_UP: Final = ("Socket closed", "Connection reset", "Broken pipe", "handshak
 
 def _unreached(where: str, details: str) -> Refused | Unavailable:
     """Nobody was reached, or not the one who was meant."""
-    for words, meaning, hint in _CERTIFICATES:
+    for words, meaning, hint in CERTIFICATES:
         if words in details:
             return Refused("tls.handshake", f"the coordinator at {where} is not spoken to: {meaning}", hint)
     # Only while connecting: a stream that was open ends in other words.

@@ -1,0 +1,1 @@
+"""Real servers that the tests start, use and clear away."""
