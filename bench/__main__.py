@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import core, embedded, runners, service, simulator, sqlite
+from bench import core, embedded, machines, runners, service, simulator, sqlite
 from bench.rig import Row
 
 BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
@@ -25,6 +25,8 @@ BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
     "service_latency": service.latency,
     "service_enqueue": service.enqueue,
     "service_idle": service.idle,
+    "machines": machines.throughput,
+    "standby": machines.standby,
 }
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 

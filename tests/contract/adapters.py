@@ -12,8 +12,12 @@ from pathlib import Path
 
 from rota.core.ids import Epoch
 from rota.ports import Store
+from rota.stores.blobs import open_blobs
+from rota.stores.etcd import EtcdStore
+from rota.stores.etcd.tidying import Bounds
 from rota.stores.memory import MemoryStore
 from rota.stores.sqlite import SqliteStore
+from tests.servers import etcd, etcd_pause
 
 
 class Pause:
@@ -37,6 +41,8 @@ class Adapter(ABC):
     patience_s = 10.0
     # True where an election cannot win while a commit is under way: elect says None, and the commit lands first.
     rivals_wait_for_commits = False
+    # True for a `SharedStore`: it is held to `store_sharing.py` too.
+    is_shared = False
 
     @abstractmethod
     async def make_store(self) -> Store:
@@ -121,4 +127,44 @@ class SqliteAdapter(Adapter):
         return pause
 
 
-ADAPTERS: list[Adapter] = [MemoryAdapter(), SqliteAdapter()]
+class EtcdAdapter(Adapter):
+    """Keys under a prefix of their own in an etcd that all tests share, and blobs in memory."""
+
+    is_shared = True
+
+    def __init__(self, name: str, bounds: Bounds | None = None) -> None:
+        self.name = name
+        self.bounds = bounds
+
+    async def make_store(self) -> Store:
+        return EtcdStore(etcd.shared_server().url(), open_blobs("memory:"), bounds=self.bounds)
+
+    async def join(self, store: Store) -> Store:
+        assert isinstance(store, EtcdStore)
+        return EtcdStore(store.client.address.shown, store.blobs, bounds=self.bounds)
+
+    async def reopen(self, store: Store, epoch: Epoch) -> Store:
+        # A process that dies has its lease end by itself, which test_etcd_failover.py waits for.
+        assert isinstance(store, EtcdStore)
+        await store.close()
+        return await self.join(store)
+
+    async def close(self, stores: list[Store]) -> None:
+        for store in stores:
+            assert isinstance(store, EtcdStore)
+            await store.close()
+
+    def pause_commit(self, store: Store) -> Pause | None:
+        assert isinstance(store, EtcdStore)
+        pause = Pause()
+        etcd_pause.stand_before(store, "head", pause.stand)
+        return pause
+
+
+ADAPTERS: list[Adapter] = [
+    MemoryAdapter(),
+    SqliteAdapter(),
+    EtcdAdapter("etcd"),
+    # A checkpoint with every slice of housekeeping.
+    EtcdAdapter("etcd-eager", Bounds(entries=1)),
+]

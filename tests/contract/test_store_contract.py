@@ -13,6 +13,7 @@ from tests.contract.records import anything, changed, few
 from tests.contract.samples import with_runs
 from tests.contract.store_contract import PROMISES
 from tests.contract.store_rows import records_come_back
+from tests.contract.store_sharing import promise as sharing_promises
 
 each_adapter = pytest.mark.parametrize("adapter", ADAPTERS, ids=lambda adapter: adapter.name)
 
@@ -24,6 +25,12 @@ SOME_RECORDS = st.lists(
 @each_adapter
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.__name__)
 def test_a_store_keeps_its_promise(adapter: Adapter, promise: Promise) -> None:
+    asyncio.run(hold_to(adapter, promise))
+
+
+@pytest.mark.parametrize("adapter", [one for one in ADAPTERS if one.is_shared], ids=lambda adapter: adapter.name)
+@pytest.mark.parametrize("promise", sharing_promises, ids=lambda promise: promise.__name__)
+def test_a_store_that_machines_share_keeps_its_promise(adapter: Adapter, promise: Promise) -> None:
     asyncio.run(hold_to(adapter, promise))
 
 

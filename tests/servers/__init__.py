@@ -1,1 +1,1 @@
-"""Servers that tests start themselves: databases, and what stands in the way to them."""
+"""Real servers that the tests start, use and clear away."""

@@ -16,6 +16,8 @@ from rota.core.model import Pool, Queue, Tenant
 DAY_MS = 24 * 3_600_000
 LEASE_S_MIN = 1
 LEASE_S_MAX = 3_600
+# "Rota", as bytes.
+LOCK_ID = 0x526F7461
 
 Words = tuple[str, ...]
 
@@ -55,6 +57,14 @@ class Server(Section, frozen=True, kw_only=True):
     data: Annotated[str, _meta("the folder with everything a coordinator keeps", min_length=1)] = "./.rota"
     listen: Annotated[str, _meta("where workers and clients reach it (gRPC)", min_length=1)] = "127.0.0.1:7433"
     http: Annotated[str, _meta("where HTTP is served; empty: nowhere")] = "127.0.0.1:7434"
+    advertise: Annotated[str, _meta("the host that others reach it by; empty: the one it listens on")] = ""
+    store: Annotated[
+        str, _meta("what several coordinators share: postgresql://… or etcd://…; empty: SQLite in `data`")
+    ] = ""
+    lock_url: Annotated[str, _meta("PostgreSQL without the pooler that `store` goes through")] = ""
+    lock_id: Annotated[int, _meta("PostgreSQL's advisory lock of whoever leads", ge=-(1 << 63), le=(1 << 63) - 1)] = (
+        LOCK_ID
+    )
     blobs: Annotated[str, _meta("where logs and large values go: a folder or a URL; empty: in `data`")] = ""
     keep_days: Annotated[int, _meta("how long ended runs stay in history", ge=0, le=36_500)] = HISTORY_KEPT_MS // DAY_MS
     heartbeat_timeout_s: Annotated[

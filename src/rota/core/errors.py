@@ -59,8 +59,10 @@ CODES: Final[dict[str, str]] = {
     "schedule.zone": "The time zone is not an IANA name this system knows.",
     "service.busy": "More is being served than there is room for.",
     "service.failed": "The service met an error of its own.",
+    "store.access": "The store does not let us in, or not do what is needed.",
     "store.corrupt": "What is stored can not be read, or is not what was written.",
     "store.engine": "The SQLite library is too old to be trusted with data.",
+    "store.foreign": "What is there is not a store of Rota.",
     "store.full": "The store has no space left.",
     "store.held": "Another process uses the same data folder.",
     "store.missing": "There is no data where it was looked for.",
@@ -100,14 +102,18 @@ class Refused(Exception):
 
 
 class Unavailable(Exception):
-    """Nobody's fault: the same call may succeed later."""
+    """Nobody's fault: the same call may succeed later, or elsewhere: `grpc` and `http` are where, if that is known."""
 
-    def __init__(self, code: str, reason: str = "", *, retry_after_ms: int = 1000) -> None:
+    def __init__(
+        self, code: str, reason: str = "", *, retry_after_ms: int = 1000, grpc: str = "", http: str = ""
+    ) -> None:
         assert code in CODES, f"error code {code!r} is not in the table"
         self.code = code
         self.reason = reason or CODES[code]
         self.retry_after_ms = retry_after_ms
-        super().__init__(code, reason, retry_after_ms)
+        self.grpc = grpc
+        self.http = http
+        super().__init__(code, reason, retry_after_ms, grpc, http)
 
     def __str__(self) -> str:
         return f"{self.code}: {self.reason} Try again in {self.retry_after_ms} ms."

@@ -1,0 +1,147 @@
+"""Who may write: a key that goes with its holder's lease, and the epoch, which decides.
+
+The lease ends by the cluster's clock when `holds` is not asked any more, so that a coordinator that was stopped, or cut
+off, makes way. That is all it is good for: what a deposed one still sends is refused because of the epoch.
+"""
+
+import asyncio
+
+import msgspec
+from msgspec import Struct
+
+from rota.core.errors import Refused, Unavailable
+from rota.core.ids import EPOCH_MAX, Epoch, Millis
+from rota.ports import Candidate
+from rota.stores.etcd import ops
+from rota.stores.etcd import rpc_pb2 as rpc
+from rota.stores.etcd.client import Client, Doubt
+from rota.stores.etcd.errors import missing
+from rota.stores.etcd.keys import Keys
+from rota.stores.etcd.log import Mark, Reign
+
+# Between two looks at an etcd that does not answer whoever waits for a vacancy.
+LOOK_AGAIN_S = 1.0
+
+
+class Leader(Struct, array_like=True):
+    """What the leader's key holds."""
+
+    epoch: Epoch
+    who: Candidate
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_leader_of = msgspec.msgpack.Decoder(Leader).decode
+
+
+class Election:
+    """Stands for election, and proves that one was won."""
+
+    def __init__(self, client: Client, keys: Keys, term_ms: Millis) -> None:
+        self._client = client
+        self._keys = keys
+        self._term_ms = term_ms
+        # The newest epoch that was seen here. The store's never falls below it.
+        self._seen: Epoch = 0
+
+    async def stand(self, who: Candidate, identity: str) -> Reign | None:
+        """Take the lock if it is free, and raise the epoch; None if it is not, or another was faster."""
+        keys = self._keys
+        places = (keys.leader, keys.identity, keys.epoch, keys.head, keys.checkpoint)
+        leader, name, epoch, head, checkpoint = ops.found(
+            await self._client.read(ops.txn(then=[ops.get(key) for key in places]))
+        )
+        if name is None or name.value.decode() != identity or epoch is None or head is None or checkpoint is None:
+            raise missing(self._client.address.shown)
+        self._check_growth(int(epoch.value))
+        if leader is not None:
+            return None
+        return await self._take(who, epoch, head, checkpoint)
+
+    def _check_growth(self, epoch: Epoch) -> None:
+        if epoch < self._seen:
+            text = f"{self._client.address.shown} is at epoch {epoch}, and it was at {self._seen} before"
+            hint = f"Was a backup restored? Stop every coordinator, and put {self._seen + 1_000} at {self._shown()}."
+            raise Refused("store.missing", text, hint)
+        self._seen = epoch
+
+    def _shown(self) -> str:
+        return self._keys.epoch.decode()
+
+    async def _take(
+        self, who: Candidate, epoch: rpc.KeyValue, head: rpc.KeyValue, checkpoint: rpc.KeyValue
+    ) -> Reign | None:
+        keys, later = self._keys, int(epoch.value) + 1
+        assert later <= EPOCH_MAX, "eight million elections"
+        lease = await self._client.grant(-(-self._term_ms // 1_000))
+        won = False
+        try:
+            request = ops.txn(
+                [ops.is_absent(keys.leader), ops.is_value(keys.epoch, epoch.value)],
+                [
+                    ops.put(keys.leader, _encode(Leader(later, who)), lease),
+                    ops.put(keys.epoch, b"%d" % later),
+                    ops.get(keys.head),
+                    ops.get(keys.checkpoint),
+                ],
+            )
+            answer = await self._client.attempt(request, self._client.timeout_s)
+            if isinstance(answer, Doubt):
+                # Won or not, the lease takes the lock with it.
+                raise answer.trouble
+            if not answer.succeeded:
+                return None
+            won = True
+        finally:
+            if not won:
+                await self._give_back(lease)
+        self._seen = later
+        # As they are now that nobody else can move them, and not as they were before.
+        marks = [kept or before for kept, before in zip(ops.found(answer), (head, checkpoint), strict=True)]
+        return Reign(later, lease, *[Mark(each.key, each.value, each.mod_revision) for each in marks])
+
+    async def _give_back(self, lease: int) -> None:
+        try:
+            await self._client.revoke(lease)
+        except (Refused, Unavailable):
+            # It ends by itself.
+            return
+
+    async def holds(self, reign: Reign) -> bool:
+        """Whether this election's lease lives, and the lock is held with it. Asking is what keeps it alive."""
+        if not reign.lease:
+            return False
+        timeout_s = self._term_ms / 2_000
+        async with asyncio.timeout(timeout_s):
+            if not await self._client.keep_alive(reign.lease, timeout_s):
+                return False
+            found = await self._client.range(rpc.RangeRequest(key=self._keys.leader))
+        return bool(found.kvs) and found.kvs[0].lease == reign.lease
+
+    async def release(self, reign: Reign) -> None:
+        """Give the lock back."""
+        lease, reign.lease = reign.lease, 0
+        if lease:
+            await self._client.revoke(lease)
+
+    async def leader(self) -> Candidate | None:
+        """Who holds the lock."""
+        found = await self._client.range(rpc.RangeRequest(key=self._keys.leader))
+        if not found.kvs:
+            return None
+        try:
+            return _leader_of(found.kvs[0].value).who
+        except msgspec.MsgspecError:
+            # A newer version may say more than we understand; it leads all the same.
+            return Candidate("somebody")
+
+    async def vacancy(self) -> None:
+        """Wait until the leader's key is gone."""
+        while True:
+            try:
+                found = await self._client.range(rpc.RangeRequest(key=self._keys.leader))
+                if not found.kvs:
+                    return
+                await self._client.deletion(self._keys.leader, found.header.revision)
+            except (Refused, Unavailable):
+                await asyncio.sleep(LOOK_AGAIN_S)

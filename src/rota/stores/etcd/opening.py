@@ -1,0 +1,126 @@
+"""The first look at a store: make it if nothing is there, and refuse what is not ours to use."""
+
+import secrets
+
+from msgspec import Struct
+
+from rota.core.errors import Refused
+from rota.ports import BlobLost, Blobs
+from rota.stores.etcd import ops
+from rota.stores.etcd.client import Client
+from rota.stores.etcd.errors import missing
+from rota.stores.etcd.keys import MARK, SNAPSHOTS, Keys, epoch_of
+
+# What this code writes. It grows when older code could misunderstand what is written, and not for new fields.
+FORMAT = 1
+_FORMAT = b"rota-etcd "
+_MARK_BYTES_MAX = 200
+
+
+class Found(Struct, frozen=True):
+    """What stands at the prefix."""
+
+    identity: str
+    epoch: int
+    has_checkpoint: bool
+
+
+async def open_store(client: Client, keys: Keys, blobs: Blobs) -> str:
+    """The name of the store, which is made if nothing is there. Refuses what cannot be used."""
+    found = await _look(client, keys)
+    if found is None:
+        await _check_blobs_are_free(client, blobs)
+        await _found(client, keys)
+        found = await _look(client, keys)
+    if found is None:
+        raise missing(client.address.shown)
+    await _check_mark(client, blobs, found)
+    await _check_age(client, keys, blobs, found)
+    return found.identity
+
+
+async def _look(client: Client, keys: Keys) -> Found | None:
+    """What is at the prefix; None if there is nothing."""
+    reads = [ops.get(key) for key in (keys.format, keys.identity, keys.epoch, keys.checkpoint)]
+    answer = await client.read(ops.txn(then=[*reads, ops.get_some(keys.prefix, keys.end, 1, keys_only=True)]))
+    form, identity, epoch, checkpoint, any_key = ops.found(answer)
+    if form is None and any_key is None:
+        return None
+    if form is None:
+        example = any_key.key.decode(errors="replace") if any_key is not None else ""
+        text = f"there are keys at {client.address.shown} that are not Rota's, such as {example!r}"
+        hint = "Choose another prefix: etcd://host/prefix."
+        raise Refused("store.foreign", text, hint, path="server.store")
+    _check_format(form.value, client.address.shown)
+    if identity is None or epoch is None or checkpoint is None:
+        raise missing(client.address.shown)
+    return Found(identity.value.decode(), int(epoch.value), bool(checkpoint.value))
+
+
+def _check_format(value: bytes, shown: str) -> None:
+    said = value.removeprefix(_FORMAT)
+    if not value.startswith(_FORMAT) or not said.isdigit():
+        text = f"what is at {shown} was not written by Rota"
+        raise Refused("store.foreign", text, "Choose another prefix: etcd://host/prefix.", path="server.store")
+    if int(said) > FORMAT:
+        text = (
+            f"what is at {shown} was written by a newer version of Rota (format {int(said)}; this one knows {FORMAT})"
+        )
+        raise Refused("store.newer", text, "Upgrade this coordinator.")
+
+
+async def _found(client: Client, keys: Keys) -> None:
+    """Make an empty store, unless somebody else just did."""
+    puts = [
+        ops.put(keys.format, _FORMAT + b"%d" % FORMAT),
+        ops.put(keys.identity, secrets.token_hex(16).encode()),
+        ops.put(keys.epoch, b"0"),
+        ops.put(keys.head, b"0"),
+        ops.put(keys.checkpoint, b""),
+    ]
+    await client.read(ops.txn([ops.is_absent(keys.format)], puts))
+
+
+async def _check_blobs_are_free(client: Client, blobs: Blobs) -> None:
+    """Never begin anew where a store has been: its fences would be issued again."""
+    mark = await _read_mark(blobs)
+    if mark:
+        text = f"there is nothing at {client.address.shown}, but the blobs are those of a store that was ({mark})"
+        hint = (
+            "Is it the right etcd and the right prefix? Restore it from its backup; or, to begin anew, use another"
+            " place for blobs."
+        )
+        raise Refused("store.missing", text, hint)
+
+
+async def _check_mark(client: Client, blobs: Blobs, found: Found) -> None:
+    """The blobs must be this store's: history and snapshots are nowhere else."""
+    mark = await _read_mark(blobs)
+    if not mark and not found.has_checkpoint:
+        await blobs.put(MARK, found.identity.encode())
+        mark = await _read_mark(blobs)
+    if mark != found.identity:
+        whose = f"those of another store ({mark})" if mark else "not those of this store"
+        text = f"the blobs are {whose}; {client.address.shown} is {found.identity}"
+        hint = "Name the place for blobs that this store has always had: [server] blobs."
+        raise Refused("blobs.elsewhere", text, hint, path="server.blobs")
+
+
+async def _check_age(client: Client, keys: Keys, blobs: Blobs, found: Found) -> None:
+    """An etcd that is behind its blobs would issue fences again."""
+    newest = max((epoch_of(each.name) for each in await blobs.list(SNAPSHOTS)), default=0)
+    if newest <= found.epoch:
+        return
+    # Others may have been elected while we looked.
+    again = await _look(client, keys)
+    if again is None or newest > again.epoch:
+        text = f"{client.address.shown} is at epoch {found.epoch}, and the blobs at {newest}: etcd was set back"
+        hint = "Stop every coordinator, and restore etcd and the blobs from backups of the same time."
+        raise Refused("store.missing", text, hint)
+
+
+async def _read_mark(blobs: Blobs) -> str:
+    try:
+        return (await blobs.read(MARK, 0, _MARK_BYTES_MAX)).decode(errors="replace").strip()
+    except BlobLost:
+        return ""
