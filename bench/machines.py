@@ -12,11 +12,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from tests.servers.postgres import postgres_server
+
 import rota
 from bench.rig import Row
 from bench.service import chain_ms, cpu_s_of, running, tasks_per_s, tree_of
 from tests.servers.etcd import etcd_server
-from tests.servers.postgres import postgres_server
 
 TASKS = 20_000
 TASKS_OF_ETCD = 10_000
