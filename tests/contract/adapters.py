@@ -8,6 +8,7 @@ import asyncio
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
+from itertools import count
 from pathlib import Path
 
 from rota.core.ids import Epoch
@@ -16,8 +17,11 @@ from rota.stores.blobs import open_blobs
 from rota.stores.etcd import EtcdStore
 from rota.stores.etcd.tidying import Bounds
 from rota.stores.memory import MemoryStore
+from rota.stores.postgres import LOCK_ID, PostgresStore
 from rota.stores.sqlite import SqliteStore
 from tests.servers import etcd, etcd_pause
+from tests.servers.postgres import shared_server
+from tests.servers.postgres_pause import hold_commit
 
 
 class Pause:
@@ -161,10 +165,51 @@ class EtcdAdapter(Adapter):
         return pause
 
 
+class PostgresAdapter(Adapter):
+    """A schema of its own in one database of a real server, with a lock of its own."""
+
+    name = "postgres"
+    is_shared = True
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+
+    async def make_store(self) -> Store:
+        number = next(self._numbers)
+        return self._open(f"contract_{number}", number)
+
+    async def join(self, store: Store) -> Store:
+        assert isinstance(store, PostgresStore)
+        return self._open(store.schema, int(store.schema.removeprefix("contract_")))
+
+    async def reopen(self, store: Store, epoch: Epoch) -> Store:
+        assert isinstance(store, PostgresStore)
+        store.drop()
+        return await self.join(store)
+
+    async def close(self, stores: list[Store]) -> None:
+        for store in stores:
+            assert isinstance(store, PostgresStore)
+            await store.close()
+        for schema in {store.schema for store in stores if isinstance(store, PostgresStore)}:
+            shared_server().execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+
+    def pause_commit(self, store: Store) -> Pause | None:
+        assert isinstance(store, PostgresStore)
+        pause = Pause()
+        store.writer.address = hold_commit(store, shared_server(), pause.stand)
+        return pause
+
+    @staticmethod
+    def _open(schema: str, number: int) -> PostgresStore:
+        return PostgresStore(shared_server().url(), schema=schema, lock_id=LOCK_ID + number)
+
+
 ADAPTERS: list[Adapter] = [
     MemoryAdapter(),
     SqliteAdapter(),
+    PostgresAdapter(),
     EtcdAdapter("etcd"),
     # A checkpoint with every slice of housekeeping.
-    EtcdAdapter("etcd-eager", Bounds(entries=1)),
+    EtcdAdapter("etcd-eager", Bounds(entries=1, share_percent=0)),
 ]

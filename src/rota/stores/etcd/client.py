@@ -5,7 +5,7 @@ changes something is made once (`attempt`): whoever makes it must know what may 
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -39,6 +39,9 @@ _OPTIONS: Options = [
 ]
 # A member that knows of no leader says so at once, instead of waiting for one.
 _HAS_LEADER = ("hasleader", "true")
+# Trouble that may be over soon, and trouble that the next member may not have.
+_PASSING = ("store.unavailable",)
+_OF_ONE_MEMBER = (*_PASSING, "store.foreign", "tls.handshake")
 # Between two tries of the same call, when every member has failed once.
 PAUSE_S = 0.1
 
@@ -106,7 +109,7 @@ class Client:
         async with self._stream(_KEEP_ALIVE, rpc.LeaseKeepAliveResponse, timeout_s) as call:
             await call.write(rpc.LeaseKeepAliveRequest(id=lease))
             answer = await call.read()
-            return answer is not grpc.aio.EOF and answer.ttl > 0
+            return isinstance(answer, rpc.LeaseKeepAliveResponse) and answer.ttl > 0
 
     # Watching.
 
@@ -117,7 +120,7 @@ class Client:
             await call.write(rpc.WatchRequest(create_request=asked))
             while True:
                 answer = await call.read()
-                if answer is grpc.aio.EOF or answer.canceled or answer.events:
+                if not isinstance(answer, rpc.WatchResponse) or answer.canceled or answer.events:
                     return
 
     # The cluster itself.
@@ -144,10 +147,12 @@ class Client:
             if not isinstance(answer, Failure):
                 return answer
             turn += 1
-            is_again = isinstance(answer.trouble, Unavailable) and answer.trouble.code == "store.unavailable"
-            if not is_again or loop.time() + PAUSE_S >= give_up_at:
+            is_round_over = turn >= len(self.address.hosts)
+            if answer.trouble.code not in (_OF_ONE_MEMBER if not is_round_over else _PASSING):
                 raise answer.trouble
-            if turn >= len(self.address.hosts):
+            if loop.time() + PAUSE_S >= give_up_at:
+                raise answer.trouble
+            if is_round_over:
                 await asyncio.sleep(PAUSE_S)
 
     async def _try(
@@ -202,7 +207,7 @@ class Client:
         return call
 
     @asynccontextmanager
-    async def _stream(self, method: str, reply: type[Message], timeout_s: float | None) -> AsyncIterator[Any]:
+    async def _stream(self, method: str, reply: type[Message], timeout_s: float | None) -> AsyncGenerator[Any, None]:
         """A stream that is hung up in the end, whatever comes."""
         host = self._host
         call: Any = None

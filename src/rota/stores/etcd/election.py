@@ -5,6 +5,7 @@ off, makes way. That is all it is good for: what a deposed one still sends is re
 """
 
 import asyncio
+from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +19,7 @@ from rota.stores.etcd.client import Client, Doubt
 from rota.stores.etcd.errors import missing
 from rota.stores.etcd.keys import Keys
 from rota.stores.etcd.log import Mark, Reign
+from rota.stores.etcd.opening import check_format
 
 # Between two looks at an etcd that does not answer whoever waits for a vacancy.
 LOOK_AGAIN_S = 1.0
@@ -47,12 +49,16 @@ class Election:
     async def stand(self, who: Candidate, identity: str) -> Reign | None:
         """Take the lock if it is free, and raise the epoch; None if it is not, or another was faster."""
         keys = self._keys
-        places = (keys.leader, keys.identity, keys.epoch, keys.head, keys.checkpoint)
-        leader, name, epoch, head, checkpoint = ops.found(
+        places = (keys.leader, keys.format, keys.identity, keys.epoch, keys.head, keys.checkpoint)
+        leader, form, name, epoch, head, checkpoint = ops.found(
             await self._client.read(ops.txn(then=[ops.get(key) for key in places]))
         )
-        if name is None or name.value.decode() != identity or epoch is None or head is None or checkpoint is None:
+        if form is None or epoch is None or head is None or checkpoint is None:
             raise missing(self._client.address.shown)
+        if name is None or name.value.decode() != identity:
+            raise missing(self._client.address.shown)
+        # A newer version may have led since we looked first.
+        check_format(form.value, self._client.address.shown)
         self._check_growth(int(epoch.value))
         if leader is not None:
             return None
@@ -97,15 +103,14 @@ class Election:
                 await self._give_back(lease)
         self._seen = later
         # As they are now that nobody else can move them, and not as they were before.
-        marks = [kept or before for kept, before in zip(ops.found(answer), (head, checkpoint), strict=True)]
-        return Reign(later, lease, *[Mark(each.key, each.value, each.mod_revision) for each in marks])
+        newest = [kept or before for kept, before in zip(ops.found(answer), (head, checkpoint), strict=True)]
+        first, second = [Mark(each.key, each.value, each.mod_revision) for each in newest]
+        return Reign(later, lease, first, second)
 
     async def _give_back(self, lease: int) -> None:
-        try:
+        # If nobody can be told, it ends by itself.
+        with suppress(Refused, Unavailable):
             await self._client.revoke(lease)
-        except (Refused, Unavailable):
-            # It ends by itself.
-            return
 
     async def holds(self, reign: Reign) -> bool:
         """Whether this election's lease lives, and the lock is held with it. Asking is what keeps it alive."""

@@ -42,7 +42,7 @@ def read_failure(error: Any, where: str) -> Failure:
     if code is Code.UNAVAILABLE:
         is_certain = any(words in details for words in _UNASKED)
         return Failure(_unreached(details, where), is_certain)
-    is_token_old = code is Code.UNAUTHENTICATED
+    is_token_old = code is Code.UNAUTHENTICATED or "auth store is old" in details
     return Failure(_trouble(code, details, where), code in _CERTAIN, is_token_old)
 
 

@@ -210,6 +210,8 @@ class Log:
             return has_happened
         if entry and entries[0] is not None:
             if entries[0].value == entry[0][1]:
+                # It came just before the end of the reign. Where the mark is now is none of its business.
+                _found_at(mark, value, mark.revision)
                 return True
         elif entry and int(moved.value) >= int(value):
             # The entry with that number has been removed since, and nobody knows whose it was.

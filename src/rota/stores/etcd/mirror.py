@@ -55,6 +55,7 @@ class Mirror:
         self.counts = Counts()
         # The checkpoint below, and what the log holds beyond it.
         self.based_on = number
+        self.snapshot_bytes = 0
         self.entries = 0
         self.bytes = 0
         self._parts: dict[RunKey, dict[Key, None]] = {}

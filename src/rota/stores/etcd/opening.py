@@ -51,13 +51,14 @@ async def _look(client: Client, keys: Keys) -> Found | None:
         text = f"there are keys at {client.address.shown} that are not Rota's, such as {example!r}"
         hint = "Choose another prefix: etcd://host/prefix."
         raise Refused("store.foreign", text, hint, path="server.store")
-    _check_format(form.value, client.address.shown)
+    check_format(form.value, client.address.shown)
     if identity is None or epoch is None or checkpoint is None:
         raise missing(client.address.shown)
     return Found(identity.value.decode(), int(epoch.value), bool(checkpoint.value))
 
 
-def _check_format(value: bytes, shown: str) -> None:
+def check_format(value: bytes, shown: str) -> None:
+    """Refuse what was written by something else, or by a version that knows more."""
     said = value.removeprefix(_FORMAT)
     if not value.startswith(_FORMAT) or not said.isdigit():
         text = f"what is at {shown} was not written by Rota"

@@ -33,6 +33,11 @@ class Manifest(Struct, array_like=True):
     segments: list[Segment]
     counts: Counts
 
+    @property
+    def bytes(self) -> int:
+        """How large the snapshot is."""
+        return sum(chunk.size for chunk in self.chunks)
+
 
 class Pointer(Struct, array_like=True):
     """What the key of the checkpoint holds."""
@@ -112,6 +117,7 @@ async def read_snapshot(blobs: Blobs, pointer: Pointer) -> Mirror:
     mirror = Mirror(manifest.number)
     mirror.segments = manifest.segments
     mirror.counts = manifest.counts
+    mirror.snapshot_bytes = manifest.bytes
     for ref in manifest.chunks:
         try:
             chunk = _chunk_of(await blobs.get(ref))

@@ -6,12 +6,14 @@ is large and never changes, so it does not.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from itertools import count
 from typing import TypeVar
 
 import msgspec
 
 from rota.config import ClientTls
+from rota.core.errors import Refused, Unavailable
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
 from rota.core.ids import Epoch, Millis
 from rota.core.model import Graph
@@ -96,7 +98,9 @@ class EtcdStore:
         reign, self._reign = self._reign, None
         try:
             if reign is not None:
-                await self._election.release(reign)
+                # If nobody can be told, the lease ends by itself.
+                with suppress(Refused, Unavailable):
+                    await self._election.release(reign)
         finally:
             await self.client.close()
 

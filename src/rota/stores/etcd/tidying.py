@@ -32,10 +32,14 @@ CROWDED_BYTES = 1024 * 1024 * 1024
 
 
 class Bounds(Struct, frozen=True):
-    """How much the log may hold beyond its checkpoint. Loading reads all of it, and etcd keeps it in memory."""
+    """How much the log may hold beyond its checkpoint: so many entries or bytes, and this share of the snapshot.
 
-    entries: int = 10_000
-    bytes: int = 16 * 1024 * 1024
+    Loading reads all of it, and etcd keeps it. A large snapshot is not written anew for a few entries.
+    """
+
+    entries: int = 5_000
+    bytes: int = 8 * 1024 * 1024
+    share_percent: int = 50
 
 
 class Size(Struct, frozen=True):
@@ -69,6 +73,10 @@ class Tidier:
     async def tidy(self, reign: Reign, writing: asyncio.Lock, until: Millis) -> int:
         """One slice; how many rows it moved or removed. What ended at `until` or before is too old."""
         standing, mirror = await self._replica.current()
+        if mirror.based_on != (standing.pointer.number if standing.pointer is not None else 0):
+            # Loaded while a checkpoint was being made: its segments may be gone.
+            self._replica.forget()
+            standing, mirror = await self._replica.current()
         if standing.epoch != reign.epoch:
             raise Fenced(f"epoch {reign.epoch} has passed; {standing.epoch} reigns")
         if not reign.checkpoint.is_certain:
@@ -81,7 +89,7 @@ class Tidier:
                 number, size = await self._log.append(reign, entry)
                 mirror.apply(number, entry, size)
             return min(rows, ROWS_PER_TIDY)
-        if await self._is_due(mirror):
+        if self._is_due(mirror):
             return await self._checkpoint(reign, mirror)
         return await self._sweep(reign)
 
@@ -98,9 +106,10 @@ class Tidier:
 
     # Checkpoints.
 
-    async def _is_due(self, mirror: Mirror) -> bool:
-        bounds, share = self._bounds, 4 if self.size.used_bytes > CROWDED_BYTES or self.size.is_full else 1
-        if mirror.entries >= max(1, bounds.entries // share) or mirror.bytes >= bounds.bytes // share:
+    def _is_due(self, mirror: Mirror) -> bool:
+        bounds, sooner = self._bounds, 4 if self.size.used_bytes > CROWDED_BYTES or self.size.is_full else 1
+        is_long = mirror.entries >= max(1, bounds.entries // sooner) or mirror.bytes >= bounds.bytes // sooner
+        if is_long and mirror.bytes * 100 >= mirror.snapshot_bytes * bounds.share_percent // sooner:
             return True
         return any(segment.is_past(segment.last_end) for segment in mirror.segments)
 
@@ -108,12 +117,13 @@ class Tidier:
         frozen, entries, size = mirror.freeze(), mirror.entries, mirror.bytes
         self._is_history_littered = True
         segments = await self._segments(reign, frozen)
-        _, pointer = await write_snapshot(self._blobs, reign.epoch, reign.next_attempt(), frozen, segments)
+        manifest, pointer = await write_snapshot(self._blobs, reign.epoch, reign.next_attempt(), frozen, segments)
         self._compact_from = reign.checkpoint.revision
         await self._log.point(reign, write_pointer(pointer))
         kept = [segment.rows.name for segment in segments]
         self._is_history_littered = any(segment.rows.name not in kept for segment in frozen.segments)
         mirror.settle(frozen, segments, entries, size)
+        mirror.snapshot_bytes = manifest.bytes
         reign.swept = -1
         return min(ROWS_PER_TIDY, max(1, entries))
 

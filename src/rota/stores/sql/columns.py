@@ -28,7 +28,7 @@ _NOTHING = "[]"
 
 
 class Column(Struct, frozen=True):
-    """One column and how its field is turned into it: `kind` is plain, flag, choice or json."""
+    """One column and how its field is turned into it: `kind` is integer, text, bytes, flag, choice or json."""
 
     name: str
     kind: str
@@ -92,8 +92,12 @@ def _column(name: str, kind: inspect.Type, hint: Any) -> Column:
         (kind,) = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
         (hint,) = [one for one in hint.__args__ if one is not type(None)]
     match kind:
-        case inspect.IntType() | inspect.StrType() | inspect.BytesType():
-            return Column(name, "plain", nullable, hint)
+        case inspect.IntType():
+            return Column(name, "integer", nullable, hint)
+        case inspect.StrType():
+            return Column(name, "text", nullable, hint)
+        case inspect.BytesType():
+            return Column(name, "bytes", nullable, hint)
         case inspect.BoolType():
             return Column(name, "flag", nullable, hint)
         case inspect.EnumType():

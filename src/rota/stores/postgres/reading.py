@@ -1,0 +1,96 @@
+"""What is read from the tables: live records, history, stories. Every reading sees one moment."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
+from rota.core.ids import Epoch, Millis
+from rota.core.model import Graph
+from rota.core.records import Record, Story
+from rota.ports import Fenced, Kept
+from rota.stores.postgres.wire import Bound, Wire
+from rota.stores.sql import questions
+
+CHUNK = 2_000
+
+
+class Tables:
+    """Readings of one schema. Each is given a connection that is nobody else's meanwhile."""
+
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
+
+    async def begin(self, wire: Wire) -> None:
+        """Begin a transaction that sees one moment and finds the tables by their names."""
+        await wire.script(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL search_path = {self._schema}")
+
+    async def end(self, wire: Wire) -> None:
+        """The moment is over."""
+        await wire.run("COMMIT")
+
+    async def _rows(self, wire: Wire, text: str, values: tuple[Bound, ...] | list[str | int]) -> list[Any]:
+        return await wire.run(text.replace("?", "$"), values)
+
+    async def live(self, wire: Wire, epoch: Epoch) -> AsyncIterator[list[Record]]:
+        """All live records, some at a time, for the reigning epoch only."""
+        ((reigns,),) = await wire.run("SELECT epoch FROM reign")
+        if epoch != reigns or epoch <= 0:
+            raise Fenced(f"epoch {epoch} has passed; {reigns} reigns")
+        same = questions.nothing_shared()
+        for text, read in questions.LIVE_ALONE:
+            async for rows in self._chunks(wire, text):
+                yield [read(row, same) for row in rows]
+        numbers: dict[int, tuple[str, str]] = {}
+        async for rows in self._chunks(wire, questions.LIVE_RUNS):
+            yield questions.read_runs(rows, numbers, same)
+        for text, read in questions.LIVE_PARTS:
+            async for rows in self._chunks(wire, text):
+                yield questions.read_parts(rows, read, numbers, same)
+
+    async def _chunks(self, wire: Wire, text: str) -> AsyncIterator[list[Any]]:
+        await wire.run(f"DECLARE live NO SCROLL CURSOR FOR {text}")
+        while True:
+            rows = await wire.run(f"FETCH {CHUNK} FROM live")
+            if rows:
+                yield rows
+            if len(rows) < CHUNK:
+                break
+        await wire.run("CLOSE live")
+
+    async def page(self, wire: Wire, query: HistoryQuery) -> Page:
+        """One page of history."""
+        return questions.read_page(query, await self._rows(wire, *questions.ask_page(query)))
+
+    async def ended(self, wire: Wire, tenant: str, run: str, created_at: Millis) -> Ended | None:
+        """One run of history with its parts, wherever they are at the moment."""
+        for row in await self._rows(wire, *questions.ask_ended(tenant, run, created_at)):
+            tasks = [task for text in questions.OWN_TASKS for task in await self._rows(wire, text, row[:1])]
+            growths = [growth for text in questions.OWN_GROWTHS for growth in await self._rows(wire, text, row[:1])]
+            return questions.read_ended(row, tasks, growths)
+        return None
+
+    async def graph(self, wire: Wire, tenant: str, digest: str) -> Graph | None:
+        """A definition, live or kept for the history."""
+        for text in questions.GRAPHS:
+            for row in await self._rows(wire, text, (tenant, digest)):
+                return questions.read_graph(row).graph
+        return None
+
+    async def stories(self, wire: Wire, tenant: str, run: str, created_at: Millis) -> list[Story]:
+        """What is told about one run, in order."""
+        return [
+            story
+            for run_no, told in await self._rows(wire, questions.TELLS, (tenant, run, created_at))
+            for story in questions.read_stories(
+                tenant, run, created_at, told, await self._rows(wire, questions.TOLD, (run_no,))
+            )
+        ]
+
+    async def audits(self, wire: Wire, query: ListAudits) -> AuditsPage:
+        """Who asked for what, the newest first."""
+        return questions.read_audits(query, await self._rows(wire, *questions.ask_audits(query)))
+
+    async def kept(self, wire: Wire) -> Kept:
+        """What is referred to, live or in history."""
+        fences = frozenset(number for (number,) in await wire.run(questions.KEPT_FENCES))
+        return Kept(fences, frozenset((tenant, run) for tenant, run in await wire.run(questions.KEPT_RUNS)))
