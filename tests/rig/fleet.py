@@ -30,6 +30,9 @@ PROBE_S = 1.0
 # What no process should ever say.
 _TROUBLE = ("Traceback", '"coordinator.failed"', '"request.failed"', "stopped by an error of its own")
 
+# What keeps a server from leading.
+_KILLS = tuple(f"{verb} server-" for verb in ("kill", "freeze", "terminate", "cut", "hang"))
+
 Settings = Mapping[str, Any]
 
 
@@ -322,13 +325,9 @@ class Fleet:
         """Write down what is being done to the fleet."""
         self.disturbances.append(Disturbance(steady_ns(), what))
 
-    def against_servers(self) -> list[Disturbance]:
-        """What was done to servers, without what was done for them; with `disturb("cut server-1")` and the like."""
-        return [
-            each
-            for each in self.disturbances
-            if " server-" in each.what and not each.what.startswith(("restart", "thaw", "heal"))
-        ]
+    def kills(self) -> list[Disturbance]:
+        """What was done to servers so that they could lead no more; of proxies, what was told with `disturb`."""
+        return [each for each in self.disturbances if each.what.startswith(_KILLS)]
 
     def said(self) -> dict[str, str]:
         """What everybody has said on stderr, in all their lives."""
