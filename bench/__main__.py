@@ -27,6 +27,7 @@ BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
     "service_idle": service.idle,
     "machines": machines.throughput,
     "standby": machines.standby,
+    "failover": machines.failover,
 }
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 

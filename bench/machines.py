@@ -11,17 +11,25 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-
-from tests.servers.postgres import postgres_server
+from pathlib import Path
 
 import rota
 from bench.rig import Row
-from bench.service import chain_ms, cpu_s_of, running, tasks_per_s, tree_of
+from bench.service import chain_ms, cpu_s_of, running, spec, tasks_per_s, tree_of
+from rota.core.model import Graph
+from tests.rig.backing import open_backing
+from tests.rig.fleet import open_fleet
+from tests.rig.history import judge
+from tests.rig.ledger import ledger_at
+from tests.rig.load import Load, definitions
 from tests.servers.etcd import etcd_server
+from tests.servers.postgres import postgres_server
 
 TASKS = 20_000
 TASKS_OF_ETCD = 10_000
 IDLE_S = 20
+LIVE = 10_000
+KILLS = 5
 ETCD = "etcd"
 POSTGRES = "PostgreSQL"
 SQLITE = "SQLite"
@@ -86,3 +94,48 @@ def standby() -> Iterator[Row]:
                     process.wait(30)
             share = round(used / IDLE_S * 100, 2)
             yield Row(f"idle CPU of a standby on {name}", share, "% of a core", 0.3, "lower", 0)
+
+
+def failover() -> Iterator[Row]:
+    """Leaders are killed with 10,000 tasks alive and some at work: how soon another leads, and what it costs."""
+    for name, reach in ((POSTGRES, 3), (ETCD, 6)):
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            backing = stack.enter_context(open_backing(name.lower().removesuffix("ql"), folder))
+            fleet = stack.enter_context(
+                open_fleet(
+                    folder,
+                    servers=2,
+                    lease_s=30,
+                    definitions=definitions(),
+                    server_settings=lambda _, at=backing: at.settings(),
+                )
+            )
+            client = stack.enter_context(fleet.connect())
+            client.put_queue("nobody")
+            client.submit(Graph(name="many", tasks=(spec("x", width=LIVE, queue="nobody"),)))
+            load = Load(fleet.url, str(folder), seed=1, clients=2).start()
+            took: list[float] = []
+            for _ in range(KILLS):
+                load.until_acknowledged(10)
+                dead = fleet.until_leader()
+                began = time.perf_counter()
+                dead.kill()
+                fleet.until_leader(other_than=dead)
+                took.append(time.perf_counter() - began)
+                fleet.restart_dead()
+            load.until_acknowledged(5)
+            load.finish()
+            report = judge(load.history(ledger_at(fleet.url), fleet.kills()))
+            load.close()
+            found = [gap.ms or 0 for gap in report.gaps]
+            note = "; ".join(
+                (
+                    f"each {', '.join(f'{one:.2f}' for one in took)} s",
+                    f"clients unanswered for {max(found) / 1000:.1f} s at most",
+                    f"work re-run {report.rerun}, kept {report.kept}",
+                    f"errors of calls {sum(report.call_errors.values())}, of requests {sum(report.try_errors.values())}",
+                    f"violations {len(report.violations)}",
+                )
+            )
+            yield Row(f"failover on {name}, worst of {KILLS}", round(max(took), 2), "s", reach, "lower", 0, note)
