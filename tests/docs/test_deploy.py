@@ -1,4 +1,4 @@
-"""What is in deploy/ agrees with the program: settings exist, commands parse, ports and probes are the same."""
+"""What is in deploy/, and the guide to it, agree with the program: settings, commands, ports, probes, metrics."""
 
 import argparse
 import re
@@ -17,11 +17,30 @@ import yaml
 from rota.cli import COMMANDS
 from rota.config import SETTINGS, load_config
 from rota.config.addresses import read_target
+from rota.config.settings import LOCK_ID
+from rota.control.standing import Cause
+from rota.control.telemetry import METRICS
+from rota.core.errors import CODES
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 TOMLS = sorted(DEPLOY.glob("*.toml"))
+
+GUIDE = (ROOT / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
+# Words of the journal, which look like error codes.
+JOURNALLED = {
+    "auth.refused",
+    "coordinator.away",
+    "reign.began",
+    "elect.failed",
+    "holds.failed",
+    "store.away",
+    "leader.unknown",
+    "epoch.overtaken",
+    "commit.retry",
+    "commit.refused",
+}
 
 _VARIABLES = {each.env for each in SETTINGS if each.env}
 
@@ -98,23 +117,27 @@ def test_a_unit_gives_its_process_time_to_stop_and_little_to_do_harm_with(path: 
     assert int(service["TimeoutStopSec"]) > needed_s
 
 
-@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
-def test_systemd_finds_nothing_wrong_with_a_unit(path: Path, tmp_path: Path) -> None:
+def found_by_systemd(name: str, text: str, folder: Path) -> list[str]:
+    """What `systemd-analyze verify` says of a unit."""
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("there is no systemd-analyze on this machine")
     # The program that it starts is not installed here; everything else is looked at as it is.
-    here = tmp_path / path.name.replace("@", "@one")
-    here.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", path.read_text(encoding="utf-8"), flags=re.M))
-    done = subprocess.run(
-        [analyze, "verify", "--man=no", "--recursive-errors=no", str(here)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    ours = [line for line in (done.stdout + done.stderr).splitlines() if "rota-" in line]
-    assert ours == []
+    here = folder / name.replace("@", "@one")
+    here.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", text, flags=re.MULTILINE), encoding="utf-8")
+    line = [analyze, "verify", "--man=no", "--recursive-errors=no", str(here)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+    return [line for line in (done.stdout + done.stderr).splitlines() if "rota-" in line]
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_systemd_finds_nothing_wrong_with_a_unit(path: Path, tmp_path: Path) -> None:
+    assert found_by_systemd(path.name, path.read_text(encoding="utf-8"), tmp_path) == []
+
+
+def test_a_misspelt_key_of_a_unit_is_noticed(tmp_path: Path) -> None:
+    text = UNITS[0].read_text(encoding="utf-8").replace("ProtectClock", "ProtectClok")
+    assert "ProtectClok" in " ".join(found_by_systemd(UNITS[0].name, text, tmp_path))
 
 
 def test_every_variable_in_the_compose_file_is_a_setting_or_of_another_program() -> None:
@@ -192,3 +215,37 @@ def test_the_image_is_made_from_the_wheel_with_the_shared_stores() -> None:
     assert {"postgres", "etcd"} <= set(extras.split(","))
     assert 'ENTRYPOINT ["rota"]' in text
     assert re.findall(r"^USER (\w+)$", text, re.M) == ["rota"]
+
+
+def test_every_metric_that_the_guide_watches_exists() -> None:
+    known = {metric.name: metric for metric in METRICS}
+    named = set(re.findall(r"\brota_[a-z_]+", GUIDE)) - {"rota_"}
+    assert len(named) > 8
+    shown = {name.removesuffix("_bucket"): name.endswith("_bucket") for name in named}
+    assert set(shown) <= set(known)
+    assert all((known[name].sort == "histogram") == is_bucket for name, is_bucket in shown.items())
+
+
+def test_every_reason_for_stepping_down_that_the_guide_names_exists() -> None:
+    rows = [line for line in GUIDE.splitlines() if "rota_step_downs_total" in line]
+    named = {word for line in rows for word in re.findall(r"`([a-z]+_[a-z]+)`", line)}
+    assert named
+    assert named <= set(Cause)
+
+
+def test_every_dotted_word_of_the_guide_is_a_setting_a_code_or_a_word_of_the_journal() -> None:
+    named = set(re.findall(r"`([a-z]+\.[a-z_]+)`", GUIDE))
+    assert len(named) > 25
+    assert named - {each.path for each in SETTINGS} - set(CODES) - JOURNALLED == set()
+
+
+def test_every_word_of_the_journal_that_the_guide_names_is_written() -> None:
+    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "rota").rglob("*.py"))
+    for word in JOURNALLED:
+        assert f"`{word}`" in GUIDE
+        assert f'Tell("{word}"' in source
+
+
+def test_the_lock_that_the_guide_looks_for_is_the_one_that_is_taken() -> None:
+    assert f"= {LOCK_ID} and l.granted" in GUIDE
+    assert f"is {LOCK_ID} (`0x{LOCK_ID:X}`)" in GUIDE

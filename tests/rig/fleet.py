@@ -322,9 +322,13 @@ class Fleet:
         """Write down what is being done to the fleet."""
         self.disturbances.append(Disturbance(steady_ns(), what))
 
-    def kills(self) -> list[Disturbance]:
-        """What was done to servers so that they could lead no more."""
-        return [each for each in self.disturbances if each.what.startswith(("kill server", "freeze server"))]
+    def against_servers(self) -> list[Disturbance]:
+        """What was done to servers, without what was done for them; with `disturb("cut server-1")` and the like."""
+        return [
+            each
+            for each in self.disturbances
+            if " server-" in each.what and not each.what.startswith(("restart", "thaw", "heal"))
+        ]
 
     def said(self) -> dict[str, str]:
         """What everybody has said on stderr, in all their lives."""

@@ -7,23 +7,25 @@ are in `tests.rig.rules`; a violation is named after its rule.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import get_args
 
 from msgspec import Struct
 
 from rota.core.changes import AttemptEnded, LeaseReturned
+from rota.core.door import ClientRequest
 from rota.core.ids import Fence, fence_epoch
 from tests.rig.journal import DONE, Attempt, Disturbance, Try
 from tests.rig.rules import History, Violation, conclusions, violations
 
-# Requests that take as long as what they wait for.
-_SLOW = ("AwaitRun",)
+# What is written before it is answered. A leader that was cut off goes on answering reads for up to a term.
+_COMMANDS = frozenset(kind.__name__ for kind in get_args(ClientRequest))
 # Part of how graphs travel: the client sends the graph itself then.
 _EXPECTED = ("graph.unknown",)
 SHOWN_MAX = 10
 
 
 class Gap(Struct, frozen=True):
-    """How long after a disturbance the first request was answered that was made after it; None: none was."""
+    """How long after a disturbance the first command was carried out that was sent after it; None: none was."""
 
     what: str
     at_ns: int
@@ -119,18 +121,14 @@ def _across(
 
 
 def gaps(disturbances: Iterable[Disturbance], tries: Iterable[Try]) -> tuple[Gap, ...]:
-    """How long nobody was answered after each disturbance; no finer than clients try again."""
-    answered = sorted(
-        (each.began_ns, each.ended_ns)
-        for each in tries
-        if (not each.code or each.code in _EXPECTED) and each.what not in _SLOW
-    )
-    return tuple(_gap(each, answered) for each in disturbances)
+    """How long nothing was carried out after each disturbance; no finer than clients try again."""
+    done = sorted((each.began_ns, each.ended_ns) for each in tries if not each.code and each.what in _COMMANDS)
+    return tuple(_gap(each, done) for each in disturbances)
 
 
-def _gap(disturbance: Disturbance, answered: list[tuple[int, int]]) -> Gap:
-    first = bisect_left(answered, (disturbance.at_ns, 0))
-    ended_ns = min((ended for _, ended in answered[first:]), default=None)
+def _gap(disturbance: Disturbance, done: list[tuple[int, int]]) -> Gap:
+    first = bisect_left(done, (disturbance.at_ns, 0))
+    ended_ns = min((ended for _, ended in done[first:]), default=None)
     return Gap(disturbance.what, disturbance.at_ns, None if ended_ns is None else (ended_ns - disturbance.at_ns) / 1e6)
 
 

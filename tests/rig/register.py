@@ -85,7 +85,7 @@ class RegisterLoad:
         return check_each((op for part in parts.values() for op in part), Register())
 
     def gaps(self, disturbances: Iterable[Disturbance]) -> tuple[Gap, ...]:
-        """How long nobody was answered, to within about 20 ms."""
+        """How long nothing could be written, to within about 20 ms."""
         return gaps(disturbances, self.notebook.tries)
 
     # One client.

@@ -4,7 +4,11 @@ from pathlib import Path
 
 from tests.integration.deadlines import is_running, until
 from tests.rig.fleet import open_fleet
+from tests.rig.history import History, judge
+from tests.rig.journal import read_attempts
+from tests.rig.ledger import ledger_at
 from tests.rig.tasks import step
+from tests.servers.etcd import shared_server
 
 HOUR_MS = 3_600_000
 
@@ -62,3 +66,27 @@ def test_the_day_of_one_server_can_be_set_while_it_runs(tmp_path: Path):
         after = client.submit(step, {"folder": str(tmp_path), "ms": 1}, run="after").wait(30)
         assert after.state == "success"
         assert before.created_at - after.created_at > HOUR_MS // 2, "a new life takes the day from its clock"
+
+
+def test_of_two_servers_with_one_store_the_other_leads_when_the_first_is_killed(tmp_path: Path):
+    url = shared_server().url()
+
+    def settings(number: int) -> dict[str, str]:
+        return {"server.store": url, "server.blobs": str(tmp_path / "blobs")}
+
+    with open_fleet(tmp_path, servers=2, workers=1, server_settings=settings) as fleet:
+        fleet.until_ready()
+        first = fleet.until_leader()
+        (second,) = [server for server in fleet.servers if server is not first]
+        assert not second.leads
+        with fleet.connect() as client:
+            held = client.submit(step, {"folder": str(tmp_path), "ms": 3_000}, run="held")
+            until(lambda: read_attempts(tmp_path), "the work to begin")
+            first.kill()
+            assert fleet.until_leader(other_than=first) is second
+            assert held.result(timeout_s=60) == 1
+        report = judge(History(ledger=ledger_at(fleet.url), attempts=read_attempts(tmp_path)))
+        assert fleet.restart_dead() == [first]
+        assert fleet.leaders() == [second]
+        assert fleet.troubles() == []
+    assert (report.must_hold().runs, report.attempts, report.rerun) == (1, 1, 0), "it was kept, and counted once"

@@ -33,7 +33,7 @@ def test_nothing_is_lost_or_doubled_when_the_coordinator_is_killed_under_load(tm
                 fleet.restart_dead()
             load.until_acknowledged(10)
             load.finish()
-            report = judge(load.history(ledger_at(fleet.url), fleet.kills())).must_hold()
+            report = judge(load.history(ledger_at(fleet.url), fleet.against_servers())).must_hold()
         finally:
             load.close()
         assert fleet.troubles() == []

@@ -23,7 +23,7 @@ def test_what_clients_wrote_and_read_across_restarts_has_an_order(tmp_path: Path
         assert [str(verdict) for verdict in verdicts.values() if not verdict.is_linearizable] == []
         assert set(verdicts) == set(load.names)
         assert len(ops) > 100 * KILLS
-        gaps = load.gaps(fleet.kills())
+        gaps = load.gaps(fleet.against_servers())
     assert len(gaps) == KILLS
     assert all(gap.ms is not None for gap in gaps)
     assert load.notebook.codes(), "clients were told of it"
