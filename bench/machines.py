@@ -134,7 +134,8 @@ def failover() -> Iterator[Row]:
                     f"each {', '.join(f'{one:.2f}' for one in took)} s",
                     f"clients unanswered for {max(found) / 1000:.1f} s at most",
                     f"work re-run {report.rerun}, kept {report.kept}",
-                    f"errors of calls {sum(report.call_errors.values())}, of requests {sum(report.try_errors.values())}",
+                    f"errors of calls {sum(report.call_errors.values())}",
+                    f"errors of requests {sum(report.try_errors.values())}",
                     f"violations {len(report.violations)}",
                 )
             )
