@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import core, embedded, machines, runners, service, simulator, sqlite
+from bench import core, embedded, etcd, machines, runners, service, simulator, sqlite
 from bench.rig import Row
 
 BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
@@ -19,6 +19,9 @@ BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
     "runners": runners.round_trips,
     "sqlite": sqlite.lifecycles,
     "sqlite_rebuild": sqlite.rebuild,
+    "etcd": etcd.lifecycles,
+    "etcd_commits": etcd.commits,
+    "etcd_rebuild": etcd.rebuild,
     "embedded": embedded.hops,
     "starts": embedded.starts,
     "service": service.throughput,
@@ -27,6 +30,7 @@ BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
     "service_idle": service.idle,
     "machines": machines.throughput,
     "standby": machines.standby,
+    "failover": machines.failover,
 }
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 

@@ -30,6 +30,8 @@ import pytest
 DEADLINE_S = 60.0
 # Short, so that a leader's death is noticed soon; then leases may be as short as a second, too.
 HEARTBEAT_MS, ELECTION_MS = 50, 250
+# What the tests do to members leaves the page cache alone, and syncing takes ten times as long as all the rest.
+_UNSYNCED = ("--unsafe-no-fsync",)
 # When the pipe closes: end every member at once, also one that was stopped, and remove everything.
 _KEEPER = """
 while read -r line; do :; done
@@ -105,8 +107,7 @@ class EtcdMember:
         line += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         line += ["--initial-cluster", self._cluster or self.peer, "--initial-cluster-state", "new"]
         line += ["--heartbeat-interval", str(HEARTBEAT_MS), "--election-timeout", str(ELECTION_MS)]
-        # What the tests do to members leaves the page cache alone, and syncing takes ten times as long as all the rest.
-        line += ["--log-level", "error", "--unsafe-no-fsync", *self.options]
+        line += ["--log-level", "error", *self.options]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD")}
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -130,7 +131,7 @@ class EtcdMember:
             with socket.socket() as probe:
                 return probe.connect_ex(("127.0.0.1", self.port)) == 0
         try:
-            return httpx.get(f"http://{self.address}/health", timeout=2).json().get("health") == "true"
+            return httpx.get(f"http://{self.address}/health?exclude=NOSPACE", timeout=2).json().get("health") == "true"
         except (httpx.HTTPError, ValueError):
             return False
 
@@ -203,9 +204,9 @@ class EtcdServer(EtcdCluster):
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
+def _folder(place: Path | None = None) -> Iterator[Path]:
     """A folder for members, removed with what runs in it even if this process is killed."""
-    folder = Path(tempfile.mkdtemp(prefix="rota-etcd-"))
+    folder = Path(tempfile.mkdtemp(prefix=".rota-etcd-" if place is not None else "rota-etcd-", dir=place))
     line = ["sh", "-c", _KEEPER, "rota-etcd-keeper", str(folder)]
     keeper = subprocess.Popen(line, stdin=subprocess.PIPE, cwd="/", start_new_session=True)
     assert keeper.stdin is not None, "it was asked for"
@@ -217,11 +218,11 @@ def _folder() -> Iterator[Path]:
 
 
 @contextmanager
-def etcd_server(*options: str, scheme: str = "http") -> Iterator[EtcdServer]:
-    """A server of one's own; options are those of etcd."""
+def etcd_server(*options: str, scheme: str = "http", place: Path | None = None) -> Iterator[EtcdServer]:
+    """A server of one's own; options are those of etcd. With a place its data is there, and is synced."""
     find_program()
-    with _folder() as folder:
-        member = EtcdMember(folder, "one", options, scheme)
+    with _folder(place) as folder:
+        member = EtcdMember(folder, "one", [*options, *(_UNSYNCED if place is None else ())], scheme)
         member.start()
         try:
             yield EtcdServer(member)
@@ -234,7 +235,7 @@ def etcd_cluster(count: int, *options: str) -> Iterator[EtcdCluster]:
     """Several members, each of which can be stopped by itself."""
     find_program()
     with _folder() as folder:
-        members = [EtcdMember(folder, f"m{number}", options) for number in range(count)]
+        members = [EtcdMember(folder, f"m{number}", [*options, *_UNSYNCED]) for number in range(count)]
         together = ",".join(member.peer for member in members)
         try:
             for member in members:

@@ -7,6 +7,7 @@ changes something is made once (`attempt`): whoever makes it must know what may 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -14,7 +15,7 @@ from google.protobuf.message import Message
 from rota.core.errors import Refused, Unavailable
 from rota.stores.etcd import rpc_pb2 as rpc
 from rota.stores.etcd.address import Address
-from rota.stores.etcd.errors import Failure, read_failure
+from rota.stores.etcd.failures import Failure, read_failure
 from rota.wire.channels import Options, grpc
 from rota.wire.places import Place, open_channel
 
@@ -139,21 +140,24 @@ class Client:
         """The first answer of any member, within the deadline."""
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + self.timeout_s
-        turn = 0
-        while True:
+        said: Failure | None = None
+        for turn in count(1):
             left = give_up_at - loop.time()
-            share = left / max(1, len(self.address.hosts) - turn)
+            share = left / max(1, len(self.address.hosts) + 1 - turn)
             answer = await self._try(method, request, reply, max(share, 0.01), is_gone_fine=is_gone_fine)
             if not isinstance(answer, Failure):
                 return answer
-            turn += 1
+            # What a member says of the cluster tells more than that another one is not reached.
+            said = answer if said is None or answer.is_said else said
             is_round_over = turn >= len(self.address.hosts)
-            if answer.trouble.code not in (_OF_ONE_MEMBER if not is_round_over else _PASSING):
+            if answer.trouble.code not in (_PASSING if is_round_over else _OF_ONE_MEMBER):
                 raise answer.trouble
             if loop.time() + PAUSE_S >= give_up_at:
-                raise answer.trouble
+                break
             if is_round_over:
                 await asyncio.sleep(PAUSE_S)
+        assert said is not None, "without trouble there is an answer"
+        raise said.trouble
 
     async def _try(
         self, method: str, request: Message, reply: type[Reply], timeout_s: float, *, is_gone_fine: bool = False

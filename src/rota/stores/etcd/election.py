@@ -16,7 +16,7 @@ from rota.ports import Candidate
 from rota.stores.etcd import ops
 from rota.stores.etcd import rpc_pb2 as rpc
 from rota.stores.etcd.client import Client, Doubt
-from rota.stores.etcd.errors import missing
+from rota.stores.etcd.failures import missing
 from rota.stores.etcd.keys import Keys
 from rota.stores.etcd.log import Mark, Reign
 from rota.stores.etcd.opening import check_format

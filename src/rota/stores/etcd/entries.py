@@ -1,7 +1,5 @@
 """Entries of the log: what one commit changed, as bytes, and how they travel as values of etcd."""
 
-import zlib
-
 import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
@@ -13,8 +11,6 @@ from rota.stores.etcd.rows import AUDIT, TABLES, Row, write_row
 
 # etcd takes requests of 1.5 MB unless it is told otherwise, and keys and compares are in them too.
 PART_BYTES = 1024 * 1024
-# Below this packing saves less than it costs.
-PACKED_FROM_BYTES = 256 * 1024
 
 # One part of a run's story: its number, when, and what happened.
 Told = tuple[int, Millis, bytes]
@@ -39,7 +35,6 @@ class Envelope(Struct, array_like=True):
     epoch: Epoch
     attempt: int
     parts: int
-    is_packed: bool
     content: bytes
 
 
@@ -62,23 +57,17 @@ def entry_of(batch: Batch) -> Entry:
     return Entry(puts, list(batch.drops), list(batch.archives), stories, audits)
 
 
-def pack(entry: Entry) -> tuple[bool, bytes]:
-    """An entry as bytes, and whether they are packed."""
+def pack(entry: Entry) -> bytes:
+    """An entry as bytes."""
     try:
-        content = _encode(entry)
+        return _encode(entry)
     except _UNSTORABLE as error:
         raise StoreRefused(f"{type(error).__name__}: {error}") from error
-    if len(content) < PACKED_FROM_BYTES:
-        return False, content
-    return True, zlib.compress(content, 1)
 
 
-def unpack(envelope: Envelope, content: bytes) -> Entry:
-    """The entry that was packed. Raises `ValueError` if it was not."""
-    try:
-        return _entry_of(zlib.decompress(content) if envelope.is_packed else content)
-    except zlib.error as error:
-        raise ValueError(str(error)) from None
+def unpack(content: bytes) -> Entry:
+    """The entry that was packed. Raises `msgspec.MsgspecError` if it was not."""
+    return _entry_of(content)
 
 
 def seal(envelope: Envelope) -> bytes:

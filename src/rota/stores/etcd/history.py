@@ -13,7 +13,7 @@ from rota.core.ids import Fence, Millis, RunKey
 from rota.core.model import Graph
 from rota.core.records import Audit, Run, Story, Task
 from rota.ports import Blobs, Kept
-from rota.stores.etcd.errors import corrupt
+from rota.stores.etcd.failures import corrupt
 from rota.stores.etcd.mirror import Mirror
 from rota.stores.etcd.rows import AUDIT, FORMS, GRAPH, GROWTH, RUN, TASK, Form
 from rota.stores.etcd.segments import AuditLine, Parts, Past, PastAudit, RunLine, Segment, Segments, result_fences

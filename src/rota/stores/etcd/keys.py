@@ -21,6 +21,8 @@ class Keys:
         # What wrote all this, and the name of the store.
         self.format = self.prefix + b"format"
         self.identity = self.prefix + b"identity"
+        # There once the blobs have the store's mark.
+        self.marked = self.prefix + b"marked"
         # Who may write: the epoch decides, the leader is a hint and goes with its lease.
         self.epoch = self.prefix + b"epoch"
         self.leader = self.prefix + b"leader"

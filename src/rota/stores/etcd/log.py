@@ -20,7 +20,7 @@ from rota.stores.etcd import ops
 from rota.stores.etcd import rpc_pb2 as rpc
 from rota.stores.etcd.client import PAUSE_S, Client, Doubt
 from rota.stores.etcd.entries import PART_BYTES, Entry, Envelope, pack, seal
-from rota.stores.etcd.errors import missing
+from rota.stores.etcd.failures import missing
 from rota.stores.etcd.keys import Keys
 
 # How often a change that has not happened is tried again before whoever asked for it is told.
@@ -66,22 +66,25 @@ class Log:
     """Writes under a reign."""
 
     def __init__(self, client: Client, keys: Keys, timeout_s: float) -> None:
+        """`timeout_s` is how long doubt may last."""
         self._client = client
         self._keys = keys
         self._timeout_s = timeout_s
+        # A request that went to a leader of etcd that died is never answered: the sooner it is asked about, the better.
+        self._attempt_s = timeout_s / 4
 
     # What a reign may do.
 
     async def append(self, reign: Reign, entry: Entry) -> tuple[int, int]:
         """Add an entry; its number and size. Raises as `Store.commit` does."""
-        is_packed, content = pack(entry)
+        content = pack(entry)
         number, attempt = reign.number + 1, reign.next_attempt()
         self._check(reign.head)
         pieces = [content[at : at + PART_BYTES] for at in range(0, len(content), PART_BYTES)]
         parts = len(pieces) if len(pieces) > 1 else 0
         for at in range(parts):
             await self._put_part(reign, self._keys.part(number, reign.epoch, attempt, at), pieces[at])
-        envelope = Envelope(reign.epoch, attempt, parts, is_packed, b"" if parts else content)
+        envelope = Envelope(reign.epoch, attempt, parts, b"" if parts else content)
         key = self._keys.entry(number)
         await self._move(reign, reign.head, b"%d" % number, (key, seal(envelope)))
         return number, len(content)
@@ -109,7 +112,7 @@ class Log:
             found = [self._found(place) for place in places]
             unmoved = [ops.is_unmoved(place.key, place.mod_revision) for place in found]
             request = ops.txn([self._reigns(reign), *unmoved], [ops.put(place.key, place.value) for place in found])
-            answer = await self._client.attempt(request, self._timeout_s)
+            answer = await self._client.attempt(request, self._attempt_s)
             if not isinstance(answer, Doubt) and answer.succeeded:
                 for mark, place in zip(marks, found, strict=True):
                     _found_at(mark, place.value, answer.header.revision)
@@ -142,7 +145,7 @@ class Log:
     async def _try_to_move(self, reign: Reign, mark: Mark, value: bytes, entry: Sequence[tuple[bytes, bytes]]) -> None:
         for turn in count(1):
             try:
-                answer = await self._client.attempt(self._request(reign, mark, value, entry), self._timeout_s)
+                answer = await self._client.attempt(self._request(reign, mark, value, entry), self._attempt_s)
             except Refused as refused:
                 raise _not_taken(refused) from refused
             except Unavailable as unavailable:
@@ -173,7 +176,7 @@ class Log:
                 # The same request with the old value and without the entry.
                 request = self._request(reign, mark, mark.value, ())
                 request.failure.extend(ops.get(key) for key, _ in entry)
-                answer = await self._client.attempt(request, max(0.01, give_up_at - _time()))
+                answer = await self._client.attempt(request, self._attempt_s)
             except Unavailable:
                 await asyncio.sleep(PAUSE_S)
                 continue

@@ -8,7 +8,7 @@ from rota.core.errors import Refused
 from rota.ports import BlobLost, Blobs
 from rota.stores.etcd import ops
 from rota.stores.etcd.client import Client
-from rota.stores.etcd.errors import missing
+from rota.stores.etcd.failures import missing
 from rota.stores.etcd.keys import MARK, SNAPSHOTS, Keys, epoch_of
 
 # What this code writes. It grows when older code could misunderstand what is written, and not for new fields.
@@ -22,7 +22,7 @@ class Found(Struct, frozen=True):
 
     identity: str
     epoch: int
-    has_checkpoint: bool
+    is_marked: bool
 
 
 async def open_store(client: Client, keys: Keys, blobs: Blobs) -> str:
@@ -34,16 +34,16 @@ async def open_store(client: Client, keys: Keys, blobs: Blobs) -> str:
         found = await _look(client, keys)
     if found is None:
         raise missing(client.address.shown)
-    await _check_mark(client, blobs, found)
+    await _check_mark(client, keys, blobs, found)
     await _check_age(client, keys, blobs, found)
     return found.identity
 
 
 async def _look(client: Client, keys: Keys) -> Found | None:
     """What is at the prefix; None if there is nothing."""
-    reads = [ops.get(key) for key in (keys.format, keys.identity, keys.epoch, keys.checkpoint)]
+    reads = [ops.get(key) for key in (keys.format, keys.identity, keys.epoch, keys.marked)]
     answer = await client.read(ops.txn(then=[*reads, ops.get_some(keys.prefix, keys.end, 1, keys_only=True)]))
-    form, identity, epoch, checkpoint, any_key = ops.found(answer)
+    form, identity, epoch, marked, any_key = ops.found(answer)
     if form is None and any_key is None:
         return None
     if form is None:
@@ -52,9 +52,9 @@ async def _look(client: Client, keys: Keys) -> Found | None:
         hint = "Choose another prefix: etcd://host/prefix."
         raise Refused("store.foreign", text, hint, path="server.store")
     check_format(form.value, client.address.shown)
-    if identity is None or epoch is None or checkpoint is None:
+    if identity is None or epoch is None:
         raise missing(client.address.shown)
-    return Found(identity.value.decode(), int(epoch.value), bool(checkpoint.value))
+    return Found(identity.value.decode(), int(epoch.value), marked is not None)
 
 
 def check_format(value: bytes, shown: str) -> None:
@@ -94,12 +94,14 @@ async def _check_blobs_are_free(client: Client, blobs: Blobs) -> None:
         raise Refused("store.missing", text, hint)
 
 
-async def _check_mark(client: Client, blobs: Blobs, found: Found) -> None:
+async def _check_mark(client: Client, keys: Keys, blobs: Blobs, found: Found) -> None:
     """The blobs must be this store's: history and snapshots are nowhere else."""
     mark = await _read_mark(blobs)
-    if not mark and not found.has_checkpoint:
+    if not mark and not found.is_marked:
         await blobs.put(MARK, found.identity.encode())
         mark = await _read_mark(blobs)
+    if mark == found.identity and not found.is_marked:
+        await client.read(ops.txn(then=[ops.put(keys.marked, b"yes")]))
     if mark != found.identity:
         whose = f"those of another store ({mark})" if mark else "not those of this store"
         text = f"the blobs are {whose}; {client.address.shown} is {found.identity}"

@@ -15,7 +15,7 @@ from rota.stores.etcd import ops
 from rota.stores.etcd import rpc_pb2 as rpc
 from rota.stores.etcd.client import PAUSE_S, Client
 from rota.stores.etcd.entries import Entry, unpack, unseal
-from rota.stores.etcd.errors import corrupt, missing
+from rota.stores.etcd.failures import corrupt, missing
 from rota.stores.etcd.keys import Keys
 from rota.stores.etcd.mirror import Mirror
 from rota.stores.etcd.snapshots import Pointer, read_pointer, read_snapshot
@@ -105,7 +105,7 @@ class Replica:
             if envelope.parts:
                 place = (number, envelope.epoch, envelope.attempt)
                 content = b"".join([await self._part(*place, part) for part in range(envelope.parts)])
-            return unpack(envelope, content), len(content)
+            return unpack(content), len(content)
         except (msgspec.MsgspecError, ValueError) as error:
             raise corrupt(f"entry {number} of the log is damaged: {type(error).__name__}: {error}") from error
 

@@ -17,7 +17,7 @@ from rota.core.states import RunState
 from rota.ports import Blobs
 from rota.stores.blobs import READ_BYTES_MAX
 from rota.stores.etcd.entries import Told
-from rota.stores.etcd.errors import corrupt
+from rota.stores.etcd.failures import corrupt
 from rota.stores.etcd.keys import HISTORY, blob_name
 from rota.stores.etcd.rows import FORMS, RUN, TASK
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from rota.core.ids import BlobRef, Epoch, Millis
 from rota.ports import Blobs
 from rota.stores.etcd.entries import Told
-from rota.stores.etcd.errors import corrupt
+from rota.stores.etcd.failures import corrupt
 from rota.stores.etcd.keys import SNAPSHOTS, blob_name
 from rota.stores.etcd.mirror import Counts, Frozen, Mirror
 from rota.stores.etcd.rows import Row

@@ -23,7 +23,7 @@ from rota.stores.etcd.address import read_url
 from rota.stores.etcd.client import Client
 from rota.stores.etcd.election import Election
 from rota.stores.etcd.entries import entry_of
-from rota.stores.etcd.errors import corrupt
+from rota.stores.etcd.failures import corrupt
 from rota.stores.etcd.history import History
 from rota.stores.etcd.keys import Keys
 from rota.stores.etcd.log import Log, Reign

@@ -34,6 +34,8 @@ class Failure(Struct):
     trouble: Refused | Unavailable
     is_certain: bool
     is_token_old: bool = False
+    # A member said so itself, and not gRPC about one that was not reached.
+    is_said: bool = False
 
 
 def read_failure(error: Any, where: str) -> Failure:
@@ -41,7 +43,7 @@ def read_failure(error: Any, where: str) -> Failure:
     code, details = error.code(), str(error.details() or "")
     if code is Code.UNAVAILABLE:
         is_certain = any(words in details for words in _UNASKED)
-        return Failure(_unreached(details, where), is_certain)
+        return Failure(_unreached(details, where), is_certain, is_said="etcdserver" in details)
     is_token_old = code is Code.UNAUTHENTICATED or "auth store is old" in details
     return Failure(_trouble(code, details, where), code in _CERTAIN, is_token_old)
 
