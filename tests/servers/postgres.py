@@ -16,8 +16,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from itertools import count
@@ -26,6 +25,8 @@ from urllib.parse import quote, urlencode
 
 import psycopg
 import pytest
+
+from tests.integration.deadlines import until
 
 DEADLINE_S = 60.0
 # When the pipe closes: wake what was stopped, end the server at once, remove everything.
@@ -76,14 +77,6 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def wait_until(is_so: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Wait for something that nobody announces."""
-    give_up_at = time.monotonic() + deadline_s
-    while not is_so():
-        assert time.monotonic() < give_up_at, f"{what}: not within {deadline_s:g} s"
-        time.sleep(0.01)
-
-
 class PostgresServer:
     """A cluster that runs, or can be made to."""
 
@@ -118,7 +111,7 @@ class PostgresServer:
         line = [*as_whom(), find_program("postgres"), "-D", str(self.data), *options]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(line, cwd="/", stdout=log, stderr=log, start_new_session=True)
-        wait_until(self._answers, "PostgreSQL takes connections")
+        until(self._answers, "PostgreSQL takes connections", DEADLINE_S)
 
     def _answers(self) -> bool:
         assert self._process is not None
@@ -161,7 +154,7 @@ class PostgresServer:
     def url(self, database: str = "postgres", user: str = "rota", password: str = "", **options: str) -> str:
         """Where a database is, over TCP; options are those of libpq."""
         who = f"{quote(user)}:{quote(password)}" if password else quote(user)
-        asked = f"?{urlencode(options)}" if options else ""
+        asked = f"?{urlencode(options, quote_via=quote)}" if options else ""
         return f"postgresql://{who}@127.0.0.1:{self.port}/{quote(database)}{asked}"
 
     def new_database(self) -> str:

@@ -46,7 +46,7 @@ class AdvisoryLock:
     """One coordinator's side of the lock, on a session that is used for nothing else but elections."""
 
     def __init__(self, address: Address, schema: str, lock_id: int = LOCK_ID, term_ms: Millis = 5_000) -> None:
-        self._id = signed(lock_id)
+        self.lock_id = signed(lock_id)
         self._schema = schema
         self._term_ms = term_ms
         # An answer that comes later than half a term proves too little to wait for.
@@ -62,13 +62,13 @@ class AdvisoryLock:
             if self._held_by is wire and await self._is_ours(wire):
                 return False
             self._held_by = None
-            ((taken,),) = await wire.run(_TAKE, (self._id,))
+            ((taken,),) = await wire.run(_TAKE, (self.lock_id,))
             if taken:
                 if not await self._is_ours(wire):
                     raise _pooled(self.session.address)
                 self._held_by = wire
                 return True
-            self._check_holders(await wire.run(_HOLDER, (self._id,)))
+            self._check_holders(await wire.run(_HOLDER, (self.lock_id,)))
         return False
 
     async def holds_lock(self) -> bool:
@@ -91,7 +91,7 @@ class AdvisoryLock:
         try:
             async with self.session.turn() as current:
                 if current is wire:
-                    await wire.run(_FREE, (self._id, channel(self._schema)))
+                    await wire.run(_FREE, (self.lock_id, channel(self._schema)))
         except BaseException:
             # It ends with the session, if it is still there.
             self.session.drop()
@@ -111,7 +111,7 @@ class AdvisoryLock:
         return self._held_by.pid if self._held_by is not None else 0
 
     async def _is_ours(self, wire: Wire) -> bool:
-        return await wire.run(_IS_OURS, (self._id,)) == [(1,)]
+        return await wire.run(_IS_OURS, (self.lock_id,)) == [(1,)]
 
     async def _settle(self, wire: Wire) -> None:
         ((pid, is_read_only, *_),) = await wire.run(_SETTLE, (str(self._term_ms), str(LOCK_TIMEOUT_MS)))
@@ -128,8 +128,8 @@ class AdvisoryLock:
             whose = "of another Rota" if name.startswith(OURS) else "of another program"
             raise Refused(
                 "store.lock_taken",
-                f"the lock {self._id:#x} on {self.session.address} belongs to a session {whose}: {name or 'unnamed'!r},"
-                f" pid {pid}, user {user or 'unknown'!r}.",
+                f"the lock {self.lock_id:#x} on {self.session.address} belongs to a session {whose}:"
+                f" {name or 'unnamed'!r}, pid {pid}, user {user or 'unknown'!r}.",
                 "Stop that program, or choose another number with server.lock_id, the same for every coordinator.",
             )
 

@@ -22,6 +22,10 @@ _TRIES = 5
 _MIGRATION_LOCK_MS = 5_000
 MIGRATE_S = 600.0
 _COMMENT = "Rota: runs, tasks and their history. For people: the views runs, tasks and failures."
+# Asked of the catalogue: a name that was looked up before may still be remembered as unknown.
+_IS_THERE = (
+    "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'meta'"
+)
 # Only a commit or housekeeping of ours holds this lock, until its transaction ends.
 _IN_THE_WAY = (
     "SELECT DISTINCT a.pid, a.application_name, a.usename::text,"
@@ -69,7 +73,7 @@ class Schema:
 
     async def _version(self, wire: Wire) -> int:
         """The version of what is there, 0 if nothing is."""
-        if await wire.run("SELECT to_regclass($1)::text", (f"{self.name}.meta",)) == [(None,)]:
+        if not await wire.run(_IS_THERE, (self.name,)):
             return 0
         ((text,),) = await wire.run(f"SELECT value FROM {self.name}.meta WHERE name = 'version'")
         version = int(text)
@@ -84,18 +88,11 @@ class Schema:
 
     async def _migrate(self, wire: Wire, version: int) -> None:
         """Take the tables to the latest version, and make the routines those of this program."""
-        await wire.run("SELECT set_config('search_path', $1, true)", (self.name,))
-        for statement in self._routines:
-            # They may depend on what the steps change.
-            if statement.startswith("DROP"):
-                await wire.run(statement)
-        for step in self._steps:
-            if step.number > version:
-                for statement in step.statements:
-                    await wire.run(statement)
-        for statement in self._routines:
-            if not statement.startswith("DROP"):
-                await wire.run(statement)
+        drops = [text for text in self._routines if text.startswith("DROP")]
+        makes = [text for text in self._routines if not text.startswith("DROP")]
+        steps = [text for step in self._steps if step.number > version for text in step.statements]
+        # Routines and views may depend on what a step changes.
+        await wire.script(";\n".join([f"SET LOCAL search_path = {self.name}", *drops, *steps, *makes]))
         for name, value in (("version", str(self._latest)), ("routines", self._digest)):
             await wire.run("UPDATE meta SET value = $2 WHERE name = $1", (name, value))
 

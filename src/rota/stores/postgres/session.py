@@ -30,7 +30,7 @@ class Session:
     def __init__(self, address: Address, name: str, call_s: float, greet: Greeting = no_greeting) -> None:
         self.address = address
         self._name = name
-        self._call_s = call_s
+        self.call_s = call_s
         self._greet = greet
         self._free = asyncio.Lock()
         self.is_closed = False
@@ -44,7 +44,7 @@ class Session:
         `Said` or `Lost` of what is done, `Refused` or `Unavailable` if there is no connection to be had.
         """
         wire: Wire | None = None
-        limit_s = call_s or self._call_s
+        limit_s = call_s or self.call_s
         try:
             async with asyncio.timeout(limit_s), self._free:
                 wire = await self._open()

@@ -63,6 +63,8 @@ class Wire:
         self._pgconn.nonblocking = 1
         # libpq closes it when it finds the connection broken, and then does not say any more which it was.
         self._fd = self._pgconn.socket
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLIN)
         self._transformer = Transformer(connection)
         # Whether the statement that is under way has left whole; False when none is.
         self.was_sent = False
@@ -92,9 +94,11 @@ class Wire:
         """
         if self._pgconn.status != pq.ConnStatus.OK or self._pgconn.transaction_status != pq.TransactionStatus.IDLE:
             return False
-        poll = select.poll()
-        poll.register(self._fd, select.POLLIN)
-        return not poll.poll(0)
+        return not self._is_readable
+
+    @property
+    def _is_readable(self) -> bool:
+        return bool(self._poll.poll(0))
 
     @property
     def is_in_transaction(self) -> bool:
@@ -116,7 +120,7 @@ class Wire:
     async def notified(self) -> None:
         """Wait until a notification has arrived, and take all that have."""
         while self._pgconn.notifies() is None:
-            await self._watch(self._take)
+            await self._watch(lambda: True)
         while self._pgconn.notifies() is not None:
             pass
 
@@ -125,10 +129,6 @@ class Wire:
         if self._end is not None:
             self._end(psycopg.OperationalError("the connection was closed from here"))
         self._pgconn.finish()
-
-    def _take(self) -> bool:
-        self._pgconn.consume_input()
-        return True
 
     def _send(self, send: Callable[[], None]) -> None:
         self.was_sent = False
@@ -142,7 +142,6 @@ class Wire:
         results: list[pq.abc.PGresult] = []
 
         def take() -> bool:
-            self._pgconn.consume_input()
             while not self._pgconn.is_busy():
                 result = self._pgconn.get_result()
                 if result is None:
@@ -173,7 +172,7 @@ class Wire:
                 raise Said(state, message, detail, severity in ("FATAL", "PANIC"))
 
     async def _watch(self, take: Callable[[], bool]) -> None:
-        """Write what is to be written, and let `take` read whenever something arrives, until it says that is all."""
+        """Write what is to be written, and let `take` look at what arrives until it says that is all."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
@@ -191,9 +190,14 @@ class Wire:
 
         def readable() -> None:
             try:
-                if take():
-                    end(None)
+                # Everything at once: of a connection that was reset, libuv tells only once.
+                while self._is_readable:
+                    self._pgconn.consume_input()
+                    if take():
+                        end(None)
+                        return
             except psycopg.OperationalError as error:
+                take()
                 end(error)
 
         def writable() -> None:
