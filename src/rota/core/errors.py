@@ -107,12 +107,15 @@ class Refused(Exception):
 class Unavailable(Exception):
     """Nobody's fault: the same call may succeed later, or elsewhere: `grpc` and `http` are where, if that is known."""
 
-    def __init__(self, code: str, reason: str = "", *, retry_after_ms: int = 0, grpc: str = "", http: str = "") -> None:
+    def __init__(
+        self, code: str, reason: str = "", *, retry_after_ms: int | None = None, grpc: str = "", http: str = ""
+    ) -> None:
         assert code in CODES, f"error code {code!r} is not in the table"
         self.code = code
         self.reason = reason or CODES[code]
         # Another coordinator leads before long, and whoever waits for it should not wait much longer.
-        self.retry_after_ms = retry_after_ms or (250 if code.startswith("leader.") else 1_000)
+        usual_ms = 250 if code.startswith("leader.") else 1_000
+        self.retry_after_ms = usual_ms if retry_after_ms is None else retry_after_ms
         self.grpc = grpc
         self.http = http
         super().__init__(code, reason, self.retry_after_ms, grpc, http)
