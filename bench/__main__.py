@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import core, embedded, etcd, machines, runners, service, simulator, sqlite
+from bench import core, embedded, etcd, machines, postgres, runners, service, simulator, sqlite
 from bench.rig import Row
 
 BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
@@ -22,6 +22,7 @@ BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
     "etcd": etcd.lifecycles,
     "etcd_commits": etcd.commits,
     "etcd_rebuild": etcd.rebuild,
+    "postgres": postgres.commits,
     "embedded": embedded.hops,
     "starts": embedded.starts,
     "service": service.throughput,

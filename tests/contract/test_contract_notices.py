@@ -6,9 +6,11 @@ import pytest
 
 from rota.ports import Fenced, StoreRefused
 from tests.contract.bench import Promise, hold_to
+from tests.contract.broken_sharing import BROKEN_SHARING, SharedRowStore
 from tests.contract.broken_stores import BROKEN
 from tests.contract.row_store import RowAdapter, RowStore
 from tests.contract.store_contract import PROMISES
+from tests.contract.store_sharing import promise as sharing_promises
 
 NOTICED = (AssertionError, pytest.fail.Exception, TimeoutError, Fenced, StoreRefused)
 
@@ -24,5 +26,17 @@ def test_a_broken_store_is_noticed(make: type[RowStore], promise: Promise) -> No
         asyncio.run(hold_to(RowAdapter(make, patience_s=0.2), promise))
 
 
+@pytest.mark.parametrize("promise", sharing_promises, ids=lambda promise: promise.__name__)
+def test_a_plain_store_that_machines_share_keeps_every_promise(promise: Promise) -> None:
+    asyncio.run(hold_to(RowAdapter(SharedRowStore), promise))
+
+
+@pytest.mark.parametrize(("make", "promise"), BROKEN_SHARING, ids=[make.__name__ for make, _ in BROKEN_SHARING])
+def test_a_broken_store_that_machines_share_is_noticed(make: type[RowStore], promise: Promise) -> None:
+    with pytest.raises(NOTICED):
+        asyncio.run(hold_to(RowAdapter(make, patience_s=0.2), promise))
+
+
 def test_every_promise_has_been_seen_to_fail() -> None:
-    assert [promise.__name__ for promise in PROMISES if promise not in [noticed for _, noticed in BROKEN]] == []
+    noticed = [promise for _, promise in (*BROKEN, *BROKEN_SHARING)]
+    assert [promise.__name__ for promise in (*PROMISES, *sharing_promises) if promise not in noticed] == []

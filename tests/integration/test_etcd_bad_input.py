@@ -206,7 +206,7 @@ def test_users_passwords_and_permissions() -> None:
             (f"guest:{quoted}@", "grant-permission"),
         ):
             said = refusal(server.url("mine", who))
-            assert said.code == "store.access", who
+            assert said.code == "store.denied", who
             assert hint in str(said), who
             assert "battery" not in str(said)
             assert "horse" not in str(said)
@@ -224,7 +224,7 @@ def test_users_passwords_and_permissions() -> None:
 
 def test_a_user_where_nobody_is_asked_for_one_is_refused() -> None:
     said = refusal(shared_server().url(who="rota:secret@"))
-    assert said.code == "store.access"
+    assert said.code == "store.denied"
     assert "secret" not in str(said)
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -62,6 +63,13 @@ async def test_any_number_of_64_bits_is_seen_in_pg_locks_by_its_halves(number: i
         assert (int(str(upper)) << 32 | int(str(lower))) == number % (1 << 64)
     finally:
         lock.session.close()
+
+
+def test_the_number_in_the_guide_is_the_one_that_is_used() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "storage.md").read_text(encoding="utf-8")
+    assert f"`0x{LOCK_ID:X}`" in guide
+    assert f"`classid` {LOCK_ID >> 32}" in guide
+    assert f"objid = {LOCK_ID & 0xFFFFFFFF}" in guide
 
 
 def test_a_number_of_more_than_64_bits_is_refused() -> None:

@@ -149,6 +149,12 @@ class PostgresServer:
         main = int((self.data / "postmaster.pid").read_text().split()[0])
         return [main, *map(int, Path(f"/proc/{main}/task/{main}/children").read_text().split())]
 
+    def own(self, *files: Path) -> None:
+        """Give files to whoever runs the server, for its eyes only."""
+        for path in files:
+            _give(path)
+            path.chmod(0o600)
+
     # What tests use.
 
     def url(self, database: str = "postgres", user: str = "rota", password: str = "", **options: str) -> str:
@@ -175,14 +181,18 @@ def as_whom() -> list[str]:
     return ["setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups"] if os.geteuid() == 0 else []
 
 
+def _give(path: Path) -> None:
+    if os.geteuid() == 0:
+        nobody = pwd.getpwnam("nobody")
+        os.chown(path, nobody.pw_uid, nobody.pw_gid)
+
+
 @contextmanager
 def server_folder() -> Iterator[Path]:
     """A folder for a cluster, removed with what runs in it even if this process is killed."""
     folder = Path(tempfile.mkdtemp(prefix="rota-pg-", dir="/tmp"))
     folder.chmod(0o755)
-    if os.geteuid() == 0:
-        nobody = pwd.getpwnam("nobody")
-        os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+    _give(folder)
     line = ["sh", "-c", _KEEPER, "rota-pg-keeper", str(folder)]
     keeper = subprocess.Popen(line, stdin=subprocess.PIPE, cwd="/", start_new_session=True)
     assert keeper.stdin is not None
@@ -213,7 +223,16 @@ def replica_of(server: PostgresServer) -> Iterator[PostgresServer]:
     with server_folder() as folder:
         replica = PostgresServer(folder, {})
         source = ["--host", "127.0.0.1", "--port", str(server.port), "--username", "rota"]
-        replica.run("pg_basebackup", "--pgdata", str(replica.data), *source, "--write-recovery-conf", "--no-sync")
+        replica.run(
+            "pg_basebackup",
+            "--pgdata",
+            str(replica.data),
+            *source,
+            "--write-recovery-conf",
+            "--no-sync",
+            "--checkpoint",
+            "fast",
+        )
         replica.start()
         try:
             yield replica

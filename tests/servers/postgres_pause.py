@@ -79,6 +79,7 @@ class Line:
         except* (OSError, EOFError):
             pass
         finally:
+            self._is_cut = False
             to_server.close()
             writer.close()
 
@@ -88,7 +89,6 @@ class Line:
                 self._answered.set()
             await self._flowing.wait()
             if self._is_cut:
-                self._is_cut = False
                 raise EOFError
             to_client.write(data)
             await to_client.drain()

@@ -59,7 +59,6 @@ CODES: Final[dict[str, str]] = {
     "schedule.zone": "The time zone is not an IANA name this system knows.",
     "service.busy": "More is being served than there is room for.",
     "service.failed": "The service met an error of its own.",
-    "store.access": "The store does not let us in, or not do what is needed.",
     "store.corrupt": "What is stored can not be read, or is not what was written.",
     "store.denied": "The store does not let this user in, or not do that.",
     "store.engine": "The engine behind the store is too old, or not made for this.",

@@ -63,14 +63,14 @@ def _trouble(code: Any, details: str, where: str) -> Refused | Unavailable:
 def _unwelcome(code: Any, details: str, where: str) -> Refused:
     if code is Code.PERMISSION_DENIED:
         hint = "Grant its role reading and writing of the whole prefix: etcdctl role grant-permission --prefix=true."
-        return Refused("store.access", f"etcd at {where} does not allow this user what is needed", hint)
+        return Refused("store.denied", f"etcd at {where} does not allow this user what is needed", hint)
     if "user name is empty" in details:
         hint = "Put them into the address: etcd://user:password@host/prefix."
-        return Refused("store.access", f"etcd at {where} asks for a user and a password", hint)
+        return Refused("store.denied", f"etcd at {where} asks for a user and a password", hint)
     if "authentication is not enabled" in details:
         hint = "Leave user and password out of the address, or enable authentication."
-        return Refused("store.access", f"etcd at {where} knows no users", hint)
-    return Refused("store.access", f"etcd at {where} does not accept the user or the password", "Correct the address.")
+        return Refused("store.denied", f"etcd at {where} knows no users", hint)
+    return Refused("store.denied", f"etcd at {where} does not accept the user or the password", "Correct the address.")
 
 
 def _unfit(code: Any, details: str, where: str) -> Refused:

@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from rota.core.errors import Refused
 from rota.core.ids import Millis
 from rota.stores.postgres.address import OURS, Address, session_name
-from rota.stores.postgres.errors import read_only
 from rota.stores.postgres.session import Session
+from rota.stores.postgres.trouble import read_only
 from rota.stores.postgres.wire import Lost, Wire
 
 # "Rota". Any other 64-bit number will do, as long as every coordinator of a database has the same.

@@ -12,9 +12,9 @@ from rota.core.errors import Refused, Unavailable
 from rota.core.ids import EPOCH_MAX, Epoch
 from rota.ports import Candidate
 from rota.stores.postgres.address import OURS, Address
-from rota.stores.postgres.errors import LOCK_NOT_AVAILABLE
 from rota.stores.postgres.routines import digest_of, routines
 from rota.stores.postgres.schema import STEPS, Step
+from rota.stores.postgres.trouble import LOCK_NOT_AVAILABLE
 from rota.stores.postgres.wire import Said, Wire
 
 # How often an election asks sessions that are in its way to end, and tries again.

@@ -8,9 +8,9 @@ under a lock on the row that an election has to change.
 import hashlib
 
 from rota.core.records import GraphRecord
-from rota.stores.postgres.errors import FENCED
 from rota.stores.postgres.rows import GROWTH, OWN, SOLO, TASK, Taken, taken
 from rota.stores.postgres.schema import VIEWS
+from rota.stores.postgres.trouble import FENCED
 from rota.stores.sql.columns import ALONE, AUDIT, RUN
 
 _TOLD = ("told text", "coalesce(decode(t.told, 'base64'), ''::bytea)")

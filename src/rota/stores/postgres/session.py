@@ -10,7 +10,7 @@ from psycopg.conninfo import make_conninfo
 
 from rota.core.errors import Refused, Unavailable
 from rota.stores.postgres.address import Address
-from rota.stores.postgres.errors import not_connected
+from rota.stores.postgres.trouble import not_connected
 from rota.stores.postgres.wire import Bound, Lost, Said, Wire
 
 CONNECT_S = 5.0

@@ -17,7 +17,14 @@ from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
 from rota.ports import Candidate, CommitUnknown, Fenced, Kept, StoreRefused
 from rota.stores.postgres.address import Address, check_schema, session_name
-from rota.stores.postgres.errors import (
+from rota.stores.postgres.lock import LOCK_ID, LOCK_SHOWN, AdvisoryLock, channel, signed
+from rota.stores.postgres.reading import Tables
+from rota.stores.postgres.reign import MIGRATE_S, Schema
+from rota.stores.postgres.routines import write_statement
+from rota.stores.postgres.rows import documents
+from rota.stores.postgres.schema import STEPS, Step
+from rota.stores.postgres.session import Session, connect
+from rota.stores.postgres.trouble import (
     CHANGED,
     UNREADABLE,
     UNSTORABLE,
@@ -26,13 +33,6 @@ from rota.stores.postgres.errors import (
     refusal,
     unreadable,
 )
-from rota.stores.postgres.lock import LOCK_ID, LOCK_SHOWN, AdvisoryLock, channel, signed
-from rota.stores.postgres.reading import Tables
-from rota.stores.postgres.reign import MIGRATE_S, Schema
-from rota.stores.postgres.routines import write_statement
-from rota.stores.postgres.rows import documents
-from rota.stores.postgres.schema import STEPS, Step
-from rota.stores.postgres.session import Session, connect
 from rota.stores.postgres.wire import Lost, Said, Wire
 
 T = TypeVar("T")

@@ -213,8 +213,9 @@ class Wire:
         assert self._end is None, "one statement at a time"
         self._end = end
         loop.add_reader(self._fd, readable)
-        loop.add_writer(self._fd, writable)
         writable()
+        if not self.was_sent and not done.done():
+            loop.add_writer(self._fd, writable)
         try:
             await done
         finally:

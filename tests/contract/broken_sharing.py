@@ -1,0 +1,172 @@
+"""A plain store that machines share, and ones that each break what such a store promises beyond the rest."""
+
+import asyncio
+import secrets
+from weakref import WeakKeyDictionary
+
+from rota.core.ids import Epoch
+from rota.ports import Candidate
+from tests.contract import store_sharing as sharing
+from tests.contract.bench import Promise
+from tests.contract.row_store import Platter, RowStore
+
+
+class Sign:
+    """What everybody on a platter sees beside the rows."""
+
+    def __init__(self) -> None:
+        self.identity = secrets.token_hex(8)
+        self.leader: Candidate | None = None
+        self.freed = asyncio.Event()
+
+
+_SIGNS: WeakKeyDictionary[Platter, Sign] = WeakKeyDictionary()
+
+
+class SharedRowStore(RowStore):
+    """The SharedStore port over a platter."""
+
+    def __init__(self, platter: Platter | None = None) -> None:
+        super().__init__(platter)
+        self.sign = _SIGNS.setdefault(self.platter, Sign())
+        self.epoch: Epoch = 0
+
+    async def elect(self, who: Candidate) -> Epoch | None:
+        epoch = await super().elect(who)
+        if epoch is not None:
+            self.sign.leader = who
+            self.epoch = epoch
+        return epoch
+
+    async def release(self, epoch: Epoch) -> None:
+        if self.platter.holder == epoch:
+            self.say_free()
+        await super().release(epoch)
+
+    def say_free(self) -> None:
+        self.sign.freed.set()
+        self.sign.freed = asyncio.Event()
+
+    async def identity(self) -> str:
+        return self.sign.identity
+
+    async def leader(self) -> Candidate | None:
+        return self.sign.leader if self.platter.holder is not None else None
+
+    async def vacancy(self) -> None:
+        await self.sign.freed.wait()
+
+    async def close(self) -> None:
+        await self.release(self.epoch)
+
+
+class NamesItselfAnew(SharedRowStore):
+    """The name is made when the store is opened, not when the disk is."""
+
+    def __init__(self, platter: Platter | None = None) -> None:
+        super().__init__(platter)
+        self.own = secrets.token_hex(8)
+
+    async def identity(self) -> str:
+        return self.own
+
+
+class LooksThenNames(SharedRowStore):
+    """Whoever finds no name gives one, and does not look again."""
+
+    async def identity(self) -> str:
+        named = getattr(self.sign, "named", "")
+        await asyncio.sleep(0)
+        if not named:
+            self.sign.named = named = secrets.token_hex(8)  # pyright: ignore[reportAttributeAccessIssue] - the mistake itself
+        return named
+
+
+class HasOneName(SharedRowStore):
+    """The name is that of the program."""
+
+    async def identity(self) -> str:
+        return "rota"
+
+
+class NamesNobody(SharedRowStore):
+    """An empty row is taken for a leader without a name."""
+
+    async def leader(self) -> Candidate | None:
+        return await super().leader() or Candidate("")
+
+
+class NamesWhoTries(SharedRowStore):
+    """Signs before the lock is taken."""
+
+    async def elect(self, who: Candidate) -> Epoch | None:
+        self.sign.leader = who
+        return await super().elect(who)
+
+
+class KeepsTheName(SharedRowStore):
+    """Looks at the name alone, and not whether the lock is held."""
+
+    async def leader(self) -> Candidate | None:
+        return self.sign.leader
+
+
+class NamesTheFirst(SharedRowStore):
+    """The name is inserted, and never replaced."""
+
+    async def elect(self, who: Candidate) -> Epoch | None:
+        before = self.sign.leader
+        epoch = await super().elect(who)
+        self.sign.leader = before or self.sign.leader
+        return epoch
+
+
+class SaysNothing(SharedRowStore):
+    """Who releases the lock tells nobody."""
+
+    def say_free(self) -> None:
+        return
+
+
+class FailsWhenGivenUp(SharedRowStore):
+    """A connection per wait, and there are only so many."""
+
+    async def vacancy(self) -> None:
+        self.waited = getattr(self, "waited", 0) + 1
+        if self.waited > 5:
+            raise ConnectionError("too many connections")
+        await super().vacancy()
+
+
+class ListensOnce(SharedRowStore):
+    """The subscription ends with the wait that made it."""
+
+    is_over = False
+
+    async def vacancy(self) -> None:
+        if self.is_over:
+            await asyncio.Event().wait()
+        self.is_over = True
+        await super().vacancy()
+
+
+class HoldsOnClosed(SharedRowStore):
+    """Closing leaves the lock to the end of the process."""
+
+    async def close(self) -> None:
+        return
+
+
+BROKEN_SHARING: list[tuple[type[SharedRowStore], Promise]] = [
+    (NamesItselfAnew, sharing.everybody_on_a_disk_calls_it_by_the_same_name),
+    (LooksThenNames, sharing.who_asks_for_the_name_at_once_hears_the_same),
+    (HasOneName, sharing.no_two_disks_have_one_name),
+    (NamesNobody, sharing.before_the_first_election_nobody_leads),
+    (NamesWhoTries, sharing.everybody_hears_who_was_elected),
+    (KeepsTheName, sharing.who_gave_up_the_lock_does_not_lead),
+    (NamesTheFirst, sharing.the_successor_of_a_leader_that_died_is_named),
+    (SaysNothing, sharing.who_waits_for_a_vacancy_hears_of_a_release),
+    (FailsWhenGivenUp, sharing.waiting_for_a_vacancy_may_be_given_up),
+    (ListensOnce, sharing.a_waiting_that_is_given_up_does_not_spoil_the_next),
+    (HoldsOnClosed, sharing.closing_gives_the_lock_back),
+]

@@ -1,0 +1,116 @@
+"""Schemas of older versions: changed by who holds the lock, in the moment in which it begins to reign."""
+
+import pytest
+
+from rota.core.errors import Refused, Unavailable
+from rota.ports import Candidate, Fenced
+from rota.stores.postgres.schema import STEPS, Step
+from tests.contract.bench import assert_same, batch, disk_of
+from tests.contract.samples import one_of_each
+from tests.integration.postgres_stage import a_batch, elected, opened, played, runs_in, twin
+from tests.servers.postgres import shared_server
+
+LATEST = STEPS[-1].number
+NEWER = (
+    *STEPS,
+    # The views for people depend on the table; they must not be in the way.
+    Step(LATEST + 1, "notes", ("CREATE TABLE note (text text)", "ALTER TABLE run ALTER COLUMN reason TYPE varchar")),
+    Step(LATEST + 2, "more", ("ALTER TABLE note ADD COLUMN at bigint",)),
+)
+BROKEN = (*NEWER, Step(LATEST + 3, "a mistake", ("ALTER TABLE no_such_table ADD COLUMN at bigint",)))
+
+
+def version_of(schema: str) -> str:
+    ((version,),) = shared_server().execute(f"SELECT value FROM {schema}.meta WHERE name = 'version'")  # noqa: S608 - a name of our own
+    return str(version)
+
+
+def has_notes(schema: str) -> bool:
+    return shared_server().execute("SELECT to_regclass(%(name)s)::text", name=f"{schema}.note") != [(None,)]
+
+
+@played
+async def test_an_older_schema_is_brought_up_to_date_by_the_first_election_and_keeps_everything() -> None:
+    async with opened() as old:
+        await old.commit(await elected(old), batch(one_of_each()))
+        await old.close()
+        async with opened(schema=old.schema, lock_id=old.lock.lock_id, steps=NEWER) as new:
+            assert await new.identity()
+            assert version_of(old.schema) == str(LATEST), "changed by somebody who only looked"
+            epoch = await elected(new)
+            assert version_of(old.schema) == str(LATEST + 2)
+            assert has_notes(old.schema)
+            assert_same(disk_of([record async for record in new.load(epoch)]), disk_of(one_of_each()))
+            await new.commit(epoch, a_batch("r"))
+
+
+@played
+async def test_nothing_is_changed_under_a_leader_that_holds_the_lock() -> None:
+    async with opened() as old, opened(schema=old.schema, lock_id=old.lock.lock_id, steps=NEWER) as new:
+        epoch = await elected(old)
+        assert await new.elect(Candidate("newer")) is None
+        await new.leader()
+        assert version_of(old.schema) == str(LATEST)
+        await old.commit(epoch, a_batch("r"))
+
+
+@played
+async def test_an_old_leader_that_lost_the_lock_is_fenced_from_the_moment_of_the_change() -> None:
+    async with opened() as old, opened(schema=old.schema, lock_id=old.lock.lock_id, steps=NEWER) as new:
+        epoch = await elected(old)
+        await old.release(epoch)
+        await old.commit(epoch, a_batch("still in order"))
+        later = await elected(new)
+        with pytest.raises(Fenced):
+            await old.commit(epoch, a_batch("late"))
+        with pytest.raises(Refused) as refused:
+            await new.release(later)
+            await old.elect(Candidate("older"))
+        assert refused.value.code == "store.newer"
+        assert "newer Rota" in refused.value.hint
+        assert await new.elect(Candidate("newer")), "the lock was given back by who could not use it"
+
+
+@played
+async def test_a_newer_schema_is_refused_by_whoever_looks_and_left_untouched() -> None:
+    async with opened(steps=NEWER) as new:
+        await new.commit(await elected(new), a_batch("r"))
+        await new.close()
+        async with opened(schema=new.schema, lock_id=new.lock.lock_id) as old:
+            for call in (old.elect(Candidate("older")), old.identity(), old.leader()):
+                with pytest.raises(Refused) as refused:
+                    await call
+                assert refused.value.code == "store.newer"
+        again = twin(new, steps=NEWER)
+        try:
+            assert await runs_in(again, await elected(again)) == ["r"]
+        finally:
+            await again.close()
+
+
+@played
+async def test_a_change_that_fails_leaves_the_old_version_and_a_free_lock() -> None:
+    async with opened() as old, opened(schema=old.schema, lock_id=old.lock.lock_id, steps=BROKEN) as broken:
+        epoch = await elected(old)
+        await old.release(epoch)
+        with pytest.raises((Refused, Unavailable)):
+            await broken.elect(Candidate("broken"))
+        assert version_of(old.schema) == str(LATEST)
+        assert not has_notes(old.schema)
+        await old.commit(epoch, a_batch("still in order"))
+        assert await runs_in(old, await elected(old)) == ["still in order"]
+
+
+@played
+async def test_routines_that_another_program_left_are_made_anew_by_the_next_leader() -> None:
+    async with opened() as store:
+        epoch = await elected(store)
+        await store.commit(epoch, a_batch("before"))
+        shared_server().execute(f"DROP FUNCTION {store.schema}.write")
+        with pytest.raises(Unavailable):
+            await store.commit(epoch, a_batch("meanwhile"))
+        shared_server().execute(f"UPDATE {store.schema}.meta SET value = 'another' WHERE name = 'routines'")  # noqa: S608 - a name of our own
+        await store.release(epoch)
+        later = await elected(store)
+        await store.commit(later, a_batch("after"))
+        assert await runs_in(store, later) == ["after", "before"]
