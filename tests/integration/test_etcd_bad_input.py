@@ -157,9 +157,8 @@ def test_a_prefix_that_holds_something_else_is_left_alone() -> None:
 
 def test_a_prefix_that_begins_like_another_is_another() -> None:
     url = shared_server().url()
-    works(url)
-    works(f"{url}0")
-    works(f"{url}-beside")
+    for prefix in ("a", "a0", "a-beside", "b/a"):
+        works(f"{url}-{prefix}")
 
 
 def test_what_a_newer_version_has_written_is_refused_also_when_it_comes_later() -> None:
