@@ -211,5 +211,5 @@ ADAPTERS: list[Adapter] = [
     PostgresAdapter(),
     EtcdAdapter("etcd"),
     # A checkpoint with every slice of housekeeping.
-    EtcdAdapter("etcd-eager", Bounds(entries=1, share_percent=0)),
+    EtcdAdapter("etcd-eager", Bounds(entries=1, share_percent=0, merge_at=2)),
 ]

@@ -17,7 +17,7 @@ from tests.contract.bench import Bench, Disk, assert_same
 from tests.servers.etcd import EtcdCluster, shared_server
 
 # A checkpoint with every slice of housekeeping.
-EAGER = Bounds(entries=1, share_percent=0)
+EAGER = Bounds(entries=1, share_percent=0, merge_at=3)
 ME, RIVAL = Candidate("me"), Candidate("rival")
 FOREVER: Millis = 2**62
 

@@ -146,7 +146,7 @@ def test_a_server_of_grpc_that_is_not_etcd_is_named_as_such() -> None:
 
 def test_a_prefix_that_holds_something_else_is_left_alone() -> None:
     server = shared_server()
-    for key in ("config/setting", "format"):
+    for key in ("config/setting", "state/format"):
         url = server.url()
         prefix = url.rpartition("/")[2]
         server.control("put", f"{prefix}/{key}", "mine")
@@ -157,9 +157,8 @@ def test_a_prefix_that_holds_something_else_is_left_alone() -> None:
 
 def test_a_prefix_that_begins_like_another_is_another() -> None:
     url = shared_server().url()
-    works(url)
-    works(f"{url}0")
-    works(f"{url}-beside")
+    for prefix in ("a", "a0", "a-beside", "b/a"):
+        works(f"{url}-{prefix}")
 
 
 def test_what_a_newer_version_has_written_is_refused_also_when_it_comes_later() -> None:
@@ -168,7 +167,7 @@ def test_what_a_newer_version_has_written_is_refused_also_when_it_comes_later() 
         async with staged() as stage:
             store, epoch = await stage.reign()
             await store.release(epoch)
-            server.control("put", f"{stage.url.rpartition('/')[2]}/format", "rota-etcd 2")
+            server.control("put", f"{stage.url.rpartition('/')[2]}/state/format", "rota-etcd 2")
             for each in (store, stage.open()):
                 with pytest.raises(Refused) as refused:
                     await each.elect(ME)
@@ -342,7 +341,7 @@ def test_an_epoch_that_fell_is_refused_by_whoever_has_seen_a_newer_one() -> None
             while await store.tidy(epoch, 0, FOREVER):
                 pass
             await store.release(epoch)
-            shared_server().control("put", f"{stage.url.rpartition('/')[2]}/epoch", "0")
+            shared_server().control("put", f"{stage.url.rpartition('/')[2]}/state/epoch", "0")
             # One knows it from before, the other by the names of the blobs.
             for each in (store, stage.open()):
                 with pytest.raises(Refused, match=r"store\.missing"):
@@ -386,6 +385,24 @@ def test_an_election_that_comes_while_another_looks_is_not_taken_for_a_backup() 
     asyncio.run(run())
 
 
+def test_who_comes_while_another_makes_the_store_is_not_taken_for_one_that_begins_anew() -> None:
+    class Slow(Meanwhile):
+        async def read(self, name: str, offset: int, size: int) -> Any:
+            assert await self._store.identity()
+            return await self._blobs.read(name, offset, size)
+
+        async def list(self, prefix: str) -> Any:
+            return await self._blobs.list(prefix)
+
+    async def run() -> None:
+        async with staged() as stage:
+            first = stage.open()
+            second = stage.open(Slow(stage.blobs, first, 0))  # pyright: ignore[reportArgumentType] - passes on
+            assert await second.identity() == await first.identity()
+
+    asyncio.run(run())
+
+
 class Meanwhile:
     """Blobs that list snapshots only after another election and checkpoint."""
 
@@ -425,6 +442,7 @@ def test_an_etcd_that_is_full_says_so_keeps_the_lock_and_goes_on_when_there_is_s
                 assert full.value.code == "store.full"
                 assert "alarm disarm" in full.value.reason
                 assert await store.holds(epoch), "the lease is kept on a full disk"
+                await model.expect(store, epoch)
                 server.member.options[1] = str(64 << 20)
                 await asyncio.to_thread(server.restart)
                 server.control("alarm", "disarm")

@@ -13,7 +13,6 @@ from rota.core.model import Graph, TaskSpec
 from rota.core.records import Audit, Batch, GraphRecord, Run, Task
 from rota.ports import Kept
 from rota.stores.etcd import EtcdStore
-from rota.stores.etcd import rpc_pb2 as rpc
 from rota.stores.etcd.keys import HISTORY, SNAPSHOTS
 from rota.stores.etcd.tidying import Bounds
 from tests.contract.bench import batch
@@ -77,7 +76,7 @@ LIVES = lives(range(1, 4))
 
 async def free(store: EtcdStore) -> None:
     """What the cluster does when the time of a dead process is up."""
-    found = await store.client.range(rpc.RangeRequest(key=f"{store.client.address.prefix}/leader".encode()))
+    found = await store.client.read(f"{store.client.address.prefix}/state/leader".encode())
     for leader in found.kvs:
         await store.client.revoke(leader.lease)
 
@@ -247,6 +246,28 @@ def test_a_segment_is_rewritten_when_most_of_it_is_too_old_and_removed_when_all_
                 await model.expect(store, epoch)
                 assert (await segments() == before) == is_same or until == 8
             assert await segments() == []
+
+    asyncio.run(run())
+
+
+def test_segments_are_merged_so_that_they_stay_few() -> None:
+    async def run() -> None:
+        async with staged(bounds=EAGER) as stage:
+            store, epoch = await stage.reign()
+            model = Model()
+            for number in range(1, 30):
+                audit = filled(Audit, number, tenant="t", at=number)
+                for written in (batch(rows_of(ended(number)), audits=[audit]), batch(archives=[("t", f"r{number}")])):
+                    await store.commit(epoch, written)
+                    await model.commit(written)
+                await tidied(store, epoch)
+            rows = [each.name for each in await stage.blobs.list(HISTORY) if each.name.endswith("rows")]
+            assert 1 <= len(rows) < EAGER.merge_at, f"thirty checkpoints, and these are left: {rows}"
+            await model.expect(store, epoch)
+            for limit in (1, 4, 100):
+                asked = ListAudits(tenant="t", limit=limit, before=20)
+                assert await store.audits(asked) == model.store.disk.audited(asked)
+            assert await store.kept() == model.store.disk.kept()
 
     asyncio.run(run())
 

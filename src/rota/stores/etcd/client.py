@@ -16,6 +16,7 @@ from rota.core.errors import Refused, Unavailable
 from rota.stores.etcd import rpc_pb2 as rpc
 from rota.stores.etcd.address import Address
 from rota.stores.etcd.failures import Failure, read_failure
+from rota.stores.etcd.keys import after
 from rota.wire.channels import Options, grpc
 from rota.wire.places import Place, open_channel
 
@@ -48,10 +49,11 @@ PAUSE_S = 0.1
 
 
 class Doubt:
-    """A call whose outcome is not known: it may have been carried out, or may still be."""
+    """A call whose outcome is not known: it may have been carried out, or may still be unless it `is_over`."""
 
-    def __init__(self, trouble: Refused | Unavailable) -> None:
+    def __init__(self, trouble: Refused | Unavailable, *, is_over: bool = False) -> None:
         self.trouble = trouble
+        self.is_over = is_over
 
 
 class Client:
@@ -74,12 +76,20 @@ class Client:
 
     # Keys and values.
 
-    async def range(self, request: rpc.RangeRequest) -> rpc.RangeResponse:
-        """Read some keys, as they are now."""
+    async def read(self, key: bytes, end: bytes = b"", *, limit: int = 0, keys_only: bool = False) -> rpc.RangeResponse:
+        """Read a key, or the first ones up to and without another, as they are now.
+
+        Not by a transaction: an etcd that is full refuses even those that only read.
+        """
+        request = rpc.RangeRequest(key=key, range_end=end, limit=limit, keys_only=keys_only)
         return await self._ask(_RANGE, request, rpc.RangeResponse)
 
-    async def read(self, request: rpc.TxnRequest) -> rpc.TxnResponse:
-        """A transaction that only reads, or that does no harm if it is carried out twice."""
+    async def read_all(self, prefix: bytes) -> dict[bytes, rpc.KeyValue]:
+        """All keys with a prefix that ends in a slash, as they were at one instant."""
+        return {found.key: found for found in (await self.read(prefix, after(prefix))).kvs}
+
+    async def repeat(self, request: rpc.TxnRequest) -> rpc.TxnResponse:
+        """A transaction that does no harm if it is carried out twice."""
         return await self._ask(_TXN, request, rpc.TxnResponse)
 
     async def attempt(self, request: rpc.TxnRequest, timeout_s: float) -> rpc.TxnResponse | Doubt:
@@ -89,7 +99,7 @@ class Client:
             return answer
         if answer.is_certain:
             raise answer.trouble
-        return Doubt(answer.trouble)
+        return Doubt(answer.trouble, is_over=answer.is_over)
 
     async def compact(self, revision: int) -> None:
         """Forget what keys were before a revision."""
@@ -106,7 +116,17 @@ class Client:
         await self._ask(_REVOKE, rpc.LeaseRevokeRequest(id=lease), rpc.LeaseRevokeResponse, is_gone_fine=True)
 
     async def keep_alive(self, lease: int, timeout_s: float) -> bool:
-        """Begin a lease's time anew; False if it has ended."""
+        """Begin a lease's time anew, at whichever member answers; False if it has ended."""
+        members = len(self.address.hosts)
+        for turn in range(members):
+            try:
+                return await self._keep_alive(lease, timeout_s / members)
+            except Unavailable:
+                if turn == members - 1:
+                    raise
+        raise AssertionError("a cluster has members")
+
+    async def _keep_alive(self, lease: int, timeout_s: float) -> bool:
         async with self._stream(_KEEP_ALIVE, rpc.LeaseKeepAliveResponse, timeout_s) as call:
             await call.write(rpc.LeaseKeepAliveRequest(id=lease))
             answer = await call.read()

@@ -49,18 +49,17 @@ class Election:
     async def stand(self, who: Candidate, identity: str) -> Reign | None:
         """Take the lock if it is free, and raise the epoch; None if it is not, or another was faster."""
         keys = self._keys
-        places = (keys.leader, keys.format, keys.identity, keys.epoch, keys.head, keys.checkpoint)
-        leader, form, name, epoch, head, checkpoint = ops.found(
-            await self._client.read(ops.txn(then=[ops.get(key) for key in places]))
-        )
+        state = await self._client.read_all(keys.state)
+        form, epoch = state.get(keys.format), state.get(keys.epoch)
+        head, checkpoint = state.get(keys.head), state.get(keys.checkpoint)
         if form is None or epoch is None or head is None or checkpoint is None:
             raise missing(self._client.address.shown)
-        if name is None or name.value.decode() != identity:
+        if keys.identity not in state or state[keys.identity].value.decode() != identity:
             raise missing(self._client.address.shown)
         # A newer version may have led since we looked first.
         check_format(form.value, self._client.address.shown)
         self._check_growth(int(epoch.value))
-        if leader is not None:
+        if keys.leader in state:
             return None
         return await self._take(who, epoch, head, checkpoint)
 
@@ -116,11 +115,11 @@ class Election:
         """Whether this election's lease lives, and the lock is held with it. Asking is what keeps it alive."""
         if not reign.lease:
             return False
-        timeout_s = self._term_ms / 2_000
-        async with asyncio.timeout(timeout_s):
-            if not await self._client.keep_alive(reign.lease, timeout_s):
+        # Two may be asked in vain before the term is over.
+        async with asyncio.timeout(self._term_ms / 2_000):
+            if not await self._client.keep_alive(reign.lease, self._term_ms / 3_000):
                 return False
-            found = await self._client.range(rpc.RangeRequest(key=self._keys.leader))
+            found = await self._client.read(self._keys.leader)
         return bool(found.kvs) and found.kvs[0].lease == reign.lease
 
     async def release(self, reign: Reign) -> None:
@@ -131,7 +130,7 @@ class Election:
 
     async def leader(self) -> Candidate | None:
         """Who holds the lock."""
-        found = await self._client.range(rpc.RangeRequest(key=self._keys.leader))
+        found = await self._client.read(self._keys.leader)
         if not found.kvs:
             return None
         try:
@@ -144,7 +143,7 @@ class Election:
         """Wait until the leader's key is gone."""
         while True:
             try:
-                found = await self._client.range(rpc.RangeRequest(key=self._keys.leader))
+                found = await self._client.read(self._keys.leader)
                 if not found.kvs:
                     return
                 await self._client.deletion(self._keys.leader, found.header.revision)

@@ -13,6 +13,7 @@ FULL_HINT = (
     "Give it space: compact and defragment it, then `etcdctl alarm disarm`, or raise --quota-backend-bytes."
     " Nothing is lost meanwhile."
 )
+_FULL = "database space exceeded"
 _NO_QUORUM = ("no leader", "request timed out", "leader changed", "not a leader")
 # Ends of a call after which nothing was done and nothing will be. After any other it may have been, or may still be.
 _CERTAIN = (
@@ -34,6 +35,8 @@ class Failure(Struct):
     trouble: Refused | Unavailable
     is_certain: bool
     is_token_old: bool = False
+    # It is over, and may have been carried out all the same.
+    is_over: bool = False
     # A member said so itself, and not gRPC about one that was not reached.
     is_said: bool = False
 
@@ -45,12 +48,14 @@ def read_failure(error: Any, where: str) -> Failure:
         is_certain = any(words in details for words in _UNASKED)
         return Failure(_unreached(details, where), is_certain, is_said="etcdserver" in details)
     is_token_old = code is Code.UNAUTHENTICATED or "auth store is old" in details
-    return Failure(_trouble(code, details, where), code in _CERTAIN, is_token_old)
+    # The change with which etcd notices that it is full is carried out, and answered as if it were not.
+    is_full = _FULL in details
+    return Failure(_trouble(code, details, where), code in _CERTAIN and not is_full, is_token_old, is_full)
 
 
 def _trouble(code: Any, details: str, where: str) -> Refused | Unavailable:
-    if "space exceeded" in details:
-        return Unavailable("store.full", f"etcd at {where} is full; nothing was written. {FULL_HINT}")
+    if _FULL in details:
+        return Unavailable("store.full", f"etcd at {where} is full. {FULL_HINT}")
     if code in (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED) or "authentication" in details or "user name" in details:
         return _unwelcome(code, details, where)
     if code is Code.UNIMPLEMENTED or "is too large" in details or "larger than max" in details:

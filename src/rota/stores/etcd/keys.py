@@ -18,22 +18,19 @@ class Keys:
 
     def __init__(self, prefix: str) -> None:
         self.prefix = f"{prefix}/".encode()
+        # These are read together, at one instant.
+        self.state = self.prefix + b"state/"
         # What wrote all this, and the name of the store.
-        self.format = self.prefix + b"format"
-        self.identity = self.prefix + b"identity"
+        self.format = self.state + b"format"
+        self.identity = self.state + b"identity"
         # There once the blobs have the store's mark.
-        self.marked = self.prefix + b"marked"
+        self.marked = self.state + b"marked"
         # Who may write: the epoch decides, the leader is a hint and goes with its lease.
-        self.epoch = self.prefix + b"epoch"
-        self.leader = self.prefix + b"leader"
+        self.epoch = self.state + b"epoch"
+        self.leader = self.state + b"leader"
         # The number of the newest entry of the log, and where the snapshot is that it begins with.
-        self.head = self.prefix + b"head"
-        self.checkpoint = self.prefix + b"checkpoint"
-
-    @property
-    def end(self) -> bytes:
-        """The first key that is not the store's."""
-        return self.prefix[:-1] + b"0"
+        self.head = self.state + b"head"
+        self.checkpoint = self.state + b"checkpoint"
 
     def entry(self, number: int) -> bytes:
         """An entry of the log, by its number."""
@@ -46,6 +43,11 @@ class Keys:
     def number_of(self, entry: bytes) -> int:
         """The number of an entry, from its key."""
         return int(entry.rpartition(b"/")[2], 16)
+
+
+def after(prefix: bytes) -> bytes:
+    """The first key that does not begin with a prefix which ends in a slash."""
+    return prefix[:-1] + b"0"
 
 
 def blob_name(folder: str, epoch: Epoch, number: int, what: str) -> str:

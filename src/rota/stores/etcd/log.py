@@ -97,28 +97,26 @@ class Log:
     async def delete(self, reign: Reign, start: bytes, end: bytes) -> int:
         """Remove keys that nothing needs any more; how many that were."""
         request = ops.txn([self._reigns(reign)], [ops.delete(start, end)])
-        answer = await self._client.read(request)
+        answer = await self._client.repeat(request)
         if not answer.succeeded:
             raise Fenced(f"epoch {reign.epoch} has passed")
         return answer.responses[0].response_delete_range.deleted
 
-    async def renew(self, reign: Reign, *marks: Mark) -> None:
-        """Take hold of marks anew: what this writer sent before and has not heard of can not happen any more."""
+    async def renew(self, reign: Reign, mark: Mark) -> None:
+        """Take hold of a mark anew: what this writer sent before and has not heard of can not happen any more."""
         give_up_at = _time() + self._timeout_s
-        reads = [ops.get(self._keys.epoch), *[ops.get(mark.key) for mark in marks]]
         while _time() < give_up_at:
-            epoch, *places = ops.found(await self._client.read(ops.txn(then=reads)))
-            self._check_epoch(reign, epoch)
-            found = [self._found(place) for place in places]
-            unmoved = [ops.is_unmoved(place.key, place.mod_revision) for place in found]
-            request = ops.txn([self._reigns(reign), *unmoved], [ops.put(place.key, place.value) for place in found])
+            state = await self._client.read_all(self._keys.state)
+            self._check_epoch(reign, state.get(self._keys.epoch))
+            found = self._found(state.get(mark.key))
+            unmoved = ops.is_unmoved(found.key, found.mod_revision)
+            request = ops.txn([self._reigns(reign), unmoved], [ops.put(found.key, found.value)])
             answer = await self._client.attempt(request, self._attempt_s)
             if not isinstance(answer, Doubt) and answer.succeeded:
-                for mark, place in zip(marks, found, strict=True):
-                    _found_at(mark, place.value, answer.header.revision)
+                _found_at(mark, found.value, answer.header.revision)
                 return
             await asyncio.sleep(PAUSE_S)
-        raise Unavailable("store.unavailable", "the head of the log could not be taken hold of in time.")
+        raise Unavailable("store.unavailable", "etcd did not let the log be taken hold of in time.")
 
     # How a mark is moved.
 
@@ -126,7 +124,7 @@ class Log:
         """A part of a large entry. Nothing refers to it before the head has moved, so it may be put twice."""
         request = ops.txn([self._reigns(reign)], [ops.put(key, content)], [ops.get(self._keys.epoch)])
         try:
-            answer = await self._client.read(request)
+            answer = await self._client.repeat(request)
         except Refused as refused:
             raise _not_taken(refused) from refused
         if not answer.succeeded:
@@ -156,7 +154,7 @@ class Log:
                         self._overtaken(reign, answer)
                     _found_at(mark, value, answer.header.revision)
                     return
-                if await self._settle(reign, mark, value, entry):
+                if await self._settle(reign, mark, value, entry, answer):
                     return
                 trouble = answer.trouble
             if turn >= TRIES or trouble.code == "store.full":
@@ -168,29 +166,48 @@ class Log:
         compare = [self._reigns(reign), ops.is_unmoved(mark.key, mark.revision)]
         return ops.txn(compare, [*puts, ops.put(mark.key, value)], reads)
 
-    async def _settle(self, reign: Reign, mark: Mark, value: bytes, entry: Sequence[tuple[bytes, bytes]]) -> bool:
+    async def _settle(
+        self, reign: Reign, mark: Mark, value: bytes, entry: Sequence[tuple[bytes, bytes]], doubt: Doubt
+    ) -> bool:
         """Whether a change without an answer has happened. Afterwards it has, or never will."""
         give_up_at = _time() + self._timeout_s
         while _time() < give_up_at:
             try:
-                # The same request with the old value and without the entry.
-                request = self._request(reign, mark, mark.value, ())
-                request.failure.extend(ops.get(key) for key, _ in entry)
-                answer = await self._client.attempt(request, self._attempt_s)
+                found = await (self._look(mark, entry) if doubt.is_over else self._put_back(reign, mark, entry))
             except Unavailable:
-                await asyncio.sleep(PAUSE_S)
-                continue
-            if isinstance(answer, Doubt):
-                await asyncio.sleep(PAUSE_S)
-                continue
-            if answer.succeeded:
-                _found_at(mark, mark.value, answer.header.revision)
+                found = None
+            if found == ():
                 return False
-            verdict = self._verdict(reign, mark, value, entry, answer)
-            if verdict is not None:
-                return verdict
-            break
+            if found is not None:
+                verdict = self._verdict(reign, mark, value, entry, found)
+                if verdict is not None:
+                    return verdict
+                break
+            await asyncio.sleep(PAUSE_S)
         raise CommitUnknown("etcd did not say whether it was written, and could not be asked")
+
+    async def _put_back(
+        self, reign: Reign, mark: Mark, entry: Sequence[tuple[bytes, bytes]]
+    ) -> "Sequence[rpc.KeyValue | None] | None":
+        """Put a mark anew where it was: nothing, if that could be done; otherwise why it could not.
+
+        The same request with the old value and without the entry. None if it has no answer either.
+        """
+        request = self._request(reign, mark, mark.value, ())
+        request.failure.extend(ops.get(key) for key, _ in entry)
+        answer = await self._client.attempt(request, self._attempt_s)
+        if isinstance(answer, Doubt):
+            return None
+        if not answer.succeeded:
+            return ops.found(answer)
+        _found_at(mark, mark.value, answer.header.revision)
+        return ()
+
+    async def _look(self, mark: Mark, entry: Sequence[tuple[bytes, bytes]]) -> "Sequence[rpc.KeyValue | None]":
+        """How things stand after a request that is over."""
+        state = await self._client.read_all(self._keys.state)
+        entries = [(await self._client.read(key)).kvs for key, _ in entry]
+        return [state.get(self._keys.epoch), state.get(mark.key), *[one[0] if one else None for one in entries]]
 
     def _verdict(
         self,
@@ -198,10 +215,10 @@ class Log:
         mark: Mark,
         value: bytes,
         entry: Sequence[tuple[bytes, bytes]],
-        answer: rpc.TxnResponse,
+        found: Sequence[rpc.KeyValue | None],
     ) -> bool | None:
-        """What a mark that has moved says about our change; None if it does not tell."""
-        epoch, moved, *entries = ops.found(answer)
+        """What the epoch, the mark and the entry say about our change; None if they do not tell."""
+        epoch, moved, *entries = found
         if epoch is None or moved is None:
             raise missing(self._client.address.shown)
         if epoch.value == b"%d" % reign.epoch:

@@ -9,7 +9,7 @@ from rota.ports import BlobLost, Blobs
 from rota.stores.etcd import ops
 from rota.stores.etcd.client import Client
 from rota.stores.etcd.failures import missing
-from rota.stores.etcd.keys import MARK, SNAPSHOTS, Keys, epoch_of
+from rota.stores.etcd.keys import MARK, SNAPSHOTS, Keys, after, epoch_of
 
 # What this code writes. It grows when older code could misunderstand what is written, and not for new fields.
 FORMAT = 1
@@ -29,9 +29,12 @@ async def open_store(client: Client, keys: Keys, blobs: Blobs) -> str:
     """The name of the store, which is made if nothing is there. Refuses what cannot be used."""
     found = await _look(client, keys)
     if found is None:
-        await _check_blobs_are_free(client, blobs)
-        await _found(client, keys)
+        mark = await _read_mark(blobs)
+        if not mark:
+            await _found(client, keys)
         found = await _look(client, keys)
+        if found is None and mark:
+            raise _begun_elsewhere(client.address.shown, mark)
     if found is None:
         raise missing(client.address.shown)
     await _check_mark(client, keys, blobs, found)
@@ -41,20 +44,20 @@ async def open_store(client: Client, keys: Keys, blobs: Blobs) -> str:
 
 async def _look(client: Client, keys: Keys) -> Found | None:
     """What is at the prefix; None if there is nothing."""
-    reads = [ops.get(key) for key in (keys.format, keys.identity, keys.epoch, keys.marked)]
-    answer = await client.read(ops.txn(then=[*reads, ops.get_some(keys.prefix, keys.end, 1, keys_only=True)]))
-    form, identity, epoch, marked, any_key = ops.found(answer)
-    if form is None and any_key is None:
-        return None
+    state = await client.read_all(keys.state)
+    form = state.get(keys.format)
     if form is None:
-        example = any_key.key.decode(errors="replace") if any_key is not None else ""
+        others = await client.read(keys.prefix, after(keys.prefix), limit=1, keys_only=True)
+        if not others.kvs:
+            return None
+        example = others.kvs[0].key.decode(errors="replace")
         text = f"there are keys at {client.address.shown} that are not Rota's, such as {example!r}"
         hint = "Choose another prefix: etcd://host/prefix."
         raise Refused("store.foreign", text, hint, path="server.store")
     check_format(form.value, client.address.shown)
-    if identity is None or epoch is None:
+    if keys.identity not in state or keys.epoch not in state:
         raise missing(client.address.shown)
-    return Found(identity.value.decode(), int(epoch.value), marked is not None)
+    return Found(state[keys.identity].value.decode(), int(state[keys.epoch].value), keys.marked in state)
 
 
 def check_format(value: bytes, shown: str) -> None:
@@ -79,19 +82,17 @@ async def _found(client: Client, keys: Keys) -> None:
         ops.put(keys.head, b"0"),
         ops.put(keys.checkpoint, b""),
     ]
-    await client.read(ops.txn([ops.is_absent(keys.format)], puts))
+    await client.repeat(ops.txn([ops.is_absent(keys.format)], puts))
 
 
-async def _check_blobs_are_free(client: Client, blobs: Blobs) -> None:
+def _begun_elsewhere(shown: str, mark: str) -> Refused:
     """Never begin anew where a store has been: its fences would be issued again."""
-    mark = await _read_mark(blobs)
-    if mark:
-        text = f"there is nothing at {client.address.shown}, but the blobs are those of a store that was ({mark})"
-        hint = (
-            "Is it the right etcd and the right prefix? Restore it from its backup; or, to begin anew, use another"
-            " place for blobs."
-        )
-        raise Refused("store.missing", text, hint)
+    text = f"there is nothing at {shown}, but the blobs are those of a store that was ({mark})"
+    hint = (
+        "Is it the right etcd and the right prefix? Restore it from its backup; or, to begin anew, use another place"
+        " for blobs."
+    )
+    return Refused("store.missing", text, hint)
 
 
 async def _check_mark(client: Client, keys: Keys, blobs: Blobs, found: Found) -> None:
@@ -101,7 +102,7 @@ async def _check_mark(client: Client, keys: Keys, blobs: Blobs, found: Found) ->
         await blobs.put(MARK, found.identity.encode())
         mark = await _read_mark(blobs)
     if mark == found.identity and not found.is_marked:
-        await client.read(ops.txn(then=[ops.put(keys.marked, b"yes")]))
+        await client.repeat(ops.txn(then=[ops.put(keys.marked, b"yes")]))
     if mark != found.identity:
         whose = f"those of another store ({mark})" if mark else "not those of this store"
         text = f"the blobs are {whose}; {client.address.shown} is {found.identity}"

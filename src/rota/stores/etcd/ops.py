@@ -25,13 +25,6 @@ def get(key: bytes) -> rpc.RequestOp:
     return rpc.RequestOp(request_range=rpc.RangeRequest(key=key))
 
 
-def get_some(key: bytes, end: bytes, limit: int, *, keys_only: bool = False) -> rpc.RequestOp:
-    """Read the first keys from one up to and without another."""
-    return rpc.RequestOp(
-        request_range=rpc.RangeRequest(key=key, range_end=end, limit=limit, keys_only=keys_only),
-    )
-
-
 def put(key: bytes, value: bytes, lease: int = 0) -> rpc.RequestOp:
     """Put a key; with a lease it goes when the lease does."""
     return rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value, lease=lease))

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from rota.core.ids import Epoch
 from rota.ports import BlobLost, Blobs
-from rota.stores.etcd import ops
 from rota.stores.etcd import rpc_pb2 as rpc
 from rota.stores.etcd.client import PAUSE_S, Client
 from rota.stores.etcd.entries import Entry, unpack, unseal
@@ -47,8 +46,8 @@ class Replica:
 
     async def standing(self) -> Standing:
         """What etcd says now."""
-        keys = (self._keys.epoch, self._keys.head, self._keys.checkpoint)
-        epoch, head, checkpoint = ops.found(await self._client.read(ops.txn(then=[ops.get(key) for key in keys])))
+        state = await self._client.read_all(self._keys.state)
+        epoch, head, checkpoint = [state.get(key) for key in (self._keys.epoch, self._keys.head, self._keys.checkpoint)]
         if epoch is None or head is None or checkpoint is None:
             raise missing(self._client.address.shown)
         return Standing(int(epoch.value), int(head.value), read_pointer(checkpoint.value))
@@ -85,7 +84,7 @@ class Replica:
         while self.mirror.number < standing.number:
             mirror, size = self.mirror, 0
             start, end = self._keys.entry(mirror.number + 1), self._keys.entry(standing.number + 1)
-            answer = await self._client.range(rpc.RangeRequest(key=start, range_end=end, limit=limit))
+            answer = await self._client.read(start, end, limit=limit)
             if not answer.kvs or self._keys.number_of(answer.kvs[0].key) > mirror.number + 1:
                 # Unless the writer itself has come this far meanwhile.
                 return mirror.number >= standing.number
@@ -110,7 +109,7 @@ class Replica:
             raise corrupt(f"entry {number} of the log is damaged: {type(error).__name__}: {error}") from error
 
     async def _part(self, number: int, epoch: Epoch, attempt: int, part: int) -> bytes:
-        found = await self._client.range(rpc.RangeRequest(key=self._keys.part(number, epoch, attempt, part)))
+        found = await self._client.read(self._keys.part(number, epoch, attempt, part))
         if not found.kvs:
             raise BlobLost(f"a part of entry {number} is gone")
         return found.kvs[0].value

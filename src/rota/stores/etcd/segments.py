@@ -1,9 +1,10 @@
 """Segments of history: ended runs in a blob of rows, with a blob beside it that says what is where.
 
 A segment is written once and never changed. What in it has become too old is not shown any more; when most of it is,
-what is left moves to a new segment.
+what is left moves to a new segment. Small ones that follow each other become a larger one, so that they stay few.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
@@ -191,25 +192,25 @@ async def write_segment(
     )
 
 
-async def rewrite_segment(blobs: Blobs, epoch: Epoch, number: int, segment: Segment, index: Index) -> Segment:
-    """Store what is left of a segment as a new one."""
-    rows = await blobs.get(segment.rows)
+async def merge_segments(blobs: Blobs, epoch: Epoch, number: int, segments: Sequence[tuple[Segment, Index]]) -> Segment:
+    """Store what is left of segments that follow each other as one."""
 
-    def cut(at: int, size: int) -> bytes:
-        return rows[at : at + size]
+    def cut(rows: bytes, line: Line) -> bytes:
+        return rows[line.at : line.at + line.size]
 
-    left = (
-        [
-            Past(line, cut(line.at, line.size), _parts_of(cut(line.parts_at, line.parts_size)))
-            for line in index.runs
-            if not segment.is_past(line.ended_at)
-        ],
-        [PastGraph(line, cut(line.at, line.size)) for line in index.graphs if not segment.is_past(line.ended_at)],
-        [PastAudit(line, cut(line.at, line.size)) for line in index.audits if not segment.is_past(line.ended_at)],
-    )
-    written = await write_segment(blobs, epoch, number, left)
-    written.expired = segment.expired
-    return written
+    runs: list[Past] = []
+    graphs: list[PastGraph] = []
+    audits: list[PastAudit] = []
+    for segment, index in segments:
+        rows = await blobs.get(segment.rows)
+        for line in index.runs:
+            if not segment.is_past(line.ended_at):
+                parts = rows[line.parts_at : line.parts_at + line.parts_size]
+                runs.append(Past(line, cut(rows, line), _parts_of(parts)))
+        graphs += [PastGraph(line, cut(rows, line)) for line in index.graphs if not segment.is_past(line.ended_at)]
+        audits += [PastAudit(line, cut(rows, line)) for line in index.audits if not segment.is_past(line.ended_at)]
+        await asyncio.sleep(0)
+    return await write_segment(blobs, epoch, number, (runs, graphs, audits))
 
 
 class Segments:

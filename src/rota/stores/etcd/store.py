@@ -136,9 +136,12 @@ class EtcdStore:
         """See the port."""
         reign = self._reign_of(epoch)
         async with self._writing:
-            await self._log.renew(reign, reign.head, reign.checkpoint)
+            if not reign.head.is_certain:
+                await self._log.renew(reign, reign.head)
             self._replica.forget()
-            _, mirror = await self._replica.current()
+            standing, mirror = await self._replica.current()
+            if standing.epoch != epoch:
+                raise Fenced(f"epoch {epoch} has passed; {standing.epoch} reigns")
             rows = mirror.rows()
         for row in rows:
             try:

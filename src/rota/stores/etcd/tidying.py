@@ -6,6 +6,7 @@ done again, by another writer too: blobs that nothing names are swept, and a poi
 """
 
 import asyncio
+from itertools import groupby
 
 from msgspec import Struct
 
@@ -21,11 +22,14 @@ from rota.stores.etcd.keys import HISTORY, SNAPSHOTS, Keys, epoch_of
 from rota.stores.etcd.log import Log, Reign
 from rota.stores.etcd.mirror import Frozen, Mirror
 from rota.stores.etcd.replica import Replica
-from rota.stores.etcd.segments import Index, Segment, rewrite_segment, write_segment
+from rota.stores.etcd.segments import Index, Segment, merge_segments, write_segment
 from rota.stores.etcd.snapshots import Manifest, Pointer, read_manifest, read_pointer, write_pointer, write_snapshot
 
 # Nothing is stored later than this: the end of the year 9998.
 _ALWAYS: Millis = 253_370_764_800_000
+# What merged segments may have at most, since they are in memory meanwhile; and what is small, whatever its size.
+_MERGED_BYTES_MAX = 64 * 1024 * 1024
+_SMALL_BYTES = 64 * 1024
 # How often etcd is asked how large it is, and from where on checkpoints are made sooner: half of its default quota.
 _LOOK_EVERY_S = 30.0
 CROWDED_BYTES = 1024 * 1024 * 1024
@@ -40,6 +44,8 @@ class Bounds(Struct, frozen=True):
     entries: int = 5_000
     bytes: int = 8 * 1024 * 1024
     share_percent: int = 50
+    # How many segments of about one size are made one.
+    merge_at: int = 8
 
 
 class Size(Struct, frozen=True):
@@ -133,16 +139,21 @@ class Tidier:
         for segment in frozen.segments:
             if segment.is_past(segment.last_end):
                 continue
-            if segment.is_past(segment.first_end):
-                index = await self._history.segments.index(segment)
-                if _is_mostly_past(segment, index):
-                    number = reign.next_attempt()
-                    segment = await rewrite_segment(self._blobs, reign.epoch, number, segment, index)  # noqa: PLW2901 - what is left of it stands for it
-            segments.append(segment)
+            is_worn = segment.is_past(segment.first_end) and _is_mostly_past(
+                segment, await self._history.segments.index(segment)
+            )
+            segments.append(await self._merged(reign, [segment]) if is_worn else segment)
         past = (frozen.pasts, frozen.graphs, frozen.audits)
         if any(past):
             segments.append(await write_segment(self._blobs, reign.epoch, reign.next_attempt(), past))
+        first, end = _mergeable(segments, self._bounds.merge_at)
+        if first < end:
+            segments[first:end] = [await self._merged(reign, segments[first:end])]
         return segments
+
+    async def _merged(self, reign: Reign, segments: list[Segment]) -> Segment:
+        indexed = [(segment, await self._history.segments.index(segment)) for segment in segments]
+        return await merge_segments(self._blobs, reign.epoch, reign.next_attempt(), indexed)
 
     # What a checkpoint made superfluous.
 
@@ -161,16 +172,14 @@ class Tidier:
 
     async def _sweep_log(self, reign: Reign, pointer: Pointer) -> int:
         end = self._keys.entry(pointer.number + 1)
-        first = await self._client.range(
-            rpc.RangeRequest(key=self._keys.entry(0), range_end=end, limit=1, keys_only=True)
-        )
+        first = await self._client.read(self._keys.entry(0), end, limit=1, keys_only=True)
         if first.kvs:
             number = self._keys.number_of(first.kvs[0].key)
             last = min(pointer.number, number + ROWS_PER_TIDY - 1)
             return await self._log.delete(reign, first.kvs[0].key, self._keys.entry(last + 1))
         # Parts of entries that are gone, and those of writers who never came to move the head.
         start, end = self._keys.part(0), self._keys.part(pointer.number + 1)
-        first = await self._client.range(rpc.RangeRequest(key=start, range_end=end, limit=1, keys_only=True))
+        first = await self._client.read(start, end, limit=1, keys_only=True)
         return min(ROWS_PER_TIDY, await self._log.delete(reign, start, end)) if first.kvs else 0
 
     async def _compact(self) -> None:
@@ -217,6 +226,20 @@ class Tidier:
 def _is_mostly_past(segment: Segment, index: Index) -> bool:
     lines = list(index.lines())
     return 2 * sum(segment.is_past(line.ended_at) for line in lines) > len(lines)
+
+
+def _mergeable(segments: list[Segment], count: int) -> tuple[int, int]:
+    """Where so many neighbours of about one size are, the newest such: from the first up to and without the last."""
+
+    def magnitude(at: int) -> int:
+        # Eight of one become one of the next.
+        return (segments[at].rows.size // _SMALL_BYTES).bit_length() // 3
+
+    for _, group in reversed([(size, list(places)) for size, places in groupby(range(len(segments)), magnitude)]):
+        first, end = group[0], group[0] + count
+        if end <= group[-1] + 1 and sum(each.rows.size for each in segments[first:end]) <= _MERGED_BYTES_MAX:
+            return first, end
+    return 0, 0
 
 
 def _names(manifest: Manifest, pointer: Pointer) -> frozenset[str]:
