@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rota.core.errors import Unavailable
+from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Epoch
 from rota.core.records import Batch, Run, Task
 from rota.ports import CommitUnknown, Fenced, StoreRefused
@@ -122,6 +122,24 @@ def test_when_nobody_answers_a_commit_is_unknown_and_cannot_happen_after_the_nex
                 assert not answer.succeeded
             await store.commit(epoch, batch(one_of_each(80_000)))
             await model.commit(batch(one_of_each(80_000)))
+            await model.expect(store, epoch)
+
+    asyncio.run(run())
+
+
+def test_who_is_locked_out_while_in_doubt_does_not_take_that_for_an_answer() -> None:
+    async def run() -> None:
+        async def lock_out(request: rpc.TxnRequest, timeout_s: float, send: Attempt, number: int) -> Any:
+            if number == 1:
+                return LOST
+            raise Refused("store.access", "the password has been changed")
+
+        async with staged(term_ms=1_000) as stage:
+            store, epoch, model = await two_commits(stage, lock_out)
+            for _ in range(2):
+                with pytest.raises(CommitUnknown):
+                    await store.commit(epoch, batch(one_of_each(40_000)))
+            restore(store)
             await model.expect(store, epoch)
 
     asyncio.run(run())

@@ -174,7 +174,8 @@ class Log:
         while _time() < give_up_at:
             try:
                 found = await (self._look(mark, entry) if doubt.is_over else self._put_back(reign, mark, entry))
-            except Unavailable:
+            except (Refused, Unavailable):
+                # Whatever keeps us from asking says nothing about what was sent before.
                 found = None
             if found == ():
                 return False

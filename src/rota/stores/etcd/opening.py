@@ -50,6 +50,9 @@ async def _look(client: Client, keys: Keys) -> Found | None:
         others = await client.read(keys.prefix, after(keys.prefix), limit=1, keys_only=True)
         if not others.kvs:
             return None
+        if (await client.read(keys.format)).kvs:
+            # Somebody made the store between the two looks.
+            return await _look(client, keys)
         example = others.kvs[0].key.decode(errors="replace")
         text = f"there are keys at {client.address.shown} that are not Rota's, such as {example!r}"
         hint = "Choose another prefix: etcd://host/prefix."
