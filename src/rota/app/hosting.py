@@ -26,9 +26,8 @@ from rota.app.clocks import SystemClock
 from rota.app.garbage import keep_collecting
 from rota.app.homes import check_own, find_mark, mark_home, own_mark
 from rota.app.lines import NearLine
-from rota.app.shared import open_shared
+from rota.app.shared import Sharing, open_shared
 from rota.app.survivors import RunnersLock, forget_residents, residents
-from rota.config.settings import LOCK_ID
 from rota.control.driver import CoordinatorDriver, Listener, ignore
 from rota.control.events import Level, Tell
 from rota.core.bounds import HISTORY_KEPT_MS, TASK_RETRIES, TimeLimits
@@ -65,10 +64,8 @@ class Hosting(Struct, frozen=True, kw_only=True):
     refused: Callable[[Refused], None] = count_nothing
     # Whoever may open the socket in the folder is asked for nothing, so a coordinator that asks for tokens has none.
     has_socket: bool = True
-    # The URL of a store that others use too; empty for none.
-    store: str = ""
-    lock_url: str = ""
-    lock_id: int = LOCK_ID
+    # A store that others use too.
+    sharing: Sharing | None = None
 
 
 class Host(Struct, frozen=True):
@@ -119,9 +116,9 @@ def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
     clock = SystemClock()
     path = _make_folder(hosting.folder, parts)
     shared: SharedStore | None = None
-    if hosting.store:
+    if hosting.sharing is not None:
         blobs = open_blobs(_shared_blobs(hosting))
-        store = shared = _open_shared(hosting, path, blobs, parts)
+        store = shared = _open_shared(hosting.sharing, hosting.limits.term_ms, path, blobs, parts)
     else:
         store = _open_store(path if hosting.folder is not None else None, parts)
         blobs = open_blobs(hosting.blobs or path / "blobs")
@@ -230,15 +227,13 @@ def _shared_blobs(hosting: Hosting) -> str:
     return hosting.blobs
 
 
-def _open_shared(hosting: Hosting, path: Path, blobs: Blobs, parts: AsyncExitStack) -> SharedStore:
+def _open_shared(sharing: Sharing, term_ms: Millis, path: Path, blobs: Blobs, parts: AsyncExitStack) -> SharedStore:
     # What is in the folder belongs to one process, though the records are elsewhere.
     lock = FolderLock(path)
     if not lock.take("a coordinator with a shared store"):
         raise held(path)
     parts.callback(lock.free)
-    store = open_shared(
-        hosting.store, blobs, term_ms=hosting.limits.term_ms, lock_url=hosting.lock_url, lock_id=hosting.lock_id
-    )
+    store = open_shared(sharing, blobs, term_ms=term_ms)
     parts.push_async_callback(store.close)
     return store
 

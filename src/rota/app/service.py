@@ -16,6 +16,7 @@ from rota.app.clocks import SystemClock, wall_clock
 from rota.app.hosting import Host, Hosting, begin, host
 from rota.app.journal import Journal
 from rota.app.laborer import token_of
+from rota.app.shared import sharing_of
 from rota.app.working import check_threads, complaint, ship_logs, start_resident, working_of
 from rota.config import Address, Config, ServerTls, commands_for, read_address, read_server_tls, server_context
 from rota.control.events import Escalate, Tell
@@ -73,9 +74,7 @@ async def start_service(parts: AsyncExitStack, config: Config, *, with_worker: b
         telemetry=telemetry,
         refused=gate.refused,
         has_socket=gate.is_open,
-        store=server.store,
-        lock_url=server.lock_url,
-        lock_id=server.lock_id,
+        sharing=sharing_of(config, wall_clock()),
     )
     here = host(parts, hosting)
     defined = _keep_defined(here, config)

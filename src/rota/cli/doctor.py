@@ -18,7 +18,7 @@ from msgspec import Struct, to_builtins
 from rota import __version__
 from rota.api.auth import Gate, check_exposure
 from rota.app.clocks import wall_clock
-from rota.app.shared import open_shared
+from rota.app.shared import Sharing, open_shared, sharing_of
 from rota.cli import EXIT_FAILED
 from rota.cli.showing import add_json, put, put_json, put_table, show_span
 from rota.config import SETTINGS, Config, Secret, load_config, read_address, read_client_tls, read_server_tls
@@ -148,10 +148,11 @@ def _settings(config: Config, env: Mapping[str, str]) -> Iterator[Finding]:
 def _store(config: Config) -> Iterator[Finding]:
     """Whether a store that coordinators share answers, and who leads."""
     server = config.server
-    if not server.store:
-        return
     try:
-        home, leader = asyncio.run(_look_at(server))
+        sharing = sharing_of(config, wall_clock())
+        if sharing is None:
+            return
+        home, leader = asyncio.run(_look_at(sharing, server))
     except (Refused, Unavailable) as trouble:
         yield Finding("fail", "store", str(trouble))
         return
@@ -159,16 +160,10 @@ def _store(config: Config) -> Iterator[Finding]:
     yield Finding("ok", "store", f"{store_kind(server.store)} answers (identity {home[:8]}); {who}")
 
 
-async def _look_at(server: Server) -> tuple[str, Candidate | None]:
+async def _look_at(sharing: Sharing, server: Server) -> tuple[str, Candidate | None]:
     if not server.blobs:
         raise Refused("config.value", "a shared store needs a place for blobs that is shared, too", path="server.blobs")
-    store = open_shared(
-        server.store,
-        open_blobs(server.blobs),
-        term_ms=server.limits.term_ms,
-        lock_url=server.lock_url,
-        lock_id=server.lock_id,
-    )
+    store = open_shared(sharing, open_blobs(server.blobs), term_ms=server.limits.term_ms)
     try:
         return await store.identity(), await store.leader()
     finally:

@@ -100,6 +100,14 @@ class Tls(Section, frozen=True, kw_only=True):
     client_ca: Annotated[str, _file("whose certificates clients and workers must show: mutual TLS (PEM)")] = ""
 
 
+class Etcd(Section, frozen=True, kw_only=True):
+    """`[etcd]`: how the etcd of `server.store` is spoken to over TLS (`etcds://`)."""
+
+    ca: Annotated[str, _file("who vouches for etcd's certificate (PEM); empty: whom the system trusts")] = ""
+    cert: Annotated[str, _file("the certificate to show where etcd asks for one (PEM)")] = ""
+    key: Annotated[str, _file("its private key (PEM, not encrypted)")] = ""
+
+
 class Auth(Section, frozen=True, kw_only=True):
     """`[auth]`: who may call. Tokens come from the environment or from a file of their own, never from rota.toml."""
 
@@ -182,6 +190,7 @@ class Config(Struct, frozen=True, kw_only=True):
 
     server: Server = Server()
     tls: Tls = Tls()
+    etcd: Etcd = Etcd()
     auth: Auth = Auth()
     client: ClientSide = ClientSide()
     worker: WorkerSide = WorkerSide()
@@ -236,6 +245,7 @@ class Setting(Struct, frozen=True):
 SECTIONS: dict[str, type[Section]] = {
     "server": Server,
     "tls": Tls,
+    "etcd": Etcd,
     "auth": Auth,
     "client": ClientSide,
     "worker": WorkerSide,
