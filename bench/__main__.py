@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import core, embedded, postgres, runners, service, simulator, sqlite
+from bench import core, embedded, etcd, machines, postgres, runners, service, simulator, sqlite
 from bench.rig import Row
 
 BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
@@ -19,6 +19,9 @@ BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
     "runners": runners.round_trips,
     "sqlite": sqlite.lifecycles,
     "sqlite_rebuild": sqlite.rebuild,
+    "etcd": etcd.lifecycles,
+    "etcd_commits": etcd.commits,
+    "etcd_rebuild": etcd.rebuild,
     "postgres": postgres.commits,
     "embedded": embedded.hops,
     "starts": embedded.starts,
@@ -26,6 +29,9 @@ BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
     "service_latency": service.latency,
     "service_enqueue": service.enqueue,
     "service_idle": service.idle,
+    "machines": machines.throughput,
+    "standby": machines.standby,
+    "failover": machines.failover,
 }
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -34,7 +34,7 @@ def nothing() -> None:
     """The work of every task here."""
 
 
-def _spec(name: str, *, upstream: tuple[str, ...] = (), width: int = 1, queue: str = "default") -> TaskSpec:
+def spec(name: str, *, upstream: tuple[str, ...] = (), width: int = 1, queue: str = "default") -> TaskSpec:
     work = encode_work(PythonWork(function="bench.service:nothing", path=str(Path(__file__).parents[1])))
     return TaskSpec(id=name, kind=PYTHON, work=work, upstream=upstream, width=width, queue=queue)
 
@@ -49,14 +49,14 @@ class Service:
     def cpu_s(self) -> float:
         """What these processes and everything they started have used, and this one."""
         mine = sum(os.times()[:2])
-        return mine + sum(_cpu_s(pid) for process in self.processes for pid in _tree(process.pid))
+        return mine + sum(cpu_s_of(pid) for process in self.processes for pid in tree_of(process.pid))
 
     def pss_mb(self) -> float:
         """Memory of the processes, what they share counted once."""
-        return sum(_pss_kb(pid) for process in self.processes for pid in _tree(process.pid)) / 1024
+        return sum(_pss_kb(pid) for process in self.processes for pid in tree_of(process.pid)) / 1024
 
 
-def _tree(pid: int) -> list[int]:
+def tree_of(pid: int) -> list[int]:
     found = [pid]
     for parent in found:
         with_children = Path(f"/proc/{parent}/task").glob("*/children")
@@ -64,7 +64,7 @@ def _tree(pid: int) -> list[int]:
     return found
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s_of(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12]) + int(fields[13]) + int(fields[14])) * _TICK_S
 
@@ -84,7 +84,8 @@ def _wait_for(port: int, give_up_at: float) -> None:
 
 
 @contextmanager
-def _service(workers: int, slots: int, *more: str) -> Iterator[Service]:
+def running(workers: int, slots: int, *more: str, settings: Mapping[str, str] | None = None) -> Iterator[Service]:
+    """A coordinator and its workers; `settings` are variables for all of them."""
     with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -97,7 +98,8 @@ def _service(workers: int, slots: int, *more: str) -> Iterator[Service]:
             for number in range(workers)
         ]
         log = (Path(folder) / "log").open("wb")
-        processes = [subprocess.Popen(words, stdout=log, stderr=log) for words in commands]  # noqa: S603 - our own program
+        env = {**os.environ, **(settings or {})}
+        processes = [subprocess.Popen(words, stdout=log, stderr=log, env=env) for words in commands]  # noqa: S603 - our own program
         try:
             give_up_at = time.monotonic() + 30
             _wait_for(port, give_up_at)
@@ -114,25 +116,40 @@ def _service(workers: int, slots: int, *more: str) -> Iterator[Service]:
             log.close()
 
 
+def tasks_per_s(service: Service, client: rota.Rota, count: int) -> tuple[float, float]:
+    """No-op tasks through whatever is running: how many a second, and CPU of all processes for each."""
+    client.submit(Graph(name="warm", tasks=(spec("x", width=500),))).wait(60)
+    before, began = service.cpu_s(), time.perf_counter()
+    view = client.submit(Graph(name="many", tasks=(spec("x", width=count),))).wait(300)
+    wall_s = time.perf_counter() - began
+    assert view.state == "success", view.reason
+    return count / wall_s, (service.cpu_s() - before) / count * 1e6
+
+
+def chain_ms(client: rota.Rota) -> tuple[float, float]:
+    """From the end of a task to the end of the next: mean and median."""
+    names = [f"t{number}" for number in range(CHAIN)]
+    tasks = tuple(spec(name, upstream=tuple(names[at - 1 : at] if at else ())) for at, name in enumerate(names))
+    run = client.submit(Graph(name="chain", tasks=tasks))
+    run.wait(60)
+    ends = sorted(task.ended_at for task in run.tasks())
+    return (ends[-1] - ends[0]) / (CHAIN - 1), statistics.median(after - before for before, after in pairwise(ends))
+
+
 def throughput() -> Iterator[Row]:
     """No-op Python tasks through two worker processes: in threads of theirs, and in warm processes."""
     for slots, more, note in ((64, ("--threads",), "threads of the workers"), (8, (), "warm processes")):
-        with _service(2, slots, *more) as service, rota.connect(service.url) as client:
-            client.submit(Graph(name="warm", tasks=(_spec("x", width=500),))).wait(60)
-            before, began = service.cpu_s(), time.perf_counter()
-            view = client.submit(Graph(name="many", tasks=(_spec("x", width=TASKS),))).wait(300)
-            wall_s = time.perf_counter() - began
-            cpu_us = (service.cpu_s() - before) / TASKS * 1e6
-            assert view.state == "success", view.reason
-        yield Row(f"tasks through gRPC, {note}", round(TASKS / wall_s), "/s", 5_000, "higher", cpu_us, "two workers")
+        with running(2, slots, *more) as service, rota.connect(service.url) as client:
+            per_s, cpu_us = tasks_per_s(service, client, TASKS)
+        yield Row(f"tasks through gRPC, {note}", round(per_s), "/s", 5_000, "higher", cpu_us, "two workers")
         yield Row(f"CPU per task over all processes, {note}", round(cpu_us), "µs", 300, "lower", cpu_us)
 
 
 def latency() -> Iterator[Row]:
     """One task on an idle system, a chain, a fan out and in."""
-    with _service(2, 8, "--threads") as service, rota.connect(service.url) as client:
-        client.submit(Graph(name="warm", tasks=(_spec("x", width=500),))).wait(60)
-        one = Graph(name="one", tasks=(_spec("x"),))
+    with running(2, 8, "--threads") as service, rota.connect(service.url) as client:
+        client.submit(Graph(name="warm", tasks=(spec("x", width=500),))).wait(60)
+        one = Graph(name="one", tasks=(spec("x"),))
         took: list[float] = []
         for _ in range(ONES):
             began = time.perf_counter()
@@ -140,16 +157,10 @@ def latency() -> Iterator[Row]:
             took.append((time.perf_counter() - began) * 1_000)
         p50, p99 = statistics.median(took), statistics.quantiles(took, n=100)[98]
         yield Row("one task, submit to done, p50", round(p50, 2), "ms", 3, "lower", 0, f"p99 {p99:.1f} ms")
-        names = [f"t{number}" for number in range(CHAIN)]
-        tasks = tuple(_spec(name, upstream=tuple(names[at - 1 : at] if at else ())) for at, name in enumerate(names))
-        run = client.submit(Graph(name="chain", tasks=tasks))
-        run.wait(60)
-        ends = sorted(task.ended_at for task in run.tasks())
-        gaps = [after - before for before, after in pairwise(ends)]
-        mean = (ends[-1] - ends[0]) / (CHAIN - 1)
-        note = f"mean; p50 {statistics.median(gaps):.0f} ms of a clock in whole milliseconds"
+        mean, median = chain_ms(client)
+        note = f"mean; p50 {median:.0f} ms of a clock in whole milliseconds"
         yield Row("chain of 100, per hop", round(mean, 2), "ms", 1.5, "lower", 0, note)
-        fan = (_spec("a"), _spec("b", upstream=("a",), width=FAN), _spec("c", upstream=("b",)))
+        fan = (spec("a"), spec("b", upstream=("a",), width=FAN), spec("c", upstream=("b",)))
         began = time.perf_counter()
         client.submit(Graph(name="fan", tasks=fan)).wait(60)
         yield Row("1 to 1,000 to 1", round(time.perf_counter() - began, 3), "s", 0.45, "lower", 0)
@@ -157,10 +168,10 @@ def latency() -> Iterator[Row]:
 
 def enqueue() -> Iterator[Row]:
     """100,000 tasks into a queue that nobody serves: as one run, and as runs of one task."""
-    with _service(0, 0) as service, rota.connect(service.url) as client:
+    with running(0, 0) as service, rota.connect(service.url) as client:
         client.put_queue("nobody")
         before, began = service.cpu_s(), time.perf_counter()
-        client.submit(Graph(name="many", tasks=(_spec("x", width=ENQUEUED, queue="nobody"),)))
+        client.submit(Graph(name="many", tasks=(spec("x", width=ENQUEUED, queue="nobody"),)))
         wall_s = time.perf_counter() - began
         cpu_us = (service.cpu_s() - before) / ENQUEUED * 1e6
         yield Row("enqueue 100,000 tasks as one run", round(ENQUEUED / wall_s), "/s", 20_000, "higher", cpu_us)
@@ -174,9 +185,9 @@ def idle() -> Iterator[Row]:
         try:
             service = Service("", [process])
             time.sleep(5)
-            before = sum(_cpu_s(pid) for pid in _tree(process.pid))
+            before = sum(cpu_s_of(pid) for pid in tree_of(process.pid))
             time.sleep(IDLE_S)
-            used = sum(_cpu_s(pid) for pid in _tree(process.pid)) - before
+            used = sum(cpu_s_of(pid) for pid in tree_of(process.pid)) - before
             yield Row("idle CPU of rota up", round(used / IDLE_S * 100, 2), "% of a core", 0.4, "lower", 0)
             yield Row("memory of rota up", round(service.pss_mb(), 1), "MB PSS", 160, "lower", 0)
         finally:

@@ -13,9 +13,13 @@ from pathlib import Path
 
 from rota.core.ids import Epoch
 from rota.ports import Store
+from rota.stores.blobs import open_blobs
+from rota.stores.etcd import EtcdStore
+from rota.stores.etcd.tidying import Bounds
 from rota.stores.memory import MemoryStore
 from rota.stores.postgres import LOCK_ID, PostgresStore
 from rota.stores.sqlite import SqliteStore
+from tests.servers import etcd, etcd_pause
 from tests.servers.postgres import shared_server
 from tests.servers.postgres_pause import hold_commit
 
@@ -127,6 +131,40 @@ class SqliteAdapter(Adapter):
         return pause
 
 
+class EtcdAdapter(Adapter):
+    """Keys under a prefix of their own in an etcd that all tests share, and blobs in memory."""
+
+    is_shared = True
+
+    def __init__(self, name: str, bounds: Bounds | None = None) -> None:
+        self.name = name
+        self.bounds = bounds
+
+    async def make_store(self) -> Store:
+        return EtcdStore(etcd.shared_server().url(), open_blobs("memory:"), bounds=self.bounds)
+
+    async def join(self, store: Store) -> Store:
+        assert isinstance(store, EtcdStore)
+        return EtcdStore(store.client.address.shown, store.blobs, bounds=self.bounds)
+
+    async def reopen(self, store: Store, epoch: Epoch) -> Store:
+        # A process that dies has its lease end by itself, which test_etcd_failover.py waits for.
+        assert isinstance(store, EtcdStore)
+        await store.close()
+        return await self.join(store)
+
+    async def close(self, stores: list[Store]) -> None:
+        for store in stores:
+            assert isinstance(store, EtcdStore)
+            await store.close()
+
+    def pause_commit(self, store: Store) -> Pause | None:
+        assert isinstance(store, EtcdStore)
+        pause = Pause()
+        etcd_pause.stand_before(store, "head", pause.stand)
+        return pause
+
+
 class PostgresAdapter(Adapter):
     """A schema of its own in one database of a real server, with a lock of its own.
 
@@ -191,4 +229,11 @@ BEGIN
     END IF;
 END $$"""
 
-ADAPTERS: list[Adapter] = [MemoryAdapter(), SqliteAdapter(), PostgresAdapter()]
+ADAPTERS: list[Adapter] = [
+    MemoryAdapter(),
+    SqliteAdapter(),
+    PostgresAdapter(),
+    EtcdAdapter("etcd"),
+    # A checkpoint with every slice of housekeeping.
+    EtcdAdapter("etcd-eager", Bounds(entries=1, share_percent=0, merge_at=2)),
+]

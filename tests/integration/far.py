@@ -18,9 +18,9 @@ from rota.core.errors import Refused
 from rota.core.model import Capacity
 from rota.ports import Candidate
 from rota.stores.blobs import open_blobs
-from rota.stores.memory import MemoryStore
 from rota.wire.places import Place
 from rota.wire.requests import ServiceView
+from rota.wire.routes import Route
 from rota.wire.work import COMMAND, PYTHON
 from rota.worker.driver import Dial, WorkerDriver
 from rota.worker.logs.driver import LogShipper
@@ -31,6 +31,7 @@ from rota.worker.runners.process import ProcessRunner
 from rota.worker.supervisor.driver import Supervisor
 from rota.worker.sync import SyncMachine
 from tests.unit.client.ways import place_at
+from tests.unit.control.sharing import Shared
 
 TENANT = "default"
 SERVICE = ServiceView(version="0", blobs="", home="")
@@ -71,17 +72,20 @@ class Tokens:
 class Service:
     """A coordinator with a port. It may be stopped and started again on the same one."""
 
-    def __init__(self, folder: Path, credentials: Any = None, limits: TimeLimits | None = None) -> None:
+    def __init__(
+        self, folder: Path, credentials: Any = None, limits: TimeLimits | None = None, beside: "Service | None" = None
+    ) -> None:
+        """Of those beside each other one leads."""
         self.folder = folder
         self.tokens = Tokens()
         self.lines: list[str] = []
         self.counted: list[tuple[str, str, str]] = []
-        self.store = MemoryStore()
+        self.store = Shared(beside.store.disk if beside is not None else None)
         self.clock = SystemClock()
         self.limits = limits or TimeLimits()
         self.port = 0
         self.scheme = "grpc" if credentials is None else "grpcs"
-        self.thread = LoopThread()
+        self.thread = beside.thread if beside is not None else LoopThread()
         self._credentials = credentials
         self._workers: list[tuple[WorkerDriver, Supervisor, LogShipper]] = []
 
@@ -91,10 +95,9 @@ class Service:
 
     async def start(self) -> None:
         """Listen."""
-        self.driver = CoordinatorDriver(self.store, self.limits, self.clock, who=Candidate("a test"))
-        self.driver.start()
-        assert await self.driver.reigns()
-        desk = Desk(self.driver, open_blobs(self.folder / "blobs"), SERVICE)
+        self.driver = CoordinatorDriver(self.store, self.limits, self.clock, who=Candidate("a test"), shared=self.store)
+        desk = Desk(self.driver, open_blobs(self.folder / "blobs"))
+        desk.service = SERVICE
         self.server = RpcServer(
             desk,
             self.driver,
@@ -105,6 +108,9 @@ class Service:
             count=lambda *what: self.counted.append(what),
         )
         self.port = await self.server.start()
+        self.driver.who = Candidate(f"port {self.port}", self.url)
+        self.driver.start()
+        await self.driver.reigns()
 
     async def stop(self) -> None:
         """Hang up and free the port."""
@@ -120,7 +126,7 @@ class Service:
         self, said: Callable[[str], None], token: Callable[[], str] = lambda: WORKER, place: Place | None = None
     ) -> None:
         """A worker that dials the port and runs tasks in processes."""
-        dial = dial_to(place or place_at(self.url), token, lambda cause, text: said(text))
+        dial = dial_to(Route(place or place_at(self.url)), token, lambda cause, text: said(text))
         self.thread.call(self._add_worker(dial))
 
     async def _add_worker(self, dial: Dial) -> None:
@@ -154,16 +160,19 @@ def raise_it(error: BaseException) -> None:
 
 
 @contextmanager
-def service(folder: Path, credentials: Any = None, limits: TimeLimits | None = None) -> Iterator[Service]:
+def service(
+    folder: Path, credentials: Any = None, limits: TimeLimits | None = None, beside: Service | None = None
+) -> Iterator[Service]:
     """A coordinator on a free port, until the end of the block."""
-    one = Service(folder, credentials, limits)
+    one = Service(folder, credentials, limits, beside)
     try:
         one.thread.call(one.start())
         yield one
     finally:
         one.thread.call(one.stop_workers())
         one.thread.call(one.stop())
-        one.thread.stop()
+        if beside is None:
+            one.thread.stop()
 
 
 def shout(port: int, content: bytes) -> None:

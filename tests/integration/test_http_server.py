@@ -326,7 +326,9 @@ def test_nobody_waits_for_ever(stage: Stage, monkeypatch: pytest.MonkeyPatch):
 def test_probes_say_how_the_coordinator_stands(monkeypatch: pytest.MonkeyPatch):
     with staged() as stage:
         for probe in ("healthz", "readyz", "leaderz"):
-            assert stage.get(f"/{probe}") == {"status": "ok", "role": "leader"}
+            said = stage.get(f"/{probe}")
+            assert (said["status"], said["role"]) == ("ok", "leader")
+            assert said["turned_at"] > 0
         driver = stage.line.driver
         broken = threading.Event()
 
@@ -358,7 +360,9 @@ def test_a_follower_is_ready_and_does_not_lead(stage: Stage):
     driver, server, port = stage.rota._thread.call(follow())
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
-            assert client.get("/readyz").json() == {"status": "ok", "role": driver.machine.leadership.role}
+            ready = client.get("/readyz").json()
+            role = driver.machine.leadership.role
+            assert ready == {"status": "ok", "role": role, "leader": "", "turned_at": 0}
             assert client.get("/leaderz").json()["code"] == "leader.none"
             assert client.get("/healthz").status_code == 200
             assert client.get("/metrics").status_code == 404, "nobody counts there"

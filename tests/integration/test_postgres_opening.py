@@ -256,7 +256,7 @@ async def test_tables_of_somebody_else_are_left_alone() -> None:
     async with opened() as store:
         shared_server().execute(f"CREATE SCHEMA {store.schema} CREATE TABLE task (theirs text)")
         refused = await refusal(store)
-        assert refused.code == "store.corrupt"
+        assert refused.code == "store.foreign"
         assert "another schema" in refused.hint
         text = "SELECT table_name FROM information_schema.tables WHERE table_schema = %(schema)s"
         assert shared_server().execute(text, schema=store.schema) == [("task",)], "nothing half-written"

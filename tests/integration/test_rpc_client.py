@@ -16,6 +16,7 @@ from rota.client.watching import Interrupted
 from rota.core.questions import ListWorkers
 from rota.wire import channels
 from rota.wire.requests import AwaitRun
+from rota.wire.routes import Route
 from tests.integration import jobs
 from tests.integration.deadlines import until
 from tests.integration.far import ADMIN, READER, TENANT, free_port, proxy, service, shout
@@ -137,7 +138,7 @@ def test_a_token_that_stands_for_another_ends_what_was_begun_with_it(
     monkeypatch.setattr("rota.api.rpc.server.RECHECK_EVERY_S", 0.05)
 
     async def play() -> None:
-        connection = await RpcConnection.open(place_at(far.url), READER, "")
+        connection = await RpcConnection.open(Route(place_at(far.url)), READER, "")
         watching = connection.watch("")
         waiting = asyncio.create_task(connection.ask(AwaitRun(tenant=TENANT, run=run.id)))
         assert await connection.ask(ListWorkers(tenant=TENANT)) == ()

@@ -14,6 +14,7 @@ from rota.core.errors import Refused
 from rota.core.history import HistoryQuery
 from rota.core.ids import Epoch
 from rota.core.records import Batch, Record
+from rota.ports import Candidate
 from rota.stores.sqlite import SqliteDisk, SqliteStore, held
 from tests.contract.bench import assert_same, disk_of
 from tests.contract.samples import a_one_task_run, a_run, one_of_each, rows_of, story_of
@@ -126,7 +127,7 @@ def test_settings_that_durability_rests_on(tmp_path: Path):
 def test_reading_does_not_wait_for_a_commit(tmp_path: Path):
     async def scene() -> None:
         store = SqliteStore(tmp_path)
-        epoch = await store.elect("somebody")
+        epoch = await store.elect(Candidate("somebody"))
         assert epoch is not None
         await store.commit(epoch, batch(*rows_of(a_run()), archives=(("t", "r"),)))
         reached, resumed = threading.Event(), threading.Event()
@@ -154,7 +155,7 @@ def test_reading_does_not_wait_for_a_commit(tmp_path: Path):
 
 def test_a_store_can_be_closed_twice_and_frees_the_folder(tmp_path: Path):
     async def elect(store: SqliteStore) -> Epoch | None:
-        return await store.elect("somebody")
+        return await store.elect(Candidate("somebody"))
 
     before = threading.active_count()
     store = SqliteStore(tmp_path)
@@ -170,7 +171,7 @@ def test_a_store_can_be_closed_twice_and_frees_the_folder(tmp_path: Path):
 def test_a_load_that_is_given_up_leaves_nothing_open(tmp_path: Path):
     async def scene() -> None:
         store = SqliteStore(tmp_path)
-        epoch = await store.elect("somebody")
+        epoch = await store.elect(Candidate("somebody"))
         assert epoch is not None
         await store.commit(epoch, batch(*one_of_each()))
         loading = store.load(epoch)

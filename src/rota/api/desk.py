@@ -47,6 +47,10 @@ class Coordinator(Protocol):
         """Be told what happened, commit by commit; None when that is not known any more."""
         ...
 
+    def check_leads(self) -> None:
+        """Raise Unavailable if another should be asked."""
+        ...
+
 
 def ignore(refused: Refused) -> None:
     """Nobody counts."""
@@ -59,14 +63,14 @@ class Desk:
         self,
         coordinator: Coordinator,
         blobs: Blobs,
-        service: ServiceView,
         refused: Callable[[Refused], None] = ignore,
         listener: Listener = tell_nobody,
     ) -> None:
         """`refused` hears of callers who asked for what they may not, `listener` of errors of ours."""
         self.blobs = blobs
         self.listener = listener
-        self._service = service
+        # What clients and workers should know of it; None while it is being started.
+        self.service: ServiceView | None = None
         self._refused = refused
         self._coordinator = coordinator
         self._watchers = Watchers(coordinator)
@@ -74,6 +78,7 @@ class Desk:
     async def ask(self, who: Principal, request: ClientCommand | Question) -> Any:
         """Answer a request, if this caller may make it. Raises Refused or Unavailable."""
         self._check(who, request)
+        self._coordinator.check_leads()
         store = self._coordinator.store
         match request:
             case HistoryQuery():
@@ -88,7 +93,9 @@ class Desk:
                 parts = await store.stories(request.tenant, request.run, request.created_at)
                 return [part for part in parts if part.number >= request.first]
             case GetService():
-                return self._service
+                if self.service is None:
+                    raise Unavailable("leader.none", "this coordinator is starting.")
+                return self.service
             case AwaitRun():
                 return await self._await(request)
             case ReadLog():
@@ -103,6 +110,7 @@ class Desk:
     def watch(self, who: Principal, tenant: str, run: str, tell: Heard) -> Callable[[], None]:
         """Be told what happens to a run, or to any run of the tenant if none is named; the answer ends it."""
         self._check(who, GetStories(tenant=tenant, run=run, created_at=0))
+        self._coordinator.check_leads()
         return self._watchers.add((tenant, run), tell)
 
     def failed(self, what: str, error: Exception) -> Refused:

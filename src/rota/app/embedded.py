@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
 from rota.api.socket import SOCKET
-from rota.app.hosting import Hosting, host
+from rota.app.hosting import Hosting, begin, host
 from rota.app.lines import NearLine
 from rota.app.remote import RemoteOptions, open_line
 from rota.app.working import Working, complaint, ship_logs, start_resident
@@ -95,7 +95,8 @@ class AsyncRota(Client):
             blobs=options.get("blobs", ""),
         )
         async with AsyncExitStack() as parts:
-            here = await host(parts, hosting)
+            here = host(parts, hosting)
+            await begin(parts, here)
             logs = ship_logs(parts, here.path, here.blobs, complaint(listener))
             slots = options.get("slots")
             if slots == 0:

@@ -1,4 +1,7 @@
-"""A coordinator in this process, with its data in a folder or in memory: what every way to run one has in common."""
+"""A coordinator in this process: what every way to run one has in common.
+
+Its data is in memory, in a folder that is its own, or in a store that it shares with others, one of which leads.
+"""
 
 import asyncio
 import atexit
@@ -23,17 +26,19 @@ from rota.app.clocks import SystemClock
 from rota.app.garbage import keep_collecting
 from rota.app.homes import check_own, find_mark, mark_home, own_mark
 from rota.app.lines import NearLine
+from rota.app.shared import Sharing, open_shared
 from rota.app.survivors import RunnersLock, forget_residents, residents
 from rota.control.driver import CoordinatorDriver, Listener, ignore
+from rota.control.events import Level, Tell
 from rota.core.bounds import HISTORY_KEPT_MS, TASK_RETRIES, TimeLimits
 from rota.core.commands import ForgetWorker
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import DEFAULT_TENANT, Millis
 from rota.core.questions import ListWorkers, WorkerView
-from rota.ports import Blobs, Candidate, Store
+from rota.ports import Blobs, Candidate, SharedStore, Store
 from rota.stores.blobs import open_blobs
 from rota.stores.memory import MemoryStore
-from rota.stores.sqlite import SqliteStore, held
+from rota.stores.sqlite import FolderLock, SqliteStore, held
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 from rota.wire.requests import ServiceView
 from rota.worker.driver import Dial
@@ -59,10 +64,12 @@ class Hosting(Struct, frozen=True, kw_only=True):
     refused: Callable[[Refused], None] = count_nothing
     # Whoever may open the socket in the folder is asked for nothing, so a coordinator that asks for tokens has none.
     has_socket: bool = True
+    # A store that others use too.
+    sharing: Sharing | None = None
 
 
 class Host(Struct, frozen=True):
-    """A coordinator that reigns, and what belongs to it."""
+    """A coordinator and what belongs to it. It stands for election from `begin` on."""
 
     path: Path
     clock: SystemClock
@@ -71,6 +78,9 @@ class Host(Struct, frozen=True):
     desk: Desk
     # What supervisors keep open until nothing is left of what they started.
     lock: RunnersLock
+    # The store again, if it is shared.
+    shared: SharedStore | None
+    hosting: Hosting
 
     def line(self) -> NearLine:
         """A line for the program that this is in."""
@@ -101,11 +111,17 @@ class NearLink:
         self._driver.close_stream(self._stream)
 
 
-async def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
-    """Start a coordinator; `parts` stops it. Raises `store.held` if another process has the folder."""
+def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
+    """Put a coordinator together; `parts` takes it apart again."""
     clock = SystemClock()
     path = _make_folder(hosting.folder, parts)
-    store = _open_store(path if hosting.folder is not None else None, parts)
+    shared: SharedStore | None = None
+    if hosting.sharing is not None:
+        blobs = open_blobs(_shared_blobs(hosting))
+        store = shared = _open_shared(hosting.sharing, hosting.limits.term_ms, path, blobs, parts)
+    else:
+        store = _open_store(path if hosting.folder is not None else None, parts)
+        blobs = open_blobs(hosting.blobs or path / "blobs")
     driver = CoordinatorDriver(
         store,
         hosting.limits,
@@ -114,30 +130,58 @@ async def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
         listener=hosting.listener,
         keep_ms=hosting.keep_ms,
         telemetry=hosting.telemetry,
+        shared=shared,
     )
     driver.machine.task_retries = hosting.task_retries
     parts.push_async_callback(driver.stop)
-    driver.start()
-    await _win(driver, store, path)
     lock = RunnersLock(path)
     parts.callback(lock.free)
-    if await lock.take():
-        await _strike_off(driver, path)
-    place = hosting.blobs or str(path / "blobs")
-    blobs = open_blobs(place)
-    home = await _settle(hosting, path, blobs, place)
-    service = ServiceView(version=__version__, blobs=place, home=home)
-    desk = Desk(driver, blobs, service, hosting.refused, hosting.listener)
-    if hosting.folder is not None:
-        if hosting.has_socket:
-            server = SocketServer(path, LOCAL, desk)
-            parts.push_async_callback(server.stop)
-            await server.start()
-        collecting = asyncio.create_task(
-            keep_collecting(store, blobs, home, path, clock, hosting.listener), name="rota-garbage"
-        )
-        parts.push_async_callback(_end, collecting)
-    return Host(path, clock, driver, blobs, desk, lock)
+    desk = Desk(driver, blobs, hosting.refused, hosting.listener)
+    return Host(path, clock, driver, blobs, desk, lock, shared, hosting)
+
+
+async def begin(parts: AsyncExitStack, here: Host) -> None:
+    """Stand for election. Alone, it is won or `store.held` is raised; among others, this one may follow."""
+    hosting, driver, place = here.hosting, here.driver, here.hosting.blobs or str(here.path / "blobs")
+    if here.shared is not None:
+        home = await _join(here, here.shared, place)
+        await here.lock.take()
+    else:
+        driver.start()
+        await _win(driver, here.path)
+        if await here.lock.take():
+            await _strike_off(driver, here.path)
+        home = await _settle(hosting, here.path, here.blobs, place)
+    here.desk.service = ServiceView(version=__version__, blobs=place, home=home)
+    if hosting.folder is None:
+        return
+    if hosting.has_socket and here.shared is None:
+        server = SocketServer(here.path, LOCAL, here.desk)
+        parts.push_async_callback(server.stop)
+        await server.start()
+    driver.on_reign(
+        "garbage",
+        lambda: keep_collecting(driver.store, here.blobs, home, here.path, here.clock, hosting.listener),
+    )
+
+
+async def _join(here: Host, shared: SharedStore, place: str) -> str:
+    """Become one of several coordinators, as soon as their store answers; the mark that all of them leave."""
+    home = ""
+    while not home:
+        try:
+            home = await shared.identity()
+        except Unavailable as away:
+            here.hosting.listener(Tell("store.away", (("error", str(away)),), Level.WARNING))
+            await asyncio.sleep(away.retry_after_ms / 1000)
+    await mark_home(here.blobs, home, place)
+    here.driver.start()
+    try:
+        await here.driver.reigns()
+    except Unavailable as away:
+        # It goes on trying, and says so.
+        here.hosting.listener(Tell("store.away", (("error", str(away)),), Level.WARNING))
+    return home
 
 
 def _make_folder(folder: str | os.PathLike[str] | None, parts: AsyncExitStack) -> Path:
@@ -175,10 +219,29 @@ def _open_store(path: Path | None, parts: AsyncExitStack) -> Store:
     return store
 
 
-async def _win(driver: CoordinatorDriver, store: Store, path: Path) -> None:
+def _shared_blobs(hosting: Hosting) -> str:
+    if not hosting.blobs:
+        text = "with a shared store, logs and large values must be where every coordinator and worker finds them"
+        hint = "Name a folder that all of them have, or a bucket such as s3://bucket/prefix."
+        raise Refused("config.value", text, hint, path="server.blobs")
+    return hosting.blobs
+
+
+def _open_shared(sharing: Sharing, term_ms: Millis, path: Path, blobs: Blobs, parts: AsyncExitStack) -> SharedStore:
+    # What is in the folder belongs to one process, though the records are elsewhere.
+    lock = FolderLock(path)
+    if not lock.take("a coordinator with a shared store"):
+        raise held(path)
+    parts.callback(lock.free)
+    store = open_shared(sharing, blobs, term_ms=term_ms)
+    parts.push_async_callback(store.close)
+    return store
+
+
+async def _win(driver: CoordinatorDriver, path: Path) -> None:
     if await driver.reigns():
         return
-    if isinstance(store, SqliteStore):
+    if isinstance(driver.store, SqliteStore):
         raise held(path)
     raise Unavailable("leader.none", f"the coordinator of {path} could not start")
 
@@ -209,8 +272,3 @@ async def _settle(hosting: Hosting, path: Path, blobs: Blobs, place: str) -> str
     home = own_mark(path, await find_mark(blobs) if not hosting.blobs else "")
     await mark_home(blobs, home, place)
     return home
-
-
-async def _end(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)

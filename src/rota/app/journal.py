@@ -12,7 +12,7 @@ import msgspec
 
 from rota.alarm import Alarm
 from rota.app.clocks import wall_clock
-from rota.control.events import Escalate, Tell
+from rota.control.events import Escalate, Level, Tell
 from rota.core.ids import Millis
 
 LINES_PER_SECOND = 10
@@ -87,6 +87,7 @@ class Journal:
         self._sum_up()
         now = self._clock()
         kind, about = _content(said)
+        level = said.level if isinstance(said, Tell) else Level.INFO
         if kind not in self._spans and len(self._spans) >= KINDS_MAX:
             kind = OTHER
         span = self._spans.get(kind)
@@ -94,7 +95,7 @@ class Journal:
             span = self._spans[kind] = _Span(kind, now)
         if span.said < span.lines_max:
             span.said += 1
-            self._line(kind[0], about)
+            self._line(kind[0], about, level)
             return
         span.unsaid += 1
         if self._alarm is not None:
@@ -116,16 +117,17 @@ class Journal:
             what, cause = kind
             self._line(what, {**({"cause": cause} if cause else {}), "more": str(span.unsaid)})
 
-    def _line(self, what: str, about: dict[str, str]) -> None:
+    def _line(self, what: str, about: dict[str, str], level: Level = Level.INFO) -> None:
+        loud = {} if level is Level.INFO else {"level": level.value}
         at = datetime.fromtimestamp(self._wall() / 1000, UTC).isoformat(timespec="milliseconds")
         cut = {name: value[:TEXT_CHARS_MAX] for name, value in about.items()}
-        self._write(_encode({"at": at, "what": what, **cut}).decode() + "\n")
+        self._write(_encode({"at": at, "what": what, **loud, **cut}).decode() + "\n")
 
 
 def _content(said: Tell | Escalate) -> tuple[Kind, dict[str, str]]:
     if isinstance(said, Tell):
         # A detail cannot pass itself off as the time or the kind of its line.
-        about = {name if name not in ("at", "what") else f"_{name}": value for name, value in said.about}
+        about = {name if name not in ("at", "what", "level") else f"_{name}": value for name, value in said.about}
         return (said.what, about.get("cause", "")), about
     about = {"tenant": said.tenant, "run": said.run, "task": str(said.task), "tier": str(said.tier)}
     return ("starved", ""), about

@@ -19,8 +19,9 @@ from rota.core.errors import Refused, Unavailable
 from rota.core.ids import DEFAULT_TENANT
 from rota.ports import Blobs
 from rota.stores.blobs import open_blobs
-from rota.wire.places import Place, read_place
+from rota.wire.places import read_places
 from rota.wire.requests import GetService, ServiceView
+from rota.wire.routes import Route
 from rota.worker.driver import WorkerDriver
 from rota.worker.identity import Identity, take_identity
 from rota.worker.remote.driver import Complain, dial_to
@@ -36,14 +37,14 @@ async def start_laborer(parts: AsyncExitStack, config: Config) -> WorkerDriver:
     What its operator should know is written to its journal.
     """
     check_threads(config)
-    place = read_place(config.client, wall_clock())
+    route = Route(*read_places(config.client, wall_clock()))
     identity = take_identity(Path(config.worker.data), config.worker.name)
     parts.callback(identity.free)
     clock = SystemClock()
     journal = Journal(clock)
     parts.callback(journal.close)
     journal.start()
-    journal(Tell("worker.begins", (("id", identity.id), ("coordinator", place.url))))
+    journal(Tell("worker.begins", (("id", identity.id), ("coordinator", route.url))))
 
     def away(cause: str, text: str) -> None:
         journal(Tell("coordinator.away", (("cause", cause), ("error", text))))
@@ -51,14 +52,14 @@ async def start_laborer(parts: AsyncExitStack, config: Config) -> WorkerDriver:
     def failing(error: BaseException) -> None:
         journal(Tell("worker.failed", (("error", f"stopped by an error of its own: {error!r}"),)))
 
-    service, tenant = await _wait_for(place, lambda: token_of(config), away)
+    service, tenant = await _wait_for(route, lambda: token_of(config), away)
     blobs = await _open_blobs(config, service)
     lock = RunnersLock(identity.folder)
     parts.callback(lock.free)
     await lock.take()
     logs = ship_logs(parts, identity.folder, blobs, complaint(journal))
     working = _named(config, identity, lock, tenant)
-    dial = dial_to(place, lambda: token_of(config), away)
+    dial = dial_to(route, lambda: token_of(config), away)
     return await start_worker(parts, working, blobs, logs, dial, clock, failing)
 
 
@@ -82,7 +83,7 @@ def token_of(config: Config) -> str:
     return config.auth.worker_token.reveal().strip() if config.auth.worker_token is not None else ""
 
 
-async def _wait_for(place: Place, token: Callable[[], str], away: Complain) -> tuple[ServiceView, str]:
+async def _wait_for(route: Route, token: Callable[[], str], away: Complain) -> tuple[ServiceView, str]:
     """What the coordinator says of itself, as soon as it answers, and for which tenant our token is; empty for any.
 
     What it refuses is raised.
@@ -90,7 +91,7 @@ async def _wait_for(place: Place, token: Callable[[], str], away: Complain) -> t
     wait_s = LOOK_S_MIN
     while True:
         try:
-            connection = await RpcConnection.open(place, token(), "")
+            connection = await RpcConnection.open(route, token(), "")
             try:
                 return await connection.ask(GetService(tenant=DEFAULT_TENANT)), connection.tenant
             finally:

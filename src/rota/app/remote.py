@@ -29,12 +29,13 @@ async def open_line(url: str | None, otherwise: str, **options: Unpack[RemoteOpt
     """A line to a coordinator, connected. `otherwise` is the tenant of those whose token is for any."""
     # Whoever runs embedded needs no gRPC, and it takes a while to load.
     from rota.client.rpc import RpcConnection
-    from rota.wire.places import read_place
+    from rota.wire.places import read_places
+    from rota.wire.routes import Route
 
     files = {name: os.fspath(options.get(name) or "") or None for name in ("ca", "cert", "key")}
     given = {f"client.{name}": value for name, value in {**files, "coordinator": url or None}.items()}
     config = load_config(given, os.environ)
-    place = read_place(config.client, wall_clock())
+    route = Route(*read_places(config.client, wall_clock()))
     token = options.get("token")
     if token is None:
         token = config.auth.token.reveal() if config.auth.token is not None else ""
@@ -42,7 +43,7 @@ async def open_line(url: str | None, otherwise: str, **options: Unpack[RemoteOpt
     tenant = options.get("tenant") or (config.client.tenant if "client.tenant" in config.sources else "")
 
     async def dial() -> RpcConnection:
-        return await RpcConnection.open(place, token.strip(), tenant, otherwise)
+        return await RpcConnection.open(route, token.strip(), tenant, otherwise)
 
     line = FarLine("", dial)
     line.tenant = (await line.connect()).tenant

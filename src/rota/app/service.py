@@ -2,23 +2,31 @@
 
 import asyncio
 import secrets
+import socket
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rota.api.auth import Gate, check_exposure
 from rota.api.http.server import HttpServer
 from rota.api.http.service import HttpService
 from rota.api.rpc import RpcServer
 from rota.app.clocks import SystemClock, wall_clock
-from rota.app.hosting import Host, Hosting, host
+from rota.app.hosting import Host, Hosting, begin, host
 from rota.app.journal import Journal
+from rota.app.laborer import token_of
+from rota.app.shared import sharing_of
 from rota.app.working import check_threads, complaint, ship_logs, start_resident, working_of
 from rota.config import Address, Config, ServerTls, commands_for, read_address, read_server_tls, server_context
 from rota.control.events import Escalate, Tell
 from rota.control.telemetry import Telemetry
-from rota.wire.places import server_credentials
-from rota.worker.driver import WorkerDriver
+from rota.ports import Candidate
+from rota.wire.frames import CoordinatorFrame
+from rota.wire.places import read_places, server_credentials
+from rota.wire.routes import Route
+from rota.worker.driver import Dial, Link, WorkerDriver
+from rota.worker.remote.driver import dial_to
 
 
 class Service(Struct, frozen=True):
@@ -66,31 +74,80 @@ async def start_service(parts: AsyncExitStack, config: Config, *, with_worker: b
         telemetry=telemetry,
         refused=gate.refused,
         has_socket=gate.is_open,
+        sharing=sharing_of(config, wall_clock()),
     )
-    here = await host(parts, hosting)
-    await _define(here, config)
-    worker = await _local_worker(parts, here, config, journal) if with_worker else None
+    here = host(parts, hosting)
+    defined = _keep_defined(here, config)
+    if here.shared is None:
+        # Nobody needs to be told to ask elsewhere, and who comes second should hear that before it opens a port.
+        await begin(parts, here)
     port = await _serve_grpc(parts, here, gate, listen, tls, journal, telemetry)
     http_port = await _serve_http(parts, here, gate, http, config, telemetry) if http is not None else 0
-    return Service(
-        here,
-        f"{'grpcs' if tls else 'grpc'}://{Address(listen.host, port)}",
-        f"{'https' if tls else 'http'}://{Address(http.host, http_port)}" if http is not None else "",
-        worker,
-        failed,
+    grpc_url = f"{'grpcs' if tls else 'grpc'}://{Address(listen.host, port)}"
+    http_url = f"{'https' if tls else 'http'}://{Address(http.host, http_port)}" if http is not None else ""
+    here.driver.who = Candidate(
+        here.driver.who.name, _advertised(grpc_url, server.advertise), _advertised(http_url, server.advertise)
     )
+    if here.shared is not None:
+        await begin(parts, here)
+    if here.driver.is_leader:
+        await defined
+    worker = await _local_worker(parts, here, config, journal) if with_worker else None
+    return Service(here, grpc_url, http_url, worker, failed)
 
 
-async def _define(here: Host, config: Config) -> None:
-    """What the file defines counts from now on, whatever was changed since it was read last."""
-    for command in commands_for(config.definitions, secrets.token_hex(8)):
-        await here.driver.ask(command)
+def _advertised(url: str, host: str) -> str:
+    """What others are told: an address of ours that is none from elsewhere is replaced by this machine's name."""
+    if not url:
+        return ""
+    scheme, _, rest = url.partition("://")
+    address = read_address(rest, "server.listen")
+    if not host and address.host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not listened on
+        host = socket.gethostname()
+    return f"{scheme}://{Address(host or address.host, address.port)}"
+
+
+def _keep_defined(here: Host, config: Config) -> "asyncio.Future[None]":
+    """Have what the file defines put at the beginning of every reign; the answer says how it went the first time."""
+    first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def define() -> None:
+        try:
+            for command in commands_for(config.definitions, secrets.token_hex(8)):
+                await here.driver.ask(command)
+        except Exception as error:
+            if not first.done():
+                first.set_exception(error)
+                return
+            raise
+        if not first.done():
+            first.set_result(None)
+
+    here.driver.on_reign("definitions", define)
+    return first
 
 
 async def _local_worker(parts: AsyncExitStack, here: Host, config: Config, journal: Journal) -> WorkerDriver:
     logs = ship_logs(parts, here.path, here.blobs, complaint(journal))
     working = working_of(config, here.path, kept_open=(here.lock.fd,))
-    return await start_resident(parts, here, working, logs)
+    return await start_resident(parts, here, working, logs, _dial_leader(here, config, journal))
+
+
+def _dial_leader(here: Host, config: Config, journal: Journal) -> Dial:
+    """How a worker beside a coordinator reaches whoever leads: that one, or another as any worker would."""
+    near = here.dial()
+
+    def away(cause: str, text: str) -> None:
+        journal(Tell("coordinator.away", (("cause", cause), ("error", text))))
+
+    async def dial(hear: Callable[[CoordinatorFrame | None], None]) -> Link:
+        leader = here.driver.leader
+        if here.shared is None or here.driver.is_leader or leader is None or not leader.grpc:
+            return await near(hear)
+        route = Route(*read_places(structs.replace(config.client, coordinator=leader.grpc), wall_clock()))
+        return await dial_to(route, lambda: token_of(config), away)(hear)
+
+    return dial
 
 
 async def _serve_grpc(

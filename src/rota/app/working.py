@@ -146,11 +146,16 @@ async def start_worker(
     return worker
 
 
-async def start_resident(parts: AsyncExitStack, here: Host, working: Working, logs: LogShipper) -> WorkerDriver:
-    """Start a worker in its coordinator's process; should that be killed, the next one knows that both are gone."""
+async def start_resident(
+    parts: AsyncExitStack, here: Host, working: Working, logs: LogShipper, dial: Dial | None = None
+) -> WorkerDriver:
+    """Start a worker in its coordinator's process; should that be killed, the next one knows that both are gone.
+
+    It works for that coordinator, unless `dial` knows of others.
+    """
     serves = working.tenants[0] if working.tenants else working.tenant
     note_resident(here.path, Resident(working.tenant, working.id, working.incarnation, serves))
-    return await start_worker(parts, working, here.blobs, logs, here.dial(), here.clock, here.driver.fail)
+    return await start_worker(parts, working, here.blobs, logs, dial or here.dial(), here.clock, here.driver.fail)
 
 
 async def _leave(worker: WorkerDriver) -> None:

@@ -1,6 +1,7 @@
 """`rota doctor`: what could be wrong on this machine and what to do about it; every setting and where it came from."""
 
 import argparse
+import asyncio
 import os
 import platform
 import re
@@ -17,17 +18,23 @@ from msgspec import Struct, to_builtins
 from rota import __version__
 from rota.api.auth import Gate, check_exposure
 from rota.app.clocks import wall_clock
+from rota.app.shared import Sharing, open_shared, sharing_of
 from rota.cli import EXIT_FAILED
 from rota.cli.showing import add_json, put, put_json, put_table, show_span
 from rota.config import SETTINGS, Config, Secret, load_config, read_address, read_client_tls, read_server_tls
+from rota.config.addresses import store_kind
 from rota.config.reading import FILE_VARIABLE
+from rota.config.settings import Server
 from rota.core.errors import Refused, Unavailable
+from rota.ports import Candidate
+from rota.stores.blobs import open_blobs
 from rota.stores.sqlite import SqliteStore, holder_of
 
 FREE_BYTES_MIN = 1 << 30
 SYNC_MS_MAX = 20.0
 _SYNCS = 20
-_USER_IN_URL = re.compile(r"://[^/@]*@")
+_USER_IN_URL = re.compile(r"://[^/]*@")
+_PASSWORD_IN_URL = re.compile(r"(?i)(password=)[^&]*")
 
 
 class Finding(Struct, frozen=True):
@@ -95,7 +102,7 @@ def _show(value: object) -> object:
         return "(set)" if value else "(set, and empty)"
     if isinstance(value, str):
         # A URL may have a password in it.
-        return _USER_IN_URL.sub("://…@", value)
+        return _PASSWORD_IN_URL.sub(r"\1…", _USER_IN_URL.sub("://…@", value))
     return "" if value is None or value in ((), {}) else to_builtins(value)
 
 
@@ -134,7 +141,33 @@ def _settings(config: Config, env: Mapping[str, str]) -> Iterator[Finding]:
     if config.auth.token_file and _is_readable_by_others(Path(config.auth.token_file)):
         text = f"{config.auth.token_file} can be read by others"
         yield Finding("warn", "tokens", text, f"chmod go= {config.auth.token_file}")
+    yield from _store(config)
     yield from _misspelt(env)
+
+
+def _store(config: Config) -> Iterator[Finding]:
+    """Whether a store that coordinators share answers, and who leads."""
+    server = config.server
+    try:
+        sharing = sharing_of(config, wall_clock())
+        if sharing is None:
+            return
+        home, leader = asyncio.run(_look_at(sharing, server))
+    except (Refused, Unavailable) as trouble:
+        yield Finding("fail", "store", str(trouble))
+        return
+    who = f"{leader.name} leads{', at ' + leader.grpc if leader.grpc else ''}" if leader is not None else "nobody leads"
+    yield Finding("ok", "store", f"{store_kind(server.store)} answers (identity {home[:8]}); {who}")
+
+
+async def _look_at(sharing: Sharing, server: Server) -> tuple[str, Candidate | None]:
+    if not server.blobs:
+        raise Refused("config.value", "a shared store needs a place for blobs that is shared, too", path="server.blobs")
+    store = open_shared(sharing, open_blobs(server.blobs), term_ms=server.limits.term_ms)
+    try:
+        return await store.identity(), await store.leader()
+    finally:
+        await store.close()
 
 
 def _exposure(config: Config, *, is_open: bool, has_tls: bool) -> Iterator[Finding]:

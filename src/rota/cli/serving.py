@@ -42,6 +42,8 @@ def add_worker_options(parser: argparse.ArgumentParser) -> None:
 def add_server_options(parser: argparse.ArgumentParser) -> None:
     """What may be said of a coordinator on the command line."""
     add_setting(parser, "--data", "server.data", metavar="DIR", help="the data folder (default ./.rota)")
+    text = "what coordinators share: postgresql://… or etcd://… (default: SQLite in the data folder)"
+    add_setting(parser, "--store", "server.store", metavar="URL", help=text)
     text = "where workers and clients reach it, with gRPC"
     add_setting(parser, "--listen", "server.listen", metavar="HOST:PORT", help=text)
     text = "where HTTP is served; empty: nowhere"

@@ -5,9 +5,9 @@ from collections import deque
 from rota.client.conversation import Conversation
 from rota.core.errors import Refused
 from rota.wire.channels import BATCH_BYTES, REQUEST_BYTES_MAX, TALK
-from rota.wire.places import Place
 from rota.wire.requests import Request, pack, pack_batch, read_responses
-from rota.wire.streams import Stream, open_stream
+from rota.wire.routes import Route
+from rota.wire.streams import Stream
 
 
 class RpcConnection(Conversation):
@@ -20,12 +20,12 @@ class RpcConnection(Conversation):
         stream.start(self._pull, self._hear_all, self.lose)
 
     @classmethod
-    async def open(cls, place: Place, token: str, tenant: str, otherwise: str = "") -> "RpcConnection":
+    async def open(cls, route: Route, token: str, tenant: str, otherwise: str = "") -> "RpcConnection":
         """Connect. Raises Refused (a wrong token, a certificate that is not trusted) or Unavailable.
 
         Without a tenant it is the token's own, or `otherwise` if the token is for any.
         """
-        stream = await open_stream(place, TALK, token, tenant)
+        stream = await route.open(TALK, token, tenant)
         return cls(stream, tenant or stream.tenant or otherwise)
 
     def _put(self, request: Request) -> None:

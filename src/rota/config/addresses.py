@@ -8,6 +8,8 @@ from rota.core.errors import Refused
 
 PORT = 7433
 SCHEMES = ("grpc", "grpcs")
+POSTGRES = ("postgresql", "postgres")
+ETCD = ("etcd", "etcds")
 
 
 class Address(Struct, frozen=True):
@@ -60,3 +62,23 @@ def read_target(text: str, path: str) -> Target:
         return Target(read_address(rest if has_port else f"{rest}:{PORT}", path), tls=scheme == "grpcs")
     hint = f"Write it as grpc://host:{PORT}, or grpcs://host:{PORT} for TLS."
     raise Refused("config.value", "this is not the address of a coordinator", hint, path=path)
+
+
+def store_kind(url: str) -> str:
+    """`postgres`, `etcd`, or empty if it is neither."""
+    scheme = url.partition("://")[0] if "://" in url else ""
+    return "postgres" if scheme in POSTGRES else "etcd" if scheme in ETCD else ""
+
+
+def check_store_url(text: str, path: str) -> None:
+    """Refuse what is no store that machines share. The text is not repeated: it may have a password in it."""
+    if not store_kind(text):
+        hint = "Write it as postgresql://user@host/database, or etcd://host:2379/prefix."
+        raise Refused("config.value", "this is not the URL of a store", hint, path=path)
+
+
+def has_password(url: str) -> bool:
+    """Whether a password stands in a URL, in front of its host or among its parameters."""
+    rest = url.partition("://")[2]
+    user, at, _ = rest.partition("/")[0].rpartition("@")
+    return (bool(at) and ":" in user) or "password=" in rest.partition("?")[2].lower()

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from rota.config.addresses import read_address, read_target
+from rota.config.addresses import check_store_url, has_password, read_address, read_target
 from rota.config.definitions import KINDS, read_definitions
 from rota.config.lines import lines_of
 from rota.config.secret import Secret
@@ -144,6 +144,12 @@ def _no_secrets(path: str, where: str) -> Refused:
     return Refused("config.secret", f"{path!r} would be a secret in a file that others read", hint, path=path)
 
 
+def _no_password(path: str, where: str) -> Refused:
+    name = _BY_PATH[path].env
+    hint = f"Put the URL into {name}, or the password where the client library finds it (PGPASSFILE). It is at {where}."
+    return Refused("config.secret", f"{path!r} has a password in it, and others read it there", hint, path=path)
+
+
 def _refusal(setting: Setting, reason: str, source: str) -> Refused:
     return Refused("config.value", reason, f"It comes from {source}: {setting.what}.", path=setting.path)
 
@@ -196,7 +202,14 @@ def _check(path: str, value: object, source: str) -> None:
         if path in ("server.listen", "server.http") and value:
             read_address(str(value), path)
         elif path == "client.coordinator":
-            read_target(str(value), path)
+            for each in str(value).split(","):
+                read_target(each.strip(), path)
+        elif path in ("server.store", "server.lock_url") and value:
+            check_store_url(str(value), path)
+            if has_password(str(value)) and source != _BY_PATH[path].env:
+                raise _no_password(path, source)
+        elif path == "server.advertise" and value:
+            read_address(f"{value}:0", path)
         elif path in ("client.tenant", "worker.name"):
             check_id(str(value), path)
         elif path in ("worker.tenants", "worker.queues"):
@@ -208,6 +221,8 @@ def _check(path: str, value: object, source: str) -> None:
         elif path in ("worker.properties", "worker.property_commands"):
             _check_properties(cast(dict[str, str | tuple[str, ...]], value), path)
     except Refused as refused:
+        if refused.code == "config.secret":
+            raise
         hint = f"{refused.hint} It comes from {source}.".strip()
         raise Refused("config.value", refused.reason, hint, path=refused.path) from None
 

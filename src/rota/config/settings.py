@@ -16,6 +16,8 @@ from rota.core.model import Pool, Queue, Tenant
 DAY_MS = 24 * 3_600_000
 LEASE_S_MIN = 1
 LEASE_S_MAX = 3_600
+# "Rota", as bytes.
+LOCK_ID = 0x526F7461
 
 Words = tuple[str, ...]
 
@@ -55,6 +57,14 @@ class Server(Section, frozen=True, kw_only=True):
     data: Annotated[str, _meta("the folder with everything a coordinator keeps", min_length=1)] = "./.rota"
     listen: Annotated[str, _meta("where workers and clients reach it (gRPC)", min_length=1)] = "127.0.0.1:7433"
     http: Annotated[str, _meta("where HTTP is served; empty: nowhere")] = "127.0.0.1:7434"
+    advertise: Annotated[str, _meta("the host that others reach it by; empty: the one it listens on")] = ""
+    store: Annotated[
+        str, _meta("what several coordinators share: postgresql://… or etcd://…; empty: SQLite in `data`")
+    ] = ""
+    lock_url: Annotated[str, _meta("PostgreSQL without the pooler that `store` goes through")] = ""
+    lock_id: Annotated[int, _meta("PostgreSQL's advisory lock of whoever leads", ge=-(1 << 63), le=(1 << 63) - 1)] = (
+        LOCK_ID
+    )
     blobs: Annotated[str, _meta("where logs and large values go: a folder or a URL; empty: in `data`")] = ""
     keep_days: Annotated[int, _meta("how long ended runs stay in history", ge=0, le=36_500)] = HISTORY_KEPT_MS // DAY_MS
     heartbeat_timeout_s: Annotated[
@@ -88,6 +98,14 @@ class Tls(Section, frozen=True, kw_only=True):
     cert: Annotated[str, _file("the certificate a coordinator shows, with its chain (PEM)")] = ""
     key: Annotated[str, _file("its private key (PEM, not encrypted)")] = ""
     client_ca: Annotated[str, _file("whose certificates clients and workers must show: mutual TLS (PEM)")] = ""
+
+
+class Etcd(Section, frozen=True, kw_only=True):
+    """`[etcd]`: how the etcd of `server.store` is spoken to over TLS (`etcds://`)."""
+
+    ca: Annotated[str, _file("who vouches for etcd's certificate (PEM); empty: whom the system trusts")] = ""
+    cert: Annotated[str, _file("the certificate to show where etcd asks for one (PEM)")] = ""
+    key: Annotated[str, _file("its private key (PEM, not encrypted)")] = ""
 
 
 class Auth(Section, frozen=True, kw_only=True):
@@ -172,6 +190,7 @@ class Config(Struct, frozen=True, kw_only=True):
 
     server: Server = Server()
     tls: Tls = Tls()
+    etcd: Etcd = Etcd()
     auth: Auth = Auth()
     client: ClientSide = ClientSide()
     worker: WorkerSide = WorkerSide()
@@ -226,6 +245,7 @@ class Setting(Struct, frozen=True):
 SECTIONS: dict[str, type[Section]] = {
     "server": Server,
     "tls": Tls,
+    "etcd": Etcd,
     "auth": Auth,
     "client": ClientSide,
     "worker": WorkerSide,

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from rota.config.secret import Secret
-from rota.config.settings import ClientSide, Tls
+from rota.config.settings import ClientSide, Etcd, Tls
 from rota.core.errors import Refused
 from rota.core.ids import Millis
 
@@ -62,18 +62,19 @@ def server_context(tls: Tls) -> ssl.SSLContext | None:
     return context
 
 
-def read_client_tls(client: ClientSide, now: Millis) -> ClientTls:
-    """What `[client]` names, checked; a certificate and its key, or neither."""
-    ca = _read_authorities(client.ca, "client.ca", now) if client.ca else None
+def read_client_tls(client: ClientSide | Etcd, now: Millis) -> ClientTls:
+    """What `[client]` or `[etcd]` names, checked; a certificate and its key, or neither."""
+    section = "etcd" if isinstance(client, Etcd) else "client"
+    ca = _read_authorities(client.ca, f"{section}.ca", now) if client.ca else None
     if not client.cert and not client.key:
         return ClientTls(ca)
     if not (client.cert and client.key):
         missing = "key" if client.cert else "cert"
         hint = "Name both the certificate and its key, or neither."
         raise Refused(
-            "tls.files", f"[client] is half configured: there is no {missing}", hint, path=f"client.{missing}"
+            "tls.files", f"[{section}] is half configured: there is no {missing}", hint, path=f"{section}.{missing}"
         )
-    return ClientTls(ca, *_read_pair(client.cert, client.key, "client", now))
+    return ClientTls(ca, *_read_pair(client.cert, client.key, section, now))
 
 
 def _read(name: str, path: str) -> bytes:

@@ -22,10 +22,12 @@ from rota.control.events import (
     Loaded,
     StreamClosed,
     Tell,
+    Vacated,
     Woke,
 )
 from rota.control.leadership import Leadership, Role
 from rota.control.loop import Ask, Loop
+from rota.control.standing import Cause
 from rota.control.streams import as_failure
 from rota.core.bounds import TASK_RETRIES, TimeLimits, check_ladder
 from rota.core.commands import RegisterWorker, Report
@@ -65,6 +67,7 @@ class Coordinator:
         if self.leadership.role not in (Role.LEADER, Role.LOADING) and (self.loop is not None or self._refused):
             intents += self._drop_loop()
         if self.loop is not None:
+            self.leadership.standing.turned(now)
             self.loop.proven_until = self.leadership.proven_until
             intents += self.loop.turn(now)
             for intent in intents:
@@ -96,6 +99,9 @@ class Coordinator:
                 return self.leadership.holds_said(event, now)
             case Loaded():
                 return self._loaded(event, now)
+            case Vacated():
+                self.leadership.vacated(now)
+                return []
             case Woke():
                 return []
 
@@ -115,7 +121,7 @@ class Coordinator:
     def _loaded(self, event: Loaded, now: Millis) -> list[Intent]:
         if event.records is None:
             if self.leadership.is_loading(event):
-                return self.leadership.step_down(f"loading failed: {event.error}", now)
+                return self.leadership.step_down(Cause.LOAD_FAILED, f"loading failed: {event.error}", now)
             return []
         if not self.leadership.loaded(event, now):
             return []
@@ -141,7 +147,8 @@ class Coordinator:
             return loop.committed(event, now)
         if event.outcome is CommitOutcome.REFUSED:
             return self._rebuild(loop, event.error, now)
-        return self.leadership.step_down(f"a commit was {event.outcome}", now)
+        cause = Cause.COMMIT_FENCED if event.outcome is CommitOutcome.FENCED else Cause.COMMIT_UNKNOWN
+        return self.leadership.step_down(cause, f"a commit was {event.outcome}: {event.error}", now)
 
     def _rebuild(self, loop: Loop, error: str, now: Millis) -> list[Intent]:
         """The store will not take a batch: load again and try its commands one by one; a lone culprit is refused.
@@ -152,7 +159,8 @@ class Coordinator:
         asks = [*(ask for ask in suspects if ask.token is None), *loop.unanswered()]
         intents: list[Intent] = [Tell("commit.refused", (("error", error),))]
         if not suspects or (loop.is_isolated and _is_last_word(suspects[0])):
-            return intents + self.leadership.step_down(f"the store refused work of our own: {error}", now)
+            text = f"the store refused work of our own: {error}"
+            return intents + self.leadership.step_down(Cause.STORE_REFUSED, text, now)
         if loop.is_isolated:
             asks = [*self._convict(suspects[0], error), *(ask for ask in asks if ask is not suspects[0])]
             if suspects[0].token is not None:

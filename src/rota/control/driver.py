@@ -15,6 +15,7 @@ from msgspec import structs
 
 from rota.alarm import Alarm
 from rota.control.coordinator import Coordinator
+from rota.control.duties.driver import Duties, Duty
 from rota.control.events import (
     Answer,
     Asked,
@@ -37,17 +38,20 @@ from rota.control.events import (
     Send,
     StreamClosed,
     Tell,
+    Vacated,
     Woke,
 )
+from rota.control.following.driver import Following
 from rota.control.leadership import Role
 from rota.control.loop import Loop
+from rota.control.standing import Heartbeat
 from rota.core.bounds import HISTORY_KEPT_MS, TimeLimits
 from rota.core.commands import ClientCommand, Command
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Millis
 from rota.core.questions import Question
 from rota.core.records import Story
-from rota.ports import Candidate, CommitUnknown, Fenced, Store, StoreRefused
+from rota.ports import Candidate, CommitUnknown, Fenced, SharedStore, Store, StoreRefused
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 
 if TYPE_CHECKING:
@@ -80,7 +84,9 @@ class CoordinatorDriver:
         listener: Listener = ignore,
         keep_ms: Millis = HISTORY_KEPT_MS,
         telemetry: "Telemetry | None" = None,
+        shared: SharedStore | None = None,
     ) -> None:
+        """`shared` is the store again, if there are other coordinators that may lead."""
         self.store = store
         self.clock = clock
         self.who = who
@@ -103,13 +109,16 @@ class CoordinatorDriver:
         self._standing = asyncio.Event()
         self._trouble: Refused | Unavailable | None = None
         self._loop: Loop | None = None
-        self._tidier: asyncio.Task[None] | None = None
+        self._changed: list[Callable[[], None]] = []
+        self._following = Following(shared, self._tell)
+        self._duties = Duties(self.machine.leadership.standing, self._tell)
+        self._duties.add("tidy", self._tidy)
 
     # Life.
 
     def start(self) -> None:
         """Begin to stand for election; call inside a running event loop."""
-        self._tidier = asyncio.get_running_loop().create_task(self._tidy())
+        self._following.start(lambda: self._post(Vacated()))
         self._post(Woke())
 
     async def reigns(self) -> bool:
@@ -130,6 +139,28 @@ class CoordinatorDriver:
         return self.machine.loop is not None and self.machine.leadership.role is Role.LEADER
 
     @property
+    def leader(self) -> Candidate | None:
+        """Who leads, as far as that is known here."""
+        return self.who if self.is_leader else self._following.leader
+
+    def heartbeat(self) -> Heartbeat:
+        """Whether the loop is alive, and when it turned last."""
+        return self.machine.leadership.standing.heartbeat(self.clock())
+
+    def check_leads(self) -> None:
+        """Raise `leader.elsewhere` or `leader.none` if another coordinator should be asked instead of this one."""
+        if self._following.is_one_of_several and not self.is_leader:
+            raise self._following.elsewhere()
+
+    def on_reign(self, name: str, duty: Duty) -> None:
+        """Have something done in every reign, from now on: it is cancelled when the reign ends."""
+        self._duties.add(name, duty)
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Be told whenever this coordinator begins or ceases to lead."""
+        self._changed.append(changed)
+
+    @property
     def trouble(self) -> Refused | Unavailable | None:
         """What keeps this coordinator from leading, if it is its store."""
         return self._trouble
@@ -144,9 +175,8 @@ class CoordinatorDriver:
         self._stopped = True
         self._standing.set()
         self._alarm.stop()
-        if self._tidier is not None:
-            self._tidier.cancel()
-            await asyncio.gather(self._tidier, return_exceptions=True)
+        await self._duties.stop()
+        await self._following.stop()
         while self._running:
             await asyncio.wait(list(self._running))
         self._end_all()
@@ -236,16 +266,28 @@ class CoordinatorDriver:
         if self.telemetry is not None:
             self.telemetry.turned(perf_counter() - began)
         if self._loop is not self.machine.loop:
-            if self._loop is not None:
-                # Its last commit may be durable and was never told.
-                self._lose_watchers()
-                if self.telemetry is not None:
-                    self.telemetry.keep(self._loop)
-            self._loop = self.machine.loop
+            self._change_reigns()
         if self.is_leader:
             self._trouble = None
             self._standing.set()
         self._rest(now)
+
+    def _change_reigns(self) -> None:
+        if self._loop is not None:
+            # Its last commit may be durable and was never told.
+            self._lose_watchers()
+            if self.telemetry is not None:
+                self.telemetry.keep(self._loop)
+            self._duties.end()
+        self._loop = self.machine.loop
+        self._following.changed(is_leader=self._loop is not None)
+        if self._loop is not None:
+            self._duties.begin()
+        for away_ms in self.machine.leadership.standing.take_reacquires():
+            if self.telemetry is not None:
+                self.telemetry.reacquired(away_ms / 1000)
+        for changed in self._changed:
+            changed()
 
     def _rest(self, now: Millis) -> None:
         wake_at = self.machine.wake_at(now)
@@ -329,6 +371,8 @@ class CoordinatorDriver:
             self._post(Elected(intent.ticket, None, f"{error}"))
             self._hindered(error)
             return
+        if epoch is None:
+            await self._following.lost()
         self._post(Elected(intent.ticket, epoch))
         if epoch is None:
             self._trouble = None
@@ -383,8 +427,7 @@ class CoordinatorDriver:
         self._pump()
 
     async def _tidy(self) -> None:
-        """Housekeeping, a slice at a time, while this coordinator leads."""
-        await self._standing.wait()
+        """Housekeeping, a slice at a time."""
         while True:
             try:
                 while self.is_leader and await self.store.tidy(

@@ -43,6 +43,10 @@ class Woke(Struct, frozen=True):
     """Time has passed."""
 
 
+class Vacated(Struct, frozen=True):
+    """The lock may have become free."""
+
+
 class Elected(Struct, frozen=True):
     """The answer to `Elect`: an epoch, or None when another leads, or an error."""
 
@@ -85,7 +89,7 @@ class Committed(Struct, frozen=True):
     error: str = ""
 
 
-Event = Asked | FrameCame | StreamClosed | Woke | Elected | HoldsSaid | Loaded | Committed
+Event = Asked | FrameCame | StreamClosed | Woke | Vacated | Elected | HoldsSaid | Loaded | Committed
 
 
 class Elect(Struct, frozen=True):
@@ -149,11 +153,20 @@ class Publish(Struct, frozen=True):
     stories: list[Story]
 
 
+class Level(StrEnum):
+    """How loud a line in the log is."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 class Tell(Struct, frozen=True):
     """Something an operator should know: a log line and a count."""
 
     what: str
     about: tuple[tuple[str, str], ...] = ()
+    level: Level = Level.INFO
 
 
 class Escalate(Struct, frozen=True):

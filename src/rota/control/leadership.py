@@ -8,7 +8,8 @@ compares the epoch inside every commit.
 
 from enum import StrEnum
 
-from rota.control.events import AskHolds, Elect, Elected, HoldsSaid, Intent, Load, Loaded, Release, Tell
+from rota.control.events import AskHolds, Elect, Elected, HoldsSaid, Intent, Level, Load, Loaded, Release, Tell
+from rota.control.standing import Cause, Standing
 from rota.core.bounds import TimeLimits
 from rota.core.ids import Epoch, Millis
 
@@ -38,9 +39,10 @@ class Leadership:
         self._waiting_for = 0
         self._loading = 0
         self._load_by: Millis = 0
+        self._resting_until: Millis = 0
         self._asked_at: Millis = 0
         self._is_asking = False
-        self.step_downs: dict[str, int] = {}
+        self.standing = Standing(limits.stall_ms)
 
     def ticket(self) -> int:
         """A number for the next request; answers to older ones are ignored."""
@@ -50,7 +52,7 @@ class Leadership:
     def woke(self, now: Millis) -> list[Intent]:
         """Campaign, or prove that the lock is still held: while leading, and already while loading."""
         if self.role is Role.LEADER and now > self.proven_until:
-            return self.step_down("leadership could not be proven within a term", now)
+            return self.step_down(Cause.NOT_PROVEN, "leadership could not be proven within a term", now)
         if now < self.next_at:
             return []
         if self.role is Role.FOLLOWER:
@@ -60,7 +62,7 @@ class Leadership:
             self._waiting_for = self.ticket()
             return [Elect(self._waiting_for)]
         if self.role is Role.ELECTING or (self.role is Role.LOADING and now >= self._load_by):
-            return self.step_down("the store did not answer in time", now)
+            return self.step_down(Cause.STORE_SILENT, "the store did not answer in time", now)
         self.next_at = now + self.limits.term_ms // 4
         if self._is_asking:
             return []
@@ -68,6 +70,14 @@ class Leadership:
         self._asked_at = now
         self._waiting_for = self.ticket()
         return [AskHolds(self._waiting_for, self.epoch)]
+
+    def vacated(self, now: Millis) -> None:
+        """The lock may be free: a follower need not wait until it looks again by itself.
+
+        Whoever has just given it up lets others go first: what made it step down may be its own.
+        """
+        if self.role is Role.FOLLOWER:
+            self.next_at = min(self.next_at, max(now, self._resting_until))
 
     def elected(self, event: Elected, now: Millis) -> list[Intent]:
         """The campaign's result. An epoch won too late is given back."""
@@ -100,6 +110,7 @@ class Leadership:
             return False
         self.role = Role.LEADER
         self.next_at = now
+        self.standing.set_leading(True, now)
         return True
 
     def holds_said(self, event: HoldsSaid, now: Millis) -> list[Intent]:
@@ -110,7 +121,7 @@ class Leadership:
         if event.error:
             return [Tell("holds.failed", (("error", event.error),))]
         if not event.held:
-            return self.step_down("the lock is held by nobody or another", now)
+            return self.step_down(Cause.LOCK_LOST, "the lock is held by nobody or another", now)
         self.proven_at(self._asked_at)
         return []
 
@@ -118,16 +129,16 @@ class Leadership:
         """Leadership was proven by a request that was sent at `asked_at`."""
         self.proven_until = max(self.proven_until, asked_at + self.limits.term_ms)
 
-    def step_down(self, reason: str, now: Millis) -> list[Intent]:
+    def step_down(self, cause: Cause, reason: str, now: Millis) -> list[Intent]:
         """Stop leading, give the lock back and campaign again later."""
+        self.standing.mark_stepping_down(cause)
+        self.standing.set_leading(False, now)
         epoch, self.epoch = self.epoch, 0
         self.role = Role.FOLLOWER
         self._is_asking = False
         self._waiting_for = self.ticket()
         self.proven_until = 0
-        self.next_at = now + self.campaign_ms
-        # By the sentence in front of what the store said: those are few.
-        cause = reason.partition(":")[0]
-        self.step_downs[cause] = self.step_downs.get(cause, 0) + 1
-        told: list[Intent] = [Tell("step_down", (("reason", reason), ("epoch", str(epoch))))]
+        self.next_at = self._resting_until = now + self.campaign_ms
+        about = (("cause", cause.value), ("reason", reason), ("epoch", str(epoch)))
+        told: list[Intent] = [Tell("step_down", about, Level.WARNING)]
         return [*told, Release(epoch)] if epoch else told

@@ -32,6 +32,7 @@ AUTH_CAUSES = ("auth.missing", "auth.wrong", "auth.role", "auth.tenant")
 WORKER_STATES = ("present", "away", "draining", "quarantined")
 
 _TURN_S = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+_REACQUIRE_S = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _COMMIT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 _COMMIT_ROWS = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000)
 
@@ -52,6 +53,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("rota_interruptions_total", "counter", (), "Attempts that had started and ended without an outcome."),
     Metric("rota_stale_reports_total", "counter", ("cause",), "Reports that spoke for no live lease."),
     Metric("rota_step_downs_total", "counter", ("reason",), "Reigns and campaigns that were given up."),
+    Metric("rota_reacquire_seconds", "histogram", (), "How long this coordinator was without a reign between two."),
     Metric("rota_faults_total", "counter", (), "Errors of the scheduler itself."),
     Metric("rota_auth_refusals_total", "counter", ("cause",), "Calls that were not let in."),
     Metric("rota_requests_total", "counter", ("surface", "method", "code"), "Calls that were answered."),
@@ -86,6 +88,7 @@ class Telemetry:
         self._turn = self._histogram("rota_turn_seconds", _TURN_S)
         self._commit = self._histogram("rota_commit_seconds", _COMMIT_S)
         self._rows = self._histogram("rota_commit_rows", _COMMIT_ROWS)
+        self._reacquire = self._histogram("rota_reacquire_seconds", _REACQUIRE_S)
         self.registry.register(self)
 
     def _histogram(self, name: str, buckets: Iterable[float]) -> Histogram:
@@ -106,6 +109,10 @@ class Telemetry:
         """The store answered a commit, whatever it said."""
         self._commit.observe(seconds)
         self._rows.observe(len(batch.puts) + len(batch.drops) + len(batch.archives))
+
+    def reacquired(self, seconds: float) -> None:
+        """It leads again after having stepped down so long ago."""
+        self._reacquire.observe(seconds)
 
     def keep(self, loop: Loop) -> None:
         """A reign is over; what it counted goes on counting."""
@@ -150,7 +157,7 @@ class Telemetry:
             yield _family(name, {key: past.get(key, 0) + counts.get(key, 0) for key in keys})
         if machine is not None:
             leadership = machine.leadership
-            downs = {(reason,): float(count) for reason, count in leadership.step_downs.items()}
+            downs = {(cause.value,): float(count) for cause, count in leadership.standing.step_downs.items()}
             yield _family("rota_step_downs_total", downs)
             yield _family("rota_epoch", {(): leadership.epoch})
             yield _family("rota_is_leader", {(): loop is not None and leadership.role is Role.LEADER})

@@ -62,6 +62,7 @@ CODES: Final[dict[str, str]] = {
     "store.corrupt": "What is stored can not be read, or is not what was written.",
     "store.denied": "The store does not let this user in, or not do that.",
     "store.engine": "The engine behind the store is too old, or not made for this.",
+    "store.foreign": "What is there is not a store of Rota.",
     "store.full": "The store has no space left.",
     "store.held": "Another process uses the same data folder.",
     "store.lock_taken": "The lock of the store belongs to another program.",
@@ -103,14 +104,20 @@ class Refused(Exception):
 
 
 class Unavailable(Exception):
-    """Nobody's fault: the same call may succeed later."""
+    """Nobody's fault: the same call may succeed later, or elsewhere: `grpc` and `http` are where, if that is known."""
 
-    def __init__(self, code: str, reason: str = "", *, retry_after_ms: int = 1000) -> None:
+    def __init__(
+        self, code: str, reason: str = "", *, retry_after_ms: int | None = None, grpc: str = "", http: str = ""
+    ) -> None:
         assert code in CODES, f"error code {code!r} is not in the table"
         self.code = code
         self.reason = reason or CODES[code]
-        self.retry_after_ms = retry_after_ms
-        super().__init__(code, reason, retry_after_ms)
+        # Another coordinator leads before long, and whoever waits for it should not wait much longer.
+        usual_ms = 250 if code.startswith("leader.") else 1_000
+        self.retry_after_ms = usual_ms if retry_after_ms is None else retry_after_ms
+        self.grpc = grpc
+        self.http = http
+        super().__init__(code, reason, self.retry_after_ms, grpc, http)
 
     def __str__(self) -> str:
         return f"{self.code}: {self.reason} Try again in {self.retry_after_ms} ms."

@@ -38,8 +38,9 @@ _RECEIVED_BYTES_MAX = FRAME_BYTES_MAX + (16 << 20)
 _TEXT_CHARS_MAX = 1_000
 
 # A peer that has vanished is noticed within PING_EVERY_MS + PING_WAIT_MS. Only open streams are looked after.
-PING_EVERY_MS = 20_000
-PING_WAIT_MS = 10_000
+# Whoever waits for a coordinator that was stopped should find the next one before long.
+PING_EVERY_MS = 10_000
+PING_WAIT_MS = 5_000
 
 # A client or worker has a connection of its own, with one stream; a proxy may carry those of several in one.
 CONNECTIONS_MAX = 4_000
@@ -205,7 +206,7 @@ async def trouble_at_end(call: Call, where: str) -> Refused | Unavailable:
 
 
 # Words of the library for TLS, and what they mean to whoever dialled.
-_CERTIFICATES: Final = (
+CERTIFICATES: Final = (
     ("certificate has expired", "its certificate has expired", "Renew it there; is the clock of this machine right?"),
     ("certificate is not yet valid", "its certificate is not valid yet", "Is the clock of this machine right?"),
     ("Hostname Verification Check failed", "its certificate is for another name", "Use the name in the certificate."),
@@ -217,7 +218,7 @@ _HUNG_UP: Final = ("Socket closed", "Connection reset", "Broken pipe", "handshak
 
 def _unreached(where: str, details: str) -> Refused | Unavailable:
     """Nobody was reached, or not the one who was meant."""
-    for words, meaning, hint in _CERTIFICATES:
+    for words, meaning, hint in CERTIFICATES:
         if words in details:
             return Refused("tls.handshake", f"the coordinator at {where} is not spoken to: {meaning}", hint)
     # Only while connecting: a stream that was open ends in other words.

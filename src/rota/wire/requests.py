@@ -125,6 +125,9 @@ class Trouble(Struct, frozen=True, array_like=True):
     path: str = ""
     # Zero means refused: trying again does not help.
     retry_after_ms: int = 0
+    # Where to ask instead.
+    grpc: str = ""
+    http: str = ""
 
 
 class Response(Struct, frozen=True, array_like=True):
@@ -231,7 +234,8 @@ def trouble_of(error: Refused | Unavailable) -> Trouble:
     """Trouble as it travels."""
     if isinstance(error, Refused):
         return Trouble(error.code, error.reason, error.hint, error.path)
-    return Trouble(error.code, error.reason, retry_after_ms=max(1, error.retry_after_ms))
+    wait_ms = max(1, error.retry_after_ms)
+    return Trouble(error.code, error.reason, retry_after_ms=wait_ms, grpc=error.grpc, http=error.http)
 
 
 def error_of(trouble: Trouble) -> Refused | Unavailable:
@@ -239,7 +243,9 @@ def error_of(trouble: Trouble) -> Refused | Unavailable:
     # A server of a later version may know codes that we do not.
     code = trouble.code if trouble.code in CODES else "store.unavailable"
     if trouble.retry_after_ms:
-        return Unavailable(code, trouble.reason, retry_after_ms=trouble.retry_after_ms)
+        return Unavailable(
+            code, trouble.reason, retry_after_ms=trouble.retry_after_ms, grpc=trouble.grpc, http=trouble.http
+        )
     return Refused(code, trouble.reason, trouble.hint, path=trouble.path)
 
 

@@ -99,20 +99,20 @@ class Stream:
             await self._channel.close()
 
 
-async def open_stream(place: Place, method: str, token: str, tenant: str = "") -> Stream:
+async def open_stream(place: Place, method: str, token: str, tenant: str = "", within_s: float = OPEN_S) -> Stream:
     """Dial, and wait until the coordinator has let us in. Raises Refused or Unavailable."""
     said = greeting(token, tenant)
     channel = open_channel(place)
     call = cast(Call, channel.stream_stream(method)(metadata=said))
     try:
-        async with asyncio.timeout(OPEN_S):
+        async with asyncio.timeout(within_s):
             answered = dict(await call.initial_metadata())
             if VERSION not in answered and await call.code() is not grpc.StatusCode.OK:
                 raise await trouble_at_end(call, place.url)
         check_answered(_text(answered.get(VERSION)), place.url)
     except TimeoutError:
         await channel.close()
-        text = f"whoever listens at {place.url} did not answer within {OPEN_S:.0f} s."
+        text = f"whoever listens at {place.url} did not answer within {within_s:.0f} s."
         raise Unavailable("leader.none", text) from None
     except BaseException:
         await channel.close()

@@ -22,6 +22,8 @@ HELD_PER_FRAME = 1_000
 # With the largest results there are, so many still fit into a message.
 REPORTS_PER_FRAME = 1_000
 RECONNECT_MS = 200
+# Twice as long after each dial in vain, so often: a new coordinator leads within seconds and should not wait for hands.
+RECONNECT_DOUBLINGS = 3
 # A start may wait this long for company. Most short attempts end before, and both reports share a commit.
 STARTED_WAITS_MS = 10
 
@@ -220,7 +222,7 @@ class SyncMachine:
         self.session = ""
         # Never slower than a beat, half of its delay included: a new coordinator must be found well before the work has
         # to be stopped. Workers that lost the same coordinator in the same moment must not all dial in the same moment.
-        delay = min(self.beat_ms * 2 // 3, RECONNECT_MS << min(self._failures, 5))
+        delay = min(self.beat_ms * 2 // 3, RECONNECT_MS << min(self._failures, RECONNECT_DOUBLINGS))
         self._failures += 1
         self._dials += 1
         self._connect_at = now + delay + derive(self._dials, "dial", self.incarnation) % (delay // 2 + 1)

@@ -11,6 +11,7 @@ from rota.core.commands import Outcome, Report
 from rota.core.model import Capacity
 from rota.core.questions import TaskView
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
+from rota.wire.routes import Route
 from rota.worker.remote.driver import dial_to
 from tests.integration.deadlines import is_running, until
 from tests.integration.service import tasks
@@ -100,7 +101,7 @@ def test_a_late_report_in_the_name_of_a_killed_worker_is_refused_and_counted(tmp
 async def say_late(stage: Stage, report: Report) -> None:
     """Greet as the dead worker in its own incarnation, and report; returns when that is durable."""
     heard: asyncio.Queue[CoordinatorFrame | None] = asyncio.Queue()
-    link = await dial_to(place_at(stage.url), lambda: stage.token, pytest.fail)(heard.put_nowait)
+    link = await dial_to(Route(place_at(stage.url)), lambda: stage.token, pytest.fail)(heard.put_nowait)
     whom = {"tenant": "default", "worker": report.worker, "incarnation": report.incarnation}
     link.send(WorkerFrame(**whom, epoch=0, number=0, capacity=Capacity(slots=1, kinds=("none",))))
     welcome = await asyncio.wait_for(heard.get(), 20)

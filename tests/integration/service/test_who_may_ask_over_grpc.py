@@ -29,6 +29,7 @@ from rota.core.model import Capacity, Graph, Pool, Queue, TaskSpec
 from rota.wire.channels import SYNC
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 from rota.wire.requests import AnyQuestion, AwaitRun, GetService, ReadBlob, ReadLog, Response, Watch, open_answer
+from rota.wire.routes import Route
 from rota.wire.streams import open_stream
 from tests.integration.far import Service
 from tests.unit.client.ways import place_at
@@ -122,7 +123,7 @@ def play(far: Service, scene: Coroutine[Any, Any, Any]) -> Any:
 
 @asynccontextmanager
 async def connected(far: Service, given: str, tenant: str = "") -> AsyncIterator[RpcConnection]:
-    connection = await RpcConnection.open(place_at(far.url), given, tenant)
+    connection = await RpcConnection.open(Route(place_at(far.url)), given, tenant)
     try:
         yield connection
     finally:

@@ -22,8 +22,9 @@ from rota.core.states import RunState
 from rota.stores.blobs import open_blobs
 from rota.stores.memory import MemoryStore
 from rota.wire.frames import WorkerFrame
-from rota.wire.places import Place, read_place
+from rota.wire.places import Place, read_places
 from rota.wire.requests import ServiceView
+from rota.wire.routes import Route
 
 TENANT = "t"
 PATIENCE_S = 20
@@ -34,7 +35,7 @@ Connection = SocketConnection | RpcConnection
 
 def place_at(url: str, **files: str) -> Place:
     """A coordinator there, spoken to with these certificates."""
-    return read_place(ClientSide(coordinator=url, **files), time.time_ns() // 1_000_000)
+    return read_places(ClientSide(coordinator=url, **files), time.time_ns() // 1_000_000)[0]
 
 
 class Host:
@@ -58,6 +59,9 @@ class Host:
         self.watchers.append(watcher)
         return lambda: self.watchers.remove(watcher)
 
+    def check_leads(self) -> None:
+        """Here is nobody else."""
+
 
 class NoStreams:
     """No worker comes here."""
@@ -70,6 +74,12 @@ class NoStreams:
 
     def close_stream(self, stream: int) -> None:
         raise AssertionError("no worker was expected")
+
+    def check_leads(self) -> None:
+        """Here is nobody else."""
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Nothing changes."""
 
 
 class OpenGate:
@@ -92,7 +102,8 @@ class Bench:
         self.folder = folder
         self.told: list[Tell | Escalate] = []
         service = ServiceView(version="0", blobs="", home="")
-        self.desk = Desk(host, open_blobs(folder / "blobs"), service, listener=self.told.append)
+        self.desk = Desk(host, open_blobs(folder / "blobs"), listener=self.told.append)
+        self.desk.service = service
         self.server: SocketServer | RpcServer
 
     async def serve(self) -> None:
@@ -129,7 +140,7 @@ class RpcBench(Bench):
         self.port = await self.server.start()
 
     async def connect(self) -> Connection:
-        return await RpcConnection.open(place_at(f"grpc://127.0.0.1:{self.port}"), "", TENANT)
+        return await RpcConnection.open(Route(place_at(f"grpc://127.0.0.1:{self.port}")), "", TENANT)
 
 
 def served(kind: type[Bench], folder: Path, play: Callable[[Any, Connection], Awaitable[None]]) -> None:

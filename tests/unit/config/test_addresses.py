@@ -3,6 +3,7 @@
 import pytest
 
 from rota.config import Address, Target, read_address, read_target
+from rota.config.addresses import check_store_url, has_password, store_kind
 from rota.core.errors import Refused
 
 
@@ -53,3 +54,29 @@ def test_what_is_no_coordinator_is_refused_without_repeating_what_may_be_secret(
     with pytest.raises(Refused, match=r"config\.value") as caught:
         read_target(text, "x")
     assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "has_one"),
+    [
+        ("postgresql://h/d", "postgres", False),
+        ("postgres://u@h/d", "postgres", False),
+        ("postgresql://u:p@h/d", "postgres", True),
+        ("postgresql://u:p%40x@h:5432/d?sslmode=require", "postgres", True),
+        ("postgresql://h/d?user=u&password=p", "postgres", True),
+        ("postgresql://h/d?application_name=a:b@c", "postgres", False),
+        ("postgresql:///d?host=/run/postgresql", "postgres", False),
+        ("etcd://a:2379,b:2379/prefix", "etcd", False),
+        ("etcds://u:p@a:2379", "etcd", True),
+    ],
+)
+def test_a_store_is_known_by_its_url_and_so_is_a_password(url: str, kind: str, has_one: bool):
+    check_store_url(url, "server.store")
+    assert (store_kind(url), has_password(url)) == (kind, has_one)
+
+
+@pytest.mark.parametrize("url", ["", "x", "mysql://u:secret@h/d", "postgresql:h", "://h", "/var/lib/rota"])
+def test_what_is_no_store_is_refused_without_repeating_it(url: str):
+    with pytest.raises(Refused, match=r"config\.value") as caught:
+        check_store_url(url, "server.store")
+    assert "secret" not in str(caught.value)

@@ -287,3 +287,43 @@ def test_the_line_of_a_key_is_found_however_it_is_written():
     found = lines_of(f'{text}[pools."my db"]\nslots = 2\n')
     assert (found["server"], found["server.data"], found["worker"], found["worker.name"]) == (2, 2, 4, 5)
     assert (found["worker.properties"], found["worker.properties.a b"], found["pools.my db.slots"]) == (6, 7, 9)
+
+
+# Stores that coordinators share.
+
+
+def test_a_password_in_the_url_of_a_store_comes_from_its_variable_only(tmp_path: Path):
+    url = "postgresql://rota:hunter2@db/rota"
+    assert load_config(env={"ROTA_SERVER_STORE": url}).server.store == url
+    file = tmp_path / "rota.toml"
+    file.write_text(f"[server]\nstore = '{url}'\n")
+    for read in (
+        lambda: load_config(file=str(file)),
+        lambda: load_config({"server.store": url}),
+        lambda: load_config({"server.lock_url": url}),
+    ):
+        with pytest.raises(Refused, match=r"config\.secret") as caught:
+            read()
+        assert "hunter2" not in str(caught.value)
+
+
+def test_a_store_without_a_password_may_stand_anywhere(tmp_path: Path):
+    file = tmp_path / "rota.toml"
+    file.write_text("[server]\nstore = 'postgresql://rota@db/rota'\nlock_id = -5\nadvertise = 'one.example.org'\n")
+    server = load_config(file=str(file)).server
+    assert (server.store, server.lock_id, server.advertise) == ("postgresql://rota@db/rota", -5, "one.example.org")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"server.store": "mysql://x"},
+        {"server.lock_id": 1 << 63},
+        {"server.advertise": "http://x"},
+        {"client.coordinator": "grpc://a:1,http://b"},
+        {"client.coordinator": "grpc://a:1,"},
+    ],
+)
+def test_what_cannot_be_meant_of_several_coordinators_is_refused(options: dict[str, object]):
+    with pytest.raises(Refused, match=r"config\.value"):
+        load_config(options)

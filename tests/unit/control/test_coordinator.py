@@ -401,7 +401,7 @@ def test_an_outage_of_the_store_is_no_proof_and_does_not_end_the_reign_while_the
     assert stage.coordinator.leadership.role is Role.LEADER
     stage.disk.release(1)
     stage.advance(stage.limits.term_ms)
-    assert stage.coordinator.leadership.step_downs
+    assert stage.coordinator.leadership.standing.step_downs
 
 
 # Refused by the store.

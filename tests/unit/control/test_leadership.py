@@ -12,12 +12,14 @@ from rota.control.events import (
     FrameCame,
     HoldsSaid,
     Intent,
+    Level,
     Load,
     Loaded,
     Release,
     Tell,
 )
 from rota.control.leadership import LOAD_MS_MAX, Leadership, Role
+from rota.control.standing import Cause
 from rota.core import commands as cm
 from rota.core.bounds import TimeLimits
 from rota.core.errors import Refused, Unavailable
@@ -60,8 +62,8 @@ def asked(intents: list[Intent]) -> AskHolds:
     return found
 
 
-def reasons(machine: Leadership) -> list[str]:
-    return list(machine.step_downs)
+def reasons(machine: Leadership) -> list[Cause]:
+    return list(machine.standing.step_downs)
 
 
 # Campaigning.
@@ -187,7 +189,7 @@ def test_a_load_without_an_answer_is_given_up_in_the_end():
             if isinstance(intent, AskHolds):
                 machine.holds_said(HoldsSaid(intent.ticket, held=True), now)
     assert machine.role is Role.FOLLOWER
-    assert reasons(machine) == ["the store did not answer in time"]
+    assert reasons(machine) == [Cause.STORE_SILENT]
 
 
 def test_a_load_that_failed_gives_the_lock_back():
@@ -260,7 +262,7 @@ def test_a_lost_lock_ends_the_reign_at_once():
     question = asked(machine.woke(BEGIN))
     assert Release(7) in machine.holds_said(HoldsSaid(question.ticket, held=False), BEGIN + 1)
     assert machine.role is Role.FOLLOWER
-    assert reasons(machine) == ["the lock is held by nobody or another"]
+    assert reasons(machine) == [Cause.LOCK_LOST]
 
 
 def test_single_errors_never_depose_and_never_prove():
@@ -276,7 +278,7 @@ def test_single_errors_never_depose_and_never_prove():
     question = asked(machine.woke(BEGIN + TERM))
     machine.holds_said(HoldsSaid(question.ticket, held=True), BEGIN + TERM)
     assert machine.proven_until == BEGIN + 2 * TERM
-    assert not machine.step_downs
+    assert not machine.standing.step_downs
 
 
 def test_errors_for_a_whole_term_end_the_reign():
@@ -289,14 +291,14 @@ def test_errors_for_a_whole_term_end_the_reign():
             stage.give(HoldsSaid(question.ticket, held=False, error="timeout"))
         if stage.coordinator.loop is None:
             break
-    assert list(stage.coordinator.leadership.step_downs) == ["leadership could not be proven within a term"]
+    assert list(stage.coordinator.leadership.standing.step_downs) == [Cause.NOT_PROVEN]
     assert stage.now <= BEGIN + 3 * TERM
 
 
 def test_answers_to_questions_of_an_earlier_life_are_ignored():
     machine = leading()
     stale = asked(machine.woke(BEGIN))
-    machine.step_down("for this test", BEGIN)
+    machine.step_down(Cause.LOCK_LOST, "for this test", BEGIN)
     assert machine.holds_said(HoldsSaid(stale.ticket, held=True), BEGIN) == []
     assert machine.proven_until == 0
     (elect,) = machine.woke(BEGIN + CAMPAIGN)
@@ -310,13 +312,14 @@ def test_answers_to_questions_of_an_earlier_life_are_ignored():
 
 def test_stepping_down_says_why_counts_it_and_campaigns_again():
     machine = leading()
-    tell, release = machine.step_down("for this test", BEGIN)
-    assert tell == Tell("step_down", (("reason", "for this test"), ("epoch", "7")))
+    tell, release = machine.step_down(Cause.LOCK_LOST, "for this test", BEGIN)
+    about = (("cause", "lock_lost"), ("reason", "for this test"), ("epoch", "7"))
+    assert tell == Tell("step_down", about, Level.WARNING)
     assert release == Release(7)
     assert machine.woke(BEGIN + CAMPAIGN - 1) == []
     assert len(machine.woke(BEGIN + CAMPAIGN)) == 1
-    machine.step_down("for this test", BEGIN + CAMPAIGN)
-    assert machine.step_downs == {"for this test": 2}
+    machine.step_down(Cause.LOCK_LOST, "for this test", BEGIN + CAMPAIGN)
+    assert machine.standing.step_downs == {Cause.LOCK_LOST: 2}
 
 
 # Two coordinators and one lock.
@@ -362,4 +365,36 @@ def test_a_leader_wants_to_be_woken_before_its_next_question():
     assert stage.coordinator.wake_at(stage.now) <= stage.now + TERM // 4
     stage.disk.release(1)
     stage.advance(TERM // 4)
-    assert list(stage.coordinator.leadership.step_downs) == ["the lock is held by nobody or another"]
+    assert list(stage.coordinator.leadership.standing.step_downs) == [Cause.LOCK_LOST]
+
+
+# Hints that the lock is free.
+
+
+def test_a_follower_that_hears_of_a_free_lock_asks_for_it_at_once():
+    machine, elect = campaigning()
+    machine.elected(Elected(elect.ticket, None), BEGIN)
+    machine.vacated(BEGIN + 10)
+    assert len(machine.woke(BEGIN + 10)) == 1
+
+
+def test_who_has_just_stepped_down_lets_others_go_first():
+    machine = leading()
+    machine.step_down(Cause.COMMIT_UNKNOWN, "for this test", BEGIN)
+    machine.vacated(BEGIN + 1)
+    assert machine.woke(BEGIN + CAMPAIGN - 1) == []
+    assert len(machine.woke(BEGIN + CAMPAIGN)) == 1
+
+
+def test_a_hint_never_puts_an_election_off():
+    machine, elect = campaigning()
+    machine.elected(Elected(elect.ticket, None), BEGIN)
+    machine.vacated(BEGIN + 2 * CAMPAIGN)
+    assert len(machine.woke(BEGIN + CAMPAIGN)) == 1
+
+
+def test_whoever_leads_or_campaigns_takes_no_hints():
+    for machine in (leading(), campaigning()[0], loading()[0]):
+        next_at = machine.next_at
+        machine.vacated(BEGIN - 1)
+        assert machine.next_at == next_at

@@ -1,6 +1,7 @@
 """A store that will not take what a worker said: the culprit is found, and nobody else pays for it."""
 
 from rota.control.events import Commit, Release
+from rota.control.standing import Cause
 from rota.core import commands as cm
 from rota.core.decide.leases import Offer
 from rota.core.model import Capacity, FailureClass, Queue, TaskSpec
@@ -67,7 +68,7 @@ def test_a_result_that_the_store_refuses_is_a_fatal_failure_of_that_attempt_and_
     row = stage.task("bad")
     assert (row.state, row.failure, row.result) == (TaskState.FAILED, FailureClass.FATAL, None)
     assert row.error.startswith("store.refused: ")
-    assert stage.disk.epoch == 1 and not stage.coordinator.leadership.step_downs
+    assert stage.disk.epoch == 1 and not stage.coordinator.leadership.standing.step_downs
     again = dial_again(stage, worker, *reports)
     assert [frame.ack for frame in stage.frames[again.stream]][-1] == 1, "said again, it is a repetition"
     assert stage.loop.tally.stale_reports == {}
@@ -148,4 +149,4 @@ def test_a_store_that_will_not_take_the_failure_either_ends_the_reign():
     stage.accepts = keeps_nothing_of("r")
     worker.report(offers["r"], SUCCESS)
     assert Release(1) in stage.log
-    assert "the store refused work of our own" in next(iter(stage.coordinator.leadership.step_downs))
+    assert list(stage.coordinator.leadership.standing.step_downs) == [Cause.STORE_REFUSED]

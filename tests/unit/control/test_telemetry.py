@@ -98,7 +98,7 @@ def step_downs() -> Values:
     watched.stage.withheld = (Commit,)
     watched.stage.submit("r")
     watched.stage.end_commit(UNKNOWN)
-    return {"rota_step_downs_total": watched.value("rota_step_downs_total", reason="a commit was unknown")}
+    return {"rota_step_downs_total": watched.value("rota_step_downs_total", reason="commit_unknown")}
 
 
 def faults() -> Values:
@@ -204,7 +204,15 @@ def durations() -> Values:
 
     asyncio.run(play())
     assert found.pop("rota_turn_seconds") > 1
+    assert found.pop("rota_reacquire_seconds") == 0, "a first election is no return"
     return {**found, "rota_turn_seconds": 1}
+
+
+def reacquires() -> Values:
+    watched = Watched()
+    watched.telemetry.reacquired(2.0)
+    assert watched.value("rota_reacquire_seconds_sum") == 2
+    return {"rota_reacquire_seconds": watched.value("rota_reacquire_seconds_count")}
 
 
 SCENARIOS: list[Callable[[], Values]] = [
@@ -213,6 +221,7 @@ SCENARIOS: list[Callable[[], Values]] = [
     interruptions,
     stale_reports,
     step_downs,
+    reacquires,
     faults,
     auth_refusals,
     requests,

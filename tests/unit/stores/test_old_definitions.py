@@ -10,7 +10,7 @@ from rota.core.ids import Epoch
 from rota.core.model import Graph, TaskSpec
 from rota.core.records import Batch, GraphRecord, Run, Story, key_of
 from rota.core.states import RunState
-from rota.ports import Store
+from rota.ports import Candidate, Store
 from rota.stores.memory import MemoryStore
 from rota.stores.sqlite import SqliteStore
 
@@ -28,7 +28,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 
 async def begin(store: Store) -> tuple[Epoch, GraphRecord]:
-    epoch = await store.elect("a test")
+    epoch = await store.elect(Candidate("a test"))
     assert epoch is not None
     record = GraphRecord("t", "digest", Graph(name="g", tasks=(TaskSpec(id="only"),)))
     run = Run("t", "run", "digest", "g", state=RunState.SUCCESS, created_at=1, ended_at=2)

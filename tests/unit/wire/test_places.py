@@ -7,7 +7,7 @@ import pytest
 from rota.config import ClientTls
 from rota.config.settings import ClientSide
 from rota.core.errors import Refused
-from rota.wire.places import Place, read_place
+from rota.wire.places import Place, read_places
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from rota.wire.places import Place, read_place
     ],
 )
 def test_a_host_and_a_port_are_enough(url: str, place: Place):
-    assert read_place(ClientSide(coordinator=url), time.time_ns() // 1_000_000) == place
+    assert read_places(ClientSide(coordinator=url), time.time_ns() // 1_000_000) == (place,)
 
 
 @pytest.mark.parametrize(
@@ -30,17 +30,17 @@ def test_a_host_and_a_port_are_enough(url: str, place: Place):
 )
 def test_what_is_no_address_is_refused_with_an_example(url: str):
     with pytest.raises(Refused, match=r"config\.value: .* is not .*address") as caught:
-        read_place(ClientSide(coordinator=url), time.time_ns() // 1_000_000)
+        read_places(ClientSide(coordinator=url), time.time_ns() // 1_000_000)
     assert caught.value.path == "client.coordinator"
 
 
 @pytest.mark.parametrize("url", ["grpc://me:secret@host", "http://me:secret@host", "grpc://host/a", "grpc://host?a=b"])
 def test_what_else_an_address_says_is_not_ignored_nor_shown(url: str):
     with pytest.raises(Refused) as caught:
-        read_place(ClientSide(coordinator=url), time.time_ns() // 1_000_000)
+        read_places(ClientSide(coordinator=url), time.time_ns() // 1_000_000)
     assert "secret" not in str(caught.value)
 
 
 def test_certificates_without_tls_are_not_left_out_silently():
     with pytest.raises(Refused, match=r"tls\.files: certificates are not used with grpc://host"):
-        read_place(ClientSide(coordinator="grpc://host", ca="ca.pem"), time.time_ns() // 1_000_000)
+        read_places(ClientSide(coordinator="grpc://host", ca="ca.pem"), time.time_ns() // 1_000_000)

@@ -376,7 +376,7 @@ def test_draining_before_it_ever_connected_is_over_at_once():
         bench = Bench()
         bench.worker.drain(0)
         await bench.worker.left.wait()
-        await bench.worker.stop()
+        await bench.end()
 
     played(play)
 

@@ -12,6 +12,7 @@ from rota.core.model import Capacity, FailureClass
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 from rota.worker.sync import (
     HELD_PER_FRAME,
+    RECONNECT_DOUBLINGS,
     RECONNECT_MS,
     REPORTS_PER_FRAME,
     STARTED_WAITS_MS,
@@ -575,7 +576,7 @@ def test_dialling_again_waits_longer_each_time_and_never_longer_than_a_beat():
         waits.append(bench.now - began)
         bench.give(Connected())
     for step, wait in enumerate(waits):
-        least = min(RECONNECT_MS << step, BEAT * 2 // 3)
+        least = min(RECONNECT_MS << min(step, RECONNECT_DOUBLINGS), BEAT * 2 // 3)
         assert least <= wait <= least * 3 // 2 <= BEAT
 
 

@@ -208,3 +208,26 @@ def test_a_function_that_is_redefined_is_the_new_one(play: Any, monkeypatch: pyt
         assert value_of(await runner.run(first)) == "new"
 
     play(test)
+
+
+@pytest.mark.parametrize("is_script", [False, True])
+def test_who_needs_a_module_that_another_thread_is_loading_waits_for_it(
+    play: Any, tmp_path: Path, is_script: bool
+) -> None:
+    name = f"loaded_slowly_{is_script}"
+    file = tmp_path / f"{name}.py"
+    text = f"from {__name__} import LET_GO, REACHED\nREACHED.set()\nLET_GO.wait()\ndef late():\n    return 7\n"
+    file.write_text(text)
+    where = {"file": str(file)} if is_script else {"path": str(tmp_path)}
+    work = encode_work(PythonWork(function=f"{name}:late", **where))
+
+    async def test(runner: ThreadRunner, blobs: ObjectBlobs) -> None:
+        first = asyncio.create_task(runner.run(offer(add, work=work)))
+        await asyncio.to_thread(REACHED.wait)
+        second = asyncio.create_task(runner.run(offer(add, work=work, fence=2)))
+        while runner.taken < 2:
+            await asyncio.sleep(0)
+        LET_GO.set()
+        assert [value_of(over) for over in await asyncio.gather(first, second)] == [7, 7]
+
+    play(test)

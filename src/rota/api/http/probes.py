@@ -32,10 +32,12 @@ class Telemetry(Protocol):
 
 
 class ProbeAnswer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How this coordinator stands."""
+    """How this coordinator stands: `leader` is where HTTP is answered, and `turned_at` when a leader turned last."""
 
     status: str
     role: str
+    leader: str
+    turned_at: int
 
 
 class Probes:
@@ -50,7 +52,7 @@ class Probes:
     def endpoints(self) -> tuple[Endpoint, ...]:
         """The probes, and the metrics if any are kept."""
         found = [
-            _probe("/healthz", self.health, "Say that the process is alive"),
+            _probe("/healthz", self.health, "Say that the process is alive, and its loop too if it leads"),
             _probe("/readyz", self.ready, "Say whether it leads or follows, and its store answers"),
             _probe("/leaderz", self.leader, "Say whether it leads"),
         ]
@@ -70,7 +72,9 @@ class Probes:
         return tuple(found)
 
     async def health(self, call: Call) -> Response:
-        """Whoever reads this is answered by a process that lives."""
+        """Whoever reads this is answered by a process that lives; a leader must turn, too."""
+        if not self._driver.heartbeat().is_healthy:
+            raise Unavailable("service.failed", "this coordinator leads, and its loop stands still.")
         return self._well()
 
     async def ready(self, call: Call) -> Response:
@@ -89,6 +93,7 @@ class Probes:
 
     async def leader(self, call: Call) -> Response:
         """Whether it is this one that decides."""
+        self._driver.check_leads()
         if self._driver.is_stopped or not self._driver.is_leader:
             raise Unavailable("leader.none", "this coordinator does not lead.")
         return self._well()
@@ -103,7 +108,15 @@ class Probes:
         return Response(content, media_type=sort)
 
     def _well(self) -> Response:
-        return reply({"status": "ok", "role": self._driver.machine.leadership.role.value})
+        leader = self._driver.leader
+        return reply(
+            ProbeAnswer(
+                status="ok",
+                role=self._driver.machine.leadership.role.value,
+                leader=leader.http if leader is not None else "",
+                turned_at=self._driver.heartbeat().turned_at,
+            )
+        )
 
     async def _ask_store(self) -> None:
         loop = asyncio.get_running_loop()

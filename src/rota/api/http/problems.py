@@ -60,7 +60,8 @@ STATUS: dict[str, int] = {
 class Problem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What went wrong. `code` is stable, `detail` is for people, and `path` names the field it is about.
 
-    `retry_after_ms` is 0 where trying again does not help until the caller has changed something.
+    `retry_after_ms` is 0 where trying again does not help until the caller has changed something. `leader` is where to
+    ask instead, if another coordinator leads.
     """
 
     type: str
@@ -71,6 +72,7 @@ class Problem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hint: str = ""
     path: str = ""
     retry_after_ms: int = 0
+    leader: str = ""
 
 
 def status_of(code: str) -> int:
@@ -92,6 +94,7 @@ def problem_of(trouble: Refused | Unavailable, again: str = "") -> Problem:
         hint=trouble.hint if is_refused else again,
         path=trouble.path if is_refused else "",
         retry_after_ms=0 if is_refused else max(1, trouble.retry_after_ms),
+        leader="" if is_refused else trouble.http,
     )
 
 

@@ -46,7 +46,8 @@ class RpcServer:
         self._streams = streams
         self._address = address
         self._credentials = credentials
-        self._door = Door(gate, say, count, desk.failed)
+        self._door = Door(gate, say, count, desk.failed, streams.check_leads)
+        streams.on_change(self._check_all)
         self._server: Any = None
         self._rechecking: asyncio.Task[None] | None = None
 
@@ -78,6 +79,14 @@ class RpcServer:
             visit.end(self._door.closed)
         if self._server is not None:
             await self._server.stop(STOP_S)
+
+    def _check_all(self) -> None:
+        """Whoever is here has to go elsewhere if another leads now."""
+        try:
+            self._door.check()
+        except Unavailable as elsewhere:
+            for visit in list(self._door.visits):
+                visit.end(elsewhere)
 
     def talk(self, context: Context) -> Visit:
         """A client has come."""

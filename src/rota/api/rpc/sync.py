@@ -1,6 +1,7 @@
 """A push worker's stream: one frame is one message, both ways."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -35,6 +36,14 @@ class Streams(Protocol):
 
     def close_stream(self, stream: int) -> None:
         """The worker's stream is gone."""
+        ...
+
+    def check_leads(self) -> None:
+        """Raise Unavailable if another should be asked."""
+        ...
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        """Be told whenever this coordinator begins or ceases to lead."""
         ...
 
 

@@ -80,8 +80,12 @@ class Context(Protocol):
 class Door:
     """What all streams of a server share: who may come in, and who is told what came of it."""
 
-    def __init__(self, gate: Gate, say: Callable[[str], None], count: Count, failed: Failed) -> None:
+    def __init__(
+        self, gate: Gate, say: Callable[[str], None], count: Count, failed: Failed, check: Callable[[], None]
+    ) -> None:
+        """`check` raises Unavailable if callers should go elsewhere."""
         self.gate = gate
+        self.check = check
         self.say = say
         self.count = count
         self.failed = failed
@@ -174,6 +178,8 @@ class Visit(ABC):
         check_version(self._said.get(VERSION))
         self._version = self._door.gate.version
         self._who = who = self._identify()
+        # After that: who leads is nobody's business who may not come in.
+        self._door.check()
         self.admit(who)
         welcome = [(VERSION, str(PROTOCOL))]
         if who.tenant != ANY_TENANT:

@@ -89,7 +89,7 @@ def refusal(error: Said | Lost, address: Address) -> Exception:
         return Refused("store.denied", f"{address}: {error}.", hint)
     if state in _IN_THE_WAY:
         text = f"{address}: {error}. What is there is not Rota's."
-        return Refused("store.corrupt", text, "Name another schema.")
+        return Refused("store.foreign", text, "Name another schema.")
     if state == "2BP01":
         text = f"{address}: something of yours depends on a view of Rota's that a new version replaces: {error}."
         return Refused("store.refused", text, "Drop it, start Rota, and make it again.")

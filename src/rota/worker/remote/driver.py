@@ -8,8 +8,8 @@ import msgspec
 from rota.core.errors import Refused, Unavailable
 from rota.wire.channels import SYNC
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
-from rota.wire.places import Place
-from rota.wire.streams import Stream, open_stream
+from rota.wire.routes import Route
+from rota.wire.streams import Stream
 from rota.worker.driver import Dial, Link
 
 Hear = Callable[[CoordinatorFrame | None], None]
@@ -62,8 +62,8 @@ class RpcLink:
         self._hear_on(None)
 
 
-def dial_to(place: Place, token: Callable[[], str], complain: Complain) -> Dial:
-    """How a worker reaches a coordinator.
+def dial_to(route: Route, token: Callable[[], str], complain: Complain) -> Dial:
+    """How a worker reaches whoever leads.
 
     The token is asked for at each dial, so that one that was replaced is used from then on. `complain` hears why the
     coordinator is not reached or does not want this worker, and bounds what becomes of it.
@@ -71,7 +71,7 @@ def dial_to(place: Place, token: Callable[[], str], complain: Complain) -> Dial:
 
     async def dial(hear: Hear) -> Link:
         try:
-            stream = await open_stream(place, SYNC, token())
+            stream = await route.open(SYNC, token())
         except (Refused, Unavailable) as trouble:
             complain(trouble.code, str(trouble))
             raise

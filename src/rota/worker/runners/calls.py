@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -116,6 +117,8 @@ def _run_coroutine(coroutine: "CoroutineType[Any, Any, Any]") -> Any:
 
 _unpickled: dict[bytes, Callable[..., Any]] = {}
 _scripts: dict[str, ModuleType] = {}
+# Threads that need the same script wait for the one that loads it; a script may need another meanwhile.
+_loading = threading.RLock()
 
 
 def find_function(work: PythonWork, *, owns_process: bool = False) -> Callable[..., Any]:
@@ -164,11 +167,10 @@ def _open_function(work: PythonWork) -> Callable[..., Any]:
 def _find_module(name: str, work: PythonWork, owns_process: bool) -> ModuleType:
     if work.file:
         return _find_script(name, work.file, owns_process)
-    module = sys.modules.get(name)
-    if module is not None:
-        return module
-    _use_path(work.path)
+    if name not in sys.modules:
+        _use_path(work.path)
     try:
+        # Also if it is there already: another thread may be in the middle of loading it, and is waited for.
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
@@ -179,6 +181,11 @@ def _find_module(name: str, work: PythonWork, owns_process: bool) -> ModuleType:
 
 def _find_script(name: str, file: str, owns_process: bool) -> ModuleType:
     """The module that a script is: itself where it is the running program, else loaded once without its main part."""
+    with _loading:
+        return _load_script(name, file, owns_process)
+
+
+def _load_script(name: str, file: str, owns_process: bool) -> ModuleType:
     for known in (sys.modules.get("__main__"), sys.modules.get(name), _scripts.get(file)):
         if known is not None and getattr(known, "__file__", None) == file:
             # Also under the name by which values mean it.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 PIECE_BYTES = 256 * 1024
 TAIL_BYTES = 4_096
-_TRIES = 10
+_TRIES = 1_000
 
 
 class Drain:

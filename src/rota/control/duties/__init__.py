@@ -1,0 +1,1 @@
+"""What a coordinator does beside its loop while it leads."""

@@ -1,0 +1,1 @@
+"""What a coordinator knows and waits for while another leads."""

@@ -1,0 +1,227 @@
+"""Answers about the past: what is in the mirror still, and what is in segments already, as if they were one."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from rota.core.bounds import AUDITS_PER_PAGE_MAX, HISTORY_PAGE_MAX
+from rota.core.errors import Refused
+from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
+from rota.core.ids import Fence, Millis, RunKey
+from rota.core.model import Graph
+from rota.core.records import Audit, Run, Story, Task
+from rota.ports import Blobs, Kept
+from rota.stores.etcd.failures import corrupt
+from rota.stores.etcd.mirror import Mirror
+from rota.stores.etcd.rows import AUDIT, FORMS, GRAPH, GROWTH, RUN, TASK, Form
+from rota.stores.etcd.segments import AuditLine, Parts, Past, PastAudit, RunLine, Segment, Segments, result_fences
+
+# When a run ended, and the how manyth it was: where it stands in history.
+Place = tuple[Millis, int]
+# Rows that are read before others get their turn.
+_ROWS_AT_ONCE = 2_000
+
+
+class History:
+    """Reads the past of a mirror. Raises `BlobLost` if what the mirror names has been removed meanwhile."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self.segments = Segments(blobs)
+
+    # Pages.
+
+    async def page(self, mirror: Mirror, query: HistoryQuery) -> Page:
+        """One page: newest end first, and of the same instant the latest number."""
+        after = _read_place(query.after)
+        limit = max(1, min(query.limit, HISTORY_PAGE_MAX))
+        found: list[tuple[RunLine, Past | Segment]] = [
+            (past.line, past) for past in mirror.pasts if _is_asked_for(past.line, query, after)
+        ]
+        segments = sorted(mirror.segments, key=lambda segment: segment.last_end, reverse=True)
+        for segment in segments:
+            if len(found) > limit:
+                found = _newest(found)[: limit + 1]
+                if found[limit][0].ended_at > segment.last_end:
+                    break
+            if _may_hold(segment, query, after):
+                lines = (await self.segments.index(segment)).runs
+                found += [
+                    (line, segment)
+                    for line in lines
+                    if not segment.is_past(line.ended_at) and _is_asked_for(line, query, after)
+                ]
+        shown = _newest(found)
+        runs = await self._runs(shown[:limit])
+        last = shown[limit - 1][0] if len(shown) > limit else None
+        return Page(runs, f"{last.ended_at}.{last.number}" if last is not None else "")
+
+    async def _runs(self, shown: Sequence[tuple[RunLine, Past | Segment]]) -> tuple[Run, ...]:
+        rows: dict[int, bytes] = {}
+        wanted: dict[str, tuple[Segment, list[RunLine]]] = {}
+        for line, where in shown:
+            if isinstance(where, Past):
+                rows[line.number] = where.run
+            else:
+                wanted.setdefault(where.rows.name, (where, []))[1].append(line)
+        for segment, lines in wanted.values():
+            content = await self.segments.read(segment, [(line.at, line.size) for line in lines])
+            rows.update({line.number: row for line, row in zip(lines, content, strict=True)})
+        return tuple(_read(FORMS[RUN], rows[line.number]) for line, _ in shown)
+
+    # One run.
+
+    async def ended(self, mirror: Mirror, tenant: str, run: str, created_at: Millis) -> Ended | None:
+        """The newest run of history with that id, or the one that was created then."""
+        found = await self._find(mirror, tenant, run, created_at)
+        if found is None:
+            return None
+        row, parts = found
+        made: Run = _read(FORMS[RUN], row)
+        tasks = [_read(FORMS[TASK], task) for task in parts.tasks]
+        growths = [_read(FORMS[GROWTH], growth) for growth in parts.growths]
+        return Ended(made, tuple(tasks or ([made.solo] if made.solo else [])), tuple(growths))
+
+    async def stories(self, mirror: Mirror, tenant: str, run: str, created_at: Millis) -> list[Story]:
+        """What is told about one run."""
+        told = mirror.told.get((tenant, run, created_at))
+        if told is None:
+            live = mirror.live.get(("Run", tenant, run))
+            if live is not None and _read(FORMS[RUN], live).created_at == created_at:
+                return []
+            found = await self._find(mirror, tenant, run, created_at)
+            told = found[1].told if found is not None else []
+        return [Story(tenant, run, created_at, *part) for part in told]
+
+    async def _find(self, mirror: Mirror, tenant: str, run: str, created_at: Millis) -> tuple[bytes, Parts] | None:
+        def is_it(line: RunLine) -> bool:
+            return line.id == run and line.tenant == tenant and created_at in (0, line.created_at)
+
+        for past in reversed(mirror.pasts):
+            if is_it(past.line):
+                return past.run, past.parts
+        for segment in sorted(mirror.segments, key=lambda each: each.last_run, reverse=True):
+            lines = (await self.segments.index(segment)).runs if segment.last_run else []
+            own = [line for line in lines if is_it(line) and not segment.is_past(line.ended_at)]
+            if own:
+                line = max(own, key=lambda each: each.number)
+                (row,) = await self.segments.read(segment, [(line.at, line.size)])
+                return row, await self.segments.parts(segment, line)
+        return None
+
+    async def graph(self, mirror: Mirror, tenant: str, digest: str) -> Graph | None:
+        """A definition, live or kept for the history."""
+        row = mirror.live.get(("GraphRecord", tenant, digest))
+        if row is None and (tenant, digest) in mirror.graphs:
+            row = mirror.graphs[tenant, digest].row
+        if row is not None:
+            return _read(FORMS[GRAPH], row).graph
+        for segment in reversed(mirror.segments):
+            for line in (await self.segments.index(segment)).graphs:
+                if (line.tenant, line.digest) == (tenant, digest) and not segment.is_past(line.ended_at):
+                    (row,) = await self.segments.read(segment, [(line.at, line.size)])
+                    return _read(FORMS[GRAPH], row).graph
+        return None
+
+    # Audits.
+
+    async def audits(self, mirror: Mirror, query: ListAudits) -> AuditsPage:
+        """Who asked for what, the newest first."""
+        limit = max(1, min(query.limit, AUDITS_PER_PAGE_MAX))
+
+        def is_asked_for(line: AuditLine) -> bool:
+            return line.tenant == query.tenant and (not query.before or line.number < query.before)
+
+        found: list[tuple[AuditLine, PastAudit | Segment]] = [
+            (past.line, past) for past in reversed(mirror.audits) if is_asked_for(past.line)
+        ]
+        for segment in sorted(mirror.segments, key=lambda each: each.last_audit, reverse=True):
+            if len(found) > limit or not segment.last_audit:
+                break
+            lines = (await self.segments.index(segment)).audits
+            found += [
+                (line, segment) for line in reversed(lines) if is_asked_for(line) and not segment.is_past(line.ended_at)
+            ]
+        shown = found[:limit]
+        audits = [await self._audit(*each) for each in shown]
+        return AuditsPage(tuple(audits), shown[-1][0].number if len(found) > limit else 0)
+
+    async def _audit(self, line: AuditLine, where: PastAudit | Segment) -> Audit:
+        if isinstance(where, PastAudit):
+            return _read(AUDIT, where.row)
+        (row,) = await self.segments.read(where, [(line.at, line.size)])
+        return _read(AUDIT, row)
+
+    # What is referred to.
+
+    async def kept(self, mirror: Mirror) -> Kept:
+        """Results and runs, live or in history."""
+        rows, pasts, segments = mirror.rows(), list(mirror.pasts), list(mirror.segments)
+        fences: set[Fence] = set()
+        runs: set[RunKey] = set()
+        for at in range(0, len(rows), _ROWS_AT_ONCE):
+            for kind, row in rows[at : at + _ROWS_AT_ONCE]:
+                if kind == RUN:
+                    run: Run = _read(FORMS[RUN], row)
+                    runs.add((run.tenant, run.id))
+                    fences.update(_fences([run.solo]))
+                elif kind == TASK:
+                    fences.update(_fences([_read(FORMS[TASK], row)]))
+            await asyncio.sleep(0)
+        for past in pasts:
+            runs.add((past.line.tenant, past.line.id))
+            fences.update(result_fences(past.run, past.parts.tasks))
+        for segment in segments:
+            for line in (await self.segments.index(segment)).runs:
+                if not segment.is_past(line.ended_at):
+                    runs.add((line.tenant, line.id))
+                    fences.update(line.fences)
+        return Kept(frozenset(fences), frozenset(runs))
+
+
+def _fences(tasks: Iterable[Task | None]) -> list[Fence]:
+    return [task.done_fence for task in tasks if task is not None and task.result is not None]
+
+
+def _newest(found: list[tuple[RunLine, Past | Segment]]) -> list[tuple[RunLine, Past | Segment]]:
+    return sorted(found, key=lambda each: (each[0].ended_at, each[0].number), reverse=True)
+
+
+def _read(form: Form, row: bytes) -> Any:
+    try:
+        return form.read(row)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise corrupt(f"a row of history is damaged: {error}") from error
+
+
+def _is_asked_for(line: RunLine, query: HistoryQuery, after: Place | None) -> bool:
+    return (
+        line.tenant == query.tenant
+        and query.name in ("", line.name)
+        and query.kind in ("", line.kind)
+        and (not query.states or line.state in query.states)
+        and line.ended_at >= query.ended_from
+        and (not query.ended_to or line.ended_at < query.ended_to)
+        and (after is None or (line.ended_at, line.number) < after)
+    )
+
+
+def _may_hold(segment: Segment, query: HistoryQuery, after: Place | None) -> bool:
+    return not (
+        not segment.last_run
+        or segment.is_past(segment.last_end)
+        or segment.last_end < query.ended_from
+        or (query.ended_to and segment.first_end >= query.ended_to)
+        or (after is not None and segment.first_end > after[0])
+    )
+
+
+def _read_place(after: str) -> Place | None:
+    if not after:
+        return None
+    ended_at, _, number = after.partition(".")
+    try:
+        return int(ended_at), int(number)
+    except ValueError:
+        raise Refused("field.value", f"{after!r} is not where a page of history ended", path="after") from None

@@ -1,0 +1,133 @@
+"""The first look at a store: make it if nothing is there, and refuse what is not ours to use."""
+
+import secrets
+
+from msgspec import Struct
+
+from rota.core.errors import Refused
+from rota.ports import BlobLost, Blobs
+from rota.stores.etcd import ops
+from rota.stores.etcd.client import Client
+from rota.stores.etcd.failures import missing
+from rota.stores.etcd.keys import MARK, SNAPSHOTS, Keys, after, epoch_of
+
+# What this code writes. It grows when older code could misunderstand what is written, and not for new fields.
+FORMAT = 1
+_FORMAT = b"rota-etcd "
+_MARK_BYTES_MAX = 200
+
+
+class Found(Struct, frozen=True):
+    """What stands at the prefix."""
+
+    identity: str
+    epoch: int
+    is_marked: bool
+
+
+async def open_store(client: Client, keys: Keys, blobs: Blobs) -> str:
+    """The name of the store, which is made if nothing is there. Refuses what cannot be used."""
+    found = await _look(client, keys)
+    if found is None:
+        mark = await _read_mark(blobs)
+        if not mark:
+            await _found(client, keys)
+        found = await _look(client, keys)
+        if found is None and mark:
+            raise _begun_elsewhere(client.address.shown, mark)
+    if found is None:
+        raise missing(client.address.shown)
+    await _check_mark(client, keys, blobs, found)
+    await _check_age(client, keys, blobs, found)
+    return found.identity
+
+
+async def _look(client: Client, keys: Keys) -> Found | None:
+    """What is at the prefix; None if there is nothing."""
+    state = await client.read_all(keys.state)
+    form = state.get(keys.format)
+    if form is None:
+        others = await client.read(keys.prefix, after(keys.prefix), limit=1, keys_only=True)
+        if not others.kvs:
+            return None
+        if (await client.read(keys.format)).kvs:
+            # Somebody made the store between the two looks.
+            return await _look(client, keys)
+        example = others.kvs[0].key.decode(errors="replace")
+        text = f"there are keys at {client.address.shown} that are not Rota's, such as {example!r}"
+        hint = "Choose another prefix: etcd://host/prefix."
+        raise Refused("store.foreign", text, hint, path="server.store")
+    check_format(form.value, client.address.shown)
+    if keys.identity not in state or keys.epoch not in state:
+        raise missing(client.address.shown)
+    return Found(state[keys.identity].value.decode(), int(state[keys.epoch].value), keys.marked in state)
+
+
+def check_format(value: bytes, shown: str) -> None:
+    """Refuse what was written by something else, or by a version that knows more."""
+    said = value.removeprefix(_FORMAT)
+    if not value.startswith(_FORMAT) or not said.isdigit():
+        text = f"what is at {shown} was not written by Rota"
+        raise Refused("store.foreign", text, "Choose another prefix: etcd://host/prefix.", path="server.store")
+    if int(said) > FORMAT:
+        text = (
+            f"what is at {shown} was written by a newer version of Rota (format {int(said)}; this one knows {FORMAT})"
+        )
+        raise Refused("store.newer", text, "Upgrade this coordinator.")
+
+
+async def _found(client: Client, keys: Keys) -> None:
+    """Make an empty store, unless somebody else just did."""
+    puts = [
+        ops.put(keys.format, _FORMAT + b"%d" % FORMAT),
+        ops.put(keys.identity, secrets.token_hex(16).encode()),
+        ops.put(keys.epoch, b"0"),
+        ops.put(keys.head, b"0"),
+        ops.put(keys.checkpoint, b""),
+    ]
+    await client.repeat(ops.txn([ops.is_absent(keys.format)], puts))
+
+
+def _begun_elsewhere(shown: str, mark: str) -> Refused:
+    """Never begin anew where a store has been: its fences would be issued again."""
+    text = f"there is nothing at {shown}, but the blobs are those of a store that was ({mark})"
+    hint = (
+        "Is it the right etcd and the right prefix? Restore it from its backup; or, to begin anew, use another place"
+        " for blobs."
+    )
+    return Refused("store.missing", text, hint)
+
+
+async def _check_mark(client: Client, keys: Keys, blobs: Blobs, found: Found) -> None:
+    """The blobs must be this store's: history and snapshots are nowhere else."""
+    mark = await _read_mark(blobs)
+    if not mark and not found.is_marked:
+        await blobs.put(MARK, found.identity.encode())
+        mark = await _read_mark(blobs)
+    if mark == found.identity and not found.is_marked:
+        await client.repeat(ops.txn(then=[ops.put(keys.marked, b"yes")]))
+    if mark != found.identity:
+        whose = f"those of another store ({mark})" if mark else "not those of this store"
+        text = f"the blobs are {whose}; {client.address.shown} is {found.identity}"
+        hint = "Name the place for blobs that this store has always had: [server] blobs."
+        raise Refused("blobs.elsewhere", text, hint, path="server.blobs")
+
+
+async def _check_age(client: Client, keys: Keys, blobs: Blobs, found: Found) -> None:
+    """An etcd that is behind its blobs would issue fences again."""
+    newest = max((epoch_of(each.name) for each in await blobs.list(SNAPSHOTS)), default=0)
+    if newest <= found.epoch:
+        return
+    # Others may have been elected while we looked.
+    again = await _look(client, keys)
+    if again is None or newest > again.epoch:
+        text = f"{client.address.shown} is at epoch {found.epoch}, and the blobs at {newest}: etcd was set back"
+        hint = "Stop every coordinator, and restore etcd and the blobs from backups of the same time."
+        raise Refused("store.missing", text, hint)
+
+
+async def _read_mark(blobs: Blobs) -> str:
+    try:
+        return (await blobs.read(MARK, 0, _MARK_BYTES_MAX)).decode(errors="replace").strip()
+    except BlobLost:
+        return ""

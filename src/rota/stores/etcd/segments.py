@@ -1,0 +1,275 @@
+"""Segments of history: ended runs in a blob of rows, with a blob beside it that says what is where.
+
+A segment is written once and never changed. What in it has become too old is not shown any more; when most of it is,
+what is left moves to a new segment. Small ones that follow each other become a larger one, so that they stay few.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rota.core.ids import BlobRef, Epoch, Fence, Millis
+from rota.core.records import Run, Task
+from rota.core.states import RunState
+from rota.ports import Blobs
+from rota.stores.blobs import READ_BYTES_MAX
+from rota.stores.etcd.entries import Told
+from rota.stores.etcd.failures import corrupt
+from rota.stores.etcd.keys import HISTORY, blob_name
+from rota.stores.etcd.rows import FORMS, RUN, TASK
+
+INDEXES_BYTES_MAX = 64 * 1024 * 1024
+# Rows that are as near as this are read together.
+_GAP_BYTES = 16 * 1024
+
+
+class RunLine(Struct, array_like=True, gc=False):
+    """Where an ended run is, and what it can be found by. `number` counts the runs that went to history."""
+
+    number: int
+    tenant: str
+    id: str
+    created_at: Millis
+    ended_at: Millis
+    name: str
+    kind: str
+    state: RunState
+    at: int = 0
+    size: int = 0
+    parts_at: int = 0
+    parts_size: int = 0
+    # Attempts whose results are referred to.
+    fences: tuple[Fence, ...] = ()
+
+
+class GraphLine(Struct, array_like=True, gc=False):
+    """Where a definition is, and when the last run ended that may have been made of it."""
+
+    tenant: str
+    digest: str
+    ended_at: Millis
+    at: int = 0
+    size: int = 0
+
+
+class AuditLine(Struct, array_like=True, gc=False):
+    """Where an audit is. `number` counts them all."""
+
+    number: int
+    tenant: str
+    ended_at: Millis
+    at: int = 0
+    size: int = 0
+
+
+Line = RunLine | GraphLine | AuditLine
+
+
+class Parts(Struct, array_like=True, gc=False):
+    """What an ended run has beside its own row."""
+
+    tasks: list[bytes]
+    growths: list[bytes]
+    told: list[Told]
+
+
+class Past(Struct, gc=False):
+    """An ended run that is in no segment yet."""
+
+    line: RunLine
+    run: bytes
+    parts: Parts
+
+
+class PastGraph(Struct, gc=False):
+    """A definition that is in no segment yet."""
+
+    line: GraphLine
+    row: bytes
+
+
+class PastAudit(Struct, gc=False):
+    """An audit that is in no segment yet."""
+
+    line: AuditLine
+    row: bytes
+
+
+class Index(Struct, array_like=True):
+    """What a segment holds, in the order of its rows: runs by their ends, the rest by number."""
+
+    runs: list[RunLine]
+    graphs: list[GraphLine]
+    audits: list[AuditLine]
+
+    def lines(self) -> Iterable[Line]:
+        """All of it."""
+        return (*self.runs, *self.graphs, *self.audits)
+
+
+class Segment(Struct, array_like=True):
+    """A segment, as a checkpoint names it. What ended at `expired` or before is gone."""
+
+    rows: BlobRef
+    index: BlobRef
+    # Of everything in it: the first and the last end.
+    first_end: Millis
+    last_end: Millis
+    # The newest run and the newest audit in it; 0 if there are none.
+    last_run: int
+    last_audit: int
+    expired: Millis | None = None
+
+    def is_past(self, ended_at: Millis) -> bool:
+        """Whether what ended then is gone."""
+        return self.expired is not None and ended_at <= self.expired
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_index_of = msgspec.msgpack.Decoder(Index).decode
+_parts_of = msgspec.msgpack.Decoder(Parts).decode
+
+
+def result_fences(run: bytes, tasks: Sequence[bytes]) -> tuple[Fence, ...]:
+    """The attempts of a run whose results are referred to."""
+    found: list[Task] = [FORMS[TASK].read(row) for row in tasks]
+    row: Run = FORMS[RUN].read(run)
+    if row.solo is not None:
+        found.append(row.solo)
+    return tuple(task.done_fence for task in found if task.result is not None)
+
+
+class _Rows:
+    """Rows one after the other."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.size = 0
+
+    def add(self, row: bytes) -> tuple[int, int]:
+        """Where it is now."""
+        at = self.size
+        self.pieces.append(row)
+        self.size += len(row)
+        return at, len(row)
+
+
+async def write_segment(
+    blobs: Blobs,
+    epoch: Epoch,
+    number: int,
+    past: tuple[Sequence[Past], Sequence[PastGraph], Sequence[PastAudit]],
+) -> Segment:
+    """Store a segment with all of this."""
+    runs, graphs, audits = past
+    rows, index = _Rows(), Index([], [], [])
+    ordered = sorted(runs, key=lambda each: (each.line.ended_at, each.line.number))
+    # The runs' own rows together: a page shows nothing else.
+    for each in ordered:
+        at, size = rows.add(each.run)
+        fences = each.line.fences or result_fences(each.run, each.parts.tasks)
+        index.runs.append(replace(each.line, at=at, size=size, fences=fences))
+    for each, line in zip(ordered, index.runs, strict=True):
+        line.parts_at, line.parts_size = rows.add(_encode(each.parts))
+    for graph in graphs:
+        at, size = rows.add(graph.row)
+        index.graphs.append(replace(graph.line, at=at, size=size))
+    for audit in audits:
+        at, size = rows.add(audit.row)
+        index.audits.append(replace(audit.line, at=at, size=size))
+    ends = [line.ended_at for line in index.lines()]
+    return Segment(
+        await blobs.put(blob_name(HISTORY, epoch, number, "rows"), b"".join(rows.pieces)),
+        await blobs.put(blob_name(HISTORY, epoch, number, "index"), _encode(index)),
+        min(ends),
+        max(ends),
+        max((line.number for line in index.runs), default=0),
+        max((line.number for line in index.audits), default=0),
+    )
+
+
+async def merge_segments(blobs: Blobs, epoch: Epoch, number: int, segments: Sequence[tuple[Segment, Index]]) -> Segment:
+    """Store what is left of segments that follow each other as one."""
+
+    def cut(rows: bytes, line: Line) -> bytes:
+        return rows[line.at : line.at + line.size]
+
+    runs: list[Past] = []
+    graphs: list[PastGraph] = []
+    audits: list[PastAudit] = []
+    for segment, index in segments:
+        rows = await blobs.get(segment.rows)
+        for line in index.runs:
+            if not segment.is_past(line.ended_at):
+                parts = rows[line.parts_at : line.parts_at + line.parts_size]
+                runs.append(Past(line, cut(rows, line), _parts_of(parts)))
+        graphs += [PastGraph(line, cut(rows, line)) for line in index.graphs if not segment.is_past(line.ended_at)]
+        audits += [PastAudit(line, cut(rows, line)) for line in index.audits if not segment.is_past(line.ended_at)]
+        await asyncio.sleep(0)
+    return await write_segment(blobs, epoch, number, (runs, graphs, audits))
+
+
+class Segments:
+    """Reads segments. The indexes that were used last stay in memory."""
+
+    def __init__(self, blobs: Blobs, bytes_max: int = INDEXES_BYTES_MAX) -> None:
+        self._blobs = blobs
+        self._bytes_max = bytes_max
+        self._indexes: OrderedDict[str, tuple[int, Index]] = OrderedDict()
+        self._bytes = 0
+
+    async def index(self, segment: Segment) -> Index:
+        """What a segment holds."""
+        name = segment.index.name
+        if name in self._indexes:
+            self._indexes.move_to_end(name)
+            return self._indexes[name][1]
+        try:
+            found = _index_of(await self._blobs.get(segment.index))
+        except msgspec.MsgspecError as error:
+            raise corrupt(f"{name} is not an index of history: {error}") from error
+        if name not in self._indexes:
+            self._indexes[name] = (segment.index.size, found)
+            self._bytes += segment.index.size
+        while self._bytes > self._bytes_max and len(self._indexes) > 1:
+            _, (size, _) = self._indexes.popitem(last=False)
+            self._bytes -= size
+        return found
+
+    async def parts(self, segment: Segment, line: RunLine) -> Parts:
+        """What a run of a segment has beside its own row."""
+        (content,) = await self.read(segment, [(line.parts_at, line.parts_size)])
+        try:
+            return _parts_of(content)
+        except msgspec.MsgspecError as error:
+            raise corrupt(f"{segment.rows.name} is damaged at {line.parts_at}: {error}") from error
+
+    async def read(self, segment: Segment, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Rows by where they are, in that order; those beside each other are read at once."""
+        found: dict[tuple[int, int], bytes] = {}
+        together: list[tuple[int, int]] = []
+        for at, size in sorted(places):
+            if together:
+                first, (last_at, last_size) = together[0][0], together[-1]
+                if at - last_at - last_size > _GAP_BYTES or at + size - first > READ_BYTES_MAX:
+                    found.update(await self._read(segment, together))
+                    together = []
+            together.append((at, size))
+        if together:
+            found.update(await self._read(segment, together))
+        return [found[place] for place in places]
+
+    async def _read(self, segment: Segment, places: list[tuple[int, int]]) -> dict[tuple[int, int], bytes]:
+        first, end = places[0][0], places[-1][0] + places[-1][1]
+        pieces = [
+            await self._blobs.read(segment.rows.name, at, min(READ_BYTES_MAX, end - at))
+            for at in range(first, end, READ_BYTES_MAX)
+        ]
+        content = b"".join(pieces)
+        if len(content) != end - first:
+            raise corrupt(f"{segment.rows.name} is shorter than it was")
+        return {(at, size): content[at - first : at - first + size] for at, size in places}

@@ -1,0 +1,22 @@
+"""Real servers for every test: one PostgreSQL or one etcd, empty, of its own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.rig.backing import Backing, open_backing
+
+
+@pytest.fixture(params=["postgres", "etcd"])
+def backing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backing]:
+    """Each of the two."""
+    with open_backing(request.param, tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def postgres(tmp_path: Path) -> Iterator[Backing]:
+    """PostgreSQL only."""
+    with open_backing("postgres", tmp_path) as found:
+        yield found

@@ -1,0 +1,77 @@
+"""The store itself is restarted, stands still or is slow: nobody loses anything, and it goes on by itself."""
+
+from pathlib import Path
+
+from tests.rig.backing import Backing
+from tests.rig.fleet import Fleet, open_fleet
+from tests.rig.history import Report, judge
+from tests.rig.ledger import ledger_at
+from tests.rig.load import Load, definitions
+from tests.servers.proxy import Proxy
+
+LEASE_S = 20
+
+
+def judged(fleet: Fleet, load: Load) -> Report:
+    load.finish()
+    report = judge(load.history(ledger_at(fleet.url), fleet.disturbances)).must_hold()
+    assert fleet.troubles() == []
+    return report
+
+
+def test_a_store_that_is_restarted_is_found_again(tmp_path: Path, backing: Backing) -> None:
+    with open_fleet(
+        tmp_path, servers=2, lease_s=LEASE_S, definitions=definitions(), server_settings=lambda _: backing.settings()
+    ) as fleet:
+        load = Load(fleet.url, str(tmp_path), seed=9, clients=3).start()
+        try:
+            for _ in range(2):
+                load.until_acknowledged(8)
+                fleet.disturb("restart the store")
+                backing.restart()
+                fleet.until_leader()
+            load.until_acknowledged(5)
+            report = judged(fleet, load)
+        finally:
+            load.close()
+    assert report.rerun == 0
+
+
+def test_a_store_that_stands_still_for_ten_seconds_costs_time_only(tmp_path: Path, backing: Backing) -> None:
+    with open_fleet(
+        tmp_path, servers=2, lease_s=LEASE_S, definitions=definitions(), server_settings=lambda _: backing.settings()
+    ) as fleet:
+        load = Load(fleet.url, str(tmp_path), seed=10, clients=2).start()
+        try:
+            load.until_acknowledged(5)
+            fleet.disturb("the store stands still")
+            backing.pause()
+            load.giving_up.wait(10)
+            backing.resume()
+            load.until_acknowledged(5)
+            judged(fleet, load)
+        finally:
+            load.close()
+
+
+def test_a_store_that_is_slow_is_waited_for(tmp_path: Path, backing: Backing) -> None:
+    with (
+        Proxy(backing.target) as proxy,
+        open_fleet(
+            tmp_path,
+            lease_s=LEASE_S,
+            definitions=definitions(),
+            server_settings=lambda _: backing.settings(proxy),
+        ) as fleet,
+    ):
+        load = Load(fleet.url, str(tmp_path), seed=11, clients=2).start()
+        try:
+            load.until_acknowledged(5)
+            proxy.slow(150)
+            load.until_acknowledged(5)
+            proxy.heal()
+            load.until_acknowledged(5)
+            report = judged(fleet, load)
+        finally:
+            load.close()
+    assert report.epochs == 1, "slow is not gone"
