@@ -10,7 +10,7 @@ import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -27,7 +27,7 @@ from rota.app.garbage import keep_collecting
 from rota.app.homes import check_own, find_mark, mark_home, own_mark
 from rota.app.lines import NearLine
 from rota.app.shared import Sharing, open_shared
-from rota.app.survivors import RunnersLock, forget_residents, residents
+from rota.app.survivors import Resident, RunnersLock, forget_residents, residents
 from rota.control.driver import CoordinatorDriver, Listener, ignore
 from rota.control.events import Level, Tell
 from rota.core.bounds import HISTORY_KEPT_MS, TASK_RETRIES, TimeLimits
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     # Its library takes a tenth of a second to import, which an embedded coordinator need not wait for.
     from rota.control.telemetry import Telemetry
 
+# A database that is being failed over is a replica for a while.
+_PASSING = ("store.read_only",)
+_PASSING_S = 2.0
 # Whoever has the folder may ask for everything in it.
 LOCAL = Principal("local", Role.OWNER, ANY_TENANT)
 
@@ -144,13 +147,15 @@ async def begin(parts: AsyncExitStack, here: Host) -> None:
     """Stand for election. Alone, it is won or `store.held` is raised; among others, this one may follow."""
     hosting, driver, place = here.hosting, here.driver, here.hosting.blobs or str(here.path / "blobs")
     if here.shared is not None:
+        if await here.lock.take():
+            _strike_off_later(driver, here.path)
         home = await _join(here, here.shared, place)
-        await here.lock.take()
     else:
         driver.start()
         await _win(driver, here.path)
         if await here.lock.take():
-            await _strike_off(driver, here.path)
+            await _strike_off(driver, residents(here.path))
+            forget_residents(here.path)
         home = await _settle(hosting, here.path, here.blobs, place)
     here.desk.service = ServiceView(version=__version__, blobs=place, home=home)
     if hosting.folder is None:
@@ -171,17 +176,24 @@ async def _join(here: Host, shared: SharedStore, place: str) -> str:
     while not home:
         try:
             home = await shared.identity()
-        except Unavailable as away:
-            here.hosting.listener(Tell("store.away", (("error", str(away)),), Level.WARNING))
-            await asyncio.sleep(away.retry_after_ms / 1000)
+        except (Refused, Unavailable) as away:
+            await asyncio.sleep(_wait_out(here, away))
     await mark_home(here.blobs, home, place)
     here.driver.start()
     try:
         await here.driver.reigns()
-    except Unavailable as away:
-        # It goes on trying, and says so.
-        here.hosting.listener(Tell("store.away", (("error", str(away)),), Level.WARNING))
+    except (Refused, Unavailable) as away:
+        # It goes on trying.
+        _wait_out(here, away)
     return home
+
+
+def _wait_out(here: Host, away: Refused | Unavailable) -> float:
+    """How long to wait for a store in trouble that passes; what somebody has to put right is raised."""
+    if isinstance(away, Refused) and away.code not in _PASSING:
+        raise away
+    here.hosting.listener(Tell("store.away", (("error", str(away)),), Level.WARNING))
+    return away.retry_after_ms / 1000 if isinstance(away, Unavailable) else _PASSING_S
 
 
 def _make_folder(folder: str | os.PathLike[str] | None, parts: AsyncExitStack) -> Path:
@@ -246,19 +258,26 @@ async def _win(driver: CoordinatorDriver, path: Path) -> None:
     raise Unavailable("leader.none", f"the coordinator of {path} could not start")
 
 
-async def _strike_off(driver: CoordinatorDriver, path: Path) -> None:
+async def _strike_off(driver: CoordinatorDriver, past: Sequence[Resident]) -> None:
     """Forget the workers of this folder's last holders: they lived in those processes, and nothing of them is left.
 
     What they had not finished can be granted at once, instead of when their silence has lasted long enough.
     """
-    for past in residents(path):
-        workers, _ = await driver.ask(ListWorkers(tenant=past.serves))
+    for each in past:
+        workers, _ = await driver.ask(ListWorkers(tenant=each.serves))
         assert isinstance(workers, tuple), "workers are listed in a tuple"
-        known = {(each.tenant, each.id, each.incarnation) for each in cast(tuple[WorkerView, ...], workers)}
-        if (past.tenant, past.id, past.incarnation) in known:
-            name = f"forget-{past.incarnation}-{secrets.token_hex(4)}"
-            await driver.ask(ForgetWorker(tenant=past.tenant, command_id=name, actor="rota", worker=past.id))
+        known = {(view.tenant, view.id, view.incarnation) for view in cast(tuple[WorkerView, ...], workers)}
+        if (each.tenant, each.id, each.incarnation) in known:
+            name = f"forget-{each.incarnation}-{secrets.token_hex(4)}"
+            await driver.ask(ForgetWorker(tenant=each.tenant, command_id=name, actor="rota", worker=each.id))
+
+
+def _strike_off_later(driver: CoordinatorDriver, path: Path) -> None:
+    """The same as soon as this coordinator leads, if it ever does; another one waits until their leases are over."""
+    past = residents(path)
     forget_residents(path)
+    if past:
+        driver.on_reign("strike-off", lambda: _strike_off(driver, past))
 
 
 async def _settle(hosting: Hosting, path: Path, blobs: Blobs, place: str) -> str:

@@ -17,7 +17,7 @@ from rota.core.ids import Millis
 
 LINES_PER_SECOND = 10
 # What a process says each time it tries again: an operator should hear of it, and not at every try.
-RARE = ("coordinator.away", "logs.unshipped")
+RARE = ("coordinator.away", "elect.failed", "leader.unknown", "logs.unshipped", "store.away", "vacancy.failed")
 RARE_EVERY_MS = 30_000
 TEXT_CHARS_MAX = 1_000
 # There are some dozens; more at once is a mistake that must not fill memory.

@@ -19,13 +19,14 @@ from rota.app.laborer import token_of
 from rota.app.shared import sharing_of
 from rota.app.working import check_threads, complaint, ship_logs, start_resident, working_of
 from rota.config import Address, Config, ServerTls, commands_for, read_address, read_server_tls, server_context
-from rota.control.events import Escalate, Tell
+from rota.control.events import Escalate, Level, Tell
 from rota.control.telemetry import Telemetry
 from rota.ports import Candidate
 from rota.wire.frames import CoordinatorFrame
 from rota.wire.places import read_places, server_credentials
 from rota.wire.routes import Route
 from rota.worker.driver import Dial, Link, WorkerDriver
+from rota.worker.identity import take_identity
 from rota.worker.remote.driver import dial_to
 
 
@@ -77,7 +78,7 @@ async def start_service(parts: AsyncExitStack, config: Config, *, with_worker: b
         sharing=sharing_of(config, wall_clock()),
     )
     here = host(parts, hosting)
-    defined = _keep_defined(here, config)
+    defining = _Defining(here, config)
     if here.shared is None:
         # Nobody needs to be told to ask elsewhere, and who comes second should hear that before it opens a port.
         await begin(parts, here)
@@ -89,9 +90,10 @@ async def start_service(parts: AsyncExitStack, config: Config, *, with_worker: b
         here.driver.who.name, _advertised(grpc_url, server.advertise), _advertised(http_url, server.advertise)
     )
     if here.shared is not None:
+        _warn_of_loopback(here.driver.who, journal)
         await begin(parts, here)
     if here.driver.is_leader:
-        await defined
+        await defining.settled()
     worker = await _local_worker(parts, here, config, journal) if with_worker else None
     return Service(here, grpc_url, http_url, worker, failed)
 
@@ -107,29 +109,50 @@ def _advertised(url: str, host: str) -> str:
     return f"{scheme}://{Address(host or address.host, address.port)}"
 
 
-def _keep_defined(here: Host, config: Config) -> "asyncio.Future[None]":
-    """Have what the file defines put at the beginning of every reign; the answer says how it went the first time."""
-    first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+def _warn_of_loopback(who: Candidate, journal: Journal) -> None:
+    """Whoever is sent to this address from another machine is sent to their own."""
+    address = read_address(who.grpc.partition("://")[2], "server.listen")
+    if address.is_loopback:
+        text = f"others are told that this coordinator is at {who.grpc}, which only this machine can reach"
+        hint = "Listen on an address that other machines reach, or set server.advertise."
+        journal(Tell("advertised", (("warning", f"{text}. {hint}"),), Level.WARNING))
 
-    async def define() -> None:
+
+class _Defining:
+    """Puts what the file defines at the beginning of every reign. `done` is set after the first time, well or not."""
+
+    def __init__(self, here: Host, config: Config) -> None:
+        self.done = asyncio.Event()
+        self.trouble: Exception | None = None
+        self._driver = here.driver
+        self._definitions = config.definitions
+        here.driver.on_reign("definitions", self._define)
+
+    async def _define(self) -> None:
         try:
-            for command in commands_for(config.definitions, secrets.token_hex(8)):
-                await here.driver.ask(command)
+            for command in commands_for(self._definitions, secrets.token_hex(8)):
+                await self._driver.ask(command)
         except Exception as error:
-            if not first.done():
-                first.set_exception(error)
-                return
+            self.trouble = error
             raise
-        if not first.done():
-            first.set_result(None)
+        finally:
+            self.done.set()
 
-    here.driver.on_reign("definitions", define)
-    return first
+    async def settled(self) -> None:
+        """Wait until it is done; raises what went wrong, unless this coordinator ceased to lead."""
+        await self.done.wait()
+        if self.trouble is not None and self._driver.is_leader:
+            raise self.trouble
 
 
 async def _local_worker(parts: AsyncExitStack, here: Host, config: Config, journal: Journal) -> WorkerDriver:
     logs = ship_logs(parts, here.path, here.blobs, complaint(journal))
     working = working_of(config, here.path, kept_open=(here.lock.fd,))
+    if here.shared is not None:
+        # Of several on one machine each has a worker of its own.
+        identity = take_identity(here.path / "worker", config.worker.name)
+        parts.callback(identity.free)
+        working = structs.replace(working, id=identity.id, incarnation=identity.incarnation)
     return await start_resident(parts, here, working, logs, _dial_leader(here, config, journal))
 
 

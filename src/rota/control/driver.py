@@ -48,6 +48,7 @@ from rota.control.standing import Heartbeat
 from rota.core.bounds import HISTORY_KEPT_MS, TimeLimits
 from rota.core.commands import ClientCommand, Command
 from rota.core.errors import Refused, Unavailable
+from rota.core.history import HistoryQuery
 from rota.core.ids import Millis
 from rota.core.questions import Question
 from rota.core.records import Story
@@ -88,6 +89,7 @@ class CoordinatorDriver:
     ) -> None:
         """`shared` is the store again, if there are other coordinators that may lead."""
         self.store = store
+        self._shared = shared
         self.clock = clock
         self.who = who
         self.keep_ms = keep_ms
@@ -146,6 +148,13 @@ class CoordinatorDriver:
     def heartbeat(self) -> Heartbeat:
         """Whether the loop is alive, and when it turned last."""
         return self.machine.leadership.standing.heartbeat(self.clock())
+
+    async def look_into_store(self) -> None:
+        """See whether the store answers, in the cheapest way; raises what it meets."""
+        if self._shared is not None:
+            await self._shared.leader()
+        else:
+            await self.store.history(HistoryQuery(tenant="", limit=1))
 
     def check_leads(self) -> None:
         """Raise `leader.elsewhere` or `leader.none` if another coordinator should be asked instead of this one."""
@@ -368,11 +377,13 @@ class CoordinatorDriver:
         try:
             epoch = await self.store.elect(self.who)
         except Exception as error:  # whatever the store meets is an election that was not won
-            self._post(Elected(intent.ticket, None, f"{error}"))
+            self._post(Elected(intent.ticket, None, _words(error)))
             self._hindered(error)
             return
         if epoch is None:
             await self._following.lost()
+        else:
+            self._following.won()
         self._post(Elected(intent.ticket, epoch))
         if epoch is None:
             self._trouble = None
@@ -382,13 +393,13 @@ class CoordinatorDriver:
         try:
             self._post(HoldsSaid(intent.ticket, await self.store.holds(intent.epoch)))
         except Exception as error:  # errors count as not held
-            self._post(HoldsSaid(intent.ticket, False, f"{error}"))
+            self._post(HoldsSaid(intent.ticket, False, _words(error)))
 
     async def _load(self, intent: Load) -> None:
         try:
             records = [record async for record in self.store.load(intent.epoch)]
         except Exception as error:  # the machine steps down and tells why
-            self._post(Loaded(intent.ticket, None, f"{error}"))
+            self._post(Loaded(intent.ticket, None, _words(error)))
             self._hindered(error)
             return
         self._post(Loaded(intent.ticket, records))
@@ -437,3 +448,8 @@ class CoordinatorDriver:
             except Exception as error:  # it may be stopped anywhere and done again
                 self._tell(Tell("tidy.failed", (("error", f"{error}"),)))
             await asyncio.sleep(TIDY_EVERY_S)
+
+
+def _words(error: BaseException) -> str:
+    """What an error says; some say nothing, such as a time limit, and are errors all the same."""
+    return f"{error}" or type(error).__name__

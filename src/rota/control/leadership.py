@@ -86,13 +86,19 @@ class Leadership:
         if event.epoch is None:
             self.role = Role.FOLLOWER
             self.next_at = now + self.campaign_ms
-            return [Tell("elect.failed", (("error", event.error),))] if event.error else []
+            if not event.error:
+                return []
+            # A hint that the lock is free helps nobody whom the store will not have.
+            self._resting_until = self.next_at
+            return [Tell("elect.failed", (("error", event.error),), Level.WARNING)]
         self.epoch = event.epoch
         self.proven_until = self._asked_at + self.limits.term_ms
         return self.reload(now)
 
     def reload(self, now: Millis) -> list[Intent]:
         """Read everything, at the start of a reign or again within it."""
+        if self.role is Role.LEADER:
+            self.standing.begin_anew()
         self.role = Role.LOADING
         self.next_at = now + self.limits.term_ms // 4
         self._is_asking = False
@@ -134,6 +140,9 @@ class Leadership:
         self.standing.mark_stepping_down(cause)
         self.standing.set_leading(False, now)
         epoch, self.epoch = self.epoch, 0
+        if not epoch:
+            # A campaign: nothing is under way that could be cancelled.
+            self.standing.clear_stepping_down()
         self.role = Role.FOLLOWER
         self._is_asking = False
         self._waiting_for = self.ticket()

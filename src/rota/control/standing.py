@@ -55,6 +55,8 @@ class Standing:
     def set_leading(self, on: bool, now: Millis) -> None:
         """It leads from now on, or does no longer. A new reign begins with a clock that has not run out."""
         if on:
+            # Whatever was cancelled before has had its time.
+            self._stepping_down = False
             self.record_reacquire_since(self._stepped_down_at, now)
             self._stepped_down_at = 0
             self._led_from, self._turned_at = now, 0
@@ -75,6 +77,14 @@ class Standing:
     def mark_stepping_down(self, cause: Cause) -> None:
         """A reign is being given up: what is cancelled from now on is cancelled on purpose."""
         self.step_downs[cause] = self.step_downs.get(cause, 0) + 1
+        self._stepping_down = True
+
+    def begin_anew(self) -> None:
+        """The reign goes on, and everything in memory is read again: there is no loop to turn until then.
+
+        What belonged to the old one is cancelled on purpose, and nobody stepped down.
+        """
+        self.is_leading = False
         self._stepping_down = True
 
     def clear_stepping_down(self) -> None:

@@ -27,22 +27,31 @@ class Route:
         return ",".join(place.url for place in self._places)
 
     async def open(self, method: str, token: str, tenant: str = "") -> Stream:
-        """Dial until somebody lets us in. Raises Refused, or Unavailable with what the last one said."""
-        trouble: Unavailable | None = None
+        """Dial until somebody lets us in. Raises Refused if all of them refuse, else Unavailable."""
+        away: Unavailable | None = None
+        refused: Refused | None = None
         for place in list(self._places):
             try:
                 stream = await self._follow(place, method, token, tenant)
             except Unavailable as unavailable:
                 # That somebody leads elsewhere says more than that somebody else is away.
-                if trouble is None or trouble.code != "leader.elsewhere":
-                    trouble = unavailable
-                continue
-            if stream.place in self._places:
-                self._places.remove(stream.place)
-                self._places.append(stream.place)
-            return stream
-        assert trouble is not None, "there is at least one place"
-        raise trouble
+                if away is None or away.code != "leader.elsewhere":
+                    away = unavailable
+            except Refused as refusal:
+                # One that has an old certificate, or not the newest tokens, must not keep us from the others.
+                refused = refused or refusal
+            else:
+                if stream.place in self._places:
+                    self._places.remove(stream.place)
+                    self._places.append(stream.place)
+                return stream
+        if refused is None:
+            assert away is not None, "there is at least one place"
+            raise away
+        if away is None:
+            raise refused
+        text = f"{away.reason} Another one refuses: {refused}"
+        raise Unavailable(away.code, text, retry_after_ms=away.retry_after_ms)
 
     async def _follow(self, place: Place, method: str, token: str, tenant: str) -> Stream:
         within_s = OPEN_S if len(self._places) == 1 else OPEN_ONE_OF_SEVERAL_S

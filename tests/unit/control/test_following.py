@@ -192,3 +192,45 @@ async def fail_commit(node: Node) -> None:
     node.store.commit = commit  # type: ignore[method-assign] - once, in place of the real one
     with pytest.raises(Unavailable):
         await node.driver.ask(PutPool(tenant="t", command_id="p", pool=Pool(tenant="t", name="p", slots=1)))
+
+
+def test_a_time_limit_that_says_nothing_is_an_error_and_not_a_lost_lock():
+    async def play() -> None:
+        node = Node("a", MemoryDisk())
+        assert await node.driver.reigns()
+        answered = asyncio.Event()
+
+        async def holds(epoch: int) -> bool:
+            answered.set()
+            raise TimeoutError
+
+        node.store.holds = holds  # type: ignore[method-assign] - in place of the real one
+        await answered.wait()
+        await node.until(lambda: bool(node.levels("holds.failed")))
+        assert node.driver.is_leader, "no answer is no proof, and no loss either"
+        await node.driver.stop()
+
+    played(play)
+
+
+def test_who_has_won_names_its_predecessor_no_more():
+    async def play() -> None:
+        first, second = await two()
+        loading = asyncio.Event()
+
+        async def load(epoch: int) -> Any:
+            loading.set()
+            await asyncio.Event().wait()
+            yield
+
+        second.store.load = load  # type: ignore[method-assign] - one that takes long
+        await first.driver.stop()
+        await loading.wait()
+        with pytest.raises(Unavailable) as caught:
+            second.driver.check_leads()
+        assert caught.value.code == "leader.none"
+        for task in list(second.driver._running):
+            task.cancel()
+        await second.driver.stop()
+
+    played(play)

@@ -89,7 +89,7 @@ def test_who_is_not_elected_campaigns_again_after_a_while():
 def test_an_error_of_the_election_is_told_and_is_no_election():
     machine, elect = campaigning()
     (tell,) = machine.elected(Elected(elect.ticket, None, "connection reset"), BEGIN)
-    assert tell == Tell("elect.failed", (("error", "connection reset"),))
+    assert tell == Tell("elect.failed", (("error", "connection reset"),), Level.WARNING)
     assert machine.role is Role.FOLLOWER
 
 
@@ -398,3 +398,25 @@ def test_whoever_leads_or_campaigns_takes_no_hints():
         next_at = machine.next_at
         machine.vacated(BEGIN - 1)
         assert machine.next_at == next_at
+
+
+def test_whom_the_store_will_not_have_takes_no_hints():
+    machine, elect = campaigning()
+    (tell,) = machine.elected(Elected(elect.ticket, None, "store.newer: too new"), BEGIN)
+    assert tell == Tell("elect.failed", (("error", "store.newer: too new"),), Level.WARNING)
+    machine.vacated(BEGIN + 1)
+    assert machine.woke(BEGIN + CAMPAIGN - 1) == []
+    assert len(machine.woke(BEGIN + CAMPAIGN)) == 1
+
+
+def test_a_campaign_that_is_given_up_opens_no_window():
+    machine, _ = campaigning()
+    machine.woke(BEGIN + TERM)
+    assert machine.standing.step_downs == {Cause.STORE_SILENT: 1}
+    assert not machine.standing.stepping_down
+
+
+def test_a_reload_is_not_leading():
+    machine = leading()
+    machine.reload(BEGIN)
+    assert not machine.standing.is_leading

@@ -80,6 +80,25 @@ def test_only_what_is_cancelled_on_purpose_is_no_error(in_window: bool, cancelle
     assert standing.level_of(cancelled=cancelled) is level, "a deadline is not a cancellation"
 
 
+def test_a_reload_within_a_reign_is_no_stall_and_no_return_and_what_it_cancels_is_expected():
+    standing = leading()
+    standing.turned(NOW)
+    standing.begin_anew()
+    assert standing.heartbeat(NOW + 10 * LATE).is_healthy, "there is no loop to turn"
+    assert standing.level_of(cancelled=True) is Level.WARNING
+    standing.set_leading(True, NOW + 10 * LATE)
+    assert standing.take_reacquires() == []
+    assert standing.step_downs == {}
+
+
+def test_a_new_reign_expects_no_cancellations_of_an_old_one():
+    standing = leading()
+    standing.mark_stepping_down(Cause.LOCK_LOST)
+    standing.set_leading(False, NOW)
+    standing.set_leading(True, NOW + 1)
+    assert not standing.stepping_down
+
+
 # Coming back.
 
 

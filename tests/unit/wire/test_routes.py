@@ -117,11 +117,22 @@ def test_an_address_that_leads_nowhere_new_is_not_followed(world: World, url: st
     assert world.asked == ["grpc://a:7433"]
 
 
-def test_a_refusal_is_not_taken_elsewhere(world: World):
-    world.says["a"] = Refused("auth.wrong", "this token is not accepted")
-    with pytest.raises(Refused):
+def test_one_that_refuses_does_not_keep_us_from_the_others(world: World):
+    world.says["a"] = Refused("tls.handshake", "its certificate has expired")
+    assert run(opened(Route(at("a"), at("b")))) == "grpc://b:7433"
+
+
+def test_what_all_of_them_refuse_is_refused(world: World):
+    world.says.update(a=Refused("auth.wrong", "not accepted"), b=Refused("auth.wrong", "not accepted either"))
+    with pytest.raises(Refused, match=r"not accepted$"):
         run(opened(Route(at("a"), at("b"))))
-    assert world.asked == ["grpc://a:7433"]
+
+
+def test_while_one_is_away_what_another_refuses_is_told_and_tried_again(world: World):
+    world.says.update(a=Refused("auth.wrong", "not accepted"), b=Unavailable("leader.none", "nobody answers at b."))
+    with pytest.raises(Unavailable) as caught:
+        run(opened(Route(at("a"), at("b"))))
+    assert (caught.value.code, "not accepted" in caught.value.reason) == ("leader.none", True)
 
 
 def test_of_several_none_is_waited_for_as_long_as_the_only_one(world: World):

@@ -10,8 +10,7 @@ from rota.api.auth import ANY_TENANT, Role
 from rota.api.http.endpoints import TEXT, Call, Endpoint, Serve, reply
 from rota.control.driver import CoordinatorDriver
 from rota.control.leadership import Role as Standing
-from rota.core.errors import Unavailable
-from rota.core.history import HistoryQuery
+from rota.core.errors import Refused, Unavailable
 
 # A store that does not answer for so long does not answer.
 STORE_ANSWERS_S = 2.0
@@ -122,16 +121,14 @@ class Probes:
         loop = asyncio.get_running_loop()
         if self._asking is None or (self._asking.done() and loop.time() - self._asked_at > ASK_EVERY_S):
             self._asked_at = loop.time()
-            self._asking = loop.create_task(self._look_into_store())
+            self._asking = loop.create_task(self._driver.look_into_store())
         try:
             async with asyncio.timeout(STORE_ANSWERS_S):
                 await asyncio.shield(self._asking)
         except Exception as error:  # whatever the store meets, it does not answer
-            text = "nothing came in time" if isinstance(error, TimeoutError) else type(error).__name__
-            raise Unavailable("store.unavailable", f"the store does not answer: {text}.") from None
-
-    async def _look_into_store(self) -> None:
-        await self._driver.store.history(HistoryQuery(tenant="", limit=1))
+            known = isinstance(error, Refused | Unavailable)
+            text = error.reason if known else f"{error}" or "nothing came in time"
+            raise Unavailable("store.unavailable", f"the store does not answer: {text}") from None
 
 
 def _probe(path: str, serve: Serve, summary: str) -> Endpoint:

@@ -48,6 +48,10 @@ class Following:
         else:
             self._follows.set()
 
+    def won(self) -> None:
+        """An election was won: nobody else leads, though this coordinator has still to read everything."""
+        self._leader = None
+
     async def lost(self) -> None:
         """An election was lost; see who won."""
         if self._shared is None:
