@@ -2,10 +2,14 @@
 
 import argparse
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from rota.cli import EXIT_FAILED
 from rota.cli.serving import Signals, add_config, add_server_options, drain, first_of, run_until_stopped, settings, tell
 from rota.config import Config
+
+if TYPE_CHECKING:
+    from rota.app.hosting import Host
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +34,7 @@ async def serve(config: Config, signals: Signals, *, with_worker: bool) -> int:
         ways = f"{service.grpc}{' and ' + service.http if service.http else ''}"
         worker = service.worker
         hands = _slots(worker.machine.capacity.slots) if worker is not None else "no worker here"
-        tell(f"ready: {ways}; data in {service.host.path}; {hands}")
+        tell(f"ready: {ways}; data in {service.host.path}; {hands}{_standing(service.host)}")
         await first_of(signals.asked, service.failed)
         if service.failed.is_set():
             tell("stopped by an error of its own; what was acknowledged is on disk")
@@ -40,6 +44,16 @@ async def serve(config: Config, signals: Signals, *, with_worker: bool) -> int:
             code = await drain(worker, config.worker.drain_s, signals.at_once, service.failed)
         tell("stopping")
     return code
+
+
+def _standing(host: "Host") -> str:
+    """Of several coordinators: whether this one leads, or who does."""
+    if host.shared is None:
+        return ""
+    leader = host.driver.leader
+    if host.driver.is_leader:
+        return "; leads"
+    return "; follows, and nobody leads yet" if leader is None else f"; follows {leader.name} at {leader.grpc}"
 
 
 def _slots(count: int) -> str:
