@@ -7,7 +7,7 @@ import pytest
 from rota.control.coordinator import Coordinator
 from rota.control.events import Commit, CommitOutcome, Committed
 from rota.control.leadership import Role
-from rota.control.loop import RETRY_COMMIT_MS
+from rota.control.trouble import RETRY_COMMIT_MS
 from rota.core.commands import Outcome
 from rota.core.errors import Unavailable
 from rota.core.images import all_records

@@ -122,7 +122,10 @@ class AsyncRota(Client):
         path = Path(folder)
         if not (path / "rota.db").exists():
             raise Refused(
-                "store.missing", f"there is no data in {path}", "Start something with `rota run`, or name the folder."
+                "store.missing",
+                f"there is no data in {path}",
+                "Start something with `rota run`, or name the folder; coordinators with a shared store are named with"
+                " --coordinator.",
             )
         give_up_at = time.monotonic() + PATIENCE_S
         while True:

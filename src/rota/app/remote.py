@@ -1,11 +1,14 @@
 """Reaching a coordinator elsewhere: where it is, as whom, and with which certificates."""
 
+import asyncio
 import os
 from typing import TypedDict, Unpack
 
 from rota.app.clocks import wall_clock
-from rota.client.line import FarLine
+from rota.client.line import Connection, FarLine
+from rota.client.operating import PATIENCE_S
 from rota.config import load_config
+from rota.core.errors import Unavailable
 
 COORDINATOR = "ROTA_COORDINATOR"
 
@@ -35,7 +38,8 @@ async def open_line(url: str | None, otherwise: str, **options: Unpack[RemoteOpt
     files = {name: os.fspath(options.get(name) or "") or None for name in ("ca", "cert", "key")}
     given = {f"client.{name}": value for name, value in {**files, "coordinator": url or None}.items()}
     config = load_config(given, os.environ)
-    route = Route(*read_places(config.client, wall_clock()))
+    places = read_places(config.client, wall_clock())
+    route = Route(*places)
     token = options.get("token")
     if token is None:
         token = config.auth.token.reveal() if config.auth.token is not None else ""
@@ -46,5 +50,19 @@ async def open_line(url: str | None, otherwise: str, **options: Unpack[RemoteOpt
         return await RpcConnection.open(route, token.strip(), tenant, otherwise)
 
     line = FarLine("", dial)
-    line.tenant = (await line.connect()).tenant
+    line.tenant = (await _connect(line, is_one_of_several=len(places) > 1)).tenant
     return line
+
+
+async def _connect(line: FarLine, *, is_one_of_several: bool) -> Connection:
+    """A connection; while one of several coordinators is away, another one is about to lead, and is waited for."""
+    give_up_at = asyncio.get_running_loop().time() + PATIENCE_S
+    while True:
+        try:
+            return await line.connect()
+        except Unavailable as away:
+            leads_elsewhere = away.code == "leader.elsewhere" or (is_one_of_several and away.code == "leader.none")
+            wait_s = away.retry_after_ms / 1000
+            if not leads_elsewhere or asyncio.get_running_loop().time() + wait_s > give_up_at:
+                raise
+            await asyncio.sleep(wait_s)

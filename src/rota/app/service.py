@@ -21,6 +21,7 @@ from rota.app.working import check_threads, complaint, ship_logs, start_resident
 from rota.config import Address, Config, ServerTls, commands_for, read_address, read_server_tls, server_context
 from rota.control.events import Escalate, Level, Tell
 from rota.control.telemetry import Telemetry
+from rota.core.errors import Refused
 from rota.ports import Candidate
 from rota.wire.frames import CoordinatorFrame
 from rota.wire.places import read_places, server_credentials
@@ -46,6 +47,7 @@ async def start_service(parts: AsyncExitStack, config: Config, *, with_worker: b
     server = config.server
     if with_worker:
         check_threads(config)
+        _check_worker_token(config)
     listen = read_address(server.listen, "server.listen")
     http = read_address(server.http, "server.http") if server.http else None
     tls = read_server_tls(config.tls, wall_clock())
@@ -107,6 +109,15 @@ def _advertised(url: str, host: str) -> str:
     if not host and address.host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not listened on
         host = socket.gethostname()
     return f"{scheme}://{Address(host or address.host, address.port)}"
+
+
+def _check_worker_token(config: Config) -> None:
+    """A worker beside a coordinator that follows works for another one, and is asked for its token there."""
+    auth = config.auth
+    if config.server.store and auth.asks_for_tokens and auth.worker_token is None and not auth.worker_token_file:
+        text = "the worker of this coordinator has no token for the times when another one leads"
+        hint = "Set ROTA_EXECUTOR_TASK_BEARER_TOKEN, or run `rota server` and workers of their own."
+        raise Refused("config.value", text, hint, path="auth.worker_token")
 
 
 def _warn_of_loopback(who: Candidate, journal: Journal) -> None:

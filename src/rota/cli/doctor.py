@@ -33,8 +33,8 @@ from rota.stores.sqlite import SqliteStore, holder_of
 FREE_BYTES_MIN = 1 << 30
 SYNC_MS_MAX = 20.0
 _SYNCS = 20
-_USER_IN_URL = re.compile(r"://[^/]*@")
-_PASSWORD_IN_URL = re.compile(r"(?i)(password=)[^&]*")
+_USER_IN_URL = re.compile(r"://.*@")
+_PASSWORD_IN_URL = re.compile(r"(?i)(pass[^=&]*=)[^&]*")
 
 
 class Finding(Struct, frozen=True):

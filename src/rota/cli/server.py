@@ -1,11 +1,22 @@
 """`rota server`: a coordinator that others reach, and nothing else."""
 
 import argparse
+import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 from rota.cli import EXIT_FAILED
-from rota.cli.serving import Signals, add_config, add_server_options, drain, first_of, run_until_stopped, settings, tell
+from rota.cli.serving import (
+    Signals,
+    add_config,
+    add_server_options,
+    done_before,
+    drain,
+    first_of,
+    run_until_stopped,
+    settings,
+    tell,
+)
 from rota.config import Config
 
 if TYPE_CHECKING:
@@ -30,7 +41,10 @@ async def serve(config: Config, signals: Signals, *, with_worker: bool) -> int:
     from rota.app.service import start_service  # not needed to show help
 
     async with AsyncExitStack() as parts:
-        service = await start_service(parts, config, with_worker=with_worker)
+        starting = asyncio.ensure_future(start_service(parts, config, with_worker=with_worker))
+        if not await done_before(starting, signals.asked):
+            return 0
+        service = starting.result()
         ways = f"{service.grpc}{' and ' + service.http if service.http else ''}"
         worker = service.worker
         hands = _slots(worker.machine.capacity.slots) if worker is not None else "no worker here"

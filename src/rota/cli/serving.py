@@ -113,6 +113,18 @@ async def first_of(*events: asyncio.Event) -> None:
             each.cancel()
 
 
+async def done_before(work: "asyncio.Future[Any]", event: asyncio.Event) -> bool:
+    """Whether something was done before an event; if not it is given up."""
+    waiting = asyncio.ensure_future(event.wait())
+    await asyncio.wait((work, waiting), return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if work.done():
+        return True
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    return False
+
+
 async def drain(worker: WorkerDriver, within_s: int, *sooner: asyncio.Event) -> int:
     """Let a worker finish what it runs, and hand back the rest; the exit code that follows from it.
 

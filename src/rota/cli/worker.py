@@ -10,6 +10,7 @@ from rota.cli.serving import (
     add_config,
     add_setting,
     add_worker_options,
+    done_before,
     drain,
     first_of,
     run_until_stopped,
@@ -44,12 +45,7 @@ async def work(config: Config, signals: Signals) -> int:
 
     async with AsyncExitStack() as parts:
         starting = asyncio.ensure_future(start_laborer(parts, config))
-        stopping = asyncio.ensure_future(signals.asked.wait())
-        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if not starting.done():
-            starting.cancel()
-            await asyncio.gather(starting, return_exceptions=True)
+        if not await done_before(starting, signals.asked):
             return 0
         worker = starting.result()
         tell(f"ready: {worker.machine.capacity.slots} slots for {', '.join(worker.machine.capacity.kinds)}")

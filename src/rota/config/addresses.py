@@ -1,6 +1,7 @@
 """Addresses as settings have them: where to listen, and where a coordinator is."""
 
 from ipaddress import ip_address
+from urllib.parse import unquote
 
 from msgspec import Struct
 
@@ -53,6 +54,20 @@ def read_address(text: str, path: str) -> Address:
     return Address(host, int(port))
 
 
+def check_host(text: str, path: str) -> None:
+    """Refuse what is no name or address of a machine that others could reach."""
+    is_everywhere = text in ("0.0.0.0", "::")  # noqa: S104 - compared, not listened on
+    try:
+        ip_address(text)
+    except ValueError:
+        is_host = all(char.isalnum() or char in "-._" for char in text)
+    else:
+        is_host = not is_everywhere
+    if not is_host:
+        hint = "Write only the name or address by which others reach this machine, such as one.example.org or ::1."
+        raise Refused("config.value", f"{text!r} is not a host", hint, path=path)
+
+
 def read_target(text: str, path: str) -> Target:
     """`grpc://host:port`, or `grpcs://` for TLS; without a port it is the usual one."""
     scheme, separator, rest = text.partition("://")
@@ -78,7 +93,7 @@ def check_store_url(text: str, path: str) -> None:
 
 
 def has_password(url: str) -> bool:
-    """Whether a password stands in a URL, in front of its host or among its parameters."""
-    rest = url.partition("://")[2]
-    user, at, _ = rest.partition("/")[0].rpartition("@")
-    return (bool(at) and ":" in user) or "password=" in rest.partition("?")[2].lower()
+    """Whether a password may stand in a URL: in front of its host, written correctly or not, or in a parameter."""
+    rest = unquote(url.partition("://")[2])
+    user, at, _ = rest.rpartition("@")
+    return (bool(at) and ":" in user) or "password=" in rest.lower()

@@ -3,6 +3,7 @@
 An option beats a variable, a variable beats the file, the file beats the default.
 """
 
+import re
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -12,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 
-from rota.config.addresses import check_store_url, has_password, read_address, read_target
+from rota.config.addresses import check_host, check_store_url, has_password, read_address, read_target
 from rota.config.definitions import KINDS, read_definitions
 from rota.config.lines import lines_of
 from rota.config.secret import Secret
@@ -26,6 +27,7 @@ FILE_VARIABLE = "ROTA_CONFIG"
 FILE_BYTES_MAX = 1 << 20
 
 _BY_PATH = {setting.path: setting for setting in SETTINGS}
+_HEXADECIMAL = re.compile("0x[0-9a-fA-F]{1,16}")
 _SECRET_WORDS = ("token", "secret", "password")
 
 
@@ -176,6 +178,9 @@ def _from_text(setting: Setting, text: str, source: str = "") -> object:
     if setting.is_secret:
         return Secret(text)
     value: object = text
+    if setting.plain_kind is int and _HEXADECIMAL.fullmatch(text):
+        # As a lock's number is written elsewhere.
+        value = int(text, 16)
     if setting.is_list:
         value = [word.strip() for word in text.split(",") if word.strip()]
     try:
@@ -209,7 +214,7 @@ def _check(path: str, value: object, source: str) -> None:
             if has_password(str(value)) and source != _BY_PATH[path].env:
                 raise _no_password(path, source)
         elif path == "server.advertise" and value:
-            read_address(f"{value}:0", path)
+            check_host(str(value), path)
         elif path in ("client.tenant", "worker.name"):
             check_id(str(value), path)
         elif path in ("worker.tenants", "worker.queues"):

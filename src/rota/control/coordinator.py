@@ -20,6 +20,7 @@ from rota.control.events import (
     HoldsSaid,
     Intent,
     Loaded,
+    Overtaken,
     StreamClosed,
     Tell,
     Vacated,
@@ -102,6 +103,10 @@ class Coordinator:
             case Vacated():
                 self.leadership.vacated(now)
                 return []
+            case Overtaken():
+                if event.epoch != self.leadership.epoch:
+                    return []
+                return self.leadership.step_down(Cause.COMMIT_FENCED, f"another reigns: {event.error}", now)
             case Woke():
                 return []
 

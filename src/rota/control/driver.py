@@ -33,6 +33,7 @@ from rota.control.events import (
     Intent,
     Load,
     Loaded,
+    Overtaken,
     Publish,
     Release,
     Send,
@@ -379,6 +380,7 @@ class CoordinatorDriver:
         except Exception as error:  # whatever the store meets is an election that was not won
             self._post(Elected(intent.ticket, None, _words(error)))
             self._hindered(error)
+            await self._following.lost()
             return
         if epoch is None:
             await self._following.lost()
@@ -439,12 +441,13 @@ class CoordinatorDriver:
 
     async def _tidy(self) -> None:
         """Housekeeping, a slice at a time."""
+        epoch = self.machine.leadership.epoch
         while True:
             try:
-                while self.is_leader and await self.store.tidy(
-                    self.machine.leadership.epoch, self.clock(), self.keep_ms
-                ):
+                while await self.store.tidy(epoch, self.clock(), self.keep_ms):
                     await asyncio.sleep(0)
+            except Fenced as fenced:
+                self._post(Overtaken(epoch, f"{fenced}"))
             except Exception as error:  # it may be stopped anywhere and done again
                 self._tell(Tell("tidy.failed", (("error", f"{error}"),)))
             await asyncio.sleep(TIDY_EVERY_S)

@@ -47,6 +47,13 @@ class Vacated(Struct, frozen=True):
     """The lock may have become free."""
 
 
+class Overtaken(Struct, frozen=True):
+    """The store said outside of a commit that another reigns."""
+
+    epoch: Epoch
+    error: str
+
+
 class Elected(Struct, frozen=True):
     """The answer to `Elect`: an epoch, or None when another leads, or an error."""
 
@@ -89,7 +96,7 @@ class Committed(Struct, frozen=True):
     error: str = ""
 
 
-Event = Asked | FrameCame | StreamClosed | Woke | Vacated | Elected | HoldsSaid | Loaded | Committed
+Event = Asked | FrameCame | StreamClosed | Woke | Vacated | Overtaken | Elected | HoldsSaid | Loaded | Committed
 
 
 class Elect(Struct, frozen=True):

@@ -17,6 +17,7 @@ from rota.control.events import (
     Committed,
     Escalate,
     Intent,
+    Level,
     Publish,
     Reply,
     Tell,
@@ -24,6 +25,7 @@ from rota.control.events import (
 )
 from rota.control.streams import Act, Streams
 from rota.control.tally import Tally
+from rota.control.trouble import StoreTrouble
 from rota.core.bounds import CHANGES_PER_COMMIT_MAX, WORK_PER_TURN
 from rota.core.changes import (
     AttemptEnded,
@@ -62,8 +64,6 @@ from rota.core.state import State
 from rota.core.step import PHASES, look_again
 from rota.wire.frames import WorkerFrame
 
-# After each commit in a row that the store could not take.
-RETRY_COMMIT_MS = (250, 500, 1_000, 2_000, 5_000)
 REVIEW_PER_TURN = 200
 TURNS_TO_FILL = 2
 LEAST_PER_TURN = 10
@@ -91,10 +91,8 @@ class Loop:
         self.durable = 0
         self.committing: Batch | None = None
         self.commit_ticket = 0
-        self.retry_at: Millis = 0
-        self.retries = 0
         self.wanted_at: Millis = 0
-        self.store_trouble = ""
+        self.store_trouble = StoreTrouble()
         self.streams = Streams(self)
         self.work = self.open_changes = self.filled_turns = self.faults = 0
         self.budget = WORK_PER_TURN
@@ -134,8 +132,8 @@ class Loop:
         at = now + self.state.limits.stall_ms
         if self.state.timers and not self.replay:
             at = min(at, max(now + 1, self.state.timers[0][0]))
-        if self.retry_at:
-            at = min(at, max(now + 1, self.retry_at))
+        if self.store_trouble.retry_at:
+            at = min(at, max(now + 1, self.store_trouble.retry_at))
         return at
 
     def _has_more(self, now: Millis) -> bool:
@@ -354,7 +352,7 @@ class Loop:
             self.waiting[ask.token] = ask
         if self.store_trouble and isinstance(command, ClientCommand | Question):
             # This answer has seen nothing, so it need not wait for the store that it is about.
-            return self._refuse_now(ask, Unavailable(self.store_trouble, retry_after_ms=RETRY_COMMIT_MS[0]))
+            return self._refuse_now(ask, self.store_trouble.refusal())
         if isinstance(command, Question):
             self._reply(ask.token, self._read(command, now), None)
             return []
@@ -398,6 +396,11 @@ class Loop:
         self.waiting.pop(ask.token, None)
         return [Answer(ask.token, refusal)]
 
+    def _send_away(self) -> list[Intent]:
+        """Nobody waits for a store whose trouble lasts. What they asked may be written yet; a repeat is answered."""
+        told, self.waiting = (self.waiting, {}) if self.store_trouble.is_lasting else ({}, self.waiting)
+        return [Answer(token, self.store_trouble.refusal()) for token in told]
+
     def _renewed(self, fence: Fence, until: Millis) -> Millis:
         renew_one(self.state, fence, until)
         return until
@@ -422,8 +425,8 @@ class Loop:
 
     def _answerer(self, token: Token, value: Reply, detail: object) -> Act:
         def act() -> tuple[Intent, ...]:
-            self.waiting.pop(token, None)
-            return (Answer(token, value, detail),)
+            # Whoever was told meanwhile that the store is in trouble asks again.
+            return () if self.waiting.pop(token, None) is None else (Answer(token, value, detail),)
 
         return act
 
@@ -454,8 +457,7 @@ class Loop:
 
     def _commit(self, now: Millis) -> list[Intent]:
         if self.committing is not None:
-            if self.retry_at and now >= self.retry_at:
-                self.retry_at = 0
+            if self.store_trouble.is_due(now):
                 self.commit_ticket = self.ticket()
                 return [Commit(self.commit_ticket, self.state.epoch, self.committing)]
             return []
@@ -489,12 +491,9 @@ class Loop:
             batch, self.committing = self.committing, None
             self.durable = self.open - 1
             self.asks_committing = []
-            self.store_trouble, self.retries = "", 0
+            self.store_trouble.over()
             return [Publish(batch.stories)] if batch is not None and batch.stories else []
         if event.outcome is CommitOutcome.UNAVAILABLE:
-            code = event.error.partition(":")[0]
-            self.store_trouble = code if code in ("store.full", "store.corrupt") else "store.unavailable"
-            self.retry_at = now + RETRY_COMMIT_MS[min(self.retries, len(RETRY_COMMIT_MS) - 1)]
-            self.retries += 1
-            return [Tell("commit.retry", (("error", event.error),))]
+            self.store_trouble.met(event.error, now)
+            return [Tell("commit.retry", (("error", event.error),), Level.WARNING), *self._send_away()]
         raise AssertionError("fenced, unknown and refused commits are the coordinator's to judge")

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from rota.control.events import CloseStream, Intent, Send, Tell
 from rota.control.sessions import Session
+from rota.control.trouble import StoreTrouble
 from rota.core.changes import LeaseGranted
 from rota.core.commands import Command, Outcome, RegisterWorker, Report, ReturnLease
 from rota.core.decide import Decision
@@ -44,7 +45,7 @@ class Host(Protocol):
 
     state: State
     proven_until: Millis
-    store_trouble: str
+    store_trouble: StoreTrouble
     work: int
 
     def carry_out(self, command: Command, now: Millis) -> Decision | Refused | Unavailable | None:

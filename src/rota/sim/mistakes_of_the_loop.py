@@ -44,7 +44,7 @@ OF_THE_LOOP: tuple[Mutant, ...] = (
         "failed_commit_forgotten",
         "a batch that was not written is written again",
         "control.loop",
-        "            self.retry_at = now + RETRY_COMMIT_MS[min(self.retries, len(RETRY_COMMIT_MS) - 1)]\n",
+        "            self.store_trouble.met(event.error, now)\n",
         "            self.committing, self.durable = None, self.open - 1\n",
     ),
     mistake(

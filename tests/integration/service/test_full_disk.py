@@ -11,7 +11,7 @@ import pytest
 
 from rota.app.remote import open_line
 from rota.client.runs import Client
-from rota.control.loop import RETRY_COMMIT_MS
+from rota.control.trouble import RETRY_COMMIT_MS
 from rota.core.errors import Unavailable
 from tests.integration.deadlines import is_running, until
 from tests.integration.service import tasks

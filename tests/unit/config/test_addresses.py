@@ -64,7 +64,11 @@ def test_what_is_no_coordinator_is_refused_without_repeating_what_may_be_secret(
         ("postgresql://u:p@h/d", "postgres", True),
         ("postgresql://u:p%40x@h:5432/d?sslmode=require", "postgres", True),
         ("postgresql://h/d?user=u&password=p", "postgres", True),
-        ("postgresql://h/d?application_name=a:b@c", "postgres", False),
+        ("postgresql://h/d?application_name=a", "postgres", False),
+        # Written wrongly, or so that a search for the word would miss it.
+        ("postgresql://u:a/b@h/d", "postgres", True),
+        ("postgresql://h/d?pass%77ord=p", "postgres", True),
+        ("etcd://u:p/x@h:2/p", "etcd", True),
         ("postgresql:///d?host=/run/postgresql", "postgres", False),
         ("etcd://a:2379,b:2379/prefix", "etcd", False),
         ("etcds://u:p@a:2379", "etcd", True),

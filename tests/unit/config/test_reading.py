@@ -320,6 +320,10 @@ def test_a_store_without_a_password_may_stand_anywhere(tmp_path: Path):
         {"server.store": "mysql://x"},
         {"server.lock_id": 1 << 63},
         {"server.advertise": "http://x"},
+        {"server.advertise": "x:7433"},
+        {"server.advertise": "[::1]"},
+        {"server.advertise": "x/../y"},
+        {"server.advertise": "0.0.0.0"},  # noqa: S104 - it is refused
         {"client.coordinator": "grpc://a:1,http://b"},
         {"client.coordinator": "grpc://a:1,"},
     ],

@@ -6,7 +6,8 @@ import pytest
 
 from rota.control.events import Answer, AskHolds, Commit, Committed, Load, Release, Woke
 from rota.control.leadership import Role
-from rota.control.loop import LEAST_PER_TURN, RETRY_COMMIT_MS, Ask
+from rota.control.loop import LEAST_PER_TURN, Ask
+from rota.control.trouble import RETRY_COMMIT_MS
 from rota.core import commands as cm
 from rota.core.bounds import CHANGES_PER_COMMIT_MAX, WORK_PER_TURN
 from rota.core.errors import Refused, Unavailable
@@ -336,8 +337,9 @@ def test_while_the_store_is_away_the_same_batch_is_sent_again_and_again():
         again = stage.only(Commit)
         assert again.batch is first.batch
         assert again.ticket != first.ticket
+    assert code(stage, token) == "store.unavailable", "nobody is kept waiting for a store whose trouble lasts"
     stage.end_commit()
-    assert stage.answer(token) == "a"
+    assert stage.answer(stage.ask(put_pool("a"))) == "a", "and is answered when it repeats what was written meanwhile"
     stage.ask(put_pool("b"))
     stage.end_commit(UNAVAILABLE)
     stage.advance(RETRY_COMMIT_MS[0])

@@ -42,8 +42,10 @@ class ProbeAnswer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class Probes:
     """Looks at one coordinator."""
 
-    def __init__(self, driver: CoordinatorDriver, telemetry: Telemetry | None) -> None:
+    def __init__(self, driver: CoordinatorDriver, telemetry: Telemetry | None, *, tells_where: bool = True) -> None:
+        """Probes ask nobody who they are. Unless anybody may ask anything, they do not tell where the leader is."""
         self._driver = driver
+        self._tells_where = tells_where
         self._telemetry = telemetry
         self._asking: asyncio.Task[None] | None = None
         self._asked_at = 0.0
@@ -87,12 +89,16 @@ class Probes:
             raise Unavailable(
                 "store.unavailable", f"this coordinator cannot stand for election: {self._driver.trouble}"
             )
+        loop = self._driver.machine.loop
+        if loop is not None and loop.store_trouble:
+            raise loop.store_trouble.refusal()
         await self._ask_store()
         return self._well()
 
     async def leader(self, call: Call) -> Response:
         """Whether it is this one that decides."""
-        self._driver.check_leads()
+        if self._tells_where:
+            self._driver.check_leads()
         if self._driver.is_stopped or not self._driver.is_leader:
             raise Unavailable("leader.none", "this coordinator does not lead.")
         return self._well()
@@ -112,7 +118,7 @@ class Probes:
             ProbeAnswer(
                 status="ok",
                 role=self._driver.machine.leadership.role.value,
-                leader=leader.http if leader is not None else "",
+                leader=leader.http if leader is not None and self._tells_where else "",
                 turned_at=self._driver.heartbeat().turned_at,
             )
         )
@@ -122,6 +128,8 @@ class Probes:
         if self._asking is None or (self._asking.done() and loop.time() - self._asked_at > ASK_EVERY_S):
             self._asked_at = loop.time()
             self._asking = loop.create_task(self._driver.look_into_store())
+            # Nobody may be left to hear of it.
+            self._asking.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             async with asyncio.timeout(STORE_ANSWERS_S):
                 await asyncio.shield(self._asking)

@@ -56,7 +56,7 @@ class HttpService:
             *events.endpoints(self._feeds),
             *fleet.ENDPOINTS,
             *oversight.ENDPOINTS,
-            *Probes(driver, telemetry).endpoints(),
+            *Probes(driver, telemetry, tells_where=gate.is_open).endpoints(),
         )
         self.endpoints: tuple[Endpoint, ...] = (*described, describe(described))
         self._routes = Routes(self.endpoints)
