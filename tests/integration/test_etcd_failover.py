@@ -202,6 +202,7 @@ async def without_quorum(stage: Stage, members: list[EtcdMember], store: EtcdSto
     """Two of three are gone: nothing is written, everybody is told why, and it goes on when they are back."""
     for member in members[:2]:
         await asyncio.to_thread(member.kill)
+    await asyncio.to_thread(members[2].wait_lost)
     async with asyncio.timeout(60):
         with pytest.raises((Unavailable, CommitUnknown)) as said:
             await store.commit(epoch, batch([Receipt("t", "never", 0, "", 0)]))

@@ -124,6 +124,10 @@ class EtcdMember:
         """Wait until it takes writes: it has a leader."""
         wait_until(self._is_healthy, f"etcd at {self.address} is healthy")
 
+    def wait_lost(self) -> None:
+        """Wait until it takes no writes: it knows that it has no leader."""
+        wait_until(lambda: not self._is_healthy(), f"etcd at {self.address} has no leader")
+
     def _is_healthy(self) -> bool:
         assert self._process is not None, "it was started"
         assert self._process.poll() is None, f"etcd ended: {self.log()[-2_000:]}"

@@ -20,8 +20,8 @@ from rota.stores.etcd.segments import AuditLine, Parts, Past, PastAudit, RunLine
 
 # When a run ended, and the how manyth it was: where it stands in history.
 Place = tuple[Millis, int]
-# Rows that are read before others get their turn.
-_ROWS_AT_ONCE = 2_000
+# Rows, and runs with their tasks, that are read before others get their turn.
+_ROWS_AT_ONCE, _PASTS_AT_ONCE = 2_000, 100
 
 
 class History:
@@ -46,7 +46,7 @@ class History:
                 if found[limit][0].ended_at > segment.last_end:
                     break
             if _may_hold(segment, query, after):
-                lines = (await self.segments.index(segment)).runs
+                lines = (await self.segments.index(segment, query.tenant, query.name, query.kind)).runs
                 found += [
                     (line, segment)
                     for line in lines
@@ -102,7 +102,7 @@ class History:
             if is_it(past.line):
                 return past.run, past.parts
         for segment in sorted(mirror.segments, key=lambda each: each.last_run, reverse=True):
-            lines = (await self.segments.index(segment)).runs if segment.last_run else []
+            lines = (await self.segments.index(segment, tenant, run)).runs if segment.last_run else []
             own = [line for line in lines if is_it(line) and not segment.is_past(line.ended_at)]
             if own:
                 line = max(own, key=lambda each: each.number)
@@ -118,7 +118,7 @@ class History:
         if row is not None:
             return _read(FORMS[GRAPH], row).graph
         for segment in reversed(mirror.segments):
-            for line in (await self.segments.index(segment)).graphs:
+            for line in (await self.segments.index(segment, tenant, digest)).graphs:
                 if (line.tenant, line.digest) == (tenant, digest) and not segment.is_past(line.ended_at):
                     (row,) = await self.segments.read(segment, [(line.at, line.size)])
                     return _read(FORMS[GRAPH], row).graph
@@ -139,7 +139,7 @@ class History:
         for segment in sorted(mirror.segments, key=lambda each: each.last_audit, reverse=True):
             if len(found) > limit or not segment.last_audit:
                 break
-            lines = (await self.segments.index(segment)).audits
+            lines = (await self.segments.index(segment, query.tenant)).audits
             found += [
                 (line, segment) for line in reversed(lines) if is_asked_for(line) and not segment.is_past(line.ended_at)
             ]
@@ -169,14 +169,17 @@ class History:
                 elif kind == TASK:
                     fences.update(_fences([_read(FORMS[TASK], row)]))
             await asyncio.sleep(0)
-        for past in pasts:
-            runs.add((past.line.tenant, past.line.id))
-            fences.update(result_fences(past.run, past.parts.tasks))
+        for at in range(0, len(pasts), _PASTS_AT_ONCE):
+            for past in pasts[at : at + _PASTS_AT_ONCE]:
+                runs.add((past.line.tenant, past.line.id))
+                fences.update(result_fences(past.run, past.parts.tasks))
+            await asyncio.sleep(0)
         for segment in segments:
             for line in (await self.segments.index(segment)).runs:
                 if not segment.is_past(line.ended_at):
                     runs.add((line.tenant, line.id))
-                    fences.update(line.fences)
+                    fences.update(line.fences or ())
+            await asyncio.sleep(0)
         return Kept(frozenset(fences), frozenset(runs))
 
 
