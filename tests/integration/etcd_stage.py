@@ -31,10 +31,14 @@ class Stage:
         self.term_ms = term_ms
         self.bounds = bounds
         self.opened: list[EtcdStore] = []
+        # What stores have warned of.
+        self.warnings: list[str] = []
 
     def open(self, blobs: Blobs | None = None) -> EtcdStore:
         """Another process's store."""
-        store = EtcdStore(self.url, blobs or self.blobs, term_ms=self.term_ms, bounds=self.bounds)
+        store = EtcdStore(
+            self.url, blobs or self.blobs, term_ms=self.term_ms, bounds=self.bounds, warn=self.warnings.append
+        )
         self.opened.append(store)
         return store
 

@@ -260,7 +260,7 @@ class Client:
     @asynccontextmanager
     async def _stream(self, method: str, reply: type[Message], timeout_s: float | None) -> AsyncGenerator[Any, None]:
         """A stream that is hung up in the end, whatever comes."""
-        host = self._host
+        host, began = self._host, asyncio.get_running_loop().time()
         call: Any = None
         try:
             metadata = await self._metadata(timeout_s or self.timeout_s)
@@ -270,6 +270,8 @@ class Client:
             call = make(timeout=timeout_s, metadata=metadata)
             yield call
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._took(began)
             failure = read_failure(error, self._shown(host))
             if failure.is_token_old:
                 self._token = ""

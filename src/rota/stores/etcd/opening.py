@@ -9,7 +9,8 @@ from rota.ports import BlobLost, Blobs
 from rota.stores.etcd import ops
 from rota.stores.etcd.client import Client
 from rota.stores.etcd.failures import missing
-from rota.stores.etcd.keys import MARK, SNAPSHOTS, Keys, after, epoch_of
+from rota.stores.etcd.keys import MANIFEST, MARK, SNAPSHOTS, Keys, after, epoch_of
+from rota.stores.etcd.snapshots import number_of
 
 # What this code writes. It grows when older code could misunderstand what is written, and not for new fields.
 FORMAT = 1
@@ -38,7 +39,7 @@ async def open_store(client: Client, keys: Keys, blobs: Blobs) -> str:
     if found is None:
         raise missing(client.address.shown)
     await _check_mark(client, keys, blobs, found)
-    await _check_age(client, keys, blobs, found)
+    await _check_age(client, keys, blobs)
     return found.identity
 
 
@@ -113,17 +114,33 @@ async def _check_mark(client: Client, keys: Keys, blobs: Blobs, found: Found) ->
         raise Refused("blobs.elsewhere", text, hint, path="server.blobs")
 
 
-async def _check_age(client: Client, keys: Keys, blobs: Blobs, found: Found) -> None:
-    """An etcd that is behind its blobs would issue fences again."""
-    newest = max((epoch_of(each.name) for each in await blobs.list(SNAPSHOTS)), default=0)
-    if newest <= found.epoch:
-        return
-    # Others may have been elected while we looked.
-    again = await _look(client, keys)
-    if again is None or newest > again.epoch:
-        text = f"{client.address.shown} is at epoch {found.epoch}, and the blobs at {newest}: etcd was set back"
+async def _check_age(client: Client, keys: Keys, blobs: Blobs) -> None:
+    """An etcd that is behind its blobs would issue fences again, and remove what it does not know of."""
+    # The blobs first: what is read of etcd afterwards can only be further on.
+    names = [each.name for each in await blobs.list(SNAPSHOTS)]
+    newest = max((epoch_of(name) for name in names), default=0)
+    number = max([await _number_of(blobs, f"{SNAPSHOTS}/{name}") for name in names if name.endswith(MANIFEST)] or [0])
+    state = await client.read_all(keys.state)
+    if keys.epoch not in state or keys.head not in state:
+        raise missing(client.address.shown)
+    epoch, head = int(state[keys.epoch].value), int(state[keys.head].value)
+    text = ""
+    if newest > epoch:
+        text = f"{client.address.shown} is at epoch {epoch}, and the blobs at {newest}"
+    elif number > head:
+        # The epoch does not tell when it was raised by hand, as it is after a restore.
+        text = f"{client.address.shown} has {head} commits, and the blobs a checkpoint of {number}"
+    if text:
         hint = "Stop every coordinator, and restore etcd and the blobs from backups of the same time."
-        raise Refused("store.missing", text, hint)
+        raise Refused("store.missing", f"{text}: etcd was set back", hint)
+
+
+async def _number_of(blobs: Blobs, name: str) -> int:
+    """How many commits a checkpoint has; 0 if it is gone, or nobody can say."""
+    try:
+        return number_of(await blobs.read(name, 0, _MARK_BYTES_MAX))
+    except BlobLost:
+        return 0
 
 
 async def _read_mark(blobs: Blobs) -> str:
