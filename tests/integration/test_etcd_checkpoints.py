@@ -14,7 +14,7 @@ from rota.core.records import Audit, Batch, GraphRecord, Run, Task
 from rota.ports import Kept
 from rota.stores.etcd import EtcdStore
 from rota.stores.etcd import rpc_pb2 as rpc
-from rota.stores.etcd.keys import HISTORY, SNAPSHOTS
+from rota.stores.etcd.keys import HISTORY, SNAPSHOTS, manifest_name
 from rota.stores.etcd.tidying import Bounds, read_size
 from tests.contract.bench import batch
 from tests.contract.records import filled
@@ -236,7 +236,7 @@ def test_blobs_that_no_checkpoint_names_are_removed_and_those_of_later_reigns_ar
             for written in LIVES:
                 await store.commit(epoch, written)
                 await tidied(store, epoch)
-            later = f"{SNAPSHOTS}/{epoch + 1:06x}-00000001-manifest"
+            later = manifest_name(epoch + 1, 1, 1)
             await stage.blobs.put(later, b"of a writer that we have not heard of")
             await store.commit(epoch, batch(one_of_each(500_000)))
             await tidied(store, epoch)

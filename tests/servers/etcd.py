@@ -160,6 +160,16 @@ class EtcdMember:
         self.stop(how)
         self.start()
 
+    def restore(self, saved: Path) -> None:
+        """Stop it and start it again with what `etcdctl snapshot save` has saved."""
+        self.kill()
+        shutil.rmtree(self.folder / "data")
+        line = [find_program("etcdutl"), "snapshot", "restore", str(saved), "--data-dir", str(self.folder / "data")]
+        line += ["--name", self.name, "--initial-cluster", self._cluster or self.peer]
+        line += ["--initial-advertise-peer-urls", f"http://127.0.0.1:{self.peer_port}"]
+        subprocess.run(line, check=True, capture_output=True, timeout=DEADLINE_S)
+        self.start()
+
     def pause(self) -> None:
         """Stop it where it stands: connections stay open, and nobody answers."""
         assert self._process is not None, "it runs"

@@ -55,6 +55,20 @@ def blob_name(folder: str, epoch: Epoch, number: int, what: str) -> str:
     return f"{folder}/{epoch:06x}-{number:08x}-{what}"
 
 
+def manifest_name(epoch: Epoch, number: int, entry: int) -> str:
+    """A checkpoint, which has the log up to an entry. An etcd whose log is not that long was set back."""
+    return blob_name(SNAPSHOTS, epoch, number, f"{entry:016x}-manifest")
+
+
+def entry_of(blob: str) -> int:
+    """Up to which entry a checkpoint has the log; 0 for any other blob."""
+    parts = blob.rpartition("/")[2].split("-")
+    try:
+        return int(parts[2], 16) if len(parts) == 4 and parts[3] == "manifest" else 0
+    except ValueError:
+        return 0
+
+
 def epoch_of(blob: str) -> Epoch:
     """In whose reign a blob was stored; 0 if that is not said."""
     epoch = blob.rpartition("/")[2].partition("-")[0]

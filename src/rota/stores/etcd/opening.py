@@ -9,8 +9,7 @@ from rota.ports import BlobLost, Blobs
 from rota.stores.etcd import ops
 from rota.stores.etcd.client import Client
 from rota.stores.etcd.failures import missing
-from rota.stores.etcd.keys import MANIFEST, MARK, SNAPSHOTS, Keys, after, epoch_of
-from rota.stores.etcd.snapshots import number_of
+from rota.stores.etcd.keys import MARK, SNAPSHOTS, Keys, after, entry_of, epoch_of
 
 # What this code writes. It grows when older code could misunderstand what is written, and not for new fields.
 FORMAT = 1
@@ -22,7 +21,6 @@ class Found(Struct, frozen=True):
     """What stands at the prefix."""
 
     identity: str
-    epoch: int
     is_marked: bool
 
 
@@ -61,7 +59,7 @@ async def _look(client: Client, keys: Keys) -> Found | None:
     check_format(form.value, client.address.shown)
     if keys.identity not in state or keys.epoch not in state:
         raise missing(client.address.shown)
-    return Found(state[keys.identity].value.decode(), int(state[keys.epoch].value), keys.marked in state)
+    return Found(state[keys.identity].value.decode(), keys.marked in state)
 
 
 def check_format(value: bytes, shown: str) -> None:
@@ -119,7 +117,7 @@ async def _check_age(client: Client, keys: Keys, blobs: Blobs) -> None:
     # The blobs first: what is read of etcd afterwards can only be further on.
     names = [each.name for each in await blobs.list(SNAPSHOTS)]
     newest = max((epoch_of(name) for name in names), default=0)
-    number = max([await _number_of(blobs, f"{SNAPSHOTS}/{name}") for name in names if name.endswith(MANIFEST)] or [0])
+    number = max((entry_of(name) for name in names), default=0)
     state = await client.read_all(keys.state)
     if keys.epoch not in state or keys.head not in state:
         raise missing(client.address.shown)
@@ -133,14 +131,6 @@ async def _check_age(client: Client, keys: Keys, blobs: Blobs) -> None:
     if text:
         hint = "Stop every coordinator, and restore etcd and the blobs from backups of the same time."
         raise Refused("store.missing", f"{text}: etcd was set back", hint)
-
-
-async def _number_of(blobs: Blobs, name: str) -> int:
-    """How many commits a checkpoint has; 0 if it is gone, or nobody can say."""
-    try:
-        return number_of(await blobs.read(name, 0, _MARK_BYTES_MAX))
-    except BlobLost:
-        return 0
 
 
 async def _read_mark(blobs: Blobs) -> str:
