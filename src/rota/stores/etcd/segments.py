@@ -6,10 +6,11 @@ what is left moves to a new segment. Small ones that follow each other become a 
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from rota.core.ids import BlobRef, Epoch, Fence, Millis
@@ -23,8 +24,13 @@ from rota.stores.etcd.keys import HISTORY, blob_name
 from rota.stores.etcd.rows import FORMS, RUN, TASK
 
 INDEXES_BYTES_MAX = 64 * 1024 * 1024
+# Lines that are read before others get their turn.
+_LINES_AT_ONCE = 2_000
 # Rows that are as near as this are read together.
 _GAP_BYTES = 16 * 1024
+
+
+L = TypeVar("L")
 
 
 class RunLine(Struct, array_like=True, gc=False):
@@ -111,6 +117,14 @@ class Index(Struct, array_like=True):
         return (*self.runs, *self.graphs, *self.audits)
 
 
+class _Lines(Struct, array_like=True):
+    """An index of which no line has been read."""
+
+    runs: list[Raw]
+    graphs: list[Raw]
+    audits: list[Raw]
+
+
 class Segment(Struct, array_like=True):
     """A segment, as a checkpoint names it. What ended at `expired` or before is gone."""
 
@@ -130,7 +144,10 @@ class Segment(Struct, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_index_of = msgspec.msgpack.Decoder(Index).decode
+_lines_of = msgspec.msgpack.Decoder(_Lines).decode
+_run_line_of = msgspec.msgpack.Decoder(RunLine).decode
+_graph_line_of = msgspec.msgpack.Decoder(GraphLine).decode
+_audit_line_of = msgspec.msgpack.Decoder(AuditLine).decode
 _parts_of = msgspec.msgpack.Decoder(Parts).decode
 
 
@@ -265,11 +282,20 @@ async def _store(blobs: Blobs, epoch: Epoch, number: int, pages: _Pages) -> Segm
     )
 
 
+async def _read_lines(lines: list[Raw], read: Callable[[Raw], L], wanted: list[bytes]) -> list[L]:
+    found: list[L] = []
+    for at in range(0, len(lines), _LINES_AT_ONCE):
+        some = lines[at : at + _LINES_AT_ONCE]
+        found += [read(line) for line in some if all(text in bytes(line) for text in wanted)]
+        await asyncio.sleep(0)
+    return found
+
+
 class Segments:
     """Reads segments. The indexes that were used last stay in memory, as bytes.
 
-    A line of an index takes six times its bytes once it is read, and whoever looks for one run looks in vain in all
-    segments but one. So the bytes are what is kept and looked through, and only what may be meant is read.
+    A line of an index takes nearly six times its bytes once it is read, and whoever looks for one run looks in vain in
+    all segments but one. So the bytes are what is kept and looked through, and only lines that may be meant are read.
     """
 
     def __init__(self, blobs: Blobs, bytes_max: int = INDEXES_BYTES_MAX) -> None:
@@ -279,12 +305,18 @@ class Segments:
         self.held_bytes = 0
 
     async def index(self, segment: Segment, *texts: str) -> Index:
-        """What a segment holds; nothing if one of these texts is in none of its lines."""
+        """What a segment holds; with texts, only lines that have all of them somewhere."""
         content = await self._content(segment)
-        if not all(text.encode(errors="surrogatepass") in content for text in texts):
+        wanted = [text.encode(errors="surrogatepass") for text in texts if text]
+        if not all(text in content for text in wanted):
             return Index([], [], [])
         try:
-            return _index_of(content)
+            lines = _lines_of(content)
+            return Index(
+                await _read_lines(lines.runs, _run_line_of, wanted),
+                await _read_lines(lines.graphs, _graph_line_of, wanted),
+                await _read_lines(lines.audits, _audit_line_of, wanted),
+            )
         except msgspec.MsgspecError as error:
             raise corrupt(f"{segment.index.name} is not an index of history: {error}") from error
 
