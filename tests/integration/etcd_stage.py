@@ -104,11 +104,13 @@ class Killed(Exception):
 
 
 class Fate:
-    """Counts what a process does outside itself, and ends it before or after one of these."""
+    """Counts what a process does outside itself, and ends it before one of these.
 
-    def __init__(self, last: int, *, is_before: bool) -> None:
+    That is after the one before, too: what others see is the same, and what it was told is at least as much.
+    """
+
+    def __init__(self, last: int) -> None:
         self.last = last
-        self.is_before = is_before
         self.done = 0
 
     @property
@@ -120,12 +122,9 @@ class Fate:
         if self.has_come:
             raise Killed
         self.done += 1
-        if self.has_come and self.is_before:
-            raise Killed
-        answer = await act()
         if self.has_come:
             raise Killed
-        return answer
+        return await act()
 
     def befall(self, store: EtcdStore) -> None:
         """Every call of a store to etcd is counted; what it does with blobs is, too, if they are `FatedBlobs`."""

@@ -24,7 +24,8 @@ from rota.wire.channels import grpc
 from tests.contract.bench import batch
 from tests.contract.samples import one_of_each
 from tests.integration.etcd_stage import EAGER, FOREVER, ME, RIVAL, Model, staged
-from tests.servers.etcd import EtcdServer, etcd_server, free_port, shared_server
+from tests.servers.etcd import EtcdServer, etcd_server, shared_server
+from tests.servers.ports import free_port
 
 PASSWORD = "correct horse"
 

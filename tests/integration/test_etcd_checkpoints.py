@@ -125,14 +125,11 @@ async def survive(stage: Stage, fate: Fate) -> bool:
     return True
 
 
-@pytest.mark.parametrize("is_before", [True, False], ids=["before", "after"])
-def test_whoever_comes_after_a_process_that_died_at_any_call_finds_all_that_it_was_told_is_written(
-    is_before: bool,
-) -> None:
+def test_whoever_comes_after_a_process_that_died_at_any_call_finds_all_that_it_was_told_is_written() -> None:
     async def run() -> int:
         for last in count(1):
             async with staged(bounds=EAGER) as stage:
-                if not await survive(stage, Fate(last, is_before=is_before)):
+                if not await survive(stage, Fate(last)):
                     return last
         raise AssertionError("it ends sometime")
 

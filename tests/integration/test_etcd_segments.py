@@ -87,7 +87,7 @@ def test_a_run_that_is_nowhere_is_looked_for_in_what_is_held_and_nothing_is_read
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def run() -> None:
-        fate = Fate(1_000, is_before=True)
+        fate = Fate(1_000)
         blobs = open_blobs("memory:")
         segments = await stored(blobs, 5, 100)
         reader = Segments(FatedBlobs(blobs, fate))
