@@ -47,6 +47,8 @@ class Adapter(ABC):
     rivals_wait_for_commits = False
     # True for a `SharedStore`: it is held to `store_sharing.py` too.
     is_shared = False
+    # True where nothing but housekeeping differs from another adapter's stores, which are held to all the rest.
+    is_for_housekeeping = False
 
     @abstractmethod
     async def make_store(self) -> Store:
@@ -139,6 +141,7 @@ class EtcdAdapter(Adapter):
     def __init__(self, name: str, bounds: Bounds | None = None) -> None:
         self.name = name
         self.bounds = bounds
+        self.is_for_housekeeping = bounds is not None
 
     async def make_store(self) -> Store:
         return EtcdStore(etcd.shared_server().url(), open_blobs("memory:"), bounds=self.bounds)

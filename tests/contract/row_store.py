@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from rota.core.errors import Refused
-from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
+from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page, read_place
 from rota.core.ids import Epoch, Millis, RunKey
 from rota.core.records import RECORD_TYPES, Audit, Batch, Growth, Key, Record, Run, Story, Task, key_of
 from rota.ports import Candidate, Fenced, Store, StoreRefused
@@ -133,13 +132,7 @@ class RowStore:
 
     def read_after(self, after: str) -> tuple[int, int] | None:
         """Where a page ended."""
-        if not after:
-            return None
-        try:
-            ended_at, at = after.split(".")
-            return int(ended_at), int(at)
-        except ValueError:
-            raise Refused("field.value", "not a place", path="after") from None
+        return read_place(after)
 
     def is_past(self, place: tuple[int, int], after: tuple[int, int] | None) -> bool:
         """Whether a run comes after the page that ended there."""

@@ -36,6 +36,7 @@ JOURNALLED = {
     "elect.failed",
     "holds.failed",
     "store.away",
+    "store.crowded",
     "leader.unknown",
     "epoch.overtaken",
     "commit.retry",
@@ -115,6 +116,16 @@ def test_a_unit_gives_its_process_time_to_stop_and_little_to_do_harm_with(path: 
     config = load_config({}, {}, str(DEPLOY / f"{path.stem.removeprefix('rota-').rstrip('@')}.toml"))
     needed_s = config.worker.drain_s + config.server.heartbeat_timeout_s if "worker" in path.name else 40
     assert int(service["TimeoutStopSec"]) > needed_s
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_unit_may_write_blobs_that_are_a_mounted_folder(path: Path) -> None:
+    writable = unit(path)["Service"]["ReadWritePaths"].split()
+    (blobs,) = {
+        each["environment"]["ROTA_SERVER_BLOBS"] for name, each in rota_services().items() if name.startswith("server")
+    }
+    assert any(blobs.startswith(f"{folder.removeprefix('-')}/") for folder in writable)
+    assert all(folder.startswith("-") for folder in writable), "it need not be there"
 
 
 def found_by_systemd(name: str, text: str, folder: Path) -> list[str]:

@@ -1,5 +1,6 @@
 """Waiting for something to be so, never for time to pass; and saying what it was when it does not come."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +23,15 @@ def until(look: Callable[[], T], what: str, patience_s: float = PATIENCE_S) -> T
             raise AssertionError(f"waited {patience_s} s in vain: {what}")
         pause.wait(_LOOK_EVERY_S)
     return found
+
+
+async def until_so(look: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
+    """Until something holds, while the event loop goes on."""
+    give_up_at = time.monotonic() + patience_s
+    while not look():
+        if time.monotonic() > give_up_at:
+            raise AssertionError(f"waited {patience_s} s in vain: {what}")
+        await asyncio.sleep(_LOOK_EVERY_S)
 
 
 def until_there(path: Path, patience_s: float = PATIENCE_S) -> Path:

@@ -31,10 +31,14 @@ class Stage:
         self.term_ms = term_ms
         self.bounds = bounds
         self.opened: list[EtcdStore] = []
+        # What stores have warned of.
+        self.warnings: list[str] = []
 
     def open(self, blobs: Blobs | None = None) -> EtcdStore:
         """Another process's store."""
-        store = EtcdStore(self.url, blobs or self.blobs, term_ms=self.term_ms, bounds=self.bounds)
+        store = EtcdStore(
+            self.url, blobs or self.blobs, term_ms=self.term_ms, bounds=self.bounds, warn=self.warnings.append
+        )
         self.opened.append(store)
         return store
 
@@ -100,11 +104,13 @@ class Killed(Exception):
 
 
 class Fate:
-    """Counts what a process does outside itself, and ends it before or after one of these."""
+    """Counts what a process does outside itself, and ends it before one of these.
 
-    def __init__(self, last: int, *, is_before: bool) -> None:
+    That is after the one before, too: what others see is the same, and what it was told is at least as much.
+    """
+
+    def __init__(self, last: int) -> None:
         self.last = last
-        self.is_before = is_before
         self.done = 0
 
     @property
@@ -116,12 +122,9 @@ class Fate:
         if self.has_come:
             raise Killed
         self.done += 1
-        if self.has_come and self.is_before:
-            raise Killed
-        answer = await act()
         if self.has_come:
             raise Killed
-        return answer
+        return await act()
 
     def befall(self, store: EtcdStore) -> None:
         """Every call of a store to etcd is counted; what it does with blobs is, too, if they are `FatedBlobs`."""

@@ -213,10 +213,3 @@ async def proxy(port: int) -> AsyncIterator[tuple[int, asyncio.Event]]:
         await asyncio.gather(*tasks, return_exceptions=True)
         for writer in writers:
             writer.close()
-
-
-def free_port() -> int:
-    """A port on which nobody listens."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]

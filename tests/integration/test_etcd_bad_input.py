@@ -16,15 +16,16 @@ from rota.config import ClientTls, Secret
 from rota.core.errors import Refused, Unavailable
 from rota.core.records import Receipt, Task
 from rota.ports import Fenced
-from rota.stores.blobs import open_blobs
+from rota.stores.blobs import MARK, open_blobs
 from rota.stores.etcd import EtcdStore
 from rota.stores.etcd.address import read_url
-from rota.stores.etcd.keys import MARK, SNAPSHOTS
+from rota.stores.etcd.keys import SNAPSHOTS
 from rota.wire.channels import grpc
 from tests.contract.bench import batch
 from tests.contract.samples import one_of_each
 from tests.integration.etcd_stage import EAGER, FOREVER, ME, RIVAL, Model, staged
-from tests.servers.etcd import EtcdServer, etcd_server, free_port, shared_server
+from tests.servers.etcd import EtcdServer, etcd_server, shared_server
+from tests.servers.ports import free_port
 
 PASSWORD = "correct horse"
 

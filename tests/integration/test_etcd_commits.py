@@ -132,7 +132,7 @@ def test_who_is_locked_out_while_in_doubt_does_not_take_that_for_an_answer() -> 
         async def lock_out(request: rpc.TxnRequest, timeout_s: float, send: Attempt, number: int) -> Any:
             if number == 1:
                 return LOST
-            raise Refused("store.access", "the password has been changed")
+            raise Refused("store.denied", "the password has been changed")
 
         async with staged(term_ms=1_000) as stage:
             store, epoch, model = await two_commits(stage, lock_out)

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -16,6 +15,7 @@ from rota.core.model import Graph, TaskSpec
 from rota.ports import Candidate
 from rota.stores.etcd import EtcdStore
 from tests.contract.bench import assert_same, disk_of
+from tests.integration.deadlines import until_so
 from tests.integration.etcd_stage import EAGER, Stage, staged
 from tests.servers.etcd import etcd_server
 
@@ -24,14 +24,6 @@ GRAPH = Graph(name="g", tasks=(TaskSpec(id="a"), TaskSpec(id="b", upstream=("a",
 
 def clock() -> int:
     return time.time_ns() // 1_000_000
-
-
-async def until(is_so: Callable[[], bool], what: str) -> None:
-    """Wait for something that nobody announces."""
-    async with asyncio.timeout(30):
-        while not is_so():
-            await asyncio.sleep(0.02)
-    assert is_so(), what
 
 
 class Pair:
@@ -84,7 +76,7 @@ def test_the_next_coordinator_has_what_the_last_one_had() -> None:
             await asyncio.gather(*[submit(leader, f"r{number}") for number in range(50)])
             before = records(leader)
             await leader.stop()
-            await until(lambda: other.is_leader, "the other one leads")
+            await until_so(lambda: other.is_leader, "the other one leads")
             assert await stage.opened[0].leader() == other.who
             assert_same(records(other), before)  # pyright: ignore[reportArgumentType] - disks of the bench
             await submit(other, "after")

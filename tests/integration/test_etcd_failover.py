@@ -24,6 +24,7 @@ from tests.integration.deadlines import until
 from tests.integration.etcd_stage import ME, RIVAL, Model, Stage, staged
 from tests.integration.worker.stage import ROOT
 from tests.servers.etcd import EtcdMember, etcd_cluster, etcd_server, shared_server
+from tests.servers.proxy import Proxy
 
 TERM_MS = 1_000
 
@@ -202,6 +203,7 @@ async def without_quorum(stage: Stage, members: list[EtcdMember], store: EtcdSto
     """Two of three are gone: nothing is written, everybody is told why, and it goes on when they are back."""
     for member in members[:2]:
         await asyncio.to_thread(member.kill)
+    await asyncio.to_thread(members[2].wait_lost)
     async with asyncio.timeout(60):
         with pytest.raises((Unavailable, CommitUnknown)) as said:
             await store.commit(epoch, batch([Receipt("t", "never", 0, "", 0)]))
@@ -243,3 +245,26 @@ def test_an_etcd_that_does_not_answer_is_given_up_in_time() -> None:
                 server.resume()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("round_ms", [800, 1_600], ids=["two fifths of a term", "four fifths of a term"])
+def test_an_etcd_that_is_slow_is_waited_for_and_costs_no_lock(round_ms: int) -> None:
+    server, term_ms = shared_server(), 2_000
+
+    async def run(proxy: Proxy) -> None:
+        async with staged(server, term_ms=term_ms) as stage:
+            stage.url = stage.url.replace(server.member.address, proxy.address)
+            store, epoch = await stage.reign()
+            model, numbers = Model(), iter(range(1, 10_000))
+            await write_on(store, epoch, model, numbers, 3)
+            proxy.slow(round_ms / 2)
+            writing = asyncio.create_task(write_on(store, epoch, model, numbers, 5))
+            while not writing.done():
+                assert await store.holds(epoch), "it was asked in time, and answered in time"
+            await writing
+            proxy.heal()
+            await write_on(store, epoch, model, numbers, 8)
+            await model.expect(store, epoch)
+
+    with Proxy(server.member.address) as proxy:
+        asyncio.run(run(proxy))

@@ -13,7 +13,8 @@ from rota.wire.channels import SYNC, TALK
 from rota.wire.streams import open_stream
 from tests.integration import jobs
 from tests.integration.deadlines import until
-from tests.integration.far import ADMIN, WORKER, Service, free_port, service
+from tests.integration.far import ADMIN, WORKER, Service, service
+from tests.servers.ports import free_port
 from tests.unit.client.ways import place_at
 
 

@@ -19,7 +19,8 @@ from rota.wire.requests import AwaitRun
 from rota.wire.routes import Route
 from tests.integration import jobs
 from tests.integration.deadlines import until
-from tests.integration.far import ADMIN, READER, TENANT, free_port, proxy, service, shout
+from tests.integration.far import ADMIN, READER, TENANT, proxy, service, shout
+from tests.servers.ports import free_port
 from tests.unit.client.ways import place_at
 
 ROOT = Path(__file__).parents[2]

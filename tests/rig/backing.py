@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.rig.fleet import Settings
-from tests.servers.etcd import EtcdServer, etcd_server
+from tests.servers.etcd import EtcdCluster, EtcdServer, etcd_cluster, etcd_server
 from tests.servers.postgres import PostgresServer, postgres_server
 from tests.servers.proxy import Proxy
 
@@ -92,12 +92,41 @@ class EtcdBacking(Backing):
         self.server.resume()
 
 
+class EtcdClusterBacking(Backing):
+    """Three members of etcd: any one of them may be away."""
+
+    name = "etcd-cluster"
+    slack_s = 4.0
+
+    def __init__(self, cluster: EtcdCluster, blobs: Path) -> None:
+        super().__init__(cluster.url(), blobs)
+        self.members = cluster.members
+
+    def restart(self) -> None:
+        """One member after the other, as an upgrade does."""
+        for member in self.members:
+            member.restart()
+
+    def pause(self) -> None:
+        """See `Backing`."""
+        for member in self.members:
+            member.pause()
+
+    def resume(self) -> None:
+        """See `Backing`."""
+        for member in self.members:
+            member.resume()
+
+
 @contextmanager
 def open_backing(name: str, folder: Path) -> Iterator[Backing]:
     """A server of that name; nothing of it is left afterwards."""
     if name == PostgresBacking.name:
         with postgres_server() as postgres:
             yield PostgresBacking(postgres, folder / "blobs")
+    elif name == EtcdClusterBacking.name:
+        with etcd_cluster(3) as cluster:
+            yield EtcdClusterBacking(cluster, folder / "blobs")
     else:
         with etcd_server() as etcd:
             yield EtcdBacking(etcd, folder / "blobs")

@@ -7,13 +7,11 @@ What each says on stderr is kept in a file of its name. Whatever was started is 
 import json
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import rota
@@ -21,10 +19,9 @@ from tests.integration.deadlines import PATIENCE_S, until
 from tests.integration.service.stage import Process
 from tests.rig.journal import Disturbance, steady_ns
 from tests.rig.skewed import set_day
+from tests.servers.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
-# Below those that the system gives to whoever dials: a port that a dead server has left must still be free later.
-_PORTS = range(15_000, 30_000)
 # A server that stands still takes connections and says nothing.
 PROBE_S = 1.0
 # What no process should ever say.
@@ -48,24 +45,6 @@ def as_toml(settings: Settings, definitions: str = "") -> str:
         table, _, name = path.partition(".")
         tables.setdefault(table, []).append(f"{name} = {json.dumps(value)}")
     return "\n".join(f"[{table}]\n" + "\n".join(lines) + "\n" for table, lines in tables.items()) + definitions
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports on which nobody listens, and which nobody is given by chance."""
-    held: list[socket.socket] = []
-    chance = Random()
-    try:
-        while len(held) < count:
-            one = socket.socket()
-            held.append(one)
-            try:
-                one.bind(("127.0.0.1", chance.choice(_PORTS)))
-            except OSError:
-                held.pop().close()
-        return [one.getsockname()[1] for one in held]
-    finally:
-        for one in held:
-            one.close()
 
 
 class Member:

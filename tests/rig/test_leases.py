@@ -1,7 +1,6 @@
 """Real coordinators that come and go over one store, and pull workers: of each task one lease at a time counts."""
 
 import asyncio
-from collections.abc import Callable
 from random import Random
 
 from rota.app.clocks import SystemClock
@@ -10,15 +9,10 @@ from rota.control.driver import CoordinatorDriver
 from rota.core.decide.leases import Judgement
 from rota.ports import Candidate
 from rota.stores.memory import MemoryStore
+from tests.integration.deadlines import until_so
 from tests.rig.leases import GRANT, LeaseLoad, among, check_leases
 
 LEASE_MS = 1_000
-
-
-async def until(look: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not look():
-            await asyncio.sleep(0.01)
 
 
 async def campaign(tasks: int, reigns: int) -> LeaseLoad:
@@ -38,10 +32,10 @@ async def campaign(tasks: int, reigns: int) -> LeaseLoad:
         running = group.create_task(load.run())
         for _ in range(reigns - 1):
             goal = len(load.ops) + tasks // reigns
-            await until(lambda goal=goal: len(load.ops) >= goal or running.done())
+            await until_so(lambda goal=goal: len(load.ops) >= goal or running.done(), "more to be done")
             before, standby = drivers[-1], begin()
             await before.stop()
-            await until(lambda standby=standby: standby.is_leader)
+            await until_so(lambda standby=standby: standby.is_leader, "the standby to lead")
     await drivers[-1].stop()
     return load
 

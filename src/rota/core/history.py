@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from rota.core.bounds import AUDITS_PER_PAGE_MAX, HISTORY_PAGE_MAX, INTEGER_MAX
+from rota.core.errors import Refused
 from rota.core.ids import Millis
 from rota.core.questions import Question
 from rota.core.records import Audit, Growth, Run, Task
@@ -23,12 +25,40 @@ class HistoryQuery(Question, frozen=True, kw_only=True):
     after: str = ""
     limit: int = 100
 
+    @property
+    def page_limit(self) -> int:
+        """How many runs a page has at most."""
+        return max(1, min(self.limit, HISTORY_PAGE_MAX))
+
 
 class Page(Struct, frozen=True):
     """Some ended runs, and where the next page begins; empty if this was the last."""
 
     runs: tuple[Run, ...]
     next: str = ""
+
+
+# Where a run stands in the history of a store that counts them: when it ended, and the how manyth it was.
+Place = tuple[Millis, int]
+
+
+def write_place(place: Place) -> str:
+    """What `Page.next` says of a page that ends there."""
+    return f"{place[0]}.{place[1]}"
+
+
+def read_place(after: str) -> Place | None:
+    """Where a page ended; None if it is the first that is asked for."""
+    if not after:
+        return None
+    ended_at, _, number = after.partition(".")
+    try:
+        place = int(ended_at), int(number)
+    except ValueError:
+        place = (INTEGER_MAX + 1, 0)
+    if not all(-INTEGER_MAX <= each <= INTEGER_MAX for each in place):
+        raise Refused("field.value", f"{after!r} is not where a page of history ended", path="after")
+    return place
 
 
 class GetEnded(Question, frozen=True, kw_only=True):
@@ -51,6 +81,11 @@ class ListAudits(Question, frozen=True, kw_only=True):
 
     before: int = 0
     limit: int = 100
+
+    @property
+    def page_limit(self) -> int:
+        """How many audits a page has at most."""
+        return max(1, min(self.limit, AUDITS_PER_PAGE_MAX))
 
 
 class AuditsPage(Struct, frozen=True):

@@ -22,7 +22,7 @@ from obstore.store import LocalStore, MemoryStore, from_url
 
 from rota.core.errors import Refused
 from rota.core.ids import BlobRef, Millis
-from rota.ports import BlobLost, Listed
+from rota.ports import BlobLost, Blobs, Listed
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -32,6 +32,10 @@ PIECE_BYTES = 1024 * 1024
 PART_BYTES = 8 * 1024 * 1024
 PARTS_AT_ONCE = 2
 READ_BYTES_MAX = 8 * 1024 * 1024
+# Where it says whose blobs these are: the coordinator's of a data folder, or the store's that coordinators share.
+# No tenant has anything beside it: ids become names without a leading dot.
+MARK = ".rota/home"
+_MARK_BYTES_MAX = 200
 NAME_BYTES_MAX = 1_024
 SEGMENT_BYTES_MAX = 255
 
@@ -210,6 +214,14 @@ def _from_url(url: str) -> "ObjectStore":
         raise Refused(
             "config.value", text, "Name a folder, or s3://, gs:// or az:// with a bucket.", path="server.blobs"
         ) from None
+
+
+async def find_mark(blobs: Blobs) -> str:
+    """The mark at a place; empty if there is none."""
+    try:
+        return (await blobs.read(MARK, 0, _MARK_BYTES_MAX)).decode(errors="replace").strip()
+    except BlobLost:
+        return ""
 
 
 def check_name(name: str) -> None:

@@ -7,7 +7,7 @@ answering; `MemoryStore` is the port.
 from collections.abc import AsyncIterator, Iterator
 from copy import copy
 
-from rota.core.bounds import AUDITS_PER_PAGE_MAX, HISTORY_PAGE_MAX, ROWS_PER_TIDY
+from rota.core.bounds import ROWS_PER_TIDY
 from rota.core.errors import Refused
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
 from rota.core.ids import Epoch, Millis, RunKey
@@ -99,7 +99,7 @@ class MemoryDisk:
             (ended.run for ended in self.history if _is_asked_for(ended.run, query)), key=_place_of, reverse=True
         )
         rest = [run for run in found if after is None or _place_of(run) < after]
-        shown = rest[: max(1, min(query.limit, HISTORY_PAGE_MAX))]
+        shown = rest[: query.page_limit]
         more = len(rest) > len(shown)
         return Page(tuple(_twin_run(run) for run in shown), ".".join(map(str, _place_of(shown[-1]))) if more else "")
 
@@ -128,7 +128,7 @@ class MemoryDisk:
             audit = self.audits[number - 1]
             if audit.tenant != query.tenant or (query.before and number + self._audits_gone >= query.before):
                 continue
-            if len(found) == max(1, min(query.limit, AUDITS_PER_PAGE_MAX)):
+            if len(found) == query.page_limit:
                 return AuditsPage(tuple(found), number + self._audits_gone + 1)
             found.append(audit)
         return AuditsPage(tuple(found))

@@ -46,6 +46,8 @@ _PASSING = ("store.unavailable",)
 _OF_ONE_MEMBER = (*_PASSING, "store.foreign", "tls.handshake")
 # Between two tries of the same call, when every member has failed once.
 PAUSE_S = 0.1
+# The share of a call's whole time that a member is given at least, before another is asked.
+_SHARE = 4
 
 
 class Doubt:
@@ -66,6 +68,16 @@ class Client:
         self._calls: dict[tuple[str, str], Any] = {}
         self._host = 0
         self._token = ""
+        # How long the last answer took; or, if none came, how long it was waited for.
+        self._took_s = 0.0
+
+    @property
+    def patience_s(self) -> float:
+        """How long one member is waited for where it is better to ask another soon.
+
+        One that died never answers. Where all of them are slow, asking again gains nothing and has to wait as well.
+        """
+        return min(self.timeout_s, max(self.timeout_s / _SHARE, 2 * self._took_s))
 
     async def close(self) -> None:
         """Hang up; may be called twice, and a call after it dials anew."""
@@ -115,21 +127,24 @@ class Client:
         """End a lease; one that has ended already is no error."""
         await self._ask(_REVOKE, rpc.LeaseRevokeRequest(id=lease), rpc.LeaseRevokeResponse, is_gone_fine=True)
 
-    async def keep_alive(self, lease: int, timeout_s: float) -> bool:
+    async def keep_alive(self, lease: int) -> bool:
         """Begin a lease's time anew, at whichever member answers; False if it has ended."""
+        give_up_at = asyncio.get_running_loop().time() + self.timeout_s
         members = len(self.address.hosts)
-        for turn in range(members):
+        for turn in range(1, members + 1):
             try:
-                return await self._keep_alive(lease, timeout_s / members)
+                return await self._keep_alive(lease, self._share_s(give_up_at, turn))
             except Unavailable:
-                if turn == members - 1:
+                if turn == members:
                     raise
         raise AssertionError("a cluster has members")
 
     async def _keep_alive(self, lease: int, timeout_s: float) -> bool:
+        began = asyncio.get_running_loop().time()
         async with self._stream(_KEEP_ALIVE, rpc.LeaseKeepAliveResponse, timeout_s) as call:
             await call.write(rpc.LeaseKeepAliveRequest(id=lease))
             answer = await call.read()
+            self._took(began)
             return isinstance(answer, rpc.LeaseKeepAliveResponse) and answer.ttl > 0
 
     # Watching.
@@ -162,9 +177,8 @@ class Client:
         give_up_at = loop.time() + self.timeout_s
         said: Failure | None = None
         for turn in count(1):
-            left = give_up_at - loop.time()
-            share = left / max(1, len(self.address.hosts) + 1 - turn)
-            answer = await self._try(method, request, reply, max(share, 0.01), is_gone_fine=is_gone_fine)
+            share_s = self._share_s(give_up_at, turn)
+            answer = await self._try(method, request, reply, share_s, is_gone_fine=is_gone_fine)
             if not isinstance(answer, Failure):
                 return answer
             # What a member says of the cluster tells more than that another one is not reached.
@@ -179,16 +193,29 @@ class Client:
         assert said is not None, "without trouble there is an answer"
         raise said.trouble
 
+    def _share_s(self, give_up_at: float, turn: int) -> float:
+        """How long to wait for a member: an equal part of what is left, or longer if they were slow before."""
+        left_s = give_up_at - asyncio.get_running_loop().time()
+        equal_s = left_s / max(1, len(self.address.hosts) + 1 - turn)
+        return max(0.01, equal_s, min(left_s, 2 * self._took_s))
+
+    def _took(self, began: float) -> None:
+        self._took_s = asyncio.get_running_loop().time() - began
+
     async def _try(
         self, method: str, request: Message, reply: type[Reply], timeout_s: float, *, is_gone_fine: bool = False
     ) -> Reply | Failure:
         """One member's answer, or why there is none; then the next is asked next time."""
         for is_last in (False, True):
-            host = self._host
+            host, began = self._host, asyncio.get_running_loop().time()
             try:
                 metadata = await self._metadata(timeout_s)
-                return await self._unary(host, method, reply)(request, timeout=timeout_s, metadata=metadata)
+                answer = await self._unary(host, method, reply)(request, timeout=timeout_s, metadata=metadata)
+                self._took(began)
+                return answer
             except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    self._took(began)
                 if is_gone_fine and error.code() is grpc.StatusCode.NOT_FOUND:
                     return reply()
                 failure = read_failure(error, self._shown(host))
@@ -233,7 +260,7 @@ class Client:
     @asynccontextmanager
     async def _stream(self, method: str, reply: type[Message], timeout_s: float | None) -> AsyncGenerator[Any, None]:
         """A stream that is hung up in the end, whatever comes."""
-        host = self._host
+        host, began = self._host, asyncio.get_running_loop().time()
         call: Any = None
         try:
             metadata = await self._metadata(timeout_s or self.timeout_s)
@@ -243,6 +270,8 @@ class Client:
             call = make(timeout=timeout_s, metadata=metadata)
             yield call
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._took(began)
             failure = read_failure(error, self._shown(host))
             if failure.is_token_old:
                 self._token = ""

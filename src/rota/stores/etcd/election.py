@@ -115,11 +115,15 @@ class Election:
         """Whether this election's lease lives, and the lock is held with it. Asking is what keeps it alive."""
         if not reign.lease:
             return False
-        # Two may be asked in vain before the term is over.
-        async with asyncio.timeout(self._term_ms / 2_000):
-            if not await self._client.keep_alive(reign.lease, self._term_ms / 3_000):
+        # Both at once, and for as long as an answer can be of use: a slow etcd is not a lost one.
+        looking = asyncio.create_task(self._client.read(self._keys.leader))
+        try:
+            if not await self._client.keep_alive(reign.lease):
                 return False
-            found = await self._client.read(self._keys.leader)
+            found = await looking
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
         return bool(found.kvs) and found.kvs[0].lease == reign.lease
 
     async def release(self, reign: Reign) -> None:

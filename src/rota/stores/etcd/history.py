@@ -6,9 +6,7 @@ from typing import Any
 
 import msgspec
 
-from rota.core.bounds import AUDITS_PER_PAGE_MAX, HISTORY_PAGE_MAX
-from rota.core.errors import Refused
-from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
+from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page, Place, read_place, write_place
 from rota.core.ids import Fence, Millis, RunKey
 from rota.core.model import Graph
 from rota.core.records import Audit, Run, Story, Task
@@ -18,10 +16,8 @@ from rota.stores.etcd.mirror import Mirror
 from rota.stores.etcd.rows import AUDIT, FORMS, GRAPH, GROWTH, RUN, TASK, Form
 from rota.stores.etcd.segments import AuditLine, Parts, Past, PastAudit, RunLine, Segment, Segments, result_fences
 
-# When a run ended, and the how manyth it was: where it stands in history.
-Place = tuple[Millis, int]
-# Rows that are read before others get their turn.
-_ROWS_AT_ONCE = 2_000
+# Rows, and runs with their tasks, that are read before others get their turn.
+_ROWS_AT_ONCE, _PASTS_AT_ONCE = 2_000, 100
 
 
 class History:
@@ -34,8 +30,7 @@ class History:
 
     async def page(self, mirror: Mirror, query: HistoryQuery) -> Page:
         """One page: newest end first, and of the same instant the latest number."""
-        after = _read_place(query.after)
-        limit = max(1, min(query.limit, HISTORY_PAGE_MAX))
+        after, limit = read_place(query.after), query.page_limit
         found: list[tuple[RunLine, Past | Segment]] = [
             (past.line, past) for past in mirror.pasts if _is_asked_for(past.line, query, after)
         ]
@@ -46,7 +41,7 @@ class History:
                 if found[limit][0].ended_at > segment.last_end:
                     break
             if _may_hold(segment, query, after):
-                lines = (await self.segments.index(segment)).runs
+                lines = (await self.segments.index(segment, query.tenant, query.name, query.kind)).runs
                 found += [
                     (line, segment)
                     for line in lines
@@ -55,7 +50,7 @@ class History:
         shown = _newest(found)
         runs = await self._runs(shown[:limit])
         last = shown[limit - 1][0] if len(shown) > limit else None
-        return Page(runs, f"{last.ended_at}.{last.number}" if last is not None else "")
+        return Page(runs, write_place((last.ended_at, last.number)) if last is not None else "")
 
     async def _runs(self, shown: Sequence[tuple[RunLine, Past | Segment]]) -> tuple[Run, ...]:
         rows: dict[int, bytes] = {}
@@ -102,7 +97,7 @@ class History:
             if is_it(past.line):
                 return past.run, past.parts
         for segment in sorted(mirror.segments, key=lambda each: each.last_run, reverse=True):
-            lines = (await self.segments.index(segment)).runs if segment.last_run else []
+            lines = (await self.segments.index(segment, tenant, run)).runs if segment.last_run else []
             own = [line for line in lines if is_it(line) and not segment.is_past(line.ended_at)]
             if own:
                 line = max(own, key=lambda each: each.number)
@@ -118,7 +113,7 @@ class History:
         if row is not None:
             return _read(FORMS[GRAPH], row).graph
         for segment in reversed(mirror.segments):
-            for line in (await self.segments.index(segment)).graphs:
+            for line in (await self.segments.index(segment, tenant, digest)).graphs:
                 if (line.tenant, line.digest) == (tenant, digest) and not segment.is_past(line.ended_at):
                     (row,) = await self.segments.read(segment, [(line.at, line.size)])
                     return _read(FORMS[GRAPH], row).graph
@@ -128,7 +123,7 @@ class History:
 
     async def audits(self, mirror: Mirror, query: ListAudits) -> AuditsPage:
         """Who asked for what, the newest first."""
-        limit = max(1, min(query.limit, AUDITS_PER_PAGE_MAX))
+        limit = query.page_limit
 
         def is_asked_for(line: AuditLine) -> bool:
             return line.tenant == query.tenant and (not query.before or line.number < query.before)
@@ -139,7 +134,7 @@ class History:
         for segment in sorted(mirror.segments, key=lambda each: each.last_audit, reverse=True):
             if len(found) > limit or not segment.last_audit:
                 break
-            lines = (await self.segments.index(segment)).audits
+            lines = (await self.segments.index(segment, query.tenant)).audits
             found += [
                 (line, segment) for line in reversed(lines) if is_asked_for(line) and not segment.is_past(line.ended_at)
             ]
@@ -169,14 +164,17 @@ class History:
                 elif kind == TASK:
                     fences.update(_fences([_read(FORMS[TASK], row)]))
             await asyncio.sleep(0)
-        for past in pasts:
-            runs.add((past.line.tenant, past.line.id))
-            fences.update(result_fences(past.run, past.parts.tasks))
+        for at in range(0, len(pasts), _PASTS_AT_ONCE):
+            for past in pasts[at : at + _PASTS_AT_ONCE]:
+                runs.add((past.line.tenant, past.line.id))
+                fences.update(result_fences(past.run, past.parts.tasks))
+            await asyncio.sleep(0)
         for segment in segments:
             for line in (await self.segments.index(segment)).runs:
                 if not segment.is_past(line.ended_at):
                     runs.add((line.tenant, line.id))
-                    fences.update(line.fences)
+                    fences.update(line.fences or ())
+            await asyncio.sleep(0)
         return Kept(frozenset(fences), frozenset(runs))
 
 
@@ -215,13 +213,3 @@ def _may_hold(segment: Segment, query: HistoryQuery, after: Place | None) -> boo
         or (query.ended_to and segment.first_end >= query.ended_to)
         or (after is not None and segment.first_end > after[0])
     )
-
-
-def _read_place(after: str) -> Place | None:
-    if not after:
-        return None
-    ended_at, _, number = after.partition(".")
-    try:
-        return int(ended_at), int(number)
-    except ValueError:
-        raise Refused("field.value", f"{after!r} is not where a page of history ended", path="after") from None

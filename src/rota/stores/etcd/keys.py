@@ -6,9 +6,8 @@ what a deposed writer still stores is under names that nothing points to.
 
 from rota.core.ids import Epoch
 
-# Beside the mark of the coordinators, where no tenant has anything: ids become names without a leading dot.
+# Beside the mark, where no tenant has anything.
 BLOBS = ".rota/store"
-MARK = f"{BLOBS}/identity"
 SNAPSHOTS = f"{BLOBS}/snapshot"
 HISTORY = f"{BLOBS}/history"
 
@@ -53,6 +52,20 @@ def after(prefix: bytes) -> bytes:
 def blob_name(folder: str, epoch: Epoch, number: int, what: str) -> str:
     """A blob that one writer stores once."""
     return f"{folder}/{epoch:06x}-{number:08x}-{what}"
+
+
+def manifest_name(epoch: Epoch, number: int, entry: int) -> str:
+    """A checkpoint, which has the log up to an entry. An etcd whose log is not that long was set back."""
+    return blob_name(SNAPSHOTS, epoch, number, f"{entry:016x}-manifest")
+
+
+def entry_of(blob: str) -> int:
+    """Up to which entry a checkpoint has the log; 0 for any other blob."""
+    parts = blob.rpartition("/")[2].split("-")
+    try:
+        return int(parts[2], 16) if len(parts) == 4 and parts[3] == "manifest" else 0
+    except ValueError:
+        return 0
 
 
 def epoch_of(blob: str) -> Epoch:

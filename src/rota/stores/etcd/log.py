@@ -70,8 +70,6 @@ class Log:
         self._client = client
         self._keys = keys
         self._timeout_s = timeout_s
-        # A request that went to a leader of etcd that died is never answered: the sooner it is asked about, the better.
-        self._attempt_s = timeout_s / 4
 
     # What a reign may do.
 
@@ -111,7 +109,7 @@ class Log:
             found = self._found(state.get(mark.key))
             unmoved = ops.is_unmoved(found.key, found.mod_revision)
             request = ops.txn([self._reigns(reign), unmoved], [ops.put(found.key, found.value)])
-            answer = await self._client.attempt(request, self._attempt_s)
+            answer = await self._client.attempt(request, self._client.patience_s)
             if not isinstance(answer, Doubt) and answer.succeeded:
                 _found_at(mark, found.value, answer.header.revision)
                 return
@@ -143,7 +141,8 @@ class Log:
     async def _try_to_move(self, reign: Reign, mark: Mark, value: bytes, entry: Sequence[tuple[bytes, bytes]]) -> None:
         for turn in count(1):
             try:
-                answer = await self._client.attempt(self._request(reign, mark, value, entry), self._attempt_s)
+                request = self._request(reign, mark, value, entry)
+                answer = await self._client.attempt(request, self._client.patience_s)
             except Refused as refused:
                 raise _not_taken(refused) from refused
             except Unavailable as unavailable:
@@ -196,7 +195,7 @@ class Log:
         """
         request = self._request(reign, mark, mark.value, ())
         request.failure.extend(ops.get(key) for key, _ in entry)
-        answer = await self._client.attempt(request, self._attempt_s)
+        answer = await self._client.attempt(request, self._client.patience_s)
         if isinstance(answer, Doubt):
             return None
         if not answer.succeeded:

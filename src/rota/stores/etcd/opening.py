@@ -5,23 +5,22 @@ import secrets
 from msgspec import Struct
 
 from rota.core.errors import Refused
-from rota.ports import BlobLost, Blobs
+from rota.ports import Blobs
+from rota.stores.blobs import MARK, find_mark
 from rota.stores.etcd import ops
 from rota.stores.etcd.client import Client
 from rota.stores.etcd.failures import missing
-from rota.stores.etcd.keys import MARK, SNAPSHOTS, Keys, after, epoch_of
+from rota.stores.etcd.keys import SNAPSHOTS, Keys, after, entry_of, epoch_of
 
 # What this code writes. It grows when older code could misunderstand what is written, and not for new fields.
 FORMAT = 1
 _FORMAT = b"rota-etcd "
-_MARK_BYTES_MAX = 200
 
 
 class Found(Struct, frozen=True):
     """What stands at the prefix."""
 
     identity: str
-    epoch: int
     is_marked: bool
 
 
@@ -29,7 +28,7 @@ async def open_store(client: Client, keys: Keys, blobs: Blobs) -> str:
     """The name of the store, which is made if nothing is there. Refuses what cannot be used."""
     found = await _look(client, keys)
     if found is None:
-        mark = await _read_mark(blobs)
+        mark = await find_mark(blobs)
         if not mark:
             await _found(client, keys)
         found = await _look(client, keys)
@@ -38,7 +37,7 @@ async def open_store(client: Client, keys: Keys, blobs: Blobs) -> str:
     if found is None:
         raise missing(client.address.shown)
     await _check_mark(client, keys, blobs, found)
-    await _check_age(client, keys, blobs, found)
+    await _check_age(client, keys, blobs)
     return found.identity
 
 
@@ -60,7 +59,7 @@ async def _look(client: Client, keys: Keys) -> Found | None:
     check_format(form.value, client.address.shown)
     if keys.identity not in state or keys.epoch not in state:
         raise missing(client.address.shown)
-    return Found(state[keys.identity].value.decode(), int(state[keys.epoch].value), keys.marked in state)
+    return Found(state[keys.identity].value.decode(), keys.marked in state)
 
 
 def check_format(value: bytes, shown: str) -> None:
@@ -100,10 +99,10 @@ def _begun_elsewhere(shown: str, mark: str) -> Refused:
 
 async def _check_mark(client: Client, keys: Keys, blobs: Blobs, found: Found) -> None:
     """The blobs must be this store's: history and snapshots are nowhere else."""
-    mark = await _read_mark(blobs)
+    mark = await find_mark(blobs)
     if not mark and not found.is_marked:
         await blobs.put(MARK, found.identity.encode())
-        mark = await _read_mark(blobs)
+        mark = await find_mark(blobs)
     if mark == found.identity and not found.is_marked:
         await client.repeat(ops.txn(then=[ops.put(keys.marked, b"yes")]))
     if mark != found.identity:
@@ -113,21 +112,22 @@ async def _check_mark(client: Client, keys: Keys, blobs: Blobs, found: Found) ->
         raise Refused("blobs.elsewhere", text, hint, path="server.blobs")
 
 
-async def _check_age(client: Client, keys: Keys, blobs: Blobs, found: Found) -> None:
-    """An etcd that is behind its blobs would issue fences again."""
-    newest = max((epoch_of(each.name) for each in await blobs.list(SNAPSHOTS)), default=0)
-    if newest <= found.epoch:
-        return
-    # Others may have been elected while we looked.
-    again = await _look(client, keys)
-    if again is None or newest > again.epoch:
-        text = f"{client.address.shown} is at epoch {found.epoch}, and the blobs at {newest}: etcd was set back"
+async def _check_age(client: Client, keys: Keys, blobs: Blobs) -> None:
+    """An etcd that is behind its blobs would issue fences again, and remove what it does not know of."""
+    # The blobs first: what is read of etcd afterwards can only be further on.
+    names = [each.name for each in await blobs.list(SNAPSHOTS)]
+    newest = max((epoch_of(name) for name in names), default=0)
+    number = max((entry_of(name) for name in names), default=0)
+    state = await client.read_all(keys.state)
+    if keys.epoch not in state or keys.head not in state:
+        raise missing(client.address.shown)
+    epoch, head = int(state[keys.epoch].value), int(state[keys.head].value)
+    text = ""
+    if newest > epoch:
+        text = f"{client.address.shown} is at epoch {epoch}, and the blobs at {newest}"
+    elif number > head:
+        # The epoch does not tell when it was raised by hand, as it is after a restore.
+        text = f"{client.address.shown} has {head} commits, and the blobs a checkpoint of {number}"
+    if text:
         hint = "Stop every coordinator, and restore etcd and the blobs from backups of the same time."
-        raise Refused("store.missing", text, hint)
-
-
-async def _read_mark(blobs: Blobs) -> str:
-    try:
-        return (await blobs.read(MARK, 0, _MARK_BYTES_MAX)).decode(errors="replace").strip()
-    except BlobLost:
-        return ""
+        raise Refused("store.missing", f"{text}: etcd was set back", hint)

@@ -260,16 +260,18 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("header", "version", "db_size", "db_size_in_use")
+    __slots__ = ("header", "version", "db_size", "db_size_in_use", "db_size_quota")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DB_SIZE_FIELD_NUMBER: _ClassVar[int]
     DB_SIZE_IN_USE_FIELD_NUMBER: _ClassVar[int]
+    DB_SIZE_QUOTA_FIELD_NUMBER: _ClassVar[int]
     header: Header
     version: str
     db_size: int
     db_size_in_use: int
-    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., version: _Optional[str] = ..., db_size: _Optional[int] = ..., db_size_in_use: _Optional[int] = ...) -> None: ...
+    db_size_quota: int
+    def __init__(self, header: _Optional[_Union[Header, _Mapping]] = ..., version: _Optional[str] = ..., db_size: _Optional[int] = ..., db_size_in_use: _Optional[int] = ..., db_size_quota: _Optional[int] = ...) -> None: ...
 
 class AlarmRequest(_message.Message):
     __slots__ = ()

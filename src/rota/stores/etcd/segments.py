@@ -6,10 +6,11 @@ what is left moves to a new segment. Small ones that follow each other become a 
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from rota.core.ids import BlobRef, Epoch, Fence, Millis
@@ -23,8 +24,13 @@ from rota.stores.etcd.keys import HISTORY, blob_name
 from rota.stores.etcd.rows import FORMS, RUN, TASK
 
 INDEXES_BYTES_MAX = 64 * 1024 * 1024
+# Lines that are read before others get their turn.
+_LINES_AT_ONCE = 2_000
 # Rows that are as near as this are read together.
 _GAP_BYTES = 16 * 1024
+
+
+L = TypeVar("L")
 
 
 class RunLine(Struct, array_like=True, gc=False):
@@ -42,8 +48,8 @@ class RunLine(Struct, array_like=True, gc=False):
     size: int = 0
     parts_at: int = 0
     parts_size: int = 0
-    # Attempts whose results are referred to.
-    fences: tuple[Fence, ...] = ()
+    # Attempts whose results are referred to; None until somebody has looked, which a segment's writer does.
+    fences: tuple[Fence, ...] | None = None
 
 
 class GraphLine(Struct, array_like=True, gc=False):
@@ -111,6 +117,14 @@ class Index(Struct, array_like=True):
         return (*self.runs, *self.graphs, *self.audits)
 
 
+class _Lines(Struct, array_like=True):
+    """An index of which no line has been read."""
+
+    runs: list[Raw]
+    graphs: list[Raw]
+    audits: list[Raw]
+
+
 class Segment(Struct, array_like=True):
     """A segment, as a checkpoint names it. What ended at `expired` or before is gone."""
 
@@ -130,7 +144,10 @@ class Segment(Struct, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_index_of = msgspec.msgpack.Decoder(Index).decode
+_lines_of = msgspec.msgpack.Decoder(_Lines).decode
+_run_line_of = msgspec.msgpack.Decoder(RunLine).decode
+_graph_line_of = msgspec.msgpack.Decoder(GraphLine).decode
+_audit_line_of = msgspec.msgpack.Decoder(AuditLine).decode
 _parts_of = msgspec.msgpack.Decoder(Parts).decode
 
 
@@ -141,6 +158,33 @@ def result_fences(run: bytes, tasks: Sequence[bytes]) -> tuple[Fence, ...]:
     if row.solo is not None:
         found.append(row.solo)
     return tuple(task.done_fence for task in found if task.result is not None)
+
+
+class _Run(Struct, gc=False):
+    """An ended run as it goes into a segment: its row and the rest of it, as bytes."""
+
+    line: RunLine
+    run: bytes
+    parts: bytes
+
+
+class _Content(Struct):
+    """What goes into a segment."""
+
+    runs: list[_Run] = []
+    graphs: list[PastGraph] = []
+    audits: list[PastAudit] = []
+
+
+class _Pages(Struct):
+    """A segment before it is stored."""
+
+    rows: bytes
+    index: bytes
+    first_end: Millis
+    last_end: Millis
+    last_run: int
+    last_audit: int
 
 
 class _Rows:
@@ -165,26 +209,61 @@ async def write_segment(
     past: tuple[Sequence[Past], Sequence[PastGraph], Sequence[PastAudit]],
 ) -> Segment:
     """Store a segment with all of this."""
-    runs, graphs, audits = past
+
+    def work() -> _Pages:
+        runs, graphs, audits = past
+        return _lay_out(_Content([_packed(each) for each in runs], list(graphs), list(audits)))
+
+    # In a thread: a hundred thousand runs take half a second, and leases are renewed meanwhile.
+    return await _store(blobs, epoch, number, await asyncio.to_thread(work))
+
+
+async def merge_segments(blobs: Blobs, epoch: Epoch, number: int, segments: Sequence[tuple[Segment, Index]]) -> Segment:
+    """Store what is left of segments that follow each other as one."""
+    content = _Content()
+    for segment, index in segments:
+        rows = await blobs.get(segment.rows)
+        await asyncio.to_thread(_take, content, segment, index, rows)
+    return await _store(blobs, epoch, number, await asyncio.to_thread(_lay_out, content))
+
+
+def _packed(past: Past) -> _Run:
+    fences = result_fences(past.run, past.parts.tasks)
+    return _Run(replace(past.line, fences=fences), past.run, _encode(past.parts))
+
+
+def _take(content: _Content, segment: Segment, index: Index, rows: bytes) -> None:
+    """Add what is left of a segment."""
+
+    def cut(line: Line) -> bytes:
+        return rows[line.at : line.at + line.size]
+
+    for line in index.runs:
+        if not segment.is_past(line.ended_at):
+            content.runs.append(_Run(line, cut(line), rows[line.parts_at : line.parts_at + line.parts_size]))
+    content.graphs += [PastGraph(line, cut(line)) for line in index.graphs if not segment.is_past(line.ended_at)]
+    content.audits += [PastAudit(line, cut(line)) for line in index.audits if not segment.is_past(line.ended_at)]
+
+
+def _lay_out(content: _Content) -> _Pages:
     rows, index = _Rows(), Index([], [], [])
-    ordered = sorted(runs, key=lambda each: (each.line.ended_at, each.line.number))
+    ordered = sorted(content.runs, key=lambda each: (each.line.ended_at, each.line.number))
     # The runs' own rows together: a page shows nothing else.
     for each in ordered:
         at, size = rows.add(each.run)
-        fences = each.line.fences or result_fences(each.run, each.parts.tasks)
-        index.runs.append(replace(each.line, at=at, size=size, fences=fences))
+        index.runs.append(replace(each.line, at=at, size=size))
     for each, line in zip(ordered, index.runs, strict=True):
-        line.parts_at, line.parts_size = rows.add(_encode(each.parts))
-    for graph in graphs:
+        line.parts_at, line.parts_size = rows.add(each.parts)
+    for graph in content.graphs:
         at, size = rows.add(graph.row)
         index.graphs.append(replace(graph.line, at=at, size=size))
-    for audit in audits:
+    for audit in content.audits:
         at, size = rows.add(audit.row)
         index.audits.append(replace(audit.line, at=at, size=size))
     ends = [line.ended_at for line in index.lines()]
-    return Segment(
-        await blobs.put(blob_name(HISTORY, epoch, number, "rows"), b"".join(rows.pieces)),
-        await blobs.put(blob_name(HISTORY, epoch, number, "index"), _encode(index)),
+    return _Pages(
+        b"".join(rows.pieces),
+        _encode(index),
         min(ends),
         max(ends),
         max((line.number for line in index.runs), default=0),
@@ -192,53 +271,68 @@ async def write_segment(
     )
 
 
-async def merge_segments(blobs: Blobs, epoch: Epoch, number: int, segments: Sequence[tuple[Segment, Index]]) -> Segment:
-    """Store what is left of segments that follow each other as one."""
+async def _store(blobs: Blobs, epoch: Epoch, number: int, pages: _Pages) -> Segment:
+    return Segment(
+        await blobs.put(blob_name(HISTORY, epoch, number, "rows"), pages.rows),
+        await blobs.put(blob_name(HISTORY, epoch, number, "index"), pages.index),
+        pages.first_end,
+        pages.last_end,
+        pages.last_run,
+        pages.last_audit,
+    )
 
-    def cut(rows: bytes, line: Line) -> bytes:
-        return rows[line.at : line.at + line.size]
 
-    runs: list[Past] = []
-    graphs: list[PastGraph] = []
-    audits: list[PastAudit] = []
-    for segment, index in segments:
-        rows = await blobs.get(segment.rows)
-        for line in index.runs:
-            if not segment.is_past(line.ended_at):
-                parts = rows[line.parts_at : line.parts_at + line.parts_size]
-                runs.append(Past(line, cut(rows, line), _parts_of(parts)))
-        graphs += [PastGraph(line, cut(rows, line)) for line in index.graphs if not segment.is_past(line.ended_at)]
-        audits += [PastAudit(line, cut(rows, line)) for line in index.audits if not segment.is_past(line.ended_at)]
+async def _read_lines(lines: list[Raw], read: Callable[[Raw], L], wanted: list[bytes]) -> list[L]:
+    found: list[L] = []
+    for at in range(0, len(lines), _LINES_AT_ONCE):
+        some = lines[at : at + _LINES_AT_ONCE]
+        found += [read(line) for line in some if all(text in bytes(line) for text in wanted)]
         await asyncio.sleep(0)
-    return await write_segment(blobs, epoch, number, (runs, graphs, audits))
+    return found
 
 
 class Segments:
-    """Reads segments. The indexes that were used last stay in memory."""
+    """Reads segments. The indexes that were used last stay in memory, as bytes.
+
+    A line of an index takes nearly six times its bytes once it is read, and whoever looks for one run looks in vain in
+    all segments but one. So the bytes are what is kept and looked through, and only lines that may be meant are read.
+    """
 
     def __init__(self, blobs: Blobs, bytes_max: int = INDEXES_BYTES_MAX) -> None:
         self._blobs = blobs
         self._bytes_max = bytes_max
-        self._indexes: OrderedDict[str, tuple[int, Index]] = OrderedDict()
-        self._bytes = 0
+        self._indexes: OrderedDict[str, bytes] = OrderedDict()
+        self.held_bytes = 0
 
-    async def index(self, segment: Segment) -> Index:
-        """What a segment holds."""
-        name = segment.index.name
-        if name in self._indexes:
-            self._indexes.move_to_end(name)
-            return self._indexes[name][1]
+    async def index(self, segment: Segment, *texts: str) -> Index:
+        """What a segment holds; with texts, only lines that have all of them somewhere."""
+        content = await self._content(segment)
+        wanted = [text.encode(errors="surrogatepass") for text in texts if text]
+        if not all(text in content for text in wanted):
+            return Index([], [], [])
         try:
-            found = _index_of(await self._blobs.get(segment.index))
+            lines = _lines_of(content)
+            return Index(
+                await _read_lines(lines.runs, _run_line_of, wanted),
+                await _read_lines(lines.graphs, _graph_line_of, wanted),
+                await _read_lines(lines.audits, _audit_line_of, wanted),
+            )
         except msgspec.MsgspecError as error:
-            raise corrupt(f"{name} is not an index of history: {error}") from error
+            raise corrupt(f"{segment.index.name} is not an index of history: {error}") from error
+
+    async def _content(self, segment: Segment) -> bytes:
+        name = segment.index.name
         if name not in self._indexes:
-            self._indexes[name] = (segment.index.size, found)
-            self._bytes += segment.index.size
-        while self._bytes > self._bytes_max and len(self._indexes) > 1:
-            _, (size, _) = self._indexes.popitem(last=False)
-            self._bytes -= size
-        return found
+            content = await self._blobs.get(segment.index)
+            if name not in self._indexes:
+                self._indexes[name] = content
+                self.held_bytes += len(content)
+        self._indexes.move_to_end(name)
+        content = self._indexes[name]
+        while self.held_bytes > self._bytes_max:
+            _, dropped = self._indexes.popitem(last=False)
+            self.held_bytes -= len(dropped)
+        return content
 
     async def parts(self, segment: Segment, line: RunLine) -> Parts:
         """What a run of a segment has beside its own row."""

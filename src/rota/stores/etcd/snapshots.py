@@ -10,7 +10,7 @@ from rota.core.ids import BlobRef, Epoch, Millis
 from rota.ports import Blobs
 from rota.stores.etcd.entries import Told
 from rota.stores.etcd.failures import corrupt
-from rota.stores.etcd.keys import SNAPSHOTS, blob_name
+from rota.stores.etcd.keys import SNAPSHOTS, blob_name, manifest_name
 from rota.stores.etcd.mirror import Counts, Frozen, Mirror
 from rota.stores.etcd.rows import Row
 from rota.stores.etcd.segments import Segment
@@ -99,7 +99,7 @@ async def write_snapshot(
         chunks.append(await blobs.put(blob_name(SNAPSHOTS, epoch, number, f"{at:06x}"), _encode(chunk)))
         await asyncio.sleep(0)
     manifest = Manifest(frozen.number, chunks, segments, frozen.counts)
-    ref = await blobs.put(blob_name(SNAPSHOTS, epoch, number, "manifest"), _encode(manifest))
+    ref = await blobs.put(manifest_name(epoch, number, frozen.number), _encode(manifest))
     return manifest, Pointer(frozen.number, ref)
 
 

@@ -31,7 +31,7 @@ from rota.stores.etcd.mirror import Mirror
 from rota.stores.etcd.opening import open_store
 from rota.stores.etcd.replica import Replica
 from rota.stores.etcd.rows import read_row
-from rota.stores.etcd.tidying import Bounds, Size, Tidier
+from rota.stores.etcd.tidying import Bounds, Tidier
 
 T = TypeVar("T")
 
@@ -54,7 +54,9 @@ class EtcdStore:
         term_ms: Millis = TERM_MS,
         tls: ClientTls | None = None,
         bounds: Bounds | None = None,
+        warn: Callable[[str], None] | None = None,
     ) -> None:
+        """`warn` is told what an administrator of etcd should look after, before it becomes trouble."""
         address = read_url(url, tls)
         keys = Keys(address.prefix)
         self.client = Client(address, timeout_s=term_ms / 1_000)
@@ -64,17 +66,14 @@ class EtcdStore:
         self._election = Election(self.client, keys, term_ms)
         self._replica = Replica(self.client, keys, blobs)
         self._history = History(blobs)
-        self._tidier = Tidier(self.client, keys, blobs, self._log, self._replica, self._history, bounds or Bounds())
+        self._tidier = Tidier(
+            self.client, keys, blobs, self._log, self._replica, self._history, bounds or Bounds(), warn
+        )
         self._identity = ""
         self._opening = asyncio.Lock()
         self._reign: Reign | None = None
         self._writing = asyncio.Lock()
         self._tidying = asyncio.Lock()
-
-    @property
-    def size(self) -> Size:
-        """How large etcd is, as it said last; housekeeping asks now and then."""
-        return self._tidier.size
 
     # What machines share.
 

@@ -6,6 +6,7 @@ done again, by another writer too: blobs that nothing names are swept, and a poi
 """
 
 import asyncio
+from collections.abc import Callable
 from itertools import groupby
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from rota.ports import Blobs, Fenced
 from rota.stores.etcd import rpc_pb2 as rpc
 from rota.stores.etcd.client import Client
 from rota.stores.etcd.entries import Entry
+from rota.stores.etcd.failures import FULL_HINT
 from rota.stores.etcd.history import History
 from rota.stores.etcd.keys import HISTORY, SNAPSHOTS, Keys, epoch_of
 from rota.stores.etcd.log import Log, Reign
@@ -30,9 +32,11 @@ _ALWAYS: Millis = 253_370_764_800_000
 # What merged segments may have at most, since they are in memory meanwhile; and what is small, whatever its size.
 _MERGED_BYTES_MAX = 64 * 1024 * 1024
 _SMALL_BYTES = 64 * 1024
-# How often etcd is asked how large it is, and from where on checkpoints are made sooner: half of its default quota.
+# How often etcd is asked how large it is.
 _LOOK_EVERY_S = 30.0
-CROWDED_BYTES = 1024 * 1024 * 1024
+# From where on checkpoints are made sooner, and from where on somebody is told: of its quota.
+_CROWDED_PERCENT = 50
+_NEARLY_FULL_PERCENT = 80
 
 
 class Bounds(Struct, frozen=True):
@@ -46,22 +50,54 @@ class Bounds(Struct, frozen=True):
     share_percent: int = 50
     # How many segments of about one size are made one.
     merge_at: int = 8
+    # What an etcd is taken to have that does not tell its quota, as those before 3.6: what they have by default.
+    quota_bytes: int = 2 * 1024 * 1024 * 1024
 
 
 class Size(Struct, frozen=True):
-    """How large etcd is, as it said last."""
+    """How large etcd is, as it said last. What counts against its quota is the file, and not how much of it is used."""
 
-    version: str = ""
     file_bytes: int = 0
     used_bytes: int = 0
+    quota_bytes: int = 0
     is_full: bool = False
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the log should be kept shorter."""
+        return self.is_full or self.used_bytes * 100 > self.quota_bytes * _CROWDED_PERCENT
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether somebody should look after it, before nothing can be written."""
+        return self.is_full or self.file_bytes * 100 > self.quota_bytes * _NEARLY_FULL_PERCENT
+
+
+def read_size(status: rpc.StatusResponse, alarms: rpc.AlarmResponse, bounds: Bounds) -> Size:
+    """From what a member says of itself."""
+    is_full = any(each.alarm == rpc.AlarmMember.NOSPACE for each in alarms.alarms)
+    return Size(status.db_size, status.db_size_in_use, status.db_size_quota or bounds.quota_bytes, is_full)
+
+
+def _warning(size: Size, where: str) -> str:
+    file_mb, used_mb, quota_mb = [count // 1_000_000 for count in (size.file_bytes, size.used_bytes, size.quota_bytes)]
+    text = f"etcd at {where} takes {file_mb:,} of {quota_mb:,} MB, {used_mb:,} of them in use"
+    return f"{text}. {FULL_HINT}"
 
 
 class Tidier:
     """Housekeeping of one store."""
 
     def __init__(
-        self, client: Client, keys: Keys, blobs: Blobs, log: Log, replica: Replica, history: History, bounds: Bounds
+        self,
+        client: Client,
+        keys: Keys,
+        blobs: Blobs,
+        log: Log,
+        replica: Replica,
+        history: History,
+        bounds: Bounds,
+        warn: Callable[[str], None] | None,
     ) -> None:
         self._client = client
         self._keys = keys
@@ -70,11 +106,12 @@ class Tidier:
         self._replica = replica
         self._history = history
         self._bounds = bounds
+        self._warn = warn
         self._looked_at: float | None = None
         self._compact_from = 0
         # Whether blobs of history may be there that nothing names. Nobody knows what the last writer left.
         self._is_history_littered = True
-        self.size = Size()
+        self._size = Size()
 
     async def tidy(self, reign: Reign, writing: asyncio.Lock, until: Millis) -> int:
         """One slice; how many rows it moved or removed. What ended at `until` or before is too old."""
@@ -113,7 +150,7 @@ class Tidier:
     # Checkpoints.
 
     def _is_due(self, mirror: Mirror) -> bool:
-        bounds, sooner = self._bounds, 4 if self.size.used_bytes > CROWDED_BYTES or self.size.is_full else 1
+        bounds, sooner = self._bounds, 4 if self._size.is_crowded else 1
         is_long = mirror.entries >= max(1, bounds.entries // sooner) or mirror.bytes >= bounds.bytes // sooner
         if is_long and mirror.bytes * 100 >= mirror.snapshot_bytes * bounds.share_percent // sooner:
             return True
@@ -219,8 +256,9 @@ class Tidier:
         except (Refused, Unavailable):
             # Not everybody may ask.
             return
-        is_full = any(each.alarm == rpc.AlarmMember.NOSPACE for each in alarms.alarms)
-        self.size = Size(status.version, status.db_size, status.db_size_in_use, is_full)
+        before, self._size = self._size, read_size(status, alarms, self._bounds)
+        if self._warn is not None and self._size.is_nearly_full and not before.is_nearly_full:
+            self._warn(_warning(self._size, self._client.address.shown))
 
 
 def _is_mostly_past(segment: Segment, index: Index) -> bool:

@@ -6,9 +6,8 @@ Values are bound by number, `?1`; a store whose database writes `$1` puts that i
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rota.core.bounds import AUDITS_PER_PAGE_MAX, HISTORY_PAGE_MAX, INTEGER_MAX
-from rota.core.errors import Refused
-from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
+from rota.core.bounds import INTEGER_MAX
+from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page, read_place, write_place
 from rota.core.ids import Millis
 from rota.core.records import GraphRecord, Growth, Record, Run, Story, Task
 from rota.stores.sql.columns import ALONE, AUDIT, GROWTH, RUN, TASK, Row, Same, unpack_stories
@@ -88,33 +87,23 @@ def ask_page(query: HistoryQuery) -> Asked:
         clauses.append(f"ended_at < {bind(query.ended_to)}")
     if query.states:
         clauses.append(f"state IN ({', '.join(bind(state.value) for state in query.states)})")
-    if query.after:
-        ended_at, number = _read_place(query.after)
-        clauses.append(f"(ended_at, run_no) < ({bind(ended_at)}, {bind(number)})")
+    after = read_place(query.after)
+    if after is not None:
+        clauses.append(f"(ended_at, run_no) < ({bind(after[0])}, {bind(after[1])})")
     text = (
         f"SELECT run_no, {RUN.listed} FROM history_run WHERE {' AND '.join(clauses)}"
-        f" ORDER BY ended_at DESC, run_no DESC LIMIT {bind(_page_limit(query) + 1)}"
+        f" ORDER BY ended_at DESC, run_no DESC LIMIT {bind(query.page_limit + 1)}"
     )
     return text, values
 
 
-def _page_limit(query: HistoryQuery) -> int:
-    return max(1, min(query.limit, HISTORY_PAGE_MAX))
-
-
-def _read_place(after: str) -> tuple[int, int]:
-    ended_at, _, number = after.partition(".")
-    try:
-        return int(ended_at), int(number)
-    except ValueError:
-        raise Refused("field.value", f"{after!r} is not where a page of history ended", path="after") from None
-
-
 def read_page(query: HistoryQuery, rows: Sequence[Row]) -> Page:
     """The page."""
-    limit, same = _page_limit(query), nothing_shared()
+    limit, same = query.page_limit, nothing_shared()
     runs: list[Run] = [RUN.read(row[1:], same) for row in rows[:limit]]
-    return Page(tuple(runs), f"{runs[-1].ended_at}.{rows[limit - 1][0]}" if len(rows) > limit else "")
+    return Page(
+        tuple(runs), write_place((runs[-1].ended_at, int(rows[limit - 1][0] or 0))) if len(rows) > limit else ""
+    )
 
 
 def ask_ended(tenant: str, run: str, created_at: Millis) -> Asked:
@@ -157,15 +146,11 @@ def read_stories(
 
 def ask_audits(query: ListAudits) -> Asked:
     """Who asked for what, the newest first, and one more."""
-    return _AUDITS, [query.tenant, query.before or INTEGER_MAX, _audits_limit(query) + 1]
-
-
-def _audits_limit(query: ListAudits) -> int:
-    return max(1, min(query.limit, AUDITS_PER_PAGE_MAX))
+    return _AUDITS, [query.tenant, query.before or INTEGER_MAX, query.page_limit + 1]
 
 
 def read_audits(query: ListAudits, rows: Sequence[Any]) -> AuditsPage:
     """The page."""
-    limit, same = _audits_limit(query), nothing_shared()
+    limit, same = query.page_limit, nothing_shared()
     found = tuple(AUDIT.read(row[1:], same) for row in rows[:limit])
     return AuditsPage(found, rows[limit - 1][0] if len(rows) > limit else 0)
