@@ -11,13 +11,14 @@ from abc import ABC, abstractmethod
 from itertools import count
 from pathlib import Path
 
+from rota.config.settings import LOCK_ID
 from rota.core.ids import Epoch
 from rota.ports import Store
 from rota.stores.blobs import open_blobs
 from rota.stores.etcd import EtcdStore
 from rota.stores.etcd.tidying import Bounds
 from rota.stores.memory import MemoryStore
-from rota.stores.postgres import LOCK_ID, PostgresStore
+from rota.stores.postgres import PostgresStore
 from rota.stores.sqlite import SqliteStore
 from tests.servers import etcd, etcd_pause
 from tests.servers.postgres import shared_server

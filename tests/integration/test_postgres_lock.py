@@ -10,9 +10,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from rota.config.settings import LOCK_ID
 from rota.core.errors import Refused, Unavailable
 from rota.ports import Candidate, Fenced
-from rota.stores.postgres import LOCK_ID, AdvisoryLock, PostgresStore
+from rota.stores.postgres import AdvisoryLock, PostgresStore
 from rota.stores.postgres.address import Address
 from tests.integration.postgres_stage import a_batch, elected, eventually, opened, played, runs_in, twin
 from tests.servers.postgres import postgres_server, shared_server

@@ -7,13 +7,20 @@ from typing import Any
 
 import psycopg
 from psycopg.conninfo import make_conninfo
+from psycopg.rows import TupleRow
 
 from rota.core.errors import Refused, Unavailable
+from rota.core.ids import Millis
 from rota.stores.postgres.address import Address
 from rota.stores.postgres.trouble import not_connected
 from rota.stores.postgres.wire import Bound, Lost, Wire
 
+# How long all hosts of an address have to be connected to, in turn.
 CONNECT_S = 5.0
+# Before the limit of whoever waits for the answer, so that there is one: nothing that was given up on goes on.
+ANSWER_S = 1.0
+# A line that has gone dead is noticed, from either end, within half a minute also if nobody says anything.
+_KEEPALIVES = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3"}
 # `idle_session_timeout`, which frees the lock of a coordinator that has vanished, came with this one.
 VERSION_MIN = 14
 
@@ -24,13 +31,41 @@ async def no_greeting(wire: Wire) -> None:
     """Nothing to settle when the session is opened."""
 
 
-class Session:
-    """One connection at a time, and one user of it at a time. Every use has a bound."""
+def bounded(call_s: float) -> Greeting:
+    """Let the server end what takes longer than anybody waits for it, and look after the line.
 
-    def __init__(self, address: Address, name: str, call_s: float, greet: Greeting = no_greeting) -> None:
+    Behind a pooler, which shows in the number of the process, the session is not ours to settle anything in.
+    """
+    settings = {"statement_timeout": f"{statement_ms(call_s)}"}
+    settings |= {f"tcp_{name}": value for name, value in _KEEPALIVES.items()}
+    settled = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
+
+    async def greet(wire: Wire) -> None:
+        await wire.script(f"SELECT {settled} WHERE pg_backend_pid() = {wire.pid}")
+
+    return greet
+
+
+def statement_ms(call_s: float) -> Millis:
+    """How long a statement may take the server, if its answer is awaited for so long."""
+    return round(max(call_s - ANSWER_S, call_s / 2) * 1_000)
+
+
+class Session:
+    """One connection at a time, and one user of it at a time. Every use has a bound, and so has connecting."""
+
+    def __init__(
+        self,
+        address: Address,
+        name: str,
+        call_s: float,
+        greet: Greeting = no_greeting,
+        connect_s: float = CONNECT_S,
+    ) -> None:
         self.address = address
         self._name = name
         self.call_s = call_s
+        self._connect_s = connect_s
         self._greet = greet
         self._free = asyncio.Lock()
         self.is_closed = False
@@ -38,7 +73,7 @@ class Session:
 
     @asynccontextmanager
     async def turn(self, call_s: float = 0.0) -> AsyncGenerator[Wire]:
-        """The connection for oneself, open, for so long.
+        """The connection for oneself, open, for so long; what it takes to connect is not counted.
 
         It is dropped if what is done with it fails and leaves a transaction open or a statement unanswered. Raises
         `Said` or `Lost` of what is done, `Refused` or `Unavailable` if there is no connection to be had.
@@ -46,8 +81,8 @@ class Session:
         wire: Wire | None = None
         limit_s = call_s or self.call_s
         try:
-            async with asyncio.timeout(limit_s), self._free:
-                wire = await self._open()
+            async with asyncio.timeout(limit_s) as limit, self._free:
+                wire = await self._open(limit)
                 try:
                     yield wire
                 except BaseException:
@@ -74,13 +109,18 @@ class Session:
         self.is_closed = True
         self.drop()
 
-    async def _open(self) -> Wire:
+    async def _open(self, limit: asyncio.Timeout) -> Wire:
         if self.is_closed:
             raise Unavailable("store.unavailable", "this store is closed.")
         if self.wire is not None and self.wire.is_idle:
             return self.wire
         self.drop()
-        wire = await connect(self.address, self._name)
+        loop, when = asyncio.get_running_loop(), limit.when()
+        assert when is not None, "every use has a bound"
+        left_s = when - loop.time()
+        limit.reschedule(None)
+        wire = await connect(self.address, self._name, self._connect_s)
+        limit.reschedule(loop.time() + left_s)
         try:
             await self._greet(wire)
         except BaseException:
@@ -90,14 +130,31 @@ class Session:
         return wire
 
 
-async def connect(address: Address, name: str) -> Wire:
-    """Open a connection, and look at who answers. Raises `Refused` or `Unavailable`."""
-    params = {"connect_timeout": f"{CONNECT_S:g}", **address.params}
-    params |= {"application_name": name, "client_encoding": "UTF8"}
-    try:
-        connection = await psycopg.AsyncConnection.connect(make_conninfo(**params), autocommit=True)
-    except (psycopg.Error, OSError) as error:
-        raise not_connected(str(error), address) from None
+async def connect(address: Address, name: str, connect_s: float = CONNECT_S) -> Wire:
+    """Open a connection, and look at who answers. Raises `Refused` or `Unavailable`.
+
+    The hosts are tried in turn. Each has its share of the time that is left, so a silent one leaves some to the next;
+    libpq would give it two seconds at least.
+    """
+    give_up_at = asyncio.get_running_loop().time() + connect_s
+    said: list[str] = []
+    for number, host in enumerate(address.hosts):
+        left_s = give_up_at - asyncio.get_running_loop().time()
+        share_s = max(left_s, 0) / (len(address.hosts) - number)
+        params = {**_KEEPALIVES, **host, "application_name": name, "client_encoding": "UTF8"}
+        try:
+            async with asyncio.timeout(share_s):
+                connection = await psycopg.AsyncConnection.connect(make_conninfo(**params), autocommit=True)
+        except TimeoutError:
+            said.append(f"{host.get('host', 'it')} did not answer within {share_s:.2g} s")
+        except (psycopg.Error, OSError) as error:
+            said.append(str(error))
+        else:
+            return _checked(connection, address)
+    raise not_connected("; ".join(said), address)
+
+
+def _checked(connection: psycopg.AsyncConnection[TupleRow], address: Address) -> Wire:
     wire = Wire(connection)
     try:
         check_server(wire.server_version, wire.encoding, address)

@@ -1,7 +1,8 @@
 """The store that machines share: a schema in a PostgreSQL database, and sessions of its own for each kind of work.
 
-One session holds the lock, one writes, one reads; each load has its own, and a coordinator that follows has one that
-waits to hear of a vacancy. All of them are opened when they are needed and again after they were lost.
+One session holds the lock, one writes, one reads, one asks who reigns; each load and each sweep has its own, and a
+coordinator that follows has one that waits to hear of a vacancy. All of them are opened when they are needed and again
+after they were lost.
 """
 
 import asyncio
@@ -17,13 +18,13 @@ from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
 from rota.ports import Candidate, CommitUnknown, Fenced, Kept, StoreRefused
 from rota.stores.postgres.address import Address, check_schema, session_name
-from rota.stores.postgres.lock import LOCK_ID, LOCK_SHOWN, AdvisoryLock, channel, signed
+from rota.stores.postgres.lock import LOCK_SHOWN, AdvisoryLock, channel
 from rota.stores.postgres.reading import Tables
-from rota.stores.postgres.reign import MIGRATE_S, Schema
+from rota.stores.postgres.reign import MIGRATE_S, Election, Schema
 from rota.stores.postgres.routines import write_statement
 from rota.stores.postgres.rows import documents
 from rota.stores.postgres.schema import STEPS, Step
-from rota.stores.postgres.session import Session, connect
+from rota.stores.postgres.session import Session, bounded, connect
 from rota.stores.postgres.trouble import (
     CHANGED,
     UNREADABLE,
@@ -62,7 +63,7 @@ class PostgresStore:
         url: str,
         *,
         lock_url: str = "",
-        lock_id: int = LOCK_ID,
+        lock_id: int,
         schema: str = "rota",
         term_ms: Millis = 5_000,
         steps: Sequence[Step] = STEPS,
@@ -72,10 +73,11 @@ class PostgresStore:
         self.schema = check_schema(schema)
         self._place = Schema(schema, self.address, steps)
         self._tables = Tables(schema)
-        self._lock_id = signed(lock_id)
         self.lock = AdvisoryLock(direct, schema, lock_id, term_ms)
-        self.writer = Session(self.address, session_name("writer", schema), CALL_S)
+        self.writer = Session(self.address, session_name("writer", schema), CALL_S, bounded(CALL_S))
         self.reader = Session(self.address, session_name("reader", schema), CALL_S)
+        # Apart from the reader: whether a commit was overtaken must not wait for a page of history.
+        self.watcher = Session(self.address, session_name("watcher", schema), term_ms / 2_000)
         self.listener = Session(direct, session_name("listener", schema), CALL_S)
         self._write = write_statement(schema)
         self._tidy = f"SELECT {schema}.tidy($1, $2, $3)"
@@ -88,6 +90,7 @@ class PostgresStore:
             f" FROM {schema}.reign r"
         )
         self._held: Epoch = 0
+        self._election: Election | None = None
         self._identity = ""
         self._listening = asyncio.Lock()
         self._listens_on: Wire | None = None
@@ -105,40 +108,59 @@ class PostgresStore:
     def drop(self) -> None:
         """End every session at once, as the end of the process does. What was under way fails."""
         self._held = 0
-        for session in (self.lock.session, self.writer, self.reader, self.listener):
+        if self._election is not None:
+            self._election.task.cancel()
+            self._election = None
+        for session in (self.lock.session, self.writer, self.reader, self.watcher, self.listener):
             session.close()
 
     # Who may write.
 
     async def elect(self, who: Candidate) -> Epoch | None:
-        """See the port. A commit that is under way elsewhere and does not end is ended."""
+        """See the port. A commit that is under way elsewhere and does not end is ended.
+
+        An election that changes tables goes on by itself: until it is over this is `Unavailable` and says so, and
+        whoever asks next has its result.
+        """
         with self._plainly():
-            if not await self.lock.try_acquire():
-                return None
-            epoch: Epoch = 0
+            if self._election is None:
+                if not await self.lock.try_acquire():
+                    return None
+                self._election = Election(lambda election: self._begin_reign(who, election))
+            election = self._election
+            is_ours = False
             try:
-                epoch = await self._begin_reign(who)
+                await election.settled(self.lock.session.call_s)
             finally:
-                if not epoch:
-                    await self._give_up()
+                if not election.goes_on:
+                    # Somebody who asked before may have had its result.
+                    is_ours, self._election = self._election is election, None
+            if not is_ours:
+                return None
+            epoch = election.task.result()
+            if election.changing and not await self.lock.holds_lock():
+                raise Lost("the lock was lost after the tables were changed", was_sent=False)
         self._held = epoch
-        # Whoever leads waits for no vacancy.
-        self.listener.drop()
         return epoch
 
-    async def _begin_reign(self, who: Candidate) -> Epoch:
+    async def _begin_reign(self, who: Candidate, election: Election) -> Epoch:
+        epoch: Epoch = 0
+        try:
+            epoch = await self._raise_epoch(who, election)
+        finally:
+            if not epoch:
+                await self._give_up()
+        return epoch
+
+    async def _raise_epoch(self, who: Candidate, election: Election) -> Epoch:
         if self.lock.session.address is not self.address:
             await self.identity()
-        async with self.lock.held(MIGRATE_S) as wire:
-            try:
-                async with asyncio.timeout(ELECT_S) as limit:
-                    if not self._identity:
-                        self._identity = await self._meet(wire)
-                    elif await self._place.identity(wire) != self._identity:
-                        raise self._elsewhere()
-                    return await self._place.begin_reign(wire, who, limit)
-            except TimeoutError:
-                raise Lost("the election took too long", was_sent=False) from None
+        async with self.lock.held(MIGRATE_S) as wire, election.limited(ELECT_S):
+            if not self._identity:
+                self._identity = await self._meet(wire)
+            elif await self._place.identity(wire) != self._identity:
+                raise self._elsewhere()
+            return await self._place.begin_reign(wire, who, self.lock.lock_id, election)
 
     async def _meet(self, wire: Wire) -> str:
         await self._place.prepare(wire)
@@ -172,7 +194,7 @@ class PostgresStore:
         """See the port."""
         if not self._identity:
             with self._plainly():
-                async with self.reader.turn() as wire:
+                async with self.watcher.turn(CALL_S) as wire:
                     self._identity = await self._meet(wire)
         return self._identity
 
@@ -180,12 +202,15 @@ class PostgresStore:
         """See the port."""
         await self.identity()
         with self._plainly():
-            for name, grpc, http in await self.reader.run(self._leader, (self._lock_id,)):
+            for name, grpc, http in await self.watcher.run(self._leader, (self.lock.lock_id,)):
                 return Candidate(name, grpc, http)
         return None
 
     async def vacancy(self) -> None:
-        """See the port. Trouble is waited out: a hint that does not come is no error."""
+        """See the port. Trouble is waited out: a hint that does not come is no error.
+
+        The session stays for the next call, and ends if this one is cancelled: whoever leads waits for no vacancy.
+        """
         async with self._listening:
             while True:
                 try:
@@ -200,6 +225,9 @@ class PostgresStore:
                     self.listener.drop()
                     if self.listener.is_closed:
                         raise
+                except BaseException:
+                    self.listener.drop()
+                    raise
                 await asyncio.sleep(_LISTEN_AGAIN_S)
 
     # Writing.
@@ -235,7 +263,7 @@ class PostgresStore:
         give_up_at = asyncio.get_running_loop().time() + _OVERTAKEN_S
         try:
             while True:
-                rows = await self.reader.run(self._rival, (self._lock_id, self.lock.pid))
+                rows = await self.watcher.run(self._rival, (self.lock.lock_id, self.lock.pid))
                 ((reigns, has_rival),) = rows
                 if reigns != epoch:
                     raise Fenced(f"epoch {epoch} has passed; {reigns} reigns")
@@ -261,7 +289,7 @@ class PostgresStore:
             wire = await self._within(connect(self.address, session_name("loader", self.schema)))
         try:
             with self._plainly():
-                await self._within(self._tables.begin(wire))
+                await self._within(self._tables.begin(wire, CALL_S))
             chunks = self._tables.live(wire, epoch)
             while (records := await self._some(chunks)) is not None:
                 for record in records:
@@ -314,8 +342,9 @@ class PostgresStore:
     async def _read(self, work: Callable[[Wire], Awaitable[T]], session: Session | None = None) -> T:
         await self.identity()
         with self._plainly():
-            async with (session or self.reader).turn() as wire:
-                await self._tables.begin(wire)
+            session = session or self.reader
+            async with session.turn() as wire:
+                await self._tables.begin(wire, session.call_s)
                 try:
                     return await work(wire)
                 except UNREADABLE as error:
