@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -25,6 +26,13 @@ TERM_MS = 800
 
 def lock_of(number: int, url: str = "", term_ms: int = 60_000) -> AdvisoryLock:
     return AdvisoryLock(Address(url or shared_server().url(), "a test"), "a_test", number, term_ms)
+
+
+@pytest.fixture
+def line() -> Iterator[Proxy]:
+    """A way to the server that can be stopped and made slow."""
+    with Proxy(f"127.0.0.1:{shared_server().port}") as proxy:
+        yield proxy
 
 
 def end_session(pid: int) -> None:
@@ -237,58 +245,54 @@ async def test_a_server_that_does_not_answer_is_noticed_within_a_term() -> None:
 
 
 @played
-async def test_an_answer_that_takes_most_of_a_term_costs_no_lock() -> None:
+async def test_an_answer_that_takes_most_of_a_term_costs_no_lock(line: Proxy) -> None:
     term_ms = 2_000
-    with Proxy(f"127.0.0.1:{shared_server().port}") as proxy:
-        async with (
-            opened(url_at(proxy.port), term_ms=term_ms) as store,
-            opened(schema=store.schema, lock_id=store.lock.lock_id) as rival,
-        ):
-            epoch = await elected(store)
-            proxy.slow(term_ms * 0.35)
-            assert await store.holds(epoch)
-            proxy.heal()
-            assert await rival.elect(Candidate("rival")) is None
-            assert await store.holds(epoch)
+    async with (
+        opened(url_at(line.port), term_ms=term_ms) as store,
+        opened(schema=store.schema, lock_id=store.lock.lock_id) as rival,
+    ):
+        epoch = await elected(store)
+        line.slow(term_ms * 0.35)
+        assert await store.holds(epoch)
+        line.heal()
+        assert await rival.elect(Candidate("rival")) is None
+        assert await store.holds(epoch)
 
 
 @played
-async def test_who_gives_up_while_a_question_is_open_ends_the_session() -> None:
-    with Proxy(f"127.0.0.1:{shared_server().port}") as proxy:
-        async with opened(url_at(proxy.port), term_ms=TERM_MS) as store:
-            epoch = await elected(store)
-            proxy.hang()
-            asked = asyncio.ensure_future(store.holds(epoch))
-            await asyncio.sleep(0)
-            began = time.monotonic()
-            with pytest.raises(Unavailable):
-                await store.release(epoch)
-            assert time.monotonic() - began < TERM_MS / 1_000 * 0.7, "waited for an answer that nobody needs"
-            with pytest.raises(Unavailable):
-                await asked
-            proxy.heal()
-            assert await elected(store) > epoch
+async def test_who_gives_up_while_a_question_is_open_ends_the_session(line: Proxy) -> None:
+    async with opened(url_at(line.port), term_ms=TERM_MS) as store:
+        epoch = await elected(store)
+        line.hang()
+        asked = asyncio.ensure_future(store.holds(epoch))
+        await asyncio.sleep(0)
+        began = time.monotonic()
+        with pytest.raises(Unavailable):
+            await store.release(epoch)
+        assert time.monotonic() - began < TERM_MS / 1_000 * 0.7, "waited for an answer that nobody needs"
+        with pytest.raises(Unavailable):
+            await asked
+        line.heal()
+        assert await elected(store) > epoch
 
 
 @played
-async def test_a_host_that_says_nothing_leaves_time_for_the_next() -> None:
-    with Proxy(f"127.0.0.1:{shared_server().port}") as silent:
-        silent.hang()
-        async with opened(url_at(silent.port, shared_server().port)) as store:
-            began = time.monotonic()
-            assert await store.elect(Candidate("a test"))
-            assert time.monotonic() - began < 5, "an election is waited for as long as a term"
+async def test_a_host_that_says_nothing_leaves_time_for_the_next(line: Proxy) -> None:
+    line.hang()
+    async with opened(url_at(line.port, shared_server().port)) as store:
+        began = time.monotonic()
+        assert await store.elect(Candidate("a test"))
+        assert time.monotonic() - began < 5, "an election is waited for as long as a term"
 
 
 @played
-async def test_hosts_that_all_say_nothing_are_given_up_on_in_time() -> None:
-    with Proxy(f"127.0.0.1:{shared_server().port}") as silent:
-        silent.hang()
-        async with opened(url_at(silent.port, silent.port), term_ms=TERM_MS) as store:
-            began = time.monotonic()
-            with pytest.raises(Unavailable, match=r"did not answer within 0\.2 s; .* did not answer"):
-                await store.elect(Candidate("a test"))
-            assert time.monotonic() - began < TERM_MS / 1_000
+async def test_hosts_that_all_say_nothing_are_given_up_on_in_time(line: Proxy) -> None:
+    line.hang()
+    async with opened(url_at(line.port, line.port), term_ms=TERM_MS) as store:
+        began = time.monotonic()
+        with pytest.raises(Unavailable, match=r"did not answer within 0\.2 s; .* did not answer"):
+            await store.elect(Candidate("a test"))
+        assert time.monotonic() - began < TERM_MS / 1_000
 
 
 def url_at(*ports: int) -> str:
