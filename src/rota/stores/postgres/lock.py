@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from rota.core.errors import Refused
 from rota.core.ids import Millis
 from rota.stores.postgres.address import OURS, Address, session_name
-from rota.stores.postgres.session import Session
+from rota.stores.postgres.session import Dial, Session, connect
 from rota.stores.postgres.trouble import read_only
 from rota.stores.postgres.wire import Lost, Wire
 
@@ -43,13 +43,15 @@ _SETTLE = (
 class AdvisoryLock:
     """One coordinator's side of the lock, on a session that is used for nothing else but elections."""
 
-    def __init__(self, address: Address, schema: str, lock_id: int, term_ms: Millis = 5_000) -> None:
+    def __init__(
+        self, address: Address, schema: str, lock_id: int, term_ms: Millis = 5_000, dial: Dial = connect
+    ) -> None:
         self.lock_id = _signed(lock_id)
         self._schema = schema
         self._term_ms = term_ms
         # An election is waited for as long as a term: half of it is for connecting, and half for being answered.
         half_s = term_ms / 2_000
-        self.session = Session(address, session_name("lock", schema), half_s, self._settle, half_s)
+        self.session = Session(address, session_name("lock", schema), half_s, self._settle, half_s, dial)
         self._held_by: Wire | None = None
 
     async def try_acquire(self) -> bool:

@@ -56,14 +56,13 @@ class Tables:
 
     async def _chunks(self, wire: Wire, text: str) -> AsyncIterator[list[Any]]:
         """Rows of a statement, some at a time: whatever else there is to do gets its turn in between."""
-        await wire.run(f"DECLARE rows NO SCROLL CURSOR FOR {text}")
+        await wire.script(f"CLOSE ALL; DECLARE rows NO SCROLL CURSOR FOR {text}")
         while True:
             rows = await wire.run(f"FETCH {CHUNK} FROM rows")
             if rows:
                 yield rows
             if len(rows) < CHUNK:
                 break
-        await wire.run("CLOSE rows")
 
     async def page(self, wire: Wire, query: HistoryQuery) -> Page:
         """One page of history."""

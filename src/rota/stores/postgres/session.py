@@ -25,6 +25,8 @@ _KEEPALIVES = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_
 VERSION_MIN = 14
 
 Greeting = Callable[[Wire], Awaitable[None]]
+# How a connection is had, of which name and within how many seconds.
+Dial = Callable[[Address, str, float], Awaitable[Wire]]
 
 
 async def no_greeting(wire: Wire) -> None:
@@ -51,6 +53,50 @@ def statement_ms(call_s: float) -> Millis:
     return round(max(call_s - ANSWER_S, call_s / 2) * 1_000)
 
 
+async def connect(address: Address, name: str, connect_s: float = CONNECT_S) -> Wire:
+    """Open a connection, and look at who answers. Raises `Refused` or `Unavailable`.
+
+    The hosts are tried in turn. Each has its share of the time that is left, so a silent one leaves some to the next;
+    libpq would give it two seconds at least.
+    """
+    give_up_at = asyncio.get_running_loop().time() + connect_s
+    said: list[str] = []
+    for number, host in enumerate(address.hosts):
+        left_s = give_up_at - asyncio.get_running_loop().time()
+        share_s = max(left_s, 0) / (len(address.hosts) - number)
+        params = {**_KEEPALIVES, **host, "application_name": name, "client_encoding": "UTF8"}
+        try:
+            async with asyncio.timeout(share_s):
+                connection = await psycopg.AsyncConnection.connect(make_conninfo(**params), autocommit=True)
+        except TimeoutError:
+            said.append(f"{host.get('host', 'it')} did not answer within {share_s:.2g} s")
+        except (psycopg.Error, OSError) as error:
+            said.append(str(error))
+        else:
+            return _checked(connection, address)
+    raise not_connected("; ".join(said), address)
+
+
+def _checked(connection: psycopg.AsyncConnection[TupleRow], address: Address) -> Wire:
+    wire = Wire(connection)
+    try:
+        check_server(wire.server_version, wire.encoding, address)
+    except BaseException:
+        wire.drop()
+        raise
+    return wire
+
+
+def check_server(version: int, encoding: str, address: Address) -> None:
+    """Refuse a server that is too old (150004 is 15.4), and a database that cannot hold every text."""
+    if version // 10_000 < VERSION_MIN:
+        text = f"{address} is PostgreSQL {version // 10_000}, and Rota needs {VERSION_MIN} or newer."
+        raise Refused("store.engine", text, "Upgrade the server, or name another.")
+    if encoding != "UTF8":
+        text = f"{address} stores text as {encoding}, which cannot hold every name."
+        raise Refused("store.engine", text, "Create a database with ENCODING 'UTF8' and name that.")
+
+
 class Session:
     """One connection at a time, and one user of it at a time. Every use has a bound, and so has connecting."""
 
@@ -61,11 +107,13 @@ class Session:
         call_s: float,
         greet: Greeting = no_greeting,
         connect_s: float = CONNECT_S,
+        dial: Dial = connect,
     ) -> None:
         self.address = address
         self._name = name
         self.call_s = call_s
         self._connect_s = connect_s
+        self._dial = dial
         self._greet = greet
         self._free = asyncio.Lock()
         self.is_closed = False
@@ -119,7 +167,7 @@ class Session:
         assert when is not None, "every use has a bound"
         left_s = when - loop.time()
         limit.reschedule(None)
-        wire = await connect(self.address, self._name, self._connect_s)
+        wire = await self._dial(self.address, self._name, self._connect_s)
         limit.reschedule(loop.time() + left_s)
         try:
             await self._greet(wire)
@@ -128,47 +176,3 @@ class Session:
             raise
         self.wire = wire
         return wire
-
-
-async def connect(address: Address, name: str, connect_s: float = CONNECT_S) -> Wire:
-    """Open a connection, and look at who answers. Raises `Refused` or `Unavailable`.
-
-    The hosts are tried in turn. Each has its share of the time that is left, so a silent one leaves some to the next;
-    libpq would give it two seconds at least.
-    """
-    give_up_at = asyncio.get_running_loop().time() + connect_s
-    said: list[str] = []
-    for number, host in enumerate(address.hosts):
-        left_s = give_up_at - asyncio.get_running_loop().time()
-        share_s = max(left_s, 0) / (len(address.hosts) - number)
-        params = {**_KEEPALIVES, **host, "application_name": name, "client_encoding": "UTF8"}
-        try:
-            async with asyncio.timeout(share_s):
-                connection = await psycopg.AsyncConnection.connect(make_conninfo(**params), autocommit=True)
-        except TimeoutError:
-            said.append(f"{host.get('host', 'it')} did not answer within {share_s:.2g} s")
-        except (psycopg.Error, OSError) as error:
-            said.append(str(error))
-        else:
-            return _checked(connection, address)
-    raise not_connected("; ".join(said), address)
-
-
-def _checked(connection: psycopg.AsyncConnection[TupleRow], address: Address) -> Wire:
-    wire = Wire(connection)
-    try:
-        check_server(wire.server_version, wire.encoding, address)
-    except BaseException:
-        wire.drop()
-        raise
-    return wire
-
-
-def check_server(version: int, encoding: str, address: Address) -> None:
-    """Refuse a server that is too old (150004 is 15.4), and a database that cannot hold every text."""
-    if version // 10_000 < VERSION_MIN:
-        text = f"{address} is PostgreSQL {version // 10_000}, and Rota needs {VERSION_MIN} or newer."
-        raise Refused("store.engine", text, "Upgrade the server, or name another.")
-    if encoding != "UTF8":
-        text = f"{address} stores text as {encoding}, which cannot hold every name."
-        raise Refused("store.engine", text, "Create a database with ENCODING 'UTF8' and name that.")

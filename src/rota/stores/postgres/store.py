@@ -24,7 +24,7 @@ from rota.stores.postgres.reign import MIGRATE_S, Election, Schema
 from rota.stores.postgres.routines import write_statement
 from rota.stores.postgres.rows import documents
 from rota.stores.postgres.schema import STEPS, Step
-from rota.stores.postgres.session import Session, bounded, connect
+from rota.stores.postgres.session import CONNECT_S, Dial, Session, bounded, connect
 from rota.stores.postgres.trouble import (
     CHANGED,
     UNREADABLE,
@@ -55,7 +55,7 @@ class PostgresStore:
     """A store in schema `schema` of the database at `url`. Nothing is opened before it is needed.
 
     `lock_url` leads to the same database without a pooler, if `url` goes through one. `term_ms` is how long a
-    coordinator that is not heard of keeps the lock.
+    coordinator that is not heard of keeps the lock. `dial` opens connections.
     """
 
     def __init__(
@@ -67,18 +67,20 @@ class PostgresStore:
         schema: str = "rota",
         term_ms: Millis = 5_000,
         steps: Sequence[Step] = STEPS,
+        dial: Dial = connect,
     ) -> None:
         self.address = Address(url, "server.url")
         direct = Address(lock_url, "server.lock_url") if lock_url else self.address
         self.schema = check_schema(schema)
         self._place = Schema(schema, self.address, steps)
         self._tables = Tables(schema)
-        self.lock = AdvisoryLock(direct, schema, lock_id, term_ms)
-        self.writer = Session(self.address, session_name("writer", schema), CALL_S, bounded(CALL_S))
-        self.reader = Session(self.address, session_name("reader", schema), CALL_S)
+        self._dial = dial
+        self.lock = AdvisoryLock(direct, schema, lock_id, term_ms, dial)
+        self.writer = Session(self.address, session_name("writer", schema), CALL_S, bounded(CALL_S), dial=dial)
+        self.reader = Session(self.address, session_name("reader", schema), CALL_S, dial=dial)
         # Apart from the reader: whether a commit was overtaken must not wait for a page of history.
-        self.watcher = Session(self.address, session_name("watcher", schema), term_ms / 2_000)
-        self.listener = Session(direct, session_name("listener", schema), CALL_S)
+        self.watcher = Session(self.address, session_name("watcher", schema), term_ms / 2_000, dial=dial)
+        self.listener = Session(direct, session_name("listener", schema), CALL_S, dial=dial)
         self._write = write_statement(schema)
         self._tidy = f"SELECT {schema}.tidy($1, $2, $3)"
         self._leader = (
@@ -286,7 +288,7 @@ class PostgresStore:
         """See the port."""
         await self.identity()
         with self._plainly():
-            wire = await self._within(connect(self.address, session_name("loader", self.schema)))
+            wire = await self._within(self._dial(self.address, session_name("loader", self.schema), CONNECT_S))
         try:
             with self._plainly():
                 await self._within(self._tables.begin(wire, CALL_S))
@@ -333,7 +335,7 @@ class PostgresStore:
 
     async def kept(self) -> Kept:
         """See the port. Nobody else's reading waits for it."""
-        session = Session(self.address, session_name("sweeper", self.schema), SWEEP_S)
+        session = Session(self.address, session_name("sweeper", self.schema), SWEEP_S, dial=self._dial)
         try:
             return await self._read(self._tables.kept, session)
         finally:
