@@ -79,7 +79,8 @@ class PostgresStore:
         self.writer = Session(self.address, session_name("writer", schema), CALL_S, bounded(CALL_S), dial=dial)
         self.reader = Session(self.address, session_name("reader", schema), CALL_S, dial=dial)
         # Apart from the reader: whether a commit was overtaken must not wait for a page of history.
-        self.watcher = Session(self.address, session_name("watcher", schema), term_ms / 2_000, dial=dial)
+        half_s = term_ms / 2_000
+        self.watcher = Session(self.address, session_name("watcher", schema), half_s, connect_s=half_s, dial=dial)
         self.listener = Session(direct, session_name("listener", schema), CALL_S, dial=dial)
         self._write = write_statement(schema)
         self._tidy = f"SELECT {schema}.tidy($1, $2, $3)"
@@ -246,6 +247,9 @@ class PostgresStore:
                 await wire.run(self._write, (epoch, *given))
         except Refused as error:
             raise as_unavailable(error) from error
+        except Unavailable:
+            await self._check_overtaken(epoch)
+            raise
         except Said as error:
             # With an error nothing was written, also if it was the session's last word.
             if error.is_fatal or error.sqlstate in CHANGED:
