@@ -11,6 +11,7 @@ import uvloop
 from msgspec import Struct
 
 from bench.rig import BEGIN, Row
+from rota.config.settings import LOCK_ID
 from rota.core.ids import Epoch
 from rota.core.records import Batch, Record, Run, Story, Task
 from rota.core.states import RunState, TaskState
@@ -84,7 +85,7 @@ async def _both(measure: Callable[[Store, Epoch], Awaitable[Measured]]) -> tuple
 @asynccontextmanager
 async def _postgres() -> AsyncIterator[PostgresStore]:
     with postgres_server({"shared_buffers": "128MB"}) as server:
-        store = PostgresStore(server.url())
+        store = PostgresStore(server.url(), lock_id=LOCK_ID)
         try:
             yield store
         finally:

@@ -9,10 +9,11 @@ from typing import Any
 
 import uvloop
 
+from rota.config.settings import LOCK_ID
 from rota.core.ids import Epoch
 from rota.core.records import Batch, Record, Run
 from rota.ports import Candidate
-from rota.stores.postgres import LOCK_ID, PostgresStore
+from rota.stores.postgres import PostgresStore
 from tests.contract.bench import batch
 from tests.servers.postgres import PostgresServer, shared_server
 

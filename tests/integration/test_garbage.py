@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rota
-from rota.app.garbage import GARBAGE_AGE_MS, collect, is_attempt, keep_collecting
+from rota.app.garbage import GARBAGE_AGE_MS, REST_S, STAMP, collect, is_attempt, keep_collecting
 from rota.app.homes import own_mark
 from rota.control.events import Escalate, Tell
 from rota.core.errors import Refused
@@ -140,6 +140,25 @@ def test_a_place_is_taken_over_by_removing_its_mark_and_the_one_before_removes_n
     asyncio.run(tend())
     assert "blobs.elsewhere" in told[0]
     assert log.exists()
+
+
+def test_a_new_leader_of_several_rests_before_it_removes_anything(tmp_path: Path) -> None:
+    async def tend(rest_s: float) -> bool:
+        store = SqliteStore(tmp_path)
+        home = own_mark(tmp_path)
+        blobs = open_blobs(tmp_path / "blobs")
+        tending = asyncio.create_task(
+            keep_collecting(store, blobs, home, tmp_path, now_ms, lambda said: None, rest_s=rest_s)
+        )
+        for _ in range(3):
+            await asyncio.sleep(0)
+        tending.cancel()
+        await asyncio.gather(tending, return_exceptions=True)
+        store.close()
+        return (tmp_path / STAMP).exists()
+
+    assert not asyncio.run(tend(REST_S))
+    assert asyncio.run(tend(0.0))
 
 
 def test_programs_in_memory_may_share_a_place_and_leave_no_mark(tmp_path: Path) -> None:

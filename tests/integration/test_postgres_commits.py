@@ -10,6 +10,7 @@ from rota.core.errors import Unavailable
 from rota.core.records import Run, Task
 from rota.ports import Candidate, CommitUnknown, Fenced, StoreRefused
 from rota.stores.postgres import PostgresStore
+from rota.stores.postgres.session import CONNECT_S
 from tests.contract.adapters import Pause
 from tests.contract.bench import batch
 from tests.integration.postgres_stage import a_batch, elected, opened, played, runs_in, twin
@@ -76,8 +77,10 @@ async def test_a_line_that_went_dead_is_noticed_by_the_clock() -> None:
         await store.release(epoch)
         later = await elected(store)
         assert await runs_in(store, later) == []
+        began = time.monotonic()
         with pytest.raises(Fenced):
             await store.commit(epoch, a_batch("late"))
+        assert time.monotonic() - began < 2 * CONNECT_S, "there is no connection to be had, and the epoch tells all"
 
 
 @played

@@ -1,5 +1,7 @@
 """Schemas of older versions: changed by who holds the lock, in the moment in which it begins to reign."""
 
+import asyncio
+
 import pytest
 
 from rota.core.errors import Refused, Unavailable
@@ -99,6 +101,41 @@ async def test_a_change_that_fails_leaves_the_old_version_and_a_free_lock() -> N
         assert not has_notes(old.schema)
         await old.commit(epoch, a_batch("still in order"))
         assert await runs_in(old, await elected(old)) == ["still in order"]
+
+
+@played
+async def test_a_change_that_takes_longer_than_a_term_is_told_of_and_not_begun_again() -> None:
+    slow = (*STEPS, Step(LATEST + 1, "a long one", ("SELECT pg_sleep(2)",)))
+    async with opened() as old, opened(schema=old.schema, lock_id=old.lock.lock_id, steps=slow, term_ms=800) as new:
+        before = await elected(old)
+        await old.release(before)
+        epoch, said = None, list[str]()
+        async with asyncio.timeout(30):
+            while epoch is None:
+                try:
+                    epoch = await new.elect(Candidate("newer"))
+                except Unavailable as away:
+                    said.append(away.reason)
+                    assert await old.elect(Candidate("older")) is None, "the lock was given back meanwhile"
+        assert epoch == before + 1, "begun more than once"
+        assert 2 <= len(said) <= 8
+        assert f"being brought to version {LATEST + 1}" in said[0]
+        assert await new.holds(epoch)
+        await new.commit(epoch, a_batch("r"))
+
+
+@played
+async def test_a_change_of_which_nobody_hears_the_end_is_undone() -> None:
+    slow = (*STEPS, Step(LATEST + 1, "a long one", ("CREATE TABLE note (text text)", "SELECT pg_sleep(2)")))
+    async with opened() as old:
+        await old.release(await elected(old))
+        new = twin(old, steps=slow, term_ms=800)
+        with pytest.raises(Unavailable, match="being brought"):
+            await new.elect(Candidate("newer"))
+        await new.close()
+        await elected(old)
+        assert not has_notes(old.schema)
+        assert version_of(old.schema) == str(LATEST)
 
 
 @played

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from rota.config.settings import LOCK_ID
 from rota.core.errors import Refused, Unavailable
 from rota.core.records import Run
 from rota.ports import Candidate
@@ -95,7 +96,7 @@ async def test_a_database_that_does_not_exist_is_missing() -> None:
 def test_an_address_that_is_none_is_refused_without_repeating_it(url: str) -> None:
     for settings in ({"url": url}, {"url": "postgresql:///rota", "lock_url": url}):
         with pytest.raises(Refused) as refused:
-            PostgresStore(**settings)
+            PostgresStore(**settings, lock_id=LOCK_ID)
         assert refused.value.code == "config.value"
         assert SECRET not in f"{refused.value} {refused.value!r} {refused.value.__cause__}"
 
@@ -105,7 +106,8 @@ def test_an_address_that_is_none_is_refused_without_repeating_it(url: str) -> No
     [
         (f"postgresql://me:{SECRET}@db.example:5433/rota", "postgresql://me@db.example:5433/rota"),
         (f"postgresql://me@db.example/rota?password={SECRET}", "postgresql://me@db.example/rota"),
-        (f"host=a,b port=1,2 user=me dbname=rota password={SECRET}", "postgresql://me@a,b:1,2/rota"),
+        (f"host=a,b port=1,2 user=me dbname=rota password={SECRET}", "postgresql://me@a:1,b:2/rota"),
+        ("postgresql://me@a,b:1/rota?port=7", "postgresql://me@a:7,b:7/rota"),
         (f"postgresql://me@db.example/rota?sslmode=require&sslpassword={SECRET}", "postgresql://me@db.example/rota"),
     ],
 )
@@ -118,7 +120,7 @@ def test_an_address_is_shown_without_its_password(url: str, shown: str) -> None:
 @pytest.mark.parametrize("name", ["", "Rota", "a-b", 'r"; drop', "x" * 41, "1a", "ünder"])
 def test_a_name_that_is_none_for_a_schema_is_refused(name: str) -> None:
     with pytest.raises(Refused, match="schema"):
-        PostgresStore("postgresql:///rota", schema=name)
+        PostgresStore("postgresql:///rota", schema=name, lock_id=LOCK_ID)
 
 
 @played

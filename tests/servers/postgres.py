@@ -228,8 +228,8 @@ def replica_of(server: PostgresServer) -> Iterator[PostgresServer]:
 
 @cache
 def shared_server() -> PostgresServer:
-    """The server that all tests of this process share. Nobody stops it."""
+    """The server that all tests of this process share. Nobody stops it, so it need not wait for the disk."""
     stack = ExitStack()
-    server = stack.enter_context(postgres_server())
+    server = stack.enter_context(postgres_server({"fsync": "off"}))
     atexit.register(stack.close)
     return server

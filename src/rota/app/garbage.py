@@ -16,13 +16,22 @@ from rota.wire.names import safe_name
 
 GARBAGE_AGE_MS = 24 * 3_600_000
 COLLECT_EVERY_S = 3_600.0
+# How long a new leader of several leaves it at that: it has a fleet to hear, and a store that may just have recovered.
+REST_S = 300.0
+# How many names are worked out at a time.
+_CHUNK = 2_000
 STAMP = "garbage.stamp"
 
 
 async def collect(store: Store, blobs: Blobs, now: Millis) -> int:
     """Remove garbage once; how many blobs that were."""
     kept = await store.kept()
-    runs = {(safe_name(tenant), safe_name(run)) for tenant, run in kept.runs}
+    runs: set[tuple[str, str]] = set()
+    for number, (tenant, run) in enumerate(kept.runs):
+        runs.add((safe_name(tenant), safe_name(run)))
+        if number % _CHUNK == 0:
+            # There may be a million of them, and others have work to do.
+            await asyncio.sleep(0)
 
     def is_wanted(name: str) -> bool:
         # tenant/run/task/attempt-fence/result, or …/log/number
@@ -49,13 +58,21 @@ def is_attempt(name: str) -> bool:
 
 
 async def keep_collecting(
-    store: Store, blobs: Blobs, home: str, folder: Path, clock: Callable[[], Millis], listener: Listener
+    store: Store,
+    blobs: Blobs,
+    home: str,
+    folder: Path,
+    clock: Callable[[], Millis],
+    listener: Listener,
+    *,
+    rest_s: float = 0.0,
 ) -> None:
-    """Remove garbage every hour. The hour is the folder's: programs that live for seconds take turns at it.
+    """Remove garbage every hour, after a rest. The hour is the folder's: programs that live for seconds take turns.
 
     `home` is the mark of this coordinator: where somebody else has taken over, everything is theirs to remove.
     """
     stamp = folder / STAMP
+    await asyncio.sleep(rest_s)
     while True:
         try:
             if not stamp.exists() or clock() - stamp.stat().st_mtime_ns // 1_000_000 >= COLLECT_EVERY_S * 1_000:

@@ -23,7 +23,7 @@ from rota.api.desk import Desk
 from rota.api.desk import ignore as count_nothing
 from rota.api.socket import SocketServer
 from rota.app.clocks import SystemClock
-from rota.app.garbage import keep_collecting
+from rota.app.garbage import REST_S, keep_collecting
 from rota.app.homes import check_own, find_mark, mark_home, own_mark
 from rota.app.lines import NearLine
 from rota.app.shared import Sharing, open_shared
@@ -166,7 +166,15 @@ async def begin(parts: AsyncExitStack, here: Host) -> None:
         await server.start()
     driver.on_reign(
         "garbage",
-        lambda: keep_collecting(driver.store, here.blobs, home, here.path, here.clock, hosting.listener),
+        lambda: keep_collecting(
+            driver.store,
+            here.blobs,
+            home,
+            here.path,
+            here.clock,
+            hosting.listener,
+            rest_s=REST_S if here.shared is not None else 0.0,
+        ),
     )
 
 

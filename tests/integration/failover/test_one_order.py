@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from rota.app.clocks import SystemClock
-from rota.config import limits_for
+from rota.config import LOCK_ID, limits_for
 from rota.control.driver import CoordinatorDriver
 from rota.ports import Candidate, SharedStore
 from rota.stores.blobs import open_blobs
@@ -54,7 +54,7 @@ def open_store(backing: Backing) -> SharedStore:
     blobs = open_blobs(str(backing.blobs))
     term_ms = limits_for(LEASE_S * 1_000).term_ms
     if backing.name == "postgres":
-        return PostgresStore(backing.url, term_ms=term_ms)
+        return PostgresStore(backing.url, lock_id=LOCK_ID, term_ms=term_ms)
     return EtcdStore(backing.url, blobs, term_ms=term_ms)
 
 

@@ -14,6 +14,8 @@ class Shared(MemoryStore):
         super().__init__(disk)
         self.freed: list[asyncio.Event] = vars(self.disk).setdefault("freed", [])
         self.hints_fail = False
+        # How many wait for a vacancy here.
+        self.waiting = 0
 
     async def elect(self, who: Candidate) -> Epoch | None:
         epoch = await super().elect(who)
@@ -41,7 +43,11 @@ class Shared(MemoryStore):
             raise OSError("no hints today")
         event = asyncio.Event()
         self.freed.append(event)
-        await event.wait()
+        self.waiting += 1
+        try:
+            await event.wait()
+        finally:
+            self.waiting -= 1
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -104,6 +104,21 @@ def test_a_lock_that_is_given_back_is_taken_at_once_and_not_at_the_next_look():
     played(play)
 
 
+def test_who_leads_waits_for_no_vacancy_and_who_steps_down_does_again():
+    async def play() -> None:
+        first, second = await two()
+        assert (first.store.waiting, second.store.waiting) == (0, 1)
+        await fail_commit(first)
+        await second.until(lambda: second.driver.is_leader)
+        await asyncio.sleep(0)
+        assert (first.store.waiting, second.store.waiting) == (1, 0)
+        await first.driver.stop()
+        assert first.store.waiting == 0
+        await second.driver.stop()
+
+    played(play)
+
+
 def test_hints_that_fail_keep_nobody_from_following():
     async def play() -> None:
         disk = MemoryDisk()

@@ -21,7 +21,7 @@ class Following:
         self._shared = shared
         self._tell = tell
         self._leader: Candidate | None = None
-        self._follows = asyncio.Event()
+        self._vacated: Callable[[], None] | None = None
         self._waiting: asyncio.Task[None] | None = None
 
     @property
@@ -36,17 +36,17 @@ class Following:
 
     def start(self, vacated: Callable[[], None]) -> None:
         """Call `vacated` whenever the lock may have become free, while another leads."""
-        self._follows.set()
-        if self._shared is not None:
-            self._waiting = asyncio.get_running_loop().create_task(self._wait(self._shared, vacated))
+        self._vacated = vacated
+        self._keep_waiting()
 
     def changed(self, *, is_leader: bool) -> None:
-        """This coordinator leads from now on, or does no longer."""
+        """This coordinator leads from now on, and waits for nothing; or does no longer."""
         self._leader = None
-        if is_leader:
-            self._follows.clear()
-        else:
-            self._follows.set()
+        if not is_leader:
+            self._keep_waiting()
+        elif self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
 
     def won(self) -> None:
         """An election was won: nobody else leads, though this coordinator has still to read everything."""
@@ -72,13 +72,17 @@ class Following:
 
     async def stop(self) -> None:
         """Wait for nothing any more."""
-        if self._waiting is not None:
-            self._waiting.cancel()
-            await asyncio.gather(self._waiting, return_exceptions=True)
+        waiting, self._waiting, self._vacated = self._waiting, None, None
+        if waiting is not None:
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
+    def _keep_waiting(self) -> None:
+        if self._shared is not None and self._vacated is not None and self._waiting is None:
+            self._waiting = asyncio.get_running_loop().create_task(self._wait(self._shared, self._vacated))
 
     async def _wait(self, shared: SharedStore, vacated: Callable[[], None]) -> None:
         while True:
-            await self._follows.wait()
             try:
                 await shared.vacancy()
                 vacated()

@@ -1,6 +1,7 @@
 """Where a database is, and how to speak of it without giving a password away."""
 
 import re
+from collections.abc import Iterator
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -11,12 +12,14 @@ from rota.core.errors import Refused
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 # How the sessions of all coordinators on a database begin their names.
 OURS = "rota:"
+# What has a value for each host.
+_LISTED = ("host", "hostaddr", "port")
 
 
 class Address:
     """A database, as libpq is told about it. Shown without what is secret."""
 
-    __slots__ = ("_shown", "params")
+    __slots__ = ("_shown", "hosts")
 
     def __init__(self, url: str, setting: str) -> None:
         try:
@@ -25,16 +28,34 @@ class Address:
             # Its text repeats what it was given.
             text = f"{setting} is not the address of a PostgreSQL database."
             raise Refused("config.value", text, "Write postgresql://USER@HOST:5432/DATABASE.") from None
-        self.params = {name: str(value) for name, value in found.items() if value is not None}
-        who = f"{self.params['user']}@" if "user" in self.params else ""
-        host = self.params.get("host") or self.params.get("hostaddr") or "localhost"
-        port = f":{self.params['port']}" if "port" in self.params else ""
-        self._shown = f"postgresql://{who}{host}{port}/{self.params.get('dbname', '')}"
+        params = {name: str(value) for name, value in found.items() if value is not None}
+        # What is to be tried in turn: the parameters of each host.
+        self.hosts = tuple(_each_host(params, setting))
+        who = f"{params['user']}@" if "user" in params else ""
+        shown = ",".join(_shown(host) for host in self.hosts)
+        self._shown = f"postgresql://{who}{shown}/{params.get('dbname', '')}"
 
     def __str__(self) -> str:
         return self._shown
 
     __repr__ = __str__
+
+
+def _each_host(params: dict[str, str], setting: str) -> Iterator[dict[str, str]]:
+    """Several hosts are written with commas between them, their ports too, or one port for all."""
+    listed = {name: params[name].split(",") for name in _LISTED if name in params}
+    number = max((len(listed[name]) for name in ("host", "hostaddr") if name in listed), default=1)
+    if any(len(values) not in (1, number) for values in listed.values()):
+        text = f"{setting} names {number} hosts, and another number of ports or addresses."
+        raise Refused("config.value", text, "Write postgresql://USER@HOST:5432,HOST:5432/DATABASE.")
+    for place in range(number):
+        own = {name: values[place if len(values) > 1 else 0] for name, values in listed.items()}
+        yield {name: value for name, value in {**params, **own}.items() if value or name not in _LISTED}
+
+
+def _shown(host: dict[str, str]) -> str:
+    port = f":{host['port']}" if "port" in host else ""
+    return f"{host.get('host') or host.get('hostaddr') or 'localhost'}{port}"
 
 
 def session_name(part: str, schema: str) -> str:

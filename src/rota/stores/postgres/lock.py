@@ -12,12 +12,9 @@ from contextlib import asynccontextmanager
 from rota.core.errors import Refused
 from rota.core.ids import Millis
 from rota.stores.postgres.address import OURS, Address, session_name
-from rota.stores.postgres.session import Session
+from rota.stores.postgres.session import Dial, Session, connect
 from rota.stores.postgres.trouble import read_only
 from rota.stores.postgres.wire import Lost, Wire
-
-# "Rota". Any other 64-bit number will do, as long as every coordinator of a database has the same.
-LOCK_ID: int = 0x526F7461
 
 # How long a statement of the lock's session waits for somebody else's lock.
 LOCK_TIMEOUT_MS: Millis = 300
@@ -46,12 +43,15 @@ _SETTLE = (
 class AdvisoryLock:
     """One coordinator's side of the lock, on a session that is used for nothing else but elections."""
 
-    def __init__(self, address: Address, schema: str, lock_id: int = LOCK_ID, term_ms: Millis = 5_000) -> None:
-        self.lock_id = signed(lock_id)
+    def __init__(
+        self, address: Address, schema: str, lock_id: int, term_ms: Millis = 5_000, dial: Dial = connect
+    ) -> None:
+        self.lock_id = _signed(lock_id)
         self._schema = schema
         self._term_ms = term_ms
-        # An answer that comes later than half a term proves too little to wait for.
-        self.session = Session(address, session_name("lock", schema), term_ms / 2_000, self._settle)
+        # An election is waited for as long as a term: half of it is for connecting, and half for being answered.
+        half_s = term_ms / 2_000
+        self.session = Session(address, session_name("lock", schema), half_s, self._settle, half_s, dial)
         self._held_by: Wire | None = None
 
     async def try_acquire(self) -> bool:
@@ -73,11 +73,15 @@ class AdvisoryLock:
         return False
 
     async def holds_lock(self) -> bool:
-        """Whether this very session still holds the lock. An error says so too, and is raised."""
+        """Whether this very session still holds the lock. An error says so too, and is raised.
+
+        The answer counts for a term from the question, and is waited for as long: whoever gave up sooner would end
+        the session, and with it a lock that a slow server still keeps for it.
+        """
         wire = self._held_by
         if wire is None or wire is not self.session.wire:
             return False
-        async with self.session.turn() as current:
+        async with self.session.turn(self._term_ms / 1_000) as current:
             # A session that was opened anew holds nothing.
             if current is wire and await self._is_ours(wire):
                 return True
@@ -85,12 +89,15 @@ class AdvisoryLock:
         return False
 
     async def release(self) -> None:
-        """Give the lock back, if it is held, and say so to those who wait for it."""
+        """Give the lock back, if it is held, and say so to those who wait for it.
+
+        If that takes long, the session ends, and a question that is still open on it with it.
+        """
         wire, self._held_by = self._held_by, None
         if wire is None or wire is not self.session.wire:
             return
         try:
-            async with self.session.turn() as current:
+            async with self.session.turn(self._term_ms / 4_000) as current:
                 if current is wire:
                     await wire.run(_FREE, (self.lock_id, channel(self._schema)))
         except BaseException:
@@ -140,7 +147,7 @@ def channel(schema: str) -> str:
     return f"rota_vacancy_{schema}"
 
 
-def signed(number: int) -> int:
+def _signed(number: int) -> int:
     """A 64-bit number as PostgreSQL counts."""
     if not -(1 << 63) <= number < 1 << 64:
         raise Refused("config.value", f"{number} does not fit 64 bits.", "Choose a smaller number.", path="lock_id")

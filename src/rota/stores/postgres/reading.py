@@ -4,10 +4,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
-from rota.core.ids import Epoch, Millis
+from rota.core.ids import Epoch, Fence, Millis, RunKey
 from rota.core.model import Graph
 from rota.core.records import Record, Story
 from rota.ports import Fenced, Kept
+from rota.stores.postgres.session import statement_ms
 from rota.stores.postgres.wire import Bound, Wire
 from rota.stores.sql import questions
 
@@ -20,9 +21,15 @@ class Tables:
     def __init__(self, schema: str) -> None:
         self._schema = schema
 
-    async def begin(self, wire: Wire) -> None:
-        """Begin a transaction that sees one moment and finds the tables by their names."""
-        await wire.script(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL search_path = {self._schema}")
+    async def begin(self, wire: Wire, call_s: float) -> None:
+        """Begin a transaction that sees one moment and finds the tables by their names.
+
+        What takes longer than anybody waits for it is ended by the server.
+        """
+        await wire.script(
+            f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL search_path = {self._schema};"
+            f" SET LOCAL statement_timeout = {statement_ms(call_s)}"
+        )
 
     async def end(self, wire: Wire) -> None:
         """The moment is over."""
@@ -48,14 +55,14 @@ class Tables:
                 yield questions.read_parts(rows, read, numbers, same)
 
     async def _chunks(self, wire: Wire, text: str) -> AsyncIterator[list[Any]]:
-        await wire.run(f"DECLARE live NO SCROLL CURSOR FOR {text}")
+        """Rows of a statement, some at a time: whatever else there is to do gets its turn in between."""
+        await wire.script(f"CLOSE ALL; DECLARE rows NO SCROLL CURSOR FOR {text}")
         while True:
-            rows = await wire.run(f"FETCH {CHUNK} FROM live")
+            rows = await wire.run(f"FETCH {CHUNK} FROM rows")
             if rows:
                 yield rows
             if len(rows) < CHUNK:
                 break
-        await wire.run("CLOSE live")
 
     async def page(self, wire: Wire, query: HistoryQuery) -> Page:
         """One page of history."""
@@ -92,5 +99,10 @@ class Tables:
 
     async def kept(self, wire: Wire) -> Kept:
         """What is referred to, live or in history."""
-        fences = frozenset(number for (number,) in await wire.run(questions.KEPT_FENCES))
-        return Kept(fences, frozenset((tenant, run) for tenant, run in await wire.run(questions.KEPT_RUNS)))
+        fences: set[Fence] = set()
+        async for rows in self._chunks(wire, questions.KEPT_FENCES):
+            fences.update(number for (number,) in rows)
+        runs: set[RunKey] = set()
+        async for rows in self._chunks(wire, questions.KEPT_RUNS):
+            runs.update(rows)
+        return Kept(frozenset(fences), frozenset(runs))

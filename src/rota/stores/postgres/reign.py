@@ -6,16 +6,18 @@ cannot write from then on.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import EPOCH_MAX, Epoch
 from rota.ports import Candidate
-from rota.stores.postgres.address import OURS, Address
+from rota.stores.postgres.address import OURS, Address, session_name
 from rota.stores.postgres.routines import digest_of, routines
 from rota.stores.postgres.schema import STEPS, Step
 from rota.stores.postgres.trouble import LOCK_NOT_AVAILABLE
-from rota.stores.postgres.wire import Said, Wire
+from rota.stores.postgres.wire import Lost, Said, Wire
 
 # How often an election asks sessions that are in its way to end, and tries again.
 _TRIES = 5
@@ -34,6 +36,64 @@ _IN_THE_WAY = (
     " WHERE l.locktype = 'relation' AND l.relation = $1::regclass AND l.granted AND l.pid <> pg_backend_pid()"
     " AND l.mode <> 'AccessShareLock' AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 )
+# By which number the session of a leader holds a lock, if it is not this one: two halves, as `LOCK_SHOWN` has them.
+_OTHER_LOCK = (
+    "SELECT l.classid::bigint << 32 | l.objid::bigint FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid"
+    " WHERE l.pid = $1 AND a.application_name = $2 AND l.locktype = 'advisory' AND l.granted AND l.objsubid = 1"
+    " AND (l.classid::bigint << 32 | l.objid::bigint) <> $3"
+)
+
+
+class Election:
+    """The beginning of a reign. It goes on by itself if it has tables to change, which may take longer than a term."""
+
+    def __init__(self, begin: Callable[["Election"], Coroutine[Any, Any, Epoch]]) -> None:
+        self.task = asyncio.get_running_loop().create_task(begin(self))
+        self.changing = ""
+        self._changes = asyncio.Event()
+        self._limit: asyncio.Timeout | None = None
+        self._began_at = asyncio.get_running_loop().time()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it is changing tables, and has not come to its end."""
+        return bool(self.changing) and not self.task.done()
+
+    @asynccontextmanager
+    async def limited(self, limit_s: float) -> AsyncGenerator[None]:
+        """For so long, or as long as a change of the tables may take. Raises `Lost`."""
+        try:
+            async with asyncio.timeout(limit_s) as self._limit:
+                yield
+        except TimeoutError:
+            raise Lost("the election took too long", was_sent=False) from None
+
+    def change(self, text: str) -> None:
+        """There are tables to change; `text` says which, and to what."""
+        assert self._limit is not None, "an election is limited"
+        self._limit.reschedule(asyncio.get_running_loop().time() + MIGRATE_S)
+        self.changing = text
+        self._changes.set()
+
+    async def settled(self, patience_s: float) -> None:
+        """Wait until it is over; if it changes tables, only for so long.
+
+        Raises `Unavailable` if that was too short. Whoever is cancelled ends an election that changes nothing.
+        """
+        changes = asyncio.ensure_future(self._changes.wait())
+        try:
+            await asyncio.wait([self.task, changes], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([self.task], timeout=patience_s)
+        except asyncio.CancelledError:
+            if not self.changing:
+                self.task.cancel()
+                await asyncio.gather(self.task, return_exceptions=True)
+            raise
+        finally:
+            changes.cancel()
+        if not self.task.done():
+            so_far_s = asyncio.get_running_loop().time() - self._began_at
+            raise Unavailable("store.unavailable", f"{self.changing}, for {so_far_s:.0f} s by now; nobody leads yet.")
 
 
 class Schema:
@@ -98,10 +158,11 @@ class Schema:
 
     # Reigning in it.
 
-    async def begin_reign(self, wire: Wire, who: Candidate, limit: asyncio.Timeout) -> Epoch:
+    async def begin_reign(self, wire: Wire, who: Candidate, lock_id: int, election: Election) -> Epoch:
         """Raise the epoch, in the session that holds the lock. Raises `Unavailable` if somebody is in the way.
 
-        The limit is put off if there are tables to change.
+        It says so to `election` if there are tables to change. Whoever reigns by a lock of another number is
+        not overthrown: the two would depose each other without end.
 
         A commit of a coordinator that led before may be under way, and stopped anywhere. It holds the row, neither
         time limit of the server's ends it (nobody is idle, no statement is running), and whoever holds the lock may
@@ -111,7 +172,7 @@ class Schema:
         strangers = ""
         for _ in range(_TRIES):
             try:
-                return await self._raise_epoch(wire, who, limit)
+                return await self._raise_epoch(wire, who, lock_id, election)
             except Said as error:
                 if error.sqlstate != LOCK_NOT_AVAILABLE:
                     raise
@@ -120,8 +181,18 @@ class Schema:
         text = f"{self._address}: the epoch is held by {strangers or 'sessions that do not end'}."
         raise Unavailable("store.unavailable", text)
 
-    async def _raise_epoch(self, wire: Wire, who: Candidate, limit: asyncio.Timeout) -> Epoch:
+    async def _raise_epoch(self, wire: Wire, who: Candidate, lock_id: int, election: Election) -> Epoch:
         await wire.run("BEGIN")
+        ((pid,),) = await wire.run(f"SELECT pid FROM {self.name}.reign FOR UPDATE")
+        for (other,) in await wire.run(_OTHER_LOCK, (pid, session_name("lock", self.name), lock_id)):
+            await wire.run("ROLLBACK")
+            raise Refused(
+                "config.value",
+                f"whoever leads at {self._address} (pid {pid}) holds the lock {other:#x}, and this coordinator is set"
+                f" to {lock_id:#x}.",
+                "Give all coordinators of a database the same server.lock_id.",
+                path="server.lock_id",
+            )
         ((epoch,),) = await wire.run(
             f"UPDATE {self.name}.reign SET epoch = epoch + 1, pid = pg_backend_pid(), name = $1, grpc = $2,"
             " http = $3, since = now() RETURNING epoch",
@@ -131,7 +202,7 @@ class Schema:
         version = await self._version(wire)
         ((digest,),) = await wire.run(f"SELECT value FROM {self.name}.meta WHERE name = 'routines'")
         if version < self._latest or digest != self._digest:
-            limit.reschedule(asyncio.get_running_loop().time() + MIGRATE_S)
+            election.change(f"the tables of {self._address} are being brought to version {self._latest}")
             await wire.script(f"SET LOCAL lock_timeout = {_MIGRATION_LOCK_MS}")
             await self._migrate(wire, version)
         await wire.run("COMMIT")

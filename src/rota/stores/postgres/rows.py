@@ -14,7 +14,7 @@ from msgspec import NODEFAULT, Struct, structs
 from rota.core.ids import RunKey
 from rota.core.records import Batch, Growth, Key, Run, Story, Task
 from rota.ports import StoreRefused
-from rota.stores.sql.columns import ALONE, TOLD_INSIDE_MAX, Column, columns_of, pack_story
+from rota.stores.sql.columns import ALONE, TOLD_INSIDE_MAX, Column, columns_of, compiled, pack_story
 
 # What is text on its way and bytes in its column.
 _TYPES = {"integer": "bigint", "text": "text", "bytes": "text", "flag": "boolean", "choice": "text", "json": "json"}
@@ -96,24 +96,18 @@ _RunRow = _slim(
 )
 
 
-def _compiled(source: str, **names: object) -> Any:
-    made: dict[str, Any] = dict(names)
-    exec(compile(source, f"<{__name__}>", "exec"), made)  # noqa: S102 - the source is made of field names a few lines above
-    return made["turn"]
-
-
 def _listed(of: str, columns: Sequence[Taken], prefix: str = "") -> str:
     return ", ".join(f"{of}.{one.column.name.removeprefix(prefix)}" for one in columns)
 
 
-_task_row: Callable[[Task], Any] = _compiled(
-    f"def turn(task):\n    return make({_listed('task', TASK)})\n", make=_TaskRow
+_task_row: Callable[[Task], Any] = compiled(
+    f"def turn(task):\n    return make({_listed('task', TASK)})\n", {"make": _TaskRow}
 )
-_run_row: Callable[[Run, bytes], Any] = _compiled(
+_run_row: Callable[[Run, bytes], Any] = compiled(
     f"def turn(run, told):\n    solo = run.solo\n    if solo is None:\n"
     f"        return make({_listed('run', OWN)}, told=told)\n"
     f"    return make({_listed('run', OWN)}, {_listed('solo', SOLO, 'solo_')}, told)\n",
-    make=_RunRow,
+    {"make": _RunRow},
 )
 
 

@@ -1,7 +1,8 @@
 """The store that machines share: a schema in a PostgreSQL database, and sessions of its own for each kind of work.
 
-One session holds the lock, one writes, one reads; each load has its own, and a coordinator that follows has one that
-waits to hear of a vacancy. All of them are opened when they are needed and again after they were lost.
+One session holds the lock, one writes, one reads, one asks who reigns; each load and each sweep has its own, and a
+coordinator that follows has one that waits to hear of a vacancy. All of them are opened when they are needed and again
+after they were lost.
 """
 
 import asyncio
@@ -17,13 +18,13 @@ from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
 from rota.ports import Candidate, CommitUnknown, Fenced, Kept, StoreRefused
 from rota.stores.postgres.address import Address, check_schema, session_name
-from rota.stores.postgres.lock import LOCK_ID, LOCK_SHOWN, AdvisoryLock, channel, signed
+from rota.stores.postgres.lock import LOCK_SHOWN, AdvisoryLock, channel
 from rota.stores.postgres.reading import Tables
-from rota.stores.postgres.reign import MIGRATE_S, Schema
+from rota.stores.postgres.reign import MIGRATE_S, Election, Schema
 from rota.stores.postgres.routines import write_statement
 from rota.stores.postgres.rows import documents
 from rota.stores.postgres.schema import STEPS, Step
-from rota.stores.postgres.session import Session, connect
+from rota.stores.postgres.session import CONNECT_S, Dial, Session, bounded, connect
 from rota.stores.postgres.trouble import (
     CHANGED,
     UNREADABLE,
@@ -54,7 +55,7 @@ class PostgresStore:
     """A store in schema `schema` of the database at `url`. Nothing is opened before it is needed.
 
     `lock_url` leads to the same database without a pooler, if `url` goes through one. `term_ms` is how long a
-    coordinator that is not heard of keeps the lock.
+    coordinator that is not heard of keeps the lock. `dial` opens connections.
     """
 
     def __init__(
@@ -62,21 +63,25 @@ class PostgresStore:
         url: str,
         *,
         lock_url: str = "",
-        lock_id: int = LOCK_ID,
+        lock_id: int,
         schema: str = "rota",
         term_ms: Millis = 5_000,
         steps: Sequence[Step] = STEPS,
+        dial: Dial = connect,
     ) -> None:
         self.address = Address(url, "server.url")
         direct = Address(lock_url, "server.lock_url") if lock_url else self.address
         self.schema = check_schema(schema)
         self._place = Schema(schema, self.address, steps)
         self._tables = Tables(schema)
-        self._lock_id = signed(lock_id)
-        self.lock = AdvisoryLock(direct, schema, lock_id, term_ms)
-        self.writer = Session(self.address, session_name("writer", schema), CALL_S)
-        self.reader = Session(self.address, session_name("reader", schema), CALL_S)
-        self.listener = Session(direct, session_name("listener", schema), CALL_S)
+        self._dial = dial
+        self.lock = AdvisoryLock(direct, schema, lock_id, term_ms, dial)
+        self.writer = Session(self.address, session_name("writer", schema), CALL_S, bounded(CALL_S), dial=dial)
+        self.reader = Session(self.address, session_name("reader", schema), CALL_S, dial=dial)
+        # Apart from the reader: whether a commit was overtaken must not wait for a page of history.
+        half_s = term_ms / 2_000
+        self.watcher = Session(self.address, session_name("watcher", schema), half_s, connect_s=half_s, dial=dial)
+        self.listener = Session(direct, session_name("listener", schema), CALL_S, dial=dial)
         self._write = write_statement(schema)
         self._tidy = f"SELECT {schema}.tidy($1, $2, $3)"
         self._leader = (
@@ -88,6 +93,7 @@ class PostgresStore:
             f" FROM {schema}.reign r"
         )
         self._held: Epoch = 0
+        self._election: Election | None = None
         self._identity = ""
         self._listening = asyncio.Lock()
         self._listens_on: Wire | None = None
@@ -105,40 +111,59 @@ class PostgresStore:
     def drop(self) -> None:
         """End every session at once, as the end of the process does. What was under way fails."""
         self._held = 0
-        for session in (self.lock.session, self.writer, self.reader, self.listener):
+        if self._election is not None:
+            self._election.task.cancel()
+            self._election = None
+        for session in (self.lock.session, self.writer, self.reader, self.watcher, self.listener):
             session.close()
 
     # Who may write.
 
     async def elect(self, who: Candidate) -> Epoch | None:
-        """See the port. A commit that is under way elsewhere and does not end is ended."""
+        """See the port. A commit that is under way elsewhere and does not end is ended.
+
+        An election that changes tables goes on by itself: until it is over this is `Unavailable` and says so, and
+        whoever asks next has its result.
+        """
         with self._plainly():
-            if not await self.lock.try_acquire():
-                return None
-            epoch: Epoch = 0
+            if self._election is None:
+                if not await self.lock.try_acquire():
+                    return None
+                self._election = Election(lambda election: self._begin_reign(who, election))
+            election = self._election
+            is_ours = False
             try:
-                epoch = await self._begin_reign(who)
+                await election.settled(self.lock.session.call_s)
             finally:
-                if not epoch:
-                    await self._give_up()
+                if not election.goes_on:
+                    # Somebody who asked before may have had its result.
+                    is_ours, self._election = self._election is election, None
+            if not is_ours:
+                return None
+            epoch = election.task.result()
+            if election.changing and not await self.lock.holds_lock():
+                raise Lost("the lock was lost after the tables were changed", was_sent=False)
         self._held = epoch
-        # Whoever leads waits for no vacancy.
-        self.listener.drop()
         return epoch
 
-    async def _begin_reign(self, who: Candidate) -> Epoch:
+    async def _begin_reign(self, who: Candidate, election: Election) -> Epoch:
+        epoch: Epoch = 0
+        try:
+            epoch = await self._raise_epoch(who, election)
+        finally:
+            if not epoch:
+                await self._give_up()
+        return epoch
+
+    async def _raise_epoch(self, who: Candidate, election: Election) -> Epoch:
         if self.lock.session.address is not self.address:
             await self.identity()
-        async with self.lock.held(MIGRATE_S) as wire:
-            try:
-                async with asyncio.timeout(ELECT_S) as limit:
-                    if not self._identity:
-                        self._identity = await self._meet(wire)
-                    elif await self._place.identity(wire) != self._identity:
-                        raise self._elsewhere()
-                    return await self._place.begin_reign(wire, who, limit)
-            except TimeoutError:
-                raise Lost("the election took too long", was_sent=False) from None
+        async with self.lock.held(MIGRATE_S) as wire, election.limited(ELECT_S):
+            if not self._identity:
+                self._identity = await self._meet(wire)
+            elif await self._place.identity(wire) != self._identity:
+                raise self._elsewhere()
+            return await self._place.begin_reign(wire, who, self.lock.lock_id, election)
 
     async def _meet(self, wire: Wire) -> str:
         await self._place.prepare(wire)
@@ -172,7 +197,7 @@ class PostgresStore:
         """See the port."""
         if not self._identity:
             with self._plainly():
-                async with self.reader.turn() as wire:
+                async with self.watcher.turn(CALL_S) as wire:
                     self._identity = await self._meet(wire)
         return self._identity
 
@@ -180,12 +205,15 @@ class PostgresStore:
         """See the port."""
         await self.identity()
         with self._plainly():
-            for name, grpc, http in await self.reader.run(self._leader, (self._lock_id,)):
+            for name, grpc, http in await self.watcher.run(self._leader, (self.lock.lock_id,)):
                 return Candidate(name, grpc, http)
         return None
 
     async def vacancy(self) -> None:
-        """See the port. Trouble is waited out: a hint that does not come is no error."""
+        """See the port. Trouble is waited out: a hint that does not come is no error.
+
+        The session stays for the next call, and ends if this one is cancelled: whoever leads waits for no vacancy.
+        """
         async with self._listening:
             while True:
                 try:
@@ -200,6 +228,9 @@ class PostgresStore:
                     self.listener.drop()
                     if self.listener.is_closed:
                         raise
+                except BaseException:
+                    self.listener.drop()
+                    raise
                 await asyncio.sleep(_LISTEN_AGAIN_S)
 
     # Writing.
@@ -216,6 +247,9 @@ class PostgresStore:
                 await wire.run(self._write, (epoch, *given))
         except Refused as error:
             raise as_unavailable(error) from error
+        except Unavailable:
+            await self._check_overtaken(epoch)
+            raise
         except Said as error:
             # With an error nothing was written, also if it was the session's last word.
             if error.is_fatal or error.sqlstate in CHANGED:
@@ -235,7 +269,7 @@ class PostgresStore:
         give_up_at = asyncio.get_running_loop().time() + _OVERTAKEN_S
         try:
             while True:
-                rows = await self.reader.run(self._rival, (self._lock_id, self.lock.pid))
+                rows = await self.watcher.run(self._rival, (self.lock.lock_id, self.lock.pid))
                 ((reigns, has_rival),) = rows
                 if reigns != epoch:
                     raise Fenced(f"epoch {epoch} has passed; {reigns} reigns")
@@ -258,10 +292,10 @@ class PostgresStore:
         """See the port."""
         await self.identity()
         with self._plainly():
-            wire = await self._within(connect(self.address, session_name("loader", self.schema)))
+            wire = await self._within(self._dial(self.address, session_name("loader", self.schema), CONNECT_S))
         try:
             with self._plainly():
-                await self._within(self._tables.begin(wire))
+                await self._within(self._tables.begin(wire, CALL_S))
             chunks = self._tables.live(wire, epoch)
             while (records := await self._some(chunks)) is not None:
                 for record in records:
@@ -305,7 +339,7 @@ class PostgresStore:
 
     async def kept(self) -> Kept:
         """See the port. Nobody else's reading waits for it."""
-        session = Session(self.address, session_name("sweeper", self.schema), SWEEP_S)
+        session = Session(self.address, session_name("sweeper", self.schema), SWEEP_S, dial=self._dial)
         try:
             return await self._read(self._tables.kept, session)
         finally:
@@ -314,8 +348,9 @@ class PostgresStore:
     async def _read(self, work: Callable[[Wire], Awaitable[T]], session: Session | None = None) -> T:
         await self.identity()
         with self._plainly():
-            async with (session or self.reader).turn() as wire:
-                await self._tables.begin(wire)
+            session = session or self.reader
+            async with session.turn() as wire:
+                await self._tables.begin(wire, session.call_s)
                 try:
                     return await work(wire)
                 except UNREADABLE as error:

@@ -243,5 +243,8 @@ def _bound(value: Bound) -> bytes | None:
         if "\0" in value:
             # It would be cut there.
             raise Refused("field.value", f"{value!r} has a NUL, which PostgreSQL cannot keep.")
-        return value.encode()
+        try:
+            return value.encode()
+        except UnicodeEncodeError:
+            raise Refused("field.value", f"{value!r} is no text that PostgreSQL can keep.") from None
     return str(value).encode()

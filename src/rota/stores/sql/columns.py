@@ -108,9 +108,10 @@ def _column(name: str, kind: inspect.Type, hint: Any) -> Column:
             raise TypeError(f"{name}: no column for {kind}; teach it to {__name__}")
 
 
-def _compiled(source: str, names: dict[str, object]) -> Any:
+def compiled(source: str, names: dict[str, object]) -> Any:
+    """The function `turn` of a source that is made of field names; `names` is what it knows besides."""
     made: dict[str, Any] = dict(names)
-    exec(compile(source, f"<{__name__}>", "exec"), made)  # noqa: S102 - the source is made of field names a few lines above
+    exec(compile(source, f"<{__name__}>", "exec"), made)  # noqa: S102 - the source is made of field names, here and in postgres/rows.py
     return made["turn"]
 
 
@@ -118,10 +119,10 @@ def _plain_table(cls: type[Struct]) -> "Table":
     columns = columns_of(cls)
     names: dict[str, object] = {"make": cls}
     values = ", ".join(column.written(f"record.{column.name}", names) for column in columns)
-    write = _compiled(f"def turn(record):\n    return ({values},)\n", names)
+    write = compiled(f"def turn(record):\n    return ({values},)\n", names)
     variables = ", ".join(column.name for column in columns)
     fields = ", ".join(f"{column.name}={column.read(column.name, names)}" for column in columns)
-    read = _compiled(f"def turn(row, same):\n    {variables}, = row\n    return make({fields})\n", names)
+    read = compiled(f"def turn(row, same):\n    {variables}, = row\n    return make({fields})\n", names)
     return Table(tuple(column.name for column in columns), write, read)
 
 
@@ -130,10 +131,10 @@ def _part_table(cls: type[Struct]) -> "Table":
     columns = columns_of(cls)[2:]
     names: dict[str, object] = {"make": cls}
     values = ", ".join(column.written(f"record.{column.name}", names) for column in columns)
-    write = _compiled(f"def turn(record, run_no):\n    return (run_no, {values})\n", names)
+    write = compiled(f"def turn(record, run_no):\n    return (run_no, {values})\n", names)
     variables = ", ".join(column.name for column in columns)
     fields = ", ".join(column.read(column.name, names) for column in columns)
-    read = _compiled(
+    read = compiled(
         f"def turn(row, tenant, run, same):\n    _, {variables}, = row\n    return make(tenant, run, {fields})\n", names
     )
     return Table(("run_no", *[column.name for column in columns]), write, read)
@@ -147,7 +148,7 @@ def _run_table() -> "Table":
     names: dict[str, object] = {"make": Run, "make_task": Task}
     values = ", ".join(column.written(f"record.{column.name}", names) for column in own)
     within = ", ".join(column.written(f"solo.{column.name.removeprefix('solo_')}", names) for column in inside)
-    write = _compiled(
+    write = compiled(
         f"def turn(record, told):\n    solo = record.solo\n    if solo is None:\n"
         f"        return ({values}, {', '.join(['None'] * len(inside))}, told)\n"
         f"    return ({values}, {within}, told)\n",
@@ -156,7 +157,7 @@ def _run_table() -> "Table":
     variables = ", ".join(column.name for column in (*own, *inside))
     fields = ", ".join(column.read(column.name, names) for column in own)
     task = ", ".join(column.read(column.name, names) for column in inside)
-    read = _compiled(
+    read = compiled(
         f"def turn(row, same):\n    {variables}, = row\n    tenant = same(tenant, tenant)\n"
         f"    solo = None if solo_state is None else make_task(tenant, id, 0, {task})\n"
         f"    return make({fields}, solo)\n",
