@@ -98,11 +98,23 @@ class Store(Protocol):
         ...
 
 
+class Look(Struct, frozen=True):
+    """What is at the address of a shared store: its name, empty if there is nothing; the last epoch; who leads."""
+
+    identity: str = ""
+    epoch: Epoch = 0
+    leader: Candidate | None = None
+
+
 class SharedStore(Store, Protocol):
     """A store that several machines use: one of their coordinators leads, and the others follow."""
 
+    async def look(self) -> Look:
+        """What is there. Nothing is made or changed."""
+        ...
+
     async def identity(self) -> str:
-        """A name that this store was given when it was made, and that no other has."""
+        """A name that this store was given when it was made, and that no other has; it is made if it is not there."""
         ...
 
     async def leader(self) -> Candidate | None:

@@ -60,6 +60,10 @@ class Adapter(ABC):
     async def make_store(self) -> Store:
         """A store on an empty disk of its own."""
 
+    async def make_new(self) -> Store:
+        """A store on a disk that nothing was ever put on; to make one may take longer."""
+        return await self.make_store()
+
     @abstractmethod
     async def join(self, store: Store) -> Store:
         """Another process's store on the same disk."""
@@ -190,7 +194,10 @@ class PostgresAdapter(Adapter):
         self._empty: list[int] = []
 
     async def make_store(self) -> Store:
-        return self._open(self._empty.pop() if self._empty else next(self._numbers))
+        return self._open(self._empty.pop()) if self._empty else await self.make_new()
+
+    async def make_new(self) -> Store:
+        return self._open(next(self._numbers))
 
     async def join(self, store: Store) -> Store:
         return self._open(self._number(store))

@@ -5,7 +5,7 @@ import secrets
 from weakref import WeakKeyDictionary
 
 from rota.core.ids import Epoch
-from rota.ports import Candidate
+from rota.ports import Candidate, Look
 from tests.contract import store_sharing as sharing
 from tests.contract.bench import Promise
 from tests.contract.row_store import Platter, RowStore
@@ -15,7 +15,7 @@ class Sign:
     """What everybody on a platter sees beside the rows."""
 
     def __init__(self) -> None:
-        self.identity = secrets.token_hex(8)
+        self.identity = ""
         self.leader: Candidate | None = None
         self.freed = asyncio.Event()
 
@@ -47,7 +47,11 @@ class SharedRowStore(RowStore):
         self.sign.freed.set()
         self.sign.freed = asyncio.Event()
 
+    async def look(self) -> Look:
+        return Look(self.sign.identity, self.platter.epoch if self.sign.identity else 0, await self.leader())
+
     async def identity(self) -> str:
+        self.sign.identity = self.sign.identity or secrets.token_hex(8)
         return self.sign.identity
 
     async def leader(self) -> Candidate | None:
@@ -69,6 +73,13 @@ class NamesItselfAnew(SharedRowStore):
 
     async def identity(self) -> str:
         return self.own
+
+
+class MakesWhatItLooksFor(SharedRowStore):
+    """Looks by way of what makes it."""
+
+    async def look(self) -> Look:
+        return Look(await self.identity(), self.platter.epoch, await self.leader())
 
 
 class LooksThenNames(SharedRowStore):
@@ -159,6 +170,7 @@ class HoldsOnClosed(SharedRowStore):
 
 BROKEN_SHARING: list[tuple[type[SharedRowStore], Promise]] = [
     (NamesItselfAnew, sharing.everybody_on_a_disk_calls_it_by_the_same_name),
+    (MakesWhatItLooksFor, sharing.looking_makes_nothing_and_tells_what_there_is),
     (LooksThenNames, sharing.who_asks_for_the_name_at_once_hears_the_same),
     (HasOneName, sharing.no_two_disks_have_one_name),
     (NamesNobody, sharing.before_the_first_election_nobody_leads),

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import cast
 
 from rota.core.ids import Epoch
-from rota.ports import Candidate, SharedStore, Store
+from rota.ports import Candidate, Look, SharedStore, Store
 from tests.contract.bench import Bench, Promises, batch, disk_of
 from tests.contract.samples import one_of_each
 
@@ -52,6 +52,23 @@ async def who_asks_for_the_name_at_once_hears_the_same(bench: Bench) -> None:
     stores = [shared(bench.store), *[shared(await bench.join()) for _ in range(3)]]
     names = await asyncio.gather(*[store.identity() for store in stores])
     assert len(set(names)) == 1, f"one disk with several names: {names}"
+
+
+@promise
+async def looking_makes_nothing_and_tells_what_there_is(bench: Bench) -> None:
+    new = await bench.adapter.make_new()
+    store, rival = shared(new), shared(await bench.adapter.join(new))
+    try:
+        assert await store.look() == Look(), "there is nothing yet"
+        assert await rival.look() == Look(), "and looking has made nothing"
+        name = await store.identity()
+        assert await rival.look() == Look(name)
+        epoch = await stand(bench, store, FIRST)
+        assert await rival.look() == Look(name, epoch, FIRST)
+        await store.release(epoch)
+        assert await rival.look() == Look(name, epoch)
+    finally:
+        await bench.adapter.close([store, rival])
 
 
 @promise

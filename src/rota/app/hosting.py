@@ -183,16 +183,32 @@ async def _join(here: Host, shared: SharedStore, place: str) -> str:
     home = ""
     while not home:
         try:
-            home = await shared.identity()
+            home = await _settle_shared(here.blobs, shared, place)
         except (Refused, Unavailable) as away:
             await asyncio.sleep(_wait_out(here, away))
-    await mark_home(here.blobs, home, place)
     here.driver.start()
     try:
         await here.driver.reigns()
     except (Refused, Unavailable) as away:
         # It goes on trying.
         _wait_out(here, away)
+    return home
+
+
+async def _settle_shared(blobs: Blobs, shared: SharedStore, place: str) -> str:
+    """Make sure that store and blobs belong together, before anything is made; the mark that says so."""
+    mark, found = await find_mark(blobs), await shared.look()
+    if mark and not found.identity:
+        # Begun anew, it would issue fences again that were issued before.
+        text = f"there is nothing in the store, and {place} is of one that was ({mark[:8]}…)"
+        hint = "Is it the right one? Restore it from its backup; to begin anew, use another place for blobs."
+        raise Refused("store.missing", text, hint, path="server.store")
+    if not mark and found.epoch:
+        text = f"{place} is empty, and the store knows of results and logs that should be there"
+        hint = "Is it mounted here? Name the place that the other coordinators use."
+        raise Refused("blobs.elsewhere", text, hint, path="server.blobs")
+    home = await shared.identity()
+    await mark_home(blobs, home, place)
     return home
 
 

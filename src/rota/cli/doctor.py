@@ -26,7 +26,7 @@ from rota.config.addresses import store_kind
 from rota.config.reading import FILE_VARIABLE
 from rota.config.settings import Server
 from rota.core.errors import Refused, Unavailable
-from rota.ports import Candidate
+from rota.ports import Look
 from rota.stores.blobs import open_blobs
 from rota.stores.sqlite import SqliteStore, holder_of
 
@@ -152,20 +152,24 @@ def _store(config: Config) -> Iterator[Finding]:
         sharing = sharing_of(config, wall_clock())
         if sharing is None:
             return
-        home, leader = asyncio.run(_look_at(sharing, server))
+        found = asyncio.run(_look_at(sharing, server))
     except (Refused, Unavailable) as trouble:
         yield Finding("fail", "store", str(trouble))
         return
+    kind = store_kind(server.store)
+    if not found.identity:
+        yield Finding("ok", "store", f"{kind} answers; there is nothing yet, and the first coordinator makes it")
+        return
+    leader = found.leader
     who = f"{leader.name} leads{', at ' + leader.grpc if leader.grpc else ''}" if leader is not None else "nobody leads"
-    yield Finding("ok", "store", f"{store_kind(server.store)} answers (identity {home[:8]}); {who}")
+    yield Finding("ok", "store", f"{kind} answers (identity {found.identity[:8]}, epoch {found.epoch}); {who}")
 
 
-async def _look_at(sharing: Sharing, server: Server) -> tuple[str, Candidate | None]:
-    if not server.blobs:
-        raise Refused("config.value", "a shared store needs a place for blobs that is shared, too", path="server.blobs")
-    store = open_shared(sharing, open_blobs(server.blobs), term_ms=server.limits.term_ms)
+async def _look_at(sharing: Sharing, server: Server) -> Look:
+    # Nothing is kept there meanwhile.
+    store = open_shared(sharing, open_blobs("memory:///"), term_ms=server.limits.term_ms)
     try:
-        return await store.identity(), await store.leader()
+        return await store.look()
     finally:
         await store.close()
 

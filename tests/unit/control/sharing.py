@@ -3,7 +3,7 @@
 import asyncio
 
 from rota.core.ids import Epoch
-from rota.ports import Candidate
+from rota.ports import Candidate, Look
 from rota.stores.memory import MemoryDisk, MemoryStore
 
 
@@ -29,6 +29,9 @@ class Shared(MemoryStore):
             vars(self.disk)["leader"] = None
             for event in self.freed:
                 event.set()
+
+    async def look(self) -> Look:
+        return Look("one", self.disk.epoch, await self.leader())
 
     async def identity(self) -> str:
         return "one"

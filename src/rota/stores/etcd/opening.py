@@ -5,6 +5,7 @@ import secrets
 from msgspec import Struct
 
 from rota.core.errors import Refused
+from rota.core.ids import Epoch
 from rota.ports import Blobs
 from rota.stores.blobs import MARK, find_mark
 from rota.stores.etcd import ops
@@ -21,17 +22,18 @@ class Found(Struct, frozen=True):
     """What stands at the prefix."""
 
     identity: str
+    epoch: Epoch
     is_marked: bool
 
 
 async def open_store(client: Client, keys: Keys, blobs: Blobs) -> str:
     """The name of the store, which is made if nothing is there. Refuses what cannot be used."""
-    found = await _look(client, keys)
+    found = await look(client, keys)
     if found is None:
         mark = await find_mark(blobs)
         if not mark:
             await _found(client, keys)
-        found = await _look(client, keys)
+        found = await look(client, keys)
         if found is None and mark:
             raise _begun_elsewhere(client.address.shown, mark)
     if found is None:
@@ -41,7 +43,7 @@ async def open_store(client: Client, keys: Keys, blobs: Blobs) -> str:
     return found.identity
 
 
-async def _look(client: Client, keys: Keys) -> Found | None:
+async def look(client: Client, keys: Keys) -> Found | None:
     """What is at the prefix; None if there is nothing."""
     state = await client.read_all(keys.state)
     form = state.get(keys.format)
@@ -51,7 +53,7 @@ async def _look(client: Client, keys: Keys) -> Found | None:
             return None
         if (await client.read(keys.format)).kvs:
             # Somebody made the store between the two looks.
-            return await _look(client, keys)
+            return await look(client, keys)
         example = others.kvs[0].key.decode(errors="replace")
         text = f"there are keys at {client.address.shown} that are not Rota's, such as {example!r}"
         hint = "Choose another prefix: etcd://host/prefix."
@@ -59,7 +61,7 @@ async def _look(client: Client, keys: Keys) -> Found | None:
     check_format(form.value, client.address.shown)
     if keys.identity not in state or keys.epoch not in state:
         raise missing(client.address.shown)
-    return Found(state[keys.identity].value.decode(), keys.marked in state)
+    return Found(state[keys.identity].value.decode(), int(state[keys.epoch].value), keys.marked in state)
 
 
 def check_format(value: bytes, shown: str) -> None:

@@ -18,7 +18,7 @@ from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
 from rota.core.ids import Epoch, Millis
 from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
-from rota.ports import BlobLost, Blobs, Candidate, Fenced, Kept
+from rota.ports import BlobLost, Blobs, Candidate, Fenced, Kept, Look
 from rota.stores.etcd.address import read_url
 from rota.stores.etcd.client import Client
 from rota.stores.etcd.election import Election
@@ -28,7 +28,7 @@ from rota.stores.etcd.history import History
 from rota.stores.etcd.keys import Keys
 from rota.stores.etcd.log import Log, Reign
 from rota.stores.etcd.mirror import Mirror
-from rota.stores.etcd.opening import open_store
+from rota.stores.etcd.opening import look, open_store
 from rota.stores.etcd.replica import Replica
 from rota.stores.etcd.rows import read_row
 from rota.stores.etcd.tidying import Bounds, Tidier
@@ -76,6 +76,11 @@ class EtcdStore:
         self._tidying = asyncio.Lock()
 
     # What machines share.
+
+    async def look(self) -> Look:
+        """See the port."""
+        found = await look(self.client, self._keys)
+        return Look() if found is None else Look(found.identity, found.epoch, await self.leader())
 
     async def identity(self) -> str:
         """See the port."""

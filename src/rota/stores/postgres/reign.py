@@ -126,6 +126,13 @@ class Schema:
             await self._migrate(wire, 0)
         await wire.run("COMMIT")
 
+    async def look(self, wire: Wire) -> tuple[str, Epoch]:
+        """The schema's name and epoch; empty if there is none."""
+        if not await self._version(wire):
+            return "", 0
+        ((epoch,),) = await wire.run(f"SELECT epoch FROM {self.name}.reign")
+        return await self.identity(wire), epoch
+
     async def identity(self, wire: Wire) -> str:
         """The name that the schema was given when it was made."""
         ((identity,),) = await wire.run(f"SELECT value FROM {self.name}.meta WHERE name = 'identity'")

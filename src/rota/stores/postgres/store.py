@@ -16,7 +16,7 @@ from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
 from rota.core.ids import Epoch, Millis
 from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
-from rota.ports import Candidate, CommitUnknown, Fenced, Kept, StoreRefused
+from rota.ports import Candidate, CommitUnknown, Fenced, Kept, Look, StoreRefused
 from rota.stores.postgres.address import Address, check_schema, session_name
 from rota.stores.postgres.lock import LOCK_SHOWN, AdvisoryLock, channel
 from rota.stores.postgres.reading import Tables
@@ -192,6 +192,13 @@ class PostgresStore:
             self._held = 0
             with self._plainly():
                 await self.lock.release()
+
+    async def look(self) -> Look:
+        """See the port."""
+        with self._plainly():
+            async with self.watcher.turn(CALL_S) as wire:
+                identity, epoch = await self._place.look(wire)
+        return Look(identity, epoch, await self.leader() if identity else None)
 
     async def identity(self) -> str:
         """See the port."""
