@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from rota.app.clocks import SystemClock
-from rota.config import LOCK_ID, limits_for
+from rota.config import limits_for
+from rota.config.settings import LOCK_ID
 from rota.control.driver import CoordinatorDriver
 from rota.ports import Candidate, SharedStore
 from rota.stores.blobs import open_blobs
