@@ -259,7 +259,7 @@ async def test_tables_of_somebody_else_are_left_alone() -> None:
         shared_server().execute(f"CREATE SCHEMA {store.schema} CREATE TABLE task (theirs text)")
         refused = await refusal(store)
         assert refused.code == "store.foreign"
-        assert "another schema" in refused.hint
+        assert "another database" in refused.hint
         text = "SELECT table_name FROM information_schema.tables WHERE table_schema = %(schema)s"
         assert shared_server().execute(text, schema=store.schema) == [("task",)], "nothing half-written"
 
@@ -309,3 +309,46 @@ async def test_a_closed_store_says_so() -> None:
             with pytest.raises(Unavailable, match="closed"):
                 await call
         assert not await store.holds(epoch)
+
+
+DAMAGED = {
+    "another program's table": "CREATE SCHEMA rota; CREATE TABLE rota.meta (a int)",
+    "nothing in it": "CREATE SCHEMA rota; CREATE TABLE rota.meta (name text, value text)",
+    "no version": "CREATE SCHEMA rota; CREATE TABLE rota.meta (name text, value text);"
+    " INSERT INTO rota.meta VALUES ('version', 'abc')",
+    "version nought": "CREATE SCHEMA rota; CREATE TABLE rota.meta (name text, value text);"
+    " INSERT INTO rota.meta VALUES ('version', '0')",
+}
+
+
+@pytest.mark.parametrize("found", DAMAGED)
+def test_a_table_that_is_not_ours_is_refused_and_left_as_it_is(found: str) -> None:
+    url = shared_server().new_database()
+    shared_server().execute(DAMAGED[found], url)
+
+    async def play() -> None:
+        store = PostgresStore(url, lock_id=LOCK_ID)
+        try:
+            for attempt in (store.look, store.identity, lambda: store.elect(Candidate("a test"))):
+                with pytest.raises(Refused, match=r"store\.foreign"):
+                    await attempt()
+        finally:
+            await store.close()
+
+    asyncio.run(play())
+
+
+def test_a_store_without_its_epoch_is_damaged() -> None:
+    url = shared_server().new_database()
+
+    async def play() -> None:
+        store = PostgresStore(url, lock_id=LOCK_ID)
+        try:
+            await store.identity()
+            shared_server().execute("DELETE FROM rota.reign", url)
+            with pytest.raises(Refused, match=r"store\.corrupt.*Restore a backup"):
+                await store.elect(Candidate("a test"))
+        finally:
+            await store.close()
+
+    asyncio.run(play())

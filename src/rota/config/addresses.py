@@ -90,6 +90,12 @@ def check_store_url(text: str, path: str) -> None:
     if not store_kind(text):
         hint = "Write it as postgresql://user@host/database, or etcd://host:2379/prefix."
         raise Refused("config.value", "this is not the URL of a store", hint, path=path)
+    rest, _, parameters = text.partition("://")[2].partition("?")
+    if "@" in rest.partition("/")[2]:
+        hint = "In a user or password write %2F for / and %40 for @."
+        raise Refused("config.value", "there is an @ behind the host of the store", hint, path=path)
+    if parameters and store_kind(text) == "etcd":
+        raise Refused("config.value", "the URL of an etcd has no parameters", "Leave out what is behind ?.", path=path)
 
 
 def has_password(url: str) -> bool:

@@ -16,7 +16,7 @@ from rota.ports import Candidate
 from rota.stores.postgres.address import OURS, Address, session_name
 from rota.stores.postgres.routines import digest_of, routines
 from rota.stores.postgres.schema import STEPS, Step
-from rota.stores.postgres.trouble import LOCK_NOT_AVAILABLE
+from rota.stores.postgres.trouble import LOCK_NOT_AVAILABLE, UNDEFINED_COLUMN
 from rota.stores.postgres.wire import Lost, Said, Wire
 
 # How often an election asks sessions that are in its way to end, and tries again.
@@ -130,8 +130,8 @@ class Schema:
         """The schema's name and epoch; empty if there is none."""
         if not await self._version(wire):
             return "", 0
-        ((epoch,),) = await wire.run(f"SELECT epoch FROM {self.name}.reign")
-        return await self.identity(wire), epoch
+        rows = await wire.run(f"SELECT epoch FROM {self.name}.reign")
+        return await self.identity(wire), rows[0][0] if rows else 0
 
     async def identity(self, wire: Wire) -> str:
         """The name that the schema was given when it was made."""
@@ -142,8 +142,15 @@ class Schema:
         """The version of what is there, 0 if nothing is."""
         if not await wire.run(_IS_THERE, (self.name,)):
             return 0
-        ((text,),) = await wire.run(f"SELECT value FROM {self.name}.meta WHERE name = 'version'")
-        version = int(text)
+        try:
+            rows = await wire.run(f"SELECT value FROM {self.name}.meta WHERE name = 'version'")
+        except Said as error:
+            if error.sqlstate != UNDEFINED_COLUMN:
+                raise
+            rows = []
+        if len(rows) != 1 or not str(rows[0][0]).isdigit() or not (version := int(rows[0][0])):
+            text = f"the table {self.name}.meta at {self._address} is not Rota's, or was damaged."
+            raise Refused("store.foreign", text, "Name another database, or restore a backup.")
         if version > self._latest:
             raise Refused(
                 "store.newer",
@@ -190,7 +197,12 @@ class Schema:
 
     async def _raise_epoch(self, wire: Wire, who: Candidate, lock_id: int, election: Election) -> Epoch:
         await wire.run("BEGIN")
-        ((pid,),) = await wire.run(f"SELECT pid FROM {self.name}.reign FOR UPDATE")
+        rows = await wire.run(f"SELECT pid FROM {self.name}.reign FOR UPDATE")
+        if not rows:
+            await wire.run("ROLLBACK")
+            text = f"the table {self.name}.reign at {self._address} is empty, and with it the epoch is lost."
+            raise Refused("store.corrupt", text, "Restore a backup.")
+        ((pid,),) = rows
         for (other,) in await wire.run(_OTHER_LOCK, (pid, session_name("lock", self.name), lock_id)):
             await wire.run("ROLLBACK")
             raise Refused(

@@ -69,7 +69,7 @@ class PostgresStore:
         steps: Sequence[Step] = STEPS,
         dial: Dial = connect,
     ) -> None:
-        self.address = Address(url, "server.url")
+        self.address = Address(url, "server.store")
         direct = Address(lock_url, "server.lock_url") if lock_url else self.address
         self.schema = check_schema(schema)
         self._place = Schema(schema, self.address, steps)
@@ -176,7 +176,7 @@ class PostgresStore:
 
     def _elsewhere(self) -> Refused:
         text = f"what is kept at {self.lock.session.address} is not what this coordinator met at {self.address} before."
-        hint = "Let server.lock_url lead to the database of server.url; if that was replaced, start anew."
+        hint = "Let server.lock_url lead to the database of server.store; if that was replaced, start anew."
         return Refused("store.missing", text, hint)
 
     async def holds(self, epoch: Epoch) -> bool:

@@ -13,6 +13,7 @@ from rota.stores.postgres.wire import Lost, Said
 # Raised by our own routines: the epoch that was given does not reign.
 FENCED = "RT001"
 LOCK_NOT_AVAILABLE = "55P03"
+UNDEFINED_COLUMN = "42703"
 _IN_THE_WAY = ("42P07", "42710", "42723")
 # A value that no column can hold, a part without its run, a key that no index can hold: whoever sent it is at fault.
 _UNSTORABLE = ("21", "22", "23", "54")
@@ -29,7 +30,7 @@ _READ_ONLY_HINT = (
     "Name the primary. With several hosts in the address, add target_session_attrs=read-write; otherwise look at"
     " default_transaction_read_only."
 )
-_RESTORE_HINT = "Restore a backup, or name another database or schema."
+_RESTORE_HINT = "Restore a backup, or name another database."
 
 
 # libpq has only words for why there is no connection, and no codes. Words it does not know are the server's trouble.
@@ -38,12 +39,12 @@ _NOT_CONNECTED = (
         r"password authentication failed|no password supplied|no pg_hba\.conf entry|not permitted to log in"
         r"|role \S+ does not exist|permission denied for database",
         "store.denied",
-        "Correct the user and password in server.url, or let the user in (pg_hba.conf, GRANT CONNECT).",
+        "Correct the user and password in server.store, or let the user in (pg_hba.conf, GRANT CONNECT).",
     ),
     (
         r"database \S+ does not exist",
         "store.missing",
-        "Create the database (createdb), or name another in server.url.",
+        "Create the database (createdb), or name another in server.store.",
     ),
     (
         r"server certificate for|certificate verify failed|root certificate|does not support SSL",
@@ -54,7 +55,7 @@ _NOT_CONNECTED = (
     (
         r"invalid (sslmode|port|connection option|integer|channel_binding|target_session)",
         "config.value",
-        "Correct server.url.",
+        "Correct server.store.",
     ),
 )
 
@@ -85,11 +86,13 @@ def refusal(error: Said | Lost, address: Address) -> Exception:
     if state == "53100":
         return Unavailable("store.full", f"no space left on {address}; nothing was written.")
     if state in ("42501", "28000", "28P01"):
-        hint = "Let the user of server.url create schemas: GRANT CREATE ON DATABASE … TO …; or give it one of its own."
+        hint = (
+            "Let the user of server.store create schemas: GRANT CREATE ON DATABASE … TO …; or give it one of its own."
+        )
         return Refused("store.denied", f"{address}: {error}.", hint)
     if state in _IN_THE_WAY:
         text = f"{address}: {error}. What is there is not Rota's."
-        return Refused("store.foreign", text, "Name another schema.")
+        return Refused("store.foreign", text, "Name another database.")
     if state == "2BP01":
         text = f"{address}: something of yours depends on a view of Rota's that a new version replaces: {error}."
         return Refused("store.refused", text, "Drop it, start Rota, and make it again.")
