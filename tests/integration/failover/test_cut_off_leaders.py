@@ -23,7 +23,7 @@ CUTS: dict[str, Callable[[Proxy], None]] = {
 }
 
 
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("cut", [cut if cut == "silent" else pytest.param(cut, marks=pytest.mark.long) for cut in CUTS])
 def test_a_leader_that_is_cut_off_from_its_store_makes_way(tmp_path: Path, backing: Backing, cut: str) -> None:
     proxies = {number: Proxy(backing.target) for number in (1, 2)}
     try:

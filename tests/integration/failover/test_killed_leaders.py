@@ -12,7 +12,7 @@ from tests.rig.ledger import ledger_at
 from tests.rig.load import Load, definitions
 from tests.rig.tasks import step
 
-KILLS = 3
+KILLS = 2
 LEASE_S = 20
 
 

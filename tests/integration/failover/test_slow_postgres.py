@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.rig.backing import Backing
 from tests.rig.fleet import open_fleet
 from tests.rig.history import Report, judge
@@ -43,9 +45,11 @@ def slowed(tmp_path: Path, backing: Backing, answer_s: float, servers: int) -> R
     return report
 
 
+@pytest.mark.long
 def test_answers_that_take_two_seconds_cost_no_reign(tmp_path: Path, postgres: Backing) -> None:
     assert slowed(tmp_path, postgres, 2.0, servers=1).epochs == 1
 
 
+@pytest.mark.long
 def test_answers_that_take_nearly_a_term_cost_time_only(tmp_path: Path, postgres: Backing) -> None:
     slowed(tmp_path, postgres, 4.0, servers=2)

@@ -42,6 +42,7 @@ def test_a_store_that_is_restarted_is_found_again(tmp_path: Path, backing: Backi
     assert report.rerun == 0
 
 
+@pytest.mark.long
 def test_a_store_that_stands_still_for_ten_seconds_costs_time_only(tmp_path: Path, backing: Backing) -> None:
     with open_fleet(
         tmp_path, servers=2, lease_s=LEASE_S, definitions=definitions(), server_settings=lambda _: backing.settings()
@@ -84,7 +85,10 @@ def test_a_store_that_is_slow_is_waited_for(tmp_path: Path, backing: Backing) ->
 
 @pytest.mark.parametrize(
     ("round_ms", "is_kept"),
-    [pytest.param(2_000, True, id="2 s"), pytest.param(4_000, False, id="4 s", marks=pytest.mark.long)],
+    [
+        pytest.param(2_000, True, id="2 s", marks=pytest.mark.long),
+        pytest.param(4_000, False, id="4 s", marks=pytest.mark.long),
+    ],
 )
 def test_an_etcd_that_takes_seconds_to_answer_loses_nothing(
     tmp_path: Path, etcd: Backing, round_ms: int, is_kept: bool
