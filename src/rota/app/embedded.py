@@ -124,7 +124,7 @@ class AsyncRota(Client):
             raise Refused(
                 "store.missing",
                 f"there is no data in {path}",
-                "Start something with `rota run`, or name the folder; coordinators with a shared store are named with"
+                "Start something with `rota run`, or name the folder. A coordinator with a shared store is named with"
                 " --coordinator.",
             )
         give_up_at = time.monotonic() + PATIENCE_S

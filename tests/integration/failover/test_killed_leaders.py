@@ -94,6 +94,7 @@ def test_clients_that_know_one_address_find_their_way(tmp_path: Path, postgres: 
     ) as fleet:
         leader = fleet.until_leader()
         (follower,) = [server for server in fleet.servers if server is not leader]
+        until(lambda: leader.http_url in (follower.get("/readyz") or (0, ""))[1], "the other one to know who leads")
         with rota.connect(follower.url) as client:
             assert client.submit(step, {"folder": str(tmp_path), "ms": 1}).result(timeout_s=30) == 1
         answer = follower.get("/api/v1/runs")
