@@ -5,8 +5,8 @@ import os
 from typing import TypedDict, Unpack
 
 from rota.app.clocks import wall_clock
+from rota.client import operating
 from rota.client.line import Connection, FarLine
-from rota.client.operating import PATIENCE_S
 from rota.config import load_config
 from rota.core.errors import Unavailable
 
@@ -55,14 +55,16 @@ async def open_line(url: str | None, otherwise: str, **options: Unpack[RemoteOpt
 
 
 async def _connect(line: FarLine, *, is_one_of_several: bool) -> Connection:
-    """A connection; while one of several coordinators is away, another one is about to lead, and is waited for."""
-    give_up_at = asyncio.get_running_loop().time() + PATIENCE_S
+    """A connection; whoever answers and does not lead, or is one of several, will before long, or another one does."""
+    from rota.wire.channels import Unreached
+
+    give_up_at = asyncio.get_running_loop().time() + operating.PATIENCE_S
     while True:
         try:
             return await line.connect()
         except Unavailable as away:
-            leads_elsewhere = away.code == "leader.elsewhere" or (is_one_of_several and away.code == "leader.none")
+            is_passing = away.code.startswith("leader.") and (is_one_of_several or not isinstance(away, Unreached))
             wait_s = away.retry_after_ms / 1000
-            if not leads_elsewhere or asyncio.get_running_loop().time() + wait_s > give_up_at:
+            if not is_passing or asyncio.get_running_loop().time() + wait_s > give_up_at:
                 raise
             await asyncio.sleep(wait_s)

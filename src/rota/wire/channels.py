@@ -155,6 +155,10 @@ def check_answered(said: str | None, where: str) -> None:
         raise Refused("protocol.version", text, "Upgrade this client or worker.")
 
 
+class Unreached(Unavailable):
+    """Nobody answers at an address; as far as can be told there is nobody."""
+
+
 _STATUS_OF: Final[dict[str, grpc.StatusCode]] = {
     "auth.missing": grpc.StatusCode.UNAUTHENTICATED,
     "auth.wrong": grpc.StatusCode.UNAUTHENTICATED,
@@ -229,4 +233,4 @@ def _unreached(where: str, details: str) -> Refused | Unavailable:
             text = "it may speak TLS only (grpcs://), or have as many connections as it takes"
         return Unavailable("tls.handshake", f"whoever listens at {where} hung up at once: {text}.")
     said = details.rpartition("last error: ")[2].rstrip(".")
-    return Unavailable("leader.none", f"nobody answers at {where}: {said}.")
+    return Unreached("leader.none", f"nobody answers at {where}: {said}.")

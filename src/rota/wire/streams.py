@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from rota.core.errors import Refused, Unavailable
-from rota.wire.channels import TENANT, VERSION, Call, check_answered, greeting, grpc, trouble_at_end
+from rota.wire.channels import TENANT, VERSION, Call, Unreached, check_answered, greeting, grpc, trouble_at_end
 from rota.wire.places import Place, open_channel
 
 # How long a coordinator may take to let us in. Less than a worker's patience with a dial, so that it hears why.
@@ -113,7 +113,7 @@ async def open_stream(place: Place, method: str, token: str, tenant: str = "", w
     except TimeoutError:
         await channel.close()
         text = f"whoever listens at {place.url} did not answer within {within_s:.0f} s."
-        raise Unavailable("leader.none", text) from None
+        raise Unreached("leader.none", text) from None
     except BaseException:
         await channel.close()
         raise
