@@ -30,6 +30,7 @@ TASKS_OF_ETCD = 10_000
 IDLE_S = 20
 LIVE = 10_000
 KILLS = 5
+STANDING = "standing"
 ETCD = "etcd"
 POSTGRES = "PostgreSQL"
 SQLITE = "SQLite"
@@ -109,11 +110,12 @@ def failover() -> Iterator[Row]:
                     lease_s=30,
                     definitions=definitions(),
                     server_settings=lambda _, at=backing: at.settings(),
+                    worker_settings=lambda _: {"worker.queues": ["default"]},
                 )
             )
             client = stack.enter_context(fleet.connect())
             client.put_queue("nobody")
-            client.submit(Graph(name="many", tasks=(spec("x", width=LIVE, queue="nobody"),)))
+            client.submit(Graph(name="standing", tasks=(spec("x", width=LIVE, queue="nobody"),)), run=STANDING)
             load = Load(fleet.url, str(folder), seed=1, clients=2).start()
             took: list[float] = []
             for _ in range(KILLS):
@@ -129,6 +131,8 @@ def failover() -> Iterator[Row]:
             report = judge(load.history(ledger_at(fleet.url), fleet.kills()))
             load.close()
             found = [gap.ms or 0 for gap in report.gaps]
+            # That run is not the load's, and is not meant to end.
+            wrong = [each for each in report.violations if STANDING not in str(each)]
             note = "; ".join(
                 (
                     f"each {', '.join(f'{one:.2f}' for one in took)} s",
@@ -136,7 +140,7 @@ def failover() -> Iterator[Row]:
                     f"work re-run {report.rerun}, kept {report.kept}",
                     f"errors of calls {sum(report.call_errors.values())}",
                     f"errors of requests {sum(report.try_errors.values())}",
-                    f"violations {len(report.violations)}",
+                    f"violations {len(wrong)}",
                 )
             )
             yield Row(f"failover on {name}, worst of {KILLS}", round(max(took), 2), "s", reach, "lower", 0, note)
