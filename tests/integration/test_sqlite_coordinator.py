@@ -82,8 +82,9 @@ def test_on_a_full_disk_leases_are_kept_submissions_refused_and_all_goes_on_with
         assert stage.coordinator.leadership.role is Role.LEADER, "the lock is held, and that is proof enough"
         assert state_of(stage, "kept") is RUNNING
         assert offer.fence in stage.loop.state.leases, "no lease ended for want of space"
+        assert code(stage, caught) == "store.full", "whoever asked is not kept waiting for a minute"
     stage.advance(RETRY_COMMIT_MS[-1])
-    assert stage.answer(caught) == "caught"
+    assert stage.answer(stage.submit("caught")) == "caught", "it came through, and its repetition is answered"
     assert stage.answer(stage.submit("after")) == "after"
     worker.say(reports=(worker.word(offer, Outcome.SUCCESS),))
     assert state_of(stage, "kept") is SUCCESS
