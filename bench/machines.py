@@ -1,6 +1,6 @@
 """Benchmarks of stores that machines share, beside SQLite in the same run: throughput, hops, and what a standby costs.
 
-CPU counts coordinator, workers and client; what the database's own processes use is told beside it.
+CPU counts coordinator, workers and client, and not what the database's own processes use.
 """
 
 import os
@@ -17,7 +17,7 @@ import rota
 from bench.rig import Row
 from bench.service import chain_ms, cpu_s_of, running, spec, tasks_per_s, tree_of
 from rota.core.model import Graph
-from tests.rig.backing import open_backing
+from tests.rig.backing import open_etcd, open_postgres
 from tests.rig.fleet import open_fleet
 from tests.rig.history import judge
 from tests.rig.ledger import ledger_at
@@ -99,10 +99,10 @@ def standby() -> Iterator[Row]:
 
 def failover() -> Iterator[Row]:
     """Leaders are killed with 10,000 tasks alive and some at work: how soon another leads, and what it costs."""
-    for name, reach in ((POSTGRES, 3), (ETCD, 6)):
+    for name, open_backing, reach in ((POSTGRES, open_postgres, 3), (ETCD, open_etcd, 6)):
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            backing = stack.enter_context(open_backing(name.lower().removesuffix("ql"), folder))
+            backing = stack.enter_context(open_backing(folder))
             fleet = stack.enter_context(
                 open_fleet(
                     folder,

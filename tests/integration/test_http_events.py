@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -207,40 +208,34 @@ def test_events_of_another_tenant_are_not_told(stage: Stage):
     assert stage.get("runs/theirs", 404)["code"] == "run.unknown"
 
 
-def test_a_revoked_token_ends_its_streams(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+@contextmanager
+def cut_off(monkeypatch: pytest.MonkeyPatch, folder: Path, before: str, after: str) -> Iterator[Stage]:
+    """A stage whose tokens have changed while somebody listened, who was cut off then."""
     monkeypatch.setattr(streams, "BEAT_S", 0.05)
     now = [0]
-    tokens = tmp_path / "tokens"
-    tokens.write_text("reader:good\nreader:other\n")
+    tokens = folder / "tokens"
+    tokens.write_text(before)
     gate = Gate(Auth(token_file=str(tokens)), lambda: now[0])
     with staged(gate=gate) as stage:
         stage.http.headers["Authorization"] = "Bearer good"
         with stage.http.stream("GET", "/api/v1/events") as response:
             lines = response.iter_lines()
             next(lines)
-            tokens.write_text("reader:other\n")
+            tokens.write_text(after)
             now[0] += 10_000
             with pytest.raises(httpx.RemoteProtocolError, match="incomplete chunked read"):
                 list(lines)
+        yield stage
+
+
+def test_a_revoked_token_ends_its_streams(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    with cut_off(monkeypatch, tmp_path, "reader:good\nreader:other\n", "reader:other\n") as stage:
         assert stage.get("events", 401)["code"] == "auth.wrong"
 
 
 @pytest.mark.parametrize("other", ["reader@other", "writer"])
 def test_a_token_that_stands_for_another_ends_its_streams(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, other: str):
-    monkeypatch.setattr(streams, "BEAT_S", 0.05)
-    now = [0]
-    tokens = tmp_path / "tokens"
-    tokens.write_text("reader:good\n")
-    gate = Gate(Auth(token_file=str(tokens)), lambda: now[0])
-    with staged(gate=gate) as stage:
-        stage.http.headers["Authorization"] = "Bearer good"
-        with stage.http.stream("GET", "/api/v1/events") as response:
-            lines = response.iter_lines()
-            next(lines)
-            tokens.write_text(f"{other}:good\n")
-            now[0] += 10_000
-            with pytest.raises(httpx.RemoteProtocolError, match="incomplete chunked read"):
-                list(lines)
+    with cut_off(monkeypatch, tmp_path, "reader:good\n", f"{other}:good\n") as stage:
         assert stage.get("runs")["runs"] == [], "it is good for what it stands for now"
 
 

@@ -1,27 +1,43 @@
 """What a fleet keeps its records in: a real PostgreSQL or etcd of its own, reached directly or through a proxy."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from tests.rig.fleet import Settings
-from tests.servers.etcd import EtcdCluster, EtcdServer, etcd_cluster, etcd_server
+from tests.servers.etcd import EtcdMember, etcd_cluster, etcd_server
 from tests.servers.postgres import PostgresServer, postgres_server
 from tests.servers.proxy import Proxy
 
+POSTGRES, ETCD = "postgres", "etcd"
 
-class Backing(ABC):
-    """A server with an empty store on it, and what may be done to it."""
 
-    name: str
-    # How long after its holder's death the lock may take to be free, beside the term.
-    slack_s: float
+class Part(Protocol):
+    """A server, or a member of a cluster of them."""
 
-    def __init__(self, url: str, blobs: Path) -> None:
+    def restart(self) -> None:
+        """Stop it, and start it again with the same data."""
+        ...
+
+    def pause(self) -> None:
+        """Every process of it stands still."""
+        ...
+
+    def resume(self) -> None:
+        """They go on."""
+        ...
+
+
+class Backing:
+    """Servers with an empty store on them, and what may be done to all of them."""
+
+    def __init__(self, name: str, url: str, folder: Path, parts: Sequence[Part]) -> None:
+        self.name = name
         self.url = url
-        self.blobs = blobs
+        self.blobs = folder / "blobs"
+        self._parts = parts
 
     @property
     def target(self) -> str:
@@ -33,100 +49,57 @@ class Backing(ABC):
         url = self.url if proxy is None else self.url.replace(self.target, proxy.address)
         return {"server.store": url, "server.blobs": str(self.blobs)}
 
-    @abstractmethod
     def restart(self) -> None:
-        """Stop it, and start it again with the same data."""
+        """Restart one after the other, as an upgrade does."""
+        for part in self._parts:
+            part.restart()
 
-    @abstractmethod
     def pause(self) -> None:
-        """Every process of it stands still."""
+        """Everything stands still."""
+        for part in self._parts:
+            part.pause()
 
-    @abstractmethod
     def resume(self) -> None:
-        """They go on."""
+        """It goes on."""
+        for part in self._parts:
+            part.resume()
 
 
 class PostgresBacking(Backing):
-    """PostgreSQL."""
+    """PostgreSQL, where there is room for other databases too."""
 
-    name = "postgres"
-    slack_s = 2.0
-
-    def __init__(self, server: PostgresServer, blobs: Path) -> None:
-        super().__init__(server.new_database(), blobs)
+    def __init__(self, server: PostgresServer, folder: Path) -> None:
+        super().__init__(POSTGRES, server.new_database(), folder, [server])
         self.server = server
 
-    def restart(self) -> None:
-        """See `Backing`."""
-        self.server.restart()
 
-    def pause(self) -> None:
-        """See `Backing`."""
-        self.server.pause()
-
-    def resume(self) -> None:
-        """See `Backing`."""
-        self.server.resume()
-
-
-class EtcdBacking(Backing):
-    """One member of etcd."""
-
-    name = "etcd"
-    slack_s = 4.0
-
-    def __init__(self, server: EtcdServer, blobs: Path) -> None:
-        super().__init__(server.url(), blobs)
-        self.server = server
-
-    def restart(self) -> None:
-        """See `Backing`."""
-        self.server.restart()
-
-    def pause(self) -> None:
-        """See `Backing`."""
-        self.server.pause()
-
-    def resume(self) -> None:
-        """See `Backing`."""
-        self.server.resume()
-
-
-class EtcdClusterBacking(Backing):
+class EtcdMembers(Backing):
     """Three members of etcd: any one of them may be away."""
 
-    name = "etcd-cluster"
-    slack_s = 4.0
-
-    def __init__(self, cluster: EtcdCluster, blobs: Path) -> None:
-        super().__init__(cluster.url(), blobs)
-        self.members = cluster.members
-
-    def restart(self) -> None:
-        """One member after the other, as an upgrade does."""
-        for member in self.members:
-            member.restart()
-
-    def pause(self) -> None:
-        """See `Backing`."""
-        for member in self.members:
-            member.pause()
-
-    def resume(self) -> None:
-        """See `Backing`."""
-        for member in self.members:
-            member.resume()
+    def __init__(self, url: str, folder: Path, members: Sequence[EtcdMember]) -> None:
+        super().__init__(ETCD, url, folder, members)
+        self.members = members
 
 
 @contextmanager
-def open_backing(name: str, folder: Path) -> Iterator[Backing]:
-    """A server of that name; nothing of it is left afterwards."""
-    if name == PostgresBacking.name:
-        with postgres_server() as postgres:
-            yield PostgresBacking(postgres, folder / "blobs")
-    elif name == EtcdClusterBacking.name:
-        with etcd_cluster(3) as cluster:
-            yield EtcdClusterBacking(cluster, folder / "blobs")
-    else:
-        with etcd_server() as etcd:
-            yield EtcdBacking(etcd, folder / "blobs")
+def open_postgres(folder: Path) -> Iterator[PostgresBacking]:
+    """A PostgreSQL; nothing of it is left afterwards."""
+    with postgres_server() as server:
+        yield PostgresBacking(server, folder)
+
+
+@contextmanager
+def open_etcd(folder: Path) -> Iterator[Backing]:
+    """An etcd of one member; nothing of it is left afterwards."""
+    with etcd_server() as server:
+        yield Backing(ETCD, server.url(), folder, server.members)
+
+
+@contextmanager
+def open_members(folder: Path) -> Iterator[EtcdMembers]:
+    """An etcd of three members; nothing of it is left afterwards."""
+    with etcd_cluster(3) as cluster:
+        yield EtcdMembers(cluster.url(), folder, cluster.members)
+
+
+OPENERS = {POSTGRES: open_postgres, ETCD: open_etcd}

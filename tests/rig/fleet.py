@@ -186,6 +186,12 @@ class Server(Member):
         """Whether it says that it is of use."""
         return self._is_well("/readyz")
 
+    @property
+    def follows(self) -> bool:
+        """Whether it says that it is of use, and that another one leads."""
+        answer = self.get("/readyz")
+        return answer is not None and answer[0] == 200 and json.loads(answer[1])["role"] == "follower"
+
     def _is_well(self, path: str) -> bool:
         if not self.is_running:
             return False

@@ -25,17 +25,16 @@ from pathlib import Path
 import httpx
 
 from tests.integration.deadlines import until
+from tests.servers.keeper import DEADLINE_S, kept
 from tests.servers.ports import free_ports
 from tests.servers.programs import find_program
 
-DEADLINE_S = 60.0
 # Short, so that a leader's death is noticed soon; then leases may be as short as a second, too.
 HEARTBEAT_MS, ELECTION_MS = 50, 250
 # What the tests do to members leaves the page cache alone, and syncing takes ten times as long as all the rest.
 _UNSYNCED = ("--unsafe-no-fsync",)
 # When the pipe closes: end every member at once, also one that was stopped, and remove everything.
 _KEEPER = """
-while read -r line; do :; done
 for file in "$1"/*/pid; do kill -KILL "$(cat "$file")"; done 2>/dev/null
 rm -rf "$1"
 """
@@ -206,14 +205,8 @@ class EtcdServer(EtcdCluster):
 def _folder(place: Path | None = None) -> Iterator[Path]:
     """A folder for members, removed with what runs in it even if this process is killed."""
     folder = Path(tempfile.mkdtemp(prefix=".rota-etcd-" if place is not None else "rota-etcd-", dir=place))
-    line = ["sh", "-c", _KEEPER, "rota-etcd-keeper", str(folder)]
-    keeper = subprocess.Popen(line, stdin=subprocess.PIPE, cwd="/", start_new_session=True)
-    assert keeper.stdin is not None, "it was asked for"
-    try:
+    with kept(folder, _KEEPER):
         yield folder
-    finally:
-        keeper.stdin.close()
-        keeper.wait(DEADLINE_S)
 
 
 @contextmanager

@@ -24,13 +24,12 @@ from urllib.parse import quote, urlencode
 import psycopg
 
 from tests.integration.deadlines import until
+from tests.servers.keeper import DEADLINE_S, kept
 from tests.servers.ports import free_port
 from tests.servers.programs import find_program
 
-DEADLINE_S = 60.0
 # When the pipe closes: wake what was stopped, end the server at once, remove everything.
 _KEEPER = """
-while read -r line; do :; done
 main=$(head -1 "$1/data/postmaster.pid" 2>/dev/null)
 if [ -n "$main" ]; then
     for pid in "$main" $(cat "/proc/$main/task/$main/children" 2>/dev/null); do kill -CONT "$pid"; done
@@ -179,14 +178,8 @@ def server_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="rota-pg-", dir="/tmp"))
     folder.chmod(0o755)
     _give(folder)
-    line = ["sh", "-c", _KEEPER, "rota-pg-keeper", str(folder)]
-    keeper = subprocess.Popen(line, stdin=subprocess.PIPE, cwd="/", start_new_session=True)
-    assert keeper.stdin is not None
-    try:
+    with kept(folder, _KEEPER):
         yield folder
-    finally:
-        keeper.stdin.close()
-        keeper.wait(DEADLINE_S)
 
 
 @contextmanager

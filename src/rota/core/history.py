@@ -1,5 +1,7 @@
 """What is read from the store rather than from memory: ended runs, definitions, stories."""
 
+from typing import Protocol
+
 from msgspec import Struct
 
 from rota.core.bounds import AUDITS_PER_PAGE_MAX, HISTORY_PAGE_MAX, INTEGER_MAX
@@ -8,6 +10,21 @@ from rota.core.ids import Millis
 from rota.core.questions import Question
 from rota.core.records import Audit, Growth, Run, Task
 from rota.core.states import RunState
+
+
+class Listed(Protocol):
+    """As much of an ended run as it is looked for by."""
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def state(self) -> RunState: ...
+    @property
+    def ended_at(self) -> Millis: ...
 
 
 class HistoryQuery(Question, frozen=True, kw_only=True):
@@ -29,6 +46,17 @@ class HistoryQuery(Question, frozen=True, kw_only=True):
     def page_limit(self) -> int:
         """How many runs a page has at most."""
         return max(1, min(self.limit, HISTORY_PAGE_MAX))
+
+    def finds(self, run: "Listed") -> bool:
+        """Whether this run is asked for, wherever the last page stopped."""
+        return (
+            run.tenant == self.tenant
+            and self.name in ("", run.name)
+            and self.kind in ("", run.kind)
+            and (not self.states or run.state in self.states)
+            and run.ended_at >= self.ended_from
+            and (not self.ended_to or run.ended_at < self.ended_to)
+        )
 
 
 class Page(Struct, frozen=True):

@@ -95,9 +95,7 @@ class MemoryDisk:
     def page(self, query: HistoryQuery) -> Page:
         """One page of history."""
         after = _read_place(query.after)
-        found = sorted(
-            (ended.run for ended in self.history if _is_asked_for(ended.run, query)), key=_place_of, reverse=True
-        )
+        found = sorted((ended.run for ended in self.history if query.finds(ended.run)), key=_place_of, reverse=True)
         rest = [run for run in found if after is None or _place_of(run) < after]
         shown = rest[: query.page_limit]
         more = len(rest) > len(shown)
@@ -181,17 +179,6 @@ def _twin_run(run: Run) -> Run:
     if twin.solo is not None:
         twin.solo = copy(twin.solo)
     return twin
-
-
-def _is_asked_for(run: Run, query: HistoryQuery) -> bool:
-    return (
-        run.tenant == query.tenant
-        and query.name in ("", run.name)
-        and query.kind in ("", run.kind)
-        and (not query.states or run.state in query.states)
-        and run.ended_at >= query.ended_from
-        and (not query.ended_to or run.ended_at < query.ended_to)
-    )
 
 
 def _place_of(run: Run) -> Place:

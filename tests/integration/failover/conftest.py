@@ -5,33 +5,32 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.backing import Backing, EtcdClusterBacking, open_backing
+from tests.rig.backing import OPENERS, Backing, EtcdMembers, PostgresBacking, open_etcd, open_members, open_postgres
 
 
-@pytest.fixture(params=["postgres", "etcd"])
+@pytest.fixture(params=list(OPENERS))
 def backing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backing]:
     """Each of the two."""
-    with open_backing(request.param, tmp_path) as found:
+    with OPENERS[request.param](tmp_path) as found:
         yield found
 
 
 @pytest.fixture
-def postgres(tmp_path: Path) -> Iterator[Backing]:
+def postgres(tmp_path: Path) -> Iterator[PostgresBacking]:
     """PostgreSQL only."""
-    with open_backing("postgres", tmp_path) as found:
+    with open_postgres(tmp_path) as found:
         yield found
 
 
 @pytest.fixture
 def etcd(tmp_path: Path) -> Iterator[Backing]:
     """One member of etcd only."""
-    with open_backing("etcd", tmp_path) as found:
+    with open_etcd(tmp_path) as found:
         yield found
 
 
 @pytest.fixture
-def etcd_members(tmp_path: Path) -> Iterator[EtcdClusterBacking]:
+def etcd_members(tmp_path: Path) -> Iterator[EtcdMembers]:
     """Three members of etcd."""
-    with open_backing(EtcdClusterBacking.name, tmp_path) as found:
-        assert isinstance(found, EtcdClusterBacking)
+    with open_members(tmp_path) as found:
         yield found

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 from tests.integration.deadlines import until
-from tests.rig.backing import Backing
+from tests.rig.backing import Backing, PostgresBacking
 from tests.rig.fleet import Fleet, Server, open_fleet
 from tests.servers.ports import free_port
 
 
-def refused(fleet: Fleet, server: Server) -> str:
+def refused(server: Server) -> str:
     """What one says that does not start."""
     server.start(wait=False)
     assert server.ended() == 3
@@ -21,16 +21,16 @@ def refused(fleet: Fleet, server: Server) -> str:
 def test_one_that_does_not_see_the_blobs_of_the_others_is_refused(tmp_path: Path, backing: Backing) -> None:
     with open_fleet(tmp_path, servers=1, workers=0, server_settings=lambda _: backing.settings()) as fleet:
         elsewhere = fleet.add_server({**backing.settings(), "server.blobs": str(tmp_path / "not mounted")})
-        assert "blobs.elsewhere" in refused(fleet, elsewhere)
+        assert "blobs.elsewhere" in refused(elsewhere)
         assert fleet.troubles() == []
 
 
-def test_a_store_that_is_gone_is_not_begun_anew_beside_its_blobs(tmp_path: Path, postgres: Backing) -> None:
+def test_a_store_that_is_gone_is_not_begun_anew_beside_its_blobs(tmp_path: Path, postgres: PostgresBacking) -> None:
     with open_fleet(tmp_path, servers=1, workers=0, server_settings=lambda _: postgres.settings()) as fleet:
         fleet.servers[0].terminate()
         assert fleet.servers[0].ended() == 0
-        empty = {**postgres.settings(), "server.store": postgres.server.new_database()}  # type: ignore[attr-defined] - PostgreSQL's
-        said = refused(fleet, fleet.add_server(empty))
+        empty = {**postgres.settings(), "server.store": postgres.server.new_database()}
+        said = refused(fleet.add_server(empty))
         assert "store.missing" in said
         assert "Restore it from its backup" in said
 

@@ -8,13 +8,10 @@ from random import Random
 import pytest
 
 from tests.rig.backing import Backing
-from tests.rig.fleet import Fleet, Server, open_fleet
-from tests.rig.history import judge
-from tests.rig.ledger import ledger_at
-from tests.rig.load import Load, definitions
+from tests.rig.fleet import Fleet, Server
+from tests.rig.trial import on_trial
 
 CAMPAIGN_S = 180
-LEASE_S = 20
 
 
 def disturb(fleet: Fleet, chance: Random, leader: Server) -> None:
@@ -37,25 +34,12 @@ def disturb(fleet: Fleet, chance: Random, leader: Server) -> None:
 @pytest.mark.long
 def test_minutes_of_leaders_that_come_and_go(tmp_path: Path, backing: Backing) -> None:
     chance, pause = Random(backing.name), threading.Event()
-    with open_fleet(
-        tmp_path,
-        servers=3,
-        workers=2,
-        lease_s=LEASE_S,
-        definitions=definitions(),
-        server_settings=lambda _: backing.settings(),
-    ) as fleet:
-        load = Load(fleet.url, str(tmp_path), seed=20, clients=3).start()
-        try:
-            give_up_at = time.monotonic() + CAMPAIGN_S
-            while time.monotonic() < give_up_at:
-                load.until_acknowledged(3)
-                pause.wait(chance.uniform(0, 4))
-                disturb(fleet, chance, fleet.until_leader())
-            load.finish(300)
-            report = judge(load.history(ledger_at(fleet.url), fleet.kills())).must_hold()
-        finally:
-            load.close()
-        assert fleet.troubles() == []
+    with on_trial(tmp_path, backing, seed=20, clients=3, servers=3) as trial:
+        give_up_at = time.monotonic() + CAMPAIGN_S
+        while time.monotonic() < give_up_at:
+            trial.load.until_acknowledged(3)
+            pause.wait(chance.uniform(0, 4))
+            disturb(trial.fleet, chance, trial.fleet.until_leader())
+        report = trial.judged(300)
     assert report.epochs >= 10
     assert report.rerun <= report.attempts // 50, "now and then a beat is missed; work is not restarted wholesale"

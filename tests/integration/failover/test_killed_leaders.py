@@ -6,38 +6,23 @@ import rota
 from tests.integration.deadlines import until
 from tests.rig.backing import Backing
 from tests.rig.fleet import open_fleet
-from tests.rig.history import judge
 from tests.rig.journal import read_attempts
-from tests.rig.ledger import ledger_at
-from tests.rig.load import Load, definitions
 from tests.rig.tasks import step
+from tests.rig.trial import LEASE_S, on_trial
 
 KILLS = 2
-LEASE_S = 20
 
 
 def test_nothing_is_lost_or_doubled_when_leaders_are_killed_under_load(tmp_path: Path, backing: Backing) -> None:
-    with open_fleet(
-        tmp_path,
-        servers=2,
-        lease_s=LEASE_S,
-        definitions=definitions(),
-        server_settings=lambda _: backing.settings(),
-    ) as fleet:
-        load = Load(fleet.url, str(tmp_path), seed=5, clients=3).start()
-        try:
-            for _ in range(KILLS):
-                load.until_acknowledged(10)
-                dead = fleet.until_leader()
-                dead.kill()
-                fleet.until_leader(other_than=dead)
-                fleet.restart_dead()
-            load.until_acknowledged(5)
-            load.finish()
-            report = judge(load.history(ledger_at(fleet.url), fleet.kills())).must_hold()
-        finally:
-            load.close()
-        assert fleet.troubles() == []
+    with on_trial(tmp_path, backing, seed=5, clients=3) as trial:
+        for _ in range(KILLS):
+            trial.load.until_acknowledged(10)
+            dead = trial.fleet.until_leader()
+            dead.kill()
+            trial.fleet.until_leader(other_than=dead)
+            trial.fleet.restart_dead()
+        trial.load.until_acknowledged(5)
+        report = trial.judged()
     assert report.epochs >= KILLS
     assert report.rerun == 0, "a standby that leads in time interrupts nothing"
     assert None not in [gap.ms for gap in report.gaps]

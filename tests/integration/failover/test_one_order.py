@@ -9,13 +9,11 @@ from random import Random
 import pytest
 
 from rota.app.clocks import SystemClock
+from rota.app.shared import Sharing, open_shared
 from rota.config import limits_for
-from rota.config.settings import LOCK_ID
 from rota.control.driver import CoordinatorDriver
-from rota.ports import Candidate, SharedStore
+from rota.ports import Candidate
 from rota.stores.blobs import open_blobs
-from rota.stores.etcd import EtcdStore
-from rota.stores.postgres import PostgresStore
 from tests.rig.backing import Backing
 from tests.rig.fleet import open_fleet
 from tests.rig.leases import LeaseLoad, among, check_leases
@@ -51,18 +49,11 @@ def test_registers_across_leaders_that_die_and_stand_still(tmp_path: Path, backi
         assert fleet.troubles() == []
 
 
-def open_store(backing: Backing) -> SharedStore:
-    blobs = open_blobs(str(backing.blobs))
-    term_ms = limits_for(LEASE_S * 1_000).term_ms
-    if backing.name == "postgres":
-        return PostgresStore(backing.url, lock_id=LOCK_ID, term_ms=term_ms)
-    return EtcdStore(backing.url, blobs, term_ms=term_ms)
-
-
 @asynccontextmanager
 async def coordinators(backing: Backing, count: int) -> AsyncIterator[list[CoordinatorDriver]]:
     """Some in this process, each with a store of its own."""
-    stores = [open_store(backing) for _ in range(count)]
+    blobs, term_ms = open_blobs(str(backing.blobs)), limits_for(LEASE_S * 1_000).term_ms
+    stores = [open_shared(Sharing(url=backing.url), blobs, term_ms=term_ms) for _ in range(count)]
     clock = SystemClock()
     drivers = [
         CoordinatorDriver(store, limits_for(LEASE_S * 1_000), clock, who=Candidate(f"c{number}"), shared=store)

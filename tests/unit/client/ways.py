@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ class OpenGate:
         return ADMIN
 
 
-class Bench:
+class Bench(ABC):
     """One way to a scripted host, open at both ends."""
 
     def __init__(self, host: Host, folder: Path) -> None:
@@ -106,11 +107,13 @@ class Bench:
         self.desk.service = service
         self.server: SocketServer | RpcServer
 
+    @abstractmethod
     async def serve(self) -> None:
-        raise NotImplementedError
+        """Open the host's end."""
 
+    @abstractmethod
     async def connect(self) -> Connection:
-        raise NotImplementedError
+        """Open the client's."""
 
 
 class SocketBench(Bench):

@@ -194,15 +194,7 @@ def _read(form: Form, row: bytes) -> Any:
 
 
 def _is_asked_for(line: RunLine, query: HistoryQuery, after: Place | None) -> bool:
-    return (
-        line.tenant == query.tenant
-        and query.name in ("", line.name)
-        and query.kind in ("", line.kind)
-        and (not query.states or line.state in query.states)
-        and line.ended_at >= query.ended_from
-        and (not query.ended_to or line.ended_at < query.ended_to)
-        and (after is None or (line.ended_at, line.number) < after)
-    )
+    return query.finds(line) and (after is None or (line.ended_at, line.number) < after)
 
 
 def _may_hold(segment: Segment, query: HistoryQuery, after: Place | None) -> bool:

@@ -6,6 +6,8 @@ that gains a field without one fails the store contract. The statements run with
 
 from msgspec import Struct
 
+from rota.stores.sql.views import Dialect, views
+
 _RUN_COLUMNS = """
     tenant text COLLATE "C" NOT NULL,
     id text COLLATE "C" NOT NULL,
@@ -231,92 +233,16 @@ class Step(Struct, frozen=True):
 STEPS: tuple[Step, ...] = (Step(1, "the first tables", _FIRST),)
 
 
-def _time(column: str) -> str:
-    return f"CASE WHEN {column} > 0 THEN to_timestamp({column} / 1000.0) AT TIME ZONE 'UTC' END"
-
-
-def _day(instant: str) -> str:
-    return f"(to_timestamp({instant} / 1000.0) AT TIME ZONE 'UTC')::date"
-
-
-def _runs(table: str, live: str) -> str:
-    return f"""SELECT run_no, {live} AS live, tenant, id AS run, name, kind, state, priority,
-    {_time("created_at")} AS created, {_time("started_at")} AS started, {_time("ended_at")} AS ended,
-    CASE WHEN ended_at > 0 AND started_at > 0 THEN (ended_at - started_at) / 1000.0 END AS seconds,
-    {_day("CASE WHEN ended_at > 0 THEN ended_at ELSE created_at END")} AS day,
-    CASE WHEN fault <> '' THEN fault ELSE reason END AS why, schedule, parent, paused, graph
-FROM {table}"""
-
-
-_TASK_SHOWN = (
-    "state",
-    "attempt",
-    "worker",
-    "fence",
-    "done_fence",
-    "eligible_at",
-    "started_at",
-    "ended_at",
-    "due_at",
-    "failure",
-    "error",
-    "interruptions",
+# Made again with every program that leads.
+VIEWS = views(
+    Dialect(
+        time=lambda column: f"CASE WHEN {column} > 0 THEN to_timestamp({column} / 1000.0) AT TIME ZONE 'UTC' END",
+        day=lambda instant: f"(to_timestamp({instant} / 1000.0) AT TIME ZONE 'UTC')::date",
+        true="true",
+        false="false",
+        first="0::bigint",
+        nodes="""node->>'id' AS task_id, (node->>'width')::bigint AS width,
+            (sum((node->>'width')::bigint) OVER (ORDER BY place))::bigint - (node->>'width')::bigint AS before""",
+        graph_nodes="json_array_elements(g.graph->'tasks') WITH ORDINALITY AS n (node, place)",
+    )
 )
-
-
-def _shown(of: str, prefix: str = "") -> str:
-    return ", ".join(f"{of}.{prefix}{name} AS {name}" for name in _TASK_SHOWN)
-
-
-def _tasks(run: str, task: str) -> str:
-    return (
-        f"SELECT r.run_no, r.tenant, r.id AS run, r.name, r.graph, t.idx, {_shown('t')}"
-        f" FROM {run} r JOIN {task} t USING (run_no)"
-    )
-
-
-def _solos(run: str) -> str:
-    return (
-        f"SELECT r.run_no, r.tenant, r.id AS run, r.name, r.graph, 0::bigint AS idx, {_shown('r', 'solo_')}"
-        f" FROM {run} r WHERE r.solo_state IS NOT NULL"
-    )
-
-
-# Tasks are numbered through the graph, node after node; a node with a width other than 1 is a group.
-_TASK_NAME = """(
-    SELECT CASE WHEN width = 1 THEN task_id ELSE task_id || '[' || (t.idx - before) || ']' END
-    FROM (
-        SELECT node->>'id' AS task_id, (node->>'width')::bigint AS width,
-            (sum((node->>'width')::bigint) OVER (ORDER BY place))::bigint - (node->>'width')::bigint AS before
-        FROM (
-            SELECT graph FROM graph WHERE tenant = t.tenant AND digest = t.graph
-            UNION ALL
-            SELECT graph FROM history_graph WHERE tenant = t.tenant AND digest = t.graph
-            LIMIT 1
-        ) g, json_array_elements(g.graph->'tasks') WITH ORDINALITY AS n (node, place)
-    ) nodes
-    WHERE t.idx >= before AND t.idx < before + width
-)"""
-
-# For people, and made again with every program that leads: nothing of ours reads them.
-VIEWS = {
-    "runs": f"{_runs('run', 'true')}\nUNION ALL\n{_runs('history_run', 'false')}",
-    "tasks": f"""SELECT run_no, tenant, run, name, coalesce({_TASK_NAME}, '#' || idx) AS task, idx, state, attempt,
-    nullif(worker, '') AS worker, {_time("eligible_at")} AS eligible, {_time("started_at")} AS started,
-    {_time("ended_at")} AS ended, {_time("due_at")} AS due,
-    CASE WHEN ended_at > 0 AND started_at > 0 THEN (ended_at - started_at) / 1000.0 END AS seconds,
-    {_day("nullif(ended_at, 0)")} AS day, failure, error, interruptions,
-    CASE WHEN fence > 0 THEN (fence >> 40) || '.' || (fence & 1099511627775) END AS fence
-FROM (
-    {_tasks("run", "task")} UNION ALL {_solos("run")}
-    UNION ALL {_tasks("history_run", "task")} UNION ALL {_tasks("history_run", "history_task")}
-    UNION ALL {_solos("history_run")}
-) t""",
-    # Tasks that failed or were given up on, and runs that failed for a reason of their own.
-    "failures": """SELECT day, tenant, name, run, task, ended, attempt, worker,
-    coalesce(failure, state) AS failure, error AS why
-FROM tasks WHERE state IN ('failed', 'needs_attention')
-UNION ALL
-SELECT day, tenant, name, run, NULL, ended, NULL, NULL, state, why FROM runs
-WHERE why <> '' AND (state = 'failed' OR live)""",
-}

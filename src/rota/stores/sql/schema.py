@@ -5,6 +5,8 @@ that gains a field without one fails the store contract. Comments inside the sta
 by `.schema`.
 """
 
+from rota.stores.sql.views import Dialect, views
+
 _RUN_COLUMNS = """
     tenant TEXT NOT NULL,
     id TEXT NOT NULL,
@@ -182,70 +184,6 @@ TABLES = (
 )
 
 
-def _time(column: str) -> str:
-    return f"CASE WHEN {column} > 0 THEN strftime('%Y-%m-%dT%H:%M:%fZ', {column} / 1000.0, 'unixepoch') END"
-
-
-def _runs(table: str, live: int) -> str:
-    return f"""SELECT run_no, {live} AS live, tenant, id AS run, name, kind, state, priority,
-    {_time("created_at")} AS created, {_time("started_at")} AS started, {_time("ended_at")} AS ended,
-    CASE WHEN ended_at > 0 AND started_at > 0 THEN (ended_at - started_at) / 1000.0 END AS seconds,
-    date(CASE WHEN ended_at > 0 THEN ended_at ELSE created_at END / 1000, 'unixepoch') AS day,
-    CASE WHEN fault <> '' THEN fault ELSE reason END AS why, schedule, parent, paused, graph
-FROM {table}"""
-
-
-_TASK_SHOWN = (
-    "state",
-    "attempt",
-    "worker",
-    "fence",
-    "done_fence",
-    "eligible_at",
-    "started_at",
-    "ended_at",
-    "due_at",
-    "failure",
-    "error",
-    "interruptions",
-)
-
-
-def _shown(of: str, prefix: str = "") -> str:
-    return ", ".join(f"{of}.{prefix}{name} AS {name}" for name in _TASK_SHOWN)
-
-
-def _tasks(run: str, task: str) -> str:
-    return (
-        f"SELECT r.run_no, r.tenant, r.id AS run, r.name, r.graph, t.idx, {_shown('t')}"
-        f" FROM {run} r JOIN {task} t USING (run_no)"
-    )
-
-
-def _solos(run: str) -> str:
-    return (
-        f"SELECT r.run_no, r.tenant, r.id AS run, r.name, r.graph, 0 AS idx, {_shown('r', 'solo_')}"
-        f" FROM {run} r WHERE r.solo_state IS NOT NULL"
-    )
-
-
-# Tasks are numbered through the graph, node after node; a node with a width other than 1 is a group.
-_TASK_NAME = """(
-    SELECT CASE WHEN width = 1 THEN task_id ELSE task_id || '[' || (t.idx - before) || ']' END
-    FROM (
-        SELECT json_extract(node.value, '$.id') AS task_id, json_extract(node.value, '$.width') AS width,
-            sum(json_extract(node.value, '$.width')) OVER (ORDER BY node.key) - json_extract(node.value, '$.width')
-                AS before
-        FROM (
-            SELECT graph FROM graph WHERE tenant = t.tenant AND digest = t.graph
-            UNION ALL
-            SELECT graph FROM history_graph WHERE tenant = t.tenant AND digest = t.graph
-            LIMIT 1
-        ) g, json_each(g.graph, '$.tasks') node
-    )
-    WHERE t.idx >= before AND t.idx < before + width
-)"""
-
 # Version 2.
 TENANTS_AND_AUDITS = (
     """CREATE TABLE tenant (
@@ -265,25 +203,19 @@ TENANTS_AND_AUDITS = (
     "CREATE INDEX audit_by_time ON audit (at)",
 )
 
-# For people, and dropped and made again with every version: nothing of ours reads them.
-VIEWS = {
-    "runs": f"{_runs('run', 1)}\nUNION ALL\n{_runs('history_run', 0)}",
-    "tasks": f"""SELECT run_no, tenant, run, name, coalesce({_TASK_NAME}, '#' || idx) AS task, idx, state, attempt,
-    nullif(worker, '') AS worker, {_time("eligible_at")} AS eligible, {_time("started_at")} AS started,
-    {_time("ended_at")} AS ended, {_time("due_at")} AS due,
-    CASE WHEN ended_at > 0 AND started_at > 0 THEN (ended_at - started_at) / 1000.0 END AS seconds,
-    date(nullif(ended_at, 0) / 1000, 'unixepoch') AS day, failure, error, interruptions,
-    CASE WHEN fence > 0 THEN (fence >> 40) || '.' || (fence & 1099511627775) END AS fence
-FROM (
-    {_tasks("run", "task")} UNION ALL {_solos("run")}
-    UNION ALL {_tasks("history_run", "task")} UNION ALL {_tasks("history_run", "history_task")}
-    UNION ALL {_solos("history_run")}
-) t""",
-    # Tasks that failed or were given up on, and runs that failed for a reason of their own.
-    "failures": """SELECT day, tenant, name, run, task, ended, attempt, worker,
-    coalesce(failure, state) AS failure, error AS why
-FROM tasks WHERE state IN ('failed', 'needs_attention')
-UNION ALL
-SELECT day, tenant, name, run, NULL, ended, NULL, NULL, state, why FROM runs
-WHERE why <> '' AND (state = 'failed' OR live)""",
-}
+# Dropped and made again with every version.
+VIEWS = views(
+    Dialect(
+        time=lambda column: (
+            f"CASE WHEN {column} > 0 THEN strftime('%Y-%m-%dT%H:%M:%fZ', {column} / 1000.0, 'unixepoch') END"
+        ),
+        day=lambda instant: f"date({instant} / 1000, 'unixepoch')",
+        true="1",
+        false="0",
+        first="0",
+        nodes="""json_extract(node.value, '$.id') AS task_id, json_extract(node.value, '$.width') AS width,
+            sum(json_extract(node.value, '$.width')) OVER (ORDER BY node.key) - json_extract(node.value, '$.width')
+                AS before""",
+        graph_nodes="json_each(g.graph, '$.tasks') node",
+    )
+)
