@@ -29,11 +29,14 @@ OUTCOMES = {
 class SqliteStage(Stage):
     """The stage over a folder; what the store raises becomes the outcome that a driver would report."""
 
-    def _write(self, commit: Commit, outcome: CommitOutcome = CommitOutcome.DONE, error: str = "") -> Committed:
+    def _write(
+        self, commit: Commit, outcome: CommitOutcome = CommitOutcome.DONE, error: str = "", code: str = ""
+    ) -> Committed:
         try:
             self.disk.commit(commit.epoch, commit.batch)
         except tuple(OUTCOMES) as raised:
-            return Committed(commit.ticket, OUTCOMES[type(raised)], str(raised))
+            code = raised.code if isinstance(raised, Unavailable) else ""
+            return Committed(commit.ticket, OUTCOMES[type(raised)], str(raised), code)
         return Committed(commit.ticket, CommitOutcome.DONE)
 
 

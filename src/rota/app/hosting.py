@@ -77,6 +77,8 @@ class Host(Struct, frozen=True):
     path: Path
     clock: SystemClock
     driver: CoordinatorDriver
+    # Where the blobs are, as settings name it.
+    place: str
     blobs: Blobs
     desk: Desk
     # What supervisors keep open until nothing is left of what they started.
@@ -120,11 +122,13 @@ def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
     path = _make_folder(hosting.folder, parts)
     shared: SharedStore | None = None
     if hosting.sharing is not None:
-        blobs = open_blobs(_shared_blobs(hosting))
+        place = _shared_blobs(hosting)
+        blobs = open_blobs(place)
         store = shared = _open_shared(hosting, hosting.sharing, path, blobs, parts)
     else:
         store = _open_store(path if hosting.folder is not None else None, parts)
-        blobs = open_blobs(hosting.blobs or path / "blobs")
+        place = hosting.blobs or str(path / "blobs")
+        blobs = open_blobs(place)
     driver = CoordinatorDriver(
         store,
         hosting.limits,
@@ -140,24 +144,24 @@ def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
     lock = RunnersLock(path)
     parts.callback(lock.free)
     desk = Desk(driver, blobs, hosting.refused, hosting.listener)
-    return Host(path, clock, driver, blobs, desk, lock, shared, hosting)
+    return Host(path, clock, driver, place, blobs, desk, lock, shared, hosting)
 
 
 async def begin(parts: AsyncExitStack, here: Host) -> None:
     """Stand for election. Alone, it is won or `store.held` is raised; among others, this one may follow."""
-    hosting, driver, place = here.hosting, here.driver, here.hosting.blobs or str(here.path / "blobs")
+    hosting, driver = here.hosting, here.driver
     if here.shared is not None:
         if await here.lock.take():
             _strike_off_later(driver, here.path)
-        home = await _join(here, here.shared, place)
+        home = await _join(here, here.shared)
     else:
         driver.start()
         await _win(driver, here.path)
         if await here.lock.take():
             await _strike_off(driver, residents(here.path))
             forget_residents(here.path)
-        home = await _settle(hosting, here.path, here.blobs, place)
-    here.desk.service = ServiceView(version=__version__, blobs=place, home=home)
+        home = await _settle(here)
+    here.desk.service = ServiceView(version=__version__, blobs=here.place, home=home)
     if hosting.folder is None:
         return
     if hosting.has_socket and here.shared is None:
@@ -178,12 +182,12 @@ async def begin(parts: AsyncExitStack, here: Host) -> None:
     )
 
 
-async def _join(here: Host, shared: SharedStore, place: str) -> str:
+async def _join(here: Host, shared: SharedStore) -> str:
     """Become one of several coordinators, as soon as their store answers; the mark that all of them leave."""
     home = ""
     while not home:
         try:
-            home = await _settle_shared(here.blobs, shared, place)
+            home = await _settle_shared(here, shared)
         except (Refused, Unavailable) as away:
             await asyncio.sleep(_wait_out(here, away))
     here.driver.start()
@@ -195,9 +199,9 @@ async def _join(here: Host, shared: SharedStore, place: str) -> str:
     return home
 
 
-async def _settle_shared(blobs: Blobs, shared: SharedStore, place: str) -> str:
+async def _settle_shared(here: Host, shared: SharedStore) -> str:
     """Make sure that store and blobs belong together, before anything is made; the mark that says so."""
-    mark, found = await find_mark(blobs), await shared.look()
+    place, mark, found = here.place, await find_mark(here.blobs), await shared.look()
     if mark and not found.identity:
         # Begun anew, it would issue fences again that were issued before.
         text = f"there is nothing in the store, and {place} is of one that was ({mark[:8]}…)"
@@ -208,7 +212,7 @@ async def _settle_shared(blobs: Blobs, shared: SharedStore, place: str) -> str:
         hint = "Is it mounted here? Name the place that the other coordinators use."
         raise Refused("blobs.elsewhere", text, hint, path="server.blobs")
     home = await shared.identity()
-    await mark_home(blobs, home, place)
+    await mark_home(here.blobs, home, place)
     return home
 
 
@@ -308,14 +312,15 @@ def _strike_off_later(driver: CoordinatorDriver, path: Path) -> None:
         driver.on_reign("strike-off", lambda: _strike_off(driver, past))
 
 
-async def _settle(hosting: Hosting, path: Path, blobs: Blobs, place: str) -> str:
+async def _settle(here: Host) -> str:
     """Make sure that the blobs are ours alone; the mark that says so."""
+    hosting = here.hosting
     if hosting.folder is None and hosting.blobs:
         # What is in memory removes nothing, so others like it may be there too, and would find a mark left behind by
         # one that was killed. Where a folder's coordinator is, it would lose what that one does not know of.
-        await check_own(blobs, "", place)
+        await check_own(here.blobs, "", here.place)
         return ""
     # Those in the folder are the folder's, also if it was put together from a backup.
-    home = own_mark(path, await find_mark(blobs) if not hosting.blobs else "")
-    await mark_home(blobs, home, place)
+    home = own_mark(here.path, await find_mark(here.blobs) if not hosting.blobs else "")
+    await mark_home(here.blobs, home, here.place)
     return home

@@ -46,8 +46,7 @@ async def start_laborer(parts: AsyncExitStack, config: Config) -> WorkerDriver:
     journal.start()
     journal(Tell("worker.begins", (("id", identity.id), ("coordinator", route.url))))
 
-    def away(cause: str, text: str) -> None:
-        journal(Tell("coordinator.away", (("cause", cause), ("error", text))))
+    away = complain_to(journal)
 
     def failing(error: BaseException) -> None:
         journal(Tell("worker.failed", (("error", f"stopped by an error of its own: {error!r}"),)))
@@ -61,6 +60,11 @@ async def start_laborer(parts: AsyncExitStack, config: Config) -> WorkerDriver:
     working = _named(config, identity, lock, tenant)
     dial = dial_to(route, lambda: token_of(config), away)
     return await start_worker(parts, working, blobs, logs, dial, clock, failing)
+
+
+def complain_to(journal: Journal) -> Complain:
+    """How an operator hears of a coordinator that is not reached."""
+    return lambda cause, text: journal(Tell("coordinator.away", (("cause", cause), ("error", text))))
 
 
 def _named(config: Config, identity: Identity, lock: RunnersLock, tenant: str) -> Working:

@@ -15,7 +15,7 @@ from rota.api.rpc import RpcServer
 from rota.app.clocks import SystemClock, wall_clock
 from rota.app.hosting import Host, Hosting, begin, host
 from rota.app.journal import Journal
-from rota.app.laborer import token_of
+from rota.app.laborer import complain_to, token_of
 from rota.app.shared import sharing_of
 from rota.app.working import check_threads, complaint, ship_logs, start_resident, working_of
 from rota.config import Address, Config, ServerTls, commands_for, read_address, read_server_tls, server_context
@@ -106,7 +106,7 @@ def _advertised(url: str, host: str) -> str:
         return ""
     scheme, _, rest = url.partition("://")
     address = read_address(rest, "server.listen")
-    if not host and address.host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not listened on
+    if not host and address.is_everywhere:
         host = socket.gethostname()
     return f"{scheme}://{Address(host or address.host, address.port)}"
 
@@ -171,15 +171,12 @@ def _dial_leader(here: Host, config: Config, journal: Journal) -> Dial:
     """How a worker beside a coordinator reaches whoever leads: that one, or another as any worker would."""
     near = here.dial()
 
-    def away(cause: str, text: str) -> None:
-        journal(Tell("coordinator.away", (("cause", cause), ("error", text))))
-
     async def dial(hear: Callable[[CoordinatorFrame | None], None]) -> Link:
         leader = here.driver.leader
         if here.shared is None or here.driver.is_leader or leader is None or not leader.grpc:
             return await near(hear)
         route = Route(*read_places(structs.replace(config.client, coordinator=leader.grpc), wall_clock()))
-        return await dial_to(route, lambda: token_of(config), away)(hear)
+        return await dial_to(route, lambda: token_of(config), complain_to(journal))(hear)
 
     return dial
 

@@ -23,6 +23,11 @@ class Address(Struct, frozen=True):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
+    def is_everywhere(self) -> bool:
+        """Whether it stands for all addresses of this machine: one listens there, and nobody is found there."""
+        return self.host in ("0.0.0.0", "::")  # noqa: S104 - compared, not listened on
+
+    @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach it. A name is not looked up: who may answer for it can change."""
         if self.host == "localhost":
@@ -56,13 +61,12 @@ def read_address(text: str, path: str) -> Address:
 
 def check_host(text: str, path: str) -> None:
     """Refuse what is no name or address of a machine that others could reach."""
-    is_everywhere = text in ("0.0.0.0", "::")  # noqa: S104 - compared, not listened on
     try:
         ip_address(text)
     except ValueError:
         is_host = all(char.isalnum() or char in "-._" for char in text)
     else:
-        is_host = not is_everywhere
+        is_host = not Address(text, 0).is_everywhere
     if not is_host:
         hint = "Write only the name or address by which others reach this machine, such as one.example.org or ::1."
         raise Refused("config.value", f"{text!r} is not a host", hint, path=path)

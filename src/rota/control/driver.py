@@ -419,7 +419,7 @@ class CoordinatorDriver:
             self._tell(Tell("release.failed", (("error", f"{error}"),)))
 
     async def _commit(self, intent: Commit) -> None:
-        outcome, text = CommitOutcome.DONE, ""
+        outcome, text, code = CommitOutcome.DONE, "", ""
         began = perf_counter()
         try:
             await self.store.commit(intent.epoch, intent.batch)
@@ -428,7 +428,7 @@ class CoordinatorDriver:
         except StoreRefused as error:
             outcome, text = CommitOutcome.REFUSED, str(error)
         except Unavailable as error:
-            outcome, text = CommitOutcome.UNAVAILABLE, str(error)
+            outcome, text, code = CommitOutcome.UNAVAILABLE, error.reason, error.code
         except CommitUnknown as error:
             outcome, text = CommitOutcome.UNKNOWN, str(error)
         except Exception as error:  # the store has no such word: what it did is not known
@@ -436,7 +436,7 @@ class CoordinatorDriver:
         if self.telemetry is not None:
             self.telemetry.committed(intent.batch, perf_counter() - began)
         # Not in the next pass: whoever waits has waited for this.
-        self._events.append(Committed(intent.ticket, outcome, text))
+        self._events.append(Committed(intent.ticket, outcome, text, code))
         self._pump()
 
     async def _tidy(self) -> None:

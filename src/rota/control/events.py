@@ -89,11 +89,12 @@ class CommitOutcome(StrEnum):
 
 
 class Committed(Struct, frozen=True):
-    """The answer to `Commit`."""
+    """The answer to `Commit`; `code` is that of what kept it from being written, if it may be later."""
 
     ticket: int
     outcome: CommitOutcome
     error: str = ""
+    code: str = ""
 
 
 Event = Asked | FrameCame | StreamClosed | Woke | Vacated | Overtaken | Elected | HoldsSaid | Loaded | Committed

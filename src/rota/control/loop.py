@@ -494,6 +494,7 @@ class Loop:
             self.store_trouble.over()
             return [Publish(batch.stories)] if batch is not None and batch.stories else []
         if event.outcome is CommitOutcome.UNAVAILABLE:
-            self.store_trouble.met(event.error, now)
-            return [Tell("commit.retry", (("error", event.error),), Level.WARNING), *self._send_away()]
+            self.store_trouble.met(event.code, event.error, now)
+            about = (("cause", event.code), ("error", event.error))
+            return [Tell("commit.retry", about, Level.WARNING), *self._send_away()]
         raise AssertionError("fenced, unknown and refused commits are the coordinator's to judge")

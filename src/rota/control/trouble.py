@@ -21,11 +21,10 @@ class StoreTrouble:
     def __bool__(self) -> bool:
         return bool(self._code)
 
-    def met(self, error: str, now: Millis) -> None:
+    def met(self, code: str, reason: str, now: Millis) -> None:
         """A commit was not written; the same one is tried again, later each time."""
-        code, _, reason = error.partition(": ")
         self._code = code if code in _OWN_WORDS else "store.unavailable"
-        self._reason = reason.partition(" Try again in ")[0] or error
+        self._reason = reason
         self.retry_at = now + RETRY_COMMIT_MS[min(self._retries, len(RETRY_COMMIT_MS) - 1)]
         self._retries += 1
 

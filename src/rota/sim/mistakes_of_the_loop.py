@@ -44,7 +44,7 @@ OF_THE_LOOP: tuple[Mutant, ...] = (
         "failed_commit_forgotten",
         "a batch that was not written is written again",
         "control.loop",
-        "            self.store_trouble.met(event.error, now)\n",
+        "            self.store_trouble.met(event.code, event.error, now)\n",
         "            self.committing, self.durable = None, self.open - 1\n",
     ),
     mistake(

@@ -118,12 +118,12 @@ class Stage:
                 pass
         return []
 
-    def _write(self, commit: Commit, outcome: CommitOutcome = DONE, error: str = "") -> Committed:
+    def _write(self, commit: Commit, outcome: CommitOutcome = DONE, error: str = "", code: str = "") -> Committed:
         if outcome is DONE and not self.accepts(commit.batch):
             outcome, error = REFUSED, "the store objects"
         if outcome is DONE:
             self.disk.commit(commit.epoch, commit.batch)
-        return Committed(commit.ticket, outcome, error)
+        return Committed(commit.ticket, outcome, error, code)
 
     def _read(self, load: Load) -> Loaded:
         try:
@@ -160,11 +160,11 @@ class Stage:
         """Whether a request of that kind waits for the store."""
         return any(isinstance(intent, kind) for intent in self.unanswered)
 
-    def end_commit(self, outcome: CommitOutcome = DONE, error: str = "") -> list[Intent]:
+    def end_commit(self, outcome: CommitOutcome = DONE, error: str = "", code: str = "") -> list[Intent]:
         """The store answers the commit that is under way."""
         commit = self.only(Commit)
         self.unanswered.remove(commit)
-        return self.give(self._write(commit, outcome, error))
+        return self.give(self._write(commit, outcome, error, code))
 
     def end_load(self) -> list[Intent]:
         """The store has read everything."""

@@ -347,14 +347,16 @@ def test_while_the_store_is_away_the_same_batch_is_sent_again_and_again():
 
 
 @pytest.mark.parametrize(
-    ("error", "expected"), [("store.full: no space left.", "store.full"), ("connection reset", "store.unavailable")]
+    ("said", "expected"),
+    [("store.full", "store.full"), ("store.missing", "store.unavailable"), ("", "store.unavailable")],
 )
-def test_while_the_store_is_away_new_commands_are_turned_away_at_once(error, expected):
+def test_while_the_store_is_away_new_commands_are_turned_away_at_once_and_told_why(said, expected):
     stage = slow()
     first = stage.ask(put_pool("a"))
-    stage.end_commit(UNAVAILABLE, error)
+    stage.end_commit(UNAVAILABLE, "its own words", said)
     turned_away = stage.ask(put_pool("b"))
     assert code(stage, turned_away) == expected
+    assert stage.answer(turned_away).reason == "its own words"
     assert first not in stage.answers
     stage.advance(RETRY_COMMIT_MS[0])
     stage.end_commit()
@@ -368,7 +370,7 @@ def test_while_the_store_is_away_new_commands_are_turned_away_at_once(error, exp
 def test_a_question_during_an_outage_is_turned_away_because_it_would_see_what_is_not_on_disk():
     stage = slow()
     stage.submit("r")
-    stage.end_commit(UNAVAILABLE, "store.full: no space left.")
+    stage.end_commit(UNAVAILABLE, "no space left.", "store.full")
     assert code(stage, stage.ask(GetRun(tenant=TENANT, run="r"))) == "store.full"
     stage.advance(RETRY_COMMIT_MS[0])
     stage.end_commit()
