@@ -6,14 +6,14 @@ from pathlib import Path
 from rota.api.counter import Counter
 from rota.core.questions import ListWorkers
 from rota.wire.requests import Forget, Request, Response, Watch, pack
-from tests.unit.client.ways import ADMIN, TENANT, Bench, Host, story
+from tests.unit.client.ways import ADMIN, TENANT, Host, Office, story
 
 
 class Listening(Counter):
     """A client in this process."""
 
-    def __init__(self, bench: Bench) -> None:
-        super().__init__(bench.desk, ADMIN)
+    def __init__(self, office: Office) -> None:
+        super().__init__(office.desk, ADMIN)
         self.heard: list[Response] = []
 
     def send(self, response: Response) -> None:
@@ -22,28 +22,28 @@ class Listening(Counter):
 
 def test_a_watch_under_a_number_in_use_takes_its_place(tmp_path: Path):
     async def use() -> None:
-        bench = Bench(Host(), tmp_path)
-        counter = Listening(bench)
+        office = Office(Host(), tmp_path)
+        counter = Listening(office)
         await counter.take(pack(Request(1, Watch(TENANT, "r"))))
         await counter.take(pack(Request(1, Watch(TENANT, "s"))))
-        (watcher,) = bench.host.watchers
+        (watcher,) = office.host.watchers
         watcher([story(0, "r")])
         assert counter.heard == []
         watcher([story(0, "s")])
         assert [(each.number, each.more) for each in counter.heard] == [(1, True)]
         await counter.take(pack(Request(2, Forget(1))))
-        assert bench.host.watchers == []
+        assert office.host.watchers == []
 
     asyncio.run(use())
 
 
 def test_a_question_under_a_number_in_use_is_the_one_that_is_answered(tmp_path: Path):
     async def use() -> None:
-        bench = Bench(Host(), tmp_path)
-        counter = Listening(bench)
+        office = Office(Host(), tmp_path)
+        counter = Listening(office)
         first, second = asyncio.Event(), asyncio.Event()
         gates = [first, second]
-        bench.host.answer = lambda request: gates.pop(0)
+        office.host.answer = lambda request: gates.pop(0)
         for _ in range(2):
             await counter.take(pack(Request(1, ListWorkers(tenant=TENANT))))
             await asyncio.sleep(0)
@@ -61,17 +61,17 @@ def test_a_question_under_a_number_in_use_is_the_one_that_is_answered(tmp_path: 
 
 def test_nothing_is_said_after_the_end(tmp_path: Path):
     async def use() -> None:
-        bench = Bench(Host(), tmp_path)
-        counter, other = Listening(bench), Listening(bench)
+        office = Office(Host(), tmp_path)
+        counter, other = Listening(office), Listening(office)
         other.send = lambda response: counter.close()
         gate = asyncio.Event()
-        bench.host.answer = lambda request: gate
+        office.host.answer = lambda request: gate
         for each in (other, counter):
             await each.take(pack(Request(1, Watch(TENANT, "r"))))
             await each.take(pack(Request(2, ListWorkers(tenant=TENANT))))
         # The first hears it, and with that the second ends in the middle of the telling.
-        bench.host.watchers[0]([story(0)])
-        bench.host.watchers[0]([story(1)])
+        office.host.watchers[0]([story(0)])
+        office.host.watchers[0]([story(1)])
         gate.set()
         while other._asking:
             await asyncio.sleep(0)
@@ -80,6 +80,6 @@ def test_nothing_is_said_after_the_end(tmp_path: Path):
         assert counter.heard == []
         assert counter._asking == counter._held == {}
         other.close()
-        assert bench.host.watchers == []
+        assert office.host.watchers == []
 
     asyncio.run(use())

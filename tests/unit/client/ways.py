@@ -95,17 +95,21 @@ class OpenGate:
         return ADMIN
 
 
-class Bench(ABC):
-    """One way to a scripted host, open at both ends."""
+class Office:
+    """A scripted host and the desk in front of it."""
 
     def __init__(self, host: Host, folder: Path) -> None:
         self.host = host
         self.folder = folder
         self.told: list[Tell | Escalate] = []
-        service = ServiceView(version="0", blobs="", home="")
         self.desk = Desk(host, open_blobs(folder / "blobs"), listener=self.told.append)
-        self.desk.service = service
-        self.server: SocketServer | RpcServer
+        self.desk.service = ServiceView(version="0", blobs="", home="")
+
+
+class Bench(Office, ABC):
+    """One way to a scripted host, open at both ends."""
+
+    server: SocketServer | RpcServer
 
     @abstractmethod
     async def serve(self) -> None:
