@@ -37,6 +37,7 @@ def as_failure(report: Report, error: str) -> Report:
         resume_at=0,
         expands=(),
         lost=(),
+        skips=(),
     )
 
 

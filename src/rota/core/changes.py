@@ -182,6 +182,7 @@ class AttemptEnded(OfRun, frozen=True):
     failure: FailureClass | None
     error: str
     due_at: Millis
+    skips: tuple[str, ...] = ()
 
 
 # The cause of a return that the worker itself reported; saying it twice is a repetition, not a mistake.

@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from rota.core.calendar import ScheduleSpec
 from rota.core.ids import Fence, Millis
-from rota.core.model import Capacity, FailureClass, Graph, Pairs, Pool, PriorityClass, Queue, TaskSpec
+from rota.core.model import Capacity, FailureClass, Graph, Pairs, Param, Pool, PriorityClass, Queue, TaskSpec
+from rota.core.records import Growth, Run, Task
 
 
 class Command(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
@@ -28,11 +29,18 @@ class ClientCommand(Command, frozen=True, kw_only=True):
 
 
 class SubmitRun(ClientCommand, frozen=True, kw_only=True):
-    """Make a run of a graph, given whole or by the digest of one that is known."""
+    """Make a run of a graph: given whole, by the digest of one that is known, or by the name of a workflow.
+
+    `version` says which of the workflow's, if not the present one; `logical_at` is what the run is about, if not the
+    present moment.
+    """
 
     run: str
     graph: Graph | None = None
     digest: str = ""
+    workflow: str = ""
+    version: int = 0
+    logical_at: Millis = 0
     priority: PriorityClass = PriorityClass.NORMAL
     params: bytes = b""
     parent: str = ""
@@ -53,11 +61,62 @@ class PauseRun(ClientCommand, frozen=True, kw_only=True):
 
 
 class ClearTasks(ClientCommand, frozen=True, kw_only=True):
-    """Run tasks again that have ended, and by default everything after them, with a fresh budget."""
+    """Run tasks again that have ended, and by default everything after them, with a fresh budget.
+
+    No names are all tasks. `only_failed` leaves out what ended well.
+    """
+
+    run: str
+    tasks: tuple[str, ...] = ()
+    downstream: bool = True
+    only_failed: bool = False
+
+
+class Mark(StrEnum):
+    """What a person may say that a task came to."""
+
+    SUCCESS = "success"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class MarkTasks(ClientCommand, frozen=True, kw_only=True):
+    """Say what tasks came to, whatever they are doing. What failed because of them is judged again."""
 
     run: str
     tasks: tuple[str, ...]
-    downstream: bool = True
+    to: Mark
+
+
+class RetryTasks(ClientCommand, frozen=True, kw_only=True):
+    """Do not let tasks wait any longer for their next try. No names are all that wait."""
+
+    run: str
+    tasks: tuple[str, ...] = ()
+
+
+class NoteTask(ClientCommand, frozen=True, kw_only=True):
+    """Say something about a task, for whoever looks at it next."""
+
+    run: str
+    task: str
+    note: str
+
+
+class MoveRun(ClientCommand, frozen=True, kw_only=True):
+    """Give a run another version of its workflow; 0 is the present one. What it has done is kept, task by task."""
+
+    run: str
+    version: int = 0
+
+
+class ReviveRun(Command, frozen=True, kw_only=True):
+    """Take a run out of history: somebody wants to change something about it. The machines send this."""
+
+    row: Run
+    tasks: tuple[Task, ...]
+    growths: tuple[Growth, ...]
+    graph: Graph
 
 
 class GrowRun(ClientCommand, frozen=True, kw_only=True):
@@ -127,6 +186,54 @@ class PutSchedule(ClientCommand, frozen=True, kw_only=True):
     paused: bool = False
 
 
+class DeployWorkflow(ClientCommand, frozen=True, kw_only=True):
+    """Make a graph the present version of the workflow of its name, with its schedule; the same again changes nothing.
+
+    Without a schedule it has none any more. `paused` None leaves that as it is.
+    """
+
+    graph: Graph
+    params: tuple[Param, ...] = ()
+    schedule: ScheduleSpec | None = None
+    priority: PriorityClass = PriorityClass.NORMAL
+    paused: bool | None = None
+    source: str = ""
+    doc: str = ""
+
+
+class PauseWorkflow(ClientCommand, frozen=True, kw_only=True):
+    """Start no runs of a workflow and give no worker their tasks, or go on. Running attempts finish."""
+
+    workflow: str
+    paused: bool = True
+
+
+class DropWorkflow(ClientCommand, frozen=True, kw_only=True):
+    """Take a workflow away with its schedule; its runs go on."""
+
+    workflow: str
+
+
+class StartBackfill(ClientCommand, frozen=True, kw_only=True):
+    """Make runs for the slots of a workflow's schedule between two instants, both included, the oldest first.
+
+    They are of class low, at most `max_active_runs` at once, and none of them counts against the workflow's own cap.
+    """
+
+    backfill: str
+    workflow: str
+    start_at: Millis
+    end_at: Millis
+    max_active_runs: int = 4
+    params: bytes = b""
+
+
+class CancelBackfill(ClientCommand, frozen=True, kw_only=True):
+    """Make no more runs of a backfill, and cancel those that have not ended."""
+
+    backfill: str
+
+
 class DropSchedule(ClientCommand, frozen=True, kw_only=True):
     """Make no more runs by this schedule."""
 
@@ -176,8 +283,8 @@ class Outcome(StrEnum):
 class Report(Command, frozen=True, kw_only=True):
     """A worker's word on an attempt it holds.
 
-    `tenant`, `run` and `task` say which; `expands` gives the widths of tasks mapped over the result, and `lost` the
-    upstream tasks whose output was gone.
+    `tenant`, `run` and `task` say which; `expands` gives the widths of tasks mapped over the result, `lost` the
+    upstream tasks whose output was gone, and `skips` the tasks that a branch decided against.
     """
 
     run: str
@@ -194,6 +301,7 @@ class Report(Command, frozen=True, kw_only=True):
     resume_at: Millis = 0
     expands: tuple[tuple[str, int], ...] = ()
     lost: tuple[str, ...] = ()
+    skips: tuple[str, ...] = ()
 
 
 class ReturnLease(Command, frozen=True, kw_only=True):

@@ -16,6 +16,10 @@ ClientRequest = (
     | cm.CancelRun
     | cm.PauseRun
     | cm.ClearTasks
+    | cm.MarkTasks
+    | cm.RetryTasks
+    | cm.NoteTask
+    | cm.MoveRun
     | cm.GrowRun
     | cm.ResolveTask
     | cm.LoseOutputs
@@ -25,6 +29,11 @@ ClientRequest = (
     | cm.PutTenant
     | cm.PutSchedule
     | cm.DropSchedule
+    | cm.DeployWorkflow
+    | cm.PauseWorkflow
+    | cm.DropWorkflow
+    | cm.StartBackfill
+    | cm.CancelBackfill
     | cm.DrainWorker
     | cm.ForgetWorker
     | cm.ClaimTask

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from rota.core.ids import BlobRef
 from rota.core.trigger import TriggerRule
 
 Pairs = tuple[tuple[str, str], ...]
@@ -112,6 +113,8 @@ class TaskSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     priority: int = 0
     retry: RetryPolicy = RetryPolicy()
     timeout_ms: int = 0
+    # Waits until the same task has succeeded, or was skipped, in the run before this one.
+    depends_on_past: bool = False
 
 
 class Graph(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -123,6 +126,39 @@ class Graph(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_active_runs: int = 0
     max_active_tasks: int = 0
     run_timeout_ms: int = 0
+    # Where the code of its tasks is; None if workers have it by other means.
+    bundle: BlobRef | None = None
+
+
+class ParamType(StrEnum):
+    """What a value of a parameter is, in the words of JSON, and two kinds of text that are read."""
+
+    ANY = "any"
+    STRING = "string"
+    INTEGER = "integer"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+    ARRAY = "array"
+    OBJECT = "object"
+    DATE = "date"
+    DATETIME = "datetime"
+
+
+class Param(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One parameter of a workflow's runs. Values are MessagePack; `default` None means that a run must give one.
+
+    `least` and `most` bound a number, or the length of a text or an array.
+    """
+
+    name: str
+    type: ParamType = ParamType.ANY
+    default: bytes | None = None
+    nullable: bool = False
+    choices: tuple[bytes, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    pattern: str = ""
+    doc: str = ""
 
 
 class Queue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from rota.core.calendar import ScheduleSpec
 from rota.core.decide.decision import find_all, find_run, find_task
 from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, check_number
@@ -15,7 +16,7 @@ from rota.core.ids import Fence, Millis
 from rota.core.live import LiveRun
 from rota.core.model import Capacity, FailureClass, Pool, PriorityClass, Queue, Tenant
 from rota.core.reasons import Reasons
-from rota.core.records import Run, Task
+from rota.core.records import Run, Task, Workflow
 from rota.core.state import State
 from rota.core.states import NONE, PHASES, Phase, RunState, TaskState
 from rota.core.why import explain
@@ -70,6 +71,29 @@ class ListTenants(Question, frozen=True, kw_only=True):
     """Tenants that were given a weight, or that have runs."""
 
 
+class GetWorkflow(Question, frozen=True, kw_only=True):
+    """A workflow by its name."""
+
+    workflow: str
+
+
+class ListWorkflows(Question, frozen=True, kw_only=True):
+    """The tenant's workflows, by name."""
+
+
+class ListBackfills(Question, frozen=True, kw_only=True):
+    """Backfills that have not made all their runs yet, or whose runs have not all ended."""
+
+
+class PreviewClear(Question, frozen=True, kw_only=True):
+    """Which tasks `ClearTasks` with the same words would run again."""
+
+    run: str
+    tasks: tuple[str, ...] = ()
+    downstream: bool = True
+    only_failed: bool = False
+
+
 class ExplainTask(Question, frozen=True, kw_only=True):
     """Why a task of a live run waits, or what it is doing."""
 
@@ -100,6 +124,8 @@ class RunView(Struct, frozen=True, kw_only=True):
     total: int
     tasks: dict[str, int]
     story: int
+    version: int = 0
+    backfill: bool = False
 
 
 class TaskView(Struct, frozen=True, kw_only=True):
@@ -123,6 +149,7 @@ class TaskView(Struct, frozen=True, kw_only=True):
     failure: FailureClass | None
     error: str
     result: bytes | None
+    note: str = ""
 
 
 class TasksPage(Struct, frozen=True):
@@ -161,6 +188,33 @@ class PoolView(Struct, frozen=True, kw_only=True):
     by_key: dict[str, int]
 
 
+class WorkflowView(Struct, frozen=True, kw_only=True):
+    """A workflow as its readers see it: with its schedule, when that fires next, and how many runs there are."""
+
+    workflow: Workflow
+    schedule: ScheduleSpec | None
+    next_at: Millis | None
+    last_slot_at: Millis | None
+    active_runs: int
+    waiting_runs: int
+    max_active_runs: int
+    tasks: int
+
+
+class BackfillView(Struct, frozen=True, kw_only=True):
+    """A backfill as its readers see it: how many runs it has made, how many of those live, how many are to be made."""
+
+    id: str
+    workflow: str
+    version: int
+    start_at: Millis
+    end_at: Millis
+    max_active_runs: int
+    made: int
+    active: int
+    left: int
+
+
 Reading = (
     RunView
     | RunsPage
@@ -170,6 +224,10 @@ Reading = (
     | tuple[Queue, ...]
     | tuple[PoolView, ...]
     | tuple[Tenant, ...]
+    | tuple[str, ...]
+    | WorkflowView
+    | tuple[WorkflowView, ...]
+    | tuple[BackfillView, ...]
 )
 
 
@@ -229,6 +287,8 @@ def view_run(row: Run, graph: LiveGraph, tasks: Iterable[Task]) -> RunView:
         total=graph.to_end,
         tasks=counts,
         story=row.story,
+        version=row.version,
+        backfill=row.backfill,
     )
 
 
@@ -253,6 +313,7 @@ def view_task(task: Task, graph: LiveGraph) -> TaskView:
         failure=task.failure,
         error=task.error,
         result=task.result,
+        note=task.note,
     )
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from rota.core.calendar import ScheduleSpec
 from rota.core.ids import Fence, Millis
-from rota.core.model import Capacity, FailureClass, Graph, Pairs, Pool, PriorityClass, Queue, TaskSpec, Tenant
+from rota.core.model import Capacity, FailureClass, Graph, Pairs, Param, Pool, PriorityClass, Queue, TaskSpec, Tenant
 from rota.core.states import RunState, TaskState
 
 
@@ -46,6 +46,12 @@ class Task(Struct, gc=False):
     requires: Pairs | None = None
     cycles: int = 0
     tier: int = 0
+    # When the present try first started: a sensor that comes back counts its patience from there.
+    first_started_at: Millis = 0
+    # Tasks that this one, a branch, decided to skip.
+    skips: tuple[str, ...] = ()
+    # What a person, or the scheduler, has to say about it.
+    note: str = ""
 
 
 class Slice(Struct, frozen=True, gc=False):
@@ -83,6 +89,10 @@ class Run(Struct):
     fault: str = ""
     story: int = 0
     solo: Task | None = None
+    # The version of its workflow; 0 if its graph was submitted by itself.
+    version: int = 0
+    # Made by a backfill, whose own limit it is under, and not that of its graph.
+    backfill: bool = False
 
 
 class Growth(Struct, frozen=True):
@@ -130,6 +140,38 @@ class Schedule(Struct):
     fired: int = 0
     missed: int = 0
     paused: bool = False
+    # What its runs are given, and which version of the workflow they are of.
+    params: bytes = b""
+    version: int = 0
+    # Goes through slots of the past and is then over.
+    backfill: bool = False
+
+
+class Version(Struct, frozen=True):
+    """A graph that a workflow was, or is, made of."""
+
+    number: int
+    graph: str
+    at: Millis = 0
+    actor: str = ""
+
+
+class Workflow(Struct):
+    """A deployed graph by its name: the version that new runs are made of, and what may be said of those runs.
+
+    Its schedule, if it has one, is the Schedule of the same name.
+    """
+
+    tenant: str
+    name: str
+    version: int
+    graph: str
+    params: tuple[Param, ...] = ()
+    # The newest last; as many as are kept.
+    versions: tuple[Version, ...] = ()
+    paused: bool = False
+    source: str = ""
+    doc: str = ""
 
 
 class Receipt(Struct, frozen=True):
@@ -168,7 +210,7 @@ class Story(Struct, frozen=True):
     changes: bytes
 
 
-Record = Run | Task | Growth | GraphRecord | Worker | Queue | Pool | Tenant | Schedule | Receipt
+Record = Run | Task | Growth | GraphRecord | Worker | Queue | Pool | Tenant | Schedule | Workflow | Receipt
 RECORD_TYPES: tuple[type[Struct], ...] = (
     Run,
     Task,
@@ -179,6 +221,7 @@ RECORD_TYPES: tuple[type[Struct], ...] = (
     Pool,
     Tenant,
     Schedule,
+    Workflow,
     Receipt,
 )
 
@@ -194,6 +237,7 @@ _KEY: dict[type, Callable[[Any], Key]] = {
     Pool: lambda row: ("Pool", row.tenant, row.name),
     Tenant: lambda row: ("Tenant", row.tenant),
     Schedule: lambda row: ("Schedule", row.tenant, row.id),
+    Workflow: lambda row: ("Workflow", row.tenant, row.name),
     Receipt: lambda row: ("Receipt", row.tenant, row.command_id),
 }
 
@@ -215,7 +259,8 @@ class Batch(Struct):
     """What one commit writes, all or nothing.
 
     `puts` are images of the records it touched, `drops` the keys it removes, `archives` the ended runs that move to
-    history with their tasks, `stories` what happened to each run, `audits` who asked for it.
+    history with their tasks, `stories` what happened to each run, `audits` who asked for it. `revives` are runs, by
+    tenant, id and creation, that leave history with all that moved there with them, before anything else is written.
     """
 
     puts: list[Record]
@@ -223,3 +268,4 @@ class Batch(Struct):
     archives: list[tuple[str, str]]
     stories: list[Story]
     audits: list[Audit] = []
+    revives: list[tuple[str, str, Millis]] = []

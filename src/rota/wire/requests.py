@@ -83,6 +83,10 @@ AnyQuestion = (
     | qs.ListQueues
     | qs.ListPools
     | qs.ListTenants
+    | qs.GetWorkflow
+    | qs.ListWorkflows
+    | qs.ListBackfills
+    | qs.PreviewClear
     | qs.ExplainTask
     | hs.HistoryQuery
     | hs.GetEnded
@@ -147,6 +151,10 @@ _ANSWERS: dict[type, Any] = {
     qs.ListQueues: tuple[Queue, ...],
     qs.ListPools: tuple[qs.PoolView, ...],
     qs.ListTenants: tuple[Tenant, ...],
+    qs.GetWorkflow: qs.WorkflowView,
+    qs.ListWorkflows: tuple[qs.WorkflowView, ...],
+    qs.ListBackfills: tuple[qs.BackfillView, ...],
+    qs.PreviewClear: tuple[str, ...],
     qs.ExplainTask: tuple[Reason, ...],
     hs.HistoryQuery: hs.Page,
     hs.GetEnded: hs.Ended | None,

@@ -54,6 +54,7 @@ class AttemptOver(Struct, frozen=True):
     expands: tuple[tuple[str, int], ...] = ()
     lost: tuple[str, ...] = ()
     salt: int = 0
+    skips: tuple[str, ...] = ()
 
 
 class AttemptGone(Struct, frozen=True):
@@ -339,6 +340,7 @@ class SyncMachine:
                 resume_at=event.resume_at,
                 expands=event.expands,
                 lost=event.lost,
+                skips=event.skips,
             )
         )
 

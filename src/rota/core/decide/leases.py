@@ -36,7 +36,7 @@ from rota.core.decide.decision import Decision, clean_text, find_task
 from rota.core.decide.runs import remake
 from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, check_number, check_size
-from rota.core.ids import NO_FENCE, Fence, Millis, derive, fence_epoch
+from rota.core.ids import NO_FENCE, BlobRef, Fence, Millis, derive, fence_epoch
 from rota.core.live import Lease, LiveRun, LiveWorker
 from rota.core.model import FailureClass
 from rota.core.plan import Cascade
@@ -87,8 +87,8 @@ class Input(Struct, frozen=True, array_like=True):
     is_group: bool = False
 
 
-class Offer(Struct, frozen=True):
-    """A granted lease as its worker sees it."""
+class Offer(Struct, frozen=True, omit_defaults=True):
+    """A granted lease as its worker sees it. `map_index` is -1 for a task that is not one of a group."""
 
     tenant: str
     run: str
@@ -102,6 +102,13 @@ class Offer(Struct, frozen=True):
     timeout_ms: int
     lease_ms: int
     inputs: tuple[Input, ...] = ()
+    # The graph's name, the workflow's version, and what the run is about.
+    graph: str = ""
+    version: int = 0
+    logical_at: Millis = 0
+    map_index: int = -1
+    first_started_at: Millis = 0
+    bundle: BlobRef | None = None
 
 
 def judge_report(state: State, command: cm.Report) -> tuple[Judgement, Lease | None]:
@@ -311,20 +318,28 @@ def grant(
 def offer_of(lease: Lease) -> Offer:
     """What a worker needs to know to run an attempt."""
     run, task = lease.run, lease.task
-    spec = run.graph.spec(task.idx)
+    graph, row = run.graph, run.row
+    node = graph.node(task.idx)
+    spec = graph.specs[node]
     return Offer(
-        run.row.tenant,
-        run.row.id,
+        row.tenant,
+        row.id,
         task.idx,
-        run.graph.task_id(task.idx),
+        graph.task_id(task.idx),
         lease.fence,
         task.attempt,
         spec.kind,
         spec.work,
-        run.row.params,
+        row.params,
         spec.timeout_ms,
         task.lease_ms,
         tuple(_input_of(run, name) for name in spec.inputs) if spec.inputs else (),
+        row.name,
+        row.version,
+        row.slot_at or row.created_at,
+        task.idx - graph.start[node] if graph.is_group(node) else -1,
+        task.first_started_at,
+        graph.graph.bundle,
     )
 
 
