@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rota.app import AsyncRota, Rota, connect
     from rota.client.runs import RunFailed
     from rota.core.errors import Refused, Unavailable
-    from rota.kinds.workflow.authoring import command, graph, http, task
+    from rota.kinds.workflow.authoring import command, graph, http, task, workflow
 
 __version__ = "0.1.0"
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "graph",
     "http",
     "task",
+    "workflow",
 ]
 
 _HOMES = {
@@ -46,6 +47,7 @@ _HOMES = {
     "graph": "rota.kinds.workflow.authoring",
     "http": "rota.kinds.workflow.authoring",
     "task": "rota.kinds.workflow.authoring",
+    "workflow": "rota.kinds.workflow.authoring",
 }
 
 

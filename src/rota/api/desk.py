@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from msgspec import structs
 
 from rota.api.auth import Principal
+from rota.api.bundles import Bundles
 from rota.api.logs import read_log
 from rota.control.driver import Listener
 from rota.control.driver import ignore as tell_nobody
@@ -25,7 +26,7 @@ from rota.core.records import Story
 from rota.core.states import RUN_TERMINAL
 from rota.ports import BlobLost, Blobs, Store
 from rota.wire.names import safe_name
-from rota.wire.requests import AwaitRun, GetService, ReadBlob, ReadLog, ServiceView
+from rota.wire.requests import AwaitRun, FindBundle, GetService, PutBundle, ReadBlob, ReadLog, ServiceView
 
 # What became durable of a run, or None when that is not known any more: read the story, and watch anew.
 Heard = Callable[[list[Story] | None], None]
@@ -73,6 +74,7 @@ class Desk:
         self.service: ServiceView | None = None
         self._refused = refused
         self._coordinator = coordinator
+        self._bundles = Bundles(blobs)
         self._watchers = Watchers(coordinator)
 
     async def ask(self, who: Principal, request: ClientCommand | Question) -> Any:
@@ -102,7 +104,12 @@ class Desk:
                 return await read_log(self.blobs, request)
             case ReadBlob():
                 return await self._read_blob(request)
+            case PutBundle():
+                return await self._bundles.put(request)
+            case FindBundle():
+                return await self._bundles.find(request)
             case ClientCommand():
+                await self._bundles.check(request)
                 return (await self._coordinator.ask(structs.replace(request, actor=who.name)))[0]
             case _:
                 return (await self._coordinator.ask(request))[0]

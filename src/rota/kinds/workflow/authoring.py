@@ -14,7 +14,8 @@ import msgspec
 from msgspec import structs
 
 from rota.core.errors import Refused
-from rota.core.model import Graph
+from rota.core.calendar import ScheduleSpec
+from rota.core.model import Graph, Param, PriorityClass
 from rota.kinds.workflow.arguments import argument
 from rota.kinds.workflow.draft import Draft, Options, Output, Parameter, current
 from rota.kinds.workflow.functions import refer
@@ -230,6 +231,11 @@ class GraphFunction:
         functools.update_wrapper(self, function)
         self.function = function
         self.name = str(fields.pop("name", "") or function.__name__)
+        self.param_specs: tuple[Param, ...] = ()
+        self.schedule: ScheduleSpec | None = fields.pop("schedule", None)
+        self.priority = PriorityClass(fields.pop("priority", "normal"))
+        self.paused: bool | None = fields.pop("paused", None)
+        self.doc = inspect.getdoc(function) or ""
         self._fields = fields
         self._built: Graph | None = None
         self._functions: dict[str, Callable[..., Any]] = {}
@@ -294,4 +300,7 @@ def graph(function: Callable[..., object] | None = None, /, **fields: Any) -> An
     return decorate if function is None else decorate(function)
 
 
-__all__ = ["GraphFunction", "Options", "Output", "PythonWork", "Task", "command", "graph", "http", "task"]
+WorkflowFunction = GraphFunction
+workflow = graph
+
+__all__ = ["GraphFunction", "WorkflowFunction", "workflow", "Options", "Output", "PythonWork", "Task", "command", "graph", "http", "task"]

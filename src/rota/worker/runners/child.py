@@ -51,6 +51,8 @@ class Request(Struct, frozen=True, array_like=True):
     # Where the worker has put inputs that were too large to travel, by their names.
     stored: dict[str, str]
     result_file: str
+    # The folder of the bundle with its code, if it has one; always the same in one process.
+    code: str = ""
 
 
 _decode = msgspec.msgpack.Decoder(Request).decode
@@ -78,6 +80,8 @@ class Process:
         self._set("ROTA_TASK", request.task)
         self._set("ROTA_ATTEMPT", str(request.attempt))
         self._set("ROTA_FENCE", str(request.fence))
+        if request.code:
+            self._set("ROTA_BUNDLE", request.code)
 
     def _set(self, name: str, value: str) -> None:
         if self.env.get(name) != value:
@@ -134,6 +138,10 @@ def has_children() -> bool:
 def make(process: Process, request: Request, log: int) -> Done:
     """One attempt."""
     process.enter(request, log)
+    if request.code and request.code not in sys.path:
+        sys.path.insert(0, request.code)
+        # Others read the same folder.
+        sys.dont_write_bytecode = True
 
     def open_stored(value: StoredValue) -> Any:
         return unpack_file(value.encoding, Path(request.stored[value.ref.name]), trusted=True)
