@@ -13,8 +13,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 import msgspec
 from msgspec import structs
 
-from rota.core.errors import Refused
 from rota.core.calendar import ScheduleSpec
+from rota.core.errors import Refused
 from rota.core.model import Graph, Param, PriorityClass
 from rota.kinds.workflow.arguments import argument
 from rota.kinds.workflow.draft import Draft, Options, Output, Parameter, current
@@ -303,4 +303,16 @@ def graph(function: Callable[..., object] | None = None, /, **fields: Any) -> An
 WorkflowFunction = GraphFunction
 workflow = graph
 
-__all__ = ["GraphFunction", "WorkflowFunction", "workflow", "Options", "Output", "PythonWork", "Task", "command", "graph", "http", "task"]
+__all__ = [
+    "GraphFunction",
+    "Options",
+    "Output",
+    "PythonWork",
+    "Task",
+    "WorkflowFunction",
+    "command",
+    "graph",
+    "http",
+    "task",
+    "workflow",
+]

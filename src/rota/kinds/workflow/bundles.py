@@ -95,9 +95,7 @@ class _Reader:
         return file
 
 
-def _walk(
-    root: Path, below: PurePosixPath, patterns: list[str], inside: tuple[Path, ...]
-) -> Iterator[str]:
+def _walk(root: Path, below: PurePosixPath, patterns: list[str], inside: tuple[Path, ...]) -> Iterator[str]:
     """The names of files in a folder, in order, without what is left out."""
     try:
         entries = sorted(os.scandir(root / below), key=lambda entry: entry.name)
@@ -208,7 +206,9 @@ def _files_of(root: Path, module: str) -> Iterator[str]:
 
 
 def _unusable(path: Path, why: str) -> Refused:
-    return Refused("bundle.file", f"{path} cannot be put into a bundle: {why}", f"Remove it, or name it in {IGNORE_FILE}.")
+    return Refused(
+        "bundle.file", f"{path} cannot be put into a bundle: {why}", f"Remove it, or name it in {IGNORE_FILE}."
+    )
 
 
 def _reason(error: OSError | RuntimeError) -> str:

@@ -152,7 +152,7 @@ def _work(job: Job, file: str, said: int) -> None:
             return
         sys.stdout.flush()
         sys.stderr.flush()
-        with open(said, "wb") as out:  # noqa: PTH123 - it is a descriptor
+        with open(said, "wb") as out:
             out.write(answer)
         code = 0
     finally:

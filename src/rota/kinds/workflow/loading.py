@@ -121,9 +121,7 @@ class _Beginning:
         self._root = f"{root}/"
         self._shown = shown
 
-    def broken(
-        self, file: str, error: BaseException, timeout_s: float, workflow: str = "", line: int = 0
-    ) -> Broken:
+    def broken(self, file: str, error: BaseException, timeout_s: float, workflow: str = "", line: int = 0) -> Broken:
         """What is wrong with a file, or with one workflow of it that begins at `line`."""
         place = self._place(error) or (file, line)
         if isinstance(error, TooLong):
@@ -133,7 +131,11 @@ class _Beginning:
         else:
             text = traceback.format_exception_only(error)[-1].strip()
         return Broken(
-            file=place[0], line=place[1], workflow=workflow, error=self._told(text), trace=self._told(self._trace(error))
+            file=place[0],
+            line=place[1],
+            workflow=workflow,
+            error=self._told(text),
+            trace=self._told(self._trace(error)),
         )
 
     def _place(self, error: BaseException) -> tuple[str, int] | None:
