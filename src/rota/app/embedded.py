@@ -24,8 +24,8 @@ from rota.core.bounds import HISTORY_KEPT_MS, INTEGER_MAX, WORKER_SLOTS_MAX, Tim
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import check_number
 from rota.core.ids import DEFAULT_TENANT
-from rota.kinds.workflow.deployment import LOAD_S, prepare
 from rota.running import Loading
+from rota.wire.deployments import LOAD_S
 
 DEFAULT_FOLDER = ".rota"
 DAY_MS = 24 * 3_600_000
@@ -177,6 +177,9 @@ class AsyncRota(Client):
         Raises `DeployFailed` if any cannot be; the others are deployed, unless it has to be all or nothing
         (`strict`). `timeout_s` is how long each file may take to load, `env` what it finds in its environment.
         """
+        # Most programs deploy nothing, and it takes a while to load.
+        from rota.kinds.workflow.deployment import prepare
+
         prepared = await prepare(Path(path), timeout_s=timeout_s, env=env)
         return await self.deploy_all(prepared.workflows, prepared.broken, prepared.bundle, strict=strict)
 

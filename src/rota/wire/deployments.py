@@ -9,6 +9,9 @@ from msgspec import Struct
 from rota.core.calendar import ScheduleSpec
 from rota.core.model import Graph, Param, PriorityClass
 
+# How long one file may take to load.
+LOAD_S = 30.0
+
 
 class Compiled(Struct, frozen=True, kw_only=True):
     """One workflow as it is deployed. `source` is where it is written: `file:line`, below the root of its bundle."""
@@ -23,7 +26,7 @@ class Compiled(Struct, frozen=True, kw_only=True):
 
 
 class Broken(Struct, frozen=True, kw_only=True):
-    """A file, or one workflow of it, that cannot be deployed: where and why; `trace` is the user's part of what led there."""
+    """A file, or one workflow of it, that cannot be deployed: where, why, and the author's part of what led there."""
 
     file: str
     error: str

@@ -1,7 +1,6 @@
 """The bundles of a worker: fetched once, checked, kept read-only, removed when others need the room."""
 
 import asyncio
-import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +68,10 @@ def cached(folder: Path, blobs: Any, **options: Any) -> BundleCache:
     return BundleCache(blobs, folder / "bundles", **options)
 
 
+def kept_in(folder: Path) -> list[str]:
+    return sorted(each.name for each in (folder / "bundles").iterdir())
+
+
 def run(test: Callable[[Path, Counted], Any]) -> Callable[[Path], None]:
     def wrapped(tmp_path: Path) -> None:
         async def inside() -> None:
@@ -119,7 +122,7 @@ async def test_a_worker_that_starts_again_finds_what_it_had(folder: Path, blobs:
     (folder / "bundles" / "part-left-by-a-crash").mkdir()
     assert await cached(folder, blobs).take(offer_of(ref)) == path
     assert blobs.fetched == [ref.sha256]
-    assert os.listdir(folder / "bundles") == [ref.sha256]
+    assert kept_in(folder) == [ref.sha256]
 
 
 @run
@@ -133,13 +136,13 @@ async def test_the_one_that_was_used_least_recently_makes_room_unless_it_is_in_u
     cache.give_back(offer_of(refs[1]))
     # The first is the oldest and in use: the second goes.
     await cache.take(offer_of(refs[2]))
-    assert sorted(os.listdir(folder / "bundles")) == sorted([refs[0].sha256, refs[2].sha256])
+    assert kept_in(folder) == sorted([refs[0].sha256, refs[2].sha256])
     cache.give_back(offer_of(refs[0]))
     cache.give_back(offer_of(refs[2]))
     # Used again, and so not the oldest any more.
     await cache.take(offer_of(refs[0]))
     await cache.take(offer_of(refs[3]))
-    assert sorted(os.listdir(folder / "bundles")) == sorted([refs[0].sha256, refs[3].sha256])
+    assert kept_in(folder) == sorted([refs[0].sha256, refs[3].sha256])
 
 
 @run
@@ -157,7 +160,7 @@ async def test_a_bundle_that_is_gone_damaged_or_unsafe_is_told_and_tried_again(f
     await blobs.put(other.name, unsafe)
     with pytest.raises(NoBundle, match="zip"):
         await cache.take(offer_of(other))
-    assert os.listdir(folder / "bundles") == []
+    assert kept_in(folder) == []
     await blobs.put(ref.name, content)
     assert Path(await cache.take(offer_of(ref)), "a.py").exists()
 

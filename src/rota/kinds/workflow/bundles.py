@@ -26,7 +26,7 @@ _VENV_MARK = "pyvenv.cfg"
 
 
 class Sources(Struct, frozen=True):
-    """What goes into a bundle: the folder it was read from, its files, and those among them that may define workflows."""
+    """What goes into a bundle: the folder it was read from, its files, and those of them that may define workflows."""
 
     root: Path
     files: tuple[BundleFile, ...]

@@ -18,9 +18,8 @@ from rota.core.errors import Refused
 from rota.kinds.workflow.bundles import Sources, gather
 from rota.kinds.workflow.compiling import LENGTH_BYTES
 from rota.wire.bundles import check_bundle, pack_bundle
-from rota.wire.deployments import Broken, Compilation, Compiled, Job, decode_compilation, encode
+from rota.wire.deployments import LOAD_S, Broken, Compilation, Compiled, Job, decode_compilation, encode
 
-LOAD_S = 30.0
 # Of address space, which is more than is used: libraries for numbers reserve a lot of it.
 MEMORY_BYTES_MAX = 8 << 30
 PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR")

@@ -1,4 +1,4 @@
-"""Importing one file of a bundle, and what workflows are in it. This runs user code: only a throw-away process does it."""
+"""Importing one file of a bundle, and what workflows are in it. User code runs here: in throw-away processes only."""
 
 import importlib
 import signal
@@ -105,7 +105,7 @@ def _compile(root: Path, file: str, workflow: WorkflowFunction) -> Compiled:
 
 
 def _check_portable(root: Path, graph: Graph) -> None:
-    """Refuse what has the place in it where it happened to be compiled: no worker has that, and no two versions share it."""
+    """Refuse what has the place in it where it was compiled: no worker has that, and no two versions share it."""
     place = str(root).encode()
     for spec in graph.tasks:
         if place in spec.work:

@@ -1,4 +1,4 @@
-"""The bundles of a worker: fetched once however many attempts need one, kept while there is room, never taken from one in use."""
+"""The bundles of a worker: fetched once for all who need one, kept while there is room, and never removed in use."""
 
 import asyncio
 from pathlib import Path

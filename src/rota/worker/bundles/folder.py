@@ -1,4 +1,4 @@
-"""Folders of unpacked bundles on disk: each is made beside its place and put there whole, and removed when others need room."""
+"""Unpacked bundles on disk: each is made beside its place and put there whole, and removed when others need room."""
 
 import os
 import shutil

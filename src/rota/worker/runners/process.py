@@ -41,7 +41,10 @@ class ProcessRunner:
         recycling: Recycling | None = None,
         memory_bytes_max: int = 0,
     ) -> None:
-        """`folder` is for passing files, `bundles` has the code of workflows; `env` is given to user code on top of what it always has."""
+        """`folder` is for passing files, `bundles` has the code of workflows.
+
+        `env` is given to user code on top of what it always has.
+        """
         self._supervisor = supervisor
         self._parcels = Parcels(blobs, folder / "scratch", supervisor.run_as)
         self._pool = WarmPool(supervisor, recycling or Recycling(), env, memory_bytes_max)
