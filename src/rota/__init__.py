@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rota.client.deploying import DeployFailed
     from rota.client.runs import RunFailed
     from rota.core.errors import Refused, Unavailable
-    from rota.kinds.workflow.authoring import command, graph, http, task, workflow
+    from rota.kinds.workflow.authoring import command, graph, http, task
 
 __version__ = "0.1.0"
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
     "graph",
     "http",
     "task",
-    "workflow",
 ]
 
 _HOMES = {
@@ -50,7 +49,6 @@ _HOMES = {
     "graph": "rota.kinds.workflow.authoring",
     "http": "rota.kinds.workflow.authoring",
     "task": "rota.kinds.workflow.authoring",
-    "workflow": "rota.kinds.workflow.authoring",
 }
 
 

@@ -13,9 +13,8 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 import msgspec
 from msgspec import structs
 
-from rota.core.calendar import ScheduleSpec
 from rota.core.errors import Refused
-from rota.core.model import Graph, Param, PriorityClass
+from rota.core.model import Graph
 from rota.kinds.workflow.arguments import argument
 from rota.kinds.workflow.draft import Draft, Options, Output, Parameter, current
 from rota.kinds.workflow.functions import refer
@@ -231,11 +230,6 @@ class GraphFunction:
         functools.update_wrapper(self, function)
         self.function = function
         self.name = str(fields.pop("name", "") or function.__name__)
-        self.param_specs: tuple[Param, ...] = ()
-        self.schedule: ScheduleSpec | None = fields.pop("schedule", None)
-        self.priority = PriorityClass(fields.pop("priority", "normal"))
-        self.paused: bool | None = fields.pop("paused", None)
-        self.doc = inspect.getdoc(function) or ""
         self._fields = fields
         self._built: Graph | None = None
         self._functions: dict[str, Callable[..., Any]] = {}
@@ -300,19 +294,4 @@ def graph(function: Callable[..., object] | None = None, /, **fields: Any) -> An
     return decorate if function is None else decorate(function)
 
 
-WorkflowFunction = GraphFunction
-workflow = graph
-
-__all__ = [
-    "GraphFunction",
-    "Options",
-    "Output",
-    "PythonWork",
-    "Task",
-    "WorkflowFunction",
-    "command",
-    "graph",
-    "http",
-    "task",
-    "workflow",
-]
+__all__ = ["GraphFunction", "Options", "Output", "PythonWork", "Task", "command", "graph", "http", "task"]
