@@ -74,6 +74,7 @@ CODES: Final[dict[str, str]] = {
     "task.no_result": "The task has not succeeded, so there is nothing that it returned.",
     "task.not_parked": "The task is not waiting for attention.",
     "task.unknown": "The run has no such task.",
+    "template.bad": "A template cannot be read, or reaches for what it must not have.",
     "tls.expired": "A certificate is not valid now.",
     "tls.files": "A certificate or key cannot be used.",
     "tls.handshake": "The two sides do not trust each other's certificates.",
