@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from rota.core.ids import Fence, Millis
 from rota.core.model import FailureClass, Graph, Pairs, Pool, Queue, Tenant
-from rota.core.records import Audit, Growth, Receipt, Run, Schedule, Slice, Worker
+from rota.core.records import Audit, Growth, Receipt, Run, Schedule, Slice, Task, Worker, Workflow
 from rota.core.states import RunState, TaskState
 
 
@@ -90,6 +90,25 @@ class RunArchived(OfRun, frozen=True):
     at: Millis
 
 
+class RunRevived(Change, frozen=True):
+    """An ended run left history: somebody wants something of it."""
+
+    row: Run
+    tasks: tuple[Task, ...]
+    growths: tuple[Growth, ...]
+    at: Millis
+
+
+class RunMoved(OfRun, frozen=True):
+    """A run was given another version of its graph. `tasks` are pairs of the old and the new number of what is kept."""
+
+    graph: str
+    version: int
+    growths: tuple[Growth, ...]
+    tasks: tuple[tuple[int, int], ...]
+    at: Millis
+
+
 class TasksScheduled(OfRun, frozen=True):
     """Tasks passed their trigger rule: scheduled, then queued."""
 
@@ -120,6 +139,22 @@ class TaskRequeued(OfRun, frozen=True):
     task: int
     at: Millis
     cause: str
+
+
+class TaskMarked(OfRun, frozen=True):
+    """A person said what a task came to."""
+
+    task: int
+    state: TaskState
+    at: Millis
+
+
+class TaskNoted(OfRun, frozen=True):
+    """Something was said about a task."""
+
+    task: int
+    note: str
+    at: Millis
 
 
 class TaskAmended(OfRun, frozen=True):
@@ -303,6 +338,21 @@ class ScheduleDropped(Change, frozen=True):
 
     tenant: str
     schedule: str
+    at: Millis
+
+
+class WorkflowPut(Change, frozen=True):
+    """A workflow was deployed, paused or resumed."""
+
+    workflow: Workflow
+    at: Millis
+
+
+class WorkflowDropped(Change, frozen=True):
+    """A workflow was taken away."""
+
+    tenant: str
+    workflow: str
     at: Millis
 
 

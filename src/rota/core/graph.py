@@ -263,6 +263,7 @@ class LiveGraph:
         "index",
         "leaf",
         "node_of",
+        "past",
         "pooled",
         "put_at",
         "rank",
@@ -346,6 +347,8 @@ class LiveGraph:
         else:
             self.node_of = None
         self.leaf = _leaves(self.specs, self.downs)
+        # Nodes that wait for the run before.
+        self.past = {node: None for node, spec in enumerate(self.specs) if spec.depends_on_past}
         self.setups: dict[int, tuple[int, ...]] = {}
         self.setup_downs: dict[int, list[int]] = {}
         if any(spec.is_setup for spec in self.specs):
@@ -453,6 +456,18 @@ def _order(ups: list[tuple[int, ...]], downs: list[list[int]]) -> list[int]:
             if not missing[down]:
                 ready.append(down)
     return ready
+
+
+def below_of(graph: LiveGraph, nodes: list[int]) -> dict[int, None]:
+    """Every node that comes after some of these."""
+    seen: dict[int, None] = {}
+    queue = [down for node in nodes for down in graph.downs[node]]
+    while queue:
+        node = queue.pop()
+        if node not in seen:
+            seen[node] = None
+            queue.extend(graph.downs[node])
+    return seen
 
 
 def check_growth(graph: LiveGraph, growth: Growth) -> None:

@@ -30,13 +30,13 @@ def take_batch(state: State, now: Millis) -> Batch:
     puts: list[Record] = [run_image(run) for run in touched.runs.values()]
     puts.extend(copy(task) for task in touched.tasks.values())
     puts.extend(copy(record) for record in touched.puts.values())
-    return Batch(puts, list(touched.drops), list(touched.archives), stories, touched.audits)
+    return Batch(puts, list(touched.drops), list(touched.archives), stories, touched.audits, touched.revives)
 
 
 def is_clean(state: State) -> bool:
     """Whether the open batch is empty."""
     touched = state.touched
-    return not (touched.runs or touched.tasks or touched.puts or touched.drops or touched.archives)
+    return not (touched.runs or touched.tasks or touched.puts or touched.drops or touched.archives or touched.revives)
 
 
 def all_records(state: State) -> list[Record]:
@@ -55,5 +55,6 @@ def all_records(state: State) -> list[Record]:
     records.extend(pool for pool in state.pools.values() if not pool.name.startswith("@"))
     records.extend(state.tenants.values())
     records.extend(copy(schedule) for schedule in state.schedules.values())
+    records.extend(copy(workflow) for workflow in state.workflows.values())
     records.extend(state.receipts.values())
     return records

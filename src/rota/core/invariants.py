@@ -4,8 +4,9 @@ from rota.core.buckets import Bucket
 from rota.core.ids import Millis
 from rota.core.limits import Usage
 from rota.core.live import LiveRun
+from rota.core.plan import past_of, waits_for_past
 from rota.core.snapshot import RunSnapshot, SnapshotTask, plan_run
-from rota.core.state import State
+from rota.core.state import State, lineage_order
 from rota.core.states import (
     BAD,
     FAILED,
@@ -121,10 +122,31 @@ def _check_run(state: State, run: LiveRun, broken: list[str]) -> None:
         broken.append(f"{run.key} has ended with {moving} tasks moving")
     if graph.has_edges:
         _check_countdowns(run, broken)
+    forced: dict[int, int] = {}
+    for task in run.tasks.values():
+        for node in (graph.index[name] for name in task.skips):
+            forced[node] = forced.get(node, 0) + 1
+    if forced != run.forced:
+        broken.append(f"{run.key} counts {run.forced} decisions to skip, there are {forced}")
+    _check_neighbours(state, run, broken)
     if run.row.state is RunState.RUNNING and not run.row.pending and run.row.stopping is None:
-        _check_plan(run, broken)
-        if not moving and not run.row.fault and run.key not in state.continues:
+        _check_plan(state, run, broken)
+        if not (moving or run.row.fault or run.key in state.continues or waits_for_past(run)):
             broken.append(f"{run.key} is running and nothing in it moves")
+
+
+def _check_neighbours(state: State, run: LiveRun, broken: list[str]) -> None:
+    if run.is_held != state.is_held(run.row):
+        broken.append(f"{run.key} is{'' if run.is_held else ' not'} held, its workflow says otherwise")
+    others = [other for other in state.runs.values() if other.row.name == run.row.name and other.graph.past]
+    mine = sorted((other for other in others if other.row.tenant == run.row.tenant), key=lineage_order)
+    place = next((number for number, other in enumerate(mine) if other is run), None)
+    if place is None:
+        return
+    before = mine[place - 1] if place else None
+    after = mine[place + 1] if place + 1 < len(mine) else None
+    if (run.before, run.after) != (before, after):
+        broken.append(f"{run.key} has other neighbours than it should have")
 
 
 def _check_countdowns(run: LiveRun, broken: list[str]) -> None:
@@ -161,6 +183,7 @@ def snapshot_of(run: LiveRun) -> RunSnapshot | None:
         for spec in graph.specs
     )
     states = {graph.specs[idx].id: task.state for idx, task in run.tasks.items()}
+    skips = {graph.specs[idx].id: task.skips for idx, task in run.tasks.items() if task.skips}
     return RunSnapshot(
         run_id=run.row.id,
         graph_id=run.row.name,
@@ -168,13 +191,15 @@ def snapshot_of(run: LiveRun) -> RunSnapshot | None:
         state=run.row.state,
         tasks=tasks,
         states=states,
+        skips=skips,
+        held=tuple(graph.specs[node].id for node in graph.past if past_of(run, node)),
     )
 
 
-def _check_plan(run: LiveRun, broken: list[str]) -> None:
+def _check_plan(state: State, run: LiveRun, broken: list[str]) -> None:
     """Planning from scratch must find nothing that the countdowns missed."""
     snapshot = snapshot_of(run)
-    if snapshot is None or run.row.fault:
+    if snapshot is None or run.row.fault or ("past", *run.key) in state.armed:
         return
     missed = [move for move in plan_run(snapshot) if snapshot.states.get(move.task_id) not in (FAILED, UP_FOR_RETRY)]
     if missed:
@@ -195,7 +220,7 @@ def _check_run_counts(state: State, broken: list[str]) -> None:
     active: dict[tuple[str, str], int] = {}
     waiting: dict[tuple[str, str], int] = {}
     for run in state.runs.values():
-        name = (run.row.tenant, run.row.name)
+        name = run.admission
         if run.row.state is RunState.RUNNING:
             active[name] = active.get(name, 0) + 1
         elif run.row.state is RunState.QUEUED:
@@ -213,6 +238,9 @@ def _check_run_counts(state: State, broken: list[str]) -> None:
             broken.append(f"{run.key} is not found by its command")
     for schedule in state.schedules.values():
         users[(schedule.tenant, schedule.graph)] = users.get((schedule.tenant, schedule.graph), 0) + 1
+    for workflow in state.workflows.values():
+        for version in workflow.versions:
+            users[(workflow.tenant, version.graph)] = users.get((workflow.tenant, version.graph), 0) + 1
     if scheduled != state.scheduled_runs:
         broken.append(f"runs of schedules are {scheduled}, counted {state.scheduled_runs}")
     for key, graph in state.graphs.items():

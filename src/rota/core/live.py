@@ -11,6 +11,7 @@ from rota.core.demand import parse_quantity, property_values
 from rota.core.ids import Fence, Millis, RunKey, WorkerKey
 from rota.core.order import Purse
 from rota.core.records import Growth, Run, Task, Worker
+from rota.core.states import RUN_TERMINAL
 
 if TYPE_CHECKING:
     from rota.core.buckets import Bucket, Shape
@@ -123,8 +124,9 @@ class LiveWorker:
                 self.free[name] += need
 
 
-# Shared by the many runs in which nothing ever goes back to `none`; never changed.
+# Shared by the many runs in which nothing ever goes back to `none`, and nothing branches; never changed.
 _NONE_RESET: dict[int, dict[int, None]] = {}
+_NONE_FORCED: dict[int, int] = {}
 
 
 class LiveRun:
@@ -132,16 +134,22 @@ class LiveRun:
 
     `success`, `failed`, `skipped` and `upstream_failed` count, per node of the graph, how many upstream tasks ended
     that way; they exist only in graphs with edges. `fired` marks nodes whose trigger rule has been answered, `reset`
-    the tasks of such nodes that went back to `none` and wait for a second answer.
+    the tasks of such nodes that went back to `none` and wait for a second answer. `forced` counts, per node, the
+    branches that decided to skip it. `before` and `after` are its neighbours in a graph whose runs depend on the past,
+    in the order of what they are about; `is_held` says that its workflow is paused.
     """
 
     __slots__ = (
         "account",
+        "after",
+        "before",
         "ended",
         "failed",
         "fired",
+        "forced",
         "graph",
         "growths",
+        "is_held",
         "is_solo",
         "key",
         "leaf_bad",
@@ -164,13 +172,21 @@ class LiveRun:
         self.tasks: dict[int, Task] = {}
         self.purse = purse
         self.account = purse.of_run
-        self.ended = 0
-        self.moving = 0
         self.leased = 0
-        self.leaf_bad = 0
         self.told = 0
         self.growths: tuple[Growth, ...] = ()
+        self.before: LiveRun | None = None
+        self.after: LiveRun | None = None
+        self.is_held = False
+        self.start_over(graph)
+
+    def start_over(self, graph: "LiveGraph") -> None:
+        """Count from nothing, over this graph."""
+        self.ended = 0
+        self.moving = 0
+        self.leaf_bad = 0
         self.reset = _NONE_RESET
+        self.forced = _NONE_FORCED
         self.allot(graph)
 
     def allot(self, graph: "LiveGraph") -> None:
@@ -196,8 +212,37 @@ class LiveRun:
             self.reset = {}
         self.reset.setdefault(node, {})[idx] = None
 
+    def force(self, names: tuple[str, ...], step: int) -> None:
+        """A branch decided to skip these nodes, or is asked again."""
+        if self.forced is _NONE_FORCED:
+            self.forced = {}
+        for name in names:
+            node = self.graph.index.get(name)
+            if node is not None:
+                left = self.forced.get(node, 0) + step
+                if left:
+                    self.forced[node] = left
+                else:
+                    self.forced.pop(node, None)
+
+    @property
+    def logical_at(self) -> Millis:
+        """What the run is about: its slot, or the moment it was made."""
+        return self.row.slot_at or self.row.created_at
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether a later run depends, or may yet depend, on how this one went."""
+        return bool(self.graph.past) and (self.after is None or self.after.row.state not in RUN_TERMINAL)
+
+    @property
+    def admission(self) -> tuple[str, str]:
+        """Under which cap the run starts: that of its graph, or none where its backfill has one of its own."""
+        row = self.row
+        return (row.tenant, f"\0{row.schedule}" if row.backfill else row.name)
+
     @property
     def is_runnable(self) -> bool:
         """Whether tasks of this run may be given to workers now."""
         row = self.row
-        return not (row.paused or row.fault or row.stopping is not None)
+        return not (row.paused or self.is_held or row.fault or row.stopping is not None)

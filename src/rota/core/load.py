@@ -3,15 +3,14 @@
 from collections.abc import Iterable
 
 from rota.core.bounds import RECEIPTS_KEPT_MS, TimeLimits
-from rota.core.evolve import begin_lease, count_scheduled, grow, limit_lease
-from rota.core.evolve.moves import count
+from rota.core.evolve import begin_lease, count_scheduled, lay_out, limit_lease
 from rota.core.graph import LiveGraph
 from rota.core.ids import Epoch, Millis, RunKey
 from rota.core.live import LiveRun, LiveWorker
 from rota.core.model import Pool, Queue, Tenant
-from rota.core.records import GraphRecord, Growth, Receipt, Record, Run, Schedule, Task, Worker
+from rota.core.records import GraphRecord, Growth, Receipt, Record, Run, Schedule, Task, Worker, Workflow
 from rota.core.state import State
-from rota.core.states import LEASED, NONE, RUN_TERMINAL, TERMINAL, UP_FOR_RESCHEDULE, UP_FOR_RETRY, RunState
+from rota.core.states import LEASED, RUN_TERMINAL, UP_FOR_RESCHEDULE, UP_FOR_RETRY, RunState
 
 
 def load(epoch: Epoch, limits: TimeLimits, records: Iterable[Record], now: Millis) -> State:
@@ -46,6 +45,9 @@ def load(epoch: Epoch, limits: TimeLimits, records: Iterable[Record], now: Milli
     for schedule in state.schedules.values():
         state.graphs[(schedule.tenant, schedule.graph)].users += 1
         state.set_timer(now, "schedule", schedule.tenant, schedule.id)
+    for workflow in state.workflows.values():
+        for version in workflow.versions:
+            state.graphs[(workflow.tenant, version.graph)].users += 1
     _load_leases(state, now)
     state.reindex()
     _set_timers(state, now)
@@ -66,6 +68,8 @@ def _define(state: State, record: Record, now: Millis) -> None:
             state.workers[(record.tenant, record.id)] = LiveWorker(record, state.consumable, now)
         case Schedule():
             state.schedules[(record.tenant, record.id)] = record
+        case Workflow():
+            state.workflows[(record.tenant, record.name)] = record
         case _:
             raise AssertionError(f"a record of an unknown type: {type(record).__name__}")
 
@@ -73,37 +77,19 @@ def _define(state: State, record: Record, now: Millis) -> None:
 def _load_run(state: State, row: Run, tasks: list[Task], growths: list[Growth]) -> None:
     graph = state.graphs[(row.tenant, row.graph)]
     run = LiveRun(row, graph, state.books.purse(row.priority, row.tenant))
-    for growth in sorted(growths, key=lambda growth: growth.number):
-        run.graph = run.graph.grown(growth)
-        run.growths = (*run.growths, growth)
     graph.users += 1
     if row.solo is not None:
-        run.tasks[0] = row.solo
+        tasks = [row.solo]
         row.solo = None
-    else:
-        for task in sorted(tasks, key=lambda task: task.idx):
-            run.tasks[task.idx] = task
-    if growths:
-        grow(run, run.graph)
-    for idx, task in run.tasks.items():
-        if idx in run.graph.retired:
-            continue
-        node = run.graph.node(idx)
-        run.fired[node] = 1
-        if task.state in TERMINAL:
-            run.ended += 1
-            if not growths:
-                count(run, idx, task.state, 1)
-        elif task.state is NONE:
-            run.put_back(node, idx)
-        else:
-            run.moving += 1
+    lay_out(run, graph, growths, tasks)
+    run.is_held = state.is_held(row)
     state.runs[run.key] = run
+    state.join_lineage(run)
     if row.command_id:
         state.by_command[(row.tenant, row.command_id)] = run.key
     if row.state not in RUN_TERMINAL:
         count_scheduled(state, run, 1)
-    name = (row.tenant, row.name)
+    name = run.admission
     if row.state is RunState.QUEUED:
         state.waiting_runs.setdefault(name, {})[run.key] = None
         state.starts[name] = None

@@ -54,6 +54,7 @@ class Cascade:
         self._states: dict[int, TaskState] = {}
         self._fired: dict[int, bool] = {}
         self._reset: dict[int, dict[int, None]] = {}
+        self._forced: dict[int, int] = {}
         self._judge: list[tuple[int, int]] = []
         self._scheduled: list[int] = []
         self._settled: dict[TaskState, list[int]] = {}
@@ -82,9 +83,27 @@ class Cascade:
             self._count(node, task.state, -1)
         else:
             self.moving -= 1
+        if task.skips:
+            self.force(task.skips, -1)
         self._states[idx] = NONE
         self._reset.setdefault(node, dict(self.run.reset.get(node, {})))[idx] = None
         self.judge(node)
+
+    def task_marked(self, idx: int, to: TaskState) -> None:
+        """A person says what a task came to that is at `none`, or goes there in this decision."""
+        node = self.graph.node(idx)
+        if node in self._reset:
+            self._reset[node].pop(idx, None)
+        self._fired[node] = True
+        self.task_ended(idx, to, was_moving=False)
+
+    def force(self, names: tuple[str, ...], step: int = 1) -> None:
+        """A branch decides in this decision to skip these, or is asked again."""
+        for name in names:
+            node = self.graph.index.get(name)
+            if node is not None:
+                self._forced[node] = self._forced.get(node, 0) + step
+                self.judge(node)
 
     def would_wait(self, idx: int) -> bool:
         """Whether a task, put back to `none`, would have to wait for its upstreams; asking uses the cascade up."""
@@ -139,9 +158,10 @@ class Cascade:
         graph = self.graph
         low = high = 0
         for node, ups in enumerate(graph.ups):
-            if graph.rules[node] is TriggerRule.ALWAYS:
+            has_to_ask = graph.rules[node] is TriggerRule.ALWAYS or (node in graph.past and not ups)
+            if has_to_ask:
                 self.judge(node)
-            if ups or not graph.width[node] or graph.rules[node] is TriggerRule.ALWAYS:
+            if ups or not graph.width[node] or has_to_ask:
                 continue
             start, end = graph.start[node], graph.start[node] + graph.width[node]
             if start == high and high > low:
@@ -239,7 +259,7 @@ class Cascade:
         elif self.ended == graph.to_end and not graph.unknown:
             state = RunState.FAILED if self.leaf_bad else RunState.SUCCESS
             changes.append(RunEnded(tenant, name, state, self.now, self._explain() if self.leaf_bad else ""))
-        else:
+        elif not self._waits_for_past():
             stuck = [spec.id for node, spec in enumerate(graph.specs) if not self._is_fired(node)]
             named = ", ".join(stuck[:_NAMED_MAX])
             text = f"deadlock: nothing can move any more, and {len(stuck)} tasks never started: {named}"
@@ -297,14 +317,26 @@ class Cascade:
 
     def _verdict(self, node: int) -> Verdict:
         graph = self.graph
+        if (self._forced or self.run.forced) and self.run.forced.get(node, 0) + self._forced.get(node, 0) > 0:
+            return Verdict.SKIP
         total = graph.up_total[node]
-        if not total:
-            return Verdict.SCHEDULE
-        counts = self._counts.get(node)
-        if counts is None:
-            counts = self._base(node)
-        setups = self._count_setups(node) if graph.setups else None
-        return evaluate_counts(graph.rules[node], total, counts[0], counts[1], counts[2], counts[3], setups)
+        verdict = Verdict.SCHEDULE
+        if total:
+            counts = self._counts.get(node)
+            if counts is None:
+                counts = self._base(node)
+            setups = self._count_setups(node) if graph.setups else None
+            verdict = evaluate_counts(graph.rules[node], total, counts[0], counts[1], counts[2], counts[3], setups)
+        if verdict is Verdict.SCHEDULE and node in graph.past and past_of(self.run, node):
+            return Verdict.WAIT
+        return verdict
+
+    def _waits_for_past(self) -> bool:
+        """Whether some task would start if the run before this one had gone well."""
+        return any(not self._is_answered(node) and past_of(self.run, node) for node in self.graph.past)
+
+    def _is_answered(self, node: int) -> bool:
+        return self._is_fired(node) and not (self._reset.get(node) or self.run.reset.get(node))
 
     def _count_setups(self, node: int) -> SetupCounts | None:
         setups = self.graph.setups.get(node)
@@ -349,6 +381,27 @@ class Cascade:
             settled.append(idx)
             self._fired[self.graph.node(idx)] = True
             self.task_ended(idx, to, was_moving=False)
+
+
+def waits_for_past(run: LiveRun) -> bool:
+    """Whether a task of the run waits for the run before, which is nobody's fault."""
+    return any((not run.fired[node] or node in run.reset) and past_of(run, node) for node in run.graph.past)
+
+
+def past_of(run: LiveRun, node: int) -> list[int]:
+    """The tasks of the run before that a node still waits for: those that neither succeeded nor were skipped."""
+    before = run.before
+    known = None if before is None else before.graph.index.get(run.graph.specs[node].id)
+    if before is None or known is None:
+        return []
+    if not before.graph.width[known]:
+        # How many they are is not known yet: the node itself is what is waited for.
+        return [-1]
+    return [
+        idx
+        for idx in before.graph.tasks_of(known)
+        if (task := before.tasks.get(idx)) is None or task.state not in (SUCCESS, SKIPPED)
+    ]
 
 
 _OUTCOME: dict[Verdict, TaskState] = {

@@ -8,15 +8,17 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from rota.core.calendar import ScheduleSpec
+from rota.core.calendar import ScheduleSpec, count_slots, next_slot
 from rota.core.decide.decision import find_all, find_run, find_task
+from rota.core.decide.remedies import to_clear
+from rota.core.decide.runs import find_workflow
 from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, check_number
 from rota.core.ids import Fence, Millis
 from rota.core.live import LiveRun
 from rota.core.model import Capacity, FailureClass, Pool, PriorityClass, Queue, Tenant
 from rota.core.reasons import Reasons
-from rota.core.records import Run, Task, Workflow
+from rota.core.records import Run, Task, Workflow, copy
 from rota.core.state import State
 from rota.core.states import NONE, PHASES, Phase, RunState, TaskState
 from rota.core.why import explain
@@ -252,6 +254,17 @@ def answer(state: State, question: Question, now: Millis) -> Reading:
             return _list_tenants(state)
         case ListPools():
             return _list_pools(state, question)
+        case GetWorkflow():
+            return _view_workflow(state, find_workflow(state, question.tenant, question.workflow))
+        case ListWorkflows():
+            found = [each for each in state.workflows.values() if each.tenant == question.tenant]
+            return tuple(_view_workflow(state, each) for each in sorted(found, key=lambda each: each.name))
+        case ListBackfills():
+            return _list_backfills(state, question, now)
+        case PreviewClear():
+            run = find_run(state, question.tenant, question.run, may_have_ended=True)
+            tasks = to_clear(run, question.tasks, downstream=question.downstream, only_failed=question.only_failed)
+            return tuple(run.graph.task_id(idx) for idx in tasks)
         case _:
             raise Refused("field.type", f"{type(question).__name__} is no question")
 
@@ -385,6 +398,49 @@ def _list_pools(state: State, question: ListPools) -> tuple[PoolView, ...]:
             usage = state.usage.get(key)
             taken, by_key = (usage.taken, dict(usage.by_key)) if usage is not None else (0, {})
             views.append(PoolView(pool=pool, taken=taken, by_key=by_key))
+    return tuple(views)
+
+
+def _view_workflow(state: State, workflow: Workflow) -> WorkflowView:
+    key = (workflow.tenant, workflow.name)
+    schedule = state.schedules.get(key)
+    graph = state.graphs[(workflow.tenant, workflow.graph)]
+    next_at = None
+    if schedule is not None and not workflow.paused:
+        next_at = next_slot(schedule.spec, state.born_at if schedule.cursor is None else schedule.cursor)
+    return WorkflowView(
+        workflow=copy(workflow),
+        schedule=None if schedule is None else schedule.spec,
+        next_at=next_at,
+        last_slot_at=None if schedule is None else schedule.cursor,
+        active_runs=state.active_runs.get(key, 0),
+        waiting_runs=len(state.waiting_runs.get(key, ())),
+        max_active_runs=graph.graph.max_active_runs,
+        tasks=graph.total,
+    )
+
+
+def _list_backfills(state: State, question: ListBackfills, now: Millis) -> tuple[BackfillView, ...]:
+    views: list[BackfillView] = []
+    for key, schedule in state.schedules.items():
+        spec = schedule.spec
+        if schedule.tenant != question.tenant or not schedule.backfill:
+            continue
+        assert spec.start_at is not None and spec.end_at is not None, "a backfill has a beginning and an end"
+        after = spec.start_at - 1 if schedule.cursor is None else schedule.cursor
+        views.append(
+            BackfillView(
+                id=schedule.id,
+                workflow=state.graphs[(schedule.tenant, schedule.graph)].graph.name,
+                version=schedule.version,
+                start_at=spec.start_at,
+                end_at=spec.end_at,
+                max_active_runs=spec.max_active_runs,
+                made=schedule.fired,
+                active=state.scheduled_runs.get(key, 0),
+                left=count_slots(spec, after, min(now, spec.end_at)),
+            )
+        )
     return tuple(views)
 
 

@@ -21,6 +21,7 @@ REASON_CODES: dict[str, str] = {
     "cascade.pending": "The decision is made; the task is moved in one of the next turns.",
     "expand.unknown": "The number of tasks is not known yet.",
     "order.turn": "Nothing holds the task but its turn.",
+    "past.waiting": "The same task has not succeeded in the run before this one.",
     "pool.full": "A pool has no slot left.",
     "pool.gone": "A pool the task needs does not exist any more.",
     "pool.too_small": "A pool has fewer slots in all than the task needs.",
@@ -48,6 +49,7 @@ REASON_CODES: dict[str, str] = {
     "worker.silent": "The worker has not spoken for too long.",
     "worker.slots": "The worker holds as many leases as it may.",
     "worker.tenant": "The worker does not serve this tenant.",
+    "workflow.paused": "The workflow is paused.",
 }
 
 

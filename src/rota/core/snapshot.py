@@ -24,6 +24,7 @@ from rota.core.states import (
     RUN_TERMINAL,
     SCHEDULED,
     SKIPPED,
+    SUCCESS,
     TERMINAL,
     UP_FOR_RETRY,
     UPSTREAM_FAILED,
@@ -83,6 +84,9 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     ended_at: dict[str, Millis | None] = {}
     retry_delay_s: dict[str, int] = {}
     now: Millis | None = None
+    # What successful branches decided to skip, and tasks that wait for the run before this one.
+    skips: dict[str, tuple[str, ...]] = {}
+    held: tuple[str, ...] = ()
 
 
 class PlannedTransition(NamedTuple):
@@ -116,7 +120,7 @@ def plan_run(run: RunSnapshot) -> list[PlannedTransition]:
             move(task.id, UP_FOR_RETRY)
         elif states[task.id] is UP_FOR_RETRY and _has_cooled_down(run, task.id):
             move(task.id, NONE)
-    _settle(run.tasks, states, move)
+    _settle(run, states, move)
     return moves
 
 
@@ -203,10 +207,10 @@ def _has_cooled_down(run: RunSnapshot, task_id: str) -> bool:
     return run.now is None or ended_at is None or delay_s <= 0 or run.now >= ended_at + delay_s * 1000
 
 
-def _settle(
-    tasks: tuple[SnapshotTask, ...], states: dict[str, TaskState], move: Callable[[str, TaskState], None]
-) -> None:
+def _settle(run: RunSnapshot, states: dict[str, TaskState], move: Callable[[str, TaskState], None]) -> None:
     """Judge every `none` task until a pass decides nothing; the first pass suffices unless the graph has a circle."""
+    tasks = run.tasks
+    forced = {name for branch, names in run.skips.items() if states.get(branch) is SUCCESS for name in names}
     setups = relevant_setups(tasks)
     direct_setups = {task.id for task in tasks if task.is_setup}
     waiting = _upstreams_first(tasks)
@@ -217,7 +221,9 @@ def _settle(
         for task in waiting:
             if states[task.id] is NONE:
                 verdict = _judge(task, states, setups[task.id], direct_setups)
-                if verdict is Verdict.WAIT:
+                if task.id in forced:
+                    verdict = Verdict.SKIP
+                if verdict is Verdict.WAIT or (verdict is Verdict.SCHEDULE and task.id in run.held):
                     undecided.append(task)
                     continue
                 decided = True
@@ -243,8 +249,11 @@ def _judge(
 def _can_still_move(run: RunSnapshot) -> bool:
     if run.state is not RunState.RUNNING:
         return run.state is RunState.QUEUED
-    standing = (run.states.get(task.id, NONE) for task in run.tasks)
-    return any(state is not NONE and state not in TERMINAL for state in standing) or bool(plan_run(run))
+    standing = {task.id: run.states.get(task.id, NONE) for task in run.tasks}
+    if any(state is not NONE and state not in TERMINAL for state in standing.values()):
+        return True
+    # What waits for the run before is not stuck, however long that takes.
+    return any(standing.get(name) is NONE for name in run.held) or bool(plan_run(run))
 
 
 def _leaves(tasks: tuple[SnapshotTask, ...]) -> list[str]:

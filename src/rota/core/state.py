@@ -20,7 +20,7 @@ from rota.core.match import Index
 from rota.core.model import DEFAULT_QUEUE_PROPERTIES, Pool, PropertyRule, Queue, Tenant
 from rota.core.order import Books
 from rota.core.reasons import Reasons
-from rota.core.records import Audit, Key, Receipt, Record, Schedule, Task, Worker
+from rota.core.records import Audit, Key, Receipt, Record, Run, Schedule, Task, Worker, Workflow
 from rota.core.states import MOVES, QUEUED, TaskState
 
 DEFAULT_QUEUE = "default"
@@ -35,7 +35,7 @@ TIMERS_SLACK = 64
 class Touched:
     """What the open batch has changed: whose image to write, what to drop, what to tell."""
 
-    __slots__ = ("archives", "audits", "drops", "puts", "runs", "stories", "tasks")
+    __slots__ = ("archives", "audits", "drops", "puts", "revives", "runs", "stories", "tasks")
 
     def __init__(self) -> None:
         self.runs: dict[RunKey, LiveRun] = {}
@@ -44,6 +44,7 @@ class Touched:
         self.drops: dict[Key, None] = {}
         self.stories: dict[RunKey, list[Change]] = {}
         self.archives: dict[RunKey, None] = {}
+        self.revives: list[tuple[str, str, Millis]] = []
         self.audits: list[Audit] = []
 
 
@@ -71,11 +72,14 @@ class State:
         self.usage: dict[PoolKey, Usage] = {}
         self.tenants: dict[str, Tenant] = {}
         self.schedules: dict[tuple[str, str], Schedule] = {}
+        self.workflows: dict[tuple[str, str], Workflow] = {}
         # Oldest first.
         self.receipts: OrderedDict[tuple[str, str], Receipt] = OrderedDict()
         self.active_runs: dict[tuple[str, str], int] = {}
         self.waiting_runs: dict[tuple[str, str], dict[RunKey, None]] = {}
         self.scheduled_runs: dict[tuple[str, str], int] = {}
+        # Of graphs whose runs depend on the past, the run that is about the latest moment.
+        self.lineages: dict[tuple[str, str], LiveRun] = {}
         self.books = Books()
         self.index = Index(self.books, self.bucket_of)
         self.consumable: dict[str, int] = {}
@@ -138,6 +142,11 @@ class State:
                 # The queue's rules changed under a task that was accepted: it can be compared with nothing now.
                 return Demand(signature, exact=signature.requires, minimum=((UNREADABLE, 1),), pull=queue.pull)
         return Demand(signature, minimum=((UNREADABLE, 1),))
+
+    def is_held(self, row: Run) -> bool:
+        """Whether a run's workflow is paused."""
+        workflow = self.workflows.get((row.tenant, row.name)) if row.version else None
+        return workflow is not None and workflow.paused
 
     def pool_reasons(self, bucket: Bucket, now: Millis) -> Reasons:
         """Why pools hold a bucket back; nothing means they do not."""
@@ -293,6 +302,36 @@ class State:
         if usage is not None and not usage.taken and key not in self.pools:
             del self.usage[key]
 
+    def join_lineage(self, run: LiveRun) -> None:
+        """Give a run its neighbours in time, if its graph's runs depend on the past."""
+        if not run.graph.past:
+            return
+        name = (run.row.tenant, run.row.name)
+        after, before = None, self.lineages.get(name)
+        while before is not None and lineage_order(before) > lineage_order(run):
+            after, before = before, before.before
+        run.before, run.after = before, after
+        if before is not None:
+            before.after = run
+        if after is not None:
+            after.before = run
+        else:
+            self.lineages[name] = run
+
+    def leave_lineage(self, run: LiveRun) -> None:
+        """Take a run from between its neighbours."""
+        name = (run.row.tenant, run.row.name)
+        if run.before is not None:
+            run.before.after = run.after
+        if run.after is not None:
+            run.after.before = run.before
+        elif self.lineages.get(name) is run:
+            if run.before is None:
+                del self.lineages[name]
+            else:
+                self.lineages[name] = run.before
+        run.before = run.after = None
+
     def forget_run(self, run: LiveRun) -> None:
         """A run moved to history: its tenant's accounts go with the last run of its class."""
         row = run.row
@@ -306,3 +345,8 @@ class State:
         if not row.gone_at:
             self.index.join(worker)
         return worker
+
+
+def lineage_order(run: LiveRun) -> tuple[Millis, Millis, str]:
+    """The order in which runs of a graph follow each other: what they are about, then when they were made."""
+    return run.logical_at, run.row.created_at, run.row.id

@@ -99,6 +99,9 @@ _PROGRESS: dict[TaskState, tuple[TaskState, ...]] = {
     CANCELLED: (),
 }
 
+# Moves that only a person makes: what a task came to that nobody ran.
+TASK_MARKS: frozenset[tuple[TaskState, TaskState]] = frozenset({(NONE, SUCCESS), (NONE, FAILED), (NONE, SKIPPED)})
+
 # Moves back to `none`: clearing (a command) resets what has ended; a lost output also withdraws what waited for it,
 # and an attempt that found its input gone (`assigned`, `running`) goes back to wait for the producer.
 _RESETS = frozenset({*TERMINAL, SCHEDULED, QUEUED, ASSIGNED, RUNNING, UP_FOR_RETRY, UP_FOR_RESCHEDULE, NEEDS_ATTENTION})
@@ -113,7 +116,7 @@ MOVES: tuple[tuple[TaskState, TaskState], ...] = tuple(
     (here, there)
     for here in TaskState
     for there in TaskState
-    if (here, there) in TASK_MOVES or (here, there) in TASK_RESETS
+    if (here, there) in TASK_MOVES or (here, there) in TASK_RESETS or (here, there) in TASK_MARKS
 )
 
 RUN_MOVES: frozenset[tuple[RunState, RunState]] = frozenset(

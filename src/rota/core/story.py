@@ -19,10 +19,13 @@ RunChange = (
     | ch.RunGrew
     | ch.PendingSet
     | ch.RunArchived
+    | ch.RunMoved
     | ch.TasksScheduled
     | ch.TasksSettled
     | ch.TasksReset
     | ch.TaskRequeued
+    | ch.TaskMarked
+    | ch.TaskNoted
     | ch.TaskAmended
     | ch.TaskEnded
     | ch.TaskStarved

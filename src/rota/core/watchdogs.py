@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rota.core.decide.leases import claim, report
-from rota.core.decide.runs import continue_run, resolve, start_runs, stop
+from rota.core.decide.remedies import resolve
+from rota.core.decide.runs import continue_run, start_runs, stop
 from rota.core.decide.timers import (
     deadline,
     due,

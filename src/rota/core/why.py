@@ -8,6 +8,7 @@ from rota.core.demand import total_reasons
 from rota.core.fits import dynamic_reasons, fits
 from rota.core.ids import Millis
 from rota.core.live import LiveRun, LiveWorker
+from rota.core.plan import past_of
 from rota.core.reasons import Reason, Reasons, reason
 from rota.core.records import Task
 from rota.core.state import State
@@ -58,13 +59,16 @@ def _run_reasons(state: State, run: LiveRun) -> Reasons:
     found: list[Reason] = []
     if row.fault:
         found.append(reason("run.faulted", f"held after an error of the scheduler: {row.fault}", run=row.id))
+    if run.is_held:
+        text = f"workflow {row.name} is paused"
+        found.append(reason("workflow.paused", text, workflow=row.name))
     if row.paused:
         found.append(reason("run.paused", "the run is paused", run=row.id))
     if row.stopping is not None:
         found.append(reason("run.cancelling", f"the run is being stopped: {row.reason}", run=row.id))
     if row.state is RunState.QUEUED:
-        cap = run.graph.graph.max_active_runs
-        active = state.active_runs.get((row.tenant, row.name), 0)
+        cap = 0 if row.backfill else run.graph.graph.max_active_runs
+        active = state.active_runs.get(run.admission, 0)
         text = f"graph {row.name} has {active} active runs of {cap}" if cap else "the run is about to start"
         found.append(reason("run.queued", text, run=row.id, graph=row.name))
     return tuple(found)
@@ -94,7 +98,18 @@ def _upstream_reasons(run: LiveRun, idx: int) -> Reasons:
         return (reason("upstream.waiting", text, rule=graph.rules[node]),)
     if run.row.state is RunState.QUEUED:
         return ()
+    if node in graph.past and run.before is not None and (waited := past_of(run, node)):
+        return (_past_reason(run.before, waited, graph.specs[node].id),)
     return (reason("upstream.waiting", "its trigger rule has not been answered yet", rule=graph.rules[node]),)
+
+
+def _past_reason(before: LiveRun, waited: list[int], name: str) -> Reason:
+    """Which task of the run before is waited for, and how that stands: a person may have to clear or mark it."""
+    tasks = [before.tasks.get(idx) for idx in waited[:_NAMED_MAX]]
+    states = [f"{before.graph.task_id(task.idx)} is {task.state}" for task in tasks if task is not None]
+    how = ", ".join(states) or "has not started there"
+    text = f"{name} depends on the past: in run {before.row.id}, {how}"
+    return reason("past.waiting", text, run=before.row.id, task=name)
 
 
 def queued_reasons(state: State, run: LiveRun, task: Task, now: Millis) -> Reasons:

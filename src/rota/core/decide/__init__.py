@@ -13,10 +13,12 @@ import msgspec
 from rota.core import commands as cm
 from rota.core.bounds import AUDIT_CHARS_MAX
 from rota.core.changes import CommandRecorded
+from rota.core.decide import workflows
 from rota.core.decide.decision import Decision, spare_receipts
 from rota.core.decide.definitions import drop_pool, drop_schedule, put_pool, put_queue, put_schedule, put_tenant
 from rota.core.decide.leases import claim, renew, report, return_lease
-from rota.core.decide.runs import clear, continue_run, grow, lose_outputs, pause, resolve, start_runs, stop, submit
+from rota.core.decide.remedies import clear, mark, move, put_note, resolve, retry, revive
+from rota.core.decide.runs import continue_run, grow, lose_outputs, pause, start_runs, stop, submit
 from rota.core.decide.timers import tick
 from rota.core.decide.workers import drain, forget, register
 from rota.core.errors import Refused
@@ -37,6 +39,11 @@ DECIDERS: dict[type[cm.Command], Callable[[State, Any, Millis], Decision]] = {
     cm.CancelRun: stop,
     cm.PauseRun: pause,
     cm.ClearTasks: clear,
+    cm.MarkTasks: mark,
+    cm.RetryTasks: retry,
+    cm.NoteTask: put_note,
+    cm.MoveRun: move,
+    cm.ReviveRun: revive,
     cm.GrowRun: grow,
     cm.ResolveTask: resolve,
     cm.LoseOutputs: lose_outputs,
@@ -46,6 +53,11 @@ DECIDERS: dict[type[cm.Command], Callable[[State, Any, Millis], Decision]] = {
     cm.PutTenant: put_tenant,
     cm.PutSchedule: put_schedule,
     cm.DropSchedule: drop_schedule,
+    cm.DeployWorkflow: workflows.deploy,
+    cm.PauseWorkflow: workflows.pause,
+    cm.DropWorkflow: workflows.drop,
+    cm.StartBackfill: workflows.start_backfill,
+    cm.CancelBackfill: workflows.cancel_backfill,
     cm.DrainWorker: drain,
     cm.ForgetWorker: forget,
     cm.ClaimTask: claim,
@@ -111,9 +123,14 @@ def _earlier_answer(state: State, command: cm.ClientCommand) -> Decision | None:
 
 
 def _is_same_submission(row: Run, command: cm.SubmitRun) -> bool:
+    asked = (command.run, command.priority, command.parent, command.logical_at)
+    if asked != (row.id, row.priority, row.parent, row.slot_at):
+        return False
+    if command.workflow:
+        # Its graph and the rest of its parameters were the workflow's at that time, which may have changed since.
+        return command.workflow == row.name and command.version in (0, row.version)
     digest = graph_digest(command.graph) if command.graph is not None else command.digest
-    asked = (command.run, digest, command.priority, command.params, command.parent)
-    return asked == (row.id, row.graph, row.priority, row.params, row.parent)
+    return (digest, command.params) == (row.graph, row.params)
 
 
 def _reused(command: cm.ClientCommand) -> Refused:

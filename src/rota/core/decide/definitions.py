@@ -76,31 +76,38 @@ def put_schedule(state: State, command: cm.PutSchedule, now: Millis) -> Decision
             f"Use at most {SCHEDULE_ID_CHARS_MAX} characters.",
             path="schedule",
         )
-    check_schedule(command.spec)
     changes: list[Change] = []
     digest = use_graph(state, command.tenant, command.graph, "", now, changes)
     known = state.schedules.get((command.tenant, command.schedule))
-    cursor = known.cursor if known is not None else None
-    missed = known.missed if known is not None else 0
-    if known is not None and known.spec != command.spec:
-        if known.cursor is not None:
-            missed += count_slots(known.spec, known.cursor, now)
-        cursor = now
-    schedule = Schedule(
-        tenant=command.tenant,
-        id=command.schedule,
-        graph=digest,
-        spec=command.spec,
-        priority=command.priority,
-        cursor=cursor,
-        fired=known.fired if known else 0,
-        missed=missed,
-        paused=command.paused,
+    schedule = scheduled(
+        known,
+        Schedule(
+            tenant=command.tenant,
+            id=command.schedule,
+            graph=digest,
+            spec=command.spec,
+            priority=command.priority,
+            paused=command.paused,
+        ),
+        now,
     )
     if known == schedule:
         return Decision([], answer=command.schedule)
     changes.append(SchedulePut(schedule, now))
     return Decision(changes, answer=command.schedule)
+
+
+def scheduled(known: Schedule | None, schedule: Schedule, now: Millis) -> Schedule:
+    """A schedule that takes the place of one of the same name, and goes on from where that was."""
+    check_schedule(schedule.spec)
+    if known is None:
+        return schedule
+    schedule.cursor, schedule.fired, schedule.missed = known.cursor, known.fired, known.missed
+    if known.spec != schedule.spec:
+        if known.cursor is not None:
+            schedule.missed += count_slots(known.spec, known.cursor, now)
+        schedule.cursor = now
+    return schedule
 
 
 def drop_schedule(state: State, command: cm.DropSchedule, now: Millis) -> Decision:

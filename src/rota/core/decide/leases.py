@@ -35,7 +35,7 @@ from rota.core.changes import (
 from rota.core.decide.decision import Decision, clean_text, find_task
 from rota.core.decide.runs import remake
 from rota.core.errors import Refused
-from rota.core.graph import LiveGraph, check_number, check_size
+from rota.core.graph import LiveGraph, below_of, check_number, check_size
 from rota.core.ids import NO_FENCE, BlobRef, Fence, Millis, derive, fence_epoch
 from rota.core.live import Lease, LiveRun, LiveWorker
 from rota.core.model import FailureClass
@@ -169,8 +169,9 @@ def _end_attempt(state: State, command: cm.Report, lease: Lease, now: Millis) ->
     if command.outcome is cm.Outcome.FAILED:
         return _failed(state, command, lease, now)
     to = SUCCESS if command.outcome is cm.Outcome.SUCCESS else SKIPPED
-    ended = _ended(run, task, to, now, result=command.result)
     graph = run.graph
+    skips = _skips(run, task, command.skips) if to is SUCCESS else ()
+    ended = _ended(run, task, to, now, result=command.result, skips=skips)
     if graph.is_single and not run.row.pending and run.row.stopping is None:
         return [ended, RunEnded(*run.key, RunState.SUCCESS, now, "")]
     if not graph.downs[graph.node(task.idx)] and run.moving > 1 and not command.expands:
@@ -182,8 +183,19 @@ def _end_attempt(state: State, command: cm.Report, lease: Lease, now: Millis) ->
         empty += _expand(cascade, name, width)
     cascade.task_ended(task.idx, to)
     cascade.skip(empty)
+    cascade.force(skips)
     changes = cascade.settle()
     return [ended, *changes]
+
+
+def _skips(run: LiveRun, task: Task, names: tuple[str, ...]) -> tuple[str, ...]:
+    """What a branch may decide to skip: only what comes after it, each once."""
+    if not names:
+        return ()
+    check_number(len(names), 0, NAMES_PER_COMMAND_MAX, "skips")
+    graph = run.graph
+    below = below_of(graph, [graph.node(task.idx)])
+    return tuple(name for name in dict.fromkeys(names) if graph.index.get(name) in below)
 
 
 def _expand(cascade: Cascade, name: str, width: int) -> list[int]:
@@ -214,8 +226,9 @@ def _ended(
     failure: FailureClass | None = None,
     error: str = "",
     due_at: Millis = 0,
+    skips: tuple[str, ...] = (),
 ) -> AttemptEnded:
-    return AttemptEnded(*run.key, task.idx, task.fence, to, now, result, failure, error, due_at)
+    return AttemptEnded(*run.key, task.idx, task.fence, to, now, result, failure, error, due_at, skips)
 
 
 def _failed(state: State, command: cm.Report, lease: Lease, now: Millis) -> list[Change]:

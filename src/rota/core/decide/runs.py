@@ -1,9 +1,10 @@
-"""Deciding about runs: submit, start, stop, pause, clear, grow, resolve, lose outputs."""
+"""Deciding about runs: submit, start, stop, pause, grow, lose outputs."""
 
-from msgspec import structs
+from difflib import get_close_matches
 
 from rota.core import commands as cm
-from rota.core.bounds import OUTPUT_LOSSES_MAX, PARAMS_BYTES_MAX
+from rota.core.bounds import ID_CHARS_MAX, OUTPUT_LOSSES_MAX, PARAMS_BYTES_MAX
+from rota.core.calendar import AT_MAX
 from rota.core.changes import (
     Change,
     GraphPut,
@@ -11,34 +12,28 @@ from rota.core.changes import (
     PendingSet,
     RunEnded,
     RunPaused,
-    RunReopened,
     RunStarted,
     RunStopping,
     RunSubmitted,
-    TaskAmended,
-    TaskEnded,
-    TaskRequeued,
     TasksReset,
     TasksScheduled,
     TasksSettled,
 )
-from rota.core.decide.decision import Decision, clean_text, find_all, find_run, find_task
+from rota.core.decide.decision import Decision, clean_text, find_all, find_run
 from rota.core.demand import Signature, read_demand
 from rota.core.errors import Refused, Unavailable
-from rota.core.graph import check_graph, check_growth, check_id, check_size, check_spec, check_text, graph_digest
+from rota.core.graph import check_graph, check_growth, check_id, check_number, check_size, check_text, graph_digest
 from rota.core.ids import Millis
 from rota.core.limits import is_too_small, size_of
 from rota.core.live import LiveRun
-from rota.core.model import Graph, PriorityClass, TaskSpec
+from rota.core.model import Graph, TaskSpec
+from rota.core.params import check_params
 from rota.core.plan import Cascade
-from rota.core.records import Growth, Run, Slice
+from rota.core.records import Growth, Run, Schedule, Slice, Version, Workflow
 from rota.core.state import State
 from rota.core.states import (
     CANCELLED,
-    FAILED,
     LEASED,
-    NEEDS_ATTENTION,
-    NONE,
     QUEUED,
     RUN_TERMINAL,
     SCHEDULED,
@@ -58,8 +53,14 @@ def submit(state: State, command: cm.SubmitRun, now: Millis) -> Decision:
         raise Refused("run.exists", f"a live run {command.run!r} exists", "Choose another id.", path="run")
     if (command.tenant, command.run) in state.touched.archives:
         raise Unavailable("run.busy", f"an earlier run {command.run!r} is moving to history", retry_after_ms=100)
+    check_number(command.logical_at, 0, AT_MAX, "logical_at")
     changes: list[Change] = []
-    digest = use_graph(state, command.tenant, command.graph, command.digest, now, changes)
+    digest, version, params = command.digest, 0, command.params
+    if command.workflow:
+        digest, version, params = _of_workflow(state, command)
+    elif command.version:
+        raise Refused("field.value", "only a workflow has versions", "Name the workflow.", path="version")
+    digest = use_graph(state, command.tenant, command.graph, digest, now, changes)
     known = state.graphs.get((command.tenant, digest))
     if known is not None:
         # Checked when it was new; what its pools have may have changed since.
@@ -74,17 +75,54 @@ def submit(state: State, command: cm.SubmitRun, now: Millis) -> Decision:
         kind=graph.kind,
         priority=command.priority,
         created_at=now,
-        params=command.params,
+        params=params,
+        slot_at=command.logical_at,
         parent=command.parent,
         command_id=command.command_id,
+        version=version,
     )
     changes.append(RunSubmitted(row))
-    if len(graph.tasks) == 1 and graph.tasks[0].width == 1 and not graph.max_active_runs:
+    if is_plain(graph) and not graph.max_active_runs and not state.is_held(row):
         # One task without a cap has nothing to wait for and nothing to plan.
         row.state = RunState.RUNNING
         row.started_at = now
         changes.append(TasksScheduled(command.tenant, command.run, (0,), now))
     return Decision(changes, answer=command.run)
+
+
+def is_plain(graph: Graph) -> bool:
+    """Whether a graph is one task that waits for nothing."""
+    return len(graph.tasks) == 1 and graph.tasks[0].width == 1 and not graph.tasks[0].depends_on_past
+
+
+def _of_workflow(state: State, command: cm.SubmitRun) -> tuple[str, int, bytes]:
+    """The graph, version and parameters of a run that is asked for by a workflow's name."""
+    if command.graph is not None or command.digest:
+        raise Refused("field.value", "a run is of a workflow, or of a graph", "Give one of them.", path="workflow")
+    workflow = find_workflow(state, command.tenant, command.workflow)
+    version = find_version(workflow, command.version)
+    return version.graph, version.number, check_params(workflow.params, command.params)
+
+
+def find_workflow(state: State, tenant: str, name: str) -> Workflow:
+    """A workflow by its name, or a refusal that names one that is spelt alike."""
+    workflow = state.workflows.get((tenant, name))
+    if workflow is None:
+        near = get_close_matches(name[:ID_CHARS_MAX], [known for owner, known in state.workflows if owner == tenant], 1)
+        hint = f"Did you mean {near[0]}?" if near else "Deploy it first: rota deploy PATH."
+        raise Refused("workflow.unknown", f"there is no workflow {name!r}", hint, path="workflow")
+    return workflow
+
+
+def find_version(workflow: Workflow, number: int) -> Version:
+    """A version of a workflow by its number; 0 is the present one."""
+    number = number or workflow.version
+    for version in workflow.versions:
+        if version.number == number:
+            return version
+    kept = ", ".join(str(version.number) for version in workflow.versions)
+    text = f"workflow {workflow.name!r} has no version {number}"
+    raise Refused("workflow.unknown", text, f"Versions that are kept: {kept}.", path="version")
 
 
 def use_graph(state: State, tenant: str, graph: Graph | None, digest: str, now: Millis, changes: list[Change]) -> str:
@@ -142,14 +180,15 @@ def start_runs(state: State, command: cm.StartRuns, now: Millis) -> Decision:
     if not waiting:
         return Decision([])
     # A run that is held after an error of ours does not hold up the others.
-    key = next((key for key in waiting if not state.runs[key].row.fault), None)
+    key = next((key for key in waiting if not (state.runs[key].row.fault or state.runs[key].is_held)), None)
     if key is None:
         return Decision([])
     run = state.runs[key]
-    cap = run.graph.graph.max_active_runs
+    # A backfill makes no more runs at once than it may; they wait for nobody else's.
+    cap = 0 if run.row.backfill else run.graph.graph.max_active_runs
     if cap and state.active_runs.get(name, 0) >= cap:
         return Decision([], answer="at_cap")
-    if run.graph.is_single and not run.row.started_at:
+    if run.graph.is_single and not run.row.started_at and not run.graph.past:
         return Decision([RunStarted(*key, now), TasksScheduled(*key, (0,), now)])
     cascade = Cascade(run, now)
     if run.row.started_at and not run.row.stopping:
@@ -227,48 +266,10 @@ def pause(state: State, command: cm.PauseRun, now: Millis) -> Decision:
     return Decision([RunPaused(*run.key, command.paused, now)], answer=command.run)
 
 
-def clear(state: State, command: cm.ClearTasks, now: Millis) -> Decision:
-    """Run ended tasks again, with everything after them unless told otherwise. Tasks at work are left alone."""
-    run = find_run(state, command.tenant, command.run, may_have_ended=True)
-    if run.row.stopping is not None and run.row.state not in RUN_TERMINAL:
-        raise Refused("run.ended", f"run {command.run!r} is being stopped", "Clear it when it has ended.", path="run")
-    _check_settled(run)
-    chosen = find_all(run, command.tasks)
-    nodes = {run.graph.node(idx): None for idx in chosen}
-    tasks = dict.fromkeys(chosen)
-    if command.downstream:
-        for node in _below(run, list(nodes)):
-            tasks.update(dict.fromkeys(run.graph.tasks_of(node)))
-    reset = [idx for idx in tasks if (task := run.tasks.get(idx)) is not None and task.state in TERMINAL]
-    if not reset:
-        return Decision([], answer=command.run)
-    changes: list[Change] = [TasksReset(*run.key, tuple(reset), now, "cleared", fresh=True)]
-    if run.row.state in RUN_TERMINAL:
-        # The run waits for its graph's cap like a new one; its tasks are judged when it starts again.
-        return Decision([*changes, RunReopened(*run.key, now)], answer=command.run)
-    if run.row.state is RunState.QUEUED:
-        return Decision(changes, answer=command.run)
-    cascade = Cascade(run, now)
-    for idx in reset:
-        cascade.task_reset(idx)
-    return Decision([*changes, *cascade.settle()], answer=command.run)
-
-
-def _check_settled(run: LiveRun) -> None:
+def check_settled(run: LiveRun) -> None:
     """Tasks that are decided but not yet moved cannot be taken back; a few turns later there are none."""
     if run.row.pending:
         raise Unavailable("run.busy", f"run {run.row.id!r} is in the middle of a cascade", retry_after_ms=100)
-
-
-def _below(run: LiveRun, nodes: list[int]) -> list[int]:
-    seen: dict[int, None] = {}
-    queue = [down for node in nodes for down in run.graph.downs[node]]
-    while queue:
-        node = queue.pop()
-        if node not in seen:
-            seen[node] = None
-            queue.extend(run.graph.downs[node])
-    return list(seen)
 
 
 def grow(state: State, command: cm.GrowRun, now: Millis) -> Decision:
@@ -286,36 +287,12 @@ def grow(state: State, command: cm.GrowRun, now: Millis) -> Decision:
     return Decision(cascade.settle(), answer=command.run)
 
 
-def resolve(state: State, command: cm.ResolveTask, now: Millis) -> Decision:
-    """A person decides about a parked task; nothing is charged for it."""
-    run = find_run(state, command.tenant, command.run)
-    idx = find_task(run, command.task)
-    task = run.tasks.get(idx)
-    if task is None or task.state is not NEEDS_ATTENTION:
-        here = NONE if task is None else task.state
-        raise Refused("task.not_parked", f"task {command.task!r} is {here}, not parked", path="task")
-    changes: list[Change] = []
-    if command.exit is cm.Exit.REQUEUE:
-        if command.requires is not None:
-            spec = structs.replace(run.graph.spec(idx), requires=command.requires)
-            check_spec(spec, "requires")
-            check_specs(state, command.tenant, (spec,), "requires")
-            changes.append(TaskAmended(*run.key, idx, command.requires, now))
-        changes.append(TaskRequeued(*run.key, idx, now, "resolved"))
-        return Decision(changes, answer=command.run)
-    to = FAILED if command.exit is cm.Exit.FAIL else CANCELLED
-    changes.append(TaskEnded(*run.key, idx, to, now, None, f"{command.exit}ed by a person"))
-    cascade = Cascade(run, now)
-    cascade.task_ended(idx, to)
-    return Decision([*changes, *cascade.settle()], answer=command.run)
-
-
 def lose_outputs(state: State, command: cm.LoseOutputs, now: Millis) -> Decision:
     """Outputs are gone: their producers run again, and what only waited goes back to wait for them."""
     run = find_run(state, command.tenant, command.run)
     if run.row.stopping is not None or run.row.state is not RunState.RUNNING:
         return Decision([], answer=command.run)
-    _check_settled(run)
+    check_settled(run)
     lost = find_all(run, command.tasks)
     return Decision(remake(run, lost, (), now), answer=command.run)
 
@@ -349,27 +326,21 @@ def remake(run: LiveRun, lost: list[int], consumers: tuple[int, ...], now: Milli
     return [*changes, *cascade.settle()]
 
 
-def scheduled_run(
-    tenant: str,
-    run: str,
-    graph: Graph,
-    digest: str,
-    priority: PriorityClass,
-    schedule: str,
-    slot_at: Millis,
-    now: Millis,
-) -> RunSubmitted:
+def scheduled_run(schedule: Schedule, run: str, graph: Graph, slot_at: Millis, now: Millis) -> RunSubmitted:
     """The run of one slot of a schedule."""
     return RunSubmitted(
         Run(
-            tenant=tenant,
+            tenant=schedule.tenant,
             id=run,
-            graph=digest,
+            graph=schedule.graph,
             name=graph.name,
             kind=graph.kind,
-            priority=priority,
+            priority=schedule.priority,
             created_at=now,
-            schedule=schedule,
+            params=schedule.params,
+            schedule=schedule.id,
             slot_at=slot_at,
+            version=schedule.version,
+            backfill=schedule.backfill,
         )
     )

@@ -18,6 +18,7 @@ from rota.core.changes import (
     RunArchived,
     RunEnded,
     ScheduleAdvanced,
+    ScheduleDropped,
     TaskEnded,
     TaskRequeued,
     TaskStarved,
@@ -30,7 +31,7 @@ from rota.core.ids import Millis
 from rota.core.ladder import Thresholds, Tier, may_climb, tier_of
 from rota.core.live import LiveRun
 from rota.core.model import FailureClass, Unservable
-from rota.core.plan import Cascade
+from rota.core.plan import Cascade, waits_for_past
 from rota.core.reap import (
     AgentCandidate,
     DispatchCandidate,
@@ -89,7 +90,7 @@ def deadline(state: State, key: tuple[object, ...], now: Millis) -> Decision:
 def archive(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """An ended run has been kept long enough."""
     run = state.runs.get((str(key[0]), str(key[1])))
-    if run is None or run.row.state not in RUN_TERMINAL or run.leased:
+    if run is None or run.row.state not in RUN_TERMINAL or run.leased or run.is_kept:
         return Decision([])
     if now - run.row.ended_at < state.limits.retain_ended_ms:
         return Decision([])
@@ -135,6 +136,9 @@ def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Deci
     schedule = state.schedules.get((str(key[0]), str(key[1])))
     if schedule is None or schedule.paused:
         return Decision([])
+    workflow = state.workflows.get((schedule.tenant, state.graphs[(schedule.tenant, schedule.graph)].graph.name))
+    if schedule.version and workflow is not None and workflow.paused:
+        return Decision([])
     graph = state.graphs[(schedule.tenant, schedule.graph)].graph
     active = state.scheduled_runs.get((schedule.tenant, schedule.id), 0)
     found = due_slots(schedule.spec, schedule.cursor, now, active, SLOTS_PER_LOOK)
@@ -145,12 +149,13 @@ def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Deci
         while (schedule.tenant, name) in state.runs or (schedule.tenant, name) in state.touched.archives:
             number += 1
             name = f"{schedule.id}@{slot}+{number}"
-        changes.append(
-            scheduled_run(schedule.tenant, name, graph, schedule.graph, schedule.priority, schedule.id, slot, now)
-        )
+        changes.append(scheduled_run(schedule, name, graph, slot, now))
     missed = sum(span.count for span in found.missed)
     if found.cursor != schedule.cursor and found.cursor is not None:
         changes.append(ScheduleAdvanced(schedule.tenant, schedule.id, found.cursor, len(found.run), missed))
+    if schedule.backfill and not (changes or active or found.held) and found.next_at is None:
+        # It has made all its runs, and they have ended.
+        changes.append(ScheduleDropped(schedule.tenant, schedule.id, now))
     return Decision(changes, detail=found.next_at)
 
 
@@ -249,13 +254,24 @@ def replan(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     return Decision(cascade.settle())
 
 
+def look_back(state: State, key: tuple[object, ...], now: Millis) -> Decision:
+    """Something about the run before this one changed: what waits for it is judged again."""
+    run = state.runs.get((str(key[0]), str(key[1])))
+    if run is None or run.row.state is not RunState.RUNNING or run.row.stopping is not None or run.row.pending:
+        return Decision([])
+    cascade = Cascade(run, now)
+    for node in run.graph.past:
+        cascade.judge(node)
+    return Decision(cascade.settle())
+
+
 def orphan(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """A run that nothing moves: planned once more, then failed."""
     run = state.runs.get((str(key[0]), str(key[1])))
     if run is None or run.row.state is not RunState.RUNNING or run.moving or run.row.pending or not run.is_runnable:
         return Decision([])
     planned = replan(state, key, now)
-    if planned.changes:
+    if planned.changes or waits_for_past(run):
         return planned
     times = [max(task.eligible_at, task.ended_at) for task in run.tasks.values()]
     candidate = RunCandidate(run.row.id, run.row.name, max([run.row.started_at, *times]))
@@ -309,6 +325,7 @@ TICKS: dict[str, Callable[[State, tuple[object, ...], Millis], Decision]] = {
     "starved": starved,
     "review": review,
     "replan": replan,
+    "past": look_back,
     "orphan": orphan,
     "forget": forget_worker,
     "graph": drop_graph,

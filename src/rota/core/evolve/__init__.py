@@ -31,14 +31,16 @@ from rota.core.evolve.leases import (
 )
 from rota.core.evolve.runs import (
     count_scheduled,
-    grow,
+    lay_out,
     pending_set,
     run_archived,
     run_ended,
     run_faulted,
     run_grew,
+    run_moved,
     run_paused,
     run_reopened,
+    run_revived,
     run_started,
     run_stopping,
     run_submitted,
@@ -46,6 +48,8 @@ from rota.core.evolve.runs import (
 from rota.core.evolve.tasks import (
     task_amended,
     task_ended,
+    task_marked,
+    task_noted,
     task_requeued,
     task_starved,
     tasks_reset,
@@ -53,9 +57,10 @@ from rota.core.evolve.tasks import (
     tasks_settled,
 )
 from rota.core.evolve.workers import worker_drained, worker_gone, worker_quarantined, worker_registered
+from rota.core.evolve.workflows import workflow_dropped, workflow_put
 from rota.core.state import State
 
-__all__ = ["begin_lease", "count_scheduled", "evolve", "grow", "limit_lease"]
+__all__ = ["begin_lease", "count_scheduled", "evolve", "lay_out", "limit_lease"]
 
 
 def evolve(state: State, change: ch.Change) -> None:
@@ -74,10 +79,14 @@ _APPLY: dict[type[ch.Change], Callable[[State, Any], None]] = {
     ch.RunGrew: run_grew,
     ch.PendingSet: pending_set,
     ch.RunArchived: run_archived,
+    ch.RunRevived: run_revived,
+    ch.RunMoved: run_moved,
     ch.TasksScheduled: tasks_scheduled,
     ch.TasksSettled: tasks_settled,
     ch.TasksReset: tasks_reset,
     ch.TaskRequeued: task_requeued,
+    ch.TaskMarked: task_marked,
+    ch.TaskNoted: task_noted,
     ch.TaskAmended: task_amended,
     ch.TaskEnded: task_ended,
     ch.TaskStarved: task_starved,
@@ -99,6 +108,8 @@ _APPLY: dict[type[ch.Change], Callable[[State, Any], None]] = {
     ch.SchedulePut: schedule_put,
     ch.ScheduleAdvanced: schedule_advanced,
     ch.ScheduleDropped: schedule_dropped,
+    ch.WorkflowPut: workflow_put,
+    ch.WorkflowDropped: workflow_dropped,
     ch.CommandRecorded: command_recorded,
     ch.ReceiptDropped: receipt_dropped,
 }

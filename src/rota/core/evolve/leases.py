@@ -118,6 +118,7 @@ def attempt_started(state: State, change: ch.AttemptStarted) -> None:
     task = run.tasks[change.task]
     move(state, run, task, RUNNING)
     task.started_at = change.at
+    task.first_started_at = task.first_started_at or change.at
     limit_lease(state, state.leases[change.fence], change.at, change.at)
     note(state, run, task, change)
 
@@ -138,10 +139,17 @@ def attempt_ended(state: State, change: ch.AttemptEnded) -> None:
         task.due_at = change.due_at
         if change.state is UP_FOR_RESCHEDULE:
             task.budget_from += 1
+            # Its end may have overtaken its start.
+            task.first_started_at = task.first_started_at or task.assigned_at
+        else:
+            task.first_started_at = 0
         state.set_timer(change.due_at, "due", change.tenant, change.run, change.task)
     elif change.state is SUCCESS:
         task.interruptions = 0
         task.avoid_tenant = task.avoid = ""
+        if change.skips:
+            task.skips = change.skips
+            run.force(change.skips, 1)
     note(state, run, task, change)
 
 

@@ -38,6 +38,8 @@ def move(state: State, run: LiveRun, task: Task, to: TaskState) -> None:
         run.moving -= 1
         run.ended += 1
         count(run, task.idx, to, 1)
+        if run.after is not None:
+            state.set_timer(0, "past", *run.after.key)
     elif to is NONE:
         run.moving -= 1
     elif to is QUEUED:

@@ -1,16 +1,17 @@
 """What changes about runs do to the state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rota.core import changes as ch
 from rota.core.evolve.definitions import keep_receipt, leave_buckets, leave_graph
 from rota.core.evolve.moves import count, tell, touch
+from rota.core.evolve.tasks import forget_due
 from rota.core.graph import LiveGraph
 from rota.core.ids import Millis
 from rota.core.live import LiveRun
-from rota.core.records import Receipt, copy
+from rota.core.records import Growth, Receipt, Task, copy
 from rota.core.state import State
-from rota.core.states import QUEUED, TERMINAL, RunState, can_transition_run
+from rota.core.states import NONE, QUEUED, TERMINAL, RunState, can_transition_run
 
 
 def run_submitted(state: State, change: ch.RunSubmitted) -> None:
@@ -19,7 +20,9 @@ def run_submitted(state: State, change: ch.RunSubmitted) -> None:
     graph = state.graphs[(row.tenant, row.graph)]
     graph.users += 1
     run = LiveRun(row, graph, state.books.purse(row.priority, row.tenant))
+    run.is_held = state.is_held(row)
     state.runs[run.key] = run
+    state.join_lineage(run)
     if row.command_id:
         state.by_command[(row.tenant, row.command_id)] = run.key
     if row.state is RunState.RUNNING:
@@ -43,7 +46,7 @@ def count_scheduled(state: State, run: LiveRun, step: int) -> None:
 
 def wait_to_start(state: State, run: LiveRun) -> None:
     count_scheduled(state, run, 1)
-    name = (run.row.tenant, run.row.name)
+    name = run.admission
     state.waiting_runs.setdefault(name, {})[run.key] = None
     state.starts[name] = None
 
@@ -51,7 +54,7 @@ def wait_to_start(state: State, run: LiveRun) -> None:
 def run_started(state: State, change: ch.RunStarted) -> None:
     run = state.runs[(change.tenant, change.run)]
     row = run.row
-    name = (row.tenant, row.name)
+    name = run.admission
     waiting = state.waiting_runs[name]
     del waiting[run.key]
     if not waiting:
@@ -68,7 +71,7 @@ def run_started(state: State, change: ch.RunStarted) -> None:
 def begin(state: State, run: LiveRun, at: Millis) -> None:
     """A run counts as active, and its time begins."""
     row = run.row
-    name = (row.tenant, row.name)
+    name = run.admission
     state.active_runs[name] = state.active_runs.get(name, 0) + 1
     timeout_ms = run.graph.graph.run_timeout_ms
     if timeout_ms:
@@ -83,7 +86,7 @@ def check_run_move(here: RunState, there: RunState) -> None:
 def run_ended(state: State, change: ch.RunEnded) -> None:
     run = state.runs[(change.tenant, change.run)]
     row = run.row
-    name = (row.tenant, row.name)
+    name = run.admission
     if row.state is RunState.RUNNING:
         free_run_slot(state, name)
     else:
@@ -98,6 +101,9 @@ def run_ended(state: State, change: ch.RunEnded) -> None:
     row.pending = ()
     state.continues.pop(run.key, None)
     state.set_timer(change.at + state.limits.retain_ended_ms, "archive", *run.key)
+    if run.before is not None:
+        # It was kept for the sake of this one.
+        state.set_timer(change.at + state.limits.retain_ended_ms, "archive", *run.before.key)
     count_scheduled(state, run, -1)
     if row.deadline_at:
         state.drop_timer("deadline", *run.key)
@@ -151,7 +157,7 @@ def run_paused(state: State, change: ch.RunPaused) -> None:
             if run.row.pending:
                 state.continues[run.key] = None
             if run.row.state is RunState.QUEUED:
-                state.starts[(run.row.tenant, run.row.name)] = None
+                state.starts[run.admission] = None
 
     hold(state, run, flag)
     tell(state, run, change)
@@ -220,6 +226,90 @@ def grow(run: LiveRun, graph: LiveGraph) -> None:
             count(run, idx, task.state, 1)
 
 
+def lay_out(run: LiveRun, graph: LiveGraph, growths: Iterable[Growth], tasks: Iterable[Task]) -> None:
+    """Make a run of its records: whatever can be worked out from them is worked out."""
+    run.growths = tuple(sorted(growths, key=lambda growth: growth.number))
+    for growth in run.growths:
+        graph = graph.grown(growth)
+    run.start_over(graph)
+    run.tasks = {task.idx: task for task in sorted(tasks, key=lambda task: task.idx)}
+    for idx, task in run.tasks.items():
+        if idx in graph.retired:
+            continue
+        node = graph.node(idx)
+        run.fired[node] = 1
+        if task.skips:
+            run.force(task.skips, 1)
+        if task.state in TERMINAL:
+            run.ended += 1
+            count(run, idx, task.state, 1)
+        elif task.state is NONE:
+            run.put_back(node, idx)
+        else:
+            run.moving += 1
+
+
+def run_revived(state: State, change: ch.RunRevived) -> None:
+    row = copy(change.row)
+    tasks = [copy(task) for task in change.tasks]
+    row.solo = None
+    graph = state.graphs[(row.tenant, row.graph)]
+    graph.users += 1
+    run = LiveRun(row, graph, state.books.purse(row.priority, row.tenant))
+    lay_out(run, graph, change.growths, tasks)
+    run.is_held = state.is_held(row)
+    state.runs[run.key] = run
+    state.join_lineage(run)
+    if row.command_id:
+        state.by_command[(row.tenant, row.command_id)] = run.key
+    state.set_timer(change.at + state.limits.retain_ended_ms, "archive", *run.key)
+    state.touched.revives.append((row.tenant, row.id, row.created_at))
+
+
+def run_moved(state: State, change: ch.RunMoved) -> None:
+    run = state.runs[(change.tenant, change.run)]
+    old_graph, old_tasks, was_solo = run.row.graph, run.tasks, run.is_solo
+    for task in old_tasks.values():
+        state.withdraw(run, task)
+        forget_due(state, run, task)
+        state.touched.tasks.pop(id(task), None)
+    if run.row.grown:
+        leave_buckets(state, run.graph)
+    for growth in run.growths:
+        key = ("Growth", *run.key, growth.number)
+        state.touched.puts.pop(key, None)
+        state.touched.drops[key] = None
+    run.row.graph, run.row.version, run.row.grown = change.graph, change.version, len(change.growths)
+    for growth in change.growths:
+        key = ("Growth", *run.key, growth.number)
+        state.touched.drops.pop(key, None)
+        state.touched.puts[key] = growth
+    state.leave_lineage(run)
+    graph = state.graphs[(change.tenant, change.graph)]
+    graph.users += 1
+    lay_out(run, graph, change.growths, [renumbered(old_tasks[old], new) for old, new in change.tasks])
+    leave_graph(state, change.tenant, old_graph, change.at)
+    state.join_lineage(run)
+    kept = {} if run.is_solo else run.tasks
+    for idx in {} if was_solo else old_tasks:
+        if idx not in kept:
+            state.touched.drops[("Task", *run.key, idx)] = None
+    for task in run.tasks.values():
+        state.touched.drops.pop(("Task", *run.key, task.idx if kept else -1), None)
+        touch(state, run, task)
+        state.offer(run, task)
+        if task.due_at:
+            state.set_timer(task.due_at, "due", *run.key, task.idx)
+    tell(state, run, change)
+
+
+def renumbered(task: Task, idx: int) -> Task:
+    """The same task under another number."""
+    kept = copy(task)
+    kept.idx = idx
+    return kept
+
+
 def run_archived(state: State, change: ch.RunArchived) -> None:
     key = (change.tenant, change.run)
     run = state.runs.pop(key)
@@ -231,6 +321,7 @@ def run_archived(state: State, change: ch.RunArchived) -> None:
     if row.grown:
         leave_buckets(state, run.graph)
     leave_graph(state, row.tenant, row.graph, change.at)
+    state.leave_lineage(run)
     state.forget_run(run)
     state.drop_timer("archive", *key)
     tell(state, run, change)

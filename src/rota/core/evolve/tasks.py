@@ -80,6 +80,10 @@ def tasks_reset(state: State, change: ch.TasksReset) -> None:
         task.avoid_tenant = task.avoid = ""
         task.started_at = task.ended_at = task.due_at = 0
         task.cycles = task.tier = 0
+        task.first_started_at = 0
+        if task.skips:
+            run.force(task.skips, -1)
+            task.skips = ()
         run.put_back(run.graph.node(idx), idx)
         touch(state, run, task)
     tell(state, run, change)
@@ -96,6 +100,25 @@ def task_requeued(state: State, change: ch.TaskRequeued) -> None:
         task.avoid_tenant = task.avoid = ""
     move(state, run, task, SCHEDULED)
     move(state, run, task, QUEUED)
+    note(state, run, task, change)
+
+
+def task_marked(state: State, change: ch.TaskMarked) -> None:
+    run = state.runs[(change.tenant, change.run)]
+    task = task_of(run, change.task)
+    node = run.graph.node(change.task)
+    run.fired[node] = 1
+    if run.reset:
+        forget_reset(run, node, change.task)
+    move(state, run, task, change.state)
+    task.ended_at = change.at
+    note(state, run, task, change)
+
+
+def task_noted(state: State, change: ch.TaskNoted) -> None:
+    run = state.runs[(change.tenant, change.run)]
+    task = run.tasks[change.task]
+    task.note = change.note
     note(state, run, task, change)
 
 

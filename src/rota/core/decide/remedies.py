@@ -1,0 +1,254 @@
+"""Deciding what a person does about a run: clear, mark, retry now, note, move to another version, resolve.
+
+All of them work on a run that has ended, too: it is opened again, and its tasks are judged when it starts. One that is
+in history is taken out of it first (`revive`).
+"""
+
+from msgspec import structs
+
+from rota.core import commands as cm
+from rota.core.bounds import NOTE_CHARS_MAX
+from rota.core.changes import (
+    Change,
+    GraphPut,
+    LeaseReturned,
+    PendingSet,
+    RunMoved,
+    RunReopened,
+    RunRevived,
+    TaskAmended,
+    TaskEnded,
+    TaskMarked,
+    TaskNoted,
+    TaskRequeued,
+    TasksReset,
+)
+from rota.core.decide.decision import Decision, clean_text, find_all, find_run, find_task
+from rota.core.decide.runs import check_settled, check_specs, find_version, find_workflow
+from rota.core.errors import Refused, Unavailable
+from rota.core.graph import LiveGraph, below_of, check_number, check_spec
+from rota.core.ids import Millis
+from rota.core.live import LiveRun
+from rota.core.plan import Cascade
+from rota.core.records import Growth, Slice
+from rota.core.state import State
+from rota.core.states import (
+    BAD,
+    CANCELLED,
+    FAILED,
+    LEASED,
+    NEEDS_ATTENTION,
+    NONE,
+    QUEUED,
+    RUN_TERMINAL,
+    TERMINAL,
+    UP_FOR_RESCHEDULE,
+    UP_FOR_RETRY,
+    UPSTREAM_FAILED,
+    RunState,
+    TaskState,
+)
+
+
+def clear(state: State, command: cm.ClearTasks, now: Millis) -> Decision:
+    """Run ended tasks again, with everything after them unless told otherwise. Tasks at work are left alone."""
+    run = _find_open(state, command.tenant, command.run)
+    reset = to_clear(run, command.tasks, downstream=command.downstream, only_failed=command.only_failed)
+    return Decision(_run_again(run, reset, now), answer=command.run)
+
+
+def to_clear(run: LiveRun, names: tuple[str, ...], *, downstream: bool, only_failed: bool) -> list[int]:
+    """The tasks that clearing would run again. No names are all tasks."""
+    chosen = find_all(run, names) if names else list(run.tasks)
+    tasks = dict.fromkeys(chosen)
+    if downstream and names:
+        for node in below_of(run.graph, list({run.graph.node(idx): None for idx in chosen})):
+            tasks.update(dict.fromkeys(run.graph.tasks_of(node)))
+    wanted = BAD if only_failed else TERMINAL
+    return [idx for idx in tasks if _state(run, idx) in wanted and idx not in run.graph.retired]
+
+
+def _find_open(state: State, tenant: str, name: str) -> LiveRun:
+    """A run about which something may be decided: not in the middle of being stopped, or of a cascade."""
+    run = find_run(state, tenant, name, may_have_ended=True)
+    if run.row.stopping is not None and run.row.state not in RUN_TERMINAL:
+        raise Refused("run.ended", f"run {name!r} is being stopped", "Do it when it has ended.", path="run")
+    check_settled(run)
+    return run
+
+
+def _state(run: LiveRun, idx: int) -> TaskState:
+    task = run.tasks.get(idx)
+    return NONE if task is None else task.state
+
+
+def _run_again(run: LiveRun, reset: list[int], now: Millis) -> list[Change]:
+    if not reset:
+        return []
+    changes: list[Change] = [TasksReset(*run.key, tuple(reset), now, "cleared", fresh=True)]
+    cascade = Cascade(run, now)
+    for idx in reset:
+        cascade.task_reset(idx)
+    return [*changes, *_follow(run, cascade, now)]
+
+
+def _follow(run: LiveRun, cascade: Cascade, now: Millis) -> list[Change]:
+    """What follows in a running run; one that has ended waits for its graph's cap like a new one, to be judged then."""
+    if run.row.state in RUN_TERMINAL:
+        return [RunReopened(*run.key, now)]
+    return cascade.settle() if run.row.state is RunState.RUNNING else []
+
+
+def mark(state: State, command: cm.MarkTasks, now: Millis) -> Decision:
+    """Say what tasks came to. Whatever failed for want of them is judged again if they are said to be well."""
+    run = _find_open(state, command.tenant, command.run)
+    to = TaskState(command.to.value)
+    chosen = [idx for idx in find_all(run, command.tasks) if _state(run, idx) is not to]
+    if not chosen:
+        return Decision([], answer=command.run)
+    _check_whole(run, chosen)
+    changes: list[Change] = []
+    for idx in chosen:
+        task = run.tasks.get(idx)
+        if task is not None and task.state in LEASED:
+            cause = f"marked as {to}"
+            changes.append(LeaseReturned(*run.key, idx, task.fence, QUEUED, now, cause, counted=False))
+    reset = [idx for idx in chosen if _state(run, idx) is not NONE]
+    if to is not FAILED:
+        nodes = list({run.graph.node(idx): None for idx in chosen})
+        below = [idx for node in below_of(run.graph, nodes) for idx in run.graph.tasks_of(node)]
+        reset += [idx for idx in below if _state(run, idx) in (FAILED, UPSTREAM_FAILED) and idx not in chosen]
+    cascade = Cascade(run, now)
+    if reset:
+        changes.append(TasksReset(*run.key, tuple(reset), now, f"marked as {to}", fresh=True))
+        for idx in reset:
+            cascade.task_reset(idx)
+    for idx in chosen:
+        changes.append(TaskMarked(*run.key, idx, to, now))
+        cascade.task_marked(idx, to)
+    return Decision([*changes, *_follow(run, cascade, now)], answer=command.run)
+
+
+def _check_whole(run: LiveRun, chosen: list[int]) -> None:
+    """A group that has not been judged yet is marked as a whole: the rest of it would be judged as if none were."""
+    asked = dict.fromkeys(chosen)
+    for node in {run.graph.node(idx): None for idx in chosen}:
+        if not run.fired[node] and any(idx not in asked for idx in run.graph.tasks_of(node)):
+            name = run.graph.specs[node].id
+            text = f"the group {name!r} has not started, so one of its tasks cannot be marked"
+            raise Refused("task.not_started", text, "Mark the whole group, or wait until it has started.", path="tasks")
+
+
+def retry(state: State, command: cm.RetryTasks, now: Millis) -> Decision:
+    """Let tasks wait no longer; those that have failed for good are run again, with what failed because of them."""
+    run = _find_open(state, command.tenant, command.run)
+    chosen = find_all(run, command.tasks) if command.tasks else list(run.tasks)
+    waiting = [idx for idx in chosen if _state(run, idx) in (UP_FOR_RETRY, UP_FOR_RESCHEDULE)]
+    failed = [idx for idx in chosen if _state(run, idx) in BAD]
+    if not waiting and not failed:
+        here = ", ".join(f"{run.graph.task_id(idx)} is {_state(run, idx)}" for idx in chosen[:3])
+        raise Refused("task.not_waiting", f"nothing of this waits for another try: {here or 'no task'}", path="tasks")
+    changes: list[Change] = [TaskRequeued(*run.key, idx, now, "retry now") for idx in waiting]
+    if failed:
+        nodes = list({run.graph.node(idx): None for idx in failed})
+        below = [idx for node in below_of(run.graph, nodes) for idx in run.graph.tasks_of(node)]
+        reset = dict.fromkeys((*failed, *(idx for idx in below if _state(run, idx) in BAD)))
+        changes += _run_again(run, list(reset), now)
+    return Decision(changes, answer=command.run)
+
+
+def put_note(state: State, command: cm.NoteTask, now: Millis) -> Decision:
+    """Keep what somebody has to say about a task; nothing takes it away again."""
+    run = find_run(state, command.tenant, command.run, may_have_ended=True)
+    idx = find_task(run, command.task)
+    check_number(len(command.note), 0, NOTE_CHARS_MAX, "note")
+    task = run.tasks.get(idx)
+    if task is None:
+        text = f"task {command.task!r} has not been scheduled, so there is nothing to say about it yet"
+        raise Refused("task.not_started", text, path="task")
+    note = clean_text(command.note)
+    if task.note == note:
+        return Decision([], answer=command.run)
+    return Decision([TaskNoted(*run.key, idx, note, now)], answer=command.run)
+
+
+def resolve(state: State, command: cm.ResolveTask, now: Millis) -> Decision:
+    """A person decides about a parked task; nothing is charged for it."""
+    run = find_run(state, command.tenant, command.run)
+    idx = find_task(run, command.task)
+    task = run.tasks.get(idx)
+    if task is None or task.state is not NEEDS_ATTENTION:
+        here = NONE if task is None else task.state
+        raise Refused("task.not_parked", f"task {command.task!r} is {here}, not parked", path="task")
+    changes: list[Change] = []
+    if command.exit is cm.Exit.REQUEUE:
+        if command.requires is not None:
+            spec = structs.replace(run.graph.spec(idx), requires=command.requires)
+            check_spec(spec, "requires")
+            check_specs(state, command.tenant, (spec,), "requires")
+            changes.append(TaskAmended(*run.key, idx, command.requires, now))
+        changes.append(TaskRequeued(*run.key, idx, now, "resolved"))
+        return Decision(changes, answer=command.run)
+    to = FAILED if command.exit is cm.Exit.FAIL else CANCELLED
+    changes.append(TaskEnded(*run.key, idx, to, now, None, f"{command.exit}ed by a person"))
+    cascade = Cascade(run, now)
+    cascade.task_ended(idx, to)
+    return Decision([*changes, *cascade.settle()], answer=command.run)
+
+
+def revive(state: State, command: cm.ReviveRun, now: Millis) -> Decision:
+    """Take a run out of history. One that lives is left alone."""
+    key = (command.row.tenant, command.row.id)
+    if key in state.runs:
+        return Decision([])
+    if key in state.touched.archives:
+        raise Unavailable("run.busy", f"run {command.row.id!r} is moving to history", retry_after_ms=100)
+    changes: list[Change] = []
+    if (command.row.tenant, command.row.graph) not in state.graphs:
+        changes.append(GraphPut(command.row.tenant, command.row.graph, command.graph, now))
+    changes.append(RunRevived(command.row, command.tasks, command.growths, now))
+    return Decision(changes, answer=command.row.id)
+
+
+def move(state: State, command: cm.MoveRun, now: Millis) -> Decision:
+    """Give a run another version of its workflow. What it did is kept for the tasks that the new version has, too."""
+    run = _find_open(state, command.tenant, command.run)
+    if not run.row.version:
+        text = f"run {command.run!r} is not of a deployed workflow"
+        raise Refused("run.no_workflow", text, "Submit the new graph as a run of its own.", path="run")
+    version = find_version(find_workflow(state, command.tenant, run.row.name), command.version)
+    if version.graph == run.row.graph:
+        return Decision([], answer=str(version.number))
+    if run.leased:
+        text = f"{run.leased} tasks of run {command.run!r} are at work"
+        raise Refused("run.at_work", text, "Pause the run and wait for them, or cancel it first.", path="run")
+    if any(growth.specs for growth in run.growths):
+        raise Refused("run.at_work", f"run {command.run!r} was given tasks that no version knows", path="run")
+    graph = state.graphs[(command.tenant, version.graph)]
+    growths, kept = _carried_over(run, graph)
+    changes: list[Change] = [RunMoved(*run.key, version.graph, version.number, growths, kept, now)]
+    if run.row.state in RUN_TERMINAL:
+        changes.append(RunReopened(*run.key, now))
+    elif run.row.state is RunState.RUNNING:
+        # Every node of the other graph is judged, in one of the next turns.
+        changes.append(PendingSet(*run.key, (Slice(NONE, 0, len(graph.specs)),)))
+    return Decision(changes, answer=str(version.number))
+
+
+def _carried_over(run: LiveRun, graph: LiveGraph) -> tuple[tuple[Growth, ...], tuple[tuple[int, int], ...]]:
+    """The widths that the other graph needs to be told as well, and the tasks that are in both."""
+    growths: list[Growth] = []
+    for growth in run.growths:
+        node = graph.index.get(growth.expands)
+        if node is not None and not graph.width[node]:
+            growths.append(structs.replace(growth, number=len(growths)))
+            graph = graph.grown(growths[-1])
+    kept: list[tuple[int, int]] = []
+    for node, spec in enumerate(run.graph.specs):
+        there = graph.index.get(spec.id)
+        if there is None:
+            continue
+        tasks, others = run.graph.tasks_of(node), graph.tasks_of(there)
+        if len(tasks) == len(others):
+            kept += [(old, new) for old, new in zip(tasks, others, strict=True) if old in run.tasks]
+    return tuple(growths), tuple(kept)

@@ -1,0 +1,192 @@
+"""Parameters of a workflow's runs: what may be given, checked once, with defaults for the rest.
+
+A value is plain (JSON's types, and what MessagePack has besides); dates are text in ISO form. The checks are made where
+a run is accepted, so that every way in refuses the same.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import date, datetime
+from functools import lru_cache
+from typing import Any, cast
+
+import msgspec
+
+from rota.core.bounds import PARAMS_MAX, PATTERN_CHARS_MAX, PATTERN_SUBJECT_CHARS_MAX
+from rota.core.errors import Refused
+from rota.core.graph import check_id, check_number, check_text
+from rota.core.model import Param, ParamType
+
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+def _is_date(value: str) -> bool:
+    try:
+        date.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_datetime(value: str) -> bool:
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_number(value: Any) -> bool:
+    # A number that is none, or without end, compares with nothing.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+
+
+_IS: dict[ParamType, Callable[[Any], bool]] = {
+    ParamType.ANY: lambda value: True,  # noqa: ARG005 - one shape for all
+    ParamType.STRING: lambda value: isinstance(value, str),
+    ParamType.INTEGER: lambda value: isinstance(value, int) and not isinstance(value, bool),
+    ParamType.NUMBER: _is_number,
+    ParamType.BOOLEAN: lambda value: isinstance(value, bool),
+    ParamType.ARRAY: lambda value: isinstance(value, list | tuple),
+    ParamType.OBJECT: lambda value: isinstance(value, dict),
+    ParamType.DATE: lambda value: isinstance(value, str) and _is_date(value),
+    ParamType.DATETIME: lambda value: isinstance(value, str) and _is_datetime(value),
+}
+_A: dict[ParamType, str] = {
+    ParamType.STRING: "a text",
+    ParamType.INTEGER: "a whole number",
+    ParamType.NUMBER: "a number",
+    ParamType.BOOLEAN: "true or false",
+    ParamType.ARRAY: "a list",
+    ParamType.OBJECT: "an object",
+    ParamType.DATE: "a date such as 2026-11-16",
+    ParamType.DATETIME: "an instant such as 2026-11-16T12:00:00+00:00",
+}
+
+
+def check_declared(params: tuple[Param, ...]) -> None:
+    """Refuse declarations that contradict themselves: a default that its own parameter would refuse."""
+    check_number(len(params), 0, PARAMS_MAX, "params")
+    names: dict[str, None] = {}
+    for position, param in enumerate(params):
+        path = f"params[{position}]"
+        check_id(param.name, path, "name")
+        check_text(param.doc, path, "doc")
+        if param.name in names:
+            raise Refused("field.value", f"two parameters are called {param.name!r}", path=f"{path}.name")
+        names[param.name] = None
+        _check_pattern(param, f"{path}.pattern")
+        for choice in param.choices:
+            _check_value(_without_choices(param), _decoded(choice, f"{path}.choices"), f"{path}.choices")
+        if param.default is not None:
+            _check_value(param, _decoded(param.default, f"{path}.default"), f"{path}.default")
+
+
+def _without_choices(param: Param) -> Param:
+    """The same parameter as if it had no list of choices: what a choice itself is compared with."""
+    return msgspec.structs.replace(param, choices=())
+
+
+def check_params(params: tuple[Param, ...], given: bytes, path: str = "params") -> bytes:
+    """The parameters of a run: what was given and the defaults of the rest, packed in the order of declaration."""
+    values = _given(given, path)
+    known = {param.name: param for param in params}
+    unknown = [name for name in values if name not in known]
+    if unknown:
+        names = ", ".join(known) or "none"
+        raise Refused("field.value", f"there is no parameter {unknown[0]!r}", f"There are: {names}.", path=path)
+    found: dict[str, Any] = {}
+    for param in params:
+        where = f"{path}.{param.name}"
+        if param.name in values:
+            _check_value(param, values[param.name], where)
+            found[param.name] = values[param.name]
+        elif param.default is not None:
+            found[param.name] = _decoded(param.default, where)
+        else:
+            raise Refused("field.value", f"the parameter {param.name!r} is missing", _wanted(param), path=where)
+    return _encode(found) if found else b""
+
+
+def _given(packed: bytes, path: str) -> dict[str, Any]:
+    if not packed:
+        return {}
+    values = _decoded(packed, path)
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in cast("dict[Any, Any]", values)):
+        raise Refused("field.type", "parameters are an object of names and values", path=path)
+    return cast("dict[str, Any]", values)
+
+
+def _decoded(packed: bytes, path: str) -> Any:
+    try:
+        return msgspec.msgpack.decode(packed)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError, TypeError) as error:
+        raise Refused("field.type", f"this is not MessagePack: {error}", path=path) from None
+
+
+def _check_value(param: Param, value: Any, path: str) -> None:
+    if value is None and param.nullable:
+        return
+    if not _IS[param.type](value):
+        raise Refused("field.value", f"{_show(value)} is not {_A[param.type]}", _wanted(param), path=path)
+    if param.choices and _encode(value) not in param.choices:
+        raise Refused("field.value", f"{_show(value)} is not one of its choices", _wanted(param), path=path)
+    size = len(cast("list[Any]", value)) if isinstance(value, str | list | tuple | dict) else value
+    if isinstance(size, int | float) and not isinstance(size, bool):
+        too_small = param.least is not None and size < param.least
+        if too_small or (param.most is not None and size > param.most):
+            raise Refused("field.value", f"{_show(value)} is out of bounds", _wanted(param), path=path)
+    if param.pattern and isinstance(value, str):
+        _check_match(param, value, path)
+
+
+def _check_match(param: Param, value: str, path: str) -> None:
+    if len(value) > PATTERN_SUBJECT_CHARS_MAX:
+        text = f"a text of {len(value)} characters is too long to be compared with a pattern"
+        raise Refused("field.size", text, f"Use at most {PATTERN_SUBJECT_CHARS_MAX}.", path=path)
+    if _compiled(param.pattern).fullmatch(value) is None:
+        raise Refused("field.value", f"{_show(value)} does not match {param.pattern}", _wanted(param), path=path)
+
+
+# Repetition inside a repetition can take for ever, and would hold up everybody.
+_NESTED = re.compile(r"[*+}]\)?[*+{]|\([^()]*[*+{][^()]*\)[*+{]")
+
+
+def _check_pattern(param: Param, path: str) -> None:
+    if not param.pattern:
+        return
+    if len(param.pattern) > PATTERN_CHARS_MAX or _NESTED.search(param.pattern) or re.search(r"\\[1-9]", param.pattern):
+        hint = "Use a short pattern without a repetition inside a repetition and without back references."
+        raise Refused("field.value", f"the pattern {param.pattern[:60]!r} could take for ever", hint, path=path)
+    try:
+        _compiled(param.pattern)
+    except re.error as error:
+        raise Refused("field.value", f"the pattern {param.pattern!r} cannot be read: {error}", path=path) from None
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def _wanted(param: Param) -> str:
+    """What a value has to be, in a sentence."""
+    parts = [_A.get(param.type, "any value")]
+    if param.choices:
+        parts.append("one of " + ", ".join(_show(msgspec.msgpack.decode(choice)) for choice in param.choices))
+    if param.least is not None or param.most is not None:
+        of = "" if param.type in (ParamType.INTEGER, ParamType.NUMBER) else " of its length"
+        low = "" if param.least is None else f" from {param.least:g}"
+        high = "" if param.most is None else f" to {param.most:g}"
+        parts.append(f"bounds{of}{low}{high}")
+    if param.pattern:
+        parts.append(f"matching {param.pattern}")
+    if param.nullable:
+        parts.append("or null")
+    doc = f" ({param.doc})" if param.doc else ""
+    return f"{param.name} is {', '.join(parts)}{doc}."
+
+
+def _show(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
