@@ -86,9 +86,7 @@ def pack(value: object, what: str = "this program") -> tuple[str, bytes]:
         raise Unserialisable(_explain(value, what, error)) from error
 
 
-def pack_or_spill(
-    value: object, what: str, target: str, bytes_max: int = INLINE_BYTES_MAX
-) -> tuple[str, bytes | None]:
+def pack_or_spill(value: object, what: str, target: str, bytes_max: int = INLINE_BYTES_MAX) -> tuple[str, bytes | None]:
     """Like `pack`, but what is too large to travel is written to a file, without a second copy if that can be.
 
     None in place of the bytes says that they are in the file.

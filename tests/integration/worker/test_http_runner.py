@@ -302,7 +302,7 @@ def test_at_capacity_a_request_waits_like_everything_else(tmp_path: Path) -> Non
     async def play() -> None:
         async with asyncio.timeout(PATIENCE_S), open_site() as site:
 
-            @rota.graph
+            @rota.workflow
             def two() -> None:
                 rota.http("GET", site.url("/never"), id="first", priority=1)
                 rota.http("GET", site.url("/page"), id="second")
@@ -323,7 +323,7 @@ def test_at_capacity_a_request_waits_like_everything_else(tmp_path: Path) -> Non
 
 
 def lone(site: Site) -> Any:
-    @rota.graph
+    @rota.workflow
     def alone() -> None:
         rota.http("post", site.url("/page"), json={"a": 1})
 

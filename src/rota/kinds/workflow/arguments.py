@@ -79,7 +79,7 @@ class Taken:
 
 
 def is_known_later(value: Any) -> bool:
-    """Whether a value can only be made where the code runs: it is, or has in it, an output, a parameter or a template."""
+    """Whether a value can only be made where the code runs: an output, a parameter or a template is in it."""
     return _is_mixed((value,))
 
 

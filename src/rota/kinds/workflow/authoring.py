@@ -15,12 +15,14 @@ from rota.core.calendar import ScheduleSpec
 from rota.core.errors import Refused
 from rota.core.graph import check_graph
 from rota.core.model import Graph, Param, PriorityClass
+from rota.core.params import check_declared, check_params
 from rota.kinds.workflow.draft import TASKS_PER_WORKFLOW_MAX, Draft, current
 from rota.kinds.workflow.options import Seconds, TaskOptions, check_options, millis
-from rota.kinds.workflow.parameters import check_params, params_of, stand_ins
+from rota.kinds.workflow.parameters import packed, params_of, stand_ins
 from rota.kinds.workflow.places import place_of
 from rota.kinds.workflow.schedules import When, schedule_of
 from rota.kinds.workflow.wiring import specs_of
+from rota.running import unpack_params
 
 _TASK = re.compile(r"graph\.tasks\[([0-9]+)\]")
 
@@ -71,6 +73,7 @@ class WorkflowFunction:
         self._built: Graph | None = None
         self._functions: dict[str, Callable[..., Any]] = {}
         try:
+            check_declared(self.param_specs)
             self.schedule: ScheduleSpec | None = schedule_of(
                 options.get("schedule"),
                 start=options.get("start"),
@@ -104,7 +107,10 @@ class WorkflowFunction:
 
     def params(self, given: dict[str, Any]) -> dict[str, Any]:
         """The parameters of a run: what was given, and the defaults of the rest."""
-        return check_params(self.name, self.param_specs, given)
+        try:
+            return unpack_params(check_params(self.param_specs, packed(given)))
+        except Refused as error:
+            raise Refused(error.code, f"workflow {self.name!r}: {error.reason}", error.hint, path=error.path) from None
 
     def __call__(self, *args: Any, **kwargs: Any) -> object:
         """Call the function as it is: its tasks run here and now, one after the other."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
+from itertools import pairwise
 from typing import Any, cast
 
 from msgspec import structs
@@ -19,7 +20,20 @@ TASKS_PER_WORKFLOW_MAX = 100_000
 class Node:
     """One task while the workflow is written down."""
 
-    __slots__ = ("branching", "factor", "fields", "id", "inputs", "is_mapped", "kind", "over", "place", "upstream", "width", "work")
+    __slots__ = (
+        "branching",
+        "factor",
+        "fields",
+        "id",
+        "inputs",
+        "is_mapped",
+        "kind",
+        "over",
+        "place",
+        "upstream",
+        "width",
+        "work",
+    )
 
     def __init__(self, id: str, kind: str, work: AnyWork, fields: dict[str, Any], inputs: Iterable[str]) -> None:
         self.id = id
@@ -232,8 +246,9 @@ class Draft:
         if len(self.nodes) >= TASKS_PER_WORKFLOW_MAX:
             text = f"workflow {self.name!r} has more than {TASKS_PER_WORKFLOW_MAX:,} tasks"
             raise Refused("graph.width", text, "Map one task over a list: task.expand(…).", path=here())
-        if options.get("doc"):
-            work = structs.replace(work, doc=options["doc"])
+        doc = options.get("doc")
+        if doc:
+            work = structs.replace(work, doc=doc)
         self.nodes[id] = Node(id, kind, work, fields, upstream)
         for group in self._open:
             group.members[id] = None
@@ -306,7 +321,7 @@ def chain(*items: Any) -> None:
     draft = current.get()
     if draft is None:
         raise TypeError("chain() joins tasks of a workflow: call it inside a function decorated with @workflow")
-    for before, after in zip(items, items[1:], strict=False):
+    for before, after in pairwise(items):
         if isinstance(before, list | tuple) and isinstance(after, list | tuple):
             ups, downs = cast(Sequence[Any], before), cast(Sequence[Any], after)
             if len(ups) != len(downs):

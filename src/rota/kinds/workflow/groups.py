@@ -43,7 +43,9 @@ class OpenGroup:
     def __enter__(self) -> Group:
         draft = current.get()
         if draft is None:
-            raise TypeError("task_group() groups tasks of a workflow: use it inside a function decorated with @workflow")
+            raise TypeError(
+                "task_group() groups tasks of a workflow: use it inside a function decorated with @workflow"
+            )
         if not self._name:
             raise TypeError('a group needs a name: task_group("load")')
         return draft.open_group(self._name, self._options, is_chosen=True)

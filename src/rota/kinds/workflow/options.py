@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -69,14 +69,13 @@ def spec_fields(options: TaskOptions) -> dict[str, Any]:
         fields["timeout_ms"] = millis(options["execution_timeout"])
     if "requires" in options:
         fields["requires"] = tuple((name, str(value)) for name, value in options["requires"].items())
-    for name in ("queue", "priority", "depends_on_past", "on_failure_fail_run"):
-        if name in options:
-            fields[name] = options[name]
+    same = ("queue", "priority", "depends_on_past", "on_failure_fail_run")
+    fields.update((name, value) for name, value in options.items() if name in same)
     return {**fields, **_retry(options), **_pools(options)}
 
 
 def _retry(options: TaskOptions) -> dict[str, Any]:
-    said: dict[str, int] = {}
+    said: dict[str, Any] = {}
     if "retries" in options:
         said["retries"] = options["retries"]
     if "backoff" in options:
@@ -101,7 +100,7 @@ def _pools(options: TaskOptions) -> dict[str, Any]:
         return {"pools": (PoolNeed(pool, 1 if slots is None else slots),)}
     if slots is not None:
         raise TypeError("with several pools, pool={'a': 1, 'b': 2} says how much of each; leave pool_slots out")
-    return {"pools": tuple(PoolNeed(name, amount) for name, amount in cast(Mapping[str, int], pool).items())}
+    return {"pools": tuple(PoolNeed(name, amount) for name, amount in pool.items())}
 
 
 def _rule(name: str) -> TriggerRule:

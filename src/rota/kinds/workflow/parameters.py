@@ -6,7 +6,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from enum import Enum
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -83,19 +83,13 @@ def plain(value: Any) -> Any:
     return value.value if isinstance(value, Enum) else value
 
 
-def check_params(name: str, params: tuple[ParamSpec, ...], given: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of a run: what was given, and the defaults of the rest."""
-    known = [param.name for param in params]
-    unknown = [each for each in given if each not in known]
-    missing = [param.name for param in params if param.default is None and param.name not in given]
-    if unknown or missing:
-        what = f"has no parameter {unknown[0]!r}" if unknown else f"needs the parameter {missing[0]!r}"
-        hint = f"Its parameters: {', '.join(known) or 'none'}."
-        raise Refused("field.value", f"workflow {name!r} {what}", hint, path="params")
-    return {
-        param.name: plain(given[param.name]) if param.name in given else msgspec.msgpack.decode(param.default or b"\xc0")
-        for param in params
-    }
+def packed(given: Mapping[str, Any]) -> bytes:
+    """Parameters of a run as they travel."""
+    try:
+        return msgspec.msgpack.encode({name: plain(value) for name, value in given.items()})
+    except (TypeError, OverflowError, ValueError) as error:
+        hint = "Use text, numbers, lists, dictionaries and dates."
+        raise Refused("field.type", f"a parameter cannot be sent: {error}", hint, path="params") from None
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -120,16 +114,15 @@ def _read(said: Any) -> tuple[ParamType, bool, tuple[Any, ...]]:
     if isinstance(said, type) and issubclass(said, Enum):
         values = tuple(member.value for member in said)
         return _type_of(values), False, values
-    origin = get_origin(said) or said
     try:
-        return _TYPES.get(origin, ParamType.ANY), False, ()
+        return _TYPES.get(cast(Any, get_origin(said) or said), ParamType.ANY), False, ()
     except TypeError:  # an annotation that is no type at all
         return ParamType.ANY, False, ()
 
 
 def _type_of(values: Iterable[Any]) -> ParamType:
-    kinds = {type(value) for value in values if value is not None}
-    return _TYPES.get(kinds.pop(), ParamType.ANY) if len(kinds) == 1 else ParamType.ANY
+    kinds = dict.fromkeys(cast(type[object], type(value)) for value in values if value is not None)
+    return _TYPES.get(next(iter(kinds)), ParamType.ANY) if len(kinds) == 1 else ParamType.ANY
 
 
 def _packed(name: str, parameter: str, value: Any) -> bytes:

@@ -99,7 +99,7 @@ def _http_later(
     check_request(known)
     name = said.get("id") or method.lower()
     taken = Taken(draft, name)
-    fields = {"method": method, "url": url, "headers": headers, "accepted": list(accepted)}
+    fields: dict[str, Any] = {"method": method, "url": url, "headers": headers, "accepted": list(accepted)}
     fields["json" if json is not None else "body"] = json if json is not None else body
     if json is not None and body:
         raise TypeError("a request has one body: json or body")

@@ -28,7 +28,9 @@ def schedule_of(
     check_schedule(ScheduleSpec(cron=ONCE, zone=timezone))
     if schedule is None:
         if start is not None or end is not None or catchup:
-            raise Refused("schedule.window", "start, end and catchup are of a schedule, and there is none", path="schedule")
+            raise Refused(
+                "schedule.window", "start, end and catchup are of a schedule, and there is none", path="schedule"
+            )
         return None
     cap = (1 if schedule == CONTINUOUS else max_active_runs or CATCH_UP_RUNS) if catchup else 0
     spec = ScheduleSpec(

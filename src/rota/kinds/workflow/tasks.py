@@ -18,8 +18,7 @@ from rota.core.model import Param as ParamOfRuns
 from rota.kinds.workflow.arguments import Taken
 from rota.kinds.workflow.draft import Draft, Output, current
 from rota.kinds.workflow.functions import refer
-from rota.kinds.workflow.mapping import Mapping as Mapped
-from rota.kinds.workflow.mapping import mapped_over_lists, mapped_over_rows
+from rota.kinds.workflow.mapping import Plan, mapped_over_lists, mapped_over_rows
 from rota.kinds.workflow.options import Seconds, TaskOptions, check_options, millis
 from rota.running import Context
 from rota.wire.values import Unserialisable
@@ -217,13 +216,13 @@ class Partial:
             raise TypeError(f"task {self._task.name!r} decides what follows, and cannot be mapped")
         return draft
 
-    def _add(self, draft: Draft, mapping: Mapped) -> Output:
-        taken = mapping.taken
+    def _add(self, draft: Draft, plan: Plan) -> Output:
+        taken = plan.taken
         kwargs = tuple((key, taken.take(key, value)) for key, value in self._fixed.items())
-        work = structs.replace(self._task.reference(draft), kwargs=kwargs, over=mapping.over)
+        work = structs.replace(self._task.reference(draft), kwargs=kwargs, over=plan.over)
         output = self._task.add(draft, work, taken.upstream)
         node = draft.nodes[output.id]
-        node.is_mapped, node.over, node.factor = True, mapping.source, mapping.factor
+        node.is_mapped, node.over, node.factor = True, plan.source, plan.factor
         return output
 
 
@@ -261,7 +260,7 @@ class Decorators:
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
     @overload
-    def __call__(self, **options: Unpack[TaskOptions]) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def __call__(self, /, **options: Unpack[TaskOptions]) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def __call__(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Make a function a task: `@task`, or `@task(retries=3, execution_timeout=60)`."""
@@ -271,7 +270,7 @@ class Decorators:
     def branch(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
     @overload
-    def branch(self, **options: Unpack[TaskOptions]) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def branch(self, /, **options: Unpack[TaskOptions]) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def branch(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """A task that says which of those directly after it run: an id, a list of ids, a group's name, or None."""
@@ -282,7 +281,7 @@ class Decorators:
 
     @overload
     def short_circuit(
-        self, *, ignore_downstream_trigger_rules: bool = True, **options: Unpack[TaskOptions]
+        self, /, *, ignore_downstream_trigger_rules: bool = True, **options: Unpack[TaskOptions]
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def short_circuit(
@@ -306,6 +305,7 @@ class Decorators:
     @overload
     def sensor(
         self,
+        /,
         *,
         poke_interval: Seconds = 60,
         timeout: Seconds = WEEK_S,
@@ -328,7 +328,7 @@ class Decorators:
         After `timeout` it has failed for good, or is skipped with `soft_fail`.
         """
         for name, value in (("poke_interval", poke_interval), ("timeout", timeout)):
-            if not isinstance(value, int | float | timedelta) or millis(value) < 0:
+            if not isinstance(value, int | float | timedelta) or millis(value) < 0:  # pyright: ignore[reportUnnecessaryIsInstance] - users do not run a type checker
                 raise TypeError(f"{name} is in seconds, or a timedelta, and not {value!r}")
         return _decorated(function, options, Role(sensor=Sensor(millis(poke_interval), millis(timeout), soft_fail)))
 
@@ -337,7 +337,7 @@ class Decorators:
 
     @overload
     def command(
-        self, *, env: Mapping[str, str] | None = None, cwd: str = "", **options: Unpack[TaskOptions]
+        self, /, *, env: Mapping[str, str] | None = None, cwd: str = "", **options: Unpack[TaskOptions]
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def command(
@@ -357,7 +357,7 @@ class Decorators:
     def http(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
     @overload
-    def http(self, **options: Unpack[TaskOptions]) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def http(self, /, **options: Unpack[TaskOptions]) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def http(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """A task that sends the request its function returns, a `rota.Request`, and gives what is answered."""

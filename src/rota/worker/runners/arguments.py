@@ -16,8 +16,8 @@ from rota.wire.work import (
     Argument,
     DictOf,
     ListOf,
-    Over,
     OutputOf,
+    Over,
     ParamOf,
     PythonWork,
     StoredValue,
@@ -95,7 +95,7 @@ class Arguments:
         if over.rows is not None:
             row = self._element("its rows", self._argument(over.rows), index)
             if not isinstance(row, dict) or any(not isinstance(key, str) for key in cast(dict[object, Any], row)):
-                kind = type(row).__name__
+                kind = type(cast(object, row)).__name__
                 raise Uncallable(f"expand_kwargs() takes dictionaries of arguments; element {index} is a {kind}")
             return cast(dict[str, Any], row)
         lists = {name: elements_of(self._argument(argument)) for name, argument in over.each}

@@ -45,9 +45,7 @@ class Refusal(Exception):
 class HttpRunner:
     """Runs `http` work."""
 
-    def __init__(
-        self, blobs: Blobs, folder: Path, logs: LogShipper, policy: EgressPolicy, calls: Runner
-    ) -> None:
+    def __init__(self, blobs: Blobs, folder: Path, logs: LogShipper, policy: EgressPolicy, calls: Runner) -> None:
         """`calls` makes the calls that prepare requests."""
         self._calls = calls
         self._parcels = Parcels(blobs, folder / "scratch")

@@ -32,7 +32,9 @@ async def prepare(calls: Runner, offer: Offer, call: PythonWork) -> tuple[Any, O
     value = None if over.result is None else decode_value(over.result)
     if not isinstance(value, Value) or value.encoding != PLAIN:
         what = "it is too large" if not isinstance(value, Value) else "it is made of more than text, numbers and lists"
-        raise NothingToDo(failed(offer, FailureClass.FATAL, f"what its function returned cannot be run or sent: {what}"))
+        raise NothingToDo(
+            failed(offer, FailureClass.FATAL, f"what its function returned cannot be run or sent: {what}")
+        )
     if not offer.timeout_ms:
         return unpack(PLAIN, value.content), offer
     left_ms = offer.timeout_ms - round((time.monotonic() - began) * 1_000)
