@@ -135,10 +135,8 @@ class Service:
         logs = LogShipper(blobs, LogFolder(self.folder / f"worker-{len(self._workers)}"))
         supervisor = Supervisor(logs)
         bundles = BundleCache(blobs, self.folder / "bundles")
-        runners = {
-            PYTHON: ProcessRunner(supervisor, blobs, self.folder, bundles),
-            COMMAND: CommandRunner(supervisor, bundles),
-        }
+        calls = ProcessRunner(supervisor, blobs, self.folder, bundles)
+        runners = {PYTHON: calls, COMMAND: CommandRunner(supervisor, calls, bundles)}
         number = str(len(self._workers))
         machine = SyncMachine(
             TENANT, f"far-{number}", f"life-{number}", Capacity(slots=2, kinds=tuple(runners)), self.limits

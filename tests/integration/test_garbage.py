@@ -24,7 +24,7 @@ def large() -> str:
     return "x" * LONG
 
 
-@rota.graph
+@rota.workflow
 def one():
     large()
 

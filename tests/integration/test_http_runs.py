@@ -248,13 +248,13 @@ def test_logs_are_read_and_followed(stage: Stage, tmp_path: Path):
 
 
 def test_results_are_json_where_that_is_safe(stage: Stage):
-    @rota.graph
+    @rota.workflow
     def values():
-        jobs.identity.with_options(id="plain")({"a": [1, None, "x"], "b": b"\xff"})
-        jobs.point.with_options(id="pickled")(3)
-        jobs.nothing.with_options(id="nothing")()
-        jobs.fail.with_options(id="failed")("no")
-        jobs.identity.with_options(id="large")("y" * 20_000)
+        jobs.identity.override(id="plain")({"a": [1, None, "x"], "b": b"\xff"})
+        jobs.point.override(id="pickled")(3)
+        jobs.nothing.override(id="nothing")()
+        jobs.fail.override(id="failed")("no")
+        jobs.identity.override(id="large")("y" * 20_000)
 
     run = stage.rota.submit(values)
     run.wait(30)

@@ -12,7 +12,7 @@ from rota.running import Entered
 
 
 def some_context() -> rota.Context:
-    return rota.Context("acme", "run", "task", 1, 42, None, b"\x81\xa3day\x01")
+    return rota.Context(tenant="acme", run="run", task="task", attempt=1, fence=42, packed=b"\x81\xa3day\x01")
 
 
 def test_there_is_no_context_outside_an_attempt() -> None:

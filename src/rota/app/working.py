@@ -132,8 +132,8 @@ async def start_worker(
         python = ProcessRunner(supervisor, blobs, working.folder, bundles, recycling=kept, memory_bytes_max=memory)
     runners: dict[str, Runner] = {
         PYTHON: python,
-        COMMAND: CommandRunner(supervisor, bundles, memory_bytes_max=memory),
-        HTTP: HttpRunner(blobs, working.folder, logs, EgressPolicy(working.egress_allow)),
+        COMMAND: CommandRunner(supervisor, python, bundles, memory_bytes_max=memory),
+        HTTP: HttpRunner(blobs, working.folder, logs, EgressPolicy(working.egress_allow), python),
     }
     capacity = Capacity(
         slots=working.slots_in_all,

@@ -80,7 +80,9 @@ class Stage:
             recycling=recycling,
             memory_bytes_max=memory_bytes_max,
         )
-        self.command = CommandRunner(self.supervisor, self.bundles, env=env, memory_bytes_max=memory_bytes_max)
+        self.command = CommandRunner(
+            self.supervisor, self.process, self.bundles, env=env, memory_bytes_max=memory_bytes_max
+        )
         self._fence = 0
 
     def offer(self, work: PythonWork | CommandWork, **changes: Any) -> Offer:

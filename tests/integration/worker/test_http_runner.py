@@ -22,6 +22,7 @@ from rota.worker.logs.driver import LogShipper
 from rota.worker.logs.folder import LogFolder
 from rota.worker.runners.egress import EgressPolicy
 from rota.worker.runners.http import RESPONSE_BYTES_MAX, HttpRunner
+from rota.worker.runners.thread import ThreadRunner
 from rota.worker.sync import AttemptOver
 
 PATIENCE_S = 30
@@ -76,13 +77,14 @@ class Bench:
         self.blobs = open_blobs(folder / "blobs")
         self.complaints: list[str] = []
         self.logs = LogShipper(self.blobs, LogFolder(folder), self.complaints.append)
+        self.calls = ThreadRunner(self.blobs, folder)
 
     async def ask(
         self, url: str = "", *, allow: tuple[str, ...] = HERE, limit_ms: int = 0, **fields: Any
     ) -> AttemptOver:
         work = encode_work(HttpWork(url=url or self.site.url(), **fields))
         offer = Offer("acme", "r", 0, "t", 5, 1, "http", work, b"", limit_ms, 30_000)
-        runner = HttpRunner(self.blobs, self.folder, self.logs, EgressPolicy(allow))
+        runner = HttpRunner(self.blobs, self.folder, self.logs, EgressPolicy(allow), self.calls)
         try:
             return await runner.run(offer)
         finally:
@@ -302,7 +304,7 @@ def test_at_capacity_a_request_waits_like_everything_else(tmp_path: Path) -> Non
     async def play() -> None:
         async with asyncio.timeout(PATIENCE_S), open_site() as site:
 
-            @rota.graph
+            @rota.workflow
             def two() -> None:
                 rota.http("GET", site.url("/never"), id="first", priority=1)
                 rota.http("GET", site.url("/page"), id="second")
@@ -323,7 +325,7 @@ def test_at_capacity_a_request_waits_like_everything_else(tmp_path: Path) -> Non
 
 
 def lone(site: Site) -> Any:
-    @rota.graph
+    @rota.workflow
     def alone() -> None:
         rota.http("post", site.url("/page"), json={"a": 1})
 

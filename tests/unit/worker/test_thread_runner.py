@@ -140,13 +140,13 @@ def test_ends_of_every_kind_are_told_apart(play: Any) -> None:
 
 def test_large_values_go_through_the_blobs(play: Any) -> None:
     async def test(runner: ThreadRunner, blobs: ObjectBlobs) -> None:
-        over = await runner.run(offer(add, b"x" * 5_000, b"y"))
+        over = await runner.run(offer(add, b"x" * 70_000, b"y"))
         assert over.result is not None
         stored = decode_value(over.result)
         assert isinstance(stored, StoredValue)
         assert stored.ref.name == "acme/run/task/1-1/result"
         inputs = (Input("up", (over.result,)),)
-        assert value_of(await runner.run(offer(len_of, OutputOf("up"), inputs=inputs))) == 5_001
+        assert value_of(await runner.run(offer(len_of, OutputOf("up"), inputs=inputs))) == 70_001
         lost = encode_value(StoredValue(PLAIN, BlobRef("acme/gone", 1, "0" * 64)))
         over = await runner.run(offer(len_of, OutputOf("up"), inputs=(Input("up", (lost,)),)))
         assert (over.failure, over.lost) == (FailureClass.INPUT_LOST, ("up",))

@@ -7,10 +7,8 @@ import traceback
 from pathlib import Path, PurePosixPath
 from types import FrameType, ModuleType, TracebackType
 
-from rota.core.bounds import TEXT_CHARS_MAX, WORKFLOW_TASKS_MAX
-from rota.core.calendar import check_schedule
+from rota.core.bounds import TEXT_CHARS_MAX
 from rota.core.errors import Refused
-from rota.core.graph import check_graph
 from rota.core.model import Graph
 from rota.kinds.workflow.authoring import WorkflowFunction
 from rota.kinds.workflow.functions import bundle_root
@@ -85,13 +83,6 @@ def _workflows_of(module: ModuleType) -> list[WorkflowFunction]:
 
 def _compile(root: Path, file: str, workflow: WorkflowFunction) -> Compiled:
     graph = workflow.build()
-    tasks = len(graph.tasks)
-    if tasks > WORKFLOW_TASKS_MAX:
-        text = f"workflow {workflow.name!r} has {tasks:,} tasks; at most {WORKFLOW_TASKS_MAX:,} are deployed"
-        raise Refused("field.size", text, "Map one task over a list with .expand().", path="tasks")
-    check_graph(graph)
-    if workflow.schedule is not None:
-        check_schedule(workflow.schedule)
     _check_portable(root, graph)
     return Compiled(
         graph=graph,

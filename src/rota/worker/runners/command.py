@@ -10,10 +10,12 @@ import msgspec
 from rota.core.commands import Outcome
 from rota.core.decide.leases import Offer
 from rota.core.model import FailureClass
-from rota.wire.work import CommandWork, decode_command, encode_value, plain
+from rota.wire.work import CommandWork, Unprepared, decode_command, encode_value, plain, prepared_command
 from rota.worker.bundles.driver import BundleCache, NoBundle
 from rota.worker.environment import of_attempt, passed_on
+from rota.worker.runners import Runner
 from rota.worker.runners.outcomes import died, failed, last_lines, timed_out
+from rota.worker.runners.preparing import NothingToDo, prepare
 from rota.worker.supervisor.driver import Child, Ended, Log, NotStarted, Supervisor, SupervisorLost
 from rota.worker.supervisor.patience import outlast
 from rota.worker.sync import AttemptOver
@@ -27,13 +29,18 @@ class CommandRunner:
     def __init__(
         self,
         supervisor: Supervisor,
+        calls: Runner,
         bundles: BundleCache,
         *,
         env: Mapping[str, str] | None = None,
         memory_bytes_max: int = 0,
     ) -> None:
-        """`bundles` has the files of workflows; `env` is given to every command on top of what it always has."""
+        """`calls` makes the calls that prepare commands, and `bundles` has the files of workflows.
+
+        `env` is given to each command on top of what it always has.
+        """
         self._supervisor = supervisor
+        self._calls = calls
         self._bundles = bundles
         self._env = dict(env or {})
         self._memory_bytes_max = memory_bytes_max
@@ -42,8 +49,15 @@ class CommandRunner:
         """Run one command to its end; cancelling kills it with everything it started."""
         try:
             work = decode_command(offer.work)
+            if work.call is not None:
+                given, offer = await prepare(self._calls, offer, work.call)
+                work = prepared_command(work, given)
         except msgspec.MsgspecError as error:
             return failed(offer, FailureClass.FATAL, f"its work is not a command that can be read: {error}")
+        except Unprepared as error:
+            return failed(offer, FailureClass.FATAL, f"its function gave no command: {error}")
+        except NothingToDo as early:
+            return early.over
         if not work.argv and not work.shell:
             return failed(offer, FailureClass.FATAL, "its work names neither a program nor a shell line")
         try:

@@ -97,6 +97,10 @@ class Child:
             raise SupervisorLost
         return Ended(said.status, said.oom, said.struck)
 
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM to its first process."""
+        self._link.say({"do": "ask", "id": self._id})
+
     async def kill(self) -> None:
         """Kill it with everything it started; returns when none of it is left, however often this call is cancelled."""
         self._link.say({"do": "kill", "id": self._id})
