@@ -16,6 +16,8 @@ from rota.wire.work import PythonWork
 
 _INSTALLED = ("site-packages", "dist-packages")
 
+# In the names of functions that are written inside others.
+LOCALS = ".<locals>."
 # The root of the bundle whose workflows are being compiled, if any are.
 bundle_root: ContextVar[Path | None] = ContextVar("bundle_root", default=None)
 
@@ -44,8 +46,10 @@ def _in_bundle(function: Any, root: Path) -> PythonWork:
     """By its name below the root, or among what workers have installed."""
     module_name, name = getattr(function, "__module__", None) or "", getattr(function, "__qualname__", "")
     module = sys.modules.get(module_name)
-    found = _look_up(module, name) if module is not None else None
-    if module is None or getattr(found, "__rota_function__", found) is not function:
+    found = _look_up(module, name.partition(LOCALS)[0]) if module is not None else None
+    # One that is written inside a workflow's function is found by writing that workflow down again.
+    is_inside = LOCALS in name and hasattr(found, "__rota_inside__")
+    if module is None or not (is_inside or getattr(found, "__rota_function__", found) is function):
         what = name or type(function).__qualname__
         raise Unserialisable(f"{what} has no name by which a worker could find it. Define it with `def` in the module.")
     path = _import_path(module_name, module)
@@ -53,6 +57,13 @@ def _in_bundle(function: Any, root: Path) -> PythonWork:
         text = f"{module_name} is at {path}, outside of what is deployed"
         raise Unserialisable(f"{text}. Deploy the folder that has both, or install it on the workers.")
     return PythonWork(function=f"{module_name}:{name}")
+
+
+def root_of(function: Any) -> Path | None:
+    """The root of the bundle that a function was imported from; None if it is not a function of a module."""
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    path = _import_path(module.__name__, module) if module is not None else ""
+    return Path(path) if path else None
 
 
 def _by_value(function: Any, module: ModuleType | None) -> PythonWork:

@@ -11,7 +11,7 @@ from rota.core.bounds import TEXT_CHARS_MAX
 from rota.core.errors import Refused
 from rota.core.model import Graph
 from rota.kinds.workflow.authoring import WorkflowFunction
-from rota.kinds.workflow.functions import bundle_root
+from rota.kinds.workflow.functions import LOCALS, bundle_root
 from rota.wire.deployments import Broken, Compilation, Compiled, Job
 
 TRACE_CHARS_MAX = 8_000
@@ -83,6 +83,7 @@ def _workflows_of(module: ModuleType) -> list[WorkflowFunction]:
 
 def _compile(root: Path, file: str, workflow: WorkflowFunction) -> Compiled:
     graph = workflow.build()
+    _check_names(workflow)
     _check_portable(root, graph)
     return Compiled(
         graph=graph,
@@ -93,6 +94,16 @@ def _compile(root: Path, file: str, workflow: WorkflowFunction) -> Compiled:
         paused=workflow.paused,
         doc=workflow.doc[:TEXT_CHARS_MAX],
     )
+
+
+def _check_names(workflow: WorkflowFunction) -> None:
+    """Refuse functions inside a workflow's that share a name: a worker could not tell them apart."""
+    found: dict[str, object] = {}
+    for id, function in workflow.functions().items():
+        name = getattr(function, "__qualname__", "")
+        if LOCALS in name and found.setdefault(name, function) is not function:
+            text = f"task {id!r}: two functions are called {name}"
+            raise Refused("field.value", text, "Write one with `def` in the module, and give it arguments.", path=id)
 
 
 def _check_portable(root: Path, graph: Graph) -> None:
