@@ -94,14 +94,14 @@ class History:
 
     async def leave(self, mirror: Mirror, runs: Iterable[StoryKey]) -> list[Revived]:
         """Runs as they leave history. Those that are not there do not, nor those whose ids are in use again."""
-        found: list[Revived] = []
-        for tenant, run, created_at in dict.fromkeys(runs):
-            if ("Run", tenant, run) not in mirror.live:
+        found: dict[RunKey, Revived] = {}
+        for tenant, run, created_at in runs:
+            if ("Run", tenant, run) not in mirror.live and (tenant, run) not in found:
                 past = await self._find(mirror, tenant, run, created_at)
                 if past is not None and past[0].created_at == created_at:
                     line, row, parts = past
-                    found.append(Revived(line.number, row, parts.tasks, parts.growths, parts.told))
-        return found
+                    found[tenant, run] = Revived(line.number, row, parts.tasks, parts.growths, parts.told)
+        return list(found.values())
 
     async def _find(
         self, mirror: Mirror, tenant: str, run: str, created_at: Millis

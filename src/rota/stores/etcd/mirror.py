@@ -182,9 +182,7 @@ class Mirror:
             dict(self.left),
         )
 
-    def settle(
-        self, frozen: Frozen, segments: list[Segment], left: dict[int, None], entries: int, size: int
-    ) -> None:
+    def settle(self, frozen: Frozen, segments: list[Segment], left: dict[int, None], entries: int, size: int) -> None:
         """A checkpoint of the frozen copy stands: what it moved to segments is there now.
 
         `left` is what the segments still have of runs that had left history by then.

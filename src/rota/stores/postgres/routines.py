@@ -156,10 +156,12 @@ def _revive(s: str) -> str:
 
     parts = [back("task", TASK_TABLE.columns), back("growth", GROWTH_TABLE.columns)]
     moves = ";\n            ".join([back("run", ("run_no", *RUN.columns), "told"), *parts])
-    return f"""FOR revived IN SELECT h.run_no, h.tenant, h.name, h.graph FROM json_array_elements(revives) AS e (key), {s}.history_run h
-            WHERE h.tenant = e.key->>0 AND h.id = e.key->>1 AND h.created_at = (e.key->>2)::bigint AND NOT h.going
-                AND NOT EXISTS (SELECT 1 FROM {s}.run r WHERE r.tenant = h.tenant AND r.id = h.id)
-        LOOP
+    return f"""FOR key IN SELECT e.value FROM json_array_elements(revives) AS e (value) LOOP
+            -- One after the other: two of one id are not revived both.
+            SELECT h.run_no, h.tenant, h.name, h.graph INTO revived FROM {s}.history_run h
+            WHERE h.tenant = key->>0 AND h.id = key->>1 AND h.created_at = (key->>2)::bigint AND NOT h.going
+                AND NOT EXISTS (SELECT 1 FROM {s}.run r WHERE r.tenant = h.tenant AND r.id = h.id);
+            CONTINUE WHEN NOT FOUND;
             {moves};
             owners := array_append(owners, revived.tenant);
             names := array_append(names, revived.name);
@@ -253,6 +255,7 @@ def _write(s: str) -> str:
 #variable_conflict use_column
 DECLARE
     dropped json;
+    key json;
     revived record;
     owners text[];
     names text[];
