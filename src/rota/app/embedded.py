@@ -164,6 +164,11 @@ class AsyncRota(Client):
             parts.push_async_callback(line.close)
             return cls(line, parts.pop_all())
 
+    @property
+    def is_host(self) -> bool:
+        """Whether the coordinator is in this process, and not one that is only spoken to."""
+        return isinstance(self.line, NearLine)
+
     async def deploy(
         self,
         path: str | os.PathLike[str],
@@ -232,6 +237,11 @@ class Rota(BlockingClient):
         except BaseException:
             thread.stop()
             raise
+
+    @property
+    def is_host(self) -> bool:
+        """Whether the coordinator is in this process, and not one that is only spoken to."""
+        return self._rota.is_host
 
     def deploy(
         self,
