@@ -15,7 +15,7 @@ from rota.wire.scripts import SCRIPT
 
 def names_a_file(said: str) -> bool:
     """Whether a file is meant, and not the name of a workflow that is deployed."""
-    return said.partition(":")[0].endswith(".py") or Path(said).is_file()
+    return said.partition(":")[0].endswith(".py") or Path(said).is_file() or said.startswith((".", "/"))
 
 
 def find_workflow(said: str) -> WorkflowFunction:

@@ -57,6 +57,7 @@ STATUS: dict[str, int] = {
     "store.refused": 422,
     "task": 409,
     "task.unknown": 404,
+    "template": 422,
     "tls": 500,
     "worker": 409,
     "worker.unknown": 404,
