@@ -218,7 +218,9 @@ async def test_tables_travel_as_arrow(stage: Stage) -> None:
         assert isinstance(value, StoredValue) == (rows > 10)
         if isinstance(value, Value):
             assert unpack(value.encoding, value.content).num_rows == 3, "no pickle: nobody need be trusted"
-        taken = await stage.run(stage.offer(python_work("rows_of", OutputOf("up")), inputs=(Input("up", (over.result,)),)))
+        taken = await stage.run(
+            stage.offer(python_work("rows_of", OutputOf("up")), inputs=(Input("up", (over.result,)),))
+        )
         assert value_of(taken) == ["Table", rows]
 
 

@@ -26,7 +26,9 @@ BRANCHES = Branches((("a", ("a", "join")), ("b", ("b",)), ("load", ("c",))), ("a
     ],
     ids=repr,
 )
-def test_a_branch_skips_what_it_did_not_choose_and_nobody_chosen_leads_to(value: object, skips: tuple[str, ...]) -> None:
+def test_a_branch_skips_what_it_did_not_choose_and_nobody_chosen_leads_to(
+    value: object, skips: tuple[str, ...]
+) -> None:
     assert skipped_by(BRANCHES, value) == skips
 
 
