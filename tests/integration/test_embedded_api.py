@@ -80,7 +80,7 @@ def test_the_async_surface_does_the_same(place: str, request: pytest.FixtureRequ
 
 def test_a_task_alone_is_a_graph_and_its_arguments_are_the_parameters(quick: rota.Rota):
     assert quick.submit(jobs.identity, {"value": [1, "two"]}).result() == [1, "two"]
-    with pytest.raises(rota.Refused, match="needs the parameter 'value'"):
+    with pytest.raises(rota.Refused, match="the parameter 'value' is missing"):
         quick.submit(jobs.identity)
 
 
@@ -91,7 +91,7 @@ def test_a_bare_graph_and_a_bare_task_can_be_submitted_too(in_processes: rota.Ro
 
 
 def test_what_is_no_graph_is_refused_with_what_to_do(quick: rota.Rota):
-    with pytest.raises(rota.Refused, match=r"is not a graph .* Decorate a function with @rota\.graph"):
+    with pytest.raises(rota.Refused, match=r"is not a graph .* Decorate a function with @rota\.workflow"):
         quick.submit(len)  # pyright: ignore[reportArgumentType] - on purpose
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import rota
 from rota.core.questions import TaskView
-from rota.kinds.workflow.authoring import Task
+from rota.kinds.workflow.tasks import Task
 from tests.integration import jobs
 from tests.integration.deadlines import is_running, until_there
 from tests.integration.deadlines import until as until_so

@@ -58,9 +58,13 @@ def check_template(text: str, params: Iterable[str]) -> None:
         for name in _names_in(node):
             if name.startswith("_") or "__" in name:
                 raise refuse(node.lineno, f"{name!r} begins with an underscore, and is out of reach")
-    known = _environment().globals
-    for name in sorted(meta.find_undeclared_variables(tree)):
-        if name not in NAMES and name not in known:
+    try:
+        asked = sorted(meta.find_undeclared_variables(tree))
+    except TemplateSyntaxError as error:
+        # A filter or a test that there is not.
+        raise refuse(error.lineno, error.message or "it cannot be read") from None
+    for name in asked:
+        if name not in NAMES and name not in _environment().globals:
             raise refuse(_line_of(tree, name), f"{name!r} is not known")
     given = tuple(params)
     for node in tree.find_all((nodes.Getattr, nodes.Getitem)):

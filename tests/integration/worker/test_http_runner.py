@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import rota
 from rota.api.logs import read_log
@@ -24,6 +25,7 @@ from rota.worker.runners.egress import EgressPolicy
 from rota.worker.runners.http import RESPONSE_BYTES_MAX, HttpRunner
 from rota.worker.runners.thread import ThreadRunner
 from rota.worker.sync import AttemptOver
+from tests.integration.worker.stage import python_work
 
 PATIENCE_S = 30
 HERE = ("127.0.0.0/8",)
@@ -295,6 +297,35 @@ async def test_work_that_cannot_be_sent_is_not_tried_again(bench: Bench) -> None
     for fields in ({"url": "ftp://example.org"}, {"method": "TRACE"}, {"headers": (("Host", "x"),)}):
         assert (await bench.ask(**fields)).failure is FailureClass.FATAL
     assert bench.site.asked == []
+
+
+# Requests that a function makes.
+
+
+@played
+async def test_a_function_makes_the_request_and_what_is_answered_can_be_mapped_over(bench: Bench) -> None:
+    bench.site.answers["/list"] = (200, {"Content-Type": "application/json"}, b"[1, 2, 3]")
+    call = structs.replace(python_work("a_request", bench.site.url("/list")), is_preparing=True)
+    over = await bench.ask("http://unused", call=call, maps=(("down", 2),))
+    assert await bench.value(over) == [1, 2, 3]
+    assert over.expands == (("down", 6),)
+    ((method, path, headers, body),) = bench.site.asked
+    assert (method, path, body) == ("POST", "/list", b'{"asked":"r"}')
+    assert headers["content-type"] == "application/json"
+    bench.site.answers["/list"] = (200, {"Content-Type": "text/plain"}, b"text")
+    over = await bench.ask("http://unused", call=call, maps=(("down", 2),))
+    assert (over.failure, "'down' is mapped over what this task gives" in over.error) == (FailureClass.FATAL, True)
+
+
+@played
+async def test_a_request_that_a_function_makes_is_checked_like_any_other(bench: Bench) -> None:
+    for url, said in (("ftp://example.org", "cannot be asked"), ("http://10.0.0.1/", "10.0.0.1")):
+        call = structs.replace(python_work("a_request", url), is_preparing=True)
+        over = await bench.ask("http://unused", call=call)
+        assert over.failure is FailureClass.FATAL
+        assert said in over.error
+    call = structs.replace(python_work("no_words"), is_preparing=True)
+    assert "a request is what rota.Request(…) makes, not a int" in (await bench.ask("http://unused", call=call)).error
 
 
 # Through a whole Rota.

@@ -105,7 +105,7 @@ class Arguments:
             found[name] = self._element(f"argument {name!r}", items, place)
         if index:
             raise Uncallable(f"{self._context.task!r} is more than there are elements to map over")
-        return found
+        return {name: found[name] for name in lists}
 
     def _element(self, what: str, value: Any, index: int) -> Any:
         items = elements_of(value)

@@ -49,15 +49,23 @@ class CommandRunner:
         """Run one command to its end; cancelling kills it with everything it started."""
         try:
             work = decode_command(offer.work)
-            if work.call is not None:
-                given, offer = await prepare(self._calls, offer, work.call)
-                work = prepared_command(work, given)
         except msgspec.MsgspecError as error:
             return failed(offer, FailureClass.FATAL, f"its work is not a command that can be read: {error}")
-        except Unprepared as error:
-            return failed(offer, FailureClass.FATAL, f"its function gave no command: {error}")
-        except NothingToDo as early:
-            return early.over
+        if work.call is None:
+            return await self._command(offer, work)
+        with self._supervisor.held_log(offer):
+            try:
+                given, left = await prepare(self._calls, offer, work.call)
+                return await self._command(left, prepared_command(work, given))
+            except Unprepared as error:
+                return failed(offer, FailureClass.FATAL, f"its function gave no command: {error}")
+            except NothingToDo as early:
+                return early.over
+
+    async def close(self) -> None:
+        """Nothing is kept between commands."""
+
+    async def _command(self, offer: Offer, work: CommandWork) -> AttemptOver:
         if not work.argv and not work.shell:
             return failed(offer, FailureClass.FATAL, "its work names neither a program nor a shell line")
         try:
@@ -85,9 +93,6 @@ class CommandRunner:
             return failed(offer, FailureClass.INTERNAL, "the supervisor died, and the attempt with it")
         finally:
             await log.complete()
-
-    async def close(self) -> None:
-        """Nothing is kept between commands."""
 
     async def _run(self, offer: Offer, work: CommandWork, folder: str, log: Log) -> AttemptOver:
         child = await self._supervisor.start(

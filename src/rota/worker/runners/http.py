@@ -55,12 +55,24 @@ class HttpRunner:
 
     async def run(self, offer: Offer) -> AttemptOver:
         """Send one request, and those it is redirected to; cancelling closes the connection."""
-        lines: list[str] = []
         try:
             work = decode_http(offer.work)
-            if work.call is not None:
-                given, offer = await prepare(self._calls, offer, work.call)
-                work = prepared_request(work, given)
+        except msgspec.MsgspecError as error:
+            return failed(offer, FailureClass.FATAL, f"its work is not a request that can be read: {error}")
+        if work.call is None:
+            return await self._request(offer, work)
+        with self._logs.held(self._logs.folder.place(offer)):
+            try:
+                given, left = await prepare(self._calls, offer, work.call)
+                return await self._request(left, prepared_request(work, given))
+            except Unprepared as error:
+                return failed(offer, FailureClass.FATAL, f"its function gave no request: {error}")
+            except NothingToDo as early:
+                return early.over
+
+    async def _request(self, offer: Offer, work: HttpWork) -> AttemptOver:
+        lines: list[str] = []
+        try:
             check_request(work)
             limit_ms = min(work.timeout_ms, offer.timeout_ms or work.timeout_ms)
             try:
@@ -69,12 +81,6 @@ class HttpRunner:
             except TimeoutError:
                 return failed(offer, FailureClass.TIMEOUT, f"no answer within {limit_ms:,} ms")
             return await self._judge(offer, work, answer)
-        except msgspec.MsgspecError as error:
-            return failed(offer, FailureClass.FATAL, f"its work is not a request that can be read: {error}")
-        except NothingToDo as early:
-            return early.over
-        except Unprepared as error:
-            return failed(offer, FailureClass.FATAL, f"its function gave no request: {error}")
         except (Refused, Refusal, Forbidden, Unforeseen) as error:
             return failed(offer, FailureClass.FATAL, str(error))
         except NotMoved as error:

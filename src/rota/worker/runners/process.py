@@ -122,7 +122,8 @@ class ProcessRunner:
             if left_s is not None:
                 await asyncio.wait((reply,), timeout=left_s)
             else:
-                await reply
+                # Whoever gives up waits on for a moment: the reply must outlive the one who asked.
+                await asyncio.shield(reply)
         except asyncio.CancelledError:
             await outlast(self._stop(offer, warm, reply, log))
             raise
