@@ -108,7 +108,8 @@ def _check_names(workflow: WorkflowFunction) -> None:
 
 def _check_portable(root: Path, graph: Graph) -> None:
     """Refuse what has the place in it where it was compiled: no worker has that, and no two versions share it."""
-    place = str(root).encode()
+    # By its name alone: a pickled path is in parts.
+    place = root.name.encode()
     for spec in graph.tasks:
         if place in spec.work:
             text = f"an argument of task {spec.id!r} has a path of this machine in it, or code without a name"
