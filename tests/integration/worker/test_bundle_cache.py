@@ -1,6 +1,7 @@
 """The bundles of a worker: fetched once, checked, kept read-only, removed when others need the room."""
 
 import asyncio
+import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from rota.ports import Blobs
 from rota.stores.blobs import open_blobs
 from rota.wire.bundles import BundleFile, bundle_ref, pack_bundle
 from rota.wire.work import CommandWork, PythonWork, encode_work
+from rota.worker.accounts import find_account
 from rota.worker.bundles.driver import BundleCache, NoBundle
 from rota.worker.runners.thread import ThreadRunner
 from tests.integration.worker.stage import Stage, staged, value_of
@@ -214,3 +216,19 @@ def test_threads_refuse_code_that_has_versions(tmp_path: Path):
     over = asyncio.run(attempt())
     assert (over.outcome, over.failure) == (Outcome.FAILED, FailureClass.FATAL)
     assert "without --threads" in over.error
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run code as somebody else")
+def test_code_of_another_user_finds_its_bundle_and_cannot_change_it(tmp_path: Path):
+    @staged(run_as=find_account("nobody"))
+    async def attempt(stage: Stage) -> None:
+        ref = await put(stage.blobs, BundleFile("words.txt", b"hello"))
+        lines = "id -un; cat words.txt; echo; touch words.txt || touch new || echo nothing changed"
+        over = await stage.run(stage.offer(CommandWork(shell=lines), bundle=ref))
+        assert value_of(over) == "nothing changed"
+        assert stage.log().splitlines()[:2] == [b"nobody", b"hello"]
+        await stage.bundles.close()
+        # What was made for that user is gone.
+        assert kept_in(stage.folder) == []
+
+    attempt(tmp_path)

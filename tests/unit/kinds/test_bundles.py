@@ -44,6 +44,8 @@ def test_a_folder_is_taken_whole_without_what_is_nobodys_code(tmp_path: Path):
             "node_modules/m/index.js": "",
             "env-of-mine/pyvenv.cfg": "",
             "env-of-mine/lib/thing.py": WORKFLOW,
+            "data-of-rota/rota.db": "",
+            "data-of-rota/blobs/x": "",
         },
     )
     assert names(tmp_path) == ["etl.py", "lib/words.txt"]

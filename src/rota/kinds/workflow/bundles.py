@@ -21,8 +21,8 @@ IGNORE_FILE = ".rotaignore"
 # Never part of anybody's code; what begins with a dot is not either.
 _LEFT_OUT = ("__pycache__", "node_modules")
 _COMPILED = (".pyc", ".pyo")
-# What is in every virtual environment, whatever it is called.
-_VENV_MARK = "pyvenv.cfg"
+# What is in every virtual environment, and in every data folder of ours, whatever they are called.
+_MARKS = ("pyvenv.cfg", "rota.db")
 
 
 class Sources(Struct, frozen=True):
@@ -110,7 +110,7 @@ def _walk(root: Path, below: PurePosixPath, patterns: list[str], inside: tuple[P
             continue
         if not is_folder:
             yield str(name)
-        elif not (root / name / _VENV_MARK).exists():
+        elif not any((root / name / mark).exists() for mark in _MARKS):
             real = (root / name).resolve()
             if not real.is_relative_to(root):
                 raise _unusable(root / name, f"it leads out of {root}, to {real}")
