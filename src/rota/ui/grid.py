@@ -10,7 +10,7 @@ from rota.core.errors import Refused
 from rota.core.graph import LiveGraph
 from rota.core.history import Ended, GetEnded
 from rota.core.questions import PAGE_MAX, ListTasks, RunView, TasksPage, TaskView
-from rota.core.states import NONE
+from rota.core.states import FAILED, NEEDS_ATTENTION, NONE, RUNNING, TERMINAL, UPSTREAM_FAILED
 from rota.ui.reading import Counts, Reader
 from rota.ui.words import most_urgent
 
@@ -20,12 +20,16 @@ TASKS_AT_ONCE = 1_000
 # How many tasks one look reads at most, beyond the run it is about. The rest is read by the looks after it.
 TASKS_READ_MAX = 20_000
 
+ALARMING = (FAILED, NEEDS_ATTENTION, UPSTREAM_FAILED)
+
 
 class Row(Struct, frozen=True):
-    """One task or group of the graph."""
+    """One task or group of the graph, and how many of its tasks have ended in the run that is looked at."""
 
     name: str
     is_group: bool
+    ended: int = 0
+    total: int = 0
 
 
 class Cell(Struct, frozen=True):
@@ -78,12 +82,28 @@ async def read_grid(reader: Reader, view: RunView, first: int) -> Grid:
                 left -= 0 if is_this else cost
         cells = [_cell(counts.get(row.name, {}) if counts is not None else {}) for row in rows]
         columns.append(Column(each, is_this, cells))
+        if is_this and counts is not None:
+            rows = [_counted(row, counts.get(row.name, {})) for row in rows]
     # The newest is on the right.
     return Grid(rows, columns[::-1], first, len(graph.specs))
 
 
+def _counted(row: Row, counts: Counts) -> Row:
+    return Row(row.name, row.is_group, _ended(counts), sum(counts.values()))
+
+
+def _ended(counts: Counts) -> int:
+    return sum(count for state, count in counts.items() if state in TERMINAL)
+
+
 def _cell(counts: Counts) -> Cell:
-    return Cell(counts, most_urgent(counts) if counts else "")
+    """A group that has begun and not ended is running, whatever its tasks do just now, unless somebody should look."""
+    if not counts:
+        return Cell(counts, "")
+    state = most_urgent(counts)
+    if 0 < _ended(counts) < sum(counts.values()) and state not in ALARMING:
+        state = RUNNING
+    return Cell(counts, state)
 
 
 class _Reading:

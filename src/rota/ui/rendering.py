@@ -9,6 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from msgspec import Struct
 
+from rota.core.ids import show_fence
 from rota.ui import words
 from rota.ui.assets import Assets
 from rota.wire.spans import show_span
@@ -47,6 +48,7 @@ class Renderer:
         )
         self._environment.filters.update(
             span=show_span,
+            fence=show_fence,
             utc=words.show_utc,
             iso=words.show_iso,
             state=words.show_state,

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from rota.client.runs import Run
 from rota.core.errors import Refused
-from rota.core.questions import ListTasks, RunView, TasksPage, TaskView
+from rota.core.questions import ListTasks, RunView, TasksPage
 from rota.core.reasons import Reason
 from rota.core.records import Story
 from rota.core.states import (
@@ -28,10 +28,22 @@ from rota.ui.visits import Page, Visit, show
 from rota.ui.words import command, live_url, run_url
 from rota.wire.views import show_params
 
-TASKS_SHOWN = 50
+TASKS_SHOWN = 25
 WAITING_SHOWN = 5
 # States in which a task should be on its way, and may not be.
 WAITING = (NEEDS_ATTENTION, QUEUED, UP_FOR_RETRY, UP_FOR_RESCHEDULE)
+# Reasons that do not go away by themselves.
+STUCK = (
+    "attention.parked",
+    "pool.gone",
+    "pool.too_small",
+    "queue.gone",
+    "run.faulted",
+    "run.paused",
+    "worker.absent",
+    "worker.none_match",
+    "worker.none_registered",
+)
 # Other runs of the graph, and reasons, change without a word about this run.
 LOOK_EVERY_S = 5.0
 FRAGMENTS = {
@@ -50,6 +62,19 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     state: tuple[str, ...] = ()
     first: int = 0
     row: int = 0
+
+
+class Waiting(Struct):
+    """Tasks that wait in one state for the same reasons."""
+
+    state: TaskState
+    tasks: list[str]
+    reasons: tuple[Reason, ...]
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it goes on only if somebody does something."""
+        return any(reason.code in STUCK for reason in self.reasons)
 
 
 class RunPages:
@@ -113,6 +138,7 @@ class RunPages:
             "rows_before": run_url(view.id, row=max(0, grid.first - ROWS), **here) if grid.first else "",
             "rows_after": run_url(view.id, row=grid.last, **here) if grid.last < grid.total else "",
             "tasks": page.tasks,
+            "has_workers": any(task.worker for task in page.tasks),
             "next": run_url(view.id, first=page.next, row=query.row, **here) if page.next >= 0 else "",
             "choices": [_choice(view, query, state) for state in states],
             "tale": tale,
@@ -151,13 +177,21 @@ async def _first_of(run: Run, group: str) -> int:
     return (await run.tasks(group))[0].idx
 
 
-async def _read_waiting(run: Run, view: RunView) -> list[tuple[TaskView, tuple[Reason, ...]]]:
-    """A few tasks that do not go on, those that need somebody first, each with its reasons."""
-    found: list[tuple[TaskView, tuple[Reason, ...]]] = []
+async def _read_waiting(run: Run, view: RunView) -> list[Waiting]:
+    """A few tasks that do not go on, those that need somebody first; who waits for the same is named together."""
+    found: list[Waiting] = []
     if view.state in RUN_TERMINAL:
         return found
+    left = WAITING_SHOWN
     for state in WAITING:
-        if view.tasks.get(state) and len(found) < WAITING_SHOWN:
-            page = await run.tasks_page(states=(state,), limit=WAITING_SHOWN - len(found))
-            found += [(task, await run.why(task.id)) for task in page.tasks]
+        if not view.tasks.get(state) or not left:
+            continue
+        page = await run.tasks_page(states=(state,), limit=left)
+        left -= len(page.tasks)
+        for task in page.tasks:
+            reasons = await run.why(task.id)
+            if found and found[-1].state == task.state and found[-1].reasons == reasons:
+                found[-1].tasks.append(task.id)
+            elif reasons:
+                found.append(Waiting(task.state, [task.id], reasons))
     return found

@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from rota.client.runs import Run
 from rota.core.errors import Refused, Unavailable
-from rota.core.ids import show_fence
 from rota.core.questions import RunView, TaskView
 from rota.core.records import Story
 from rota.core.states import TERMINAL
@@ -94,7 +93,6 @@ class TaskPages:
             "visit": visit,
             "run": view,
             "task": task,
-            "fence": show_fence(task.fence) if task.fence else "",
             "reasons": () if task.state in TERMINAL else await run.why(task.id),
             "has_result": task.result is not None,
             "result": show_result(task.result),

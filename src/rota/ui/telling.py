@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from msgspec import Struct, structs
 
 from rota.client.happenings import Names
-from rota.core.changes import RunGrew
+from rota.core.changes import LeaseGranted, RunGrew
 from rota.core.graph import LiveGraph
 from rota.core.history import GetStories
 from rota.core.ids import Millis
@@ -42,6 +42,8 @@ class Tale:
     def __init__(self, graph: LiveGraph, task: int | None = None) -> None:
         self.lines: deque[Line] = deque(maxlen=LINES_KEPT_MAX)
         self.is_cut = False
+        # Who had the task last; a task that has ended does not say.
+        self.worker = ""
         self._heard = -1
         self._names = Names(graph)
         self._task = task
@@ -56,6 +58,8 @@ class Tale:
                 self._names.learn(part)
             if self._task is None or is_about(change, self._task):
                 self.is_cut = self.is_cut or len(self.lines) == LINES_KEPT_MAX
+                if isinstance(change, LeaseGranted):
+                    self.worker = change.worker
                 self.lines.append(Line(part.at, _name(change), self._tell(change)))
 
     async def hear_all(self, parts: Iterable[Story]) -> None:
@@ -73,7 +77,9 @@ class Tale:
         elif len(tasks) > NAMED_MAX:
             change = structs.replace(change, tasks=tasks[:NAMED_MAX])  # pyright: ignore[reportCallIssue] - likewise
             more = f" and {len(tasks) - NAMED_MAX:,} more"
-        text = describe(change, self._names.name).removeprefix(type(change).__name__).strip()
+        # On the page of a task its name need not be said again.
+        namer = self._names.name if self._task is None else _unsaid
+        text = describe(change, namer).removeprefix(type(change).__name__).strip()
         return (text if len(text) <= LINE_CHARS_MAX else f"{text[:LINE_CHARS_MAX]}…") + more
 
 
@@ -89,6 +95,10 @@ async def read_tale(reader: Reader, view: RunView, task: int | None = None) -> T
     await tale.hear_all(parts)
     tale.is_cut = tale.is_cut or first > 0
     return tale
+
+
+def _unsaid(_: int) -> str:
+    return ""
 
 
 def _name(change: RunChange) -> str:
