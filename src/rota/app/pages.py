@@ -10,6 +10,7 @@ from rota.api.http.endpoints import EVENTS, TEXT, Call, Endpoint
 from rota.api.http.pages import HTML, Pages, keep_token
 from rota.api.http.streams import stream
 from rota.app.clocks import wall_clock
+from rota.core.errors import Refused
 from rota.ui.pages import Pages as UiPages
 from rota.ui.visits import Page, Visit
 from rota.wire.sse import BEAT
@@ -47,7 +48,11 @@ def _serve(page: Page, gate: Gate) -> Callable[[Call], Awaitable[Response]]:
 
         def sign_in(token: str) -> dict[str, str]:
             who = gate.admit(token, peer=call.peer)
-            who.may(Role.READER, who.acting_tenant)
+            try:
+                who.may(Role.READER, who.acting_tenant)
+            except Refused as refused:
+                gate.refused(refused, peer=call.peer)
+                raise
             return keep_token(token, is_secure=call.is_secure)
 
         visit = Visit(

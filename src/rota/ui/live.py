@@ -72,7 +72,7 @@ class Ear:
         return None if self._is_lost else parts
 
 
-async def keep_current(ear: Ear, look: Look, *, every_s: float) -> AsyncIterator[bytes]:
+async def keep_current(ear: Ear, look: Look, *, every_s: Callable[[], float]) -> AsyncIterator[bytes]:
     """What changes of a page, as events: all of it at first, and nothing that its reader has already.
 
     `every_s` is how often it is looked at though nothing was told: reasons change with what others do. It ends when
@@ -90,4 +90,4 @@ async def keep_current(ear: Ear, look: Look, *, every_s: float) -> AsyncIterator
             marks |= {each.id: each.mark for each in fragments}
             yield event("fragments", fragments)
         await asyncio.sleep(max(REST_S, took_s * REST_FACTOR))
-        parts = await ear.wait(every_s)
+        parts = await ear.wait(every_s())

@@ -46,6 +46,8 @@ STUCK = (
 )
 # Other runs of the graph, and reasons, change without a word about this run.
 LOOK_EVERY_S = 5.0
+# Of what has ended only the grid changes.
+OVER_EVERY_S = 30.0
 FRAGMENTS = {
     "head": "run_head.html",
     "waiting": "run_waiting.html",
@@ -110,12 +112,16 @@ class RunPages:
             async with Ear(reader.line, run.id) as ear:
                 tale = await read_tale(reader, await run.status())
 
-                async def look(parts: list[Story]) -> list[Fragment]:
-                    await tale.hear_all(parts)
-                    given = await self._read(visit, reader, await run.status(), tale)
-                    return self._renderer.fragments(FRAGMENTS, given)
+                every_s = LOOK_EVERY_S
 
-                async for piece in keep_current(ear, look, every_s=LOOK_EVERY_S):
+                async def look(parts: list[Story]) -> list[Fragment]:
+                    nonlocal every_s
+                    await tale.hear_all(parts)
+                    view = await run.status()
+                    every_s = OVER_EVERY_S if view.state in RUN_TERMINAL else LOOK_EVERY_S
+                    return self._renderer.fragments(FRAGMENTS, await self._read(visit, reader, view, tale))
+
+                async for piece in keep_current(ear, look, every_s=lambda: every_s):
                     yield piece
 
         return visit.stream(events())
@@ -139,6 +145,7 @@ class RunPages:
             "rows_after": run_url(view.id, row=grid.last, **here) if grid.last < grid.total else "",
             "tasks": page.tasks,
             "has_workers": any(task.worker for task in page.tasks),
+            "has_errors": any(task.error for task in page.tasks),
             "next": run_url(view.id, first=page.next, row=query.row, **here) if page.next >= 0 else "",
             "choices": [_choice(view, query, state) for state in states],
             "tale": tale,

@@ -56,7 +56,7 @@ class RunsPages:
 
         async def events() -> AsyncIterator[bytes]:
             async with Ear(visit.client.line) as ear:
-                async for piece in keep_current(ear, look, every_s=LOOK_EVERY_S):
+                async for piece in keep_current(ear, look, every_s=lambda: LOOK_EVERY_S):
                     yield piece
 
         return visit.stream(events())

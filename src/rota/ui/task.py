@@ -24,6 +24,8 @@ from rota.wire.views import show_result
 
 # Reasons change with what others do: workers that come and go, pools that empty.
 LOOK_EVERY_S = 1.0
+# What has ended changes only if it is told to run again.
+OVER_EVERY_S = 60.0
 # So many events wait for a browser to take them; whoever makes them waits too.
 EVENTS_WAITING_MAX = 8
 FRAGMENTS = {
@@ -113,7 +115,9 @@ class _Following:
         self._visit = visit
         self._reader = reader
         self._run = run
-        self._said: asyncio.Queue[bytes] = asyncio.Queue(EVENTS_WAITING_MAX)
+        # None at the end.
+        self._said: asyncio.Queue[bytes | None] = asyncio.Queue(EVENTS_WAITING_MAX)
+        self._is_over = False
         self._logging: asyncio.Task[None] | None = None
         self._logged = 0
 
@@ -122,15 +126,9 @@ class _Following:
         async with Ear(self._reader.line, self._run.id) as ear:
             looking = asyncio.get_running_loop().create_task(self._look(ear), name="rota-page")
             try:
-                while not (looking.done() and self._said.empty()):
-                    coming = asyncio.ensure_future(self._said.get())
-                    await asyncio.wait((coming, looking), return_when=asyncio.FIRST_COMPLETED)
-                    if not coming.done():
-                        coming.cancel()
-                        break
-                    yield coming.result()
-                if looking.done():
-                    looking.result()
+                while (piece := await self._said.get()) is not None:
+                    yield piece
+                await looking
             finally:
                 for task in (looking, self._logging):
                     if task is not None:
@@ -138,16 +136,23 @@ class _Following:
                         await asyncio.gather(task, return_exceptions=True)
 
     async def _look(self, ear: Ear) -> None:
+        try:
+            await self._keep_current(ear)
+        finally:
+            await self._said.put(None)
+
+    async def _keep_current(self, ear: Ear) -> None:
         _, view, task = await _find(self._reader, self._visit)
         tale = await read_tale(self._reader, view, task.idx)
 
         async def look(parts: list[Story]) -> list[Fragment]:
             await tale.hear_all(parts)
             now = await self._run.task(task.id)
+            self._is_over = now.state in TERMINAL
             await self._follow(_attempt(self._visit, now), now.id)
             return await self._pages.look(self._visit, self._run, now, tale)
 
-        async for piece in keep_current(ear, look, every_s=LOOK_EVERY_S):
+        async for piece in keep_current(ear, look, every_s=lambda: OVER_EVERY_S if self._is_over else LOOK_EVERY_S):
             await self._said.put(piece)
 
     async def _follow(self, attempt: int, task: str) -> None:

@@ -4,11 +4,10 @@ The pages themselves are not made here: whoever puts the service together brings
 """
 
 from collections.abc import Callable
-from http.cookies import CookieError, SimpleCookie
 
 from msgspec import Struct
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
 
 from rota.api.http.endpoints import Endpoint
@@ -34,11 +33,7 @@ class Pages(Struct, frozen=True):
 
 def token_in(headers: Headers) -> str | None:
     """The token that a browser keeps for us."""
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return None
-    return found.value if found is not None else None
+    return cookie_parser(headers.get("cookie", "")).get(COOKIE)
 
 
 def keep_token(token: str, *, is_secure: bool) -> dict[str, str]:

@@ -172,9 +172,12 @@ class HttpService:
     ) -> Response:
         problem = problem_of(trouble, again)
         if self._pages is not None and self._pages.has(request, endpoint):
-            return self._pages.show_trouble(problem, url_of(request))
-        headers = {"Allow": ", ".join(trouble.allowed)} if isinstance(trouble, NoSuchMethod) else None
-        return respond(problem, headers)
+            response = self._pages.show_trouble(problem, url_of(request))
+        else:
+            response = respond(problem)
+        if isinstance(trouble, NoSuchMethod):
+            response.headers["Allow"] = ", ".join(trouble.allowed)
+        return response
 
     def _admit(self, headers: Headers, endpoint: Endpoint, peer: str) -> tuple[Principal, str]:
         """Who asks, and for which tenant; refused if they may not."""
