@@ -2,20 +2,16 @@
 
 import asyncio
 import codecs
-import re
 from collections.abc import AsyncIterator
 
 from rota.client.runs import Run
+from rota.ui.words import show_text
 from rota.wire.requests import LogPiece, ReadLog
 from rota.wire.sse import event
 
 SHOWN_BYTES = 64 * 1024
 # Between one addition and the next.
 REST_S = 0.2
-
-# Colours and movements are for terminals.
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Text:
@@ -29,7 +25,7 @@ class Text:
         text = self._decode(content)
         if len(text) > SHOWN_BYTES:
             text = f"… {len(text) - SHOWN_BYTES:,} characters are left out here\n{text[-SHOWN_BYTES:]}"
-        return _CONTROLS.sub("�", _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
+        return show_text(text)
 
 
 async def read_end(run: Run, task: str, attempt: int) -> tuple[str, bool]:

@@ -54,6 +54,7 @@ class Renderer:
             state=words.show_state,
             counts=words.show_counts,
             value=words.show_value,
+            text=words.show_text,
         )
 
     def render(self, template: str, given: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """How things are put into words on a page: instants, values, addresses, and the command that says the same."""
 
 import json
+import re
 import shlex
 from datetime import UTC, datetime
 from typing import Any
@@ -25,6 +26,10 @@ from rota.core.states import (
 )
 
 VALUE_CHARS_MAX = 4_000
+
+# Colours and movements are for terminals.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 # Of several tasks in one place, the state that somebody should see first. Done is said only when all are.
 BY_URGENCY: tuple[TaskState, ...] = (
@@ -74,6 +79,11 @@ def show_utc(at: Millis) -> str:
 def show_iso(at: Millis) -> str:
     """An instant for programs."""
     return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def show_text(text: str) -> str:
+    """Text that a program wrote, without what only a terminal obeys."""
+    return _CONTROLS.sub("�", _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
 
 
 def show_value(value: Any) -> str:

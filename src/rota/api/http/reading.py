@@ -77,7 +77,7 @@ async def read_form(receive: Receive, headers: Headers, kind: type[Struct], byte
     """What a form of ours was filled in with."""
     content = await _receive(receive, headers, bytes_max)
     sort = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if sort != FORM:
+    if content and sort != FORM:
         raise Refused("http.media_type", f"a body of type {sort!r} is not read here", "Send the form as it is.")
     fields = parse_qsl(content.decode(errors="replace"), max_num_fields=FORM_FIELDS_MAX)
     return read_query(QueryParams(fields), kind)
