@@ -10,7 +10,7 @@ from rota.core.errors import CODES, Refused
 from rota.core.questions import GetRun
 from tests.integration.deadlines import until
 from tests.integration.http_stage import LONG, Stage, shell, staged
-from tests.integration.page_stage import POLICY, Page, look
+from tests.integration.page_stage import BROWSER, POLICY, Page, look
 
 EVIL = "</pre><script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7 * 7 }}"
 EVIL_ID = "<script>alert('1')</script>&\"?#%2F/é"
@@ -230,6 +230,14 @@ def test_the_page_of_a_run_of_ten_thousand_tasks_is_light(stage: Stage, shape: s
         assert f"/runs/{name}-2/tasks/{group}%5B24%5D" in look(stage, f"/runs/{name}-2?group={group}").links
     for number in range(3):
         stage.rota.run(f"{name}-{number}").cancel()
+
+
+def test_the_name_of_a_group_leads_to_its_tasks(stage: Stage):
+    stage.submit(shell("wide", width=2_000, requires=STUCK), run="led", name="led")
+    response = stage.http.get("/runs/led/tasks/wide", headers=BROWSER)
+    assert (response.status_code, response.headers["location"]) == (303, "/runs/led?group=wide#tasks")
+    assert stage.http.get("/live/runs/led/tasks/wide").status_code == 404
+    stage.rota.run("led").cancel()
 
 
 def listed(page: Page) -> list[str]:

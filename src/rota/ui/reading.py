@@ -4,8 +4,9 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from rota.client.runs import Client
+from rota.core.errors import Refused
 from rota.core.graph import LiveGraph
-from rota.core.questions import RunView
+from rota.core.questions import ListTasks, RunView, TasksPage, TaskView
 from rota.core.records import Run as RunRecord
 
 VIEWS_KEPT_MAX = 2_000
@@ -70,6 +71,18 @@ class Reader(Client):
             return known
         view = await super().view_past(row)
         return self.memory.views.put(key, view) if view is not None else None
+
+    async def find_task(self, run: str, name: str) -> TaskView | None:
+        """One task; None if the name is that of a group, of which no more is read than that takes."""
+        try:
+            page: TasksPage = await self.ask(ListTasks(tenant=self.line.tenant, run=run, names=(name,), limit=1))
+            found = page.tasks[0]
+        except Refused as refused:
+            if refused.code != "run.unknown":
+                raise
+            # In history it was read whole anyway.
+            found = (await self.run(run).tasks(name))[0]
+        return found if found.id == name else None
 
     async def graph(self, digest: str) -> LiveGraph:
         """A definition, laid out once."""

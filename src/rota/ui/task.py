@@ -18,8 +18,8 @@ from rota.ui.logs import follow, read_end
 from rota.ui.reading import Memory, Reader
 from rota.ui.rendering import Fragment, Renderer
 from rota.ui.telling import Tale, read_tale
-from rota.ui.visits import Page, Visit, show
-from rota.ui.words import command, live_url
+from rota.ui.visits import Page, Visit, go_to, show
+from rota.ui.words import command, live_url, run_url
 from rota.wire.views import show_result
 
 # Reasons change with what others do: workers that come and go, pools that empty.
@@ -62,6 +62,8 @@ class TaskPages:
     async def show(self, visit: Visit) -> Response:
         """The page."""
         reader = Reader(visit.client, self._memory)
+        if await reader.find_task(visit.path["run"], visit.path["task"]) is None:
+            return go_to(f"{run_url(visit.path['run'], group=visit.path['task'])}#tasks")
         run, view, task = await _find(reader, visit)
         tale = await read_tale(reader, view, task.idx)
         given = await self._read(visit, run, view, task, tale)
@@ -83,10 +85,9 @@ class TaskPages:
         run, _, _ = await _find(reader, visit)
         return visit.stream(_Following(self, visit, reader, run).events())
 
-    async def look(self, visit: Visit, run: Run, task: TaskView, tale: Tale) -> list[Fragment]:
+    async def look(self, visit: Visit, run: Run, view: RunView, task: TaskView, tale: Tale) -> list[Fragment]:
         """All but the log."""
-        given = await self._read(visit, run, await run.status(), task, tale)
-        return self._renderer.fragments(FRAGMENTS, given)
+        return self._renderer.fragments(FRAGMENTS, await self._read(visit, run, view, task, tale))
 
     async def _read(self, visit: Visit, run: Run, view: RunView, task: TaskView, tale: Tale) -> dict[str, Any]:
         attempt = _attempt(visit, task)
@@ -147,10 +148,10 @@ class _Following:
 
         async def look(parts: list[Story]) -> list[Fragment]:
             await tale.hear_all(parts)
-            now = await self._run.task(task.id)
+            _, view, now = await _find(self._reader, self._visit)
             self._is_over = now.state in TERMINAL
             await self._follow(_attempt(self._visit, now), now.id)
-            return await self._pages.look(self._visit, self._run, now, tale)
+            return await self._pages.look(self._visit, self._run, view, now, tale)
 
         async for piece in keep_current(ear, look, every_s=lambda: OVER_EVERY_S if self._is_over else LOOK_EVERY_S):
             await self._said.put(piece)
@@ -175,7 +176,10 @@ class _Following:
 
 async def _find(reader: Reader, visit: Visit) -> tuple[Run, RunView, TaskView]:
     run = reader.run(visit.path["run"])
-    return run, await run.status(), await run.task(visit.path["task"])
+    task = await reader.find_task(run.id, visit.path["task"])
+    if task is None:
+        raise Refused("task.unknown", f"{visit.path['task']!r} is a group", "Name one of its tasks.", path="task")
+    return run, await run.status(), task
 
 
 def _attempt(visit: Visit, task: TaskView) -> int:
