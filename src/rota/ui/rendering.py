@@ -33,6 +33,7 @@ class Renderer:
             loader=FileSystemLoader(FOLDER),
             autoescape=True,
             undefined=StrictUndefined,
+            auto_reload=False,
             trim_blocks=True,
             lstrip_blocks=True,
         )

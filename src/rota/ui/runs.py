@@ -50,6 +50,8 @@ class RunsPages:
 
     async def live(self, visit: Visit) -> Response:
         """What changes in it."""
+        # Before anything is said: an answer that has begun cannot become a refusal.
+        await self._read(visit)
 
         async def look(_: object) -> list[Fragment]:
             return self._renderer.fragments(FRAGMENTS, await self._read(visit))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from msgspec import Struct, structs
 
 from rota.client.happenings import Names
-from rota.core.changes import LeaseGranted, RunGrew
+from rota.core.changes import AttemptEnded, LeaseGranted, RunGrew
 from rota.core.graph import LiveGraph
 from rota.core.history import GetStories
 from rota.core.ids import Millis
@@ -16,6 +16,7 @@ from rota.core.questions import RunView
 from rota.core.records import Story
 from rota.core.story import RunChange, describe, is_about, read_story
 from rota.ui.reading import Reader
+from rota.wire.spans import show_span
 
 LINES_KEPT_MAX = 100
 # Of a run that does not grow so many commits are enough for that many lines, as a rule.
@@ -60,7 +61,7 @@ class Tale:
                 self.is_cut = self.is_cut or len(self.lines) == LINES_KEPT_MAX
                 if isinstance(change, LeaseGranted):
                     self.worker = change.worker
-                self.lines.append(Line(part.at, _name(change), self._tell(change)))
+                self.lines.append(Line(part.at, _name(change), self._tell(change, part.at)))
 
     async def hear_all(self, parts: Iterable[Story]) -> None:
         """Many, without keeping others waiting."""
@@ -69,14 +70,14 @@ class Tale:
             if number % PARTS_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
-    def _tell(self, change: RunChange) -> str:
+    def _tell(self, change: RunChange, at: Millis) -> str:
+        change, more = _shorten(change, at)
         tasks: tuple[int, ...] = getattr(change, "tasks", ())
-        more = ""
         if self._task is not None and len(tasks) > 1:
             change = structs.replace(change, tasks=(self._task,))  # pyright: ignore[reportCallIssue] - it has tasks
         elif len(tasks) > NAMED_MAX:
             change = structs.replace(change, tasks=tasks[:NAMED_MAX])  # pyright: ignore[reportCallIssue] - likewise
-            more = f" and {len(tasks) - NAMED_MAX:,} more"
+            more += f" and {len(tasks) - NAMED_MAX:,} more"
         # On the page of a task its name need not be said again.
         namer = self._names.name if self._task is None else _unsaid
         text = describe(change, namer).removeprefix(type(change).__name__).strip()
@@ -95,6 +96,15 @@ async def read_tale(reader: Reader, view: RunView, task: int | None = None) -> T
     await tale.hear_all(parts)
     tale.is_cut = tale.is_cut or first > 0
     return tale
+
+
+def _shorten(change: RunChange, at: Millis) -> tuple[RunChange, str]:
+    """Of an error its last line, where its cause is; of an instant to come, how far it is away."""
+    if not isinstance(change, AttemptEnded):
+        return change, ""
+    lines = change.error.strip().splitlines()
+    more = f"  again in {show_span(change.due_at - at)}" if change.due_at > at else ""
+    return structs.replace(change, error=lines[-1] if lines else "", due_at=0), more
 
 
 def _unsaid(_: int) -> str:
