@@ -21,8 +21,9 @@ FLAGS = [
 PATIENCE_MS = 20_000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Not for longer than a module: while it lives, an event loop runs in this thread, and no other can."""
     program = find_program("chromium", [Path("/usr/bin/google-chrome")], "install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=FLAGS)
