@@ -105,8 +105,10 @@ def test_a_group_that_is_asked_for_by_name_comes_in_pages_that_end():
     found: list[str] = []
     first = 0
     while first >= 0:
-        page = answer(world.state, ListTasks(tenant=TENANT, run="r", names=("each",), first=first, limit=2), world.now)
-        assert isinstance(page, TasksPage)
+        page = qs.answer(
+            world.state, qs.ListTasks(tenant=TENANT, run="r", names=("each",), first=first, limit=2), world.now
+        )
+        assert isinstance(page, qs.TasksPage)
         found += [each.id for each in page.tasks]
         first = page.next
     assert found == [f"each[{number}]" for number in range(5)]
