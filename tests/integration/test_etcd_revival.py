@@ -145,6 +145,40 @@ def test_a_run_leaves_history_while_a_checkpoint_moves_it_into_a_segment() -> No
     asyncio.run(run())
 
 
+class HeldIndex(FatedBlobs):
+    """Blobs in which whoever is the first to read an index waits until somebody says so."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.blobs, Fate(1_000_000))
+        self.reached, self.resumed = asyncio.Event(), asyncio.Event()
+
+    async def get(self, ref: BlobRef) -> bytes:
+        if ref.name.endswith("index") and not self.reached.is_set():
+            self.reached.set()
+            await self.resumed.wait()
+        return await super().get(ref)
+
+
+def test_a_run_that_leaves_history_while_garbage_is_looked_for_is_kept() -> None:
+    async def run() -> None:
+        async with staged(bounds=APART) as stage:
+            store, epoch = await stage.reign()
+            runs = [ended(number) for number in range(1, 3)]
+            await archived(store, epoch, Model(), *runs)
+            await tidied(store, epoch)
+            await store.close()
+            blobs = HeldIndex(stage)
+            store, epoch = await stage.reign(stage.open(blobs))
+            looking = asyncio.create_task(store.kept())
+            await blobs.reached.wait()
+            await revived(store, epoch, Model(), runs[0])
+            blobs.resumed.set()
+            assert (await looking).runs == {("t", "r1"), ("t", "r2")}
+            assert (await store.kept()).runs == {("t", "r1"), ("t", "r2")}
+
+    asyncio.run(run())
+
+
 def test_a_large_run_leaves_history_through_as_many_parts_as_it_takes() -> None:
     async def run() -> None:
         async with staged(bounds=EAGER) as stage:
