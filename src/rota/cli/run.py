@@ -79,16 +79,16 @@ def run(options: argparse.Namespace) -> int:
         version = f" version {began.version}" if began.version else ""
         say(f"run {one.id} of {began.name}{version}, {_where(options)}")
         # Where there is no other worker it would end with this process.
-        view = None if is_deployed and not options.follow and not rota.is_host else _follow(one, options)
+        view = None if is_deployed and not options.follow and not rota.is_host else _follow(one, rota, options)
         tasks = [] if view is None else one.tasks()
     return _tell_begun(began, options) if view is None else _tell(view, tasks, options)
 
 
-def _follow(one: BlockingRun, options: argparse.Namespace) -> RunView:
+def _follow(one: BlockingRun, rota: Rota, options: argparse.Namespace) -> RunView:
     try:
         return watch(one)
     except KeyboardInterrupt:
-        if elsewhere(options):
+        if not rota.is_host:
             say(f"run {one.id} goes on there. To look at it again, or to end it:")
         else:
             say(f"stopping; run {one.id} is kept. What it has done is not done again:")

@@ -93,7 +93,9 @@ def instant(said: datetime | str, zone: str, path: str) -> Millis:
     if moment.tzinfo is None:
         here = ZoneInfo(zone)
         local = moment.replace(tzinfo=here)
-        if local.astimezone(UTC_ZONE).astimezone(here).replace(tzinfo=None) != moment:
+        # A day begins when it does, also where its midnight is left out.
+        is_day = isinstance(said, str) and len(said) == _DATE_CHARS
+        if not is_day and local.astimezone(UTC_ZONE).astimezone(here).replace(tzinfo=None) != moment:
             text = f"there is no {moment.isoformat()} in {zone}: clocks were put forward"
             raise Refused("field.value", text, "Name an instant that exists there.", path=path)
         moment = local

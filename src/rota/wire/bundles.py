@@ -104,7 +104,7 @@ def check_members(archive: ZipFile) -> list[ZipInfo]:
     total = 0
     for member in archive.infolist():
         name = member.filename
-        _check_name(name.removesuffix("/"))
+        check_member(name.removesuffix("/"))
         kind = stat.S_IFMT(member.external_attr >> 16)
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
             raise _bad(f"{name!r} is neither a file nor a folder", "Links and devices are not unpacked.")
@@ -130,7 +130,8 @@ def check_members(archive: ZipFile) -> list[ZipInfo]:
     return found
 
 
-def _check_name(name: str) -> None:
+def check_member(name: str) -> None:
+    """Refuse a name that a file of a bundle cannot have."""
     parts = name.split("/")
     if any(part in ("", ".", "..") for part in parts) or "\\" in name or not name.isprintable():
         raise _bad(f"{name[:200]!r} is no name for a file in it", "Names are relative, without `..` and `\\`.")

@@ -158,6 +158,13 @@ def test_what_is_no_plain_file_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
         assert "sock cannot be put" in refused(tmp_path).reason
 
 
+@pytest.mark.parametrize("name", [b"not-\xff-utf8", b"two\nlines", b"back\\slash"])
+def test_a_name_that_not_every_machine_can_hold_is_refused(tmp_path: Path, name: bytes):
+    put(tmp_path, {"etl.py": WORKFLOW})
+    (tmp_path / os.fsdecode(name)).touch()
+    assert refused(tmp_path).code == "bundle.bad"
+
+
 def test_two_gigabytes_are_refused_before_they_are_read(tmp_path: Path):
     put(tmp_path, {"etl.py": WORKFLOW})
     with (tmp_path / "huge.bin").open("wb") as file:

@@ -67,8 +67,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
     `role` None: anybody may ask. `of_all_tenants`: it is about all of them, whatever `Rota-Tenant` says.
     `takes` is the type of a body that is not JSON. `answer` None: nothing is answered but a status. `media` is the type
-    of the answer; of a stream `answer` is one item of it. `is_page`: it is for people, whose browser sends a cookie, and
-    forms rather than JSON.
+    of the answer; of a stream `answer` is one item of it. `is_page`: it is for people, whose browser sends a cookie,
+    and forms rather than JSON.
     """
 
     method: str

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from rota.core.bounds import BUNDLE_FILES_MAX, BUNDLE_PACKED_BYTES_MAX
 from rota.core.errors import Refused
-from rota.wire.bundles import BundleFile
+from rota.wire.bundles import BundleFile, check_member
 
 IGNORE_FILE = ".rotaignore"
 # Never part of anybody's code; what begins with a dot is not either.
@@ -67,6 +67,7 @@ class _Reader:
     def read(self, name: str) -> BundleFile:
         """One file, with what it holds now."""
         path = self.root / name
+        check_member(name)
         try:
             real = path.resolve(strict=True)
             found = real.stat()
