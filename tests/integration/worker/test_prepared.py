@@ -1,4 +1,4 @@
-"""What the runner does with a workflow's calls: mapping, branches, sensors, templates, and commands that are prepared."""
+"""What the runners do with what workflows ask: mapping, branches, sensors, templates, prepared commands, stopping."""
 
 import asyncio
 from typing import Any
