@@ -114,7 +114,7 @@ def test_a_default_that_its_own_parameter_would_refuse_is_refused_with_the_line(
     def h(what: object = object()):
         plain()
 
-    with pytest.raises(TypeError, match="workflow 'h', parameter 'what': .* cannot be a value of a run"):
+    with pytest.raises(TypeError, match=r"workflow 'h', parameter 'what': .* cannot be a value of a run"):
         workflow(h)
 
 

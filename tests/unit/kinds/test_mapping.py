@@ -8,7 +8,7 @@ import rota
 from rota.core.errors import Refused
 from rota.core.model import TaskSpec
 from rota.testing import Trial, run_workflow
-from rota.wire.work import Over, OutputOf, decode_http, decode_python
+from rota.wire.work import OutputOf, Over, decode_http, decode_python
 
 
 @rota.task
@@ -181,7 +181,7 @@ def test_too_many_elements_are_refused_where_they_are_known():
             "task 'pair', x: tasks are mapped over lists, tuples and dictionaries, not over a int",
         ),
         (lambda: pair.expand(x="text"), "not over a str"),
-        (lambda: pair.expand(), r"expand\(\) needs at least one list"),
+        (pair.expand, r"expand\(\) needs at least one list"),
         (lambda: pair.expand(z=[1]), "task 'pair': missing a required argument: 'x'|unexpected keyword argument 'z'"),
         (lambda: pair.partial(x=1).expand(x=[1]), r"'x' is given in both partial\(\) and expand\(\)"),
         (lambda: pair.expand(y=[1]), "task 'pair': missing a required argument: 'x'"),

@@ -45,7 +45,7 @@ def test_an_arrow_to_a_group_is_to_its_first_tasks_and_one_from_it_is_from_its_l
     def g():
         (first,) = named("first")
         with rota.task_group("load") as load:
-            a, b, c, d = named("a", "b", "c", "d")
+            a, b, c, _d = named("a", "b", "c", "d")
             a >> b >> c
         (last,) = named("last")
         first >> load >> last
@@ -79,7 +79,7 @@ def test_groups_can_follow_groups_and_be_in_lists():
             groups.append(group)
         groups[0] >> [groups[1], groups[2]]
 
-    assert edges(build(g)) == {id: ("x.a", "x.b") for id in ("y.a", "y.b", "z.a", "z.b")}
+    assert edges(build(g)) == dict.fromkeys(("y.a", "y.b", "z.a", "z.b"), ("x.a", "x.b"))
 
 
 def test_a_function_can_be_a_group_each_time_it_is_called():
@@ -265,7 +265,7 @@ def test_a_branch_may_choose_a_group_by_name_and_never_skips_a_teardown():
         chosen = choose("load")
         made >> chosen
         with rota.task_group("load") as load:
-            a, b, c = named("a", "b", "c")
+            a, b, _c = named("a", "b", "c")
             a >> b
         with rota.task_group("elsewhere"):
             plain()
