@@ -324,6 +324,32 @@ def test_a_branch_that_chooses_what_does_not_follow_fails_and_is_not_tried_again
     assert trial.tasks["choose"].error.endswith("it may choose 'left'")
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("each", {"each": OK, "known": SKIPPED, "last": OK}),
+        ("known", {"each": SKIPPED, "known": OK, "last": SKIPPED}),
+        (None, {"each": SKIPPED, "known": SKIPPED, "last": SKIPPED}),
+    ],
+)
+def test_a_branch_may_skip_tasks_that_are_mapped_whether_or_not_their_number_is_known(value: Any, expected: Any):
+    @rota.task
+    def listed() -> list[int]:
+        return [1, 2]
+
+    @rota.workflow
+    def g():
+        each = plain.override(id="each").expand(value=listed())
+        known = plain.override(id="known").expand(value=[1, 2])
+        choose(value) >> [each, known]
+        each >> plain.override(id="last")()
+
+    seen: dict[str, set[str]] = {}
+    for id, task in run_workflow(g).tasks.items():
+        seen.setdefault(id.partition("[")[0], set()).add(str(task.state))
+    assert {id: seen[id] for id in expected} == {id: {state} for id, state in expected.items()}
+
+
 # Conditions.
 
 
