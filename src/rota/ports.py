@@ -61,6 +61,10 @@ class Store(Protocol):
     async def commit(self, epoch: Epoch, batch: Batch) -> None:
         """Write a batch, all or nothing, if the epoch still stands.
 
+        What it revives leaves history first, and is live as it was archived, under the numbers its stories had; the
+        rest of the batch comes on top of that. What is not in history, or has begun to be removed from there, is not
+        revived, and neither is a run whose id is in use again: that changes nothing.
+
         Raises Fenced, CommitUnknown or StoreRefused; `rota.core.errors.Unavailable` means that nothing was written
         and the same batch may be tried again.
         """

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from rota.core.history import Ended, HistoryQuery
-from rota.core.ids import Epoch
+from rota.core.ids import Epoch, Millis
 from rota.core.records import Audit, Batch, Key, Record, Run, Story, key_of
 from rota.ports import Candidate, Store
 from tests.contract.adapters import Adapter
@@ -97,9 +97,10 @@ def batch(
     archives: Iterable[tuple[str, str]] = (),
     stories: Iterable[Story] = (),
     audits: Iterable[Audit] = (),
+    revives: Iterable[tuple[str, str, Millis]] = (),
 ) -> Batch:
     """A batch of these."""
-    return Batch(list(puts), list(drops), list(archives), list(stories), list(audits))
+    return Batch(list(puts), list(drops), list(archives), list(stories), list(audits), list(revives))
 
 
 class Bench:

@@ -46,6 +46,10 @@ class Source(Protocol):
         """Bytes."""
         ...
 
+    def fraction(self) -> float:
+        """A number that need not be whole."""
+        ...
+
     def one_of(self, options: Sequence[T]) -> T:
         """One of several."""
         ...
@@ -69,6 +73,9 @@ class Drawn:
 
     def raw(self) -> bytes:
         return self.draw(st.binary(max_size=12))
+
+    def fraction(self) -> float:
+        return self.draw(st.floats(allow_nan=False, allow_infinity=False))
 
     def one_of(self, options: Sequence[T]) -> T:
         return self.draw(st.sampled_from(options))
@@ -95,6 +102,9 @@ class Counted:
 
     def raw(self) -> bytes:
         return b"\x00\xff%d" % self._next()
+
+    def fraction(self) -> float:
+        return self._next() + 0.1
 
     def one_of(self, options: Sequence[T]) -> T:
         return options[self._next() % len(options)]
@@ -142,6 +152,9 @@ class _Maker:
             case inspect.BytesType(min_length=None, max_length=None):
                 raw = source.raw()
                 return raw if raw != unlike else raw + b"x"
+            case inspect.FloatType(ge=None, gt=None, le=None, lt=None, multiple_of=None):
+                fraction = source.fraction()
+                return fraction if fraction != unlike else fraction + 1.5
             case inspect.EnumType():
                 return source.one_of([member for member in kind.cls if member is not unlike])
             case inspect.NoneType():

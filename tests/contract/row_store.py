@@ -12,8 +12,9 @@ from msgspec import Struct
 
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page, read_place
 from rota.core.ids import Epoch, Millis, RunKey
+from rota.core.model import Graph
 from rota.core.records import RECORD_TYPES, Audit, Batch, Growth, Key, Record, Run, Story, Task, key_of
-from rota.ports import Candidate, Fenced, Store, StoreRefused
+from rota.ports import Candidate, Fenced, Kept, Store, StoreRefused
 from tests.contract.adapters import Adapter, Pause
 
 _TYPES = {cls.__name__: cls for cls in (*RECORD_TYPES, Ended, Story)}
@@ -31,6 +32,8 @@ class Platter:
         self.history: list[Row] = []
         self.stories: list[Row] = []
         self.audits: list[Audit] = []
+        # Definitions that only runs in history were made of.
+        self.graphs: dict[tuple[object, ...], Row] = {}
 
 
 class RowStore:
@@ -70,6 +73,8 @@ class RowStore:
         self.compare(epoch)
         await self.gap()
         self.compare(epoch)
+        for key in batch.revives:
+            self.revive(*key)
         self.apply(*written)
         self.platter.audits.extend(batch.audits)
 
@@ -85,6 +90,19 @@ class RowStore:
             if (ended.run.tenant, ended.run.id) == (tenant, run) and created_at in (0, ended.run.created_at):
                 return ended
         return None
+
+    async def graph(self, tenant: str, digest: str) -> Graph | None:
+        row = self.platter.rows.get(("GraphRecord", tenant, digest)) or self.platter.graphs.get((tenant, digest))
+        return self.read(row).graph if row is not None else None
+
+    async def kept(self) -> Kept:
+        live = [self.read(row) for row in self.platter.rows.values()]
+        past = [ended for _, ended in self.told_of_history()]
+        runs: list[Run] = [*[row for row in live if isinstance(row, Run)], *[ended.run for ended in past]]
+        tasks: list[Task | None] = [row for row in live if isinstance(row, Task)]
+        tasks += [*[run.solo for run in runs], *[task for ended in past for task in ended.tasks]]
+        fences = frozenset(task.done_fence for task in tasks if task is not None and task.result is not None)
+        return Kept(fences, frozenset((run.tenant, run.id) for run in runs))
 
     async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
         told: list[Story] = [self.read(row) for row in self.platter.stories]
@@ -149,6 +167,9 @@ class RowStore:
     def forget(self, row: Row, run: Run) -> None:
         """Remove a run from history, and its story."""
         self.platter.history.remove(row)
+        made_of = [(ended.run.tenant, ended.run.graph) for _, ended in self.told_of_history()]
+        if (run.tenant, run.graph) not in made_of:
+            self.platter.graphs.pop((run.tenant, run.graph), None)
         key = (run.tenant, run.id, run.created_at)
         told: list[tuple[Row, Story]] = [(part, self.read(part)) for part in self.platter.stories]
         self.platter.stories = [part for part, story in told if (story.tenant, story.run, story.created_at) != key]
@@ -188,12 +209,15 @@ class RowStore:
 
     def apply(self, puts: dict[Key, Row], drops: list[Key], archives: list[RunKey], stories: list[Row]) -> None:
         """Change the platter."""
-        platter = self.platter
         self.put(puts)
+        graphs = {key: self.platter.rows[key] for key in drops if key[0] == "GraphRecord" and key in self.platter.rows}
         self.drop(drops)
         for key in archives:
             self.archive(key)
-        platter.stories.extend(stories)
+        made_of = [(ended.run.tenant, ended.run.graph) for _, ended in self.told_of_history()]
+        kept = {**self.platter.graphs, **{key[1:]: row for key, row in graphs.items()}}
+        self.platter.graphs = {key: row for key, row in kept.items() if key in made_of}
+        self.platter.stories.extend(stories)
 
     def put(self, puts: dict[Key, Row]) -> None:
         self.platter.rows.update(puts)
@@ -216,6 +240,23 @@ class RowStore:
         if run.solo is not None and not tasks:
             tasks.append(run.solo)
         self.platter.history.append(self.write(Ended(run, tuple(tasks), tuple(growths))))
+
+    def revive(self, tenant: str, run: str, created_at: Millis) -> None:
+        """Take a run out of history."""
+        for row in list(self.platter.history):
+            ended: Ended = self.read(row)
+            if self.is_meant(ended.run, tenant, run, created_at) and ("Run", tenant, run) not in self.platter.rows:
+                self.platter.history.remove(row)
+                own = [] if ended.run.solo is not None else list(ended.tasks)
+                self.bring_back([ended.run, *own, *ended.growths])
+
+    def is_meant(self, ended: Run, tenant: str, run: str, created_at: Millis) -> bool:
+        """Whether this is the run of history that is to leave it."""
+        return (ended.tenant, ended.id, ended.created_at) == (tenant, run, created_at)
+
+    def bring_back(self, records: list[Record]) -> None:
+        """Make a run of history live again."""
+        self.platter.rows.update({key_of(record): self.write(record) for record in records})
 
     def parts(self, key: RunKey) -> list[Key]:
         """The rows that move with a run."""

@@ -6,12 +6,14 @@ import pytest
 
 from rota.ports import Fenced, StoreRefused
 from tests.contract.bench import Promise, hold_to
+from tests.contract.broken_revival import BROKEN_REVIVAL
 from tests.contract.broken_sharing import BROKEN_SHARING, SharedRowStore
-from tests.contract.broken_stores import BROKEN
+from tests.contract.broken_stores import BROKEN as BROKEN_STORES
 from tests.contract.row_store import RowAdapter, RowStore
 from tests.contract.store_contract import PROMISES
 from tests.contract.store_sharing import promise as sharing_promises
 
+BROKEN = [*BROKEN_STORES, *BROKEN_REVIVAL]
 NOTICED = (AssertionError, pytest.fail.Exception, TimeoutError, Fenced, StoreRefused)
 
 

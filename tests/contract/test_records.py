@@ -49,6 +49,7 @@ class Tomorrow(Struct):
     number: int = 7
     positive: Annotated[int, Meta(gt=0, le=9)] = 3
     flag: bool = True
+    share: float = 0.5
     text: str = "x"
     raw: bytes = b"x"
     light: Light = Light.RED
@@ -86,7 +87,7 @@ def leaves(value: object) -> list[object]:
         return [leaf for field in fields_of(type(value)) for leaf in leaves(getattr(value, field.name))]
     if isinstance(value, tuple):
         return [leaf for item in value for leaf in leaves(item)]
-    return [value] if type(value) in (int, str, bytes) else []
+    return [value] if type(value) in (int, float, str, bytes) else []
 
 
 def parts_of(kind: inspect.Type) -> list[type[Struct]]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core.records import RECORD_TYPES, Record, key_of
-from tests.contract import store_history, store_reigns
+from tests.contract import store_history, store_reigns, store_revival
 from tests.contract.adapters import ADAPTERS, Adapter
 from tests.contract.bench import Promise, hold_to
 from tests.contract.records import anything, changed, few
@@ -19,7 +19,7 @@ from tests.contract.store_sharing import promise as sharing_promises
 KINDS = [one for one in ADAPTERS if not one.is_for_housekeeping]
 each_kind = pytest.mark.parametrize("adapter", KINDS, ids=lambda adapter: adapter.name)
 # Whose promises housekeeping has to do with.
-TIDIED = (store_history.__name__, store_reigns.__name__)
+TIDIED = (store_history.__name__, store_revival.__name__, store_reigns.__name__)
 HELD_TO = [
     pytest.param(adapter, promise, id=f"{promise.__name__}-{adapter.name}")
     for promise in PROMISES

@@ -15,7 +15,7 @@ from rota.core.history import Ended
 from rota.core.ids import Epoch, RunKey
 from rota.core.records import RECORD_TYPES, Batch, Growth, Key, Record, Run, Story, Task, key_of
 from rota.ports import Candidate, Fenced, Store
-from tests.contract import broken_stores as broken
+from tests.contract import broken_revival, broken_stores
 from tests.contract.adapters import ADAPTERS, Adapter
 from tests.contract.bench import Bench, assert_same, batch, disk_of
 from tests.contract.records import INT_MAX, filled, key_values, with_fields
@@ -49,8 +49,8 @@ RECORDS = st.builds(sample, TYPES, st.integers(0, 2), TENANTS, NAMES, NUMBERS)
 PUTS = st.lists(RECORDS, max_size=5, unique_by=key_of)
 DROPS = st.lists(st.integers(0, 9), max_size=3)
 SOME_RUNS = st.lists(st.tuples(TENANTS, NAMES), max_size=2)
-ASKED = st.tuples(PUTS, DROPS, SOME_RUNS, SOME_RUNS)
-Asked = tuple[list[Record], list[int], list[RunKey], list[RunKey]]
+ASKED = st.tuples(PUTS, DROPS, SOME_RUNS, SOME_RUNS, DROPS)
+Asked = tuple[list[Record], list[int], list[RunKey], list[RunKey], list[int]]
 
 
 class Reign(Struct, frozen=True):
@@ -72,8 +72,24 @@ class Model:
         self.stories: list[Story] = []
         self.created = 0
 
-    def batch_of(self, puts: list[Record], drops: list[int], archives: list[RunKey], told: list[RunKey]) -> Batch:
+    def batch_of(
+        self, puts: list[Record], drops: list[int], archives: list[RunKey], told: list[RunKey], back: list[int]
+    ) -> Batch:
         """The batch as a coordinator may ask for it: no part without its run, and nothing both put and dropped."""
+        past = [ended.run for ended in self.history]
+        revives = [(run.tenant, run.id, run.created_at) for run in (past[at % len(past)] for at in back if past)]
+        after = Model()
+        after.rows, after.history, after.created = dict(self.rows), list(self.history), self.created
+        for key in revives:
+            after.revive(*key)
+        made = after.made_of(puts, drops, archives, told, len(self.stories))
+        self.created = after.created
+        made.revives = revives
+        return made
+
+    def made_of(
+        self, puts: list[Record], drops: list[int], archives: list[RunKey], told: list[RunKey], first: int
+    ) -> Batch:
         written = {key_of(record): record for record in puts}
         for part in puts:
             if isinstance(part, Task | Growth) and ("Run", part.tenant, part.run) not in self.rows:
@@ -91,7 +107,7 @@ class Model:
                 tenant=run.tenant,
                 run=run.id,
                 created_at=run.created_at,
-                number=len(self.stories) + number,
+                number=first + number,
             )
             for number, run in enumerate(living)
         ]
@@ -106,6 +122,8 @@ class Model:
         return self.created
 
     def commit(self, written: Batch) -> None:
+        for key in written.revives:
+            self.revive(*key)
         for record in written.puts:
             self.rows[key_of(record)] = with_fields(record)
         for key in written.drops:
@@ -113,6 +131,14 @@ class Model:
         for key in written.archives:
             self._archive(key)
         self.stories.extend(written.stories)
+
+    def revive(self, tenant: str, run: str, created_at: int) -> None:
+        for ended in list(self.history):
+            row = ended.run
+            if (row.tenant, row.id, row.created_at) == (tenant, run, created_at) and key_of(row) not in self.rows:
+                self.history.remove(ended)
+                parts = () if row.solo is not None else ended.tasks
+                self.rows.update({key_of(record): record for record in (row, *parts, *ended.growths)})
 
     def _archive(self, key: RunKey) -> None:
         run = self.rows.pop(("Run", *key), None)
@@ -284,10 +310,11 @@ def test_a_store_behaves_like_its_model(adapter: Adapter) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        broken.ArchivesForEveryTenant,
-        broken.DropsBeforeItCompares,
-        broken.FencesByTheLock,
-        broken.WritesAsItReads,
+        broken_stores.ArchivesForEveryTenant,
+        broken_stores.DropsBeforeItCompares,
+        broken_stores.FencesByTheLock,
+        broken_stores.WritesAsItReads,
+        broken_revival.KeepsACopyForLater,
     ],
 )
 def test_a_store_that_does_not_is_noticed(make: type[RowStore]) -> None:

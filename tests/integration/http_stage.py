@@ -18,6 +18,7 @@ from rota.api.http.openapi import document
 from rota.api.http.server import HttpServer
 from rota.api.http.service import HttpService
 from rota.app.lines import NearLine
+from rota.app.pages import make_pages
 from rota.config import Secret
 from rota.config.settings import Auth
 from rota.control.events import Escalate, Tell
@@ -146,7 +147,7 @@ def staged(
 
         async def start() -> tuple[HttpServer, HttpService, int]:
             line.desk.listener = told.append
-            service = HttpService(line.desk, line.driver, gate, telemetry=counts)
+            service = HttpService(line.desk, line.driver, gate, telemetry=counts, pages=make_pages(gate))
             server = HttpServer(service, "127.0.0.1", 0, tls)
             return server, service, await server.start()
 

@@ -20,6 +20,7 @@ from rota.stores.blobs import MARK, open_blobs
 from rota.stores.etcd import EtcdStore
 from rota.stores.etcd.address import read_url
 from rota.stores.etcd.keys import SNAPSHOTS
+from rota.stores.etcd.opening import FORMAT
 from rota.wire.channels import grpc
 from tests.contract.bench import batch
 from tests.contract.samples import one_of_each
@@ -168,7 +169,7 @@ def test_what_a_newer_version_has_written_is_refused_also_when_it_comes_later() 
         async with staged() as stage:
             store, epoch = await stage.reign()
             await store.release(epoch)
-            server.control("put", f"{stage.url.rpartition('/')[2]}/state/format", "rota-etcd 2")
+            server.control("put", f"{stage.url.rpartition('/')[2]}/state/format", f"rota-etcd {FORMAT + 1}")
             for each in (store, stage.open()):
                 with pytest.raises(Refused) as refused:
                     await each.elect(ME)

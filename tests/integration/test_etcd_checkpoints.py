@@ -42,7 +42,7 @@ def ended(number: int) -> Ended:
 
 
 def lives(numbers: range) -> list[Batch]:
-    """Commits in which runs come, go on and go."""
+    """Commits in which runs come, go on, go, and come back."""
     made: list[Batch] = []
     for number in numbers:
         run = ended(number)
@@ -50,6 +50,10 @@ def lives(numbers: range) -> list[Batch]:
         made.append(batch([*rows_of(run), *one_of_each(1_000 * number)], stories=story_of(run.run), audits=[audit]))
         if number > 1:
             made.append(batch(archives=[("t", f"r{number - 1}")], drops=[("Pool", "t", f"r{number}")]))
+        if number > 2:
+            # Every other one stays alive.
+            made.append(batch(revives=[("t", f"r{number - 2}", number - 1)]))
+            made.append(batch(archives=[("t", f"r{number - 2}")] if number % 2 else []))
     return made
 
 

@@ -17,18 +17,20 @@ from tests.integration.worker.stage import ROOT
 # The order on disk. A new field goes to the end of its line, and has a default; anything else is another FORMAT.
 ORDER = {
     "Run": "tenant id graph name kind state priority created_at started_at ended_at deadline_at params schedule slot_at"
-    " parent command_id paused stopping pending grown reason fault story solo",
+    " parent command_id paused stopping pending grown reason fault story solo"
+    " version backfill",
     "Task": "tenant run idx state attempt budget_from interruptions losses fence done_fence worker_tenant worker"
     " incarnation lease_ms eligible_at assigned_at started_at ended_at due_at failure error result avoid_tenant avoid"
-    " requires cycles tier",
+    " requires cycles tier first_started_at skips note",
     "Growth": "tenant run number specs expands width",
     "GraphRecord": "tenant digest graph put_at",
     "Worker": "tenant id incarnation capacity registered_at draining quarantined_until gone_at",
     "Queue": "tenant name properties allocation worker_timeout_ms unservable pull",
     "Pool": "tenant name slots slots_per_key starts_per_minute burst",
     "Tenant": "tenant weight",
-    "Schedule": "tenant id graph spec priority cursor fired missed paused",
+    "Schedule": "tenant id graph spec priority cursor fired missed paused params version backfill",
     "Receipt": "tenant command_id digest answer at",
+    "Workflow": "tenant name version graph params versions paused source doc",
     "Audit": "tenant at actor command about command_id",
     "Story": "tenant run created_at number at changes",
 }

@@ -35,7 +35,7 @@ async def stored(blobs: Blobs, count: int, size: int) -> list[Segment]:
     ]
 
 
-async def longest_wait(work: Sequence[asyncio.Task[Segment]]) -> float:
+async def longest_wait(work: Sequence[asyncio.Task[Segment | None]]) -> float:
     """The longest that others waited for their turn."""
     longest, before = 0.0, time.perf_counter()
     while not all(task.done() for task in work):
@@ -52,11 +52,12 @@ def test_others_get_their_turn_while_segments_are_merged() -> None:
         segments = await stored(blobs, 4, 10_000)
         indexed = [(segment, await reader.index(segment)) for segment in segments]
         began = time.perf_counter()
-        merging = asyncio.create_task(merge_segments(blobs, 1, 100, indexed))
+        merging = asyncio.create_task(merge_segments(blobs, 1, 100, indexed, ()))
         longest = await longest_wait([merging])
         took = time.perf_counter() - began
         assert longest < took / 2, f"{longest:.3f} s of {took:.3f} s were in one piece"
         merged = await merging
+        assert merged is not None
         assert (merged.first_end, merged.last_end, merged.last_run) == (1, 40_000, 40_000)
         lines = (await reader.index(merged)).runs
         assert [line.number for line in lines] == list(range(1, 40_001))
@@ -77,7 +78,8 @@ def test_whose_results_a_run_has_is_worked_out_once(monkeypatch: pytest.MonkeyPa
             raise AssertionError("it is in the index")
 
         monkeypatch.setattr(module, "result_fences", again)
-        merged = await merge_segments(blobs, 1, 9, [(each, await reader.index(each)) for each in segments])
+        merged = await merge_segments(blobs, 1, 9, [(each, await reader.index(each)) for each in segments], ())
+        assert merged is not None
         assert [line.fences for line in (await reader.index(merged)).runs] == before
 
     asyncio.run(run())
@@ -123,5 +125,19 @@ def test_no_more_of_the_indexes_is_held_than_was_allowed() -> None:
         small = Segments(blobs, bytes_max=size // 2)
         assert len((await small.index(segments[0])).runs) == 50
         assert small.held_bytes == 0, "one that is larger than all of it is not kept"
+
+    asyncio.run(run())
+
+
+def test_what_has_left_history_is_not_in_a_segment_that_is_written_anew() -> None:
+    async def run() -> None:
+        blobs = open_blobs("memory:")
+        reader = Segments(blobs)
+        indexed = [(each, await reader.index(each)) for each in await stored(blobs, 2, 3)]
+        merged = await merge_segments(blobs, 1, 9, indexed, {1: None, 4: None, 5: None})
+        assert merged is not None
+        assert [line.number for line in (await reader.index(merged)).runs] == [2, 3, 6]
+        assert (merged.first_end, merged.last_end, merged.last_run) == (2, 6, 6)
+        assert await merge_segments(blobs, 1, 10, indexed, range(1, 7)) is None, "nothing is left of it"
 
     asyncio.run(run())

@@ -2,13 +2,18 @@
 
 import asyncio
 
+import psycopg
 import pytest
 
 from rota.core.errors import Refused, Unavailable
+from rota.core.records import Workflow
 from rota.ports import Candidate, Fenced
 from rota.stores.postgres.schema import STEPS, Step
+from tests.contract.before import ended_before, plain_json, without_later
 from tests.contract.bench import assert_same, batch, disk_of
-from tests.contract.samples import one_of_each
+from tests.contract.records import filled
+from tests.contract.samples import a_one_task_run, a_run, one_of_each, rows_of, story_of
+from tests.contract.store_history import tidy
 from tests.integration.postgres_stage import a_batch, elected, opened, played, runs_in, twin
 from tests.servers.postgres import shared_server
 
@@ -151,3 +156,64 @@ async def test_routines_that_another_program_left_are_made_anew_by_the_next_lead
         later = await elected(store)
         await store.commit(later, a_batch("after"))
         assert await runs_in(store, later) == ["after", "before"]
+
+
+def make_older(schema: str, then: str, version: int) -> None:
+    """A schema as a program of that version left it: its tables of then, with the rows of another schema."""
+    server = shared_server()
+    made = [text for step in STEPS if step.number <= version for text in step.statements]
+    script = [f"CREATE SCHEMA {then}", f"SET search_path = {then}", *made]
+    script.append(f"UPDATE meta SET value = '{version}' WHERE name = 'version'")  # noqa: S608 - a number of our own
+    tables = (
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = %(schema)s AND table_type LIKE %(t)s"
+    )
+    columns = (
+        "SELECT column_name FROM information_schema.columns WHERE table_schema = %(schema)s AND table_name = %(t)s"
+    )
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute(";".join(script).encode())
+    for (table,) in server.execute(tables, schema=then, t="BASE%"):
+        if table not in ("meta", "reign"):
+            names = ", ".join(str(name) for (name,) in server.execute(columns, schema=then, t=table))
+            server.execute(f"INSERT INTO {then}.{table} ({names}) SELECT {names} FROM {schema}.{table}")  # noqa: S608 - names of our own
+    for table, name in (
+        ("graph", "graph"),
+        ("history_graph", "graph"),
+        ("growth", "specs"),
+        ("history_growth", "specs"),
+    ):
+        for place, text in server.execute(f"SELECT ctid::text, {name}::text FROM {then}.{table}"):  # noqa: S608 - names of our own
+            update = f"UPDATE {then}.{table} SET {name} = %(text)s::json WHERE ctid = %(place)s::tid"  # noqa: S608 - names of our own
+            server.execute(update, text=plain_json(str(text)), place=place)
+
+
+@pytest.mark.parametrize("slices", range(3))
+@played
+async def test_a_schema_of_the_first_version_learns_of_workflows_wherever_its_rows_are(slices: int) -> None:
+    many, one = a_run(run="many"), a_one_task_run(run="one", start=20_000)
+    live = [*one_of_each(40_000), *rows_of(a_run(run="live", start=60_000), a_one_task_run(run="l1", start=80_000))]
+    told = [*story_of(many.run), *story_of(one.run)]
+    async with opened() as now:
+        epoch = await elected(now)
+        await now.commit(epoch, batch([*live, *rows_of(many, one)], stories=told))
+        await now.commit(epoch, batch(archives=[("t", "many"), ("t", "one")]))
+        for _ in range(slices):
+            await now.tidy(epoch, 0, 1 << 60)
+        then = f"{now.schema}_then"
+        make_older(now.schema, then, 1)
+        async with opened(schema=then) as store:
+            assert version_of(then) == "1"
+            epoch = await elected(store)
+            assert version_of(then) == str(LATEST)
+            assert_same(disk_of([record async for record in store.load(epoch)]), disk_of(without_later(live)))
+            past = [ended_before(many), ended_before(one)]
+            assert [await store.ended("t", ended.run.id) for ended in past] == past
+            # It goes on: what moves to history, and back, is as it was.
+            await tidy(store, epoch)
+            assert [await store.ended("t", ended.run.id) for ended in past] == past
+            revives = [("t", ended.run.id, ended.run.created_at) for ended in past]
+            await store.commit(epoch, batch([filled(Workflow)], revives=revives))
+            expected = disk_of([*without_later(live), *rows_of(*past), filled(Workflow)])
+            assert_same(disk_of([record async for record in store.load(epoch)]), expected)
+            for ended in past:
+                assert await store.stories("t", ended.run.id, ended.run.created_at) == story_of(ended.run)

@@ -71,15 +71,19 @@ def _check_commit(
     disk: SqliteDisk, number: int, live: dict[str, Run], ended: dict[str, Run], tasks: dict[str, list[int]]
 ) -> None:
     many, one = writer.runs_of(number)
-    followed = f"many-{number + 1}" in live or f"many-{number + 1}" in ended
-    home = ended if writer.is_archived(number) and followed else live
+    followed, back = [
+        f"many-{number + later}" in live or f"many-{number + later}" in ended for later in (1, writer.LATER)
+    ]
+    is_back = writer.is_revived(number) and back
+    home = ended if writer.is_archived(number) and followed and not is_back else live
     assert many.id in home
     assert one.id in home
     found = disk.ended(writer.TENANT, many.id)
     idxs = [task.idx for task in found.tasks] if found is not None else tasks[many.id]
     assert idxs == list(range(writer.TASKS)), f"commit {number} has tasks {idxs}"
     for run in (many, one):
-        assert len(disk.told(writer.TENANT, run.id, run.created_at)) == 1
+        told = [story.number for story in disk.told(writer.TENANT, run.id, run.created_at)]
+        assert told == ([0, 1] if is_back else [0])
 
 
 def crash_again_and_again(folder: Path, times: int, seed: int) -> None:

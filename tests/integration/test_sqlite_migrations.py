@@ -1,5 +1,6 @@
 """Folders of older versions: brought up to date before anything is loaded, the rest in slices, whatever interrupts."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +10,13 @@ import pytest
 
 from rota.core.errors import Refused
 from rota.core.model import Tenant
-from rota.core.records import Batch
+from rota.core.records import Batch, Workflow
 from rota.stores.sql.migrations import MIGRATIONS, Database, Migration, latest, statements
 from rota.stores.sqlite import SqliteDisk
+from tests.contract.before import ended_before, plain_json, without_later
 from tests.contract.bench import assert_same, disk_of
-from tests.contract.samples import one_of_each
+from tests.contract.records import filled
+from tests.contract.samples import a_one_task_run, a_run, one_of_each, rows_of, story_of
 from tests.integration.test_sqlite_folder import end, holding
 from tests.integration.writer import elected
 
@@ -128,13 +131,69 @@ def test_processes_that_open_a_new_folder_at_once_make_it_once(tmp_path: Path):
     assert version_of(tmp_path) == BASE
 
 
+def folder_of(folder: Path, version: int, *batches: Batch, slices: int = 0) -> None:
+    """A folder as a program of that version left it after these commits and so much housekeeping.
+
+    Written by this program elsewhere, and copied into the tables of then.
+    """
+    now = SqliteDisk(folder / "now")
+    epoch = elected(now)
+    for batch in batches:
+        now.commit(epoch, batch)
+    for _ in range(slices):
+        now.tidy(epoch, 0, 1 << 60)
+    now.close()
+    SqliteDisk(folder, MIGRATIONS[:version]).close()
+    connection = apsw.Connection(str(folder / "rota.db"))
+    connection.create_scalar_function("plain", plain_json, 1)
+    connection.execute("ATTACH ? AS now", (str(folder / "now" / "rota.db"),))
+    tables = "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT IN ('meta', 'sqlite_sequence')"
+    for (table,) in list(connection.execute(tables)):
+        columns = [row[1] for row in connection.execute(f"PRAGMA main.table_info({table})")]
+        values = [f"plain({name})" if name in ("specs",) or (table, name) in GRAPHS else name for name in columns]
+        connection.execute(
+            f"INSERT INTO main.{table} ({', '.join(columns)}) SELECT {', '.join(values)} FROM now.{table}"  # noqa: S608 - names of our own
+        )
+    connection.close()
+    shutil.rmtree(folder / "now")
+    assert version_of(folder) == version
+
+
+GRAPHS = (("graph", "graph"), ("history_graph", "graph"))
+
+
 def test_a_folder_of_the_first_version_learns_shares_and_audits(tmp_path: Path):
-    disk = SqliteDisk(tmp_path, MIGRATIONS[:1])
-    records = [record for record in one_of_each() if not isinstance(record, Tenant)]
-    disk.commit(elected(disk), Batch(records, [], [], []))
-    disk.close()
-    assert version_of(tmp_path) == 1
+    records = [record for record in without_later(one_of_each()) if not isinstance(record, Tenant)]
+    folder_of(tmp_path, 1, Batch(one_of_each(), [], [], []))
     disk = SqliteDisk(tmp_path)
     assert_same(disk_of(disk.load(elected(disk))), disk_of(records))
     disk.close()
     assert version_of(tmp_path) == BASE
+
+
+@pytest.mark.parametrize("slices", range(3))
+def test_a_folder_of_the_second_version_learns_of_workflows_wherever_its_rows_are(tmp_path: Path, slices: int):
+    many, one = a_run(run="many"), a_one_task_run(run="one", start=20_000)
+    live = [*one_of_each(40_000), *rows_of(a_run(run="live", start=60_000), a_one_task_run(run="l1", start=80_000))]
+    told = [*story_of(many.run), *story_of(one.run)]
+    put = Batch([*live, *rows_of(many, one)], [], [], told)
+    folder_of(tmp_path, 2, put, Batch([], [], [("t", "many"), ("t", "one")], []), slices=slices)
+    disk = SqliteDisk(tmp_path)
+    epoch = elected(disk)
+    assert version_of(tmp_path) == BASE
+    assert_same(disk_of(disk.load(epoch)), disk_of(without_later(live)))
+    past = [ended_before(many), ended_before(one)]
+    assert [disk.ended("t", ended.run.id) for ended in past] == past
+    assert list(disk.reader.execute("SELECT run, version, backfill FROM runs WHERE run = 'many'")) == [
+        ("many", None, 0)
+    ]
+    # It goes on: what moves to history, and back, is as it was.
+    while disk.tidy(epoch, 0, 1 << 60):
+        pass
+    assert [disk.ended("t", ended.run.id) for ended in past] == past
+    revives = [("t", ended.run.id, ended.run.created_at) for ended in past]
+    disk.commit(epoch, Batch([filled(Workflow)], [], [], [], [], revives))
+    assert_same(disk_of(disk.load(epoch)), disk_of([*without_later(live), *rows_of(*past), filled(Workflow)]))
+    for ended in past:
+        assert disk.told("t", ended.run.id, ended.run.created_at) == story_of(ended.run)
+    disk.close()

@@ -1,7 +1,8 @@
 """A process that writes until it is killed, and says after each commit that it is done.
 
 Commit number n puts one run of three tasks and one of a single task, tells their stories, and every third commit also
-archives the pair before; every fifth is followed by housekeeping. `expected` says what must be there after n commits.
+archives the pair before; every sixth takes such a pair out of history again, and tells more of it. Every fifth is
+followed by housekeeping.
 """
 
 import sys
@@ -15,6 +16,7 @@ from rota.stores.sqlite import SqliteDisk
 TENANT = "t"
 TASKS = 3
 KEEP_MS = 1 << 60
+LATER = 4
 
 
 def elected(disk: SqliteDisk) -> Epoch:
@@ -37,12 +39,20 @@ def batch_of(number: int) -> Batch:
     puts += [Task(TENANT, many.id, idx, TaskState.QUEUED, error="x" * 300) for idx in range(TASKS)]
     stories = [Story(TENANT, run.id, run.created_at, 0, number, b"told") for run in (many, one)]
     archives = [(TENANT, run.id) for run in runs_of(number - 1)] if is_archived(number - 1) else []
-    return Batch(puts, [], archives, stories)
+    back = runs_of(number - LATER) if is_revived(number - LATER) else ()
+    puts += back
+    stories += [Story(TENANT, run.id, run.created_at, 1, number, b"told again") for run in back]
+    return Batch(puts, [], archives, stories, [], [(TENANT, run.id, run.created_at) for run in back])
 
 
 def is_archived(number: int) -> bool:
     """Whether the runs of a commit are archived by the next."""
     return number >= 0 and number % 3 == 0
+
+
+def is_revived(number: int) -> bool:
+    """Whether the runs of a commit are archived by the next and revived by the one that is so much later."""
+    return number >= 0 and number % 6 == 0
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from rota.api.auth import Principal
 from rota.api.logs import read_log
+from rota.api.reviving import carry_out, preview
 from rota.control.driver import Listener
 from rota.control.driver import ignore as tell_nobody
 from rota.control.events import Tell
@@ -20,7 +21,7 @@ from rota.core.errors import Refused, Unavailable
 from rota.core.history import GetEnded, GetGraph, GetStories, HistoryQuery, ListAudits
 from rota.core.ids import RunKey
 from rota.core.model import Graph
-from rota.core.questions import GetRun, Question, RunView
+from rota.core.questions import GetRun, PreviewClear, Question, RunView
 from rota.core.records import Story
 from rota.core.states import RUN_TERMINAL
 from rota.ports import BlobLost, Blobs, Store
@@ -103,7 +104,9 @@ class Desk:
             case ReadBlob():
                 return await self._read_blob(request)
             case ClientCommand():
-                return (await self._coordinator.ask(structs.replace(request, actor=who.name)))[0]
+                return await carry_out(self._coordinator, structs.replace(request, actor=who.name))
+            case PreviewClear():
+                return await preview(self._coordinator, request)
             case _:
                 return (await self._coordinator.ask(request))[0]
 

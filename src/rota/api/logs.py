@@ -26,13 +26,18 @@ async def read_log(blobs: Blobs, request: ReadLog, bytes_max: int = PIECE_BYTES_
     """
     place = _Place.after(request.cursor)
     home = task_name(request.tenant, request.run, request.task)
+    if request.tail_bytes < 0:
+        raise Refused("field.value", f"there is no end of {request.tail_bytes} bytes", path="tail_bytes")
     piece = await place.read(blobs, home, bytes_max) if place is not None else LogPiece(b"", "")
     if piece.content or (place is not None and not piece.is_complete and not request.seeks):
         return piece
     newest = await _newest(blobs, home, request.attempt)
     if newest is None or (place is not None and _order(newest) <= _order(place.attempt)):
         return piece
-    return await _Place(newest, 0, 0).read(blobs, home, bytes_max)
+    start = _Place(newest, 0, 0)
+    if request.tail_bytes and place is None:
+        start = await start.skipped(blobs, home, request.tail_bytes)
+    return await start.read(blobs, home, bytes_max)
 
 
 class _Place(Struct, frozen=True):
@@ -51,6 +56,14 @@ class _Place(Struct, frozen=True):
         if found is None:
             raise Refused("field.value", f"{cursor[:80]!r} is no place in a log", path="cursor")
         return cls(found[1], int(found[2]), int(found[3]))
+
+    async def skipped(self, blobs: Blobs, home: str, tail_bytes: int) -> "_Place":
+        """The same log so many bytes before its end; its beginning if it has fewer."""
+        for listed in reversed(await blobs.list(f"{home}/{self.attempt}/log")):
+            if listed.size >= tail_bytes:
+                return _Place(self.attempt, int(listed.name[:6]), listed.size - tail_bytes)
+            tail_bytes -= listed.size
+        return self
 
     async def read(self, blobs: Blobs, home: str, bytes_max: int) -> LogPiece:
         """What follows."""

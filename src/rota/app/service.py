@@ -16,6 +16,7 @@ from rota.app.clocks import SystemClock, wall_clock
 from rota.app.hosting import Host, Hosting, begin, host
 from rota.app.journal import Journal
 from rota.app.laborer import complain_to, token_of
+from rota.app.pages import make_pages
 from rota.app.shared import sharing_of
 from rota.app.working import check_threads, complaint, ship_logs, start_resident, working_of
 from rota.config import Address, Config, ServerTls, commands_for, read_address, read_server_tls, server_context
@@ -212,7 +213,9 @@ async def _serve_http(
     config: Config,
     telemetry: Telemetry,
 ) -> int:
-    service = HttpService(here.desk, here.driver, gate, telemetry=telemetry, hosts=(address.host,))
+    service = HttpService(
+        here.desk, here.driver, gate, telemetry=telemetry, hosts=(address.host,), pages=make_pages(gate)
+    )
     server = HttpServer(service, address.host, address.port, server_context(config.tls))
     port = await server.start()
     parts.push_async_callback(server.stop)

@@ -49,6 +49,8 @@ async def serve(config: Config, signals: Signals, *, with_worker: bool) -> int:
         worker = service.worker
         hands = _slots(worker.machine.capacity.slots) if worker is not None else "no worker here"
         tell(f"ready: {ways}; data in {service.host.path}; {hands}{_standing(service.host)}")
+        if service.http:
+            tell(f"pages: {service.http}/")
         await first_of(signals.asked, service.failed)
         if service.failed.is_set():
             tell("stopped by an error of its own; what was acknowledged is on disk")

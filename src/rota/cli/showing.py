@@ -10,6 +10,7 @@ from msgspec import to_builtins
 
 from rota.app import DEFAULT_FOLDER
 from rota.cli.reaching import add_place
+from rota.wire.spans import show_span as show_span  # the same on the pages
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -74,17 +75,6 @@ def show_time(at: int) -> str:
     if not at:
         return ""
     return datetime.fromtimestamp(at / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
-def show_span(ms: int) -> str:
-    """A duration, in the unit that suits it."""
-    if ms < 1_000:
-        return f"{ms} ms"
-    if ms < 60_000:
-        return f"{ms / 1000:.1f} s"
-    minutes, seconds = divmod(ms // 1000, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
 
 
 def show_counts(tasks: dict[str, int]) -> str:

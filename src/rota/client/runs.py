@@ -17,6 +17,7 @@ from rota.client.logs import stream_log
 from rota.client.operating import Operating
 from rota.client.paging import Place, is_after
 from rota.client.watching import Interrupted
+from rota.core import records
 from rota.core.bounds import HISTORY_PAGE_MAX, INTEGER_MAX
 from rota.core.commands import (
     CancelRun,
@@ -136,9 +137,9 @@ class Client(Operating):
         )
         past: Page = await self.ask(query)
         for row in past.runs:
-            ended: Ended | None = await self.ask(GetEnded(tenant=row.tenant, run=row.id, created_at=row.created_at))
-            if ended is not None:
-                found.append(await self.view_ended(ended))
+            view = await self.view_past(row)
+            if view is not None:
+                found.append(view)
         return RunsPage(tuple(found), Place(is_past=True, past=past.next).write() if past.next else "")
 
     async def _live_page(self, name: str, states: tuple[RunState, ...], limit: int, place: Place) -> RunsPage:
@@ -174,6 +175,11 @@ class Client(Operating):
         for growth in ended.growths:
             graph = graph.grown(growth)
         return graph
+
+    async def view_past(self, row: records.Run) -> RunView | None:
+        """A run of history that was listed; None if it is gone meanwhile."""
+        ended: Ended | None = await self.ask(GetEnded(tenant=row.tenant, run=row.id, created_at=row.created_at))
+        return await self.view_ended(ended) if ended is not None else None
 
     async def view_ended(self, ended: Ended) -> RunView:
         """A run of history, as its readers see it."""
@@ -382,10 +388,13 @@ class Run:
         parts = await self._stories(view, 0)
         return [(at, describe(change, lambda idx: names.get(idx, str(idx)))) for at, change in story(parts, number)]
 
-    async def logs(self, task: str, attempt: int = 0, *, follow: bool = False) -> AsyncIterator[bytes]:
+    async def logs(
+        self, task: str, attempt: int = 0, *, follow: bool = False, tail_bytes: int = 0
+    ) -> AsyncIterator[bytes]:
         """What an attempt printed; the newest attempt unless told otherwise.
 
-        `follow` goes on until the attempt has ended, and waits for one that has not begun.
+        `follow` goes on until the attempt has ended, and waits for one that has not begun. `tail_bytes` begins so
+        much before the end of what there is.
         """
         await self.task(task)
 
@@ -397,7 +406,7 @@ class Run:
                 return None
             return page.tasks[0] if page.tasks else None
 
-        log = ReadLog(tenant=self._line.tenant, run=self.id, task=task, attempt=attempt)
+        log = ReadLog(tenant=self._line.tenant, run=self.id, task=task, attempt=attempt, tail_bytes=tail_bytes)
         async for piece in stream_log(self.client.ask, log, look, _wall_clock, follow=follow):
             yield piece
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from rota.core.bounds import BACKFILL_ACTIVE_RUNS
 from rota.core.calendar import ScheduleSpec
 from rota.core.ids import Fence, Millis
 from rota.core.model import Capacity, FailureClass, Graph, Pairs, Param, Pool, PriorityClass, Queue, TaskSpec
@@ -224,7 +225,7 @@ class StartBackfill(ClientCommand, frozen=True, kw_only=True):
     workflow: str
     start_at: Millis
     end_at: Millis
-    max_active_runs: int = 4
+    max_active_runs: int = BACKFILL_ACTIVE_RUNS
     params: bytes = b""
 
 

@@ -131,7 +131,8 @@ def _check_run(state: State, run: LiveRun, broken: list[str]) -> None:
     _check_neighbours(state, run, broken)
     if run.row.state is RunState.RUNNING and not run.row.pending and run.row.stopping is None:
         _check_plan(state, run, broken)
-        if not (moving or run.row.fault or run.key in state.continues or waits_for_past(run)):
+        is_looked_at = run.key in state.continues or ("past", *run.key) in state.armed
+        if not (moving or run.row.fault or is_looked_at or waits_for_past(run)):
             broken.append(f"{run.key} is running and nothing in it moves")
 
 

@@ -125,6 +125,9 @@ def _set_timers(state: State, now: Millis) -> None:
             state.set_timer(run.row.ended_at + state.limits.retain_ended_ms, "archive", *run.key)
         elif run.row.deadline_at:
             state.set_timer(run.row.deadline_at, "deadline", *run.key)
+        if run.before is not None:
+            # Something there may have ended in the last commit before.
+            state.set_timer(now, "past", *run.key)
         for task in run.tasks.values():
             if task.state in (UP_FOR_RETRY, UP_FOR_RESCHEDULE):
                 state.set_timer(task.due_at, "due", *run.key, task.idx)

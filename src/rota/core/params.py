@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from datetime import date, datetime
 from functools import lru_cache
+from math import isfinite
 from typing import Any, cast
 
 import msgspec
@@ -76,6 +77,8 @@ def check_declared(params: tuple[Param, ...]) -> None:
             raise Refused("field.value", f"two parameters are called {param.name!r}", path=f"{path}.name")
         names[param.name] = None
         _check_pattern(param, f"{path}.pattern")
+        if any(bound is not None and not isfinite(bound) for bound in (param.least, param.most)):
+            raise Refused("field.value", "a bound without end is none", "Leave it out.", path=path)
         for choice in param.choices:
             _check_value(_without_choices(param), _decoded(choice, f"{path}.choices"), f"{path}.choices")
         if param.default is not None:

@@ -13,12 +13,14 @@ from rota.core.decide.decision import find_all, find_run, find_task
 from rota.core.decide.remedies import to_clear
 from rota.core.decide.runs import find_workflow
 from rota.core.errors import Refused
+from rota.core.evolve import lay_out
 from rota.core.graph import LiveGraph, check_number
 from rota.core.ids import Fence, Millis
 from rota.core.live import LiveRun
-from rota.core.model import Capacity, FailureClass, Pool, PriorityClass, Queue, Tenant
+from rota.core.model import Capacity, FailureClass, Graph, Pool, PriorityClass, Queue, Tenant
+from rota.core.order import Books
 from rota.core.reasons import Reasons
-from rota.core.records import Run, Task, Workflow, copy
+from rota.core.records import Growth, Run, Task, Workflow, copy
 from rota.core.state import State
 from rota.core.states import NONE, PHASES, Phase, RunState, TaskState
 from rota.core.why import explain
@@ -262,9 +264,7 @@ def answer(state: State, question: Question, now: Millis) -> Reading:
         case ListBackfills():
             return _list_backfills(state, question, now)
         case PreviewClear():
-            run = find_run(state, question.tenant, question.run, may_have_ended=True)
-            tasks = to_clear(run, question.tasks, downstream=question.downstream, only_failed=question.only_failed)
-            return tuple(run.graph.task_id(idx) for idx in tasks)
+            return _preview(find_run(state, question.tenant, question.run, may_have_ended=True), question)
         case _:
             raise Refused("field.type", f"{type(question).__name__} is no question")
 
@@ -359,7 +359,7 @@ def _list_tasks(run: LiveRun, question: ListTasks) -> TasksPage:
     check_number(question.first, 0, run.graph.total, "first")
     numbers: Iterable[int] = range(question.first, run.graph.total)
     if question.names:
-        numbers = find_all(run, question.names)
+        numbers = sorted(idx for idx in find_all(run, question.names) if idx >= question.first)
     found: list[TaskView] = []
     for idx in numbers:
         task = run.tasks.get(idx)
@@ -399,6 +399,21 @@ def _list_pools(state: State, question: ListPools) -> tuple[PoolView, ...]:
             taken, by_key = (usage.taken, dict(usage.by_key)) if usage is not None else (0, {})
             views.append(PoolView(pool=pool, taken=taken, by_key=by_key))
     return tuple(views)
+
+
+def _preview(run: LiveRun, question: PreviewClear) -> tuple[str, ...]:
+    tasks = to_clear(run, question.tasks, downstream=question.downstream, only_failed=question.only_failed)
+    return tuple(run.graph.task_id(idx) for idx in tasks)
+
+
+def preview_clear(
+    row: Run, tasks: tuple[Task, ...], growths: tuple[Growth, ...], graph: Graph, question: PreviewClear
+) -> tuple[str, ...]:
+    """The same for a run in history."""
+    whole = LiveGraph(row.tenant, row.graph, graph)
+    run = LiveRun(row, whole, Books().purse(row.priority, row.tenant))
+    lay_out(run, whole, growths, tasks)
+    return _preview(run, question)
 
 
 def _view_workflow(state: State, workflow: Workflow) -> WorkflowView:

@@ -7,6 +7,8 @@ answering; `MemoryStore` is the port.
 from collections.abc import AsyncIterator, Iterator
 from copy import copy
 
+from msgspec import structs
+
 from rota.core.bounds import ROWS_PER_TIDY
 from rota.core.errors import Refused
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
@@ -58,8 +60,9 @@ class MemoryDisk:
     def commit(self, epoch: Epoch, batch: Batch) -> None:
         """Apply a batch whole, or raise and apply nothing. The records are the disk's own from here on."""
         self._check(epoch)
-        records = self.records
-        for key, record in _keyed(batch):
+        records, puts = self.records, _keyed(batch)
+        graphs = [self._revive(*key) for key in batch.revives]
+        for key, record in puts:
             records[key] = record
             if key[0] in ("Task", "Growth"):
                 self.tasks.setdefault((str(key[1]), str(key[2])), {})[key] = None
@@ -73,11 +76,18 @@ class MemoryDisk:
             # After the runs: one that went to history with this very commit needs its definition there.
             if isinstance(record, GraphRecord):
                 self._keep(record)
+        for key in graphs:
+            # Brought back by the runs for which it was kept.
+            if ("GraphRecord", *key) in records and not self._is_past_graph(key):
+                self.old_graphs.pop(key, None)
 
     def _keep(self, graph: GraphRecord) -> None:
         key = (graph.tenant, graph.digest)
-        if any((ended.run.tenant, ended.run.graph) == key for ended in self.history):
+        if self._is_past_graph(key):
             self.old_graphs[key] = graph
+
+    def _is_past_graph(self, key: tuple[str, str]) -> bool:
+        return any((ended.run.tenant, ended.run.graph) == key for ended in self.history)
 
     def graph(self, tenant: str, digest: str) -> Graph | None:
         """A definition, live or kept for the history."""
@@ -92,6 +102,19 @@ class MemoryDisk:
             growths = [part for part in parts if isinstance(part, Growth)]
             self.history.append(Ended(run, tuple(tasks or ([run.solo] if run.solo else [])), tuple(growths)))
 
+    def _revive(self, tenant: str, run: str, created_at: Millis) -> tuple[str, str]:
+        """Take a run out of history, unless it is not there or its id is in use again; what it was made of."""
+        found = self._find(tenant, run, created_at)
+        if found is None or found.run.created_at != created_at or ("Run", tenant, run) in self.records:
+            return "", ""
+        self.history.remove(found)
+        row = found.run
+        own = [part for part in (*found.tasks, *found.growths) if part is not row.solo]
+        self.records[("Run", tenant, run)] = row
+        self.records.update({key_of(part): part for part in own})
+        self.tasks[tenant, run] = {key_of(part): None for part in own}
+        return row.tenant, row.graph
+
     def page(self, query: HistoryQuery) -> Page:
         """One page of history."""
         after = _read_place(query.after)
@@ -103,10 +126,16 @@ class MemoryDisk:
 
     def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
         """The newest run of history with that id, or the one that was created then."""
+        found = self._find(tenant, run, created_at)
+        if found is None:
+            return None
+        return Ended(_twin_run(found.run), tuple(copy(task) for task in found.tasks), found.growths)
+
+    def _find(self, tenant: str, run: str, created_at: Millis) -> Ended | None:
         for ended in reversed(self.history):
             row = ended.run
             if (row.tenant, row.id) == (tenant, run) and created_at in (0, row.created_at):
-                return Ended(_twin_run(row), tuple(copy(task) for task in ended.tasks), ended.growths)
+                return ended
         return None
 
     def kept(self) -> Kept:
@@ -155,7 +184,7 @@ class MemoryDisk:
         row = ended.run
         self.history.remove(ended)
         key = (row.tenant, row.graph)
-        if key in self.old_graphs and not any((other.run.tenant, other.run.graph) == key for other in self.history):
+        if key in self.old_graphs and not self._is_past_graph(key):
             del self.old_graphs[key]
         told = self.stories.pop((row.tenant, row.id), [])
         kept = [story for story in told if story.created_at != row.created_at]
@@ -229,7 +258,7 @@ class MemoryStore:
     async def commit(self, epoch: Epoch, batch: Batch) -> None:
         """See the port."""
         puts = [_twin(record) if type(record) in RECORD_TYPES else record for record in batch.puts]
-        self.disk.commit(epoch, Batch(puts, batch.drops, batch.archives, batch.stories, batch.audits))
+        self.disk.commit(epoch, structs.replace(batch, puts=puts))
 
     async def history(self, query: HistoryQuery) -> Page:
         """See the port."""

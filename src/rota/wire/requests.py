@@ -28,7 +28,8 @@ class ReadLog(qs.Question, frozen=True, kw_only=True):
     """What an attempt printed, from where an earlier piece ended; attempt 0 means the newest.
 
     A log that breaks off without an end is followed by that of the next lease. Whoever knows that there is none yet
-    does not have it looked for (`seeks`): in a bucket that takes several requests.
+    does not have it looked for (`seeks`): in a bucket that takes several requests. `tail_bytes`: of a log that is
+    read from its beginning only so much of its end, if it has more.
     """
 
     run: str
@@ -36,6 +37,7 @@ class ReadLog(qs.Question, frozen=True, kw_only=True):
     attempt: int = 0
     cursor: str = ""
     seeks: bool = True
+    tail_bytes: int = 0
 
 
 class LogPiece(Struct, frozen=True):

@@ -363,3 +363,21 @@ def test_a_log_that_says_nothing_is_looked_at_less_and_less_often(monkeypatch: p
     # The first look is for what there is; something came with the second, with the eleventh, and then the end.
     grows = [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0, 2.0]
     assert waits == [*grows, 0.1, 0.2, 0.4, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("tail_bytes", "content"),
+    [(0, b"onetwothree"), (1, b"e"), (5, b"three"), (7, b"wothree"), (11, b"onetwothree"), (100, b"onetwothree")],
+)
+def test_a_log_is_read_from_so_much_before_its_end(tail_bytes: int, content: bytes):
+    async def inside() -> None:
+        bench = Bench()
+        await bench.ship("1-1", b"one", b"two", b"three")
+        log = replace(LOG, tail_bytes=tail_bytes)
+        piece = await read_log(bench.blobs, log)
+        assert (piece.content, piece.is_complete) == (content, True)
+        assert (await read_log(bench.blobs, replace(log, cursor=piece.cursor))).content == b""
+        with pytest.raises(Refused, match="tail_bytes"):
+            await read_log(bench.blobs, replace(LOG, tail_bytes=-1))
+
+    asyncio.run(inside())

@@ -17,12 +17,17 @@ from rota.core.errors import Refused, Unavailable
 from rota.core.images import all_records, is_clean, take_batch
 from rota.core.invariants import validate
 from rota.core.load import load
-from rota.core.model import FailureClass, Pool, PoolNeed, PriorityClass, PropertyRule, RetryPolicy, TaskSpec
-from rota.core.records import RECORD_TYPES, Key, Record, Task, key_of
+from rota.core.model import FailureClass, Graph, Pool, PoolNeed, PriorityClass, PropertyRule, RetryPolicy, TaskSpec
+from rota.core.records import RECORD_TYPES, GraphRecord, Growth, Key, Record, Run, Task, key_of
 from rota.core.states import TERMINAL, RunState
 from tests.unit.core.world import TENANT, World, derived, graph, image, imaged, short_slices, task, task_states
 
 DAY_MS = 86_400_000
+
+
+def read_back(record: Record) -> Record:
+    """A record as it comes out of bytes again."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(record), type=type(record))
 
 
 class Disk:
@@ -30,6 +35,9 @@ class Disk:
 
     def __init__(self) -> None:
         self.rows: dict[Key, Record] = {}
+        self.past: dict[tuple[str, str, int], dict[Key, Record]] = {}
+        # Definitions outlive their records: runs in history were made of them.
+        self.graphs: dict[str, Graph] = {}
         self.stories: dict[tuple[str, str], int] = {}
 
     def commit(self, world: World) -> None:
@@ -39,20 +47,35 @@ class Disk:
         put = [key_of(record) for record in batch.puts]
         assert len(set(put)) == len(put), "a batch writes a record twice"
         assert not set(put) & set(batch.drops), "a batch writes a record and drops it"
+        for revived in batch.revives:
+            self.rows |= self.past.pop(revived)
         for record in batch.puts:
-            self.rows[key_of(record)] = msgspec.msgpack.decode(msgspec.msgpack.encode(record), type=type(record))
+            self.rows[key_of(record)] = read_back(record)
+            if isinstance(record, GraphRecord):
+                self.graphs[record.digest] = record.graph
         for key in batch.drops:
             self.rows.pop(key, None)
         for tenant, run in batch.archives:
-            for key in [key for key in self.rows if key[0] in ("Run", "Task", "Growth") and key[1:3] == (tenant, run)]:
-                del self.rows[key]
+            moved = [key for key in self.rows if key[0] in ("Run", "Task", "Growth") and key[1:3] == (tenant, run)]
+            row = self.rows[("Run", tenant, run)]
+            assert isinstance(row, Run)
+            self.past[(tenant, run, row.created_at)] = {key: self.rows.pop(key) for key in moved}
         for story in batch.stories:
             assert story.number == self.stories.get((story.tenant, story.run), 0), "a story lost a page"
             self.stories[(story.tenant, story.run)] = story.number + 1
 
+    def ended(self, chosen: tuple[str, str, int]) -> tuple[Run, tuple[Task, ...], tuple[Growth, ...]]:
+        """A run in history, as a store gives it."""
+        rows = [
+            msgspec.msgpack.decode(msgspec.msgpack.encode(row), type=type(row)) for row in self.past[chosen].values()
+        ]
+        (row,) = [each for each in rows if isinstance(each, Run)]
+        tasks = [row.solo] if row.solo is not None else [each for each in rows if isinstance(each, Task)]
+        return row, tuple(tasks), tuple(each for each in rows if isinstance(each, Growth))
+
     def copies(self) -> list[Record]:
         """What a store would read back."""
-        return [msgspec.msgpack.decode(msgspec.msgpack.encode(row), type=type(row)) for row in self.rows.values()]
+        return [read_back(row) for row in self.rows.values()]
 
 
 def assert_survives(world: World, disk: Disk) -> None:
@@ -121,19 +144,35 @@ class Disturber:
             run = self.world.run(granted.run)
             unknown = [spec.id for node, spec in enumerate(run.graph.specs) if not run.graph.width[node]]
             expands = tuple((name, self.data.draw(st.integers(0, 2))) for name in unknown)
-            self.world.report(granted, cm.Outcome(what), resume_at=self.world.now + 5_000, expands=expands)
+            skips = self.choose((), (), tuple(spec.id for spec in run.graph.specs))
+            self.world.report(granted, cm.Outcome(what), resume_at=self.world.now + 5_000, expands=expands, skips=skips)
 
     def run_changes(self) -> None:
         if not self.world.state.runs:
             return
         run = self.data.draw(st.sampled_from(list(self.world.state.runs.values())))
         name = run.row.id
-        what = self.choose("cancel", "pause", "resume", "clear", "grow", "expand", "lose", "resolve")
+        what = self.choose(
+            *("cancel", "pause", "resume", "clear", "grow", "expand", "lose", "resolve"),
+            *("mark", "retry", "note", "move", "clear all"),
+        )
+        known = [run.graph.task_id(idx) for idx in task_states(run) if idx not in run.graph.retired]
         ended = [run.graph.task_id(idx) for idx, state in task_states(run).items() if state in TERMINAL]
         if what == "cancel":
             self.world.client(cm.CancelRun, run=name)
         elif what in ("pause", "resume"):
             self.world.client(cm.PauseRun, run=name, paused=what == "pause")
+        elif what == "mark" and known:
+            marked = (self.data.draw(st.sampled_from(known)),)
+            self.world.client(cm.MarkTasks, run=name, tasks=marked, to=self.choose(*cm.Mark))
+        elif what == "retry":
+            self.world.client(cm.RetryTasks, run=name)
+        elif what == "note" and known:
+            self.world.client(cm.NoteTask, run=name, task=self.data.draw(st.sampled_from(known)), note="n")
+        elif what == "move":
+            self.world.client(cm.MoveRun, run=name, version=self.data.draw(st.integers(0, 2)))
+        elif what == "clear all":
+            self.world.client(cm.ClearTasks, run=name, only_failed=self.data.draw(st.booleans()))
         elif what == "clear" and ended:
             self.world.client(cm.ClearTasks, run=name, tasks=(self.data.draw(st.sampled_from(ended)),))
         elif what == "grow":
@@ -174,9 +213,52 @@ class Disturber:
         else:
             world.client(cm.DrainWorker, worker="w1", draining=self.data.draw(st.booleans()))
 
+    def workflows_change(self) -> None:
+        world = self.world
+        what = self.choose(
+            "deploy", "deploy", "trigger", "trigger", "pause", "resume", "drop", "backfill", "unfill", "revive"
+        )
+        name = str(self.choose("wf", "wg"))
+        if what == "deploy":
+            chain = self.data.draw(st.integers(1, 3))
+            specs = [task(f"n{i}", *([f"n{i - 1}"] if i else []), depends_on_past=i == 0) for i in range(chain)]
+            mapped = self.choose((), (task("m", "n0", width=0),))
+            whole = graph(*specs, *mapped, name=name, max_active_runs=self.data.draw(st.integers(0, 2)))
+            spec = self.choose(None, ScheduleSpec(every_ms=15_000, start_at=world.now - 40_000))
+            world.client(cm.DeployWorkflow, graph=whole, schedule=spec)
+        elif what == "trigger":
+            self.number += 1
+            at = self.choose(0, world.now - 30_000, world.now + 30_000)
+            world.client(cm.SubmitRun, run=f"r{self.number}", workflow=name, logical_at=at)
+        elif what in ("pause", "resume"):
+            world.client(cm.PauseWorkflow, workflow=name, paused=what == "pause")
+        elif what == "drop":
+            world.client(cm.DropWorkflow, workflow=name)
+        elif what == "backfill":
+            self.number += 1
+            world.client(
+                cm.StartBackfill,
+                backfill=f"b{self.number}",
+                workflow=name,
+                start_at=0,
+                end_at=world.now,
+                max_active_runs=1,
+            )
+        elif what == "unfill":
+            backfills = [each.id for each in world.state.schedules.values() if each.backfill]
+            if backfills:
+                world.client(cm.CancelBackfill, backfill=backfills[0])
+        elif self.disk.past:
+            chosen = self.data.draw(st.sampled_from(sorted(self.disk.past)))
+            row, tasks, growths = self.disk.ended(chosen)
+            whole = self.disk.graphs[row.graph]
+            world.do(cm.ReviveRun(tenant=TENANT, row=row, tasks=tasks, growths=growths, graph=whole))
+
     def step(self) -> None:
         what = self.choose(
             self.submit,
+            self.workflows_change,
+            self.workflows_change,
             self.finish,
             self.finish,
             self.finish,
@@ -217,6 +299,7 @@ def full_world() -> tuple[World, Disk]:
     world.client(cm.PutTenant, weight=3)
     world.worker("w", slots=5)
     world.client(cm.PutSchedule, schedule="s", graph=graph(task("a"), name="s"), spec=ScheduleSpec(every_ms=DAY_MS))
+    world.client(cm.DeployWorkflow, graph=graph(task("a"), name="w"), schedule=ScheduleSpec(every_ms=DAY_MS))
     world.submit(graph(task("a"), task("b", "a"), name="two"), run="two")
     world.submit(task("solo"), run="one")
     world.turn()

@@ -96,3 +96,19 @@ def test_what_is_not_there_is_refused(question: qs.Question, code: str):
     with pytest.raises(Refused) as refused:
         ask(world, question)
     assert refused.value.code == code
+
+
+def test_a_group_that_is_asked_for_by_name_comes_in_pages_that_end():
+    world = World()
+    world.submit(graph(task("a"), task("each", width=5)))
+    world.follow_up()
+    found: list[str] = []
+    first = 0
+    while first >= 0:
+        page = qs.answer(
+            world.state, qs.ListTasks(tenant=TENANT, run="r", names=("each",), first=first, limit=2), world.now
+        )
+        assert isinstance(page, qs.TasksPage)
+        found += [each.id for each in page.tasks]
+        first = page.next
+    assert found == [f"each[{number}]" for number in range(5)]

@@ -37,6 +37,19 @@ def waits_for_its_cap(world: World) -> None:
     world.follow_up()
 
 
+def is_of_a_paused_workflow(world: World) -> None:
+    world.client(cm.DeployWorkflow, graph=graph(task("x"), name="w"), paused=True)
+    world.client(cm.SubmitRun, run="r", workflow="w")
+    world.follow_up()
+
+
+def waits_for_the_past(world: World) -> None:
+    world.client(cm.DeployWorkflow, graph=graph(task("x", depends_on_past=True), name="w"))
+    world.client(cm.SubmitRun, run="before", workflow="w", logical_at=1_000)
+    world.client(cm.SubmitRun, run="r", workflow="w", logical_at=2_000)
+    world.follow_up()
+
+
 def is_about_to_start(world: World) -> None:
     world.submit(graph(task("x"), task("y", "x")))
 
@@ -224,6 +237,8 @@ def is_parked(world: World) -> None:
 
 TABLE: list[tuple[Callable[[World], None], list[str]]] = [
     (waits_for_its_cap, ["run.queued"]),
+    (is_of_a_paused_workflow, ["workflow.paused", "run.queued"]),
+    (waits_for_the_past, ["past.waiting"]),
     (is_about_to_start, ["run.queued"]),
     (waits_for_upstream, ["upstream.waiting"]),
     (waits_for_a_width, ["expand.unknown"]),

@@ -349,6 +349,8 @@ def derived(state: State) -> dict[str, object]:
                 list(run.upstream_failed or ()),
                 {node: sorted(tasks) for node, tasks in sorted(run.reset.items()) if tasks},
                 bytes(run.fired),
+                dict(sorted(run.forced.items())),
+                (run.before and run.before.key, run.after and run.after.key, run.is_held),
             )
             for key, run in sorted(state.runs.items())
         },

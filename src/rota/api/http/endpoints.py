@@ -35,6 +35,10 @@ class Call(Struct, kw_only=True):
     command_id: str
     last_event_id: str
     accept: str
+    # What was asked for on this host, from where, and whether nobody on the way could read it.
+    url: str
+    peer: str
+    is_secure: bool
     # Raises Refused when the caller's token was revoked; whoever streams asks now and then.
     readmit: Callable[[], None]
     # Raises Refused, and has it counted at the gate, if the caller's role does not cover this one.
@@ -63,7 +67,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
     `role` None: anybody may ask. `of_all_tenants`: it is about all of them, whatever `Rota-Tenant` says.
     `answer` None: nothing is answered but a status. `media` is the type of the answer; of a stream `answer` is one
-    item of it.
+    item of it. `is_page`: it is for people, whose browser sends a cookie, and forms rather than JSON.
     """
 
     method: str
@@ -78,6 +82,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     body: type[Struct] | None = None
     body_bytes_max: int = BODY_BYTES_MAX
     of_all_tenants: bool = False
+    is_page: bool = False
 
     @property
     def name(self) -> str:
@@ -87,7 +92,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     @property
     def is_command(self) -> bool:
         """Whether it changes something, and so takes an Idempotency-Key."""
-        return self.method != "GET"
+        return self.method != "GET" and not self.is_page
 
 
 class Routes:

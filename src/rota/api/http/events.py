@@ -10,9 +10,10 @@ from rota.api.http.endpoints import EVENTS, Call, Endpoint
 from rota.api.http.feed import Feeds, as_event
 from rota.api.http.paging import is_number
 from rota.api.http.runs import RUN
-from rota.api.http.streams import BEAT, RETRY, event, stream
+from rota.api.http.streams import stream
 from rota.client.happenings import Happening
 from rota.core.ids import Millis
+from rota.wire.sse import BEAT, RETRY, event
 from rota.wire.views import as_plain, shape_of
 
 HappeningShape = shape_of(

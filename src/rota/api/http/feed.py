@@ -16,7 +16,6 @@ from msgspec import structs
 from rota.api.auth import Principal, Role
 from rota.api.desk import Desk
 from rota.api.http.paging import is_number
-from rota.api.http.streams import event
 from rota.api.line import DeskLine
 from rota.client.happenings import Happening, Names, happenings
 from rota.client.runs import Client
@@ -25,6 +24,7 @@ from rota.core.errors import Refused, Unavailable
 from rota.core.history import GetStories
 from rota.core.records import Story
 from rota.core.story import read_story
+from rota.wire.sse import event
 
 EVENTS_KEPT_MAX = 10_000
 BYTES_KEPT_MAX = 8 * 1024 * 1024

@@ -15,6 +15,7 @@ from starlette.types import Message, Send
 from rota.core.errors import Refused
 
 _FROM_HERE = ("same-origin", "none")
+_VISIT = ("navigate", "document")
 SECURITY_HEADERS: dict[str, str] = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -66,6 +67,20 @@ def check_origin(headers: Headers, scheme: str) -> None:
         return
     text = f"a page of {(origin or 'another site')[:100]} may not ask here"
     raise Refused("http.origin", text, "Configure tokens if it should.", path="Origin")
+
+
+def check_form(headers: Headers) -> None:
+    """Refuse a form that a page of another site sent. A proxy with TLS may stand between, so schemes may differ."""
+    site = headers.get("sec-fetch-site")
+    origin = headers.get("origin")
+    if (site is None or site in _FROM_HERE) and (origin is None or origin.rpartition("//")[2] == headers.get("host")):
+        return
+    raise Refused("http.origin", f"a page of {(origin or 'another site')[:100]} may not send this here", path="Origin")
+
+
+def is_visit(headers: Headers) -> bool:
+    """Whether a person goes to a page, from wherever: it is shown to them, and to no other page."""
+    return (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == _VISIT
 
 
 def _name_of(host: str) -> str:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, get_origin
+from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Struct, inspect
@@ -17,6 +18,8 @@ from rota.core.errors import Refused
 BODY_BYTES_MAX = 8 * 1024 * 1024
 SUBMISSION_BYTES_MAX = 64 * 1024 * 1024
 JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
+FORM_FIELDS_MAX = 100
 # A body that is too large is read to its end for so long, so that its sender hears why it was refused.
 LINGER_S = 5.0
 
@@ -68,6 +71,16 @@ async def read_body(receive: Receive, headers: Headers, kind: type[Struct], byte
         what = f"a body of type {sort!r}" if sort else "a body without a type"
         raise Refused("http.media_type", f"{what} is not read here", f"Send JSON with Content-Type: {JSON}.")
     return parse(content, kind)
+
+
+async def read_form(receive: Receive, headers: Headers, kind: type[Struct], bytes_max: int) -> Any:
+    """What a form of ours was filled in with."""
+    content = await _receive(receive, headers, bytes_max)
+    sort = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content and sort != FORM:
+        raise Refused("http.media_type", f"a body of type {sort!r} is not read here", "Send the form as it is.")
+    fields = parse_qsl(content.decode(errors="replace"), max_num_fields=FORM_FIELDS_MAX)
+    return read_query(QueryParams(fields), kind)
 
 
 def parse(content: bytes, kind: type[Struct]) -> Any:

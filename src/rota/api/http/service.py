@@ -14,11 +14,12 @@ from rota.api.http import events, fleet, oversight, runs, tasks
 from rota.api.http import room as rooms
 from rota.api.http.endpoints import Call, Endpoint, NoSuchMethod, Routes, command_id_of, last_event_id_of
 from rota.api.http.feed import Feeds
-from rota.api.http.guard import Outgoing, check_host, check_origin
+from rota.api.http.guard import Outgoing, check_form, check_host, check_origin, is_visit
 from rota.api.http.openapi import describe
+from rota.api.http.pages import Pages, token_in, url_of
 from rota.api.http.probes import Probes, Telemetry
 from rota.api.http.problems import problem_of, respond
-from rota.api.http.reading import read_body, read_query
+from rota.api.http.reading import read_body, read_form, read_query
 from rota.api.http.streams import Stream
 from rota.api.line import DeskLine
 from rota.client.runs import Client
@@ -42,11 +43,13 @@ class HttpService:
         *,
         telemetry: Telemetry | None = None,
         hosts: tuple[str, ...] = (),
+        pages: Pages | None = None,
     ) -> None:
         self._desk = desk
         self._gate = gate
         self._telemetry = telemetry
         self._hosts = hosts
+        self._pages = pages
         self._feeds = Feeds(desk)
         self._closing = asyncio.Event()
         self._streaming = 0
@@ -59,7 +62,7 @@ class HttpService:
             *Probes(driver, telemetry, tells_where=gate.is_open).endpoints(),
         )
         self.endpoints: tuple[Endpoint, ...] = (*described, describe(described))
-        self._routes = Routes(self.endpoints)
+        self._routes = Routes((*self.endpoints, *(pages.endpoints if pages is not None else ())))
 
     async def stop(self) -> None:
         """End what would go on by itself. What is being answered is answered."""
@@ -78,9 +81,9 @@ class HttpService:
             if isinstance(response, Stream) and self._streaming >= rooms.STREAMS_MAX:
                 raise Unavailable("service.busy", f"there are {rooms.STREAMS_MAX} streams already.")
         except (Refused, Unavailable) as trouble:
-            response = _troubled(trouble, _again(request, out.key))
+            response = self._troubled(request, endpoint, trouble, _again(request, out.key))
         except Exception as error:
-            response = _troubled(self._desk.failed(_named(request, endpoint), error))
+            response = self._troubled(request, endpoint, self._desk.failed(_named(request, endpoint), error))
         try:
             await self._send(response, scope, receive, out)
         except (Refused, Unavailable):
@@ -112,9 +115,7 @@ class HttpService:
             sending.result()
 
     async def _answer(self, request: Request, endpoint: Endpoint, path: dict[str, str], out: Outgoing) -> Response:
-        if self._gate.is_open and endpoint.role is not None:
-            check_host(request.headers, self._hosts)
-            check_origin(request.headers, request.url.scheme)
+        self._check_browser(request, endpoint)
         peer = _peer(request)
         who, tenant = self._admit(request.headers, endpoint, peer)
         query = read_query(request.query_params, endpoint.query)
@@ -123,7 +124,8 @@ class HttpService:
             out.key = command_id_of(request) or f"http-{secrets.token_hex(8)}"
         body = None
         if endpoint.body is not None:
-            body = await read_body(request.receive, request.headers, endpoint.body, endpoint.body_bytes_max)
+            read = read_form if endpoint.is_page else read_body
+            body = await read(request.receive, request.headers, endpoint.body, endpoint.body_bytes_max)
         version = self._gate.version
 
         def readmit() -> None:
@@ -143,6 +145,9 @@ class HttpService:
             command_id=out.key,
             last_event_id=last_event_id,
             accept=request.headers.get("accept", ""),
+            url=url_of(request),
+            peer=peer,
+            is_secure=request.url.scheme == "https",
             readmit=readmit,
             demand=lambda role: self._demand(who, role, peer),
         )
@@ -152,6 +157,28 @@ class HttpService:
         except TimeoutError:
             raise Unavailable("store.unavailable", f"there was no answer within {ANSWER_S:.0f} s.") from None
 
+    def _check_browser(self, request: Request, endpoint: Endpoint) -> None:
+        """Refuse what a browser asks on behalf of another site."""
+        if endpoint.is_page and request.method != "GET":
+            check_form(request.headers)
+        if not self._gate.is_open or endpoint.role is None:
+            return
+        check_host(request.headers, self._hosts)
+        if not (endpoint.is_page and is_visit(request.headers)):
+            check_origin(request.headers, request.url.scheme)
+
+    def _troubled(
+        self, request: Request, endpoint: Endpoint | None, trouble: Refused | Unavailable, again: str = ""
+    ) -> Response:
+        problem = problem_of(trouble, again)
+        if self._pages is not None and self._pages.has(request, endpoint):
+            response = self._pages.show_trouble(problem, url_of(request))
+        else:
+            response = respond(problem)
+        if isinstance(trouble, NoSuchMethod):
+            response.headers["Allow"] = ", ".join(trouble.allowed)
+        return response
+
     def _admit(self, headers: Headers, endpoint: Endpoint, peer: str) -> tuple[Principal, str]:
         """Who asks, and for which tenant; refused if they may not."""
         if endpoint.role is None:
@@ -159,7 +186,10 @@ class HttpService:
         asked = None if endpoint.of_all_tenants else headers.get("rota-tenant")
         if asked is not None:
             check_id(asked, "Rota-Tenant")
-        who = self._gate.admit(headers.get("authorization"), asked, peer=peer)
+        token = headers.get("authorization")
+        if token is None and endpoint.is_page:
+            token = token_in(headers)
+        who = self._gate.admit(token, asked, peer=peer)
         self._demand(who, endpoint.role, peer)
         return who, who.acting_tenant
 
@@ -169,11 +199,6 @@ class HttpService:
         except Refused as refused:
             self._gate.refused(refused, peer=peer)
             raise
-
-
-def _troubled(trouble: Refused | Unavailable, again: str = "") -> Response:
-    headers = {"Allow": ", ".join(trouble.allowed)} if isinstance(trouble, NoSuchMethod) else None
-    return respond(problem_of(trouble, again), headers)
 
 
 def _again(request: Request, key: str) -> str:

@@ -1,4 +1,4 @@
-"""Answers that go on: lines, logs, and server-sent events with a sign of life in every silence."""
+"""Answers that go on: lines, logs, and events with a sign of life in every silence."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -9,9 +9,6 @@ from starlette.responses import StreamingResponse
 
 # After so long without an event a comment says that somebody is still there.
 BEAT_S = 15.0
-BEAT = b": still here\n\n"
-# How long a client waits before it connects again.
-RETRY = b"retry: 2000\n\n"
 LINES_AT_ONCE = 1_000
 
 
@@ -76,9 +73,3 @@ async def encode_lines(items: Iterable[Struct]) -> AsyncIterator[bytes]:
             # Others have their turn.
             await asyncio.sleep(0)
     yield b"".join(lines)
-
-
-def event(name: str, value: object, id: str = "") -> bytes:
-    """One server-sent event. JSON has no line breaks of its own, so its data is one line."""
-    said = f"id: {id}\n".encode() if id else b""
-    return said + b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(value) + b"\n\n"

@@ -102,6 +102,9 @@ def _follow(run: LiveRun, cascade: Cascade, now: Millis) -> list[Change]:
 def mark(state: State, command: cm.MarkTasks, now: Millis) -> Decision:
     """Say what tasks came to. Whatever failed for want of them is judged again if they are said to be well."""
     run = _find_open(state, command.tenant, command.run)
+    if not run.row.started_at:
+        text = f"run {command.run!r} has not started, so nothing in it has come to anything"
+        raise Refused("task.not_started", text, "Mark its tasks once it runs, or cancel it.", path="run")
     to = TaskState(command.to.value)
     chosen = [idx for idx in find_all(run, command.tasks) if _state(run, idx) is not to]
     if not chosen:

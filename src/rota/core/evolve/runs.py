@@ -264,6 +264,12 @@ def run_revived(state: State, change: ch.RunRevived) -> None:
         state.by_command[(row.tenant, row.command_id)] = run.key
     state.set_timer(change.at + state.limits.retain_ended_ms, "archive", *run.key)
     state.touched.revives.append((row.tenant, row.id, row.created_at))
+    # Written again: history may have forgotten it since it was read there.
+    state.touched.runs[run.key] = run
+    for growth in run.growths:
+        state.touched.puts[("Growth", row.tenant, row.id, growth.number)] = growth
+    for task in run.tasks.values():
+        touch(state, run, task)
 
 
 def run_moved(state: State, change: ch.RunMoved) -> None:

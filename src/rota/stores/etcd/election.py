@@ -19,7 +19,7 @@ from rota.stores.etcd.client import Client, Doubt
 from rota.stores.etcd.failures import missing
 from rota.stores.etcd.keys import Keys
 from rota.stores.etcd.log import Mark, Reign
-from rota.stores.etcd.opening import check_format
+from rota.stores.etcd.opening import FORMAT_VALUE, check_format
 
 # Between two looks at an etcd that does not answer whoever waits for a vacancy.
 LOOK_AGAIN_S = 1.0
@@ -86,6 +86,8 @@ class Election:
                 [
                     ops.put(keys.leader, _encode(Leader(later, who)), lease),
                     ops.put(keys.epoch, b"%d" % later),
+                    # From here on an older version would not understand what is written.
+                    ops.put(keys.format, FORMAT_VALUE),
                     ops.get(keys.head),
                     ops.get(keys.checkpoint),
                 ],

@@ -18,6 +18,19 @@ Told = tuple[int, Millis, bytes]
 _UNSTORABLE = (AttributeError, KeyError, OverflowError, TypeError, ValueError, msgspec.MsgspecError)
 
 
+class Revived(Struct, array_like=True):
+    """A run that leaves history, with all of it: a segment cannot be changed, and need not be there any more.
+
+    `number` is what its line had in history, and what hides that line from now on.
+    """
+
+    number: int
+    run: bytes
+    tasks: list[bytes]
+    growths: list[bytes]
+    told: list[Told]
+
+
 class Entry(Struct, array_like=True):
     """What one commit changed; or, with `expired`, which instant became too long ago to remember."""
 
@@ -27,6 +40,7 @@ class Entry(Struct, array_like=True):
     stories: list[tuple[str, str, Millis, int, Millis, bytes]] = []
     audits: list[bytes] = []
     expired: Millis | None = None
+    revives: list[Revived] = []
 
 
 class Envelope(Struct, array_like=True):
@@ -44,7 +58,10 @@ _envelope_of = msgspec.msgpack.Decoder(Envelope).decode
 
 
 def entry_of(batch: Batch) -> Entry:
-    """A batch as an entry, which shares nothing with it. Raises `StoreRefused` for what cannot be stored."""
+    """A batch as an entry, which shares nothing with it. Raises `StoreRefused` for what cannot be stored.
+
+    Runs that leave history are found there by whoever knows it, and not here.
+    """
     try:
         puts = [write_row(record) for record in batch.puts]
         stories = [astuple(story) for story in batch.stories]

@@ -1,7 +1,7 @@
 """Answers about the past: what is in the mirror still, and what is in segments already, as if they were one."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -11,8 +11,9 @@ from rota.core.ids import Fence, Millis, RunKey
 from rota.core.model import Graph
 from rota.core.records import Audit, Run, Story, Task
 from rota.ports import Blobs, Kept
+from rota.stores.etcd.entries import Revived
 from rota.stores.etcd.failures import corrupt
-from rota.stores.etcd.mirror import Mirror
+from rota.stores.etcd.mirror import Mirror, StoryKey
 from rota.stores.etcd.rows import AUDIT, FORMS, GRAPH, GROWTH, RUN, TASK, Form
 from rota.stores.etcd.segments import AuditLine, Parts, Past, PastAudit, RunLine, Segment, Segments, result_fences
 
@@ -31,6 +32,8 @@ class History:
     async def page(self, mirror: Mirror, query: HistoryQuery) -> Page:
         """One page: newest end first, and of the same instant the latest number."""
         after, limit = read_place(query.after), query.page_limit
+        # As it is now: a run that leaves history while this reads is shown, and not half hidden.
+        left = dict(mirror.left)
         found: list[tuple[RunLine, Past | Segment]] = [
             (past.line, past) for past in mirror.pasts if _is_asked_for(past.line, query, after)
         ]
@@ -45,7 +48,7 @@ class History:
                 found += [
                     (line, segment)
                     for line in lines
-                    if not segment.is_past(line.ended_at) and _is_asked_for(line, query, after)
+                    if _is_there(line, segment, left) and _is_asked_for(line, query, after)
                 ]
         shown = _newest(found)
         runs = await self._runs(shown[:limit])
@@ -72,7 +75,7 @@ class History:
         found = await self._find(mirror, tenant, run, created_at)
         if found is None:
             return None
-        row, parts = found
+        _, row, parts = found
         made: Run = _read(FORMS[RUN], row)
         tasks = [_read(FORMS[TASK], task) for task in parts.tasks]
         growths = [_read(FORMS[GROWTH], growth) for growth in parts.growths]
@@ -86,23 +89,38 @@ class History:
             if live is not None and _read(FORMS[RUN], live).created_at == created_at:
                 return []
             found = await self._find(mirror, tenant, run, created_at)
-            told = found[1].told if found is not None else []
+            told = found[2].told if found is not None else []
         return [Story(tenant, run, created_at, *part) for part in told]
 
-    async def _find(self, mirror: Mirror, tenant: str, run: str, created_at: Millis) -> tuple[bytes, Parts] | None:
+    async def leave(self, mirror: Mirror, runs: Iterable[StoryKey]) -> list[Revived]:
+        """Runs as they leave history. Those that are not there do not, nor those whose ids are in use again."""
+        found: dict[RunKey, Revived] = {}
+        for tenant, run, created_at in runs:
+            if ("Run", tenant, run) not in mirror.live and (tenant, run) not in found:
+                past = await self._find(mirror, tenant, run, created_at)
+                if past is not None and past[0].created_at == created_at:
+                    line, row, parts = past
+                    found[tenant, run] = Revived(line.number, row, parts.tasks, parts.growths, parts.told)
+        return list(found.values())
+
+    async def _find(
+        self, mirror: Mirror, tenant: str, run: str, created_at: Millis
+    ) -> tuple[RunLine, bytes, Parts] | None:
+        left = dict(mirror.left)
+
         def is_it(line: RunLine) -> bool:
             return line.id == run and line.tenant == tenant and created_at in (0, line.created_at)
 
         for past in reversed(mirror.pasts):
             if is_it(past.line):
-                return past.run, past.parts
+                return past.line, past.run, past.parts
         for segment in sorted(mirror.segments, key=lambda each: each.last_run, reverse=True):
             lines = (await self.segments.index(segment, tenant, run)).runs if segment.last_run else []
-            own = [line for line in lines if is_it(line) and not segment.is_past(line.ended_at)]
+            own = [line for line in lines if is_it(line) and _is_there(line, segment, left)]
             if own:
                 line = max(own, key=lambda each: each.number)
                 (row,) = await self.segments.read(segment, [(line.at, line.size)])
-                return row, await self.segments.parts(segment, line)
+                return line, row, await self.segments.parts(segment, line)
         return None
 
     async def graph(self, mirror: Mirror, tenant: str, digest: str) -> Graph | None:
@@ -152,7 +170,8 @@ class History:
 
     async def kept(self, mirror: Mirror) -> Kept:
         """Results and runs, live or in history."""
-        rows, pasts, segments = mirror.rows(), list(mirror.pasts), list(mirror.segments)
+        # Of one moment: a run that leaves history meanwhile is in one of these, whichever.
+        rows, pasts, segments, left = mirror.rows(), list(mirror.pasts), list(mirror.segments), dict(mirror.left)
         fences: set[Fence] = set()
         runs: set[RunKey] = set()
         for at in range(0, len(rows), _ROWS_AT_ONCE):
@@ -171,7 +190,7 @@ class History:
             await asyncio.sleep(0)
         for segment in segments:
             for line in (await self.segments.index(segment)).runs:
-                if not segment.is_past(line.ended_at):
+                if _is_there(line, segment, left):
                     runs.add((line.tenant, line.id))
                     fences.update(line.fences or ())
             await asyncio.sleep(0)
@@ -184,6 +203,11 @@ def _fences(tasks: Iterable[Task | None]) -> list[Fence]:
 
 def _newest(found: list[tuple[RunLine, Past | Segment]]) -> list[tuple[RunLine, Past | Segment]]:
     return sorted(found, key=lambda each: (each[0].ended_at, each[0].number), reverse=True)
+
+
+def _is_there(line: RunLine, segment: Segment, left: Container[int]) -> bool:
+    """Whether a run of a segment is neither too old nor alive again."""
+    return not segment.is_past(line.ended_at) and line.number not in left
 
 
 def _read(form: Form, row: bytes) -> Any:

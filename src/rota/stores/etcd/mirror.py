@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from rota.core.ids import Millis, RunKey
 from rota.core.records import Audit, Key, Run
-from rota.stores.etcd.entries import Entry, Told
-from rota.stores.etcd.rows import AUDIT, FORMS, RUN, TABLES, Row, key_of_row
+from rota.stores.etcd.entries import Entry, Revived, Told
+from rota.stores.etcd.rows import AUDIT, FORMS, GROWTH, RUN, TABLES, TASK, Row, key_of_row
 from rota.stores.etcd.segments import AuditLine, GraphLine, Parts, Past, PastAudit, PastGraph, RunLine, Segment
 
 # A run that its id alone does not tell from one of before.
@@ -39,6 +39,7 @@ class Frozen(Struct):
     audits: list[PastAudit]
     segments: list[Segment]
     counts: Counts
+    left: dict[int, None]
 
 
 class Mirror:
@@ -53,6 +54,9 @@ class Mirror:
         self.audits: list[PastAudit] = []
         self.segments: list[Segment] = []
         self.counts = Counts()
+        # Runs that left history, by their numbers there. Their lines may be in segments, which are never changed; a
+        # number is kept for as long as the segment is that it would be in.
+        self.left: dict[int, None] = {}
         # The checkpoint below, and what the log holds beyond it.
         self.based_on = number
         self.snapshot_bytes = 0
@@ -72,7 +76,7 @@ class Mirror:
     def apply(self, number: int, entry: Entry, size: int) -> None:
         """The next entry. One that was applied before, or that is further on, changes nothing.
 
-        Puts, then drops, then stories, then archives: what is archived is as it was put, and its story is told.
+        What leaves history, then puts, drops, stories, archives: what is archived is as it was put, and told.
         Definitions are dropped last: a run that goes to history with this very commit needs its own there.
         """
         if number != self.number + 1:
@@ -80,6 +84,8 @@ class Mirror:
         self.number = number
         self.entries += 1
         self.bytes += size
+        for revived in entry.revives:
+            self._revive(revived)
         self.fill(entry.puts)
         for key in entry.drops:
             if key[0] != "GraphRecord":
@@ -95,6 +101,17 @@ class Mirror:
                 self._drop_graph(key)
         if entry.expired is not None:
             self._expire(entry.expired)
+
+    def _revive(self, revived: Revived) -> None:
+        self.left[revived.number] = None
+        self.pasts = [each for each in self.pasts if each.line.number != revived.number]
+        rows: list[Row] = [(RUN, revived.run)]
+        rows += [(TASK, row) for row in revived.tasks]
+        rows += [(GROWTH, row) for row in revived.growths]
+        self.fill(rows)
+        if revived.told:
+            run: Run = FORMS[RUN].read(revived.run)
+            self.told[run.tenant, run.id, run.created_at] = list(revived.told)
 
     def _drop(self, key: Key) -> None:
         content = self.live.pop(key, None)
@@ -162,15 +179,20 @@ class Mirror:
             list(self.audits),
             [replace(segment) for segment in self.segments],
             replace(self.counts),
+            dict(self.left),
         )
 
-    def settle(self, frozen: Frozen, segments: list[Segment], entries: int, size: int) -> None:
-        """A checkpoint of the frozen copy stands: what it moved to segments is there now."""
+    def settle(self, frozen: Frozen, segments: list[Segment], left: dict[int, None], entries: int, size: int) -> None:
+        """A checkpoint of the frozen copy stands: what it moved to segments is there now.
+
+        `left` is what the segments still have of runs that had left history by then.
+        """
         counts = frozen.counts
         moved = {id(graph) for graph in frozen.graphs}
         self.pasts = [each for each in self.pasts if each.line.number > counts.runs]
         self.audits = [each for each in self.audits if each.line.number > counts.audits]
         self.graphs = {key: each for key, each in self.graphs.items() if id(each) not in moved}
+        self.left = {number: None for number in self.left if number in left or number not in frozen.left}
         self.segments = segments
         self.based_on = frozen.number
         self.entries -= entries

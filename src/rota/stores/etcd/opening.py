@@ -13,9 +13,11 @@ from rota.stores.etcd.client import Client
 from rota.stores.etcd.failures import missing
 from rota.stores.etcd.keys import SNAPSHOTS, Keys, after, entry_of, epoch_of
 
-# What this code writes. It grows when older code could misunderstand what is written, and not for new fields.
-FORMAT = 1
+# What this code writes. It grows when older code could misunderstand what is written, and not for new fields: 2 has
+# workflows, and runs that leave history, which 1 would show there and lose among the living.
+FORMAT = 2
 _FORMAT = b"rota-etcd "
+FORMAT_VALUE = _FORMAT + b"%d" % FORMAT
 
 
 class Found(Struct, frozen=True):
@@ -80,7 +82,7 @@ def check_format(value: bytes, shown: str) -> None:
 async def _found(client: Client, keys: Keys) -> None:
     """Make an empty store, unless somebody else just did."""
     puts = [
-        ops.put(keys.format, _FORMAT + b"%d" % FORMAT),
+        ops.put(keys.format, FORMAT_VALUE),
         ops.put(keys.identity, secrets.token_hex(16).encode()),
         ops.put(keys.epoch, b"0"),
         ops.put(keys.head, b"0"),

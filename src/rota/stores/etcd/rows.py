@@ -13,7 +13,7 @@ from msgspec import NODEFAULT, Struct, defstruct
 from msgspec.structs import astuple, fields
 
 from rota.core.model import Pool, Queue, Tenant
-from rota.core.records import Audit, GraphRecord, Growth, Key, Receipt, Record, Run, Schedule, Task, Worker
+from rota.core.records import Audit, GraphRecord, Growth, Key, Receipt, Record, Run, Schedule, Task, Worker, Workflow
 
 # What a row is of is a number, its place in this list, and never changes. The first fields are the key.
 ROWS: tuple[tuple[type[Struct], int], ...] = (
@@ -27,6 +27,7 @@ ROWS: tuple[tuple[type[Struct], int], ...] = (
     (Tenant, 1),
     (Schedule, 2),
     (Receipt, 2),
+    (Workflow, 2),
 )
 RUN, TASK, GROWTH, GRAPH = range(4)
 # One record: what it is of, and its bytes.
@@ -40,8 +41,9 @@ class Form:
 
     def __init__(self, cls: type[Struct], solo: "Form | None" = None) -> None:
         self._cls: Any = cls
-        # The form of the task inside a run, which is the last field.
+        # The form of the task inside a run, and which field that is.
         self._solo = solo
+        self._at = cls.__struct_fields__.index("solo") if solo is not None else 0
         self.row: Any = _array(cls, solo)
         self._decode = msgspec.msgpack.Decoder(self.row).decode
         kinds = [one.kind for one in signature(cls).parameters.values()]
@@ -52,19 +54,19 @@ class Form:
         return _pack(self._values(record))
 
     def _values(self, record: Struct) -> tuple[Any, ...]:
-        values = astuple(record)
-        if self._solo is None or values[-1] is None:
+        values, at = astuple(record), self._at
+        if self._solo is None or values[at] is None:
             return values
-        return (*values[:-1], astuple(values[-1]))
+        return (*values[:at], astuple(values[at]), *values[at + 1 :])
 
     def read(self, content: bytes) -> Any:
         """The record that was written. Raises `msgspec.MsgspecError` if it was not."""
         row = self._decode(content)
         if self._by_name:
             return msgspec.convert(row, self._cls, from_attributes=True)
-        values = astuple(row)
-        if self._solo is not None and values[-1] is not None:
-            values = (*values[:-1], self._solo._cls(*astuple(values[-1])))
+        values, at = astuple(row), self._at
+        if self._solo is not None and values[at] is not None:
+            values = (*values[:at], self._solo._cls(*astuple(values[at])), *values[at + 1 :])
         return self._cls(*values)
 
 

@@ -6,7 +6,7 @@ what is left moves to a new segment. Small ones that follow each other become a 
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -218,12 +218,16 @@ async def write_segment(
     return await _store(blobs, epoch, number, await asyncio.to_thread(work))
 
 
-async def merge_segments(blobs: Blobs, epoch: Epoch, number: int, segments: Sequence[tuple[Segment, Index]]) -> Segment:
-    """Store what is left of segments that follow each other as one."""
+async def merge_segments(
+    blobs: Blobs, epoch: Epoch, number: int, segments: Sequence[tuple[Segment, Index]], left: Container[int]
+) -> Segment | None:
+    """Store what is left of segments that follow each other as one, without runs that have left history."""
     content = _Content()
     for segment, index in segments:
         rows = await blobs.get(segment.rows)
-        await asyncio.to_thread(_take, content, segment, index, rows)
+        await asyncio.to_thread(_take, content, segment, index, rows, left)
+    if not (content.runs or content.graphs or content.audits):
+        return None
     return await _store(blobs, epoch, number, await asyncio.to_thread(_lay_out, content))
 
 
@@ -232,14 +236,14 @@ def _packed(past: Past) -> _Run:
     return _Run(replace(past.line, fences=fences), past.run, _encode(past.parts))
 
 
-def _take(content: _Content, segment: Segment, index: Index, rows: bytes) -> None:
+def _take(content: _Content, segment: Segment, index: Index, rows: bytes, left: Container[int]) -> None:
     """Add what is left of a segment."""
 
     def cut(line: Line) -> bytes:
         return rows[line.at : line.at + line.size]
 
     for line in index.runs:
-        if not segment.is_past(line.ended_at):
+        if not segment.is_past(line.ended_at) and line.number not in left:
             content.runs.append(_Run(line, cut(line), rows[line.parts_at : line.parts_at + line.parts_size]))
     content.graphs += [PastGraph(line, cut(line)) for line in index.graphs if not segment.is_past(line.ended_at)]
     content.audits += [PastAudit(line, cut(line)) for line in index.audits if not segment.is_past(line.ended_at)]

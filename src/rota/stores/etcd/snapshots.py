@@ -32,6 +32,8 @@ class Manifest(Struct, array_like=True):
     chunks: list[BlobRef]
     segments: list[Segment]
     counts: Counts
+    # Runs that left history and have their lines in a segment still, by their numbers.
+    left: list[int] = []
 
     @property
     def bytes(self) -> int:
@@ -91,14 +93,14 @@ def _chunks(frozen: Frozen) -> Iterator[Chunk]:
 
 
 async def write_snapshot(
-    blobs: Blobs, epoch: Epoch, number: int, frozen: Frozen, segments: list[Segment]
+    blobs: Blobs, epoch: Epoch, number: int, frozen: Frozen, segments: list[Segment], left: dict[int, None]
 ) -> tuple[Manifest, Pointer]:
     """Store a snapshot, chunk by chunk: others get their turn in between."""
     chunks: list[BlobRef] = []
     for at, chunk in enumerate(_chunks(frozen)):
         chunks.append(await blobs.put(blob_name(SNAPSHOTS, epoch, number, f"{at:06x}"), _encode(chunk)))
         await asyncio.sleep(0)
-    manifest = Manifest(frozen.number, chunks, segments, frozen.counts)
+    manifest = Manifest(frozen.number, chunks, segments, frozen.counts, list(left))
     ref = await blobs.put(manifest_name(epoch, number, frozen.number), _encode(manifest))
     return manifest, Pointer(frozen.number, ref)
 
@@ -117,6 +119,7 @@ async def read_snapshot(blobs: Blobs, pointer: Pointer) -> Mirror:
     mirror = Mirror(manifest.number)
     mirror.segments = manifest.segments
     mirror.counts = manifest.counts
+    mirror.left = dict.fromkeys(manifest.left)
     mirror.snapshot_bytes = manifest.bytes
     for ref in manifest.chunks:
         try:

@@ -5,7 +5,7 @@ is large and never changes, so it does not.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import TypeVar
@@ -22,12 +22,12 @@ from rota.ports import BlobLost, Blobs, Candidate, Fenced, Kept, Look
 from rota.stores.etcd.address import read_url
 from rota.stores.etcd.client import Client
 from rota.stores.etcd.election import Election
-from rota.stores.etcd.entries import entry_of
+from rota.stores.etcd.entries import Revived, entry_of
 from rota.stores.etcd.failures import corrupt
 from rota.stores.etcd.history import History
 from rota.stores.etcd.keys import Keys
 from rota.stores.etcd.log import Log, Reign
-from rota.stores.etcd.mirror import Mirror
+from rota.stores.etcd.mirror import Mirror, StoryKey
 from rota.stores.etcd.opening import look, open_store
 from rota.stores.etcd.replica import Replica
 from rota.stores.etcd.rows import read_row
@@ -158,8 +158,17 @@ class EtcdStore:
         entry = entry_of(batch)
         reign = self._reign_of(epoch)
         async with self._writing:
+            if batch.revives:
+                entry.revives = await self._leave_history(batch.revives)
             number, size = await self._log.append(reign, entry)
             self._replica.mirror.apply(number, entry, size)
+
+    async def _leave_history(self, runs: Sequence[StoryKey]) -> list[Revived]:
+        try:
+            return await self._ask(lambda mirror: self._history.leave(mirror, runs))
+        except Refused as refused:
+            # Whatever keeps us from reading is no fault of the batch.
+            raise Unavailable(refused.code, f"{refused.reason}. {refused.hint}") from refused
 
     # The past.
 

@@ -6,7 +6,8 @@ done again, by another writer too: blobs that nothing names are swept, and a poi
 """
 
 import asyncio
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Collection
 from itertools import groupby
 
 from msgspec import Struct
@@ -160,12 +161,13 @@ class Tidier:
         frozen, entries, size = mirror.freeze(), mirror.entries, mirror.bytes
         self._is_history_littered = True
         segments = await self._segments(reign, frozen)
-        manifest, pointer = await write_snapshot(self._blobs, reign.epoch, reign.next_attempt(), frozen, segments)
+        left = _left_in(segments, _left_by_segment(frozen))
+        manifest, pointer = await write_snapshot(self._blobs, reign.epoch, reign.next_attempt(), frozen, segments, left)
         self._compact_from = reign.checkpoint.revision
         await self._log.point(reign, write_pointer(pointer))
         kept = [segment.rows.name for segment in segments]
         self._is_history_littered = any(segment.rows.name not in kept for segment in frozen.segments)
-        mirror.settle(frozen, segments, entries, size)
+        mirror.settle(frozen, segments, left, entries, size)
         mirror.snapshot_bytes = manifest.bytes
         reign.swept = -1
         return min(ROWS_PER_TIDY, max(1, entries))
@@ -173,24 +175,28 @@ class Tidier:
     async def _segments(self, reign: Reign, frozen: Frozen) -> list[Segment]:
         """The segments of a checkpoint: those of before without what is too old, and one with what came since."""
         segments: list[Segment] = []
+        left = _left_by_segment(frozen)
         for segment in frozen.segments:
             if segment.is_past(segment.last_end):
                 continue
-            is_worn = segment.is_past(segment.first_end) and _is_mostly_past(
-                segment, await self._history.segments.index(segment)
+            own = left.get(segment.rows.name, ())
+            is_worn = (segment.is_past(segment.first_end) or bool(own)) and _is_mostly_past(
+                segment, await self._history.segments.index(segment), own
             )
-            segments.append(await self._merged(reign, [segment]) if is_worn else segment)
+            segments += await self._merged(reign, [segment], frozen) if is_worn else [segment]
         past = (frozen.pasts, frozen.graphs, frozen.audits)
         if any(past):
             segments.append(await write_segment(self._blobs, reign.epoch, reign.next_attempt(), past))
         first, end = _mergeable(segments, self._bounds.merge_at)
         if first < end:
-            segments[first:end] = [await self._merged(reign, segments[first:end])]
+            segments[first:end] = await self._merged(reign, segments[first:end], frozen)
         return segments
 
-    async def _merged(self, reign: Reign, segments: list[Segment]) -> Segment:
+    async def _merged(self, reign: Reign, segments: list[Segment], frozen: Frozen) -> list[Segment]:
+        """What is left of segments as one; nothing, if nothing is."""
         indexed = [(segment, await self._history.segments.index(segment)) for segment in segments]
-        return await merge_segments(self._blobs, reign.epoch, reign.next_attempt(), indexed)
+        merged = await merge_segments(self._blobs, reign.epoch, reign.next_attempt(), indexed, frozen.left)
+        return [] if merged is None else [merged]
 
     # What a checkpoint made superfluous.
 
@@ -261,9 +267,30 @@ class Tidier:
             self._warn(_warning(self._size, self._client.address.shown))
 
 
-def _is_mostly_past(segment: Segment, index: Index) -> bool:
+def _is_mostly_past(segment: Segment, index: Index, left: Collection[int]) -> bool:
     lines = list(index.lines())
-    return 2 * sum(segment.is_past(line.ended_at) for line in lines) > len(lines)
+    return 2 * (len(left) + sum(segment.is_past(line.ended_at) for line in lines)) > len(lines)
+
+
+def _left_by_segment(frozen: Frozen) -> dict[str, list[int]]:
+    """Which runs that left history have their lines in which segment, by the name of its rows.
+
+    Numbers grow from segment to segment, so a number is in the first that goes as far. What went before it was ever in
+    one is in none.
+    """
+    segments = [segment for segment in frozen.segments if segment.last_run]
+    lasts = [segment.last_run for segment in segments]
+    found: dict[str, list[int]] = {}
+    for number in frozen.left:
+        at = bisect_left(lasts, number)
+        if at < len(segments):
+            found.setdefault(segments[at].rows.name, []).append(number)
+    return found
+
+
+def _left_in(segments: list[Segment], left: dict[str, list[int]]) -> dict[int, None]:
+    """What still has to be hidden in these segments: those that were written anew have it no more."""
+    return dict.fromkeys(number for segment in segments for number in left.get(segment.rows.name, ()))
 
 
 def _mergeable(segments: list[Segment], count: int) -> tuple[int, int]:

@@ -12,6 +12,8 @@ from rota.stores.postgres.rows import GROWTH, OWN, SOLO, TASK, Taken, taken
 from rota.stores.postgres.schema import VIEWS
 from rota.stores.postgres.trouble import FENCED
 from rota.stores.sql.columns import ALONE, AUDIT, RUN
+from rota.stores.sql.columns import GROWTH as GROWTH_TABLE
+from rota.stores.sql.columns import TASK as TASK_TABLE
 
 _TOLD = ("told text", "coalesce(decode(t.told, 'base64'), ''::bytea)")
 _PLANNED = "SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off"
@@ -22,7 +24,7 @@ _ALONE = {cls: name for cls, (name, _, _) in ALONE.items()}
 PARAMETERS = (
     *("runs", "tasks", "growths"),
     *[f"{name}s" for name in _ALONE.values()],
-    *("stories", "audits", "archives", "drops"),
+    *("stories", "audits", "archives", "drops", "revives"),
 )
 
 
@@ -139,6 +141,43 @@ def _archive(s: str) -> str:
         WHERE r.tenant = e.key->>0 AND r.id = e.key->>1"""
 
 
+def _revive(s: str) -> str:
+    """Take runs out of history, under the numbers they always had.
+
+    Not what housekeeping has begun to remove, and not in the way of a later run of that id. What the archiver has not
+    moved yet is among the living still.
+    """
+
+    def back(table: str, columns: tuple[str, ...], *more: str) -> str:
+        names = ", ".join((*columns, *more))
+        return f"""INSERT INTO {s}.{table} ({names})
+            SELECT {names} FROM {s}.history_{table} WHERE run_no = revived.run_no;
+            DELETE FROM {s}.history_{table} WHERE run_no = revived.run_no"""
+
+    parts = [back("task", TASK_TABLE.columns), back("growth", GROWTH_TABLE.columns)]
+    moves = ";\n            ".join([back("run", ("run_no", *RUN.columns), "told"), *parts])
+    return f"""FOR key IN SELECT e.value FROM json_array_elements(revives) AS e (value) LOOP
+            -- One after the other: two of one id are not revived both.
+            SELECT h.run_no, h.tenant, h.name, h.graph INTO revived FROM {s}.history_run h
+            WHERE h.tenant = key->>0 AND h.id = key->>1 AND h.created_at = (key->>2)::bigint AND NOT h.going
+                AND NOT EXISTS (SELECT 1 FROM {s}.run r WHERE r.tenant = h.tenant AND r.id = h.id);
+            CONTINUE WHEN NOT FOUND;
+            {moves};
+            owners := array_append(owners, revived.tenant);
+            names := array_append(names, revived.name);
+            digests := array_append(digests, revived.graph);
+        END LOOP"""
+
+
+def _take_graphs(s: str) -> str:
+    """A definition that was kept for runs which live again, and which they have brought back."""
+    return f"""DELETE FROM {s}.history_graph k
+        USING unnest(owners, names, digests) AS e (tenant, name, digest), {s}.graph g
+        WHERE k.tenant = e.tenant AND k.digest = e.digest AND g.tenant = e.tenant AND g.digest = e.digest
+            AND NOT EXISTS (SELECT 1 FROM {s}.history_run h
+                WHERE h.tenant = e.tenant AND h.name = e.name AND h.graph = e.digest)"""
+
+
 def _drop_part(s: str, table: str, number: str) -> str:
     return f"""DELETE FROM {s}.{table} p USING json_array_elements(dropped) AS e (key), {s}.run r
             WHERE r.tenant = e.key->>0 AND r.id = e.key->>1 AND p.run_no = r.run_no
@@ -183,7 +222,7 @@ def _if_dropped(name: str, *statements: str) -> str:
 
 
 def _write(s: str) -> str:
-    """Puts, then drops, then stories, then archives: what is archived is as it was put, and its story is told.
+    """What leaves history, then puts, drops, stories, archives: what is archived is as it was put, and told.
 
     Definitions are dropped last: a run that goes to history with this very commit needs its own there.
     """
@@ -203,9 +242,11 @@ def _write(s: str) -> str:
     told = {"stories": _tell(s), "audits": _audit(s), "archives": _archive(s)}
     body = "\n    ".join(
         [
+            if_given("revives", _revive(s)),
             *[if_given(name, text) for name, text in puts.items()],
             if_given("drops", "\n        ".join(parts).removesuffix(";")),
             *[if_given(name, text) for name, text in told.items()],
+            if_given("revives", _take_graphs(s)),
             if_given("drops", graphs.removesuffix(";")),
         ]
     )
@@ -214,6 +255,11 @@ def _write(s: str) -> str:
 #variable_conflict use_column
 DECLARE
     dropped json;
+    key json;
+    revived record;
+    owners text[];
+    names text[];
+    digests text[];
 BEGIN
     PERFORM {s}.reigns(given);
     {body}
@@ -233,11 +279,46 @@ def _first(s: str, table: str, key: str, run_no: str) -> str:
     )
 
 
-_COUNT = """GET DIAGNOSTICS rows = ROW_COUNT;
+def _count(*last: str) -> str:
+    """Count the rows of a statement. If there is no room for more, do this last, and return."""
+    return f"""GET DIAGNOSTICS rows = ROW_COUNT;
             done := done + rows;
             IF done >= budget THEN
-                RETURN done;
+                {" ".join((*last, "RETURN done;"))}
             END IF;"""
+
+
+def _remove(s: str, which: str, order: str) -> str:
+    """Remove runs with all that is their own, as many as there is room for.
+
+    A run of which a part was removed is nobody's any more. It is found by the index of those that are not moved.
+    """
+    # Most runs have one task and nothing of their own elsewhere: to ask costs less than to delete nothing.
+    has_parts = " OR ".join(
+        f"EXISTS (SELECT 1 FROM {s}.{table} p WHERE p.run_no = h.run_no)" for table, _ in _ALL_PARTS
+    )
+    half_gone = f"UPDATE {s}.history_run h SET going = true, moved = false WHERE h.run_no = expired.run_no;"
+    delete = "\n                ".join(
+        f"""DELETE FROM {s}.{table} p WHERE {_first(s, table, key, "expired.run_no")};
+                {_count(half_gone)}"""
+        for table, key in _ALL_PARTS
+    )
+    return f"""FOR expired IN SELECT h.run_no, h.tenant, h.name, h.graph, {has_parts} AS has_parts
+            FROM {s}.history_run h WHERE {which} ORDER BY {order} LIMIT budget - done
+        LOOP
+            IF expired.has_parts THEN
+                {delete}
+            END IF;
+            DELETE FROM {s}.history_run h WHERE h.run_no = expired.run_no;
+            DELETE FROM {s}.history_graph g
+            WHERE g.tenant = expired.tenant AND g.digest = expired.graph AND NOT EXISTS (
+                SELECT 1 FROM {s}.history_run h
+                WHERE h.tenant = expired.tenant AND h.name = expired.name AND h.graph = expired.graph);
+            done := done + 1;
+            IF done >= budget THEN
+                RETURN done;
+            END IF;
+        END LOOP;"""
 
 
 def _tidy(s: str) -> str:
@@ -245,17 +326,8 @@ def _tidy(s: str) -> str:
     move = "\n        ".join(
         f"""WITH gone AS (DELETE FROM {s}.{live} p WHERE {_first(s, live, key, "moving")} RETURNING p.*)
             INSERT INTO {s}.{ended} SELECT * FROM gone;
-            {_COUNT}"""
+            {_count()}"""
         for live, ended, key in _PARTS
-    )
-    # Most runs have one task and nothing of their own elsewhere: to ask costs less than to delete nothing.
-    has_parts = " OR ".join(
-        f"EXISTS (SELECT 1 FROM {s}.{table} p WHERE p.run_no = h.run_no)" for table, _ in _ALL_PARTS
-    )
-    delete = "\n                ".join(
-        f"""DELETE FROM {s}.{table} p WHERE {_first(s, table, key, "expired.run_no")};
-                {_COUNT}"""
-        for table, key in _ALL_PARTS
     )
     return f"""CREATE FUNCTION {s}.tidy(given bigint, before bigint, budget bigint) RETURNS bigint
 LANGUAGE plpgsql {_PLANNED} AS $$
@@ -267,7 +339,9 @@ DECLARE
     expired record;
 BEGIN
     PERFORM {s}.reigns(given);
-    FOR moving IN SELECT h.run_no FROM {s}.history_run h WHERE NOT h.moved ORDER BY h.run_no LIMIT budget LOOP
+    FOR moving IN SELECT h.run_no FROM {s}.history_run h WHERE NOT h.moved AND NOT h.going
+        ORDER BY h.run_no LIMIT budget
+    LOOP
         {move}
         UPDATE {s}.history_run h SET moved = true WHERE h.run_no = moving;
         done := done + 1;
@@ -275,24 +349,11 @@ BEGIN
             RETURN done;
         END IF;
     END LOOP;
+    {_remove(s, "NOT h.moved AND h.going", "h.run_no")}
     -- Without a list of tenants: hop from one to the next along the index.
     owner := (SELECT min(h.tenant) FROM {s}.history_run h);
     WHILE owner IS NOT NULL LOOP
-        FOR expired IN SELECT h.run_no, h.name, h.graph, {has_parts} AS has_parts FROM {s}.history_run h
-            WHERE h.tenant = owner AND h.ended_at <= before ORDER BY h.ended_at, h.run_no LIMIT budget - done
-        LOOP
-            IF expired.has_parts THEN
-                {delete}
-            END IF;
-            DELETE FROM {s}.history_run h WHERE h.run_no = expired.run_no;
-            DELETE FROM {s}.history_graph g WHERE g.tenant = owner AND g.digest = expired.graph AND NOT EXISTS (
-                SELECT 1 FROM {s}.history_run h
-                WHERE h.tenant = owner AND h.name = expired.name AND h.graph = expired.graph);
-            done := done + 1;
-            IF done >= budget THEN
-                RETURN done;
-            END IF;
-        END LOOP;
+        {_remove(s, "h.tenant = owner AND h.ended_at <= before", "h.ended_at, h.run_no")}
         owner := (SELECT min(h.tenant) FROM {s}.history_run h WHERE h.tenant > owner);
     END LOOP;
     DELETE FROM {s}.audit WHERE no IN (

@@ -66,8 +66,7 @@ def taken(cls: type[Struct], *, skip: int = 0, prefix: str = "") -> tuple[Taken,
     return tuple(Taken(column, _default(column, fields[column.name.removeprefix(prefix)])) for column in columns)
 
 
-assert Run.__struct_fields__[-1] == "solo", "the task inside is the last field of a run"
-OWN = taken(Run)[:-1]
+OWN = tuple(one for one in taken(Run) if one.column.name != "solo")
 # A run without a task inside has nothing in these columns, defaults neither.
 SOLO = taken(Task, skip=3, prefix="solo_")
 TASK = taken(Task, skip=2)
@@ -148,6 +147,7 @@ def documents(batch: Batch) -> list[bytes | None]:
     rows = [_run_row(run, told.get((run.tenant, run.id), nothing)) for run in runs]
     parts = [rows, list(tasks.values()), growths, *[alone.get(cls) for cls in ALONE]]
     parts += [stories, batch.audits, list(dict.fromkeys(batch.archives)), _drops(batch.drops)]
+    parts.append(list(dict.fromkeys(batch.revives)))
     return [_encode(part) if part else None for part in parts]
 
 

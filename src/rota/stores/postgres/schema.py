@@ -6,6 +6,7 @@ that gains a field without one fails the store contract. The statements run with
 
 from msgspec import Struct
 
+from rota.stores.sql.schema import adding
 from rota.stores.sql.views import Dialect, views
 
 _RUN_COLUMNS = """
@@ -222,6 +223,50 @@ refused.'""",
 )
 
 
+_OF_RUNS = (
+    "version bigint NOT NULL DEFAULT 0",
+    "backfill boolean NOT NULL DEFAULT false",
+    # Of runs with several tasks these mean nothing, as all of `solo_…`; rows of before have the defaults there too.
+    "solo_first_started_at bigint DEFAULT 0",
+    "solo_skips json DEFAULT '[]'",
+    """solo_note text COLLATE "C" DEFAULT ''""",
+)
+_OF_TASKS = (
+    "first_started_at bigint NOT NULL DEFAULT 0",
+    "skips json NOT NULL DEFAULT '[]'",
+    """note text COLLATE "C" NOT NULL DEFAULT ''""",
+)
+_OF_SCHEDULES = (
+    "params bytea NOT NULL DEFAULT ''",
+    "version bigint NOT NULL DEFAULT 0",
+    "backfill boolean NOT NULL DEFAULT false",
+)
+
+# Version 2. A column with a default that never changes costs nothing per row, however many there are.
+_WORKFLOWS = (
+    """CREATE TABLE workflow (
+    tenant text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    version bigint NOT NULL,
+    graph text COLLATE "C" NOT NULL,
+    params json NOT NULL,
+    versions json NOT NULL,
+    paused boolean NOT NULL,
+    source text COLLATE "C" NOT NULL,
+    doc text COLLATE "C" NOT NULL,
+    PRIMARY KEY (tenant, name)
+)""",
+    *adding(_OF_RUNS, "run", "history_run"),
+    *adding(_OF_TASKS, "task", "history_task"),
+    *adding(_OF_SCHEDULES, "schedule"),
+    *adding(("going boolean NOT NULL DEFAULT false",), "history_run"),
+    "COMMENT ON COLUMN workflow.version IS 'the one that new runs are of'",
+    "COMMENT ON COLUMN workflow.versions IS 'the newest last'",
+    """COMMENT ON COLUMN history_run.going IS 'true once housekeeping has begun to remove the run: nobody finds it
+any more'""",
+)
+
+
 class Step(Struct, frozen=True):
     """One step between versions: `number` is the one it leads to. Never changed once it was released."""
 
@@ -230,7 +275,10 @@ class Step(Struct, frozen=True):
     statements: tuple[str, ...]
 
 
-STEPS: tuple[Step, ...] = (Step(1, "the first tables", _FIRST),)
+STEPS: tuple[Step, ...] = (
+    Step(1, "the first tables", _FIRST),
+    Step(2, "workflows, and what runs, tasks and schedules know of them", _WORKFLOWS),
+)
 
 
 # Made again with every program that leads.

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct, inspect
 
 from rota.core.model import Pool, Queue, Tenant
-from rota.core.records import Audit, GraphRecord, Growth, Receipt, Run, Schedule, Story, Task, Worker
+from rota.core.records import Audit, GraphRecord, Growth, Receipt, Run, Schedule, Story, Task, Worker, Workflow
 
 Value = str | int | bytes | None
 Row = tuple[Value, ...]
@@ -142,9 +142,8 @@ def _part_table(cls: type[Struct]) -> "Table":
 
 def _run_table() -> "Table":
     """A run, with the one task of a one-task run in columns of its own. A row ends with what is told in it."""
-    own = columns_of(Run)[:-1]
+    own = tuple(column for column in columns_of(Run) if column.name != "solo")
     inside = columns_of(Task, "solo_")[3:]
-    assert Run.__struct_fields__[-1] == "solo", "the task inside is the last field of a run"
     names: dict[str, object] = {"make": Run, "make_task": Task}
     values = ", ".join(column.written(f"record.{column.name}", names) for column in own)
     within = ", ".join(column.written(f"solo.{column.name.removeprefix('solo_')}", names) for column in inside)
@@ -155,12 +154,12 @@ def _run_table() -> "Table":
         names,
     )
     variables = ", ".join(column.name for column in (*own, *inside))
-    fields = ", ".join(column.read(column.name, names) for column in own)
+    fields = ", ".join(f"{column.name}={column.read(column.name, names)}" for column in own)
     task = ", ".join(column.read(column.name, names) for column in inside)
     read = compiled(
         f"def turn(row, same):\n    {variables}, = row\n    tenant = same(tenant, tenant)\n"
         f"    solo = None if solo_state is None else make_task(tenant, id, 0, {task})\n"
-        f"    return make({fields}, solo)\n",
+        f"    return make({fields}, solo=solo)\n",
         names,
     )
     return Table(tuple(column.name for column in (*own, *inside)), write, read)
@@ -191,6 +190,7 @@ ALONE: dict[type, tuple[str, Table, tuple[str, ...]]] = {
     Pool: ("pool", _plain_table(Pool), ("tenant", "name")),
     Tenant: ("tenant", _plain_table(Tenant), ("tenant",)),
     Schedule: ("schedule", _plain_table(Schedule), ("tenant", "id")),
+    Workflow: ("workflow", _plain_table(Workflow), ("tenant", "name")),
     Receipt: ("receipt", _plain_table(Receipt), ("tenant", "command_id")),
 }
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from rota.stores.sql.columns import Value
-from rota.stores.sql.schema import TABLES, TENANTS_AND_AUDITS, VIEWS
+from rota.stores.sql.schema import TABLES, TENANTS_AND_AUDITS, VIEWS, WORKFLOWS
 
 
 class Database(Protocol):
@@ -45,6 +45,7 @@ def statements(*texts: str) -> Callable[[Database], None]:
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(1, "the first tables", statements(*TABLES)),
     Migration(2, "shares of tenants, and who asked for what", statements(*TENANTS_AND_AUDITS)),
+    Migration(3, "workflows, and what runs, tasks and schedules know of them", statements(*WORKFLOWS)),
 )
 
 

@@ -29,7 +29,8 @@ GRAPHS = tuple(
 )
 TELLS = (
     "SELECT run_no, told FROM run WHERE tenant = ?1 AND id = ?2 AND created_at = ?3"
-    " UNION ALL SELECT run_no, told FROM history_run WHERE tenant = ?1 AND id = ?2 AND created_at = ?3 ORDER BY run_no"
+    " UNION ALL SELECT run_no, told FROM history_run"
+    " WHERE tenant = ?1 AND id = ?2 AND created_at = ?3 AND NOT going ORDER BY run_no"
 )
 TOLD = "SELECT number, at, changes FROM story WHERE run_no = ?1 ORDER BY number"
 KEPT_FENCES = " UNION ALL ".join(
@@ -40,7 +41,7 @@ KEPT_FENCES = " UNION ALL ".join(
 )
 KEPT_RUNS = "SELECT tenant, id FROM run UNION ALL SELECT tenant, id FROM history_run"
 _AUDITS = f"SELECT no, {AUDIT.listed} FROM audit WHERE tenant = ?1 AND no < ?2 ORDER BY no DESC LIMIT ?3"
-_ENDED = f"SELECT run_no, {RUN.listed} FROM history_run WHERE tenant = ?1 AND id = ?2"
+_ENDED = f"SELECT run_no, {RUN.listed} FROM history_run WHERE tenant = ?1 AND id = ?2 AND NOT going"
 
 
 def nothing_shared() -> Same:
@@ -71,7 +72,7 @@ def read_parts(rows: Iterable[Any], read: Any, numbers: dict[int, tuple[str, str
 
 def ask_page(query: HistoryQuery) -> Asked:
     """One page of history, and one run more: newest end first, and of the same instant the latest number."""
-    clauses = ["tenant = ?1"]
+    clauses = ["tenant = ?1", "NOT going"]
     values: list[str | int] = [query.tenant]
 
     def bind(value: str | int) -> str:

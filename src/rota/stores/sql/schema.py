@@ -5,7 +5,15 @@ that gains a field without one fails the store contract. Comments inside the sta
 by `.schema`.
 """
 
+from collections.abc import Sequence
+
 from rota.stores.sql.views import Dialect, views
+
+
+def adding(columns: Sequence[str], *tables: str) -> tuple[str, ...]:
+    """The statements that add columns to tables, in the same order to each: rows move between them as they are."""
+    return tuple(f"ALTER TABLE {table} ADD COLUMN {column}" for table in tables for column in columns)
+
 
 _RUN_COLUMNS = """
     tenant TEXT NOT NULL,
@@ -201,6 +209,46 @@ TENANTS_AND_AUDITS = (
 )""",
     "CREATE INDEX audit_by_tenant ON audit (tenant, no)",
     "CREATE INDEX audit_by_time ON audit (at)",
+)
+
+_OF_RUNS = (
+    "version INTEGER NOT NULL DEFAULT 0",
+    "backfill INTEGER NOT NULL DEFAULT 0",
+    # Of runs with several tasks these mean nothing, as all of `solo_…`; rows of before have the defaults there too.
+    "solo_first_started_at INTEGER DEFAULT 0",
+    "solo_skips TEXT DEFAULT '[]'",
+    "solo_note TEXT DEFAULT ''",
+)
+_OF_TASKS = (
+    "first_started_at INTEGER NOT NULL DEFAULT 0",
+    "skips TEXT NOT NULL DEFAULT '[]'",
+    "note TEXT NOT NULL DEFAULT ''",
+)
+_OF_SCHEDULES = (
+    "params BLOB NOT NULL DEFAULT x''",
+    "version INTEGER NOT NULL DEFAULT 0",
+    "backfill INTEGER NOT NULL DEFAULT 0",
+)
+
+# Version 3. A column with a default costs nothing per row, however many there are.
+WORKFLOWS = (
+    """CREATE TABLE workflow (
+    tenant TEXT NOT NULL,
+    name TEXT NOT NULL,
+    version INTEGER NOT NULL, -- the one that new runs are of
+    graph TEXT NOT NULL,
+    params TEXT NOT NULL, -- JSON
+    versions TEXT NOT NULL, -- JSON: the newest last
+    paused INTEGER NOT NULL,
+    source TEXT NOT NULL,
+    doc TEXT NOT NULL,
+    PRIMARY KEY (tenant, name)
+) STRICT""",
+    *adding(_OF_RUNS, "run", "history_run"),
+    *adding(_OF_TASKS, "task", "history_task"),
+    *adding(_OF_SCHEDULES, "schedule"),
+    # 1 once housekeeping has begun to remove a run: from then on nobody finds it, and nothing brings back half of it.
+    *adding(("going INTEGER NOT NULL DEFAULT 0",), "history_run"),
 )
 
 # Dropped and made again with every version.

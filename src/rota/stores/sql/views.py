@@ -17,6 +17,7 @@ _TASK_SHOWN = (
     "failure",
     "error",
     "interruptions",
+    "note",
 )
 
 
@@ -60,7 +61,8 @@ def _runs(speak: Dialect, table: str, live: str) -> str:
     {time("created_at")} AS created, {time("started_at")} AS started, {time("ended_at")} AS ended,
     CASE WHEN ended_at > 0 AND started_at > 0 THEN (ended_at - started_at) / 1000.0 END AS seconds,
     {speak.day("CASE WHEN ended_at > 0 THEN ended_at ELSE created_at END")} AS day,
-    CASE WHEN fault <> '' THEN fault ELSE reason END AS why, schedule, parent, paused, graph
+    CASE WHEN fault <> '' THEN fault ELSE reason END AS why, schedule, parent, paused, graph,
+    nullif(version, 0) AS version, backfill
 FROM {table}"""
 
 
@@ -71,7 +73,7 @@ def _tasks(speak: Dialect) -> str:
     {time("ended_at")} AS ended, {time("due_at")} AS due,
     CASE WHEN ended_at > 0 AND started_at > 0 THEN (ended_at - started_at) / 1000.0 END AS seconds,
     {speak.day("nullif(ended_at, 0)")} AS day, failure, error, interruptions,
-    CASE WHEN fence > 0 THEN (fence >> 40) || '.' || (fence & 1099511627775) END AS fence
+    CASE WHEN fence > 0 THEN (fence >> 40) || '.' || (fence & 1099511627775) END AS fence, nullif(note, '') AS note
 FROM (
     {_parts("run", "task")} UNION ALL {_solos(speak, "run")}
     UNION ALL {_parts("history_run", "task")} UNION ALL {_parts("history_run", "history_task")}

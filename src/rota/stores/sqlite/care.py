@@ -43,7 +43,7 @@ _STRAYS["runs that are both live and ended"] = (
 _STRAYS["tasks that are both live and ended"] = (
     "SELECT count(*) FROM task JOIN history_task USING (run_no, idx) WHERE 1"
 )
-_COUNTS = ("run", "task", "history_run", "history_task", "story", "graph", "worker", "schedule", "receipt")
+_COUNTS = ("run", "task", "history_run", "history_task", "story", "graph", "worker", "schedule", "workflow", "receipt")
 
 
 class Report(Struct, frozen=True):

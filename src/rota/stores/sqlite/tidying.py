@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from rota.core.bounds import ROWS_PER_TIDY
 from rota.core.ids import Millis
+from rota.stores.sql.columns import Value
 from rota.stores.sql.migrations import Migration, finish
 from rota.stores.sqlite.connection import Connection
 
-_UNMOVED = "SELECT run_no FROM history_run WHERE moved = 0 ORDER BY run_no LIMIT ?"
+_UNMOVED = "SELECT run_no FROM history_run WHERE moved = 0 AND NOT going ORDER BY run_no LIMIT ?"
 _MOVED = "UPDATE history_run SET moved = 1 WHERE run_no = ?"
 # Without a list of tenants: hop from one to the next along the index.
 _TENANTS = (
@@ -29,13 +30,17 @@ _ALL_PARTS = (*[(table, key) for live, ended, key in _PARTS for table in (live, 
 
 
 # Most runs have one task and nothing of their own elsewhere: to ask here costs less than to delete nothing.
-_EXPIRED = (
-    "SELECT run_no, name, graph, "
+_REMOVED = (
+    "SELECT run_no, tenant, name, graph, "
     + " OR ".join(
         f"EXISTS (SELECT 1 FROM {table} WHERE {table}.run_no = history_run.run_no)" for table, _ in _ALL_PARTS
     )
-    + " FROM history_run WHERE tenant = ? AND ended_at <= ? ORDER BY ended_at, run_no LIMIT ?"
+    + " FROM history_run"
 )
+_EXPIRED = f"{_REMOVED} WHERE tenant = ? AND ended_at <= ? ORDER BY ended_at, run_no LIMIT ?"
+# A run of which a part was removed is nobody's any more. It is found by the index of those that are not moved.
+_GOING = "UPDATE history_run SET going = 1, moved = 0 WHERE run_no = ?"
+_HALF_GONE = f"{_REMOVED} WHERE moved = 0 AND going ORDER BY run_no LIMIT ?"
 
 
 def tidy(connection: Connection, now: Millis, keep_ms: Millis, migrations: Sequence[Migration]) -> int:
@@ -85,22 +90,30 @@ def _delete(connection: Connection, table: str, key: str, number: int, limit: in
 
 
 def _expire(connection: Connection, before: Millis, budget: int) -> int:
-    done = 0
+    done = _remove(connection, _HALF_GONE, (), budget)
     for (tenant,) in list(connection.execute(_TENANTS)):
-        gone: list[tuple[int]] = []
-        graphs: dict[tuple[str, str], None] = {}
-        for number, name, graph, has_parts in list(connection.execute(_EXPIRED, (tenant, before, budget - done))):
-            if has_parts:
-                done += _delete_parts(connection, number, budget - done)
-            if done >= budget:
-                break
-            gone.append((number,))
-            graphs[(name, graph)] = None
-            done += 1
-        connection.executemany("DELETE FROM history_run WHERE run_no = ?", gone)
-        connection.executemany(_FORGET_GRAPH, [(tenant, *graph) for graph in graphs])
         if done >= budget:
             break
+        done += _remove(connection, _EXPIRED, (tenant, before), budget - done)
+    return done
+
+
+def _remove(connection: Connection, asked: str, values: tuple[Value, ...], budget: int) -> int:
+    """Remove runs with all that is their own, as many as there is room for."""
+    done = 0
+    gone: list[tuple[int]] = []
+    graphs: dict[tuple[str, str, str], None] = {}
+    for number, tenant, name, graph, has_parts in list(connection.execute(asked, (*values, budget))):
+        if has_parts:
+            done += _delete_parts(connection, number, budget - done)
+        if done >= budget:
+            connection.execute(_GOING, (number,))
+            break
+        gone.append((number,))
+        graphs[(tenant, name, graph)] = None
+        done += 1
+    connection.executemany("DELETE FROM history_run WHERE run_no = ?", gone)
+    connection.executemany(_FORGET_GRAPH, list(graphs))
     return done
 
 

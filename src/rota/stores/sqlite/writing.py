@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from rota.core.ids import RunKey
+from rota.core.ids import Millis, RunKey
 from rota.core.records import Batch, Growth, Key, Run, Story, Task
 from rota.ports import StoreRefused
 from rota.stores.sql.columns import ALONE, AUDIT, GROWTH, RUN, TASK, TOLD_INSIDE_MAX, Row, Value, pack_story
@@ -27,6 +27,25 @@ _ARCHIVE = (
     " FROM run WHERE tenant = ? AND id = ?"
 )
 _FORGET_RUN = "DELETE FROM run WHERE tenant = ? AND id = ?"
+# Not what housekeeping has begun to remove, and not in the way of a later run of that id.
+_REVIVED = (
+    "SELECT run_no, name, graph FROM history_run WHERE tenant = ?1 AND id = ?2 AND created_at = ?3 AND NOT going"
+    " AND NOT EXISTS (SELECT 1 FROM run WHERE tenant = ?1 AND id = ?2)"
+)
+# What the archiver has not moved yet is among the living still, under the same number.
+_REVIVE = (
+    f"INSERT INTO run (run_no, {RUN.listed}, told) SELECT run_no, {RUN.listed}, told FROM history_run"
+    " WHERE run_no = ?1",
+    f"INSERT INTO task ({TASK.listed}) SELECT {TASK.listed} FROM history_task WHERE run_no = ?1",
+    f"INSERT INTO growth ({GROWTH.listed}) SELECT {GROWTH.listed} FROM history_growth WHERE run_no = ?1",
+    *(f"DELETE FROM {table} WHERE run_no = ?1" for table in ("history_task", "history_growth", "history_run")),
+)
+# A definition that was kept for runs which live again, and which they have brought back.
+_TAKE_GRAPH = (
+    "DELETE FROM history_graph WHERE tenant = ?1 AND digest = ?3"
+    " AND EXISTS (SELECT 1 FROM graph WHERE tenant = ?1 AND digest = ?3)"
+    " AND NOT EXISTS (SELECT 1 FROM history_run WHERE tenant = ?1 AND name = ?2 AND graph = ?3)"
+)
 _KEEP_GRAPH = (
     "INSERT OR REPLACE INTO history_graph SELECT * FROM graph WHERE tenant = ?1 AND digest = ?2 AND EXISTS"
     " (SELECT 1 FROM history_run WHERE tenant = ?1 AND name = json_extract(graph.graph, '$.name') AND graph = ?2)"
@@ -81,7 +100,7 @@ _DROP_PARTS = {
 class Plan:
     """A batch as rows, made before the transaction begins, so that nobody waits meanwhile."""
 
-    __slots__ = ("alone", "archives", "audits", "drops", "growths", "runs", "stories", "tasks")
+    __slots__ = ("alone", "archives", "audits", "drops", "growths", "revives", "runs", "stories", "tasks")
 
     def __init__(self, batch: Batch) -> None:
         self.runs: list[Row] = []
@@ -90,6 +109,7 @@ class Plan:
         self.alone: dict[type, list[Row]] = {}
         self.drops: list[Key] = batch.drops
         self.archives: list[RunKey] = batch.archives
+        self.revives: list[tuple[str, str, Millis]] = batch.revives
         self.stories: list[Row] = []
         self.audits: list[Row] = [AUDIT.write(audit) for audit in batch.audits]
         runs: list[Run] = []
@@ -134,11 +154,12 @@ class Writer:
         self._numbers.clear()
 
     def write(self, plan: Plan) -> None:
-        """Puts, then drops, then stories, then archives: what is archived is as it was put, and its story is told.
+        """What leaves history, then puts, drops, stories, archives: what is archived is as it was put, and told.
 
         Definitions are dropped last: a run that goes to history with this very commit needs its own there.
         """
         connection = self._connection
+        revived = [graph for key in plan.revives for graph in self._revive(*key)]
         _PUT_RUNS.run(connection, plan.runs)
         if plan.tasks:
             _PUT_TASKS.run(connection, self._parts(plan.tasks, TASK.write))
@@ -156,9 +177,18 @@ class Writer:
         if plan.archives:
             connection.executemany(_ARCHIVE, dict.fromkeys(plan.archives))
             connection.executemany(_FORGET_RUN, plan.archives)
+        connection.executemany(_TAKE_GRAPH, revived)
         if graphs:
             connection.executemany(_KEEP_GRAPH, graphs)
             connection.executemany(_DROPS["GraphRecord"], graphs)
+
+    def _revive(self, tenant: str, run: str, created_at: Millis) -> list[Row]:
+        """Take a run out of history, under the number it always had; what it was made of, or nothing."""
+        found = list(self._connection.execute(_REVIVED, (tenant, run, created_at)))
+        for number, _, _ in found:
+            for text in _REVIVE:
+                self._connection.execute(text, (number,))
+        return [(tenant, name, graph) for _, name, graph in found]
 
     def _parts(self, parts: Sequence[Any], write: Callable[..., Row]) -> list[Row]:
         rows: list[Row] = []

@@ -1,0 +1,90 @@
+"""Reading for pages: a client that remembers what cannot change any more, so that a page asks only for what is new."""
+
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from rota.client.runs import Client
+from rota.core.errors import Refused
+from rota.core.graph import LiveGraph
+from rota.core.questions import ListTasks, RunView, TasksPage, TaskView
+from rota.core.records import Run as RunRecord
+
+VIEWS_KEPT_MAX = 2_000
+GRAPHS_KEPT_MAX = 50
+CELLS_KEPT_MAX = 2_000
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Kept(Generic[K, V]):
+    """So many things at most; the one that was asked for longest ago goes first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: dict[K, V] = {}
+
+    def get(self, key: K) -> V | None:
+        """What is kept under this key."""
+        if key not in self._kept:
+            return None
+        self._kept[key] = value = self._kept.pop(key)
+        return value
+
+    def put(self, key: K, value: V) -> V:
+        """Keep it."""
+        self._kept.pop(key, None)
+        self._kept[key] = value
+        if len(self._kept) > self._most:
+            del self._kept[next(iter(self._kept))]
+        return value
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+Counts = dict[str, int]
+
+
+class Memory:
+    """What all visits share. A run in history never changes, nor does a definition; a live run only with its story."""
+
+    def __init__(self) -> None:
+        self.views: Kept[tuple[str, str, int], RunView] = Kept(VIEWS_KEPT_MAX)
+        self.graphs: Kept[tuple[str, str], LiveGraph] = Kept(GRAPHS_KEPT_MAX)
+        # By tenant, run, its creation, the length of its story, and the first row that is shown.
+        self.cells: Kept[tuple[str, str, int, int, int], dict[str, Counts]] = Kept(CELLS_KEPT_MAX)
+
+
+class Reader(Client):
+    """A client for one visit."""
+
+    def __init__(self, client: Client, memory: Memory) -> None:
+        super().__init__(client.line, patience_s=0)
+        self.memory = memory
+
+    async def view_past(self, row: RunRecord) -> RunView | None:
+        """A run of history, read once."""
+        key = (row.tenant, row.id, row.created_at)
+        known = self.memory.views.get(key)
+        if known is not None:
+            return known
+        view = await super().view_past(row)
+        return self.memory.views.put(key, view) if view is not None else None
+
+    async def find_task(self, run: str, name: str) -> TaskView | None:
+        """One task; None if the name is that of a group, of which no more is read than that takes."""
+        try:
+            page: TasksPage = await self.ask(ListTasks(tenant=self.line.tenant, run=run, names=(name,), limit=1))
+            found = page.tasks[0]
+        except Refused as refused:
+            if refused.code != "run.unknown":
+                raise
+            # In history it was read whole anyway.
+            found = (await self.run(run).tasks(name))[0]
+        return found if found.id == name else None
+
+    async def graph(self, digest: str) -> LiveGraph:
+        """A definition, laid out once."""
+        key = (self.line.tenant, digest)
+        return self.memory.graphs.get(key) or self.memory.graphs.put(key, await super().graph(digest))

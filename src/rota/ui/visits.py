@@ -1,0 +1,73 @@
+"""What a page is, and one visit to it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from msgspec import Struct
+from starlette.responses import Response
+
+from rota.client.runs import Client
+from rota.core.ids import Millis
+
+# A script or style comes from us or not at all, nothing is sent elsewhere, and no other page may hold ours.
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+PAGE_HEADERS = {
+    "Content-Security-Policy": CONTENT_POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    # With no referrer at all a browser would hide where our own forms come from.
+    "Referrer-Policy": "same-origin",
+}
+
+
+class NoQuery(Struct, frozen=True):
+    """A page that is the same for everybody."""
+
+
+class Visit(Struct, kw_only=True):
+    """One visit by somebody who may see what the client reads."""
+
+    client: Client
+    path: dict[str, str]
+    query: Any
+    form: Any
+    # What was asked for, on this host.
+    url: str
+    # Who it is, as logs name them; empty where nobody is asked.
+    who: str
+    # Answers that go on: of server-sent events, and of plain text.
+    stream: Callable[[AsyncIterator[bytes]], Response]
+    stream_text: Callable[[AsyncIterator[bytes]], Response]
+    # Headers that let the holder of a token in. Raises Refused.
+    sign_in: Callable[[str], dict[str, str]]
+    sign_out: Callable[[], dict[str, str]]
+    # The service's time of day: a browser's may be another.
+    now: Millis
+
+
+Serve = Callable[[Visit], Awaitable[Response]]
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """One page: where it is and how it is made. `is_public`: it is shown to whoever asks."""
+
+    path: str
+    serve: Serve
+    summary: str
+    method: str = "GET"
+    query: type[Struct] = NoQuery
+    form: type[Struct] | None = None
+    is_public: bool = False
+
+
+def show(content: str, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """A page."""
+    said = {**PAGE_HEADERS, **(headers or {})}
+    return Response(content.encode(errors="replace"), status, said, "text/html; charset=utf-8")
+
+
+def go_to(url: str, headers: dict[str, str] | None = None) -> Response:
+    """Another page instead."""
+    return Response(status_code=303, headers={**PAGE_HEADERS, **(headers or {}), "Location": url})

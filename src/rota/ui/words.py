@@ -1,0 +1,129 @@
+"""How things are put into words on a page: instants, values, addresses, and the command that says the same."""
+
+import json
+import re
+import shlex
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from rota.core.ids import Millis
+from rota.core.states import (
+    ASSIGNED,
+    CANCELLED,
+    FAILED,
+    NEEDS_ATTENTION,
+    NONE,
+    QUEUED,
+    RUNNING,
+    SCHEDULED,
+    SKIPPED,
+    SUCCESS,
+    UP_FOR_RESCHEDULE,
+    UP_FOR_RETRY,
+    UPSTREAM_FAILED,
+    TaskState,
+)
+
+VALUE_CHARS_MAX = 4_000
+
+# Colours and movements are for terminals.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+# Of several tasks in one place, the state that somebody should see first. Done is said only when all are.
+BY_URGENCY: tuple[TaskState, ...] = (
+    FAILED,
+    NEEDS_ATTENTION,
+    UPSTREAM_FAILED,
+    CANCELLED,
+    RUNNING,
+    ASSIGNED,
+    UP_FOR_RETRY,
+    UP_FOR_RESCHEDULE,
+    QUEUED,
+    SCHEDULED,
+    NONE,
+    SUCCESS,
+    SKIPPED,
+)
+
+
+def most_urgent(counts: dict[str, int]) -> str:
+    """One state for many tasks."""
+    return next((state for state in BY_URGENCY if counts.get(state)), NONE)
+
+
+def in_order(counts: dict[str, int]) -> list[tuple[str, int]]:
+    """Counts by state, what is done first, so that a bar grows from its left."""
+    done = [state for state in (SUCCESS, SKIPPED) if counts.get(state)]
+    rest = [state for state in BY_URGENCY if state not in (SUCCESS, SKIPPED) and counts.get(state)]
+    return [(str(state), counts[state]) for state in (*done, *rest)]
+
+
+def show_counts(counts: dict[str, int]) -> str:
+    """Counts in words."""
+    return ", ".join(f"{count:,} {show_state(state)}" for state, count in in_order(counts))
+
+
+def show_state(state: str) -> str:
+    """A state as it is read."""
+    return "not started" if state == NONE else state.replace("_", " ")
+
+
+def show_utc(at: Millis) -> str:
+    """An instant that does not depend on who reads it."""
+    return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def show_iso(at: Millis) -> str:
+    """An instant for programs."""
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def show_text(text: str) -> str:
+    """Text that a program wrote, without what only a terminal obeys."""
+    return _CONTROLS.sub("�", _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
+
+
+def show_value(value: Any) -> str:
+    """A plain value as JSON, and not too much of it."""
+    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    if len(text) <= VALUE_CHARS_MAX:
+        return text
+    return f"{text[:VALUE_CHARS_MAX]}\n… and {len(text) - VALUE_CHARS_MAX:,} characters more"
+
+
+def command(*words: object) -> str:
+    """The line that says the same in a terminal."""
+    return shlex.join(["rota", *(str(word) for word in words if word != "")])
+
+
+def runs_url(**query: Any) -> str:
+    """The list of runs."""
+    return _with("/", query)
+
+
+def run_url(run: str, **query: Any) -> str:
+    """The page of a run."""
+    return _with(f"/runs/{quote(run, safe='')}", query)
+
+
+def task_url(run: str, task: str, **query: Any) -> str:
+    """The page of a task."""
+    return _with(f"{run_url(run)}/tasks/{quote(task, safe='')}", query)
+
+
+def log_url(run: str, task: str, **query: Any) -> str:
+    """A whole log, as text."""
+    return _with(f"{task_url(run, task)}/log", query)
+
+
+def live_url(url: str) -> str:
+    """Where a page is told what changes on it."""
+    return f"/live{url}"
+
+
+def _with(path: str, query: dict[str, Any]) -> str:
+    given = urlencode({name: value for name, value in query.items() if value}, doseq=True)
+    return f"{path}?{given}" if given else path

@@ -1,0 +1,60 @@
+"""Records as an older version kept them: without the fields that came later, which have their defaults when read."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from rota.core.history import Ended
+from rota.core.records import GraphRecord, Growth, Record, Run, Schedule, Task, Workflow
+from tests.contract.records import default_of, fields_of
+
+# What version 3 of SQLite's tables and version 2 of PostgreSQL's brought.
+LATER: dict[type[Struct], tuple[str, ...]] = {
+    Run: ("version", "backfill"),
+    Task: ("first_started_at", "skips", "note"),
+    Schedule: ("params", "version", "backfill"),
+}
+LATER_TYPES = (Workflow,)
+
+
+def without_later(records: list[Record]) -> list[Record]:
+    """These records with every later field at its default, and none of a later type."""
+    return [_bare(record) for record in records if not isinstance(record, LATER_TYPES)]
+
+
+def _bare(record: Any) -> Any:
+    if isinstance(record, GraphRecord | Growth):
+        # What is structured is JSON, and is read without what it does not have.
+        return msgspec.convert(_plain(msgspec.to_builtins(record)), type(record))
+    defaults = {field.name: default_of(field) for field in fields_of(type(record))}
+    made = msgspec.structs.replace(record, **{name: defaults[name] for name in LATER.get(type(record), ())})
+    if isinstance(made, Run) and made.solo is not None:
+        made.solo = _bare(made.solo)
+    return made
+
+
+LATER_KEYS = ("bundle", "depends_on_past")
+
+
+def _plain(value: Any) -> Any:
+    """The same without keys that definitions did not have."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items() if key not in LATER_KEYS}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def plain_json(text: str | bytes) -> str:
+    """JSON as an older version wrote it."""
+    return msgspec.json.encode(_plain(msgspec.json.decode(text))).decode()
+
+
+def ended_before(ended: Ended) -> Ended:
+    """The same of a run that was in history by then."""
+    run, *parts = without_later([ended.run, *ended.tasks, *ended.growths])
+    assert isinstance(run, Run)
+    return Ended(
+        run,
+        tuple(part for part in parts if isinstance(part, Task)),
+        tuple(part for part in parts if isinstance(part, Growth)),
+    )

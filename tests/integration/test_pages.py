@@ -1,0 +1,264 @@
+"""The pages, rendered by a real coordinator: what they say, what they link to, how large they are, and hostile text."""
+
+import shlex
+from collections.abc import Iterator
+
+import pytest
+
+from rota.core.bounds import TimeLimits
+from rota.core.errors import CODES, Refused
+from rota.core.questions import GetRun
+from tests.integration.deadlines import until
+from tests.integration.http_stage import LONG, Stage, shell, staged
+from tests.integration.page_stage import BROWSER, POLICY, Page, look
+
+EVIL = "</pre><script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7 * 7 }}"
+EVIL_ID = "<script>alert('1')</script>&\"?#%2F/é"
+STUCK = {"gpu_count": "64"}
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with staged() as one:
+        yield one
+
+
+def check_page(page: Page) -> None:
+    """What holds on every page."""
+    policy = page.response.headers[POLICY]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert page.response.headers["cache-control"] == "no-store"
+    scripts = page.named("script")
+    assert len(scripts) == 1, "the only script is ours"
+    assert (scripts[0]["src"] or "").startswith("/static/rota.")
+    assert not page.named("style")
+    assert not [given for _, given in page.tags if any(name == "style" or name.startswith("on") for name in given)]
+    assert not page.named("img")
+
+
+def test_runs_are_listed_the_newest_first_with_state_and_command(stage: Stage):
+    for run in ("list-1", "list-2"):
+        stage.submit(shell("a"), run=run, name="listed")
+        stage.ended(run)
+    page = look(stage, "/?name=listed")
+    check_page(page)
+    assert [link for link in page.links if link.startswith("/runs/")] == ["/runs/list-2", "/runs/list-1"]
+    assert "success" in page.text
+    assert "rota runs --name listed" in page.text
+
+
+def test_filters_and_pages_are_in_the_url(stage: Stage):
+    for number in range(27):
+        stage.submit(shell("a"), run=f"paged-{number:02}", name="paged")
+    for number in range(27):
+        stage.ended(f"paged-{number:02}")
+    page = look(stage, "/?name=paged&state=success")
+    assert "/runs/paged-26" in page.links
+    assert "/runs/paged-01" not in page.links
+    (older,) = (link for link in page.links if "after=" in link)
+    assert "name=paged" in older
+    assert "state=success" in older
+    rest = look(stage, older)
+    assert [link for link in rest.links if link.startswith("/runs/")] == ["/runs/paged-01", "/runs/paged-00"]
+    assert "No run is like that" in look(stage, "/?name=paged&state=failed").text
+    assert "field.value" in look(stage, "/?state=odd", 422).text
+    assert "field.type" in look(stage, "/?colour=red", 422).text
+
+
+def test_an_empty_service_says_how_to_begin():
+    with staged() as fresh:
+        assert "rota run" in look(fresh, "/").text
+
+
+def test_a_run_shows_its_reason_params_grid_tasks_and_story(stage: Stage):
+    tasks = [shell("extract"), shell("clean", "exit 3", upstream=["extract"]), shell("load", upstream=["clean"])]
+    for run in ("etl-1", "etl-2"):
+        stage.submit(*tasks, run=run, name="etl", params={"day": "2026-11-16", "limit": 5})
+        stage.ended(run)
+    page = look(stage, "/runs/etl-2")
+    check_page(page)
+    assert '"2026-11-16"' in page.text
+    assert "1 success, 1 failed, 1 upstream failed" in page.text
+    for run in ("etl-1", "etl-2"):
+        for task in ("extract", "clean", "load"):
+            assert f"/runs/{run}/tasks/{task}" in page.links
+    cells = [given["title"] for given in page.named("a") if "c " in (given.get("class") or "") and given.get("title")]
+    assert cells.count("clean: failed") == 2
+    assert "exited with code 3" in page.text
+    assert "attempt ended" in page.text
+    assert "rota story etl-2" in page.text
+    failed = look(stage, "/runs/etl-2?state=failed")
+    assert "rota tasks etl-2 --state failed" in failed.text
+
+
+def test_a_stuck_task_is_explained_on_its_page_and_on_its_run(stage: Stage):
+    stage.submit(shell("train", requires=STUCK), run="stuck", name="stuck")
+    page = look(stage, "/runs/stuck/tasks/train")
+    check_page(page)
+    assert "no registered worker could ever run this" in page.text
+    assert "worker.none_match" in page.text
+    assert "rota why stuck train" in page.text
+    assert "No attempt has begun" in page.text
+    run = look(stage, "/runs/stuck")
+    assert "What waits, and why" in run.text
+    assert "gpu_count is 0 in all, 64 needed" in run.text
+
+
+def test_a_task_shows_its_attempts_log_result_and_story(stage: Stage):
+    retry = {"retries": 1, "delay_ms": 0}
+    stage.submit(shell("shaky", "echo this is $ROTA_ATTEMPT; exit 1", retry=retry), run="shaky", name="shaky")
+    stage.ended("shaky")
+    url = "/runs/shaky/tasks/shaky"
+    # The last words of an attempt may come a moment after its end.
+    page = until(lambda: p if "this is 2" in (p := look(stage, url)).text else None, "the log")
+    assert page is not None
+    check_page(page)
+    assert f"{url}?attempt=1" in page.links
+    assert "this is 1" in look(stage, f"{url}?attempt=1").text
+    assert "lease granted" in page.text
+    assert stage.http.get(f"{url}/log?attempt=1").text == "this is 1\n"
+    assert stage.http.get(f"{url}/log").headers["content-type"].startswith("text/plain")
+    stage.submit(shell("fine", "echo a result"), run="fine", name="fine")
+    stage.ended("fine")
+    assert '"a result"' in look(stage, "/runs/fine/tasks/fine").text
+
+
+def is_archived(stage: Stage, run: str) -> bool:
+    try:
+        stage.rota._thread.call(stage.line.ask(GetRun(tenant=stage.line.tenant, run=run)))
+    except Refused:
+        return True
+    return False
+
+
+def test_a_run_in_history_is_shown_like_any_other(stage: Stage):
+    with staged(limits=TimeLimits(retain_ended_ms=0)) as other:
+        for run in ("old-1", "old-2"):
+            other.submit(shell("a", "echo old"), shell("b", width=3, upstream=["a"]), run=run, name="old")
+            other.ended(run)
+            until(lambda run=run: is_archived(other, run), "it to be in history")
+        page = look(other, "/runs/old-2")
+        assert "4 success" in page.text
+        cells = [given["title"] for given in page.named("a") if (given.get("class") or "").startswith("c ")]
+        assert (cells.count("a: success"), cells.count("b: 3 success")) == (2, 2)
+        assert [link for link in look(other, "/").links if link.startswith("/runs/")] == ["/runs/old-2", "/runs/old-1"]
+        assert "Tasks of b" in look(other, "/runs/old-2?group=b&state=success").text
+        assert look(other, "/runs/old-2/tasks/b%5B1%5D").text.count("attempt ended") == 1
+
+
+def test_what_others_wrote_is_text_wherever_it_is_shown(stage: Stage):
+    line = f"printf '%s\\n' {shlex.quote(EVIL)}; printf '\\033[31mred\\033[0m \\000\\377'; exit 7"
+    params = {EVIL: EVIL, "list": [EVIL]}
+    stage.submit(shell(EVIL_ID, line), shell("b", requires={EVIL: EVIL}), run=EVIL_ID, name=EVIL_ID, params=params)
+    until(lambda: stage.rota.run(EVIL_ID).tasks(EVIL_ID)[0].state == "failed", "it to fail")
+    stage.rota.run(EVIL_ID).cancel(EVIL)
+    run = look(stage, "/runs/%3Cscript%3Ealert%28%271%27%29%3C%2Fscript%3E%26%22%3F%23%252F%2F%C3%A9")
+    check_page(run)
+    (url,) = {link for link in run.links if "/tasks/%3C" in link and link.startswith("/runs/%3C")}
+    for page in (look(stage, "/"), run, look(stage, url)):
+        check_page(page)
+        assert EVIL_ID in "".join(page.words)
+    assert EVIL in "".join(run.words), "the reason and the parameters"
+    task = until(lambda: p if EVIL in "".join((p := look(stage, url)).words) else None, "the log")
+    assert task is not None
+    check_page(task)
+    assert "\x1b" not in task.html
+    assert "red" in task.text
+
+
+def test_what_is_not_there_is_said_on_a_page(stage: Stage):
+    stage.submit(shell("a"), run="there", name="there")
+    for url, status, code in (
+        ("/runs/nothing", 404, "run.unknown"),
+        ("/runs/there/tasks/nothing", 404, "task.unknown"),
+        ("/runs/there/tasks/a?attempt=x", 422, "field.type"),
+        ("/runs/there?first=99999", 422, "field.value"),
+        ("/nowhere", 404, "http.path"),
+        ("/static/rota.000000000000.js", 404, "http.path"),
+    ):
+        page = look(stage, url, status)
+        check_page(page)
+        assert code in page.text
+        assert CODES[code] in page.text
+        assert "/" in page.links
+    posted = stage.http.post("/runs/there", headers={"Accept": "text/html"})
+    assert (posted.status_code, posted.headers["allow"]) == (405, "GET")
+    assert "Traceback" not in posted.text
+
+
+def test_programs_are_answered_as_programs(stage: Stage):
+    for url in ("/nowhere", "/runs/nothing", "/live/runs/nothing"):
+        response = stage.http.get(url, headers={"Accept": "application/json"})
+        assert (response.status_code, response.headers["content-type"]) == (404, "application/problem+json")
+    response = stage.http.get("/api/v1/runs/nothing", headers={"Accept": "text/html"})
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+def test_scripts_and_styles_are_kept_for_ever_under_the_name_of_their_content(stage: Stage):
+    page = look(stage, "/")
+    urls = [given["src"] for given in page.named("script")] + [given["href"] for given in page.named("link")]
+    assert len(urls) == 3
+    for url in urls:
+        response = stage.http.get(url or "")
+        assert response.status_code == 200
+        assert "immutable" in response.headers["cache-control"]
+        assert response.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize("shape", ["one group", "ten groups", "single tasks"])
+def test_the_page_of_a_run_of_ten_thousand_tasks_is_light(stage: Stage, shape: str):
+    requires = STUCK
+    if shape == "one group":
+        tasks = [shell("start", requires=requires), shell("work", width=10_000, upstream=["start"])]
+    elif shape == "ten groups":
+        tasks = [shell(f"work-{number}", width=1_000, requires=requires) for number in range(10)]
+    else:
+        tasks = [shell(f"task-{number:05}", requires=requires) for number in range(10_000)]
+    name = shape.replace(" ", "-")
+    for number in range(3):
+        stage.submit(*tasks, run=f"{name}-{number}", name=name)
+    page = look(stage, f"/runs/{name}-2")
+    assert len(page.html) < 300_000
+    assert "More »" in page.text
+    if shape == "single tasks":
+        (after,) = {link for link in page.links if "row=" in link}
+        assert "rows 41 to 80 of 10,000" in look(stage, after).text
+    else:
+        group = "work" if shape == "one group" else "work-3"
+        assert f"/runs/{name}-2?group={group}#tasks" in page.links
+        assert f"/runs/{name}-2/tasks/{group}%5B24%5D" in look(stage, f"/runs/{name}-2?group={group}").links
+    for number in range(3):
+        stage.rota.run(f"{name}-{number}").cancel()
+
+
+def test_the_name_of_a_group_leads_to_its_tasks(stage: Stage):
+    stage.submit(shell("wide", width=2_000, requires=STUCK), run="led", name="led")
+    response = stage.http.get("/runs/led/tasks/wide", headers=BROWSER)
+    assert (response.status_code, response.headers["location"]) == (303, "/runs/led?group=wide#tasks")
+    assert stage.http.get("/live/runs/led/tasks/wide").status_code == 404
+    stage.rota.run("led").cancel()
+
+
+def listed(page: Page) -> list[str]:
+    """The tasks in the list, without those that are named elsewhere on the page."""
+    _, _, below = page.html.partition('<div id="tasks"')
+    return [link for link in dict.fromkeys(page.links) if f'<td><a class="id" data-row href="{link}">' in below]
+
+
+def test_a_group_opens_its_tasks_in_pages_and_by_state(stage: Stage):
+    stage.submit(shell("a"), shell("wide", width=60, requires=STUCK), shell("z", LONG), run="grouped", name="grouped")
+    page = look(stage, "/runs/grouped?group=wide")
+    first = listed(page)
+    (more,) = {link for link in page.links if "first=" in link}
+    second = look(stage, more)
+    (more,) = {link for link in second.links if "first=" in link}
+    third = look(stage, more)
+    assert (len(first), first[-1]) == (25, "/runs/grouped/tasks/wide%5B24%5D")
+    assert (len(listed(third)), listed(third)[-1]) == (10, "/runs/grouped/tasks/wide%5B59%5D")
+    assert not [link for link in third.links if "first=" in link]
+    assert "Tasks of wide" in page.text
+    queued = look(stage, "/runs/grouped?group=wide&state=queued")
+    assert listed(queued) == first
+    assert not listed(look(stage, "/runs/grouped?group=wide&state=success"))
+    stage.rota.run("grouped").cancel()

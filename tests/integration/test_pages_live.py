@@ -1,0 +1,151 @@
+"""What keeps a page current: fragments when something happens, a log that grows, and what a slow browser costs."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.integration.http_stage import PATIENCE_S, Event, Stage, shell, staged
+from tests.integration.page_stage import listen, look
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with staged() as one:
+        yield one
+
+
+def until_told(events: Iterator[Event], holds: Callable[[dict[str, str]], bool]) -> dict[str, str]:
+    """The fragments by their ids, once they are as they should be."""
+    fragments: dict[str, str] = {}
+    give_up_at = time.monotonic() + PATIENCE_S
+    for event in events:
+        if event.name == "fragments":
+            fragments |= {each["id"]: each["html"] for each in event.value}
+            if holds(fragments):
+                return fragments
+        assert time.monotonic() < give_up_at, fragments
+    raise AssertionError("the stream has ended")
+
+
+def held(path: Path, before: str = "") -> str:
+    """A line of shell that goes on until there is a file."""
+    return f"{before} until [ -e {path} ]; do sleep 0.02; done"
+
+
+def test_the_list_shows_a_run_that_is_made_while_it_is_looked_at(stage: Stage):
+    with closing(listen(stage, look(stage, "/?name=fresh").live)) as events:
+        until_told(events, lambda told: "No run is like that" in told["runs"])
+        stage.submit(shell("a"), run="fresh-1", name="fresh")
+        until_told(events, lambda told: "fresh-1" in told["runs"] and "s-success" in told["runs"])
+
+
+def test_a_run_is_followed_to_its_end(stage: Stage, tmp_path: Path):
+    stage.submit(shell("a", held(tmp_path / "go")), shell("b", upstream=["a"]), run="followed", name="followed")
+    page = look(stage, "/runs/followed")
+    with closing(listen(stage, page.live)) as events:
+        until_told(events, lambda told: "s-running" in told["tasks"])
+        (tmp_path / "go").touch()
+        told = until_told(events, lambda told: "s-success" in told["head"])
+    assert "run ended" in told["story"]
+    assert told["grid"].count("c-success") == 3
+
+
+def test_what_did_not_change_is_not_sent_again(stage: Stage, tmp_path: Path):
+    stage.submit(shell("a", held(tmp_path / "go")), shell("b"), run="same", name="same", params={"x": 1})
+    stage.rota.run("same").tasks("b")
+    page = look(stage, "/runs/same/tasks/b")
+    with closing(listen(stage, page.live)) as events:
+        marks: dict[str, str] = {}
+        for event in events:
+            if event.name == "fragments":
+                for each in event.value:
+                    assert marks.get(each["id"]) != each["mark"]
+                    marks[each["id"]] = each["mark"]
+                if "s-success" in str(event.value):
+                    break
+    (tmp_path / "go").touch()
+
+
+def test_the_reasons_of_a_task_change_with_what_holds_it(stage: Stage):
+    stage.submit(shell("a", requires={"gpu_count": "64"}), run="reasoned", name="reasoned")
+    page = look(stage, "/runs/reasoned/tasks/a")
+    assert "worker.none_match" in page.text
+    with closing(listen(stage, page.live)) as events:
+        until_told(events, lambda told: "worker.none_match" in told["why"])
+        stage.rota.run("reasoned").pause()
+        until_told(events, lambda told: "run.paused" in told["why"])
+        stage.rota.run("reasoned").cancel()
+        told = until_told(events, lambda told: "s-cancelled" in told["head"])
+    assert told["why"] == ""
+
+
+def test_a_log_grows_on_its_page_attempt_by_attempt(stage: Stage, tmp_path: Path):
+    line = f"echo began $ROTA_ATTEMPT; {held(tmp_path / '$ROTA_ATTEMPT')}; echo ended $ROTA_ATTEMPT; exit 1"
+    retry = {"retries": 1, "delay_ms": 0}
+    stage.submit(shell("a", line, retry=retry), run="logged", name="logged")
+    said: dict[int, str] = {}
+
+    def until_said(events: Iterator[Event], attempt: int, text: str) -> None:
+        for event in events:
+            if event.name == "log":
+                number = event.value["attempt"]
+                said[number] = ("" if event.value["is_first"] else said[number]) + event.value["text"]
+                if text in said.get(attempt, ""):
+                    return
+
+    with closing(listen(stage, "/live/runs/logged/tasks/a")) as events:
+        until_said(events, 1, "began 1")
+        (tmp_path / "1").touch()
+        until_said(events, 2, "began 2")
+        (tmp_path / "2").touch()
+        until_said(events, 2, "ended 2")
+    assert said[2] == "began 2\nended 2\n"
+    with closing(listen(stage, "/live/runs/logged/tasks/a?attempt=1")) as events:
+        until_said(events, 1, "ended 1")
+    assert said[1] == "began 1\nended 1\n"
+
+
+def test_a_log_of_megabytes_is_shown_by_its_end(stage: Stage):
+    line = "head -c 3000000 /dev/zero | tr '\\0' 'x'; echo; echo the end"
+    stage.submit(shell("a", line), run="long-log", name="long-log")
+    stage.ended("long-log")
+    with closing(listen(stage, "/live/runs/long-log/tasks/a")) as events:
+        text = ""
+        for event in events:
+            if event.name == "log":
+                text += event.value["text"]
+                assert len(text) < 200_000
+                if text.endswith("the end\n"):
+                    break
+    page = look(stage, "/runs/long-log/tasks/a")
+    assert page.text.count("the whole log") == 1
+    assert len(page.html) < 100_000
+    assert len(stage.http.get("/runs/long-log/tasks/a/log").content) == 3_000_000 + len("\nthe end\n")
+
+
+def test_a_browser_that_takes_nothing_costs_a_connection_and_no_more(stage: Stage):
+    with socket.create_connection(("127.0.0.1", stage.port)) as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        deaf.sendall(b"GET /live/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        for number in range(30):
+            stage.submit(*(shell(f"t{task}") for task in range(5)), run=f"busy-{number}", name="busy")
+        for number in range(30):
+            assert stage.ended(f"busy-{number}") == "success"
+        look(stage, "/")
+
+
+def test_streams_end_with_the_service():
+    with staged() as one:
+        one.submit(shell("a", requires={"gpu_count": "64"}), run="r")
+        streams = [listen(one, url) for url in ("/live/", "/live/runs/r", "/live/runs/r/tasks/a")]
+        for events in streams:
+            assert next(events).name == "fragments"
+        one.rota._thread.call(one.server.stop())
+        for events in streams:
+            with suppress(httpx.RemoteProtocolError):
+                list(events)

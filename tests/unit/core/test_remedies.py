@@ -1,0 +1,246 @@
+"""What a person does about a run: clear, mark, retry now, note; and taking a run out of history for it."""
+
+import pytest
+
+from rota.core import commands as cm
+from rota.core.changes import GraphPut, LeaseReturned, RunEnded, TaskMarked
+from rota.core.images import take_batch
+from rota.core.invariants import validate
+from rota.core.model import RetryPolicy
+from rota.core.questions import PreviewClear, answer
+from rota.core.trigger import TriggerRule
+from tests.unit.core.world import TENANT, World, graph, task
+
+CHAIN = graph(task("a"), task("b", "a"), task("c", "b"))
+MINUTE_MS = 60_000
+
+
+def failed_chain() -> World:
+    """a failed, and b and c with it."""
+    world = World()
+    world.worker("w", slots=5)
+    world.submit(CHAIN)
+    (a,) = world.turn()
+    world.fail(a)
+    assert world.states() == {"a": "failed", "b": "upstream_failed", "c": "upstream_failed"}
+    return world
+
+
+def finish(world: World) -> None:
+    """Everything that can run succeeds."""
+    while granted := world.turn():
+        for each in granted:
+            world.succeed(each)
+
+
+# Clearing.
+
+
+def test_no_names_clear_everything_and_only_what_failed_if_asked():
+    world = World()
+    world.worker("w", slots=5)
+    world.submit(graph(task("good"), task("bad"), task("after", "bad"), task("fine", "good")))
+    good, bad = world.turn()
+    world.succeed(good)
+    world.fail(bad)
+    finish(world)
+    question = PreviewClear(tenant=TENANT, run="r", only_failed=True)
+    assert answer(world.state, question, world.now) == ("bad", "after")
+    world.client(cm.ClearTasks, run="r", only_failed=True)
+    assert {name for name, state in world.states().items() if state == "success"} == {"good", "fine"}
+    finish(world)
+    assert world.result() == "success"
+    world.client(cm.ClearTasks, run="r")
+    assert set(world.states().values()) == {"none"}
+
+
+def test_a_preview_says_exactly_what_clearing_does():
+    for names, downstream in ((("b",), True), (("b",), False), ((), True), (("a", "c"), False)):
+        world = World()
+        world.worker("w", slots=5)
+        world.submit(CHAIN)
+        finish(world)
+        asked = {"run": "r", "tasks": names, "downstream": downstream}
+        told = answer(world.state, PreviewClear(tenant=TENANT, **asked), world.now)
+        world.client(cm.ClearTasks, **asked)
+        assert {name for name, state in world.states().items() if state == "none"} == set(told)
+
+
+def test_a_cleared_task_has_its_whole_budget_again():
+    world = World()
+    world.worker("w", slots=5)
+    world.submit(graph(task("a", retry=RetryPolicy(retries=1, jitter=False)), task("b", "a")))
+    for _ in range(2):
+        (a,) = world.turn()
+        world.fail(a)
+        world.advance(1)
+    assert world.states()["a"] == "failed"
+    world.client(cm.ClearTasks, run="r", tasks=("a",))
+    (a,) = world.turn()
+    world.fail(a)
+    assert world.states()["a"] == "up_for_retry"
+
+
+# Marking.
+
+
+@pytest.mark.parametrize("to", list(cm.Mark), ids=str)
+def test_a_failed_task_that_is_said_to_be_well_lets_what_failed_with_it_run(to: cm.Mark):
+    world = failed_chain()
+    world.client(cm.MarkTasks, run="r", tasks=("a",), to=to)
+    finish(world)
+    after = {"success": "success", "failed": "upstream_failed", "skipped": "skipped"}[to]
+    assert world.states() == {"a": to, "b": after, "c": after}
+    assert world.result() == ("failed" if to == "failed" else "success")
+    assert validate(world.state, world.now) == []
+
+
+def test_a_running_task_that_is_marked_is_taken_from_its_worker_and_its_report_is_late():
+    world = World()
+    world.worker("w", slots=5)
+    world.submit(CHAIN)
+    (a,) = world.turn()
+    world.start(a)
+    decision = world.client(cm.MarkTasks, run="r", tasks=("a",), to=cm.Mark.SUCCESS)
+    assert isinstance(decision.changes[0], LeaseReturned)
+    assert world.states()["a"] == "success"
+    assert not world.state.leases
+    assert world.succeed(a) == "already_ended"
+    finish(world)
+    assert world.result() == "success"
+
+
+def test_marking_the_last_task_ends_the_run():
+    world = World()
+    world.submit(graph(task("a"), task("b")))
+    world.follow_up()
+    decision = world.client(cm.MarkTasks, run="r", tasks=("a", "b"), to=cm.Mark.SUCCESS)
+    assert isinstance(decision.changes[-2], RunEnded)
+    assert world.result() == "success"
+
+
+def test_a_waiting_task_that_is_marked_is_not_judged_again():
+    world = World()
+    world.worker("w", slots=5)
+    world.submit(CHAIN)
+    world.client(cm.PauseRun, run="r")
+    world.follow_up()
+    world.client(cm.MarkTasks, run="r", tasks=("b",), to=cm.Mark.SUCCESS)
+    world.client(cm.PauseRun, run="r", paused=False)
+    finish(world)
+    assert world.states() == {"a": "success", "b": "success", "c": "success"}
+    assert sum(isinstance(change, TaskMarked) for change in world.changes) == 1
+
+
+def test_marking_what_it_is_already_changes_nothing():
+    world = failed_chain()
+    assert world.client(cm.MarkTasks, run="r", tasks=("a",), to=cm.Mark.FAILED).changes == []
+
+
+def test_a_group_that_has_not_started_is_marked_as_a_whole_or_not_at_all():
+    world = World()
+    world.worker("w", slots=5)
+    world.submit(graph(task("a"), task("each", "a", width=3), task("end", "each")))
+    (a,) = world.turn()
+    refused = world.refusal(world.command(cm.MarkTasks, run="r", tasks=("each[1]",), to=cm.Mark.SUCCESS))
+    assert refused.code == "task.not_started"
+    world.client(cm.MarkTasks, run="r", tasks=("each",), to=cm.Mark.SUCCESS)
+    world.succeed(a)
+    finish(world)
+    assert world.result() == "success"
+
+
+def test_nothing_is_marked_in_a_run_that_has_not_started():
+    world = World()
+    world.submit(graph(task("x"), task("y", "x"), max_active_runs=1), "one")
+    world.submit(graph(task("x"), task("y", "x"), max_active_runs=1), "two")
+    world.follow_up()
+    refused = world.refusal(world.command(cm.MarkTasks, run="two", tasks=("x",), to=cm.Mark.SUCCESS))
+    assert refused.code == "task.not_started"
+
+
+def test_a_mark_of_failure_is_told_to_what_comes_after():
+    world = World()
+    world.worker("w", slots=5)
+    world.submit(graph(task("a"), task("b", "a"), task("tidy", "a", trigger_rule=TriggerRule.ALL_DONE)))
+    world.turn()
+    world.client(cm.MarkTasks, run="r", tasks=("a",), to=cm.Mark.FAILED)
+    assert world.states() == {"a": "failed", "b": "upstream_failed", "tidy": "queued"}
+
+
+# Retrying now.
+
+
+def test_a_task_that_cools_down_is_tried_at_once():
+    world = World()
+    world.worker("w", slots=5)
+    world.submit(graph(task("a", retry=RetryPolicy(retries=1, delay_ms=MINUTE_MS, jitter=False)), task("b", "a")))
+    (a,) = world.turn()
+    world.fail(a)
+    assert world.turn() == []
+    world.client(cm.RetryTasks, run="r", tasks=("a",))
+    (again,) = world.turn()
+    assert again.attempt == 2
+    world.start(again)
+    world.advance(2 * MINUTE_MS)
+    assert world.states()["a"] == "running"
+
+
+def test_what_has_failed_for_good_is_run_again_with_what_failed_because_of_it():
+    world = failed_chain()
+    world.client(cm.RetryTasks, run="r")
+    finish(world)
+    assert world.result() == "success"
+
+
+def test_nothing_to_retry_is_said():
+    world = World()
+    world.worker("w", slots=5)
+    world.submit(CHAIN)
+    finish(world)
+    assert world.refusal(world.command(cm.RetryTasks, run="r")).code == "task.not_waiting"
+    assert "a is success" in world.refusal(world.command(cm.RetryTasks, run="r", tasks=("a",))).reason
+
+
+# Notes.
+
+
+def test_a_note_stays_with_its_task_through_everything():
+    world = failed_chain()
+    world.client(cm.NoteTask, run="r", task="a", note="the vendor is down")
+    world.client(cm.ClearTasks, run="r", tasks=("a",))
+    finish(world)
+    assert world.task("a").note == "the vendor is down"
+    assert world.client(cm.NoteTask, run="r", task="a", note="the vendor is down").changes == []
+    assert world.refusal(world.command(cm.NoteTask, run="r", task="a", note="x" * 1001)).code == "field.value"
+
+
+# Out of history.
+
+
+def test_a_run_in_history_is_taken_out_of_it_to_be_cleared():
+    world = failed_chain()
+    archived = world.run()
+    row, rows = archived.row, tuple(archived.tasks.values())
+    world.advance(100 * MINUTE_MS)
+    assert not world.state.runs and not world.state.graphs
+    take_batch(world.state, world.now)
+    decision = world.do(cm.ReviveRun(tenant=TENANT, row=row, tasks=rows, growths=(), graph=CHAIN))
+    assert isinstance(decision.changes[0], GraphPut)
+    assert world.state.touched.revives == [(TENANT, "r", row.created_at)]
+    assert world.states() == {"a": "failed", "b": "upstream_failed", "c": "upstream_failed"}
+    assert world.do(cm.ReviveRun(tenant=TENANT, row=row, tasks=rows, growths=(), graph=CHAIN)).changes == []
+    world.client(cm.ClearTasks, run="r", tasks=("a",))
+    finish(world)
+    assert world.result() == "success"
+    assert validate(world.state, world.now) == []
+
+
+def test_a_run_that_nobody_did_anything_about_goes_back_to_history():
+    world = failed_chain()
+    row, rows = world.run().row, tuple(world.run().tasks.values())
+    world.advance(2 * MINUTE_MS)
+    take_batch(world.state, world.now)
+    world.do(cm.ReviveRun(tenant=TENANT, row=row, tasks=rows, growths=(), graph=CHAIN))
+    world.advance(2 * MINUTE_MS)
+    assert not world.state.runs

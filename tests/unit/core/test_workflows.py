@@ -1,0 +1,426 @@
+"""Workflows: versions, parameters, pausing, schedules that go on across deployments, backfills, moving runs."""
+
+import msgspec
+import pytest
+
+from rota.core import commands as cm
+from rota.core.bounds import VERSIONS_KEPT_MAX
+from rota.core.calendar import CONTINUOUS, ONCE, ScheduleSpec
+from rota.core.invariants import validate
+from rota.core.model import Graph, Param, ParamType, PriorityClass
+from rota.core.questions import BackfillView, GetWorkflow, ListBackfills, ListWorkflows, WorkflowView, answer
+from tests.unit.core.world import TENANT, World, graph, task
+
+pack = msgspec.msgpack.encode
+MINUTE_MS = 60_000
+# A round minute, so that slots are easy to read.
+NOW = 20_000_000 * MINUTE_MS
+MINUTELY = ScheduleSpec(every_ms=MINUTE_MS)
+ONE = graph(task("a"), name="w")
+TWO = graph(task("a"), task("b", "a"), name="w")
+
+
+def deploy(world: World, whole: Graph = ONE, **fields: object) -> int:
+    """Deploy; the number of the version."""
+    return int(world.client(cm.DeployWorkflow, graph=whole, **fields).answer)
+
+
+def trigger(world: World, run: str = "r", **fields: object) -> None:
+    """A run of the workflow."""
+    world.client(cm.SubmitRun, run=run, workflow="w", **fields)
+
+
+def view(world: World) -> WorkflowView:
+    found = answer(world.state, GetWorkflow(tenant=TENANT, workflow="w"), world.now)
+    assert isinstance(found, WorkflowView)
+    return found
+
+
+def finish(world: World) -> None:
+    """Everything that can run succeeds."""
+    world.fire_due()
+    while granted := world.turn():
+        for each in granted:
+            world.succeed(each)
+        world.fire_due()
+
+
+# Versions.
+
+
+def test_the_same_content_is_the_same_version_and_changes_nothing():
+    world = World(now=NOW)
+    assert deploy(world, schedule=MINUTELY) == 1
+    assert world.client(cm.DeployWorkflow, graph=ONE, schedule=MINUTELY).changes == []
+    assert deploy(world, TWO, schedule=MINUTELY) == 2
+    assert deploy(world, ONE, schedule=MINUTELY) == 1
+    assert deploy(world, graph(task("c"), name="w")) == 3
+    assert [version.number for version in view(world).workflow.versions] == [1, 2, 3]
+
+
+def test_a_run_keeps_the_version_it_started_with():
+    world = World(now=NOW)
+    world.worker("w", slots=5)
+    deploy(world, TWO)
+    trigger(world, "old")
+    (a,) = world.turn()
+    deploy(world, ONE)
+    trigger(world, "new")
+    world.succeed(a)
+    finish(world)
+    assert world.states("old") == {"a": "success", "b": "success"}
+    assert world.states("new") == {"a": "success"}
+    assert (world.run("old").row.version, world.run("new").row.version) == (1, 2)
+
+
+def test_an_older_version_can_be_run_while_it_is_kept():
+    world = World(now=NOW)
+    deploy(world, TWO)
+    deploy(world, ONE)
+    trigger(world, "r", version=1)
+    assert len(world.run().graph.specs) == 2
+    refused = world.refusal(world.command(cm.SubmitRun, run="x", workflow="w", version=7))
+    assert (refused.code, refused.path) == ("workflow.unknown", "version")
+
+
+def test_so_many_versions_are_kept_and_their_graphs_with_them():
+    world = World(now=NOW)
+    for number in range(VERSIONS_KEPT_MAX + 3):
+        deploy(world, graph(task(f"t{number}"), name="w"))
+    world.advance(10 * MINUTE_MS)
+    kept = [version.number for version in view(world).workflow.versions]
+    assert kept == list(range(4, VERSIONS_KEPT_MAX + 4))
+    assert len(world.state.graphs) == VERSIONS_KEPT_MAX
+    again = world.restarted()
+    again.advance(10 * MINUTE_MS)
+    assert len(again.state.graphs) == VERSIONS_KEPT_MAX
+
+
+def test_a_name_that_nobody_deployed_is_refused_with_the_nearest():
+    world = World(now=NOW)
+    deploy(world, graph(task("a"), name="nightly"))
+    refused = world.refusal(world.command(cm.SubmitRun, run="x", workflow="nightyl"))
+    assert (refused.code, refused.hint) == ("workflow.unknown", "Did you mean nightly?")
+
+
+def test_a_broken_graph_leaves_the_version_that_was_there():
+    world = World(now=NOW)
+    deploy(world)
+    circle = graph(task("a", "b"), task("b", "a"), name="w")
+    assert world.refusal(world.command(cm.DeployWorkflow, graph=circle)).code == "graph.cycle"
+    bad = ScheduleSpec(cron="61 * * * *")
+    assert world.refusal(world.command(cm.DeployWorkflow, graph=TWO, schedule=bad)).code == "schedule.cron"
+    assert view(world).workflow.version == 1
+
+
+# Moving a run.
+
+
+def test_a_run_is_moved_to_another_version_with_what_it_has_done():
+    world = World(now=NOW)
+    world.worker("w", slots=5)
+    deploy(world, graph(task("a"), task("bad", "a"), task("end", "bad"), name="w"))
+    trigger(world)
+    (a,) = world.turn()
+    world.succeed(a, result=b"kept")
+    (bad,) = world.turn()
+    world.fail(bad)
+    deploy(world, graph(task("new"), task("fixed", "a"), task("a", "new"), task("end", "fixed"), name="w"))
+    world.client(cm.MoveRun, run="r")
+    world.client(cm.ClearTasks, run="r", only_failed=True)
+    assert world.run().row.version == 2
+    assert world.task("a").result == b"kept"
+    finish(world)
+    assert world.states() == {"new": "success", "fixed": "success", "a": "success", "end": "success"}
+    assert world.result() == "success"
+    assert validate(world.state, world.now) == []
+
+
+def test_a_run_with_tasks_at_work_is_not_moved():
+    world = World(now=NOW)
+    world.worker("w", slots=5)
+    deploy(world, TWO)
+    trigger(world)
+    world.turn()
+    deploy(world, ONE)
+    assert world.refusal(world.command(cm.MoveRun, run="r")).code == "run.at_work"
+
+
+def test_a_paused_run_is_moved_and_goes_on_when_it_is_resumed():
+    world = World(now=NOW)
+    world.worker("w", slots=5)
+    deploy(world, TWO)
+    trigger(world)
+    (a,) = world.turn()
+    world.client(cm.PauseRun, run="r")
+    world.succeed(a)
+    deploy(world, graph(task("a"), task("c", "a"), task("d", "c"), name="w"))
+    world.client(cm.MoveRun, run="r")
+    world.client(cm.PauseRun, run="r", paused=False)
+    finish(world)
+    assert world.states() == {"a": "success", "c": "success", "d": "success"}
+
+
+def test_what_was_mapped_stays_mapped():
+    world = World(now=NOW)
+    world.worker("w", slots=5)
+    mapped = (task("a"), task("each", "a", width=0))
+    deploy(world, graph(*mapped, name="w"))
+    trigger(world)
+    (a,) = world.turn()
+    world.succeed(a, expands=(("each", 3),))
+    finish(world)
+    deploy(world, graph(*mapped, task("end", "each"), name="w"))
+    world.client(cm.MoveRun, run="r")
+    assert validate(world.state, world.now) == []
+    finish(world)
+    assert world.states() == {"a": "success", **{f"each[{number}]": "success" for number in range(3)}, "end": "success"}
+    assert validate(world.restarted().state, world.now) == []
+
+
+def test_a_run_that_is_of_no_workflow_has_nowhere_to_move():
+    world = World(now=NOW)
+    world.submit(ONE)
+    assert world.refusal(world.command(cm.MoveRun, run="r")).code == "run.no_workflow"
+
+
+# Parameters.
+
+
+def test_parameters_are_checked_and_defaults_filled_in_where_the_run_is_accepted():
+    world = World(now=NOW)
+    params = (
+        Param(name="day", type=ParamType.DATE),
+        Param(name="limit", type=ParamType.INTEGER, default=pack(10), least=1, most=100),
+    )
+    deploy(world, params=params)
+    trigger(world, "r", params=pack({"day": "2026-11-16"}))
+    assert msgspec.msgpack.decode(world.run().row.params) == {"day": "2026-11-16", "limit": 10}
+    refused = world.refusal(world.command(cm.SubmitRun, run="x", workflow="w", params=pack({"day": "2026-02-30"})))
+    assert (refused.code, refused.path) == ("field.value", "params.day")
+
+
+def test_a_schedule_needs_parameters_that_have_defaults():
+    world = World(now=NOW)
+    params = (Param(name="day", type=ParamType.DATE),)
+    refused = world.refusal(world.command(cm.DeployWorkflow, graph=ONE, params=params, schedule=MINUTELY))
+    assert "must be able to run by itself" in refused.reason
+    deploy(world, params=(Param(name="day", default=pack("x")),), schedule=MINUTELY)
+    world.advance(MINUTE_MS)
+    run, *_ = world.state.runs.values()
+    assert msgspec.msgpack.decode(run.row.params) == {"day": "x"}
+
+
+def test_the_same_trigger_twice_is_one_run_even_after_another_deployment():
+    world = World(now=NOW)
+    deploy(world, TWO)
+    command = world.command(cm.SubmitRun, run="r", workflow="w", logical_at=5)
+    world.do(command)
+    deploy(world, ONE)
+    assert world.do(command).is_repeat
+    other = msgspec.structs.replace(command, logical_at=6)
+    assert world.refusal(other).code == "command.id_reused"
+
+
+# Pausing.
+
+
+def test_a_paused_workflow_starts_nothing_gives_nothing_away_and_lets_finish_what_runs():
+    world = World(now=NOW)
+    world.worker("w", slots=1)
+    deploy(world, TWO, schedule=MINUTELY)
+    trigger(world, "one")
+    (a,) = world.turn()
+    world.client(cm.PauseWorkflow, workflow="w")
+    world.succeed(a)
+    trigger(world, "two")
+    world.advance(5 * MINUTE_MS)
+    assert world.turn() == []
+    assert world.states("one") == {"a": "success", "b": "queued"}
+    assert world.result("two") == "queued"
+    assert [run for _, run in world.state.runs] == ["one", "two"]
+    assert validate(world.state, world.now) == []
+    again = world.restarted()
+    again.worker("w", slots=5)
+    assert again.turn() == []
+    again.client(cm.PauseWorkflow, workflow="w", paused=False)
+    finish(again)
+    assert (again.result("one"), again.result("two")) == ("success", "success")
+    # Of the slots that passed the newest is made, as after any absence.
+    assert [run for _, run in again.state.runs if "@" in run] == [f"w@{NOW + 5 * MINUTE_MS}"]
+
+
+def test_pausing_twice_changes_nothing_and_deploying_leaves_it_paused():
+    world = World(now=NOW)
+    deploy(world)
+    world.client(cm.PauseWorkflow, workflow="w")
+    assert world.client(cm.PauseWorkflow, workflow="w").changes == []
+    deploy(world, TWO)
+    assert view(world).workflow.paused
+    deploy(world, TWO, paused=False)
+    assert not view(world).workflow.paused
+
+
+def test_runs_of_the_same_name_that_are_no_workflows_are_not_paused():
+    world = World(now=NOW)
+    world.worker("w", slots=5)
+    deploy(world, TWO, paused=True)
+    world.submit(ONE, "by hand")
+    finish(world)
+    assert world.result("by hand") == "success"
+
+
+# Schedules.
+
+
+def test_a_schedule_goes_on_where_it_was_with_the_new_version():
+    world = World(now=NOW)
+    deploy(world, schedule=MINUTELY)
+    world.advance(MINUTE_MS + 1)
+    deploy(world, TWO, schedule=MINUTELY)
+    world.advance(MINUTE_MS)
+    versions = {run.row.id: run.row.version for run in world.state.runs.values()}
+    assert versions == {f"w@{NOW}": 1, f"w@{NOW + MINUTE_MS}": 1, f"w@{NOW + 2 * MINUTE_MS}": 2}
+
+
+def test_a_manual_run_moves_no_cursor():
+    world = World(now=NOW)
+    deploy(world, schedule=MINUTELY)
+    world.fire_due()
+    trigger(world, "ahead", logical_at=NOW + 10 * MINUTE_MS)
+    world.advance(3 * MINUTE_MS)
+    assert sum("@" in run for _, run in world.state.runs) == 4
+
+
+def test_a_deployment_without_a_schedule_takes_it_away():
+    world = World(now=NOW)
+    deploy(world, schedule=MINUTELY)
+    deploy(world)
+    world.advance(5 * MINUTE_MS)
+    assert not world.state.runs
+    assert view(world).schedule is None
+
+
+def test_a_workflow_that_is_taken_away_leaves_its_runs_to_themselves():
+    world = World(now=NOW)
+    world.worker("w", slots=5)
+    deploy(world, TWO, schedule=MINUTELY)
+    world.fire_due()
+    trigger(world, "paused")
+    world.client(cm.PauseWorkflow, workflow="w")
+    world.client(cm.DropWorkflow, workflow="w")
+    world.advance(3 * MINUTE_MS)
+    finish(world)
+    assert world.result("paused") == "success"
+    assert not world.state.schedules
+    assert answer(world.state, ListWorkflows(tenant=TENANT), world.now) == ()
+    world.advance(10 * MINUTE_MS)
+    assert not world.state.graphs
+
+
+def test_the_next_slot_is_told():
+    world = World(now=NOW)
+    deploy(world, schedule=ScheduleSpec(cron="0 0 * * *"))
+    world.fire_due()
+    day_ms = 24 * 60 * MINUTE_MS
+    assert view(world).next_at == (NOW // day_ms + 1) * day_ms
+    world.client(cm.PauseWorkflow, workflow="w")
+    assert view(world).next_at is None
+
+
+# Backfills.
+
+
+def backfill(world: World, minutes: int = 10, **fields: object) -> None:
+    stretch = {"start_at": NOW - minutes * MINUTE_MS, "end_at": NOW - MINUTE_MS, **fields}
+    world.client(cm.StartBackfill, backfill="b", workflow="w", **stretch)
+
+
+def backfills(world: World) -> tuple[BackfillView, ...]:
+    return answer(world.state, ListBackfills(tenant=TENANT), world.now)  # type: ignore[return-value]
+
+
+def test_a_backfill_makes_the_slots_of_a_stretch_the_oldest_first_so_many_at_once():
+    world = World(now=NOW)
+    world.worker("w", slots=50)
+    deploy(world, schedule=MINUTELY)
+    backfill(world, 10, max_active_runs=3)
+    world.fire_due()
+    made = [run.row for run in world.state.runs.values() if run.row.backfill]
+    assert [row.slot_at for row in made] == [NOW - minutes * MINUTE_MS for minutes in (10, 9, 8)]
+    assert {row.priority for row in made} == {PriorityClass.LOW}
+    (shown,) = backfills(world)
+    assert (shown.made, shown.active, shown.left) == (3, 3, 7)
+    finish(world)
+    assert sum(run.row.backfill for run in world.state.runs.values()) == 10
+    assert backfills(world) == ()
+
+
+def test_a_backfill_never_holds_up_the_runs_of_the_day():
+    world = World(now=NOW)
+    world.worker("w", slots=1)
+    deploy(world, graph(task("a"), name="w", max_active_runs=1), schedule=MINUTELY)
+    backfill(world, 10, max_active_runs=5)
+    world.fire_due()
+    world.follow_up()
+    active = [run.row for run in world.state.runs.values() if run.row.state == "running"]
+    assert sum(row.backfill for row in active) == 5
+    assert sum(not row.backfill for row in active) == 1
+    assert validate(world.state, world.now) == []
+
+
+def test_a_cancelled_backfill_makes_no_more_and_cancels_its_own():
+    world = World(now=NOW)
+    deploy(world, TWO, schedule=MINUTELY)
+    trigger(world, "mine")
+    backfill(world)
+    world.fire_due()
+    world.client(cm.CancelBackfill, backfill="b")
+    world.follow_up()
+    states = {run.row.id: run.row.state.value for run in world.state.runs.values()}
+    assert {state for run, state in states.items() if run.startswith("b@")} == {"cancelled"}
+    assert states["mine"] == "running"
+    assert world.refusal(world.command(cm.CancelBackfill, backfill="b")).code == "backfill.unknown"
+
+
+@pytest.mark.parametrize(
+    ("schedule", "stretch"),
+    [
+        (None, {}),
+        (ScheduleSpec(cron=ONCE), {}),
+        (ScheduleSpec(cron=CONTINUOUS), {}),
+        (MINUTELY, {"start_at": NOW + MINUTE_MS, "end_at": NOW + 9 * MINUTE_MS}),
+        (MINUTELY, {"start_at": NOW, "end_at": NOW - MINUTE_MS}),
+        (ScheduleSpec(cron="0 0 1 1 *"), {}),
+    ],
+)
+def test_a_backfill_without_slots_is_refused(schedule: ScheduleSpec | None, stretch: dict[str, int]):
+    world = World(now=NOW)
+    deploy(world, schedule=schedule)
+    given = {"start_at": NOW - 10 * MINUTE_MS, "end_at": NOW, **stretch}
+    command = world.command(cm.StartBackfill, backfill="b", workflow="w", **given)
+    assert world.refusal(command).code == "backfill.no_slots"
+
+
+def test_a_backfill_of_an_interval_hits_the_same_instants():
+    world = World(now=NOW)
+    odd = ScheduleSpec(every_ms=7 * MINUTE_MS, start_at=NOW - 100 * MINUTE_MS)
+    deploy(world, schedule=odd)
+    backfill(world, 30, max_active_runs=50)
+    world.fire_due()
+    slots = sorted(run.row.slot_at for run in world.state.runs.values() if run.row.backfill)
+    assert slots == [NOW - minutes * MINUTE_MS for minutes in (30, 23, 16, 9, 2)]
+
+
+def test_a_backfill_takes_parameters_of_its_own_and_keeps_its_version():
+    world = World(now=NOW)
+    params = (Param(name="full", type=ParamType.BOOLEAN, default=pack(False)),)
+    deploy(world, params=params, schedule=MINUTELY)
+    backfill(world, 3, params=pack({"full": True}), max_active_runs=1)
+    deploy(world, TWO, params=params, schedule=MINUTELY)
+    world.worker("w", slots=5)
+    finish(world)
+    made = [run.row for run in world.state.runs.values() if run.row.backfill]
+    assert len(made) == 3
+    assert {row.version for row in made} == {1}
+    assert {msgspec.msgpack.decode(row.params)["full"] for row in made} == {True}
