@@ -225,6 +225,10 @@ def test_a_workflow_says_what_it_is():
         ({"default_args": {"retry": 1}}, "a task has no option 'retry'; did you mean 'retries'?"),
         ({"default_args": {"id": "x"}}, "an id is of one task"),
         ({"priority": "higher"}, "'higher' is no priority"),
+        ({"max_active_runs": "3"}, "the option 'max_active_runs' of a workflow cannot be '3'"),
+        ({"max_active_runs": True}, "cannot be True"),
+        ({"schedule": ["@daily"]}, "the option 'schedule' of a workflow cannot be"),
+        ({"start": 5}, "the option 'start' of a workflow cannot be 5"),
     ],
 )
 def test_an_option_that_there_is_not_is_refused_with_the_nearest(options: dict[str, Any], said: str):
@@ -375,3 +379,11 @@ def test_a_soft_sensor_without_patience_is_skipped_and_what_follows_too():
 def test_a_sensor_takes_seconds():
     with pytest.raises(TypeError, match="poke_interval is in seconds, or a timedelta, and not '5'"):
         rota.task.sensor(poke_interval="5")
+
+
+def test_a_long_time_limit_for_all_tasks_does_not_refuse_a_request():
+    def g():
+        rota.http("GET", "https://example.org")
+
+    (spec,) = workflow(g, default_args={"execution_timeout": 3_600}).build().tasks
+    assert (spec.timeout_ms, decode_http(spec.work).timeout_ms) == (300_000, 300_000)
