@@ -57,7 +57,7 @@ class Request:
         self.method = method.upper()
         self.url = url
         self.headers = {str(name): str(value) for name, value in (headers or {}).items()}
-        self.body = body
+        self.body = body.encode() if isinstance(body, str) else body
         self.accepted = tuple(accepted)
         if json is not None:
             if body:

@@ -253,7 +253,7 @@ class _Request(Struct, forbid_unknown_fields=True):
     method: str
     url: str
     headers: dict[str, str | int | float] = {}
-    body: bytes | str = b""
+    body: bytes = b""
     accepted: tuple[int, ...] = ()
 
 
@@ -267,7 +267,7 @@ def prepared_request(work: HttpWork, given: Any) -> HttpWork:
         method=made.method,
         url=made.url,
         headers=tuple((name, str(value)) for name, value in made.headers.items()),
-        body=made.body.encode() if isinstance(made.body, str) else made.body,
+        body=made.body,
         accepted=made.accepted or work.accepted,
         call=None,
     )

@@ -354,7 +354,7 @@ def ask_from_a_thread() -> str:
 
     def look() -> None:
         try:
-            rota.context().cancelled
+            found.append(repr(rota.context().cancelled))
         except RuntimeError as error:
             found.append(str(error))
 

@@ -1,4 +1,4 @@
-"""What the runner does with a workflow's calls: mapping, branches, sensors, templates, and commands that are prepared."""
+"""What the runners do with what workflows ask: mapping, branches, sensors, templates, prepared commands, stopping."""
 
 import asyncio
 from typing import Any
@@ -26,6 +26,7 @@ from rota.wire.work import (
     encode_value,
     plain,
 )
+from rota.worker.runners import AT_ONCE
 from tests.integration.worker.stage import Stage, python_work, staged, told, value_of
 
 NOON = 1_794_830_400_000  # 2026-11-16T12:00Z
@@ -238,6 +239,17 @@ async def test_code_that_listens_may_put_things_in_order_before_it_is_killed(sta
     assert file.read_text() == "in order"
     await stage.shipper.settled()
     assert stage.log() == b"put in order\n"
+
+
+@staged()
+async def test_code_whose_lease_could_not_be_renewed_is_not_asked(stage: Stage) -> None:
+    fifo, file = stage.fifo(), stage.folder / "order"
+    running = asyncio.ensure_future(stage.call("wait_to_be_asked", fifo, str(file)))
+    await told(fifo)
+    running.cancel(AT_ONCE)
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert not file.exists()
 
 
 @staged()

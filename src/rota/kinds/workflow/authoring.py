@@ -7,8 +7,9 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import date, timedelta
 from difflib import get_close_matches
+from types import NoneType
 from typing import Any, TypedDict, Unpack, cast, overload
 
 from rota.core.calendar import ScheduleSpec
@@ -25,6 +26,22 @@ from rota.kinds.workflow.schedules import When, schedule_of
 from rota.kinds.workflow.wiring import specs_of
 from rota.running import unpack_params
 
+_SECONDS = (int, float, timedelta)
+# What is not checked by who reads it.
+_KINDS: dict[str, Any] = {
+    "name": str,
+    "schedule": (str, *_SECONDS, NoneType),
+    "start": (date, str, NoneType),
+    "end": (date, str, NoneType),
+    "timezone": str,
+    "catchup": bool,
+    "max_active_runs": int,
+    "max_active_tasks": int,
+    "run_timeout": _SECONDS,
+    "default_args": dict,
+    "paused": (bool, NoneType),
+    "description": str,
+}
 _TASK = re.compile(r"graph\.tasks\[([0-9]+)\]")
 
 
@@ -186,4 +203,8 @@ def _checked_options(options: Mapping[str, Any]) -> WorkflowOptions:
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
             raise TypeError(f"a workflow has no option {name!r}; {hint}")
+        wanted = _KINDS.get(name, object)
+        value = options[name]
+        if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+            raise TypeError(f"the option {name!r} of a workflow cannot be {value!r}")
     return cast(WorkflowOptions, options)

@@ -1,5 +1,6 @@
 """Where in the user's files something was written, for messages about it."""
 
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,5 +19,5 @@ def here() -> str:
 
 def place_of(function: Callable[..., Any]) -> str:
     """File and line of a function; empty if it has none."""
-    code = getattr(function, "__code__", None)
+    code = getattr(inspect.unwrap(function), "__code__", None)
     return "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"

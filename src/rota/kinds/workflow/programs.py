@@ -74,7 +74,7 @@ def http(
         method=request.method,
         url=request.url,
         headers=tuple(request.headers.items()),
-        body=request.body.encode() if isinstance(request.body, str) else request.body,
+        body=request.body,
         accepted=request.accepted,
         timeout_ms=timeout_ms,
     )

@@ -137,6 +137,8 @@ class Task(Generic[P, R]):
             fields = [each.replace(kind=each.KEYWORD_ONLY) for each in named]
             alone.__signature__ = inspect.Signature(fields)  # pyright: ignore[reportFunctionMemberAccess] - inspect looks for it
             alone.__annotations__ = getattr(self.function, "__annotations__", {})
+            # What the annotations mean, and where it was written, is known from there.
+            alone.__wrapped__ = self.function  # pyright: ignore[reportFunctionMemberAccess] - inspect and typing look for it
             self._alone = WorkflowFunction(alone, {"name": self.name})
         return self._alone
 
@@ -228,9 +230,12 @@ class Partial:
 
 def limited(draft: Draft, said: TaskOptions) -> tuple[TaskOptions, int]:
     """The options of a request, with the time limit that it has if nobody said one."""
-    limit = draft.options(said).get("execution_timeout", REQUEST_S)
-    check_number(millis(limit), 1, TIMEOUT_MS_MAX, "execution_timeout")
-    return cast(TaskOptions, {**said, "execution_timeout": limit}), millis(limit)
+    limit_ms = millis(draft.options(said).get("execution_timeout", REQUEST_S))
+    if "execution_timeout" not in said:
+        # What a workflow says of all its tasks is not meant to refuse a request.
+        limit_ms = min(limit_ms, TIMEOUT_MS_MAX)
+    check_number(limit_ms, 1, TIMEOUT_MS_MAX, "execution_timeout")
+    return cast(TaskOptions, {**said, "execution_timeout": limit_ms / 1_000}), limit_ms
 
 
 def _signature_of(function: Callable[..., Any]) -> tuple[inspect.Signature | None, str]:

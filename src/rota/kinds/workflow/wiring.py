@@ -4,7 +4,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from msgspec import structs
 
-from rota.core.bounds import GROWTH_TASKS_MAX
+from rota.core.bounds import GROWTH_TASKS_MAX, NAMES_PER_COMMAND_MAX
 from rota.core.errors import Refused
 from rota.core.model import TaskSpec
 from rota.kinds.workflow.draft import Draft, Node
@@ -81,7 +81,11 @@ def _branches(node: Node, draft: Draft, below: dict[str, list[str]]) -> Branches
     direct = [id for id in below[node.id] if not is_spared(id)]
     if node.branching != "branch":
         found = direct if node.branching == "condition_direct" else _reach(node.id, below)
-        return Branches(unless=tuple(id for id in found if not is_spared(id)), is_condition=True)
+        skipped = tuple(id for id in found if not is_spared(id))
+        if len(skipped) > NAMES_PER_COMMAND_MAX:
+            text = f"task {node.id!r} decides about {len(skipped):,} tasks, and {NAMES_PER_COMMAND_MAX:,} are the most"
+            raise Refused("graph.width", text, "Set ignore_downstream_trigger_rules=False.", path=node.place)
+        return Branches(unless=skipped, is_condition=True)
     kept = {id: tuple(other for other in direct if other in reached) for id, reached in _reaches(direct, below)}
     choices = list(kept.items())
     for group in draft.groups.values():

@@ -6,7 +6,7 @@ that folder if need be; only what has been stored is removed.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from rota.ports import Blobs
@@ -88,7 +88,7 @@ class LogShipper:
             self._look(log)
 
     @contextmanager
-    def held(self, path: str) -> Iterator[None]:
+    def held(self, path: str) -> Generator[None]:
         """What several write to in turn is one log: it has not ended before this has."""
         self._held[path] = None
         try:

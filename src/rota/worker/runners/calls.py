@@ -29,8 +29,9 @@ SPAWNED_MAIN = "__mp_main__"
 Keep = Callable[[object, str], tuple[str, bytes | None]]
 
 _STDLIB = Path(traceback.__file__).parent
+_RUNNERS = f"{Path(__file__).parent}/"
 # Frames on the way to user code that are not its own.
-_OURS = (__file__, f"{_STDLIB}/asyncio/", f"{_STDLIB}/importlib/", "<frozen importlib")
+_OURS = (_RUNNERS, f"{_STDLIB}/asyncio/", f"{_STDLIB}/importlib/", "<frozen importlib")
 
 
 class Done(Struct, array_like=True):
@@ -258,7 +259,7 @@ def _hide_ours(shown: traceback.TracebackException) -> None:
     """The same for the exceptions that led to this one."""
     for cause in (shown.__cause__, shown.__context__):
         if cause is not None:
-            kept = [frame for frame in cause.stack if frame.filename != __file__]
+            kept = [frame for frame in cause.stack if not frame.filename.startswith(_RUNNERS)]
             cause.stack = traceback.StackSummary.from_list(kept)
             _hide_ours(cause)
 

@@ -13,6 +13,7 @@ from rota.core.model import FailureClass
 from rota.ports import Blobs
 from rota.wire.work import INLINE_BYTES_MAX, Value, decode_python, encode_value
 from rota.worker.bundles.driver import BundleCache, NoBundle
+from rota.worker.runners import AT_ONCE
 from rota.worker.runners.calls import Done
 from rota.worker.runners.outcomes import died, failed, last_lines, over, timed_out
 from rota.worker.runners.parcels import InputsLost, NotMoved, Parcels
@@ -124,8 +125,9 @@ class ProcessRunner:
             else:
                 # Whoever gives up waits on for a moment: the reply must outlive the one who asked.
                 await asyncio.shield(reply)
-        except asyncio.CancelledError:
-            await outlast(self._stop(offer, warm, reply, log))
+        except asyncio.CancelledError as cancelled:
+            is_urgent = AT_ONCE in cancelled.args
+            await outlast(self._end(warm, log) if is_urgent else self._stop(offer, warm, reply, log))
             raise
         if not reply.done():
             tails = await outlast(self._stop(offer, warm, reply, log))
