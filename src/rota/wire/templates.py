@@ -142,7 +142,7 @@ def _compiled(text: str) -> Any:
 
 @lru_cache(maxsize=1)
 def _environment() -> Any:
-    from jinja2 import StrictUndefined
+    from jinja2 import StrictUndefined, pass_context
     from jinja2.exceptions import SecurityError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -167,8 +167,15 @@ def _environment() -> Any:
                 raise SecurityError(f"{operator} makes something too large")
             return super().call_binop(context, operator, left, right)
 
-    # Nothing is worked out while a template is read: whoever checks it must not be the one to run it.
-    environment = Sandbox(undefined=Missing, optimized=False, autoescape=False, keep_trailing_newline=True)
+    @pass_context
+    def as_it_is(_context: Any, value: Any) -> Any:
+        return value
+
+    # Nothing is worked out while a template is read: whoever checks it must not be the one to run it. What is put out
+    # is worked out ahead however little is optimized, unless the last step needs to know where it happens.
+    environment = Sandbox(
+        undefined=Missing, optimized=False, autoescape=False, keep_trailing_newline=True, finalize=as_it_is
+    )
     quote: Callable[[Any], str] = lambda value: shlex.quote(str(value))  # noqa: E731 - one line says it
     environment.filters["quote"] = quote
     environment.globals = {"range": environment.globals["range"], "dict": dict}

@@ -1,6 +1,7 @@
 """Templates: what is refused where they are written, and what they cannot do where they are rendered."""
 
 import re
+import resource
 from datetime import UTC, datetime
 from typing import Any
 
@@ -94,8 +95,10 @@ def test_what_a_check_could_not_see_is_stopped_where_it_is_rendered(text: str) -
 
 
 def test_nothing_is_worked_out_while_a_template_is_checked() -> None:
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     check_template("{{ 'x' * 1000000000 * 1000000000 }}", ())
     check_template("{{ 'x' | center(1000000000) }}", ())
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - largest < 200_000, "a gigabyte was made of it"
 
 
 def test_the_output_is_bounded() -> None:
