@@ -59,7 +59,11 @@ def check_template(text: str, params: Iterable[str]) -> None:
             if name.startswith("_") or "__" in name:
                 raise refuse(node.lineno, f"{name!r} begins with an underscore, and is out of reach")
     try:
-        asked = sorted(meta.find_undeclared_variables(tree))
+        generator = meta.TrackingCodeGenerator(_environment())
+        # Left alone it works out what it can, whatever its environment says.
+        generator.optimizer = None
+        generator.visit(tree)
+        asked = sorted(generator.undeclared_identifiers)
     except TemplateSyntaxError as error:
         # A filter or a test that there is not.
         raise refuse(error.lineno, error.message or "it cannot be read") from None
