@@ -267,7 +267,7 @@ def test_a_phase_of_the_safety_net_that_fails_stops_neither_the_loop_nor_the_oth
         raise ZeroDivisionError("by a bug of ours")
         yield
 
-    monkeypatch.setattr("rota.control.loop.PHASES", (broken, *PHASES))
+    monkeypatch.setattr("rota.control.agenda.PHASES", (broken, *PHASES))
     stage = reigning()
     stage.submit("r", max_active_runs=1)
     stage.submit("s", max_active_runs=1)
