@@ -25,7 +25,6 @@ FELL_SILENT = f"{AGENT_LOST}: its worker fell silent"
 LEASE_RAN_OUT = f"{AGENT_LOST}: its lease ran out"
 WAS_FORGOTTEN = f"{AGENT_LOST}: its worker was forgotten"
 NEVER_ACKNOWLEDGED = f"{DISPATCH_LOST}: its start was never acknowledged"
-NOTHING_MOVES_IT = f"{ORPHANED}: nothing was left that could move it"
 REAPERS = (AGENT_LOST, DISPATCH_LOST, ORPHANED)
 
 

@@ -31,12 +31,12 @@ from rota.core.ids import Millis
 from rota.core.ladder import NO_FIT, NO_FIT_CHARS_MAX, Thresholds, Tier, may_climb, tier_of
 from rota.core.live import LiveRun
 from rota.core.model import FailureClass, Unservable
-from rota.core.plan import Cascade, waits_for_past
+from rota.core.plan import DEADLOCK, Cascade
 from rota.core.reap import (
     FELL_SILENT,
     LEASE_RAN_OUT,
     NEVER_ACKNOWLEDGED,
-    NOTHING_MOVES_IT,
+    ORPHANED,
     WAS_FORGOTTEN,
     AgentCandidate,
     DispatchCandidate,
@@ -259,13 +259,22 @@ def review(state: State, key: tuple[object, ...], now: Millis) -> Decision:
 
 def replan(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """Judge every node of a run again; finds nothing unless a countdown was wrong."""
+    return Decision(_planned_anew(state, key, now)[0])
+
+
+def _planned_anew(state: State, key: tuple[object, ...], now: Millis) -> tuple[list[Change], RunEnded | None]:
+    """What planning from scratch finds, and the end of a run for which it finds nothing: that is left to the reaper."""
     run = state.runs.get((str(key[0]), str(key[1])))
     if run is None or run.row.state is not RunState.RUNNING or not run.is_runnable or run.row.pending:
-        return Decision([])
+        return [], None
     cascade = Cascade(run, now, recount=True)
     for node in range(len(run.graph.specs)):
         cascade.judge(node)
-    return Decision(cascade.settle())
+    changes = cascade.settle()
+    last = changes[-1] if changes else None
+    if isinstance(last, RunEnded) and last.reason.startswith(DEADLOCK):
+        return changes[:-1], last
+    return changes, None
 
 
 def look_back(state: State, key: tuple[object, ...], now: Millis) -> Decision:
@@ -280,18 +289,21 @@ def look_back(state: State, key: tuple[object, ...], now: Millis) -> Decision:
 
 
 def orphan(state: State, key: tuple[object, ...], now: Millis) -> Decision:
-    """A run that nothing moves: planned once more, then failed."""
-    run = state.runs.get((str(key[0]), str(key[1])))
-    if run is None or run.row.state is not RunState.RUNNING or run.moving or run.row.pending or not run.is_runnable:
-        return Decision([])
-    planned = replan(state, key, now)
-    if planned.changes or waits_for_past(run):
-        return planned
+    """A run that nothing moves: planned once more, and failed when it has been quiet for long enough.
+
+    A run that comes to a standstill in the course of events has failed there and then, as a deadlock. This is for one
+    of which no event told.
+    """
+    changes, stuck = _planned_anew(state, key, now)
+    if changes or stuck is None:
+        return Decision(changes)
+    run = state.runs[(stuck.tenant, stuck.run)]
     times = [max(task.eligible_at, task.ended_at) for task in run.tasks.values()]
     candidate = RunCandidate(run.row.id, run.row.name, max([run.row.started_at, *times]))
     if not is_orphaned(candidate, now, state.limits.orphan_ms):
         return Decision([])
-    return Decision([RunEnded(*run.key, RunState.FAILED, now, NOTHING_MOVES_IT)])
+    reason = stuck.reason.replace(DEADLOCK, ORPHANED, 1)
+    return Decision([RunEnded(*run.key, RunState.FAILED, now, reason)])
 
 
 def forget_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision:

@@ -9,7 +9,7 @@ from rota.core.evolve.tasks import forget_due
 from rota.core.graph import LiveGraph
 from rota.core.ids import Millis
 from rota.core.live import LiveRun
-from rota.core.reap import NOTHING_MOVES_IT
+from rota.core.reap import reaper_of
 from rota.core.records import Growth, Receipt, Task, copy
 from rota.core.state import State
 from rota.core.states import NONE, QUEUED, TERMINAL, RunState, can_transition_run
@@ -99,7 +99,7 @@ def run_ended(state: State, change: ch.RunEnded) -> None:
     row.state = change.state
     row.ended_at = change.at
     row.reason = change.reason
-    if change.reason == NOTHING_MOVES_IT:
+    if change.reason and change.state is RunState.FAILED and reaper_of(change.reason):
         state.decided["orphan_reaped"] += 1
     row.pending = ()
     state.continues.pop(run.key, None)
