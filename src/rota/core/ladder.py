@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from rota.core.ids import Millis
 
-
 # How a note begins that the scheduler writes on a task that climbs. It takes away no other note than such a one.
 NO_FIT = "queued but no worker fits: "
 NO_FIT_CHARS_MAX = 300

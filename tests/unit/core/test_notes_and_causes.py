@@ -13,7 +13,7 @@ from rota.core.story import story_lines
 from rota.core.why import explain
 from tests.unit.core.world import TENANT, World, task
 
-# --- causes of what a reaper ended -------------------------------------------------------------------------------------
+# --- causes of what a reaper ended ------------------------------------------------------------------------------------
 
 
 def told(world: World) -> str:
@@ -118,7 +118,7 @@ def test_every_return_of_a_reaper_begins_with_its_word() -> None:
     assert causes == ["dispatch_lost", "agent_lost"]
 
 
-# --- notes -------------------------------------------------------------------------------------------------------------
+# --- notes ------------------------------------------------------------------------------------------------------------
 
 
 def starving(cycles: int = 1, **fields: object) -> World:

@@ -168,11 +168,11 @@ def lease_returned(state: State, change: ch.LeaseReturned) -> None:
         task.avoid_tenant, task.avoid = worker_tenant, worker
     if change.cause == ch.RELEASED:
         task.done_fence = change.fence
-    # The attempt was not spent: the next grant has the same number.
-    task.attempt -= 1
     reaper = reaper_of(change.cause)
     if reaper:
         state.decided[reaper] += 1
+    # The attempt was not spent: the next grant has the same number.
+    task.attempt -= 1
     task.error = change.cause if reaper or change.state is NEEDS_ATTENTION else ""
     move(state, run, task, change.state)
     if change.state in TERMINAL:
