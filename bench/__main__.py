@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import core, embedded, etcd, machines, postgres, runners, service, simulator, sqlite
+from bench import core, embedded, etcd, machines, postgres, runners, service, simulator, sqlite, workflows
 from bench.rig import Row
 
 BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
@@ -29,6 +29,9 @@ BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
     "service_latency": service.latency,
     "service_enqueue": service.enqueue,
     "service_idle": service.idle,
+    "workflows": workflows.latency,
+    "minutely": workflows.minutely,
+    "responsive": workflows.responsive,
     "machines": machines.throughput,
     "standby": machines.standby,
     "failover": machines.failover,

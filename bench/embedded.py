@@ -22,7 +22,7 @@ def hop(value: int) -> int:
     return value + 1
 
 
-@rota.graph
+@rota.workflow
 def chain():
     value = 0
     for _ in range(HOPS):

@@ -37,7 +37,7 @@ async def _measure(folder: Path) -> list[Row]:
     threads = ThreadRunner(blobs, folder)
     warm = ProcessRunner(supervisor, blobs, folder, recycling=Recycling(ahead=0, attempts_max=1 << 30))
     cold = ProcessRunner(supervisor, blobs, folder, recycling=Recycling(ahead=0, attempts_max=1))
-    commands = CommandRunner(supervisor)
+    commands = CommandRunner(supervisor, warm)
     rows = [
         await _row("no-op call in a thread, p50", threads, 5_000, NOTHING, 100),
         await _row("no-op call in a warm process, p50", warm, 3_000, NOTHING, 500),

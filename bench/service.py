@@ -42,9 +42,10 @@ def spec(name: str, *, upstream: tuple[str, ...] = (), width: int = 1, queue: st
 class Service:
     """Processes that belong together."""
 
-    def __init__(self, url: str, processes: list["subprocess.Popen[bytes]"]) -> None:
+    def __init__(self, url: str, processes: list["subprocess.Popen[bytes]"], http: str = "") -> None:
         self.url = url
         self.processes = processes
+        self.http = http
 
     def cpu_s(self) -> float:
         """What these processes and everything they started have used, and this one."""
@@ -84,15 +85,20 @@ def _wait_for(port: int, give_up_at: float) -> None:
 
 
 @contextmanager
-def running(workers: int, slots: int, *more: str, settings: Mapping[str, str] | None = None) -> Iterator[Service]:
+def running(
+    workers: int, slots: int, *more: str, settings: Mapping[str, str] | None = None, http: bool = False
+) -> Iterator[Service]:
     """A coordinator and its workers; `settings` are variables for all of them."""
-    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+    with tempfile.TemporaryDirectory() as folder, socket.socket() as probe, socket.socket() as other:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        other.bind(("127.0.0.1", 0))
+        port, http_port = probe.getsockname()[1], other.getsockname()[1]
         probe.close()
+        other.close()
+        at = f"127.0.0.1:{http_port}" if http else ""
         url = f"grpc://127.0.0.1:{port}"
         base = [sys.executable, "-m", "rota"]
-        server = [*base, "server", "--data", f"{folder}/data", "--listen", f"127.0.0.1:{port}", "--http", ""]
+        server = [*base, "server", "--data", f"{folder}/data", "--listen", f"127.0.0.1:{port}", "--http", at]
         commands = [server] + [
             [*base, "worker", "--coordinator", url, "--data", f"{folder}/worker{number}", "--slots", str(slots), *more]
             for number in range(workers)
@@ -107,7 +113,7 @@ def running(workers: int, slots: int, *more: str, settings: Mapping[str, str] | 
                 while sum(worker.present for worker in client.workers()) < workers:
                     assert time.monotonic() < give_up_at, (Path(folder) / "log").read_text()
                     time.sleep(0.05)
-            yield Service(url, processes)
+            yield Service(url, processes, f"http://{at}")
         finally:
             for process in reversed(processes):
                 process.send_signal(signal.SIGTERM)

@@ -12,7 +12,7 @@ def fetch(day: str) -> list[int]:
     return [3, 1, 4, 1, 5]
 
 
-@rota.task(retries=3, retry_delay_s=0.5)
+@rota.task(retries=3, retry_delay=0.5)
 def fetch_shaky(day: str) -> list[int]:
     attempt = rota.context().attempt
     print(f"fetching {day}, attempt {attempt}")
@@ -31,7 +31,7 @@ def report(day: str, value: int) -> str:
     return f"{day}: {value}"
 
 
-@rota.graph
+@rota.workflow
 def first(day: str = "2026-11-16"):
     value = total(fetch(day), fetch_shaky(day))
     clock = rota.command("date +%H:%M", id="clock")

@@ -7,32 +7,43 @@ to a program that needs one of them.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rota.running import Context, Fail, Reschedule, Skip, context
+from rota.running import Context, Fail, Request, Reschedule, Skip, context
 
 if TYPE_CHECKING:
     from rota.app import AsyncRota, Rota, connect
     from rota.client.runs import RunFailed
     from rota.core.errors import Refused, Unavailable
-    from rota.kinds.workflow.authoring import command, graph, http, task
+    from rota.kinds.workflow.arguments import literal
+    from rota.kinds.workflow.authoring import workflow
+    from rota.kinds.workflow.draft import chain
+    from rota.kinds.workflow.groups import task_group
+    from rota.kinds.workflow.parameters import Param
+    from rota.kinds.workflow.programs import command, http
+    from rota.kinds.workflow.tasks import task
 
 __version__ = "0.1.0"
 __all__ = [
     "AsyncRota",
     "Context",
     "Fail",
+    "Param",
     "Refused",
+    "Request",
     "Reschedule",
     "Rota",
     "RunFailed",
     "Skip",
     "Unavailable",
     "__version__",
+    "chain",
     "command",
     "connect",
     "context",
-    "graph",
     "http",
+    "literal",
     "task",
+    "task_group",
+    "workflow",
 ]
 
 _HOMES = {
@@ -42,10 +53,14 @@ _HOMES = {
     "RunFailed": "rota.client.runs",
     "Refused": "rota.core.errors",
     "Unavailable": "rota.core.errors",
-    "command": "rota.kinds.workflow.authoring",
-    "graph": "rota.kinds.workflow.authoring",
-    "http": "rota.kinds.workflow.authoring",
-    "task": "rota.kinds.workflow.authoring",
+    "Param": "rota.kinds.workflow.parameters",
+    "chain": "rota.kinds.workflow.draft",
+    "command": "rota.kinds.workflow.programs",
+    "http": "rota.kinds.workflow.programs",
+    "literal": "rota.kinds.workflow.arguments",
+    "task": "rota.kinds.workflow.tasks",
+    "task_group": "rota.kinds.workflow.groups",
+    "workflow": "rota.kinds.workflow.authoring",
 }
 
 

@@ -1,9 +1,9 @@
-"""Run a graph in this process with virtual time, for tests of your own graphs.
+"""Run a workflow in this process with virtual time, for tests of your own.
 
-    from rota.testing import run_graph
+    from rota.testing import run_workflow
 
     def test_the_report_names_the_day():
-        trial = run_graph(etl, {"day": "2026-11-16"}, replace={"fetch": lambda day: [1, 2, 3]})
+        trial = run_workflow(etl, {"day": "2026-11-16"}, replace={"fetch": lambda day: [1, 2, 3]})
         assert trial.state == "success"
         assert trial.results["report"] == "2026-11-16: 6"
 
@@ -14,7 +14,9 @@ are called here, one after the other. Retry delays, sensors and schedules take n
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from heapq import heappop, heappush
+from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,13 +51,28 @@ from rota.core.model import DEFAULT_QUEUE_PROPERTIES, Capacity, FailureClass, Gr
 from rota.core.questions import GetRun, ListTasks, Question, RunView, TasksPage, TaskView
 from rota.core.states import RUN_TERMINAL, SUCCESS
 from rota.core.story import story_lines
-from rota.kinds.workflow.authoring import GraphFunction
-from rota.running import Context
+from rota.kinds.workflow.authoring import WorkflowFunction
+from rota.kinds.workflow.tasks import Task
 from rota.stores.memory import MemoryDisk
 from rota.wire.values import pack, unpack
-from rota.wire.work import COMMAND, PYTHON, PythonWork, Value, decode_command, decode_python, decode_value, encode_value
+from rota.wire.work import (
+    AnyWork,
+    CommandWork,
+    HttpWork,
+    PythonWork,
+    Unprepared,
+    Value,
+    decode_command,
+    decode_http,
+    decode_python,
+    decode_value,
+    encode_value,
+    prepared_command,
+)
 from rota.worker import sync
+from rota.worker.environment import of_attempt
 from rota.worker.runners.calls import Call, Done, perform
+from rota.worker.runners.outcomes import context_of
 
 TENANT = DEFAULT_TENANT
 RUN = "trial"
@@ -71,12 +88,12 @@ def pass_time(seconds: float) -> None:
     """In a function under test: let this attempt take that long, in virtual time."""
     passed = _passed.get()
     if passed is None:
-        raise LookupError("pass_time() is for functions that run_graph() calls")
+        raise LookupError("pass_time() is for functions that run_workflow() calls")
     passed[0] += round(seconds * 1000)
 
 
 class Trial(Struct, frozen=True):
-    """How a graph went. `results` has what each successful task returned, `tasks` everything known about each."""
+    """How a workflow went. `results` has what each successful task returned, `tasks` everything known about each."""
 
     state: str
     reason: str
@@ -86,32 +103,40 @@ class Trial(Struct, frozen=True):
     took_ms: Millis
 
 
-def run_graph(
-    graph: GraphFunction | Graph,
+def run_workflow(
+    workflow: WorkflowFunction | Task[Any, Any] | Graph,
     params: Mapping[str, Any] | None = None,
     *,
     replace: Mapping[str, Callable[..., Any]] | None = None,
+    logical_date: datetime | str | None = None,
     slots: int = 8,
     begin_at: Millis = BEGIN_AT,
 ) -> Trial:
-    """Run a graph to its end and say how it went.
+    """Run a workflow to its end and say how it went.
 
     `replace` gives tasks another function, by their ids; it is called with the arguments of the one it stands for, and
-    with none if it stands for a command. Commands that are not replaced are run.
+    with none if it stands for a command or a request that no function makes. Commands that are not replaced are run;
+    requests must be replaced.
     """
-    built = graph if isinstance(graph, Graph) else graph.build()
-    given = dict(params or {}) if isinstance(graph, Graph) else graph.params(dict(params or {}))
-    unknown = [id for id in replace or {} if id not in {spec.id for spec in built.tasks}]
+    graph = workflow if isinstance(workflow, Graph) else workflow.build()
+    given = dict(params or {}) if isinstance(workflow, Graph) else workflow.params(dict(params or {}))
+    unknown = [id for id in replace or {} if id not in {spec.id for spec in graph.tasks}]
     if unknown:
-        raise Refused("task.unknown", f"graph {built.name!r} has no task {unknown[0]!r} to replace", path="replace")
+        raise Refused("task.unknown", f"workflow {graph.name!r} has no task {unknown[0]!r} to replace", path="replace")
     # The functions themselves, not copies of them: a test may want to look at what they closed over.
-    own = {} if isinstance(graph, Graph) else graph.functions()
-    world = _World({**own, **(replace or {})}, _capacity(built, slots), begin_at)
-    for definition in _definitions(built):
+    own = {} if isinstance(workflow, Graph) else workflow.functions()
+    world = _World(own, replace or {}, _capacity(graph, slots), begin_at)
+    for definition in _definitions(graph):
         world.ask(definition)
     packed = msgspec.msgpack.encode(given) if given else b""
-    world.ask(SubmitRun(tenant=TENANT, command_id=RUN, run=RUN, graph=built, params=packed))
+    logical_at = _instant(logical_date) if logical_date is not None else 0
+    world.ask(SubmitRun(tenant=TENANT, command_id=RUN, run=RUN, graph=graph, params=packed, logical_at=logical_at))
     return world.finish()
+
+
+def _instant(said: datetime | str) -> Millis:
+    at = datetime.fromisoformat(said) if isinstance(said, str) else said
+    return round(1_000 * (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp())
 
 
 def _capacity(graph: Graph, slots: int) -> Capacity:
@@ -134,7 +159,13 @@ def _definitions(graph: Graph) -> Iterator[ClientCommand]:
 class _World:
     """The real machines around a virtual clock."""
 
-    def __init__(self, replace: Mapping[str, Callable[..., Any]], capacity: Capacity, begin_at: Millis) -> None:
+    def __init__(
+        self,
+        own: Mapping[str, Callable[..., Any]],
+        replace: Mapping[str, Callable[..., Any]],
+        capacity: Capacity,
+        begin_at: Millis,
+    ) -> None:
         # An attempt takes no real time, so leases need not be short; nothing ever falls silent here.
         limits = TimeLimits(lease_ms=24 * 3_600_000, beat_ms_max=24 * 3_600_000, stall_ms=3_600_000)
         self.now = begin_at
@@ -142,6 +173,7 @@ class _World:
         self.disk = MemoryDisk()
         self.coordinator = Coordinator(limits, self.now)
         self.worker = sync.SyncMachine(TENANT, "trial", "1", capacity, limits)
+        self._own = own
         self._replace = replace
         self._stream = 0
         self._answers: dict[int, object] = {}
@@ -254,19 +286,52 @@ class _World:
         heappush(self._over, (self.now + passed[0], self._number, over))
 
     def _perform(self, offer: Offer) -> sync.AttemptOver:
-        stand_in = self._replace.get(offer.task_id.partition("[")[0])
-        if offer.kind == COMMAND and stand_in is None:
-            return _command(offer)
-        if offer.kind not in (COMMAND, PYTHON):
-            text = f"run_graph() cannot run tasks of kind {offer.kind!r}; replace {offer.task_id!r}"
+        id = offer.task_id.partition("[")[0]
+        stand_in = self._replace.get(id)
+        work = _decode(offer)
+        if work is None or (isinstance(work, HttpWork) and stand_in is None):
+            text = f"run_workflow() cannot run tasks of kind {offer.kind!r}; replace {offer.task_id!r}"
             return sync.AttemptOver(offer.fence, Outcome.FAILED, failure=FailureClass.FATAL, error=text)
-        work = decode_python(offer.work) if offer.kind == PYTHON else PythonWork()
         if stand_in is not None:
-            setattr(_stand_ins, "current", stand_in)  # noqa: B010 - a namespace takes any name
-            work = structs.replace(work, function=f"{__name__}:_stand_ins.current", pickled=b"", path="", file="")
-        context = Context(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence, None, offer.params)
-        call = Call(work, context, offer.inputs, offer.params, _never, pack, owns_process=False, now=lambda: self.now)
-        return _over(offer, perform(call))
+            call = work if isinstance(work, PythonWork) else work.call
+            # One that no function makes has no arguments.
+            known = call if call is not None and id in self._own else PythonWork()
+            maps = () if isinstance(work, CommandWork) else work.maps
+            return _over(offer, self._call(offer, structs.replace(known, is_preparing=False, maps=maps), stand_in))
+        if isinstance(work, PythonWork):
+            return _over(offer, self._call(offer, work, self._own.get(id)))
+        assert isinstance(work, CommandWork), "requests are replaced"
+        if work.call is None:
+            return _command(offer, work)
+        done = self._call(offer, work.call, self._own.get(id))
+        if done.outcome != "success" or done.content is None:
+            return _over(offer, done)
+        try:
+            return _command(offer, prepared_command(work, unpack(done.encoding, done.content, trusted=True)))
+        except Unprepared as error:
+            return sync.AttemptOver(offer.fence, Outcome.FAILED, failure=FailureClass.FATAL, error=str(error))
+
+    def _call(self, offer: Offer, work: PythonWork, function: Callable[..., Any] | None) -> Done:
+        if function is not None:
+            setattr(_stand_ins, "current", function)  # noqa: B010 - a namespace takes any name
+            asks = work.context if work.context in signature(function).parameters else ""
+            name = f"{__name__}:_stand_ins.current"
+            work = structs.replace(work, function=name, pickled=b"", path="", file="", context=asks)
+        context = context_of(offer, work.zone, None)
+        first_at = offer.first_started_at
+        return perform(Call(work, context, offer.inputs, _never, pack, False, first_at, now=lambda: self.now))
+
+
+def _decode(offer: Offer) -> AnyWork | None:
+    match offer.kind:
+        case "python":
+            return decode_python(offer.work)
+        case "command":
+            return decode_command(offer.work)
+        case "http":
+            return decode_http(offer.work)
+        case _:
+            return None
 
 
 def _never(stored: object) -> Any:
@@ -282,14 +347,15 @@ def _over(offer: Offer, done: Done) -> sync.AttemptOver:
         failure=FailureClass(done.failure),
         error=done.error,
         resume_at=done.resume_at,
+        expands=done.expands,
+        skips=done.skips,
     )
 
 
-def _command(offer: Offer) -> sync.AttemptOver:
-    work = decode_command(offer.work)
+def _command(offer: Offer, work: CommandWork) -> sync.AttemptOver:
     ended = subprocess.run(  # noqa: S603 - the user's own command
         ["/bin/sh", "-c", work.shell] if work.shell else list(work.argv),
-        env={"PATH": "/usr/local/bin:/usr/bin:/bin", **dict(work.env)},
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin", **of_attempt(offer), **dict(work.env)},
         cwd=work.cwd or None,
         capture_output=True,
         text=True,

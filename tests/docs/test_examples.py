@@ -43,6 +43,12 @@ def test_the_guide_to_the_embedded_runtime_works_as_one_program(tmp_path: Path) 
     assert "RunEnded None success" in printed
 
 
+def test_the_guide_to_workflows_works_as_one_program(tmp_path: Path) -> None:
+    code = "\n".join([*blocks("docs/guides/workflows.md"), "test_a_good_day()", "print('passed')"])
+    (tmp_path / "guide.py").write_text(code, encoding="utf-8")
+    assert python("guide.py", cwd=tmp_path) == "passed\n"
+
+
 @contextmanager
 def serving(cwd: Path) -> Iterator[tuple[str, str]]:
     """`rota up` on free ports: where gRPC and HTTP are."""

@@ -13,20 +13,20 @@ from tests.integration.jobs import held, shaky, step
 WIDTH = 12
 
 
-@rota.graph
+@rota.workflow
 def chain(folder: str):
     """Three steps; the second is under way."""
     step(folder, "c", held(folder, "b", step(folder, "a")))
 
 
-@rota.graph
+@rota.workflow
 def diamond(folder: str):
     """One side has ended, the other is under way."""
     top = step(folder, "top")
     step(folder, "bottom", step(folder, "left", top), held(folder, "right", top))
 
 
-@rota.graph
+@rota.workflow
 def fan(folder: str):
     """All but one of many have ended."""
     first = step(folder, "first")
@@ -34,18 +34,18 @@ def fan(folder: str):
     step(folder, "last", *middle, held(folder, "slow", first))
 
 
-@rota.graph
+@rota.workflow
 def cooldown(folder: str):
     """One task waits for its next attempt, another is under way."""
-    step(folder, "last", shaky.with_options(retry_delay_s=2)(folder, "shaky"), held(folder, "slow"))
+    step(folder, "last", shaky.override(retry_delay=2)(folder, "shaky"), held(folder, "slow"))
 
 
-@rota.graph
+@rota.workflow
 def resources(folder: str):
     """Between setup and teardown."""
-    made = step.with_options(setup=True)(folder, "setup")
+    made = step.override(setup=True)(folder, "setup")
     work = held(folder, "work", made)
-    work >> step.with_options(teardown=True)(folder, "teardown", made)
+    work >> step.override(teardown=True)(folder, "teardown", made)
 
 
 SHAPES = {"chain": chain, "diamond": diamond, "fan": fan, "cooldown": cooldown, "resources": resources}

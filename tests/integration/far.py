@@ -133,10 +133,8 @@ class Service:
         blobs = open_blobs(self.folder / "blobs")
         logs = LogShipper(blobs, LogFolder(self.folder / f"worker-{len(self._workers)}"))
         supervisor = Supervisor(logs)
-        runners = {
-            PYTHON: ProcessRunner(supervisor, blobs, self.folder),
-            COMMAND: CommandRunner(supervisor),
-        }
+        calls = ProcessRunner(supervisor, blobs, self.folder)
+        runners = {PYTHON: calls, COMMAND: CommandRunner(supervisor, calls)}
         number = str(len(self._workers))
         machine = SyncMachine(
             TENANT, f"far-{number}", f"life-{number}", Capacity(slots=2, kinds=tuple(runners)), self.limits

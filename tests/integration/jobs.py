@@ -55,7 +55,7 @@ def held(folder: str, name: str, *before: Any) -> str:
     return name
 
 
-@rota.task(retries=3, retry_delay_s=600)
+@rota.task(retries=3, retry_delay=600)
 def shaky(folder: str, name: str, *before: Any) -> str:
     """Fail at first. The next attempt is far away."""
     note(folder, f"{name} {rota.context().attempt}")

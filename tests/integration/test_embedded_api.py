@@ -31,7 +31,7 @@ def quick(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[rota.Rota]
         yield one
 
 
-@rota.graph
+@rota.workflow
 def sums(first: int = 1, second: int = 2):
     jobs.total([jobs.add(first, second), jobs.add(second, second)])
 
@@ -46,7 +46,7 @@ def test_a_graph_is_run_and_its_last_task_is_the_result(quick: rota.Rota):
 
 
 def test_a_graph_is_run_in_processes_and_by_commands(in_processes: rota.Rota):
-    @rota.graph
+    @rota.workflow
     def mixed(word: str):
         said = rota.command(["/bin/echo", "from a command"], id="said")
         made = jobs.point(4)
@@ -80,7 +80,7 @@ def test_the_async_surface_does_the_same(place: str, request: pytest.FixtureRequ
 
 def test_a_task_alone_is_a_graph_and_its_arguments_are_the_parameters(quick: rota.Rota):
     assert quick.submit(jobs.identity, {"value": [1, "two"]}).result() == [1, "two"]
-    with pytest.raises(rota.Refused, match="needs the parameter 'value'"):
+    with pytest.raises(rota.Refused, match="the parameter 'value' is missing"):
         quick.submit(jobs.identity)
 
 
@@ -91,7 +91,7 @@ def test_a_bare_graph_and_a_bare_task_can_be_submitted_too(in_processes: rota.Ro
 
 
 def test_what_is_no_graph_is_refused_with_what_to_do(quick: rota.Rota):
-    with pytest.raises(rota.Refused, match=r"is not a graph .* Decorate a function with @rota\.graph"):
+    with pytest.raises(rota.Refused, match=r"is not a graph .* Decorate a function with @rota\.workflow"):
         quick.submit(len)  # pyright: ignore[reportArgumentType] - on purpose
 
 
@@ -112,7 +112,7 @@ def _wide(id: str, width: int) -> TaskSpec:
 
 
 def test_with_several_last_tasks_one_has_to_be_named(quick: rota.Rota):
-    @rota.graph
+    @rota.workflow
     def forked():
         jobs.add(1)
         jobs.add(2)
@@ -124,7 +124,7 @@ def test_with_several_last_tasks_one_has_to_be_named(quick: rota.Rota):
 
 
 def test_a_run_that_fails_says_so_and_its_tasks_say_why(quick: rota.Rota):
-    @rota.graph
+    @rota.workflow
     def failing():
         jobs.identity(jobs.fail("no such column"))
 
@@ -195,10 +195,10 @@ def test_an_unknown_run_is_refused_however_one_asks(quick: rota.Rota):
 
 
 def test_skipping_failing_for_good_and_coroutines(quick: rota.Rota):
-    @rota.graph
+    @rota.workflow
     def ends():
         jobs.skip()
-        jobs.give_up.with_options(retries=5)()
+        jobs.give_up.override(retries=5)()
         jobs.soon(7)
 
     run = quick.submit(ends)
@@ -208,7 +208,7 @@ def test_skipping_failing_for_good_and_coroutines(quick: rota.Rota):
 
 
 def test_tasks_can_be_cleared_and_run_again(quick: rota.Rota, tmp_path: Path):
-    @rota.graph
+    @rota.workflow
     def pair():
         jobs.step(str(tmp_path), "b", jobs.step(str(tmp_path), "a"))
 
@@ -259,7 +259,7 @@ def test_events_are_complete_and_in_order_whenever_watching_begins(quick: rota.R
 
 
 def test_events_that_begin_in_the_middle_have_what_was_before(quick: rota.Rota, tmp_path: Path):
-    @rota.graph
+    @rota.workflow
     def chain():
         jobs.held(str(tmp_path), "b", jobs.step(str(tmp_path), "a"))
 

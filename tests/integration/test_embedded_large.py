@@ -23,7 +23,7 @@ from tests.integration import jobs
 
 count, folder = int(sys.argv[1]), sys.argv[2]
 
-@rota.graph
+@rota.workflow
 def layers():
     first = [jobs.nothing() for _ in range(count // 2)]
     for one in first:
@@ -68,7 +68,7 @@ def test_a_hundred_thousand_tasks_end_in_bounded_memory(tmp_path: Path):
 
 
 def test_a_wide_fan_in_gives_all_its_values():
-    @rota.graph
+    @rota.workflow
     def wide():
         jobs.total([jobs.add(number) for number in range(2_000)])
 
@@ -77,7 +77,7 @@ def test_a_wide_fan_in_gives_all_its_values():
 
 
 def test_edges_to_one_task_are_written_down_in_linear_time():
-    @rota.graph
+    @rota.workflow
     def fan():
         last = jobs.nothing()
         for _ in range(20_000):

@@ -8,7 +8,7 @@ import pytest
 
 import rota
 from rota.core.questions import TaskView
-from rota.kinds.workflow.authoring import Task
+from rota.kinds.workflow.tasks import Task
 from tests.integration import jobs
 from tests.integration.deadlines import is_running, until_there
 from tests.integration.deadlines import until as until_so
@@ -54,7 +54,7 @@ def test_one_that_raises(either: rota.Rota):
 
 
 def test_one_that_hangs_in_a_process_is_killed_with_its_children(processes: rota.Rota, tmp_path: Path):
-    view = end_of(processes, jobs.hang.with_options(timeout_s=1), {"folder": str(tmp_path)})
+    view = end_of(processes, jobs.hang.override(execution_timeout=1), {"folder": str(tmp_path)})
     assert (view.state, view.failure) == ("failed", "timeout")
     assert "took longer than its time limit of 1,000 ms; killed with everything it started" in view.error
     pids = [int(pid) for pid in until_there(tmp_path / "pids").read_text().split()]
@@ -63,7 +63,7 @@ def test_one_that_hangs_in_a_process_is_killed_with_its_children(processes: rota
 
 def test_one_that_hangs_in_a_thread_is_given_up(tmp_path: Path):
     with rota.Rota.embedded(threads=True, slots=2) as one:
-        view = end_of(one, jobs.held.with_options(timeout_s=0.2), {"folder": str(tmp_path), "name": "a"})
+        view = end_of(one, jobs.held.override(execution_timeout=0.2), {"folder": str(tmp_path), "name": "a"})
         assert (view.state, view.failure) == ("failed", "timeout")
         assert "a thread cannot be killed" in view.error
         (tmp_path / "a.go").touch()
@@ -73,7 +73,7 @@ def test_one_that_hangs_in_a_thread_is_given_up(tmp_path: Path):
 
 
 def test_a_timeout_is_tried_again_if_retries_say_so(processes: rota.Rota):
-    view = end_of(processes, jobs.block.with_options(timeout_s=0.3, retries=1))
+    view = end_of(processes, jobs.block.override(execution_timeout=0.3, retries=1))
     assert (view.state, view.failure, view.attempt) == ("failed", "timeout", 2)
 
 
@@ -121,7 +121,7 @@ def test_one_that_prints_100_megabytes(processes: rota.Rota):
 
 @pytest.mark.parametrize(("task", "hint"), [(jobs.lock, "inside the task"), (jobs.generate, "Return list(…) of it.")])
 def test_one_that_returns_what_cannot_be_sent(either: rota.Rota, task: "Task[Any, Any]", hint: str):
-    view = end_of(either, task.with_options(retries=5))
+    view = end_of(either, task.override(retries=5))
     assert (view.state, view.failure, view.attempt) == ("failed", "fatal", 1), "trying again would not help"
     assert "cannot be sent to another process" in view.error
     assert hint in view.error
@@ -143,7 +143,7 @@ def test_one_whose_function_is_gone(processes: rota.Rota, tmp_path: Path, monkey
 
 
 def test_a_command_that_fails_shows_the_end_of_what_it_said(processes: rota.Rota):
-    @rota.graph
+    @rota.workflow
     def commands():
         rota.command("echo fine; echo 'no such table' >&2; exit 4", id="bad")
         rota.command(["/no/such/program"], id="missing")
@@ -163,7 +163,7 @@ def test_a_command_that_fails_shows_the_end_of_what_it_said(processes: rota.Rota
 
 
 def test_a_result_of_100_megabytes_arrives_whole(either: rota.Rota):
-    @rota.graph
+    @rota.workflow
     def large():
         jobs.size_of(jobs.blob(100))
 

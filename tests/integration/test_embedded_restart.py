@@ -180,7 +180,7 @@ with (folder / "told").open("w", buffering=1) as told:
 
 
 def test_closing_hands_work_back_unspent(tmp_path: Path):
-    @rota.graph
+    @rota.workflow
     def slow():
         jobs.held(str(tmp_path), "slow")
 

@@ -48,7 +48,7 @@ class Shop:
     def label(self, point):
         return f"{self.name} {point.x}"
 
-@rota.graph
+@rota.workflow
 def program(start=1):
     @rota.task
     def nested(point):

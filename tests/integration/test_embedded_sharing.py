@@ -29,7 +29,7 @@ from tests.integration import jobs
 
 folder = Path(sys.argv[1])
 
-@rota.graph
+@rota.workflow
 def chain(folder):
     jobs.step(folder, "c", jobs.held(folder, "b", jobs.step(folder, "a")))
 
@@ -261,7 +261,7 @@ def test_a_forked_copy_that_lives_on_does_not_keep_the_folder(tmp_path: Path, im
 
 def test_closing_frees_whoever_waits():
     one = rota.Rota.embedded(threads=True)
-    run = one.submit(jobs.nothing.with_options(requires={"gpu_count": 1}))
+    run = one.submit(jobs.nothing.override(requires={"gpu_count": 1}))
     said: list[str] = []
 
     def expect_the_end(call: Any) -> None:
@@ -285,7 +285,7 @@ def test_closing_frees_whoever_waits():
 def test_the_async_client_frees_whoever_waits_when_it_closes():
     async def use() -> str:
         one = await rota.AsyncRota.embedded(threads=True)
-        run = await one.submit(jobs.nothing.with_options(requires={"gpu_count": 1}))
+        run = await one.submit(jobs.nothing.override(requires={"gpu_count": 1}))
         waiting = asyncio.create_task(run.wait())
         await run.status()
         await one.close()

@@ -30,7 +30,7 @@ def state(run: BlockingRun, task: str) -> str:
 
 
 def test_cancelling_kills_the_whole_process_tree(in_processes: rota.Rota, tmp_path: Path):
-    @rota.graph
+    @rota.workflow
     def endless():
         jobs.nothing() >> jobs.hang(str(tmp_path))
 
@@ -49,7 +49,7 @@ def test_cancelling_kills_the_whole_process_tree(in_processes: rota.Rota, tmp_pa
 
 
 def test_cancelling_a_command_kills_what_it_started(in_processes: rota.Rota, tmp_path: Path):
-    @rota.graph
+    @rota.workflow
     def endless():
         rota.command(f"sleep 1000 & echo $! > {tmp_path}/pid; mv {tmp_path}/pid {tmp_path}/pids; sleep 1000")
 
@@ -61,7 +61,7 @@ def test_cancelling_a_command_kills_what_it_started(in_processes: rota.Rota, tmp
 
 
 def test_a_paused_run_starts_nothing_and_goes_on_when_told(quick: rota.Rota, tmp_path: Path):
-    @rota.graph
+    @rota.workflow
     def chain():
         jobs.step(str(tmp_path), "b", jobs.held(str(tmp_path), "a"))
 
@@ -81,10 +81,10 @@ def test_a_paused_run_starts_nothing_and_goes_on_when_told(quick: rota.Rota, tmp
 def test_why_names_what_a_task_waits_for(quick: rota.Rota, tmp_path: Path):
     folder = str(tmp_path)
 
-    @rota.graph
+    @rota.workflow
     def waiting():
-        first = jobs.held.with_options(pools={"db": 1})(folder, "a")
-        jobs.held.with_options(pools={"db": 1}, id="second")(folder, "b")
+        first = jobs.held.override(pool={"db": 1})(folder, "a")
+        jobs.held.override(pool={"db": 1}, id="second")(folder, "b")
         jobs.step(folder, "after", first)
 
     quick.put_pool("db", 1)
@@ -104,10 +104,10 @@ def test_why_names_what_a_task_waits_for(quick: rota.Rota, tmp_path: Path):
 
 
 def test_why_tells_of_a_cooldown_and_of_work_that_nobody_can_do(quick: rota.Rota, tmp_path: Path):
-    @rota.graph
+    @rota.workflow
     def stuck():
         jobs.shaky(str(tmp_path), "shaky")
-        jobs.nothing.with_options(requires={"gpu_count": 8}, id="heavy")()
+        jobs.nothing.override(requires={"gpu_count": 8}, id="heavy")()
 
     run = quick.submit(stuck)
     until(lambda: state(run, "shaky") == "up_for_retry", "the first attempt to fail")
@@ -118,9 +118,9 @@ def test_why_tells_of_a_cooldown_and_of_work_that_nobody_can_do(quick: rota.Rota
 
 
 def test_a_pool_that_does_not_exist_is_named_at_submission_and_can_be_made(quick: rota.Rota):
-    @rota.graph
+    @rota.workflow
     def pooled():
-        jobs.nothing.with_options(pools={"missing": 1})()
+        jobs.nothing.override(pool={"missing": 1})()
 
     with pytest.raises(rota.Refused, match=r"pool\.unknown: pool 'missing' does not exist"):
         quick.submit(pooled)
@@ -145,7 +145,7 @@ def test_logs_are_kept_for_each_attempt(in_processes: rota.Rota):
 def test_a_log_is_followed_until_the_attempt_ends(in_processes: rota.Rota, tmp_path: Path):
     lines = f"echo one; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo two"
 
-    @rota.graph
+    @rota.workflow
     def slow():
         jobs.held(str(tmp_path), "before") >> rota.command(lines, id="lines")
 
@@ -162,9 +162,9 @@ def test_a_log_is_followed_until_the_attempt_ends(in_processes: rota.Rota, tmp_p
 
 
 def test_following_goes_no_further_than_its_attempt(in_processes: rota.Rota):
-    @rota.graph
+    @rota.workflow
     def twice():
-        rota.command("echo attempt $ROTA_ATTEMPT; [ $ROTA_ATTEMPT = 2 ]", id="twice", retries=1, retry_delay_s=0.2)
+        rota.command("echo attempt $ROTA_ATTEMPT; [ $ROTA_ATTEMPT = 2 ]", id="twice", retries=1, retry_delay=0.2)
 
     run = in_processes.submit(twice)
     assert b"".join(run.logs("twice", 1, follow=True)) == b"attempt 1\n"
@@ -173,9 +173,9 @@ def test_following_goes_no_further_than_its_attempt(in_processes: rota.Rota):
 
 
 def test_a_parked_task_can_be_resolved():
-    @rota.graph
+    @rota.workflow
     def heavy():
-        jobs.nothing.with_options(requires={"gpu_count": 8})()
+        jobs.nothing.override(requires={"gpu_count": 8})()
 
     limits = TimeLimits(sweep_ms=50, settle_ms=50, starve_ms=100)
     with rota.Rota.embedded(threads=True, limits=limits) as one:

@@ -18,7 +18,7 @@ from tests.servers.ports import free_port
 from tests.unit.client.ways import place_at
 
 
-@rota.graph
+@rota.workflow
 def adding() -> None:
     jobs.add(jobs.add(1, 2), 3)
 

@@ -15,7 +15,7 @@ from rota.core.errors import Refused
 from rota.stores.blobs import open_blobs
 from rota.stores.sqlite import SqliteStore
 
-LONG = 20_000
+LONG = 70_000
 
 
 @rota.task
@@ -24,7 +24,7 @@ def large() -> str:
     return "x" * LONG
 
 
-@rota.graph
+@rota.workflow
 def one():
     large()
 

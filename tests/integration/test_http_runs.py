@@ -248,24 +248,24 @@ def test_logs_are_read_and_followed(stage: Stage, tmp_path: Path):
 
 
 def test_results_are_json_where_that_is_safe(stage: Stage):
-    @rota.graph
+    @rota.workflow
     def values():
-        jobs.identity.with_options(id="plain")({"a": [1, None, "x"], "b": b"\xff"})
-        jobs.point.with_options(id="pickled")(3)
-        jobs.nothing.with_options(id="nothing")()
-        jobs.fail.with_options(id="failed")("no")
-        jobs.identity.with_options(id="large")("y" * 20_000)
+        jobs.identity.override(id="plain")({"a": [1, None, "x"], "b": b"\xff"})
+        jobs.point.override(id="pickled")(3)
+        jobs.nothing.override(id="nothing")()
+        jobs.fail.override(id="failed")("no")
+        jobs.identity.override(id="large")("y" * 70_000)
 
     run = stage.rota.submit(values)
     run.wait(30)
     path = f"runs/{run.id}/tasks"
     assert stage.get(f"{path}/plain/result") == {"a": [1, None, "x"], "b": "/w=="}
     assert stage.get(f"{path}/nothing/result") is None
-    assert stage.get(f"{path}/large/result") == "y" * 20_000
+    assert stage.get(f"{path}/large/result") == "y" * 70_000
     refused = stage.get(f"{path}/pickled/result", 406)
     assert refused["code"] == "http.accept" and "Python client" in refused["hint"]
     assert stage.get(f"{path}/failed/result", 409)["code"] == "task.no_result"
-    for name, value in (("plain", {"a": [1, None, "x"], "b": b"\xff"}), ("large", "y" * 20_000)):
+    for name, value in (("plain", {"a": [1, None, "x"], "b": b"\xff"}), ("large", "y" * 70_000)):
         response = stage.http.get(f"/api/v1/{path}/{name}/result", headers={"Accept": "application/msgpack"})
         assert response.headers["content-type"] == "application/msgpack"
         assert msgspec.msgpack.decode(response.content) == value

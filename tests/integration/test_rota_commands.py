@@ -22,7 +22,7 @@ ROTA = str(Path(sys.executable).with_name("rota"))
 Say = Callable[..., tuple[int, str, str]]
 
 
-@rota.graph
+@rota.workflow
 def mixed():
     jobs.talk()
     jobs.fail("no such column\x1b[2J")
@@ -45,7 +45,7 @@ def stuck(tmp_path: Path) -> Iterator[tuple[Path, rota.Rota]]:
     """A folder that is held here, with a run of which one task can never start."""
     folder = tmp_path / "stuck"
     with rota.Rota.embedded(folder, threads=True) as one:
-        run = one.submit(jobs.nothing.with_options(requires={"gpu_count": 8}), run="stuck")
+        run = one.submit(jobs.nothing.override(requires={"gpu_count": 8}), run="stuck")
         until(lambda: run.tasks()[0].state == "queued", "the task to wait")
         yield folder, one
 
@@ -222,7 +222,7 @@ def test_logs_are_shown_as_they_are(ended: Path, say: Say):
 def test_a_log_is_followed_from_another_process(tmp_path: Path):
     go = tmp_path / "go"
 
-    @rota.graph
+    @rota.workflow
     def slow():
         rota.command(f"echo one; while [ ! -e {go} ]; do sleep 0.02; done; echo two", id="lines")
 

@@ -29,7 +29,7 @@ def double(number: int) -> int:
 def shout(number: int, word: str) -> str:
     return f"{word} {number}!"
 
-@rota.graph
+@rota.workflow
 def good(number: int = 4, word: str = "hello"):
     shout(double(number), word)
 
@@ -55,7 +55,7 @@ def second(before):
         os.sched_yield()
     note("second")
 
-@rota.graph
+@rota.workflow
 def slow():
     second(first())
 """
@@ -127,20 +127,20 @@ def test_neither_a_file_nor_a_run_is_a_usage_error(here: Path, capsys: pytest.Ca
     [
         (None, ["nothing.py"], "there is no file nothing.py"),
         (None, ["."], "there is no file ."),
-        ("x = 1\n", ["file.py"], "graph.empty: file.py has no graph (at FILE) Decorate a function with @rota.graph."),
+        ("x = 1\n", ["file.py"], "graph.empty: file.py has no workflow (at FILE) Decorate a function with"),
         ("def broken(:\n", ["file.py"], "file.py cannot be used: SyntaxError: invalid syntax"),
         ("import no_such_module\n", ["file.py"], "ModuleNotFoundError: No module named 'no_such_module'"),
         ("raise SystemExit(3)\n", ["file.py"], "file.py cannot be used: SystemExit: 3"),
-        (GOOD, ["file.py:other"], "file.py has no graph 'other'"),
+        (GOOD, ["file.py:other"], "file.py has no workflow 'other'"),
         (GOOD + GOOD.replace("def good(", "def better("), ["file.py"], "Say which: file.py:good."),
         (GOOD.replace("double(number)", "double()"), ["file.py"], "task 'double': missing a required argument"),
-        (GOOD, ["file.py", "--param", "nummer=4"], "graph 'good' has no parameter 'nummer' (at params)"),
-        (GOOD.replace("number: int = 4, ", "number, "), ["file.py"], "graph 'good' needs the parameter 'number'"),
-        ("import rota\n@rota.graph\ndef g():\n    pass\n", ["file.py"], "graph.empty"),
-        ("import rota\n@rota.task(retrys=1)\ndef f():\n    pass\n", ["file.py"], "unknown field `retrys`"),
+        (GOOD, ["file.py", "--param", "nummer=4"], "workflow 'good': there is no parameter 'nummer' (at params)"),
+        (GOOD.replace("number: int = 4, ", "number, "), ["file.py"], "the parameter 'number' is missing"),
+        ("import rota\n@rota.workflow\ndef g():\n    pass\n", ["file.py"], "graph.empty"),
+        ("import rota\n@rota.task(retrys=1)\ndef f():\n    pass\n", ["file.py"], "did you mean 'retries'?"),
     ],
     ids=[
-        "no file", "a folder", "no graph", "syntax", "import", "exits", "no such graph", "several", "arguments",
+        "no file", "a folder", "no workflow", "syntax", "import", "exits", "no such workflow", "several", "arguments",
         "unknown parameter", "missing parameter", "no tasks", "unknown option",
     ],
 )  # fmt: skip

@@ -26,12 +26,12 @@ from tests.unit.client.ways import place_at
 ROOT = Path(__file__).parents[2]
 
 
-@rota.graph
+@rota.workflow
 def adding() -> None:
     jobs.add(jobs.add(1, 2), 3)
 
 
-@rota.graph
+@rota.workflow
 def greeting() -> None:
     rota.command("echo hello from afar")
 
@@ -266,7 +266,7 @@ def test_another_process_is_a_client_like_any(tmp_path: Path):
 import sys, rota
 from tests.integration import jobs
 
-@rota.graph
+@rota.workflow
 def adding():
     jobs.add(jobs.add(1, 2), 3)
 

@@ -14,7 +14,7 @@ Say = Callable[..., tuple[int, str, str]]
 PROGRAM = """
 import rota
 
-@rota.graph
+@rota.workflow
 def hello():
     rota.command("echo hello", id="say")
 """

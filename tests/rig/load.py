@@ -50,11 +50,11 @@ class Job(Struct, frozen=True):
 def chain(folder: str, length: int, ms: int) -> Job:
     """Tasks one after the other; each hands a number on."""
 
-    @rota.graph(name=f"chain-{length}")
+    @rota.workflow(name=f"chain-{length}")
     def build():
         given: Any = 0
         for number in range(length):
-            given = step.with_options(id=f"link-{number}", pools={WIDE: 1})(folder, ms, given)
+            given = step.override(id=f"link-{number}", pool={WIDE: 1})(folder, ms, given)
 
     return Job(build.build(), f"link-{length - 1}", length)
 
@@ -62,13 +62,11 @@ def chain(folder: str, length: int, ms: int) -> Job:
 def fan(folder: str, width: int, ms: int) -> Job:
     """One, then many beside each other in a narrow pool, then one that takes all they gave."""
 
-    @rota.graph(name=f"fan-{width}")
+    @rota.workflow(name=f"fan-{width}")
     def build():
-        first = step.with_options(id="first")(folder, ms)
-        parts = [
-            step.with_options(id=f"part-{number}", pools={NARROW: 1})(folder, ms, first) for number in range(width)
-        ]
-        gather.with_options(id="gather")(folder, ms, parts)
+        first = step.override(id="first")(folder, ms)
+        parts = [step.override(id=f"part-{number}", pool={NARROW: 1})(folder, ms, first) for number in range(width)]
+        gather.override(id="gather")(folder, ms, parts)
 
     return Job(build.build(), "gather", 2 * width)
 
@@ -76,10 +74,10 @@ def fan(folder: str, width: int, ms: int) -> Job:
 def retries(folder: str, fails: int, ms: int) -> Job:
     """One that fails a few times and then does not, and one after it."""
 
-    @rota.graph(name=f"retries-{fails}")
+    @rota.workflow(name=f"retries-{fails}")
     def build():
-        tried = flaky.with_options(id="tried", retries=fails, retry_delay_s=0.05, pools={NARROW: 1})(folder, ms, fails)
-        step.with_options(id="after")(folder, ms, tried)
+        tried = flaky.override(id="tried", retries=fails, retry_delay=0.05, pool={NARROW: 1})(folder, ms, fails)
+        step.override(id="after")(folder, ms, tried)
 
     return Job(build.build(), "after", 2)
 

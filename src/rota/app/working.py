@@ -129,8 +129,8 @@ async def start_worker(
         python = ProcessRunner(supervisor, blobs, working.folder, recycling=kept, memory_bytes_max=memory)
     runners: dict[str, Runner] = {
         PYTHON: python,
-        COMMAND: CommandRunner(supervisor, memory_bytes_max=memory),
-        HTTP: HttpRunner(blobs, working.folder, logs, EgressPolicy(working.egress_allow)),
+        COMMAND: CommandRunner(supervisor, python, memory_bytes_max=memory),
+        HTTP: HttpRunner(blobs, working.folder, logs, EgressPolicy(working.egress_allow), python),
     }
     capacity = Capacity(
         slots=working.slots_in_all,

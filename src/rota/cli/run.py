@@ -25,7 +25,7 @@ from rota.core.errors import Refused
 from rota.core.model import PriorityClass
 from rota.core.questions import RunView, TaskView
 from rota.core.states import FAILED, RunState
-from rota.kinds.workflow.authoring import GraphFunction
+from rota.kinds.workflow.authoring import WorkflowFunction
 from rota.wire.scripts import SCRIPT
 from rota.wire.views import as_plain
 
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         # What the file and its tasks print is not our data.
         stack.enter_context(redirect_stdout(sys.stderr))
-        graph = None if options.resume else _find_graph(options.file)
+        graph = None if options.resume else _find_workflow(options.file)
         stack.enter_context(_ends_in_order())
         rota = stack.enter_context(_open(options))
         if graph is None:
@@ -107,11 +107,11 @@ def _ends_in_order() -> Generator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _find_graph(said: str) -> GraphFunction:
+def _find_workflow(said: str) -> WorkflowFunction:
     file, _, name = (said, "", "") if Path(said).exists() else said.partition(":")
     path = Path(file)
     with _explained(path):
-        graph = load_graph(path, name)
+        graph = load_workflow(path, name)
         graph.build()
         return graph
 
@@ -168,7 +168,7 @@ def _tell(view: RunView, tasks: list[TaskView], options: argparse.Namespace) -> 
     return 0 if view.state is RunState.SUCCESS else EXIT_FAILED
 
 
-def load_graph(path: Path, name: str) -> GraphFunction:
+def load_workflow(path: Path, name: str) -> WorkflowFunction:
     """The graph in a file. The file is loaded as a module of its own, so `if __name__ == "__main__"` is not run."""
     if not path.is_file():
         raise Refused("field.value", f"there is no file {path}", "Give the path of a Python file.", path="FILE")
@@ -183,16 +183,16 @@ def load_graph(path: Path, name: str) -> GraphFunction:
     except BaseException:
         del sys.modules[SCRIPT]
         raise
-    found = {key: value for key, value in vars(module).items() if isinstance(value, GraphFunction)}
+    found = {key: value for key, value in vars(module).items() if isinstance(value, WorkflowFunction)}
     if name:
         found = {key: value for key, value in found.items() if name in (key, value.name)}
     if len(found) == 1:
         return next(iter(found.values()))
     if not found:
-        what = f"{path} has no graph {name!r}" if name else f"{path} has no graph"
-        raise Refused("graph.empty", what, "Decorate a function with @rota.graph.", path="FILE")
+        what = f"{path} has no workflow {name!r}" if name else f"{path} has no workflow"
+        raise Refused("graph.empty", what, "Decorate a function with @rota.workflow.", path="FILE")
     names = ", ".join(found)
-    raise Refused("field.value", f"{path} has several graphs: {names}", f"Say which: {path}:{next(iter(found))}.")
+    raise Refused("field.value", f"{path} has several workflows: {names}", f"Say which: {path}:{next(iter(found))}.")
 
 
 def _param(text: str) -> tuple[str, Any]:

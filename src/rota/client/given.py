@@ -15,7 +15,7 @@ S = TypeVar("S", RunState, TaskState)
 
 
 class GraphLike(Protocol):
-    """A graph, or whatever can become one: what `@rota.graph` makes."""
+    """A graph, or whatever can become one: what `@rota.workflow` makes."""
 
     def build(self) -> Graph:
         """The graph."""
@@ -33,7 +33,7 @@ def built(graph: Graph | GraphLike | TaskSpec, params: dict[str, Any]) -> tuple[
     if isinstance(graph, TaskSpec):
         return Graph(name=graph.id, tasks=(graph,)), params
     if not hasattr(graph, "build"):
-        hint = "Decorate a function with @rota.graph, or with @rota.task if it is the only one."
+        hint = "Decorate a function with @rota.workflow, or with @rota.task if it is the only one."
         raise Refused("field.type", f"{graph!r} is not a graph", hint, path="graph")
     return graph.build(), graph.params(params)
 

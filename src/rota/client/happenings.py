@@ -1,6 +1,6 @@
 """From durable changes to what people watch: which task went where, and when."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct, structs
 
@@ -65,6 +65,8 @@ def happenings(at: Millis, change: RunChange, namer: Namer = str) -> Iterator[Ha
             yield of_task(change.task, RUNNING)
         case ch.AttemptEnded() | ch.TaskEnded():
             yield of_task(change.task, change.state, change.error)
+        case ch.TaskMarked():
+            yield of_task(change.task, change.state)
         case ch.LeaseReturned():
             yield of_task(change.task, change.state, change.cause)
         case ch.TaskRequeued():
@@ -77,7 +79,7 @@ def happenings(at: Millis, change: RunChange, namer: Namer = str) -> Iterator[Ha
             yield of_run("running")
         case ch.RunReopened():
             yield of_run("queued")
-        case ch.TaskAmended() | ch.TaskStarved() | ch.ReportRefused():
+        case ch.TaskAmended() | ch.TaskNoted() | ch.TaskStarved() | ch.ReportRefused():
             yield of_task(change.task, "")
         case _:
             yield of_run("")
@@ -93,26 +95,66 @@ def _gone_to(change: ch.TasksScheduled | ch.TasksReset | ch.TasksSettled) -> str
             return change.state
 
 
-class Names:
-    """Reads stories with the names of their tasks, also of those that came later; each has to pass here."""
+_MOVED = ch.RunMoved.__name__.encode()
 
-    def __init__(self, graph: LiveGraph) -> None:
+
+def moves_of(parts: Iterable[Story]) -> list[str]:
+    """The graphs that a run was of, the first and each that it was moved to; none if it was never moved."""
+    told = list(parts)
+    # As it is written in a story. Other words may contain it: then it is looked for in vain.
+    if not any(_MOVED in part.changes for part in told):
+        return []
+    found: list[str] = []
+    for part in told:
+        for change in read_story(part):
+            if isinstance(change, ch.RunSubmitted):
+                found.append(change.row.graph)
+            elif isinstance(change, ch.RunMoved):
+                found.append(change.graph)
+    return found
+
+
+class Names:
+    """Reads stories with the names of their tasks, also of those that came later; each has to pass here.
+
+    `graphs` are those that the run was moved to, by digest: a task has another number there.
+    """
+
+    def __init__(self, graph: LiveGraph, graphs: dict[str, LiveGraph] | None = None) -> None:
         self._graph = graph
+        self._graphs = graphs or {}
+
+    def know(self, graph: LiveGraph) -> None:
+        """One more graph that the run may be moved to."""
+        self._graphs[graph.digest] = graph
 
     def learn(self, story: Story) -> None:
         """Only the names."""
         for change in read_story(story):
-            self._heard(change)
+            self.heard(change)
 
     def read(self, story: Story) -> Iterator[Happening]:
         """What one commit changed."""
         for change in read_story(story):
-            self._heard(change)
+            self.heard(change)
             yield from happenings(story.at, change, self.name)
 
-    def _heard(self, change: RunChange) -> None:
+    def heard(self, change: RunChange) -> None:
+        """A change whose tasks have their names from here on."""
         if isinstance(change, ch.RunGrew):
             self._graph = self._graph.grown(change.growth)
+        elif isinstance(change, ch.RunMoved) and change.graph in self._graphs:
+            self._graph = self._graphs[change.graph]
+            for growth in change.growths:
+                self._graph = self._graph.grown(growth)
+
+    def is_about(self, change: RunChange, task: str) -> bool:
+        """Whether a change concerns the task of that name."""
+        if isinstance(change, ch.RunMoved):
+            return False
+        one: int | None = getattr(change, "task", None)
+        several: tuple[int, ...] = getattr(change, "tasks", ())
+        return any(self.name(idx) == task for idx in (several if one is None else (one,)))
 
     def name(self, idx: int) -> str:
         """A task's id."""

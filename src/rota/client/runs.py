@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import structs
 
 from rota.client.given import GraphLike, built, new_id, packed, priority_class, states_of
-from rota.client.happenings import Happening, Names
+from rota.client.happenings import Happening, Names, moves_of
 from rota.client.line import Line
 from rota.client.logs import stream_log
 from rota.client.operating import Operating
@@ -181,6 +181,14 @@ class Client(Operating):
         ended: Ended | None = await self.ask(GetEnded(tenant=row.tenant, run=row.id, created_at=row.created_at))
         return await self.view_ended(ended) if ended is not None else None
 
+    async def names(self, view: RunView, parts: Iterable[Story]) -> Names:
+        """What the tasks of a run are called in these parts of its story."""
+        digests = moves_of(parts)
+        if not digests:
+            return Names(await self.graph(view.graph))
+        graphs = {digest: await self.graph(digest) for digest in dict.fromkeys(digests)}
+        return Names(graphs[digests[0]], graphs)
+
     async def view_ended(self, ended: Ended) -> RunView:
         """A run of history, as its readers see it."""
         return view_run(ended.run, await self.graph_of(ended), ended.tasks)
@@ -331,18 +339,20 @@ class Run:
 
     async def told(self, seen: int = -1) -> AsyncIterator[tuple[Story, list[Happening]]]:
         """The same commit by commit, after the one whose number was `seen`."""
-        names: Names | None = None
+        names = Names(LiveGraph("", "", Graph(name="", tasks=())))
         read, created_at = -1, 0
         while True:
             watching = self._line.watch(self.id)
             try:
                 view = await self.status()
-                if names is None:
-                    names, created_at = Names(await self.client.graph(view.graph)), view.created_at
+                if read < 0:
+                    created_at = view.created_at
                 elif view.created_at != created_at:
                     # Ours has ended long ago, and its id was used again.
                     return
                 stories = deque(await self._stories(view, read + 1))
+                if read < 0:
+                    names = await self.client.names(view, stories)
                 has_ended = view.state in RUN_TERMINAL
                 while stories or not has_ended:
                     if not stories:
@@ -351,6 +361,8 @@ class Run:
                     if part.number <= read or part.created_at != created_at:
                         continue
                     read = part.number
+                    for digest in moves_of((part,)):
+                        names.know(await self.client.graph(digest))
                     happened = list(names.read(part))
                     for happening in happened:
                         if happening.task is None and happening.state:
@@ -380,13 +392,16 @@ class Run:
 
     async def account(self, view: RunView, task: str = "") -> list[tuple[Millis, str]]:
         """What happened to the run of this view, or to one of its tasks, with the instant of each commit."""
-        tasks = await self.tasks()
-        names = {each.idx: each.id for each in tasks}
-        number = next((each.idx for each in tasks if each.id == task), None)
-        if task and number is None:
-            raise Refused("task.unknown", f"run {self.id!r} has no task {task!r}", path="task")
+        if task:
+            await self.task(task)
         parts = await self._stories(view, 0)
-        return [(at, describe(change, lambda idx: names.get(idx, str(idx)))) for at, change in story(parts, number)]
+        names = await self.client.names(view, parts)
+        lines: list[tuple[Millis, str]] = []
+        for at, change in story(parts):
+            names.heard(change)
+            if not task or names.is_about(change, task):
+                lines.append((at, describe(change, names.name)))
+        return lines
 
     async def logs(
         self, task: str, attempt: int = 0, *, follow: bool = False, tail_bytes: int = 0

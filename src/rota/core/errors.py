@@ -81,6 +81,7 @@ CODES: Final[dict[str, str]] = {
     "task.not_started": "The task has not been scheduled yet.",
     "task.not_waiting": "The task does not wait for another try.",
     "task.unknown": "The run has no such task.",
+    "template.bad": "A template cannot be read, or reaches for what it must not have.",
     "tls.expired": "A certificate is not valid now.",
     "tls.files": "A certificate or key cannot be used.",
     "tls.handshake": "The two sides do not trust each other's certificates.",

@@ -38,7 +38,7 @@ RunChange = (
 Namer = Callable[[int], str]
 
 _decode = msgspec.msgpack.Decoder(list[RunChange]).decode
-_UNTOLD = ("tenant", "run", "row", "at", "worker_tenant", "incarnation", "growth", "lease_ms", "result")
+_UNTOLD = ("tenant", "run", "row", "at", "worker_tenant", "incarnation", "growth", "growths", "lease_ms", "result")
 
 
 def read_story(story: Story) -> list[RunChange]:
@@ -56,6 +56,8 @@ def story(parts: Iterable[Story], task: int | None = None) -> Iterator[tuple[Mil
 
 def is_about(change: RunChange, task: int) -> bool:
     """Whether a change concerns one task; changes of the whole run concern none in particular."""
+    if isinstance(change, ch.RunMoved):
+        return False
     return getattr(change, "task", None) == task or task in getattr(change, "tasks", ())
 
 
@@ -77,6 +79,8 @@ def describe(change: RunChange, namer: Namer = str) -> str:
         value = getattr(change, name)
         if name == "task":
             parts.append(namer(value))
+        elif name == "tasks" and isinstance(change, ch.RunMoved):
+            parts.append(f"kept={len(value)}")
         elif name == "tasks":
             parts.append(", ".join(namer(task) for task in value))
         elif name not in _UNTOLD and value not in ("", None, 0, False, ()):

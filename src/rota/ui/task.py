@@ -65,7 +65,7 @@ class TaskPages:
         if await reader.find_task(visit.path["run"], visit.path["task"]) is None:
             return go_to(f"{run_url(visit.path['run'], group=visit.path['task'])}#tasks")
         run, view, task = await _find(reader, visit)
-        tale = await read_tale(reader, view, task.idx)
+        tale = await read_tale(reader, view, task.id)
         given = await self._read(visit, run, view, task, tale)
         text, is_cut = await read_end(run, task.id, given["attempt"]) if given["attempt"] else ("", False)
         fragments = self._renderer.fragments(FRAGMENTS, given)
@@ -144,7 +144,7 @@ class _Following:
 
     async def _keep_current(self, ear: Ear) -> None:
         _, view, task = await _find(self._reader, self._visit)
-        tale = await read_tale(self._reader, view, task.idx)
+        tale = await read_tale(self._reader, view, task.id)
 
         async def look(parts: list[Story]) -> list[Fragment]:
             await tale.hear_all(parts)

@@ -8,13 +8,12 @@ from collections.abc import Iterable
 from msgspec import Struct, structs
 
 from rota.client.happenings import Names
-from rota.core.changes import AttemptEnded, LeaseGranted, RunGrew
-from rota.core.graph import LiveGraph
+from rota.core.changes import AttemptEnded, LeaseGranted
 from rota.core.history import GetStories
 from rota.core.ids import Millis
 from rota.core.questions import RunView
 from rota.core.records import Story
-from rota.core.story import RunChange, describe, is_about, read_story
+from rota.core.story import RunChange, describe, read_story
 from rota.ui.reading import Reader
 from rota.wire.spans import show_span
 
@@ -38,15 +37,15 @@ class Line(Struct, frozen=True):
 
 
 class Tale:
-    """Lines of a story, the last ones; of one task if its number is given."""
+    """Lines of a story, the last ones; of one task if it is named."""
 
-    def __init__(self, graph: LiveGraph, task: int | None = None) -> None:
+    def __init__(self, names: Names, task: str = "") -> None:
         self.lines: deque[Line] = deque(maxlen=LINES_KEPT_MAX)
         self.is_cut = False
         # Who had the task last; a task that has ended does not say.
         self.worker = ""
         self._heard = -1
-        self._names = Names(graph)
+        self._names = names
         self._task = task
 
     def hear(self, part: Story) -> None:
@@ -55,9 +54,8 @@ class Tale:
             return
         self._heard = part.number
         for change in read_story(part):
-            if isinstance(change, RunGrew):
-                self._names.learn(part)
-            if self._task is None or is_about(change, self._task):
+            self._names.heard(change)
+            if not self._task or self._names.is_about(change, self._task):
                 self.is_cut = self.is_cut or len(self.lines) == LINES_KEPT_MAX
                 if isinstance(change, LeaseGranted):
                     self.worker = change.worker
@@ -73,26 +71,26 @@ class Tale:
     def _tell(self, change: RunChange, at: Millis) -> str:
         change, more = _shorten(change, at)
         tasks: tuple[int, ...] = getattr(change, "tasks", ())
-        if self._task is not None and len(tasks) > 1:
-            change = structs.replace(change, tasks=(self._task,))  # pyright: ignore[reportCallIssue] - it has tasks
+        if self._task and len(tasks) > 1:
+            change = structs.replace(change, tasks=tasks[:1])  # pyright: ignore[reportCallIssue] - it has tasks
         elif len(tasks) > NAMED_MAX:
             change = structs.replace(change, tasks=tasks[:NAMED_MAX])  # pyright: ignore[reportCallIssue] - likewise
             more += f" and {len(tasks) - NAMED_MAX:,} more"
         # On the page of a task its name need not be said again.
-        namer = self._names.name if self._task is None else _unsaid
+        namer = _unsaid if self._task else self._names.name
         text = describe(change, namer).removeprefix(type(change).__name__).strip()
         return (text if len(text) <= LINE_CHARS_MAX else f"{text[:LINE_CHARS_MAX]}…") + more
 
 
-async def read_tale(reader: Reader, view: RunView, task: int | None = None) -> Tale:
+async def read_tale(reader: Reader, view: RunView, task: str = "") -> Tale:
     """What is told of a run so far."""
     graph = await reader.graph(view.graph)
     # Names of tasks that came later are told where the run grew, which may be long ago.
-    is_all = task is not None or graph.unknown > 0 or view.total > graph.total
+    is_all = bool(task) or graph.unknown > 0 or view.total > graph.total
     first = 0 if is_all else max(0, view.story - PARTS_READ_MAX)
     question = GetStories(tenant=view.tenant, run=view.id, created_at=view.created_at, first=first)
     parts: list[Story] = await reader.ask(question)
-    tale = Tale(graph, task)
+    tale = Tale(await reader.names(view, parts), task)
     await tale.hear_all(parts)
     tale.is_cut = tale.is_cut or first > 0
     return tale

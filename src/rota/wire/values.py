@@ -1,4 +1,4 @@
-"""Values in and out of bytes: plain MessagePack where that loses nothing, a pickle for everything else.
+"""Values in and out of bytes: plain MessagePack where that loses nothing, Arrow for its tables, a pickle for the rest.
 
 Opening a pickle runs code of whoever made it. `unpack` therefore refuses one unless its caller says that it trusts the
 source, which only two may: the process that runs the user's code, and the program that asked for the result.
@@ -14,6 +14,9 @@ from rota.wire.work import INLINE_BYTES_MAX
 
 PLAIN = "plain"
 PICKLE = "pickle"
+# A table, and a record batch, in Arrow's stream format.
+ARROW = "arrow"
+ARROW_BATCH = "arrow_batch"
 
 # Beyond these a value is pickled without looking at the rest of it.
 PLAIN_ELEMENTS_MAX = 100_000
@@ -75,24 +78,28 @@ def pack(value: object, what: str = "this program") -> tuple[str, bytes]:
     content = _plain(value)
     if content is not None:
         return PLAIN, content
+    if encoding := _arrow_encoding(value):
+        return encoding, _as_arrow(value)
     try:
         return PICKLE, _cloudpickle().dumps(value, protocol=5)
     except Exception as error:
         raise Unserialisable(_explain(value, what, error)) from error
 
 
-def pack_or_spill(value: object, what: str, target: str) -> tuple[str, bytes | None]:
-    """Like `pack`, but what is too large to travel is written to a file, without a second copy if it is pickled.
+def pack_or_spill(value: object, what: str, target: str, bytes_max: int = INLINE_BYTES_MAX) -> tuple[str, bytes | None]:
+    """Like `pack`, but what is too large to travel is written to a file, without a second copy if that can be.
 
     None in place of the bytes says that they are in the file.
     """
     content = _plain(value)
     if content is not None:
-        if len(content) <= INLINE_BYTES_MAX:
+        if len(content) <= bytes_max:
             return PLAIN, content
         Path(target).write_bytes(content)
         return PLAIN, None
-    spill = _Spill(target)
+    if encoding := _arrow_encoding(value):
+        return encoding, _as_arrow(value, target, bytes_max)
+    spill = _Spill(target, bytes_max)
     try:
         _cloudpickle().dump(value, spill, protocol=5)
     except OSError:
@@ -108,6 +115,8 @@ def unpack(encoding: str, content: bytes | memoryview, *, trusted: bool = False)
     """The value; of a pickle only if its source is `trusted`."""
     if encoding == PLAIN:
         return _decode(content)
+    if encoding in (ARROW, ARROW_BATCH):
+        return _from_arrow(encoding, _pyarrow().py_buffer(content))
     _check_encoding(encoding, trusted)
     import pickle
 
@@ -121,6 +130,8 @@ def unpack_file(encoding: str, path: Path, *, trusted: bool = False) -> Any:
 
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             return _decode(content)
+    if encoding in (ARROW, ARROW_BATCH):
+        return _from_arrow(encoding, _pyarrow().memory_map(str(path)))
     _check_encoding(encoding, trusted)
     import pickle
 
@@ -133,6 +144,44 @@ def _check_encoding(encoding: str, trusted: bool) -> None:
         raise Untrusted(f"a value is encoded as {encoding!r}, which this version of Rota does not know")
     if not trusted:
         raise Untrusted("a pickled value is opened only by who trusts its source; pass trusted=True if you do")
+
+
+def _arrow_encoding(value: object) -> str:
+    """How a value travels if it is one of Arrow's; nothing is imported to find out."""
+    kind = type(value)
+    if kind.__module__ != "pyarrow.lib":
+        return ""
+    return {"Table": ARROW, "RecordBatch": ARROW_BATCH}.get(kind.__name__, "")
+
+
+def _as_arrow(value: Any, target: str = "", bytes_max: int = 0) -> Any:
+    """The bytes; None if there is a `target` and they were too many, and are there."""
+    arrow = _pyarrow()
+    is_large = bool(target) and value.nbytes > bytes_max // 2
+    with arrow.OSFile(target, "wb") if is_large else arrow.BufferOutputStream() as sink:
+        with arrow.ipc.new_stream(sink, value.schema) as stream:
+            stream.write(value)
+        if is_large:
+            return None
+        content = sink.getvalue().to_pybytes()
+    if target and len(content) > bytes_max:
+        Path(target).write_bytes(content)
+        return None
+    return content
+
+
+def _from_arrow(encoding: str, source: Any) -> Any:
+    with _pyarrow().ipc.open_stream(source) as stream:
+        return stream.read_all() if encoding == ARROW else stream.read_next_batch()
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow  # pyright: ignore[reportMissingTypeStubs]  # an extra, and half a second
+
+        return pyarrow
+    except ImportError:
+        raise Untrusted("a value is an Arrow table, and pyarrow is not installed here") from None
 
 
 def _cloudpickle() -> Any:
@@ -166,14 +215,15 @@ def _explain(value: object, what: str, error: Exception) -> str:
 class _Spill:
     """A file for a pickler to write to: in memory while it is small, then on disk."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, bytes_max: int) -> None:
         self._target = target
+        self._bytes_max = bytes_max
         self._held = bytearray()
         self._file: Any = None
 
     def write(self, piece: bytes | memoryview) -> int:
         if self._file is None:
-            if len(self._held) + len(piece) <= INLINE_BYTES_MAX:
+            if len(self._held) + len(piece) <= self._bytes_max:
                 self._held += piece
                 return len(piece)
             self._file = Path(self._target).open("wb")  # noqa: SIM115 - closed by `close`

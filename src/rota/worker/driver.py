@@ -17,8 +17,9 @@ from rota.core.decide.leases import Offer
 from rota.core.ids import Fence, Millis
 from rota.core.model import FailureClass
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
-from rota.worker.runners import Runner
+from rota.worker.runners import AT_ONCE, Runner
 from rota.worker.sync import (
+    UNRENEWED,
     AttemptGone,
     AttemptOver,
     Connect,
@@ -137,7 +138,7 @@ class WorkerDriver:
             self.failed = error
             self._hang_up()
             for fence in list(self._attempts):
-                self._kill(fence)
+                self._kill(fence, at_once=True)
             self.left.set()
             self._failing(error)
             return
@@ -152,7 +153,7 @@ class WorkerDriver:
                 task = asyncio.get_running_loop().create_task(self._attempt(intent.offer))
                 self._attempts[intent.offer.fence] = task
             case StopAttempt():
-                self._kill(intent.fence)
+                self._kill(intent.fence, at_once=intent.cause == UNRENEWED)
             case Connect():
                 self._dialling = asyncio.get_running_loop().create_task(self._connect())
             case Disconnect():
@@ -213,7 +214,7 @@ class WorkerDriver:
             text = f"the runner failed: {type(error).__name__}: {error}"
             return AttemptOver(offer.fence, Outcome.FAILED, failure=FailureClass.INTERNAL, error=text)
 
-    def _kill(self, fence: Fence) -> None:
+    def _kill(self, fence: Fence, *, at_once: bool) -> None:
         task = self._attempts.pop(fence, None)
         if task is None:
             self._post(AttemptGone(fence))
@@ -225,4 +226,4 @@ class WorkerDriver:
 
         self._dying[task] = None
         task.add_done_callback(gone)
-        task.cancel()
+        task.cancel(AT_ONCE if at_once else None)

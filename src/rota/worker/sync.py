@@ -26,6 +26,8 @@ RECONNECT_MS = 200
 RECONNECT_DOUBLINGS = 3
 # A start may wait this long for company. Most short attempts end before, and both reports share a commit.
 STARTED_WAITS_MS = 10
+# Why everything is stopped when the coordinator was not heard for too long.
+UNRENEWED = "its lease could not be renewed"
 
 
 class Connected(Struct, frozen=True):
@@ -165,7 +167,7 @@ class SyncMachine:
             self.is_connecting = True
             self._intents.append(Connect())
         if self.held and now >= self.stop_at():
-            self._stop_all("its lease could not be renewed", now)
+            self._stop_all(UNRENEWED, now)
         if self.is_connected and now >= self._patience_ends():
             self._hang_up(now)
         if self.drain_until is not None:

@@ -172,7 +172,7 @@ def test_a_queue_that_does_not_exist_is_refused_at_submission(stage: Stage, tmp_
     stage.start_server()
     client = stage.client()
     with pytest.raises(rota.Refused, match=r"queue\.unknown: .*'nowhere'"):
-        client.submit(tasks.step.with_options(queue="nowhere"), {"folder": str(tmp_path)})
+        client.submit(tasks.step.override(queue="nowhere"), {"folder": str(tmp_path)})
     assert client.runs() == []
 
 
@@ -223,7 +223,7 @@ time.time = lambda: _s() + {hours} * 3_600
 CLIENT_PROGRAM = """\
 import sys, time, rota
 with rota.connect(sys.argv[1]) as client:
-    @rota.graph
+    @rota.workflow
     def spoken():
         rota.command("echo one; sleep 0.3; echo two", id="spoken")
     run = client.submit(spoken, run=sys.argv[2])

@@ -14,7 +14,7 @@ WIDTH = 200
 LEASE_S = 20
 
 
-@rota.graph
+@rota.workflow
 def load(folder: str, gate: str):
     """Many short tasks, and two that end when the test says so."""
     for _ in range(2):

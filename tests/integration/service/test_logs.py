@@ -18,7 +18,7 @@ def talk(folder: Path) -> Any:
     def until_there(name: str) -> str:
         return f"while [ ! -e {folder}/{name} ]; do sleep 0.02; done"
 
-    @rota.graph
+    @rota.workflow
     def talking():
         line = f"echo first; {until_there('middle')}; echo {MIDDLE} $ROTA_FENCE; {until_there('last')}; echo last"
         rota.command(line, id="talk")

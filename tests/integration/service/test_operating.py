@@ -33,9 +33,9 @@ weight = 3
 """
 
 
-@rota.graph
+@rota.workflow
 def pair(folder: str):
-    tasks.step.with_options(id="second")(folder) << tasks.step.with_options(id="first")(folder)
+    tasks.step.override(id="second")(folder) << tasks.step.override(id="first")(folder)
 
 
 def test_without_a_worker_runs_advance_as_far_as_they_can_and_say_why(tmp_path: Path):
@@ -94,10 +94,10 @@ def slots(stage: Stage) -> int:
 
 
 def test_what_the_file_defines_is_in_force_from_the_start(stage: Stage, tmp_path: Path):
-    @rota.graph
+    @rota.workflow
     def limited(folder: str):
-        tasks.held.with_options(id="one", pools={"db": 1})(folder)
-        tasks.held.with_options(id="two", pools={"db": 1})(folder)
+        tasks.held.override(id="one", pool={"db": 1})(folder)
+        tasks.held.override(id="two", pool={"db": 1})(folder)
 
     assert slots(stage) == 1
     (queue,) = json.loads(told(stage, "queues", "--json"))

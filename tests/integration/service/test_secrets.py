@@ -25,7 +25,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start w
 def curious(process: Process, *files: Path) -> Any:
     """A graph whose tasks look for secrets in all that is above them, up to a process, and in files."""
 
-    @rota.graph
+    @rota.workflow
     def looking():
         reading = "".join(f"cat {file}\n" for file in files)
         rota.command(reading + LOOK_AROUND + LOOK_UP.replace("{worker}", str(process.pid)), id="command")

@@ -54,7 +54,7 @@ async def look(stage: Stage, *, python: bool) -> dict[str, str]:
     found["folder"] = stage.log().decode(errors="replace")
     if python:
         found["python"] = text_of(await stage.call("snoop", os.getpid()))
-        over = await stage.call("wide", 20_000)
+        over = await stage.call("wide", 70_000)
         found["large"] = text_of(over)
         from rota.core.decide.leases import Input
         from rota.wire.work import OutputOf

@@ -72,7 +72,7 @@ class Stage:
         self.process = ProcessRunner(
             self.supervisor, self.blobs, folder, env=env, recycling=recycling, memory_bytes_max=memory_bytes_max
         )
-        self.command = CommandRunner(self.supervisor, env=env, memory_bytes_max=memory_bytes_max)
+        self.command = CommandRunner(self.supervisor, self.process, env=env, memory_bytes_max=memory_bytes_max)
         self._fence = 0
 
     def offer(self, work: PythonWork | CommandWork, **changes: Any) -> Offer:

@@ -331,3 +331,88 @@ def _copied(pid: int) -> str:
 
 def wide(size: int) -> str:
     return "x" * size
+
+
+def wait_to_be_asked(fifo: str, file: str) -> str:
+    """Wait for a request to stop, and put things in order."""
+    cancelled = rota.context().cancelled
+    Path(fifo).write_bytes(b"ready")
+    assert cancelled.wait(60)
+    assert cancelled.is_set()
+    Path(file).write_text("in order")
+    print("put in order")
+    return "too late to count"
+
+
+def heard_or_not(file: str) -> None:
+    """Say whether a request to stop would be heard here: an earlier attempt asked to hear of it."""
+    Path(file).write_text(str(signal.getsignal(signal.SIGTERM) == signal.SIG_DFL))
+
+
+def ask_from_a_thread() -> str:
+    found: list[str] = []
+
+    def look() -> None:
+        try:
+            found.append(repr(rota.context().cancelled))
+        except RuntimeError as error:
+            found.append(str(error))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def know(ctx: rota.Context) -> dict[str, object]:
+    ctx.log.info("I am %s", ctx.task)
+    return {
+        "workflow": ctx.workflow,
+        "version": ctx.version,
+        "map_index": ctx.map_index,
+        "logical_date": ctx.logical_date.isoformat(),
+        "limited": ctx.remaining_s is not None and ctx.remaining_s <= 60,
+    }
+
+
+def echoed(*values: object, **named: object) -> list[object]:
+    return [*values, *named.values()]
+
+
+def words_of(word: str) -> list[str]:
+    print("preparing")
+    return ["echo", word, rota.context().task]
+
+
+def no_words() -> object:
+    return 5
+
+
+def no_more() -> None:
+    raise rota.Skip("nothing to run")
+
+
+def a_request(url: str) -> rota.Request:
+    return rota.Request("post", url, json={"asked": rota.context().run})
+
+
+def arrow_table(rows: int) -> object:
+    import pyarrow
+
+    return pyarrow.table({"n": list(range(rows))})
+
+
+def rows_of(table: object) -> list[object]:
+    return [type(table).__name__, table.num_rows]
+
+
+def echoed_one(value: object) -> object:
+    return value
+
+
+def listed(size: int) -> list[str]:
+    return ["x" * size]
+
+
+def know_cancelled() -> bool:
+    return rota.context().cancelled.is_set()

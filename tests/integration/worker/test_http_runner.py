@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import rota
 from rota.api.logs import read_log
@@ -22,7 +23,9 @@ from rota.worker.logs.driver import LogShipper
 from rota.worker.logs.folder import LogFolder
 from rota.worker.runners.egress import EgressPolicy
 from rota.worker.runners.http import RESPONSE_BYTES_MAX, HttpRunner
+from rota.worker.runners.thread import ThreadRunner
 from rota.worker.sync import AttemptOver
+from tests.integration.worker.stage import python_work
 
 PATIENCE_S = 30
 HERE = ("127.0.0.0/8",)
@@ -76,13 +79,14 @@ class Bench:
         self.blobs = open_blobs(folder / "blobs")
         self.complaints: list[str] = []
         self.logs = LogShipper(self.blobs, LogFolder(folder), self.complaints.append)
+        self.calls = ThreadRunner(self.blobs, folder)
 
     async def ask(
         self, url: str = "", *, allow: tuple[str, ...] = HERE, limit_ms: int = 0, **fields: Any
     ) -> AttemptOver:
         work = encode_work(HttpWork(url=url or self.site.url(), **fields))
         offer = Offer("acme", "r", 0, "t", 5, 1, "http", work, b"", limit_ms, 30_000)
-        runner = HttpRunner(self.blobs, self.folder, self.logs, EgressPolicy(allow))
+        runner = HttpRunner(self.blobs, self.folder, self.logs, EgressPolicy(allow), self.calls)
         try:
             return await runner.run(offer)
         finally:
@@ -295,6 +299,35 @@ async def test_work_that_cannot_be_sent_is_not_tried_again(bench: Bench) -> None
     assert bench.site.asked == []
 
 
+# Requests that a function makes.
+
+
+@played
+async def test_a_function_makes_the_request_and_what_is_answered_can_be_mapped_over(bench: Bench) -> None:
+    bench.site.answers["/list"] = (200, {"Content-Type": "application/json"}, b"[1, 2, 3]")
+    call = structs.replace(python_work("a_request", bench.site.url("/list")), is_preparing=True)
+    over = await bench.ask("http://unused", call=call, maps=(("down", 2),))
+    assert await bench.value(over) == [1, 2, 3]
+    assert over.expands == (("down", 6),)
+    ((method, path, headers, body),) = bench.site.asked
+    assert (method, path, body) == ("POST", "/list", b'{"asked":"r"}')
+    assert headers["content-type"] == "application/json"
+    bench.site.answers["/list"] = (200, {"Content-Type": "text/plain"}, b"text")
+    over = await bench.ask("http://unused", call=call, maps=(("down", 2),))
+    assert (over.failure, "'down' is mapped over what this task gives" in over.error) == (FailureClass.FATAL, True)
+
+
+@played
+async def test_a_request_that_a_function_makes_is_checked_like_any_other(bench: Bench) -> None:
+    for url, said in (("ftp://example.org", "cannot be asked"), ("http://10.0.0.1/", "10.0.0.1")):
+        call = structs.replace(python_work("a_request", url), is_preparing=True)
+        over = await bench.ask("http://unused", call=call)
+        assert over.failure is FailureClass.FATAL
+        assert said in over.error
+    call = structs.replace(python_work("no_words"), is_preparing=True)
+    assert "a request is what rota.Request(…) makes, not a int" in (await bench.ask("http://unused", call=call)).error
+
+
 # Through a whole Rota.
 
 
@@ -302,7 +335,7 @@ def test_at_capacity_a_request_waits_like_everything_else(tmp_path: Path) -> Non
     async def play() -> None:
         async with asyncio.timeout(PATIENCE_S), open_site() as site:
 
-            @rota.graph
+            @rota.workflow
             def two() -> None:
                 rota.http("GET", site.url("/never"), id="first", priority=1)
                 rota.http("GET", site.url("/page"), id="second")
@@ -323,7 +356,7 @@ def test_at_capacity_a_request_waits_like_everything_else(tmp_path: Path) -> Non
 
 
 def lone(site: Site) -> Any:
-    @rota.graph
+    @rota.workflow
     def alone() -> None:
         rota.http("post", site.url("/page"), json={"a": 1})
 

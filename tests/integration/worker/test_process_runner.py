@@ -419,6 +419,11 @@ def test_the_request_has_the_shape_that_the_child_reads() -> None:
         "inputs",
         "stored",
         "result_file",
+        "workflow",
+        "version",
+        "logical_at",
+        "map_index",
+        "first_started_at",
     )
     assert Given.__struct_fields__ == Input.__struct_fields__
 

@@ -82,7 +82,7 @@ def test_code_that_is_root_like_the_worker_does_not_find_its_secret(folder: Path
         assert [name for name, number in FORBIDDEN.items() if held >> number & 1] == []
     assert "NoNewPrivs:\t1" in found["command"]
     assert found["large"] == "stored"
-    assert found["read"] == "20000"
+    assert found["read"] == "70000"
 
 
 @needs_root
@@ -97,7 +97,7 @@ def test_code_that_runs_as_another_user_does_not_find_the_secret_nor_the_workers
     assert "Permission denied" in found["folder"]
     assert not (folder / "worker" / "mine").exists()
     assert found["reachable"] == "yes"
-    assert (found["large"], found["read"]) == ("stored", "20000"), "large values find their way in and out"
+    assert (found["large"], found["read"]) == ("stored", "70000"), "large values find their way in and out"
     assert "could trace" not in found["python"]
 
 
@@ -116,7 +116,7 @@ def test_a_user_who_cannot_reach_the_interpreter_is_refused_and_can_still_run_co
 def test_code_of_a_worker_that_is_not_root_does_not_find_its_secret(folder: Path, open_python: str) -> None:
     found = snooped(open_python, folder, "", "python", AS_NOBODY)
     assert "could trace" not in found["python"]
-    assert (found["large"], found["read"]) == ("stored", "20000")
+    assert (found["large"], found["read"]) == ("stored", "70000")
 
 
 @needs_root

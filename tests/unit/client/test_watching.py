@@ -88,6 +88,9 @@ EXAMPLES: list[tuple[RunChange, list[tuple[str | None, str]]]] = [
     (ch.TasksReset(*OF_RUN, (1,), 1, "cleared", True), [("b", "none")]),
     (ch.TaskRequeued(*OF_RUN, 1, 1, "retry"), [("b", "queued")]),
     (ch.TaskAmended(*OF_RUN, 1, None, 1), [("b", "")]),
+    (ch.TaskMarked(*OF_RUN, 1, TaskState.SUCCESS, 1), [("b", "success")]),
+    (ch.TaskNoted(*OF_RUN, 1, "so", 1), [("b", "")]),
+    (ch.RunMoved(*OF_RUN, "d", 2, (), ((0, 1),), 1), [(None, "")]),
     (ch.TaskEnded(*OF_RUN, 1, TaskState.FAILED, 1, FailureClass.FATAL, "why"), [("b", "failed")]),
     (ch.TaskStarved(*OF_RUN, 1, 1, 1, 1), [("b", "")]),
     (ch.LeaseGranted(*OF_RUN, 1, 7, "t", "w", "i", 2, 1, 30), [("b", "assigned")]),
@@ -121,8 +124,8 @@ def test_every_change_that_a_story_may_hold_is_among_the_examples():
 
 
 def test_a_happening_has_who_did_it_and_what_went_wrong():
-    (granted,) = happenings(5, EXAMPLES[17][0])
+    (granted,) = happenings(5, EXAMPLES[20][0])
     assert (granted.worker, granted.attempt) == ("w", 2)
-    (ended,) = happenings(5, EXAMPLES[19][0])
+    (ended,) = happenings(5, EXAMPLES[22][0])
     assert ended.error == "oops"
     assert Happening(at=1, what="x", text="x").task is None

@@ -24,7 +24,7 @@ from tests.unit.kinds.authored import Shop, other, plain
 
 
 def build(function: Any, **fields: Any) -> dict[str, TaskSpec]:
-    graph: Graph = rota.graph(**fields)(function).build() if fields else rota.graph(function).build()
+    graph: Graph = rota.workflow(**fields)(function).build() if fields else rota.workflow(function).build()
     return {spec.id: spec for spec in graph.tasks}
 
 
@@ -43,7 +43,7 @@ def test_a_task_is_called_like_its_function_and_numbered_when_it_comes_again():
     def g():
         plain()
         plain()
-        plain.with_options(id="mine")()
+        plain.override(id="mine")()
         plain()
 
     assert list(build(g)) == ["plain", "plain_2", "mine", "plain_3"]
@@ -52,7 +52,7 @@ def test_a_task_is_called_like_its_function_and_numbered_when_it_comes_again():
 def test_a_number_that_is_taken_is_passed_over():
     def g():
         plain()
-        plain.with_options(id="plain_2")()
+        plain.override(id="plain_2")()
         plain()
 
     assert list(build(g)) == ["plain", "plain_2", "plain_3"]
@@ -60,16 +60,16 @@ def test_a_number_that_is_taken_is_passed_over():
 
 def test_an_id_that_was_chosen_twice_is_refused():
     def g():
-        plain.with_options(id="mine")()
+        plain.override(id="mine")()
         rota.command("true", id="mine")
 
-    with pytest.raises(Refused, match=r"graph\.duplicate_id: two tasks of graph 'g' are called 'mine'"):
+    with pytest.raises(Refused, match=r"graph\.duplicate_id: two tasks of workflow 'g' are called 'mine'"):
         build(g)
 
 
 def test_an_id_that_is_too_long_is_refused_where_it_is_written():
     def g():
-        plain.with_options(id="x" * 251)()
+        plain.override(id="x" * 251)()
 
     with pytest.raises(Refused, match=r"field\.size: a task's id has 1 to 250 characters"):
         build(g)
@@ -99,10 +99,10 @@ def test_an_output_that_is_passed_on_is_an_edge_with_its_value():
 
 def test_arrows_are_edges_without_a_value():
     def g():
-        a, b, c, d = (plain.with_options(id=name)() for name in "abcd")
+        a, b, c, d = (plain.override(id=name)() for name in "abcd")
         a >> b >> [c, d]
         d << c
-        e = plain.with_options(id="e")().after(a, [b, c])
+        e = plain.override(id="e")().after(a, [b, c])
         [a, b] >> e
 
     specs = build(g)
@@ -164,13 +164,13 @@ def test_an_output_of_another_graph_is_refused():
     def second():
         other(kept[0])
 
-    with pytest.raises(TypeError, match="the output of 'plain' belongs to another graph"):
+    with pytest.raises(TypeError, match="the output of 'plain' belongs to another workflow"):
         build(second)
 
     def third():
         kept[0] >> plain()
 
-    with pytest.raises(TypeError, match="tasks of different graphs"):
+    with pytest.raises(TypeError, match="tasks of different workflows"):
         build(third)
 
 
@@ -178,7 +178,7 @@ def test_an_arrow_to_something_else_is_refused():
     def g():
         plain() >> [plain(), 5]  # pyright: ignore[reportOperatorIssue] - on purpose
 
-    with pytest.raises(TypeError, match="5 is not a task of this graph"):
+    with pytest.raises(TypeError, match="5 is not a task of this workflow"):
         build(g)
 
 
@@ -194,7 +194,7 @@ def test_an_output_or_parameter_that_is_used_too_early_says_what_to_do(use: Any)
     def of_parameter(day: str):
         use(day)
 
-    with pytest.raises(TypeError, match="the output of 'plain' is not known while the graph is written down"):
+    with pytest.raises(TypeError, match="the output of 'plain' is not known while the workflow is written down"):
         build(of_output)
     with pytest.raises(TypeError, match=r"the parameter 'day' is not known .* Pass it to a task"):
         build(of_parameter)
@@ -248,15 +248,15 @@ def test_arguments_that_do_not_fit_the_function_are_refused_where_they_are_writt
 
 def test_options_become_what_the_scheduler_knows():
     def g():
-        plain.with_options(
+        plain.override(
             retries=3,
-            retry_delay_s=1.5,
-            retry_multiplier=2,
-            timeout_s=0.25,
+            retry_delay=1.5,
+            backoff=2,
+            execution_timeout=0.25,
             trigger_rule="all_done",
             queue="heavy",
             requires={"gpu_count": 2},
-            pools={"db": 1},
+            pool="db",
             priority=5,
             teardown=True,
         )()
@@ -271,17 +271,17 @@ def test_options_become_what_the_scheduler_knows():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"retrys": 1}, "unknown field `retrys`"),
+        ({"retrys": 1}, "no option .retrys.; did you mean .retries."),
         ({"retries": "3"}, r"Expected `int`, got `str` - at `\$\.retries`"),
-        ({"timeout_s": "5"}, r"Expected `float`, got `str` - at `\$\.timeout_s`"),
-        ({"pools": ["db"]}, r"Expected `object`, got `array` - at `\$\.pools`"),
+        ({"execution_timeout": "5"}, r"Invalid ISO8601 duration - at `\$\.execution_timeout`"),
+        ({"pool": ["db"]}, r"got `array` - at `\$\.pool`"),
     ],
 )
 def test_an_option_that_does_not_exist_or_fit_is_refused_at_once(options: dict[str, Any], said: str):
     with pytest.raises(TypeError, match=said):
         rota.task(**options)
     with pytest.raises(TypeError, match=said):
-        plain.with_options(**options)
+        plain.override(**options)
 
     def g():
         rota.command("true", **options)
@@ -292,7 +292,7 @@ def test_an_option_that_does_not_exist_or_fit_is_refused_at_once(options: dict[s
 
 def test_a_trigger_rule_that_does_not_exist_is_refused_with_those_that_do():
     def g():
-        plain.with_options(trigger_rule="all_good")()
+        plain.override(trigger_rule="all_good")()
 
     with pytest.raises(Refused, match=r"'all_good' is no trigger rule .* Use one of all_success, "):
         build(g)
@@ -307,7 +307,7 @@ def test_only_what_can_be_called_is_a_task():
 
 
 def test_a_graph_has_its_functions_name_or_another_and_its_own_limits():
-    @rota.graph(name="etl", max_active_runs=1)
+    @rota.workflow(name="etl", max_active_runs=1)
     def g():
         plain()
 
@@ -316,14 +316,14 @@ def test_a_graph_has_its_functions_name_or_another_and_its_own_limits():
 
 
 def test_parameters_of_a_graph_are_those_of_its_runs():
-    @rota.graph
+    @rota.workflow
     def g(day: str, count: int = 3):
         plain(count)
 
     assert g.params({"day": "monday"}) == {"day": "monday", "count": 3}
-    with pytest.raises(Refused, match=r"graph 'g' needs the parameter 'day' .* Its parameters: day, count\."):
+    with pytest.raises(Refused, match=r"workflow 'g': the parameter 'day' is missing"):
         g.params({})
-    with pytest.raises(Refused, match="graph 'g' has no parameter 'night'"):
+    with pytest.raises(Refused, match="workflow 'g': there is no parameter 'night'"):
         g.params({"day": "x", "night": "y"})
     (argument,) = arguments(g.build().tasks[0])
     assert argument == ParamOf("count")
@@ -332,24 +332,24 @@ def test_parameters_of_a_graph_are_those_of_its_runs():
 @pytest.mark.parametrize("function", [lambda *days: None, lambda **days: None, lambda day, /: None])
 def test_parameters_without_a_name_cannot_be_given_to_a_run(function: Any):
     with pytest.raises(TypeError, match="cannot be a parameter of a run; give it a name"):
-        rota.graph(name="g")(function)
+        rota.workflow(name="g")(function)
 
 
 def test_outside_of_a_graph_functions_are_what_they_were():
     assert plain(4) == 4
 
-    @rota.graph
+    @rota.workflow
     def g(value: int):
         return plain(value) + 1
 
     assert g(3) == 4
     assert plain.__name__ == "plain"
-    with pytest.raises(TypeError, match="call it inside a function decorated with @graph"):
+    with pytest.raises(TypeError, match="call it inside a function decorated with @workflow"):
         rota.command("true")
 
 
 def test_a_graph_within_a_graph_adds_its_tasks():
-    @rota.graph
+    @rota.workflow
     def part(value: int):
         return plain(value)
 
@@ -360,7 +360,7 @@ def test_a_graph_within_a_graph_adds_its_tasks():
 
 
 def test_a_mistake_leaves_no_half_written_graph_behind():
-    @rota.graph
+    @rota.workflow
     def broken():
         plain()
         raise KeyError("x")
@@ -376,7 +376,7 @@ def test_a_task_alone_is_a_graph_of_one():
     assert plain.params({}) == {"value": 0}
     assert plain.functions().keys() == {"plain"}
     assert other.params({}) == {}, "however many more it takes, a run gives none"
-    with pytest.raises(Refused, match="has no parameter 'values'"):
+    with pytest.raises(Refused, match="there is no parameter 'values'"):
         other.params({"values": 1})
 
 
@@ -423,9 +423,11 @@ def test_an_empty_command_is_refused(line: Any):
 
 
 def test_a_request_is_called_like_its_host_and_keeps_what_was_said():
-    @rota.graph
+    @rota.workflow
     def asking():
-        rota.http("post", "https://example.org/hook?x=1", json={"a": 1}, headers={"X-N": 5}, timeout_s=5, retries=2)  # pyright: ignore[reportArgumentType] - a number is common
+        rota.http(
+            "post", "https://example.org/hook?x=1", json={"a": 1}, headers={"X-N": 5}, execution_timeout=5, retries=2
+        )  # pyright: ignore[reportArgumentType] - a number is common
         rota.http("PUT", "https://example.org", body="text", accepted=[200, 409], id="mine")
 
     posted, put = asking.build().tasks
@@ -445,13 +447,13 @@ def test_a_request_is_called_like_its_host_and_keeps_what_was_said():
     [
         (("FETCH", "https://example.org"), {}, "Use GET, POST"),
         (("GET", "ldap://example.org"), {}, "Write http"),
-        (("GET", "https://example.org"), {"timeout_s": 301}, "timeout"),
+        (("GET", "https://example.org"), {"execution_timeout": 301}, "execution_timeout"),
         (("GET", "https://example.org"), {"body": "x"}, "Use POST"),
         (("GET", "https://u:p@example.org"), {}, "Authorization"),
     ],
 )
 def test_a_request_that_cannot_be_sent_is_refused_where_it_is_written(args: Any, options: Any, hint: str):
-    @rota.graph
+    @rota.workflow
     def asking():
         rota.http(*args, **options)
 
@@ -463,7 +465,7 @@ def test_a_request_is_written_inside_a_graph_and_has_one_body():
     with pytest.raises(TypeError, match="inside a function decorated"):
         rota.http("GET", "https://example.org")
 
-    @rota.graph
+    @rota.workflow
     def asking():
         rota.http("POST", "https://example.org", body="x", json=1)
 

@@ -31,7 +31,7 @@ def test_a_function_of_a_module_is_named_with_the_folder_to_import_from():
 
 
 def test_a_task_with_other_options_is_the_same_function():
-    assert refer(authored.plain.with_options(retries=3).function) == refer(authored.plain.function)
+    assert refer(authored.plain.override(retries=3).function) == refer(authored.plain.function)
 
 
 def test_methods_are_named_unless_they_are_bound():
@@ -92,7 +92,7 @@ def test_a_function_that_holds_what_cannot_be_sent_is_refused_with_its_name():
         with lock:
             return 1
 
-    @rota.graph
+    @rota.workflow
     def g():
         guarded()
 

@@ -33,7 +33,7 @@ def line(phase: str, at_ns: int, fence: int = 7, task: str = "t") -> Line:
 
 
 def attempting(fence: int) -> Entered:
-    return Entered(Context("default", "r", "t", 1, fence, None, b""), owns_process=False)
+    return Entered(Context(tenant="default", run="r", task="t", attempt=1, fence=fence), owns_process=False)
 
 
 def test_an_attempt_leaves_its_beginning_its_end_and_that_it_lived_in_between(tmp_path: Path):

@@ -4,6 +4,7 @@ import asyncio
 
 import msgspec
 
+from rota.client.happenings import Names
 from rota.core.changes import AttemptEnded, Change, LeaseGranted, RunGrew, TasksScheduled
 from rota.core.graph import LiveGraph, graph_digest
 from rota.core.model import FailureClass, Graph, TaskSpec
@@ -32,13 +33,13 @@ def told(tale: Tale) -> list[str]:
 
 
 def test_many_tasks_are_named_by_the_first_few():
-    tale = Tale(graph(TaskSpec(id="work", width=1_000)))
+    tale = Tale(Names(graph(TaskSpec(id="work", width=1_000))))
     tale.hear(part(0, TasksScheduled(*OF, tuple(range(1_000)), 0)))
     assert told(tale) == ["tasks scheduled: work[0], work[1], work[2], work[3], work[4] and 995 more"]
 
 
 def test_on_the_page_of_a_task_only_what_concerns_it_is_told_and_its_worker_is_known():
-    tale = Tale(graph(TaskSpec(id="work", width=3)), 1)
+    tale = Tale(Names(graph(TaskSpec(id="work", width=3))), "work[1]")
     tale.hear(part(0, TasksScheduled(*OF, (0, 1, 2), 0)))
     tale.hear(part(1, LeaseGranted(*OF, 0, 7, "", "other", "i", 1, 0, 0)))
     tale.hear(part(2, LeaseGranted(*OF, 1, 8, "", "mine", "i", 1, 0, 0)))
@@ -47,27 +48,27 @@ def test_on_the_page_of_a_task_only_what_concerns_it_is_told_and_its_worker_is_k
 
 
 def test_of_an_error_its_cause_is_told_and_when_it_is_tried_again():
-    tale = Tale(graph(TaskSpec(id="a")))
+    tale = Tale(Names(graph(TaskSpec(id="a"))))
     tale.hear(part(0, ended(0, "Traceback\n  somewhere\nValueError: no\n", due_at=2_500), at=1_000))
     (line,) = tale.lines
     assert line.text.endswith("failure=user  error=ValueError: no  again in 1.5 s")
 
 
 def test_a_line_is_not_longer_than_fits():
-    tale = Tale(graph(TaskSpec(id="a")))
+    tale = Tale(Names(graph(TaskSpec(id="a"))))
     tale.hear(part(0, ended(0, "x" * 10_000)))
     assert len(tale.lines[0].text) <= LINE_CHARS_MAX + 1
 
 
 def test_names_of_tasks_that_came_later_are_known_after_the_run_grew():
-    tale = Tale(graph(TaskSpec(id="a"), TaskSpec(id="mapped", width=0, upstream=("a",))))
+    tale = Tale(Names(graph(TaskSpec(id="a"), TaskSpec(id="mapped", width=0, upstream=("a",)))))
     tale.hear(part(0, RunGrew(*OF, Growth(*OF, 0, expands="mapped", width=2), 0)))
     tale.hear(part(1, TasksScheduled(*OF, (1, 2), 0)))
     assert told(tale)[-1] == "tasks scheduled: mapped[0], mapped[1]"
 
 
 def test_the_last_lines_are_kept_each_once_and_it_is_said_that_there_were_more():
-    tale = Tale(graph(TaskSpec(id="a")))
+    tale = Tale(Names(graph(TaskSpec(id="a"))))
     parts = [part(number, TasksScheduled(*OF, (0,), 0), at=number) for number in range(LINES_KEPT_MAX + 10)]
     asyncio.run(tale.hear_all(parts[:LINES_KEPT_MAX]))
     assert not tale.is_cut

@@ -133,10 +133,10 @@ def test_what_cannot_be_sent_is_explained() -> None:
 @pytest.mark.parametrize(
     ("value", "is_spilled"),
     [
-        ("x" * 4_000, False),
-        ("x" * 5_000, True),
-        (("x" * 4_000,), False),
-        (("x" * 5_000,), True),
+        ("x" * 65_000, False),
+        ("x" * 66_000, True),
+        (("x" * 65_000,), False),
+        (("x" * 66_000,), True),
         (bytes(1_000_000), True),
         (tuple(range(100_000)), True),
     ],

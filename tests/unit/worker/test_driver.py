@@ -8,7 +8,7 @@ import pytest
 
 from rota.control.driver import CoordinatorDriver
 from rota.core.bounds import TimeLimits
-from rota.core.commands import CancelRun, Outcome, SubmitRun
+from rota.core.commands import CancelRun, Mark, MarkTasks, Outcome, SubmitRun
 from rota.core.decide.leases import Offer
 from rota.core.model import Capacity, Graph, RetryPolicy, TaskSpec
 from rota.core.questions import ListTasks, TasksPage, TaskView
@@ -16,6 +16,7 @@ from rota.ports import Candidate
 from rota.stores.memory import MemoryStore
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 from rota.worker.driver import WorkerDriver
+from rota.worker.runners import AT_ONCE
 from rota.worker.sync import AttemptOver, SyncMachine
 
 TENANT = "t"
@@ -436,6 +437,39 @@ def test_an_error_of_ours_stops_the_work_and_is_told(monkeypatch: pytest.MonkeyP
         assert bench.links[-1].is_closed
         while not bench.runner.killed:
             await asyncio.sleep(0)
+        await bench.end()
+
+    played(play)
+
+
+def test_only_an_attempt_whose_lease_could_not_be_renewed_is_ended_at_once():
+    async def play() -> None:
+        bench = Bench()
+        said: list[tuple[str, tuple[Any, ...]]] = []
+
+        async def listens(offer: Offer) -> AttemptOver:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError as cancelled:
+                said.append((offer.task_id, cancelled.args))
+                raise
+            raise AssertionError("nobody comes here")
+
+        bench.runner.scripts.update(a=listens, b=listens)
+        await bench.begin()
+        await bench.submit("a", "b")
+        await bench.until("running", "running")
+        marked = MarkTasks(tenant=TENANT, command_id="c", run="r", tasks=("a",), to=Mark.SUCCESS)
+        await bench.coordinator.ask(marked)
+        while not said:
+            await asyncio.sleep(0)
+        assert said == [("a", ())]
+        bench.refuse_dials = 1_000
+        bench.worker.clock = lambda: clock() + LIMITS.lease_ms
+        bench.links[-1].drop()
+        while len(said) < 2:
+            await asyncio.sleep(0)
+        assert said[1] == ("b", (AT_ONCE,))
         await bench.end()
 
     played(play)

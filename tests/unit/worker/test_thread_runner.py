@@ -44,6 +44,12 @@ def wait() -> str:
     return "late"
 
 
+def listen() -> None:
+    cancelled = rota.context().cancelled
+    REACHED.set()
+    RAN.append("asked to stop" if cancelled.wait(30) else "never asked")
+
+
 def note() -> None:
     RAN.append("ran")
 
@@ -140,13 +146,13 @@ def test_ends_of_every_kind_are_told_apart(play: Any) -> None:
 
 def test_large_values_go_through_the_blobs(play: Any) -> None:
     async def test(runner: ThreadRunner, blobs: ObjectBlobs) -> None:
-        over = await runner.run(offer(add, b"x" * 5_000, b"y"))
+        over = await runner.run(offer(add, b"x" * 70_000, b"y"))
         assert over.result is not None
         stored = decode_value(over.result)
         assert isinstance(stored, StoredValue)
         assert stored.ref.name == "acme/run/task/1-1/result"
         inputs = (Input("up", (over.result,)),)
-        assert value_of(await runner.run(offer(len_of, OutputOf("up"), inputs=inputs))) == 5_001
+        assert value_of(await runner.run(offer(len_of, OutputOf("up"), inputs=inputs))) == 70_001
         lost = encode_value(StoredValue(PLAIN, BlobRef("acme/gone", 1, "0" * 64)))
         over = await runner.run(offer(len_of, OutputOf("up"), inputs=(Input("up", (lost,)),)))
         assert (over.failure, over.lost) == (FailureClass.INPUT_LOST, ("up",))
@@ -182,6 +188,24 @@ def test_a_cancelled_attempt_is_abandoned_and_its_slot_comes_back_with_its_end(p
         assert not (await asyncio.wait((waiting,), timeout=0.05))[0]
         LET_GO.set()
         assert value_of(await waiting) == 3
+
+    play(test)
+
+
+def test_a_thread_cannot_be_killed_but_it_can_be_asked_to_stop(play: Any) -> None:
+    async def test(runner: ThreadRunner, blobs: ObjectBlobs) -> None:
+        RAN.clear()
+        attempt = asyncio.create_task(runner.run(offer(listen)))
+        await asyncio.to_thread(REACHED.wait)
+        attempt.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await attempt
+        # Those that come after it have its slot when it has ended.
+        await asyncio.gather(*(runner.run(offer(add, 1, 2)) for _ in range(4)))
+        assert (await runner.run(offer(listen, timeout_ms=20))).failure is FailureClass.TIMEOUT
+        while runner.taken:
+            await asyncio.sleep(0)
+        assert RAN == ["asked to stop", "asked to stop"]
 
     play(test)
 

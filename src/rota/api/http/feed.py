@@ -17,7 +17,7 @@ from rota.api.auth import Principal, Role
 from rota.api.desk import Desk
 from rota.api.http.paging import is_number
 from rota.api.line import DeskLine
-from rota.client.happenings import Happening, Names, happenings
+from rota.client.happenings import Happening, Names, happenings, moves_of
 from rota.client.runs import Client
 from rota.client.watching import Interrupted
 from rota.core.errors import Refused, Unavailable
@@ -121,6 +121,8 @@ class Feed:
         if len(self._names) > RUNS_KNOWN_MAX:
             self._names.pop(next(iter(self._names)))
         if names is not None:
+            for digest in moves_of((story,)):
+                names.know(await self._client.graph(digest))
             return names.read(story)
         return (each for change in read_story(story) for each in happenings(story.at, change))
 
@@ -130,13 +132,14 @@ class Feed:
             view = await self._client.run(story.run).status()
             if view.created_at != story.created_at:
                 return None
-            names = Names(await self._client.graph(view.graph))
+            parts: list[Story] = [story]
             if story.number:
                 question = GetStories(tenant=story.tenant, run=story.run, created_at=story.created_at)
-                parts: list[Story] = await self._client.ask(question)
-                for part in parts:
-                    if part.number < story.number:
-                        names.learn(part)
+                parts = await self._client.ask(question)
+            names = await self._client.names(view, parts)
+            for part in parts:
+                if part.number < story.number:
+                    names.learn(part)
             return names
         except (Refused, Unavailable):
             return None

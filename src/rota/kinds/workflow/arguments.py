@@ -1,55 +1,93 @@
-"""Arguments of tasks: values, outputs of other tasks, parameters of the run, and collections of all three."""
+"""Arguments of tasks: values, outputs of other tasks, parameters of the run, templates, and collections of them."""
 
 from collections.abc import Iterable
 from typing import Any, cast
 
+from rota.core.errors import Refused
 from rota.kinds.workflow.draft import Draft, Output, Parameter
+from rota.kinds.workflow.places import here
 from rota.wire.scripts import pack_by_name
+from rota.wire.templates import check_template, is_template
 from rota.wire.values import Unserialisable, pack
-from rota.wire.work import Argument, DictOf, ListOf, OutputOf, ParamOf, Value
+from rota.wire.work import Argument, DictOf, ListOf, OutputOf, ParamOf, TemplateOf, Value
 
 
-def argument(value: Any, draft: Draft, upstream: list[str], *, by_name: bool) -> Argument:
-    """An argument as it travels. The tasks whose outputs it has in it are added to `upstream`.
+class Literal(str):
+    """A text that is meant as it stands."""
 
-    `by_name`: who opens it has loaded the script that wrote it.
-    """
-    kind = cast(type[object], type(value))
-    if kind is Output:
-        if value.draft is not draft:
-            raise TypeError(f"the output of {value.id!r} belongs to another graph")
-        upstream.append(value.id)
-        return OutputOf(value.id)
-    if kind is Parameter:
-        return ParamOf(value.name)
-    if kind in (list, tuple) and _is_mixed(value):
-        items = tuple(argument(item, draft, upstream, by_name=by_name) for item in value)
-        return ListOf(items, is_tuple=kind is tuple)
-    if kind is dict and _is_mixed(value.values()):
-        pairs = (
-            (_value(key, by_name=by_name), argument(item, draft, upstream, by_name=by_name))
-            for key, item in value.items()
-        )
-        return DictOf(tuple(pairs))
-    return _value(value, by_name=by_name)
+    __slots__ = ()
 
 
-def _value(value: Any, *, by_name: bool) -> Value:
-    try:
-        return pack_by_name(value) if by_name else Value(*pack(value))
-    except Unserialisable as error:
+def literal(text: str) -> str:
+    """A text that is not rendered, whatever is in it."""
+    return Literal(text)
+
+
+class Taken:
+    """Takes the arguments of one task, and notes the tasks whose outputs are among them in `upstream`."""
+
+    def __init__(self, draft: Draft, task: str, *, by_name: bool = False) -> None:
+        """`by_name`: who opens them has loaded the script that wrote them."""
+        self._draft = draft
+        self._task = task
+        self._by_name = by_name
+        self.upstream: list[str] = []
+
+    def take(self, name: str, value: Any) -> Argument:
+        """An argument as it travels."""
+        try:
+            return self._argument(value)
+        except TypeError as error:
+            raise TypeError(f"task {self._task!r}, {name}: {error}") from None
+        except Refused as error:
+            if error.code != "template.bad":
+                raise
+            text = f"{here()}: task {self._task!r}, {name}: {error.reason}"
+            raise Refused(error.code, text, error.hint, path=name) from None
+
+    def _argument(self, value: Any) -> Argument:
         kind = cast(type[object], type(value))
-        raise TypeError(
-            f"a value of type {kind.__module__}.{kind.__qualname__} cannot be sent to another process "
-            f"({error.__cause__}). Make it inside the task, from what can be sent."
-        ) from None
+        if kind is Output:
+            return self._output(value)
+        if kind is Parameter:
+            return ParamOf(value.name, value.read)
+        if kind is str and is_template(value):
+            check_template(value, self._draft.params)
+            return TemplateOf(value)
+        if kind in (list, tuple) and _is_mixed(value):
+            return ListOf(tuple(self._argument(item) for item in value), is_tuple=kind is tuple)
+        if kind is dict and _is_mixed(value.values()):
+            return DictOf(tuple((self._value(key), self._argument(item)) for key, item in value.items()))
+        return self._value(str(value) if kind is Literal else value)
+
+    def _output(self, output: Output) -> OutputOf:
+        if output.draft is not self._draft:
+            raise TypeError(f"the output of {output.id!r} belongs to another workflow")
+        self.upstream.append(output.id)
+        node = self._draft.nodes[output.id]
+        return OutputOf(output.id, is_listed=node.is_mapped)
+
+    def _value(self, value: Any) -> Value:
+        try:
+            return pack_by_name(value) if self._by_name else Value(*pack(value))
+        except Unserialisable as error:
+            kind = cast(type[object], type(value))
+            raise TypeError(
+                f"a value of type {kind.__module__}.{kind.__qualname__} cannot be sent to another process "
+                f"({error.__cause__}). Make it inside the task, from what can be sent."
+            ) from None
+
+
+def is_known_later(value: Any) -> bool:
+    """Whether a value can only be made where the code runs: an output, a parameter or a template is in it."""
+    return _is_mixed((value,))
 
 
 def _is_mixed(values: Iterable[Any]) -> bool:
-    """Whether an output or a parameter is among values, at any depth of lists, tuples and dictionaries."""
+    """Whether there is something to replace among values, at any depth of lists, tuples and dictionaries."""
     for value in values:
         kind = cast(type[object], type(value))
-        if kind in (Output, Parameter):
+        if kind in (Output, Parameter, Literal) or (kind is str and is_template(value)):
             return True
         if kind in (list, tuple) and _is_mixed(value):
             return True

@@ -1,37 +1,94 @@
-"""A graph while it is being written down: its tasks, their outputs, and what waits for what."""
+"""A workflow while it is being written down: its tasks, their outputs, groups of them, and what waits for what."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
-from typing import Any
+from itertools import pairwise
+from typing import Any, cast
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from rota.core.bounds import ID_CHARS_MAX
 from rota.core.errors import Refused
-from rota.core.model import PoolNeed, RetryPolicy, TaskSpec
-from rota.core.trigger import TriggerRule
-from rota.wire.work import PythonWork
+from rota.kinds.workflow.options import TaskOptions, spec_fields
+from rota.kinds.workflow.places import here
+from rota.wire.work import AnyWork, PythonWork
+
+# More than these are not written one by one; `.expand()` makes one line of many.
+TASKS_PER_WORKFLOW_MAX = 100_000
 
 
-class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may be said about a task besides what it runs. Times are in seconds here, as people write them."""
+class Node:
+    """One task while the workflow is written down."""
 
-    id: str = ""
-    retries: int = 0
-    retry_delay_s: float = 0
-    retry_multiplier: int = 1
-    timeout_s: float = 0
-    trigger_rule: str = "all_success"
-    queue: str = "default"
-    requires: dict[str, str | int] = {}
-    pools: dict[str, int] = {}
-    priority: int = 0
-    setup: bool = False
-    teardown: bool = False
+    __slots__ = (
+        "branching",
+        "factor",
+        "fields",
+        "id",
+        "inputs",
+        "is_mapped",
+        "kind",
+        "over",
+        "place",
+        "upstream",
+        "width",
+        "work",
+    )
+
+    def __init__(self, id: str, kind: str, work: AnyWork, fields: dict[str, Any], inputs: Iterable[str]) -> None:
+        self.id = id
+        self.kind = kind
+        self.work = work
+        self.fields = fields
+        self.inputs = tuple(dict.fromkeys(inputs))
+        self.upstream = dict.fromkeys(self.inputs)
+        self.place = here()
+        # Of a mapped task: how many there are, or, if that is not known, over which task's output and times what.
+        self.is_mapped = False
+        self.width = 1
+        self.over = ""
+        self.factor = 1
+        # What its result decides: "branch", "condition" or "condition_direct".
+        self.branching = ""
 
 
-class Output:
-    """What a task of a graph will give. `a >> b` makes b wait for a without taking what it gives."""
+class Arrows:
+    """`a >> b` makes b wait for a without taking what it gives; lists may stand on either side."""
+
+    draft: "Draft"
+
+    def roots(self) -> "list[Output]":
+        """Those that wait for what stands before it."""
+        raise NotImplementedError
+
+    def leaves(self) -> "list[Output]":
+        """Those that what stands behind it waits for."""
+        raise NotImplementedError
+
+    def after(self, *others: Any) -> Any:
+        """Wait for others."""
+        self.draft.link(others, self)
+        return self
+
+    def __rshift__(self, other: Any) -> Any:
+        self.draft.link(self, other)
+        return other
+
+    def __lshift__(self, other: Any) -> Any:
+        self.draft.link(other, self)
+        return other
+
+    def __rrshift__(self, other: Any) -> Any:
+        self.draft.link(other, self)
+        return self
+
+    def __rlshift__(self, other: Any) -> Any:
+        self.draft.link(self, other)
+        return self
+
+
+class Output(Arrows):
+    """What a task of a workflow will give."""
 
     __slots__ = ("draft", "id")
 
@@ -39,22 +96,28 @@ class Output:
         self.draft = draft
         self.id = id
 
-    def after(self, *others: "Output | Sequence[Output]") -> "Output":
-        """Wait for others."""
-        self.draft.link(others, self)
+    def roots(self) -> "list[Output]":
+        """Itself."""
+        return [self]
+
+    def leaves(self) -> "list[Output]":
+        """Itself."""
+        return [self]
+
+    def as_setup(self) -> "Output":
+        """Make the task a setup: what lies between it and its teardowns needs it."""
+        self.draft.nodes[self.id].fields["is_setup"] = True
         return self
 
-    def __rshift__(self, other: "Output | Sequence[Output]") -> "Output | Sequence[Output]":
-        for one in _outputs((other,)):
-            self.draft.link((self,), one)
-        return other
-
-    def __lshift__(self, other: "Output | Sequence[Output]") -> "Output | Sequence[Output]":
-        self.draft.link((other,), self)
-        return other
-
-    def __rrshift__(self, others: "Sequence[Output]") -> "Output":
-        self.draft.link(others, self)
+    def as_teardown(self, *, setups: Any = (), on_failure_fail_run: bool = False) -> "Output":
+        """Make the task a teardown of these setups: it runs when they succeeded, however what lies between ended."""
+        found = self.draft.outputs((setups,))
+        for setup in found:
+            setup.as_setup()
+        self.draft.link(found, self)
+        fields = self.draft.nodes[self.id].fields
+        fields["is_teardown"] = True
+        fields["on_failure_fail_run"] = on_failure_fail_run
         return self
 
     def __bool__(self) -> bool:
@@ -77,12 +140,14 @@ class Output:
 
 
 class Parameter:
-    """A parameter of a graph: known when a run starts, not while the graph is written down."""
+    """A parameter of a workflow: known when a run starts, not while the workflow is written down."""
 
-    __slots__ = ("name",)
+    __slots__ = ("name", "read")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, read: str = "") -> None:
         self.name = name
+        # How the runner reads it: as a "date", a "datetime" or as it is.
+        self.read = read
 
     def __bool__(self) -> bool:
         raise _too_early(f"the parameter {self.name!r}")
@@ -110,7 +175,7 @@ class Parameter:
 
 def _too_early(what: str) -> TypeError:
     return TypeError(
-        f"{what} is not known while the graph is written down. Pass it to a task, and look at it there; "
+        f"{what} is not known while the workflow is written down. Pass it to a task, and look at it there; "
         "or make it a constant of the module."
     )
 
@@ -122,54 +187,106 @@ def _too_deep(what: str) -> TypeError:
     )
 
 
-class Draft:
-    """A graph while it is being written down."""
+class Group(Arrows):
+    """Tasks that belong together: their ids begin with its name, and arrows to and from it are theirs."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, draft: "Draft", id: str, options: TaskOptions) -> None:
+        self.draft = draft
+        self.id = id
+        self.options = options
+        self.place = here()
+        # Of its tasks and those of groups within it, in the order in which they were written.
+        self.members: dict[str, None] = {}
+
+    def roots(self) -> list[Output]:
+        """Its tasks that wait for none of the others."""
+        nodes = self._nodes()
+        return [Output(self.draft, node.id) for node in nodes if not any(up in self.members for up in node.upstream)]
+
+    def leaves(self) -> list[Output]:
+        """Its tasks that none of the others waits for; teardowns are looked through."""
+        nodes = self._nodes()
+        counted = [node for node in nodes if not node.fields.get("is_teardown")] or nodes
+        inner = {up for node in counted for up in node.upstream}
+        return [Output(self.draft, node.id) for node in counted if node.id not in inner]
+
+    def _nodes(self) -> list[Node]:
+        if not self.members:
+            raise TypeError(f"the group {self.id!r} has no tasks yet; write its arrows after its tasks")
+        return [self.draft.nodes[id] for id in self.members]
+
+    def __repr__(self) -> str:
+        return f"<group {self.id!r}>"
+
+
+class Draft:
+    """A workflow while it is being written down."""
+
+    def __init__(self, name: str, params: Sequence[str], options: TaskOptions, zone: str) -> None:
         self.name = name
-        self.specs: dict[str, TaskSpec] = {}
+        self.params = tuple(params)
+        self.zone = zone
+        self.nodes: dict[str, Node] = {}
+        self.groups: dict[str, Group] = {}
         self.functions: dict[str, Callable[..., Any]] = {}
+        self._options = options
+        self._open: list[Group] = []
         self._references: dict[int, PythonWork] = {}
         self._kept: list[Callable[..., Any]] = []
         self._numbers: dict[str, int] = {}
-        # What waits for what, besides the outputs it takes.
-        self._links: dict[str, dict[str, None]] = {}
 
-    def add(self, id: str, kind: str, work: bytes, options: Options, upstream: Iterable[str]) -> Output:
-        """Add a node; a name that is taken gets a number."""
+    def add(self, name: str, kind: str, work: AnyWork, said: TaskOptions, upstream: Iterable[str]) -> Output:
+        """Add a task; a name that is taken gets a number, unless somebody chose it."""
+        options = self.options(said)
+        id = self._new_id(said.get("id") or name, is_chosen=bool(said.get("id")), what="tasks")
+        fields = spec_fields(options)
+        for option, field in (("setup", "is_setup"), ("teardown", "is_teardown")):
+            if options.get(option):
+                fields[field] = True
+        if len(self.nodes) >= TASKS_PER_WORKFLOW_MAX:
+            text = f"workflow {self.name!r} has more than {TASKS_PER_WORKFLOW_MAX:,} tasks"
+            raise Refused("graph.width", text, "Map one task over a list: task.expand(…).", path=here())
+        doc = options.get("doc")
+        if doc:
+            work = structs.replace(work, doc=doc)
+        self.nodes[id] = Node(id, kind, work, fields, upstream)
+        for group in self._open:
+            group.members[id] = None
+        return Output(self, id)
+
+    def options(self, said: TaskOptions) -> TaskOptions:
+        """Options of a task, with those of its groups and its workflow where it says nothing."""
+        defaults = self._open[-1].options if self._open else self._options
+        return cast(TaskOptions, {**defaults, **said}) if defaults else said
+
+    def open_group(self, name: str, options: TaskOptions, *, is_chosen: bool) -> Group:
+        """Begin a group within those that are open."""
+        id = self._new_id(name, is_chosen=is_chosen, what="groups")
+        group = Group(self, id, self.options(options))
+        self.groups[id] = group
+        self._open.append(group)
+        return group
+
+    def close_group(self) -> None:
+        """End the group that was opened last."""
+        self._open.pop()
+
+    def _new_id(self, name: str, *, is_chosen: bool, what: str) -> str:
+        id = f"{self._open[-1].id}.{name}" if self._open else name
         if not 0 < len(id) <= ID_CHARS_MAX:
             raise Refused("field.size", f"a task's id has 1 to {ID_CHARS_MAX} characters: {id[:50]!r}", path="id")
+        taken = self.nodes.get(id) or self.groups.get(id)
+        if taken is not None and is_chosen:
+            text = f"two {what} of workflow {self.name!r} are called {id!r}: at {taken.place} and {here()}"
+            raise Refused("graph.duplicate_id", text, "Rename one of them.", path="id")
         named = id
-        if named in self.specs and options.id:
-            raise Refused("graph.duplicate_id", f"two tasks of graph {self.name!r} are called {id!r}", path="id")
-        while named in self.specs:
+        while named in self.nodes or named in self.groups:
             self._numbers[id] = self._numbers.get(id, 1) + 1
             named = f"{id}_{self._numbers[id]}"
-        inputs = tuple(dict.fromkeys(upstream))
-        self.specs[named] = TaskSpec(
-            id=named,
-            kind=kind,
-            work=work,
-            upstream=inputs,
-            inputs=inputs,
-            trigger_rule=_rule(options.trigger_rule),
-            is_setup=options.setup,
-            is_teardown=options.teardown,
-            queue=options.queue,
-            requires=tuple((name, str(value)) for name, value in options.requires.items()),
-            pools=tuple(PoolNeed(pool, amount) for pool, amount in options.pools.items()),
-            priority=options.priority,
-            retry=RetryPolicy(
-                retries=options.retries,
-                delay_ms=round(options.retry_delay_s * 1000),
-                multiplier=options.retry_multiplier,
-            ),
-            timeout_ms=round(options.timeout_s * 1000),
-        )
-        return Output(self, named)
+        return named
 
     def reference(self, function: Callable[..., Any], refer: Callable[[Any], PythonWork]) -> PythonWork:
-        """How a function is found, worked out once for all its tasks in this graph."""
+        """How a function is found, worked out once for all its tasks in this workflow."""
         found = self._references.get(id(function))
         if found is None:
             found = self._references[id(function)] = refer(function)
@@ -177,41 +294,43 @@ class Draft:
             self._kept.append(function)
         return found
 
-    def link(self, before: Iterable["Output | Sequence[Output]"], after: Output) -> None:
-        """Make one task wait for others."""
-        names = self._links.setdefault(after.id, {})
-        for one in _outputs(before):
-            if one.draft is not self or after.draft is not self:
-                raise TypeError(f"{one.id!r} and {after.id!r} are tasks of different graphs")
-            names[one.id] = None
+    def link(self, before: Any, after: Any) -> None:
+        """Make some tasks wait for others."""
+        ups = self.outputs((before,), at_end=True)
+        for down in self.outputs((after,)):
+            for up in ups:
+                if up.draft is not self or down.draft is not self:
+                    raise TypeError(f"{up.id!r} and {down.id!r} are tasks of different workflows")
+                self.nodes[down.id].upstream[up.id] = None
 
-    def finish(self) -> tuple[TaskSpec, ...]:
-        """The tasks, with everything that each waits for."""
-        return tuple(
-            structs.replace(spec, upstream=tuple(dict.fromkeys((*spec.upstream, *self._links[spec.id]))))
-            if spec.id in self._links
-            else spec
-            for spec in self.specs.values()
-        )
-
-
-def _outputs(items: "Iterable[Output | Sequence[Output]]") -> list[Output]:
-    found: list[Output] = []
-    for item in items:
-        for one in (item,) if isinstance(item, Output) else item:
-            if not isinstance(one, Output):  # pyright: ignore[reportUnnecessaryIsInstance] - users do not run a type checker
-                raise TypeError(f"{one!r} is not a task of this graph")
-            found.append(one)
-    return found
+    def outputs(self, items: Iterable[Any], *, at_end: bool = False) -> list[Output]:
+        """The tasks that outputs, groups and lists of them stand for, seen from before or from behind."""
+        found: list[Output] = []
+        for item in items:
+            if isinstance(item, Arrows):
+                found += item.leaves() if at_end else item.roots()
+            elif isinstance(item, list | tuple):
+                found += self.outputs(cast(Sequence[Any], item), at_end=at_end)
+            else:
+                raise TypeError(f"{item!r} is not a task of this workflow")
+        return found
 
 
-def _rule(name: str) -> TriggerRule:
-    try:
-        return TriggerRule(name)
-    except ValueError:
-        known = ", ".join(TriggerRule)
-        raise Refused("field.value", f"{name!r} is no trigger rule", f"Use one of {known}.", path="rule") from None
+def chain(*items: Any) -> None:
+    """Make each wait for the one before: `chain(a, [b, c], [d, e], f)`. Lists of the same length go side by side."""
+    draft = current.get()
+    if draft is None:
+        raise TypeError("chain() joins tasks of a workflow: call it inside a function decorated with @workflow")
+    for before, after in pairwise(items):
+        if isinstance(before, list | tuple) and isinstance(after, list | tuple):
+            ups, downs = cast(Sequence[Any], before), cast(Sequence[Any], after)
+            if len(ups) != len(downs):
+                raise TypeError(f"chain(): lists side by side have {len(ups)} and {len(downs)} items; make them equal")
+            for up, down in zip(ups, downs, strict=True):
+                draft.link(up, down)
+        else:
+            draft.link(before, after)
 
 
-# The graph that is being written down here and now, if any.
+# The workflow that is being written down here and now, if any.
 current: ContextVar[Draft | None] = ContextVar("draft", default=None)

@@ -6,7 +6,8 @@ that folder if need be; only what has been stored is removed.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from rota.ports import Blobs
 from rota.wire.names import END, chunk_name
@@ -56,6 +57,7 @@ class LogShipper:
         self._blobs = blobs
         self._complain = complain
         self._logs: dict[str, _Log] = {}
+        self._held: dict[str, None] = {}
         self._gate = asyncio.Semaphore(SHIPPED_AT_ONCE)
         self._shipped = asyncio.Event()
         self._is_closed = False
@@ -69,19 +71,31 @@ class LogShipper:
 
     def began(self, path: str) -> None:
         """Something may be in a log from now on."""
+        if path in self._held and path in self._logs:
+            return
         log = self._logs[path] = _Log(path, self._now())
         self._look_later(log, LOOK_S_MIN)
 
     def ended(self, path: str) -> None:
         """Nothing more will be written to a log. It is shipped in the background."""
         log = self._logs.get(path)
-        if log is None or log.has_ended:
+        if log is None or log.has_ended or path in self._held:
             return
         log.has_ended = True
         if size_of(path) < 0:
             self._forget(log)
         else:
             self._look(log)
+
+    @contextmanager
+    def held(self, path: str) -> Generator[None]:
+        """What several write to in turn is one log: it has not ended before this has."""
+        self._held[path] = None
+        try:
+            yield
+        finally:
+            del self._held[path]
+            self.ended(path)
 
     def write(self, path: str, text: str) -> None:
         """The whole log of an attempt that has no process. The attempt counts, whether or not there is room for it."""

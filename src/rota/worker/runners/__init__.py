@@ -8,6 +8,10 @@ if TYPE_CHECKING:
     from rota.worker.sync import AttemptOver
 
 
+# Said to who is cancelled because its lease could not be renewed: another worker may have the task in a moment.
+AT_ONCE = "at once"
+
+
 class Runner(Protocol):
     """Carries out attempts of one kind of work."""
 
@@ -15,6 +19,7 @@ class Runner(Protocol):
         """Run one attempt to its end, whatever that end is; a failure is an outcome and not an exception.
 
         Cancelling this call kills the attempt with everything it started, and returns only when none of it is left.
+        Code that listens may be asked to stop first, unless it is cancelled with `AT_ONCE`.
         """
         ...
 

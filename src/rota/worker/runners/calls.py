@@ -9,25 +9,29 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CoroutineType, ModuleType, TracebackType
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, cast
 
 from msgspec import Struct
 
 from rota.core.bounds import ERROR_CHARS_MAX
-from rota.running import Context, Entered, Fail, Loading, Reschedule, Skip, unpack_params
+from rota.running import Context, Entered, Fail, Loading, Request, Reschedule, Skip
+from rota.wire.elements import Unforeseen
 from rota.wire.scripts import SCRIPT
+from rota.wire.templates import Unrendered
 from rota.wire.values import Unserialisable, unpack
-from rota.wire.work import Argument, DictOf, ListOf, OutputOf, ParamOf, PythonWork, StoredValue, Value, decode_value
+from rota.wire.work import PythonWork
+from rota.worker.runners.arguments import AnyInput, Arguments, Open, Uncallable
+from rota.worker.runners.sequels import ask_again, skipped_by, widths
 
 FUNCTIONS_KEPT_MAX = 256
 SPAWNED_MAIN = "__mp_main__"
 
 Keep = Callable[[object, str], tuple[str, bytes | None]]
-Open = Callable[[StoredValue], Any]
 
 _STDLIB = Path(traceback.__file__).parent
+_RUNNERS = f"{Path(__file__).parent}/"
 # Frames on the way to user code that are not its own.
-_OURS = (__file__, f"{_STDLIB}/asyncio/", f"{_STDLIB}/importlib/", "<frozen importlib")
+_OURS = (_RUNNERS, f"{_STDLIB}/asyncio/", f"{_STDLIB}/importlib/", "<frozen importlib")
 
 
 class Done(Struct, array_like=True):
@@ -43,21 +47,9 @@ class Done(Struct, array_like=True):
     # How much the process has grown since it started, and whether it must not be used again.
     grown_bytes: int = 0
     is_spent: bool = False
-
-
-class AnyInput(Protocol):
-    """An input of an offer, as the core has it or as it came over a channel."""
-
-    @property
-    def task(self) -> str: ...
-    @property
-    def results(self) -> tuple[bytes | None, ...]: ...
-    @property
-    def is_group(self) -> bool: ...
-
-
-class Uncallable(Exception):
-    """There is no such function, or no such argument: trying again would not help."""
+    # What follows from what it gave: widths of tasks mapped over it, and tasks that a branch decided against.
+    expands: tuple[tuple[str, int], ...] = ()
+    skips: tuple[str, ...] = ()
 
 
 class Call(Struct):
@@ -66,13 +58,18 @@ class Call(Struct):
     work: PythonWork
     context: Context
     inputs: Sequence[AnyInput]
-    params: bytes
     open_stored: Open
     # Packs the result; may put it into a file.
     keep: Keep
     owns_process: bool
+    # When the task was first started, in milliseconds since 1970; 0 if that is now.
+    first_started_at: int = 0
     # Milliseconds since 1970; a trial has a clock of its own.
     now: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+
+    def load_script(self) -> None:
+        """Load the script whose classes the inputs may be made of."""
+        _find_script(SCRIPT, self.work.script, self.owns_process)
 
 
 def perform(call: Call) -> Done:
@@ -81,21 +78,26 @@ def perform(call: Call) -> Done:
     with Entered(call.context, owns_process=call.owns_process):
         try:
             function = find_function(call.work, owns_process=call.owns_process)
-            args = [_argument(call, argument) for argument in call.work.args]
-            kwargs = {name: _argument(call, argument) for name, argument in call.work.kwargs}
-            value = function(*args, **kwargs)
-            if isinstance(value, CoroutineType):
-                value = _run_coroutine(cast("CoroutineType[Any, Any, Any]", value))
+            value = _called(call, function)
+            if call.work.sensor is not None and not value:
+                raise ask_again(call.work.sensor, call.first_started_at, call.now())
+            done = Done(fence, "success")
+            if call.work.maps:
+                done.expands = widths(call.work.maps, value)
+            if call.work.branches is not None:
+                done.skips = skipped_by(call.work.branches, value)
             what = f"task {call.context.task!r} ({name_of(call.work, function)})"
-            encoding, content = call.keep(value, what)
-            return Done(fence, "success", encoding, content)
+            done.encoding, done.content = call.keep(value, what)
+            return done
         except Skip as skipped:
             return Done(fence, "skipped", error=cut(str(skipped)))
         except Reschedule as again:
             return Done(fence, "reschedule", resume_at=again.resume_at(call.now()))
         except Fail as failed:
+            if call.work.sensor is not None and call.work.sensor.soft_fail:
+                return Done(fence, "skipped", error=cut(str(failed)))
             return Done(fence, "failed", failure="fatal", error=cut(str(failed) or "failed for good"))
-        except (Uncallable, Unserialisable) as error:
+        except (Uncallable, Unforeseen, Unrendered, Unserialisable) as error:
             return Done(fence, "failed", failure="fatal", error=cut(str(error)))
         except MemoryError as error:
             return Done(fence, "failed", failure="out_of_memory", error=describe(error), is_spent=True)
@@ -104,6 +106,15 @@ def perform(call: Call) -> Done:
             return Done(fence, "failed", error=cut(f"called sys.exit({code!r}); a task ends by returning"))
         except BaseException as error:
             return Done(fence, "failed", error=describe(error))
+
+
+def _called(call: Call, function: Callable[..., Any]) -> Any:
+    arguments = Arguments(call.work, call.context, call.inputs, call.open_stored, call.load_script)
+    args, kwargs = arguments.opened()
+    value = function(*args, **kwargs)
+    if isinstance(value, CoroutineType):
+        value = _run_coroutine(cast("CoroutineType[Any, Any, Any]", value))
+    return value.plain() if call.work.is_preparing and isinstance(value, Request) else value
 
 
 def _run_coroutine(coroutine: "CoroutineType[Any, Any, Any]") -> Any:
@@ -221,54 +232,6 @@ def _use_path(path: str) -> None:
         importlib.invalidate_caches()
 
 
-# Arguments.
-
-
-def _argument(call: Call, argument: Argument) -> Any:
-    match argument:
-        case Value():
-            return _opened(call, lambda: unpack(argument.encoding, argument.content, trusted=True))
-        case OutputOf():
-            return _output(call, argument.task)
-        case ParamOf():
-            params = unpack_params(call.params)
-            if argument.name not in params:
-                given = ", ".join(sorted(params)) or "none"
-                raise Uncallable(f"the run has no parameter {argument.name!r}; it was given: {given}")
-            return params[argument.name]
-        case ListOf():
-            items = [_argument(call, item) for item in argument.items]
-            return tuple(items) if argument.is_tuple else items
-        case DictOf():
-            return {_argument(call, key): _argument(call, item) for key, item in argument.items}
-
-
-def _output(call: Call, task: str) -> Any:
-    for given in call.inputs:
-        if given.task == task:
-            values = [None if result is None else _open_result(call, result) for result in given.results]
-            return values if given.is_group else values[0]
-    raise Uncallable(f"the output of {task!r} was asked for, but is not among the task's inputs")
-
-
-def _open_result(call: Call, result: bytes) -> Any:
-    value = decode_value(result)
-    if isinstance(value, StoredValue):
-        return _opened(call, lambda: call.open_stored(value))
-    return _opened(call, lambda: unpack(value.encoding, value.content, trusted=True))
-
-
-def _opened(call: Call, open_value: Callable[[], Any]) -> Any:
-    """A value, with the script whose classes it is made of, if it takes one."""
-    try:
-        return open_value()
-    except ModuleNotFoundError as error:
-        if error.name != SCRIPT or not call.work.script:
-            raise
-        _find_script(SCRIPT, call.work.script, call.owns_process)
-        return open_value()
-
-
 # Errors.
 
 
@@ -293,7 +256,7 @@ def _hide_ours(shown: traceback.TracebackException) -> None:
     """The same for the exceptions that led to this one."""
     for cause in (shown.__cause__, shown.__context__):
         if cause is not None:
-            kept = [frame for frame in cause.stack if frame.filename != __file__]
+            kept = [frame for frame in cause.stack if not frame.filename.startswith(_RUNNERS)]
             cause.stack = traceback.StackSummary.from_list(kept)
             _hide_ours(cause)
 

@@ -17,11 +17,12 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct
 
-from rota.running import Context
+from rota.running import Cancelled, Context
 from rota.wire.values import pack_or_spill, unpack_file
 from rota.wire.work import StoredValue, decode_python
 from rota.worker.channel import Frames, send
 from rota.worker.runners.calls import Call, Done, perform
+from rota.worker.runners.sequels import inline_bytes_max
 
 CHANNEL = 3
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -51,6 +52,11 @@ class Request(Struct, frozen=True, array_like=True):
     # Where the worker has put inputs that were too large to travel, by their names.
     stored: dict[str, str]
     result_file: str
+    workflow: str
+    version: int
+    logical_at: int
+    map_index: int
+    first_started_at: int
 
 
 _decode = msgspec.msgpack.Decoder(Request).decode
@@ -110,8 +116,9 @@ class Process:
             os.environ.update(self.env)
         with contextlib.suppress(OSError):
             os.chdir(self.cwd)
-        # A forgotten alarm would kill the next attempt.
+        # A forgotten alarm would kill the next attempt, and a request to stop would pass it by.
         signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         return is_spent or has_threads() or has_children()
 
 
@@ -131,29 +138,45 @@ def has_children() -> bool:
         return False
 
 
+def watch(cancelled: Cancelled) -> None:
+    """From now on a request to stop is passed on. Until then it ends the process: nobody would hear of it."""
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("take context().cancelled in the task's own thread first, and give it to the others")
+    signal.signal(signal.SIGTERM, cancelled.set)
+
+
 def make(process: Process, request: Request, log: int) -> Done:
     """One attempt."""
     process.enter(request, log)
+    work = decode_python(request.work)
 
     def open_stored(value: StoredValue) -> Any:
         return unpack_file(value.encoding, Path(request.stored[value.ref.name]), trusted=True)
 
+    is_shared = not work.is_preparing and (bool(work.maps) or request.map_index >= 0)
+    bytes_max = inline_bytes_max(is_shared=is_shared)
+
     def keep(value: object, what: str) -> tuple[str, bytes | None]:
         process.stop_copies()
-        return pack_or_spill(value, what, request.result_file)
+        return pack_or_spill(value, what, request.result_file, bytes_max)
 
     context = Context(
-        request.tenant,
-        request.run,
-        request.task,
-        request.attempt,
-        request.fence,
-        request.deadline_at,
-        request.params,
+        tenant=request.tenant,
+        run=request.run,
+        task=request.task,
+        attempt=request.attempt,
+        fence=request.fence,
+        workflow=request.workflow,
+        version=request.version,
+        map_index=request.map_index,
+        logical_at=request.logical_at,
+        deadline_at=request.deadline_at,
+        packed=request.params,
+        zone=work.zone,
+        watch=watch,
     )
-    done = perform(
-        Call(decode_python(request.work), context, request.inputs, request.params, open_stored, keep, owns_process=True)
-    )
+    call = Call(work, context, request.inputs, open_stored, keep, True, request.first_started_at)
+    done = perform(call)
     process.stop_copies()
     done.is_spent |= process.leave()
     done.grown_bytes = process.memory_bytes() - process.started_bytes

@@ -9,9 +9,11 @@ import msgspec
 from rota.core.commands import Outcome
 from rota.core.decide.leases import Offer
 from rota.core.model import FailureClass
-from rota.wire.work import CommandWork, decode_command, encode_value, plain
+from rota.wire.work import CommandWork, Unprepared, decode_command, encode_value, plain, prepared_command
 from rota.worker.environment import of_attempt, passed_on
+from rota.worker.runners import Runner
 from rota.worker.runners.outcomes import died, failed, last_lines, timed_out
+from rota.worker.runners.preparing import NothingToDo, prepare
 from rota.worker.supervisor.driver import Child, Ended, Log, NotStarted, Supervisor, SupervisorLost
 from rota.worker.supervisor.patience import outlast
 from rota.worker.sync import AttemptOver
@@ -25,12 +27,14 @@ class CommandRunner:
     def __init__(
         self,
         supervisor: Supervisor,
+        calls: Runner,
         *,
         env: Mapping[str, str] | None = None,
         memory_bytes_max: int = 0,
     ) -> None:
-        """`env` is given to every command on top of what it always has."""
+        """`calls` makes the calls that prepare commands; `env` is given to each on top of what it always has."""
         self._supervisor = supervisor
+        self._calls = calls
         self._env = dict(env or {})
         self._memory_bytes_max = memory_bytes_max
 
@@ -40,6 +44,21 @@ class CommandRunner:
             work = decode_command(offer.work)
         except msgspec.MsgspecError as error:
             return failed(offer, FailureClass.FATAL, f"its work is not a command that can be read: {error}")
+        if work.call is None:
+            return await self._command(offer, work)
+        with self._supervisor.held_log(offer):
+            try:
+                given, left = await prepare(self._calls, offer, work.call)
+                return await self._command(left, prepared_command(work, given))
+            except Unprepared as error:
+                return failed(offer, FailureClass.FATAL, f"its function gave no command: {error}")
+            except NothingToDo as early:
+                return early.over
+
+    async def close(self) -> None:
+        """Nothing is kept between commands."""
+
+    async def _command(self, offer: Offer, work: CommandWork) -> AttemptOver:
         if not work.argv and not work.shell:
             return failed(offer, FailureClass.FATAL, "its work names neither a program nor a shell line")
         try:
@@ -56,9 +75,6 @@ class CommandRunner:
             return failed(offer, FailureClass.INTERNAL, "the supervisor died, and the attempt with it")
         finally:
             await log.complete()
-
-    async def close(self) -> None:
-        """Nothing is kept between commands."""
 
     async def _run(self, offer: Offer, work: CommandWork, log: Log) -> AttemptOver:
         child = await self._supervisor.start(

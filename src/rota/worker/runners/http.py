@@ -14,13 +14,17 @@ from rota.core.decide.leases import Offer
 from rota.core.errors import Refused
 from rota.core.model import FailureClass
 from rota.ports import Blobs
+from rota.wire.elements import Unforeseen
 from rota.wire.values import PLAIN, is_plain
 from rota.wire.web import check_request, check_url, origin, show_url
-from rota.wire.work import INLINE_BYTES_MAX, HttpWork, decode_http, encode_value, plain
+from rota.wire.work import HttpWork, Unprepared, decode_http, encode_value, plain, prepared_request
 from rota.worker.logs.driver import LogShipper
+from rota.worker.runners import Runner
 from rota.worker.runners.egress import EgressPolicy, Forbidden
 from rota.worker.runners.outcomes import failed
 from rota.worker.runners.parcels import NotMoved, Parcels
+from rota.worker.runners.preparing import NothingToDo, prepare
+from rota.worker.runners.sequels import inline_bytes_max, widths
 from rota.worker.sync import AttemptOver
 
 if TYPE_CHECKING:
@@ -41,7 +45,9 @@ class Refusal(Exception):
 class HttpRunner:
     """Runs `http` work."""
 
-    def __init__(self, blobs: Blobs, folder: Path, logs: LogShipper, policy: EgressPolicy) -> None:
+    def __init__(self, blobs: Blobs, folder: Path, logs: LogShipper, policy: EgressPolicy, calls: Runner) -> None:
+        """`calls` makes the calls that prepare requests."""
+        self._calls = calls
         self._parcels = Parcels(blobs, folder / "scratch")
         self._logs = logs
         self._policy = policy
@@ -49,9 +55,24 @@ class HttpRunner:
 
     async def run(self, offer: Offer) -> AttemptOver:
         """Send one request, and those it is redirected to; cancelling closes the connection."""
-        lines: list[str] = []
         try:
             work = decode_http(offer.work)
+        except msgspec.MsgspecError as error:
+            return failed(offer, FailureClass.FATAL, f"its work is not a request that can be read: {error}")
+        if work.call is None:
+            return await self._request(offer, work)
+        with self._logs.held(self._logs.folder.place(offer)):
+            try:
+                given, left = await prepare(self._calls, offer, work.call)
+                return await self._request(left, prepared_request(work, given))
+            except Unprepared as error:
+                return failed(offer, FailureClass.FATAL, f"its function gave no request: {error}")
+            except NothingToDo as early:
+                return early.over
+
+    async def _request(self, offer: Offer, work: HttpWork) -> AttemptOver:
+        lines: list[str] = []
+        try:
             check_request(work)
             limit_ms = min(work.timeout_ms, offer.timeout_ms or work.timeout_ms)
             try:
@@ -60,9 +81,7 @@ class HttpRunner:
             except TimeoutError:
                 return failed(offer, FailureClass.TIMEOUT, f"no answer within {limit_ms:,} ms")
             return await self._judge(offer, work, answer)
-        except msgspec.MsgspecError as error:
-            return failed(offer, FailureClass.FATAL, f"its work is not a request that can be read: {error}")
-        except (Refused, Refusal, Forbidden) as error:
+        except (Refused, Refusal, Forbidden, Unforeseen) as error:
             return failed(offer, FailureClass.FATAL, str(error))
         except NotMoved as error:
             return failed(offer, FailureClass.INTERNAL, str(error))
@@ -128,11 +147,14 @@ class HttpRunner:
             accepted = ", ".join(map(str, work.accepted))
             error = f"answered {answer.status}, which is not among those accepted ({accepted})"
             return failed(offer, FailureClass.USER, f"{error}\n{text}" if text else error)
-        value = plain(value_of(answer))
+        given = value_of(answer)
+        expands = widths(work.maps, given) if work.maps else ()
+        value = plain(given)
         result = encode_value(value)
-        if len(value.content) > INLINE_BYTES_MAX:
+        is_shared = bool(work.maps) or offer.map_index >= 0
+        if len(value.content) > inline_bytes_max(is_shared=is_shared):
             result = await self._parcels.publish(offer, PLAIN, value.content)
-        return AttemptOver(offer.fence, Outcome.SUCCESS, result)
+        return AttemptOver(offer.fence, Outcome.SUCCESS, result, expands=expands)
 
 
 def _moved_to(url: str, location: str) -> str:

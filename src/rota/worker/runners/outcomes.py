@@ -1,4 +1,4 @@
-"""From how a process ended to what is reported of its attempt."""
+"""From an offer to what its code may know of it, and from how that ended to what is reported."""
 
 import os
 import signal
@@ -7,11 +7,30 @@ from collections.abc import Sequence
 from rota.core.commands import Outcome
 from rota.core.decide.leases import Offer
 from rota.core.model import FailureClass
+from rota.running import Context
 from rota.worker.runners.calls import Done, cut
 from rota.worker.supervisor.driver import Ended
 from rota.worker.sync import AttemptOver
 
 LAST_LINES = 20
+
+
+def context_of(offer: Offer, zone: str, deadline_at: int | None) -> Context:
+    """What code in this very process may know of its attempt."""
+    return Context(
+        tenant=offer.tenant,
+        run=offer.run,
+        task=offer.task_id,
+        attempt=offer.attempt,
+        fence=offer.fence,
+        workflow=offer.graph,
+        version=offer.version,
+        map_index=offer.map_index,
+        logical_at=offer.logical_at,
+        deadline_at=deadline_at,
+        packed=offer.params,
+        zone=zone,
+    )
 
 
 def over(offer: Offer, done: Done, result: bytes | None) -> AttemptOver:
@@ -23,6 +42,8 @@ def over(offer: Offer, done: Done, result: bytes | None) -> AttemptOver:
         failure=FailureClass(done.failure),
         error=cut(done.error),
         resume_at=done.resume_at,
+        expands=done.expands,
+        skips=done.skips,
     )
 
 

@@ -12,6 +12,7 @@ from rota.core.decide.leases import Offer
 from rota.core.model import FailureClass
 from rota.ports import Blobs
 from rota.wire.work import INLINE_BYTES_MAX, Value, decode_python, encode_value
+from rota.worker.runners import AT_ONCE
 from rota.worker.runners.calls import Done
 from rota.worker.runners.outcomes import died, failed, last_lines, over, timed_out
 from rota.worker.runners.parcels import InputsLost, NotMoved, Parcels
@@ -22,6 +23,8 @@ from rota.worker.sync import AttemptOver
 
 BUNDLES_KNOWN_MAX = 1_024
 DYING_S = 1.0
+# How long code that was asked to stop may take to put things in order.
+STOPPING_S = 3.0
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -109,12 +112,14 @@ class ProcessRunner:
             if left_s is not None:
                 await asyncio.wait((reply,), timeout=left_s)
             else:
-                await reply
-        except asyncio.CancelledError:
-            await outlast(self._end(warm, log))
+                # Whoever gives up waits on for a moment: the reply must outlive the one who asked.
+                await asyncio.shield(reply)
+        except asyncio.CancelledError as cancelled:
+            is_urgent = AT_ONCE in cancelled.args
+            await outlast(self._end(warm, log) if is_urgent else self._stop(offer, warm, reply, log))
             raise
         if not reply.done():
-            tails = await outlast(self._end(warm, log))
+            tails = await outlast(self._stop(offer, warm, reply, log))
             return timed_out(offer, "; killed with everything it started" + last_lines(tails))
         done = reply.result()
         if done is None:
@@ -131,17 +136,25 @@ class ProcessRunner:
             await log.complete()
         if done.outcome != "success":
             return over(offer, done, None)
-        if done.content is not None and len(done.content) <= INLINE_BYTES_MAX:
-            return over(offer, done, encode_value(Value(done.encoding, done.content)))
         if done.content is None:
             return over(offer, done, await self._parcels.publish_file(offer, done.encoding))
-        return over(offer, done, await self._parcels.publish(offer, done.encoding, done.content))
+        if len(done.content) > INLINE_BYTES_MAX:
+            return over(offer, done, await self._parcels.publish(offer, done.encoding, done.content))
+        return over(offer, done, encode_value(Value(done.encoding, done.content)))
 
     async def _see_die(self, warm: WarmProcess, log: Log) -> tuple[str, ...]:
         """The connection was cut: usually because the process is dying, and then how it died must be seen."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DYING_S):
                 await warm.child.ended()
+        return await self._end(warm, log)
+
+    async def _stop(
+        self, offer: Offer, warm: WarmProcess, reply: "asyncio.Future[Done | None]", log: Log
+    ) -> tuple[str, ...]:
+        """Ask it to stop, which ends it unless its code listens; then kill it, before its lease could be over."""
+        warm.child.ask_to_stop()
+        await asyncio.wait((reply,), timeout=min(STOPPING_S, offer.lease_ms / 10_000))
         return await self._end(warm, log)
 
     async def _end(self, warm: WarmProcess, log: Log) -> tuple[str, ...]:
@@ -165,5 +178,10 @@ class ProcessRunner:
                 offer.inputs,
                 stored,
                 self._parcels.result_file(offer),
+                offer.graph,
+                offer.version,
+                offer.logical_at,
+                offer.map_index,
+                offer.first_started_at,
             )
         )

@@ -19,12 +19,12 @@ import msgspec
 from rota.core.decide.leases import Offer
 from rota.core.model import FailureClass
 from rota.ports import Blobs
-from rota.running import Context
 from rota.wire.values import pack, unpack
-from rota.wire.work import INLINE_BYTES_MAX, PythonWork, StoredValue, Value, decode_python, encode_value
+from rota.wire.work import PythonWork, StoredValue, Value, decode_python, encode_value
 from rota.worker.runners.calls import Call, Done, perform
-from rota.worker.runners.outcomes import failed, over, timed_out
+from rota.worker.runners.outcomes import context_of, failed, over, timed_out
 from rota.worker.runners.parcels import InputsLost, NotMoved, Parcels
+from rota.worker.runners.sequels import inline_bytes_max
 from rota.worker.sync import AttemptOver
 
 WORKS_KEPT_MAX = 1_024
@@ -58,7 +58,7 @@ class ThreadRunner:
             done = await self._perform(offer, work, stored, deadline)
             if done is None:
                 return timed_out(offer, "; a thread cannot be killed, so its slot stays taken until it ends")
-            return await self._finish(offer, done)
+            return await self._finish(offer, work, done)
         except TimeoutError:
             return timed_out(offer, " before its code was called")
         except InputsLost as error:
@@ -92,7 +92,7 @@ class ThreadRunner:
         reply: asyncio.Future[Done] = loop.create_future()
         left_s = None if deadline is None else max(0, deadline - loop.time())
         deadline_at = None if left_s is None else time.time_ns() // 1_000_000 + round(left_s * 1_000)
-        context = Context(offer.tenant, offer.run, offer.task_id, offer.attempt, offer.fence, deadline_at, offer.params)
+        context = context_of(offer, work.zone, deadline_at)
 
         def open_stored(value: StoredValue) -> Any:
             return unpack(value.encoding, stored[value.ref.name], trusted=True)
@@ -115,7 +115,8 @@ class ThreadRunner:
                 loop.call_soon_threadsafe(settle, done)
 
         def perform_it() -> Done:
-            return perform(Call(work, context, offer.inputs, offer.params, open_stored, pack, owns_process=False))
+            call = Call(work, context, offer.inputs, open_stored, pack, False, offer.first_started_at)
+            return perform(call)
 
         self._taken += 1
         if self._taken > len(self._threads) < self._slots:
@@ -128,11 +129,14 @@ class ThreadRunner:
             return await reply
         finally:
             is_wanted = False
+            if not reply.done() or reply.cancelled():
+                context.cancelled.set()
 
-    async def _finish(self, offer: Offer, done: Done) -> AttemptOver:
+    async def _finish(self, offer: Offer, work: PythonWork, done: Done) -> AttemptOver:
         if done.outcome != "success" or done.content is None:
             return over(offer, done, None)
-        if len(done.content) <= INLINE_BYTES_MAX:
+        is_shared = not work.is_preparing and (bool(work.maps) or offer.map_index >= 0)
+        if len(done.content) <= inline_bytes_max(is_shared=is_shared):
             return over(offer, done, encode_value(Value(done.encoding, done.content)))
         return over(offer, done, await self._parcels.publish(offer, done.encoding, done.content))
 

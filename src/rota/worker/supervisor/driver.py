@@ -8,6 +8,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
@@ -96,6 +97,10 @@ class Child:
         if said is None:
             raise SupervisorLost
         return Ended(said.status, said.oom, said.struck)
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM to its first process."""
+        self._link.say({"do": "ask", "id": self._id})
 
     async def kill(self) -> None:
         """Kill it with everything it started; returns when none of it is left, however often this call is cancelled."""
@@ -244,6 +249,10 @@ class Supervisor:
                 # So that /dev/stdout, which opens the pipe anew, is open to that user.
                 os.fchown(end, self.run_as.uid, self.run_as.gid)
         return log
+
+    def held_log(self, offer: Offer) -> AbstractContextManager[None]:
+        """Have what is written to the log of an attempt in turns be one log."""
+        return self._logs.held(self._logs.folder.place(offer))
 
     async def close(self) -> None:
         """Stop for good: returns when nothing that was started is left."""

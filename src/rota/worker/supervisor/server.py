@@ -89,6 +89,8 @@ class Server:
                     self._log(message)
                 case "close":
                     self._close(message["id"])
+                case "ask":
+                    self._ask(message["id"])
                 case "kill":
                     self._kill(message["id"])
                 case other:
@@ -114,6 +116,13 @@ class Server:
         tree = Tree(message["id"], pid)
         self._trees[pid] = self._by_id[tree.id] = tree
         self._tell(id=tree.id, said="started", pid=pid)
+
+    def _ask(self, id: int) -> None:
+        tree = self._by_id.get(id)
+        if tree is not None and tree.status is None:
+            # It was not waited for yet, so the number is still its own.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(tree.pid, signal.SIGTERM)
 
     def _kill(self, id: int) -> None:
         # First who died by itself: that is not our doing, and the worker is told so.

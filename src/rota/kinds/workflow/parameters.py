@@ -1,0 +1,133 @@
+"""Parameters of a workflow's runs: what the function that writes it down says about its own."""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, datetime
+from enum import Enum
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
+
+import msgspec
+from msgspec import Struct
+
+from rota.core.errors import Refused
+from rota.core.model import Param as ParamSpec
+from rota.core.model import ParamType
+from rota.kinds.workflow.draft import Parameter
+
+_TYPES: dict[Any, ParamType] = {
+    str: ParamType.STRING,
+    int: ParamType.INTEGER,
+    float: ParamType.NUMBER,
+    bool: ParamType.BOOLEAN,
+    list: ParamType.ARRAY,
+    tuple: ParamType.ARRAY,
+    dict: ParamType.OBJECT,
+    date: ParamType.DATE,
+    datetime: ParamType.DATETIME,
+    Sequence: ParamType.ARRAY,
+    Mapping: ParamType.OBJECT,
+}
+_READ = {ParamType.DATE: "date", ParamType.DATETIME: "datetime"}
+
+
+class Param(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """More about a parameter than its type: `count: Annotated[int, rota.Param(least=1, most=10)] = 3`.
+
+    `least` and `most` bound a number, or the length of a text or a list.
+    """
+
+    least: float | None = None
+    most: float | None = None
+    pattern: str = ""
+    doc: str = ""
+
+
+def params_of(name: str, function: Callable[..., Any]) -> tuple[ParamSpec, ...]:
+    """The parameters of a workflow, from the signature of its function."""
+    hints = _hints(function)
+    found: list[ParamSpec] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise TypeError(f"workflow {name!r}: {parameter} cannot be a parameter of a run; give it a name")
+        said = hints.get(parameter.name, parameter.annotation)
+        about = Param()
+        if get_origin(said) is Annotated:
+            said, *more = get_args(said)
+            about = next((each for each in more if isinstance(each, Param)), about)
+        kind, nullable, choices = _read(Any if said is parameter.empty else said)
+        default = None if parameter.default is parameter.empty else _packed(name, parameter.name, parameter.default)
+        found.append(
+            ParamSpec(
+                name=parameter.name,
+                type=kind,
+                default=default,
+                nullable=nullable or parameter.default is None,
+                choices=tuple(_packed(name, parameter.name, choice) for choice in choices),
+                **msgspec.structs.asdict(about),
+            )
+        )
+    return tuple(found)
+
+
+def stand_ins(params: Iterable[ParamSpec]) -> dict[str, Parameter]:
+    """What stands for the parameters while the workflow is written down."""
+    return {param.name: Parameter(param.name, _READ.get(param.type, "")) for param in params}
+
+
+def plain(value: Any) -> Any:
+    """A value as a run is given it: dates as their text, members of an enumeration as their values."""
+    if isinstance(value, date):
+        return value.isoformat()
+    return value.value if isinstance(value, Enum) else value
+
+
+def packed(given: Mapping[str, Any]) -> bytes:
+    """Parameters of a run as they travel."""
+    try:
+        return msgspec.msgpack.encode({name: plain(value) for name, value in given.items()})
+    except (TypeError, OverflowError, ValueError) as error:
+        hint = "Use text, numbers, lists, dictionaries and dates."
+        raise Refused("field.type", f"a parameter cannot be sent: {error}", hint, path="params") from None
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except Exception:  # an annotation that cannot be looked up says nothing; the function works without
+        return {}
+
+
+def _read(said: Any) -> tuple[ParamType, bool, tuple[Any, ...]]:
+    """What an annotation says: the type, whether there may be nothing, and the values that there are."""
+    if get_origin(said) in (Union, types.UnionType):
+        rest = [each for each in get_args(said) if each is not types.NoneType]
+        nullable = len(rest) < len(get_args(said))
+        if len(rest) != 1:
+            return ParamType.ANY, nullable, ()
+        kind, _, choices = _read(rest[0])
+        return kind, nullable, choices
+    if get_origin(said) is Literal:
+        choices = get_args(said)
+        return _type_of(choices), None in choices, tuple(each for each in choices if each is not None)
+    if isinstance(said, type) and issubclass(said, Enum):
+        values = tuple(member.value for member in said)
+        return _type_of(values), False, values
+    try:
+        return _TYPES.get(cast(Any, get_origin(said) or said), ParamType.ANY), False, ()
+    except TypeError:  # an annotation that is no type at all
+        return ParamType.ANY, False, ()
+
+
+def _type_of(values: Iterable[Any]) -> ParamType:
+    kinds = dict.fromkeys(cast(type[object], type(value)) for value in values if value is not None)
+    return _TYPES.get(next(iter(kinds)), ParamType.ANY) if len(kinds) == 1 else ParamType.ANY
+
+
+def _packed(name: str, parameter: str, value: Any) -> bytes:
+    try:
+        return msgspec.msgpack.encode(plain(value))
+    except (TypeError, OverflowError, ValueError) as error:
+        text = f"workflow {name!r}, parameter {parameter!r}: {value!r} cannot be a value of a run ({error})"
+        raise TypeError(f"{text}. Use text, numbers, lists, dictionaries and dates.") from None

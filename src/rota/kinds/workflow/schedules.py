@@ -1,0 +1,71 @@
+"""When a workflow runs, from how people write it."""
+
+from datetime import date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
+
+from rota.core.calendar import CONTINUOUS, ONCE, Misfire, ScheduleSpec, check_schedule
+from rota.core.errors import Refused
+from rota.core.ids import Millis
+from rota.kinds.workflow.options import millis
+
+When = datetime | date | str | None
+# How many runs of a schedule that catches up are made at once, unless its workflow says so.
+CATCH_UP_RUNS = 16
+
+
+def schedule_of(
+    schedule: str | timedelta | float | None,
+    *,
+    start: When,
+    end: When,
+    timezone: str,
+    catchup: bool,
+    misfire: str,
+    max_active_runs: int,
+) -> ScheduleSpec | None:
+    """A checked schedule; None if there is none. A cron text, a preset, @once, @continuous, a timedelta or seconds."""
+    # Also without a schedule: the zone says which day it is.
+    check_schedule(ScheduleSpec(cron=ONCE, zone=timezone))
+    if schedule is None:
+        if start is not None or end is not None or catchup:
+            raise Refused(
+                "schedule.window", "start, end and catchup are of a schedule, and there is none", path="schedule"
+            )
+        return None
+    cap = (1 if schedule == CONTINUOUS else max_active_runs or CATCH_UP_RUNS) if catchup else 0
+    spec = ScheduleSpec(
+        cron=schedule.strip() if isinstance(schedule, str) else "",
+        every_ms=0 if isinstance(schedule, str) else millis(schedule),
+        zone=timezone,
+        start_at=_instant(start, timezone, "start"),
+        end_at=_instant(end, timezone, "end"),
+        catch_up=catchup,
+        misfire=_misfire(misfire),
+        max_active_runs=cap,
+    )
+    check_schedule(spec)
+    return spec
+
+
+def _instant(said: When, timezone: str, path: str) -> Millis | None:
+    if said is None:
+        return None
+    if isinstance(said, str):
+        try:
+            said = datetime.fromisoformat(said)
+        except ValueError as error:
+            hint = "Write it as 2026-11-16 or 2026-11-16T06:30."
+            raise Refused("schedule.window", f"{path} is {said[:40]!r}: {error}", hint, path=path) from None
+    if not isinstance(said, datetime):
+        said = datetime.combine(said, time())
+    if said.tzinfo is None:
+        said = said.replace(tzinfo=ZoneInfo(timezone))
+    return round(said.timestamp() * 1_000)
+
+
+def _misfire(name: str) -> Misfire:
+    try:
+        return Misfire(name)
+    except ValueError:
+        known = ", ".join(Misfire)
+        raise Refused("schedule.policy", f"{name!r} is no misfire policy", f"Use {known}.", path="misfire") from None
