@@ -1,7 +1,8 @@
 """Four zones whose clocks change by an hour, by half an hour and not at all: what fires, instant by instant.
 
-Walls in Berlin go from 2 to 3 on 31 March 2024 and from 3 to 2 on 27 October; in New York on 10 March and from 2 to 1 on
-3 November; on Lord Howe from 2:00 to 2:30 on 6 October and from 2:00 to 1:30 on 7 April; in Kolkata never.
+In 2024 clocks in Berlin went from 2 to 3 on 31 March and from 3 to 2 on 27 October; in New York from 2 to 3 on 10 March
+and from 2 to 1 on 3 November; on Lord Howe from 2:00 to 2:30 on 6 October and from 2:00 to 1:30 on 7 April; in Kolkata
+they were left alone.
 """
 
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The thirteen trigger rules in a living run: both upstreams come to their ends, one after the other, in either order."""
+"""The thirteen trigger rules in a living run: two upstreams come to an end, one after the other, in either order."""
 
 import pytest
 
