@@ -18,13 +18,8 @@ setup: .venv/.ready ## create or refresh .venv (uv if there is one, else pip)
 .venv/.ready: pyproject.toml scripts/setup
 	@scripts/setup
 
-run: setup ## run an example graph on this machine and watch it
-	$(ROTA) run examples/first.py --data .rota-example
-	@echo
-	$(ROTA) runs --data .rota-example --limit 5
-	@echo
-	@echo "The data is in .rota-example: see 'sqlite3 .rota-example/rota.db .schema', or remove the folder to start over."
-	@echo "Next: $(ROTA) up (the same as a service, with HTTP); $(ROTA) --help; $(ROTA) demo (a simulated cluster with a crash); README.md"
+run: setup ## start the service with an example deployed, run it and stay up: http://127.0.0.1:7434/
+	@$(BIN)/python scripts/show
 
 test: setup ## the whole suite in random order, except what is marked long
 	$(PYTEST) -m "not long" tests

@@ -11,6 +11,7 @@ from bench.rig import Row, Stopwatch
 from rota.core.decide.leases import Offer
 from rota.stores.blobs import open_blobs
 from rota.wire.work import CommandWork, PythonWork, encode_work
+from rota.worker.bundles.driver import BundleCache
 from rota.worker.logs.driver import LogShipper
 from rota.worker.logs.folder import LogFolder
 from rota.worker.runners import Runner
@@ -35,9 +36,10 @@ async def _measure(folder: Path) -> list[Row]:
     logs = LogShipper(blobs, LogFolder(folder))
     supervisor = Supervisor(logs)
     threads = ThreadRunner(blobs, folder)
-    warm = ProcessRunner(supervisor, blobs, folder, recycling=Recycling(ahead=0, attempts_max=1 << 30))
-    cold = ProcessRunner(supervisor, blobs, folder, recycling=Recycling(ahead=0, attempts_max=1))
-    commands = CommandRunner(supervisor, warm)
+    bundles = BundleCache(blobs, folder / "bundles")
+    warm = ProcessRunner(supervisor, blobs, folder, bundles, recycling=Recycling(ahead=0, attempts_max=1 << 30))
+    cold = ProcessRunner(supervisor, blobs, folder, bundles, recycling=Recycling(ahead=0, attempts_max=1))
+    commands = CommandRunner(supervisor, warm, bundles)
     rows = [
         await _row("no-op call in a thread, p50", threads, 5_000, NOTHING, 100),
         await _row("no-op call in a warm process, p50", warm, 3_000, NOTHING, 500),

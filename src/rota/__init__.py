@@ -11,6 +11,7 @@ from rota.running import Context, Fail, Request, Reschedule, Skip, context
 
 if TYPE_CHECKING:
     from rota.app import AsyncRota, Rota, connect
+    from rota.client.deploying import DeployFailed
     from rota.client.runs import RunFailed
     from rota.core.errors import Refused, Unavailable
     from rota.kinds.workflow.arguments import literal
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncRota",
     "Context",
+    "DeployFailed",
     "Fail",
     "Param",
     "Refused",
@@ -50,6 +52,7 @@ _HOMES = {
     "AsyncRota": "rota.app",
     "Rota": "rota.app",
     "connect": "rota.app",
+    "DeployFailed": "rota.client.deploying",
     "RunFailed": "rota.client.runs",
     "Refused": "rota.core.errors",
     "Unavailable": "rota.core.errors",

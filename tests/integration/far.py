@@ -22,6 +22,7 @@ from rota.wire.places import Place
 from rota.wire.requests import ServiceView
 from rota.wire.routes import Route
 from rota.wire.work import COMMAND, PYTHON
+from rota.worker.bundles.driver import BundleCache
 from rota.worker.driver import Dial, WorkerDriver
 from rota.worker.logs.driver import LogShipper
 from rota.worker.logs.folder import LogFolder
@@ -133,8 +134,9 @@ class Service:
         blobs = open_blobs(self.folder / "blobs")
         logs = LogShipper(blobs, LogFolder(self.folder / f"worker-{len(self._workers)}"))
         supervisor = Supervisor(logs)
-        calls = ProcessRunner(supervisor, blobs, self.folder)
-        runners = {PYTHON: calls, COMMAND: CommandRunner(supervisor, calls)}
+        bundles = BundleCache(blobs, self.folder / "bundles")
+        calls = ProcessRunner(supervisor, blobs, self.folder, bundles)
+        runners = {PYTHON: calls, COMMAND: CommandRunner(supervisor, calls, bundles)}
         number = str(len(self._workers))
         machine = SyncMachine(
             TENANT, f"far-{number}", f"life-{number}", Capacity(slots=2, kinds=tuple(runners)), self.limits

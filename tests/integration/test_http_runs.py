@@ -182,9 +182,11 @@ def test_a_run_is_paused_resumed_cancelled_and_cleared(stage: Stage):
     assert stage.post(f"{run}/cancel", {"reason": "enough"})["reason"] == "enough"
     assert stage.ended(made["id"]) == "cancelled"
     assert stage.post(f"{run}/pause", status=409)["code"] == "run.ended"
-    assert stage.post(f"{run}/clear", {}, 422)["code"] == "field.type"
+    assert stage.post(f"{run}/clear", {"task": "long"}, 422)["code"] == "field.type"
+    assert stage.post(f"{run}/clear", {"dry_run": True})["tasks"] == ["long", "next"]
+    assert stage.get(run)["state"] == "cancelled"
     assert stage.post(f"{run}/clear", {"tasks": ["none"]}, 404)["code"] == "task.unknown"
-    assert stage.post(f"{run}/clear", {"tasks": ["long"], "downstream": False})["state"] in ("queued", "running")
+    assert stage.post(f"{run}/clear", {"tasks": ["long"], "downstream": False})["run"]["state"] in ("queued", "running")
     assert stage.http.post(f"/api/v1/{run}/cancel").status_code == 200, "a body may be left out where all of it may"
 
 

@@ -100,8 +100,8 @@ def test_parameters_are_json_or_text(here: Path, capsys: pytest.CaptureFixture[s
     [
         (["--param", "number"], "'number' is not NAME=VALUE"),
         (["--param", "=4"], "is not NAME=VALUE"),
-        (["--slots", "0"], "at least one task must be able to run"),
-        (["--slots", "many"], "invalid _slots value: 'many'"),
+        (["--slots", "0"], "'0' is not a number from 1 on"),
+        (["--slots", "many"], "'many' is not a number from 1 on"),
         (["--priority", "soonish"], "invalid choice: 'soonish'"),
     ],
 )
@@ -119,7 +119,7 @@ def test_neither_a_file_nor_a_run_is_a_usage_error(here: Path, capsys: pytest.Ca
     with pytest.raises(SystemExit) as caught:
         main(["run"])
     assert caught.value.code == 2
-    assert "FILE.py[:GRAPH] --resume is required" in capsys.readouterr().err
+    assert "NAME|FILE.py[:NAME] --resume is required" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

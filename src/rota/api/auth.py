@@ -24,7 +24,7 @@ from rota.core import questions as qu
 from rota.core.errors import Refused
 from rota.core.graph import check_id
 from rota.core.ids import DEFAULT_TENANT, Millis
-from rota.wire.requests import AwaitRun, GetService, ReadBlob, ReadLog
+from rota.wire.requests import AwaitRun, FindBundle, GetService, PutBundle, ReadBlob, ReadLog
 
 ANY_TENANT = "*"
 TOKENS_MAX = 1_000
@@ -78,6 +78,12 @@ NEEDS: dict[type, Role] = {
     ReadBlob: Role.READER,
     GetService: Role.READER,
     AwaitRun: Role.READER,
+    qu.GetWorkflow: Role.READER,
+    qu.ListWorkflows: Role.READER,
+    qu.ListBackfills: Role.READER,
+    qu.PreviewClear: Role.READER,
+    FindBundle: Role.WRITER,
+    PutBundle: Role.WRITER,
     qu.ListTenants: Role.ADMIN,
     hs.ListAudits: Role.ADMIN,
     cm.SubmitRun: Role.WRITER,
@@ -89,6 +95,15 @@ NEEDS: dict[type, Role] = {
     cm.LoseOutputs: Role.WRITER,
     cm.PutSchedule: Role.WRITER,
     cm.DropSchedule: Role.WRITER,
+    cm.MarkTasks: Role.WRITER,
+    cm.RetryTasks: Role.WRITER,
+    cm.NoteTask: Role.WRITER,
+    cm.MoveRun: Role.WRITER,
+    cm.DeployWorkflow: Role.WRITER,
+    cm.PauseWorkflow: Role.WRITER,
+    cm.DropWorkflow: Role.WRITER,
+    cm.StartBackfill: Role.WRITER,
+    cm.CancelBackfill: Role.WRITER,
     cm.PutQueue: Role.ADMIN,
     cm.PutPool: Role.ADMIN,
     cm.DropPool: Role.ADMIN,

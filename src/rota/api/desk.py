@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from msgspec import structs
 
 from rota.api.auth import Principal
+from rota.api.bundles import Bundles
 from rota.api.logs import read_log
 from rota.api.reviving import carry_out, preview
 from rota.control.driver import Listener
@@ -26,7 +27,7 @@ from rota.core.records import Story
 from rota.core.states import RUN_TERMINAL
 from rota.ports import BlobLost, Blobs, Store
 from rota.wire.names import safe_name
-from rota.wire.requests import AwaitRun, GetService, ReadBlob, ReadLog, ServiceView
+from rota.wire.requests import AwaitRun, FindBundle, GetService, PutBundle, ReadBlob, ReadLog, ServiceView
 
 # What became durable of a run, or None when that is not known any more: read the story, and watch anew.
 Heard = Callable[[list[Story] | None], None]
@@ -74,6 +75,7 @@ class Desk:
         self.service: ServiceView | None = None
         self._refused = refused
         self._coordinator = coordinator
+        self._bundles = Bundles(blobs)
         self._watchers = Watchers(coordinator)
 
     async def ask(self, who: Principal, request: ClientCommand | Question) -> Any:
@@ -103,7 +105,12 @@ class Desk:
                 return await read_log(self.blobs, request)
             case ReadBlob():
                 return await self._read_blob(request)
+            case PutBundle():
+                return await self._bundles.put(request)
+            case FindBundle():
+                return await self._bundles.find(request)
             case ClientCommand():
+                await self._bundles.check(request)
                 return await carry_out(self._coordinator, structs.replace(request, actor=who.name))
             case PreviewClear():
                 return await preview(self._coordinator, request)

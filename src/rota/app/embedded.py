@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +16,7 @@ from rota.app.remote import RemoteOptions, open_line
 from rota.app.working import Working, complaint, ship_logs, start_resident
 from rota.client.blocking import BlockingClient, LoopThread
 from rota.client.connection import SocketConnection
+from rota.client.deploying import Deployed
 from rota.client.line import FarLine
 from rota.client.runs import Client
 from rota.control.driver import Listener, ignore
@@ -24,6 +25,7 @@ from rota.core.errors import Refused, Unavailable
 from rota.core.graph import check_number
 from rota.core.ids import DEFAULT_TENANT
 from rota.running import Loading
+from rota.wire.deployments import LOAD_S
 
 DEFAULT_FOLDER = ".rota"
 DAY_MS = 24 * 3_600_000
@@ -162,6 +164,30 @@ class AsyncRota(Client):
             parts.push_async_callback(line.close)
             return cls(line, parts.pop_all())
 
+    @property
+    def is_host(self) -> bool:
+        """Whether the coordinator is in this process, and not one that is only spoken to."""
+        return isinstance(self.line, NearLine)
+
+    async def deploy(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        strict: bool = False,
+        timeout_s: float = LOAD_S,
+        env: Mapping[str, str] | None = None,
+    ) -> list[Deployed]:
+        """Deploy the workflows of a Python file, or of all files in a folder, with the code they need.
+
+        Raises `DeployFailed` if any cannot be; the others are deployed, unless it has to be all or nothing
+        (`strict`). `timeout_s` is how long each file may take to load, `env` what it finds in its environment.
+        """
+        # Most programs deploy nothing, and it takes a while to load.
+        from rota.kinds.workflow.deployment import prepare
+
+        prepared = await prepare(Path(path), timeout_s=timeout_s, env=env)
+        return await self.deploy_all(prepared.workflows, prepared.broken, prepared.bundle, strict=strict)
+
     async def close(self) -> None:
         """Hang up; or stop the worker (what it has not finished is returned unspent) and free the folder."""
         await self._parts.aclose()
@@ -211,6 +237,22 @@ class Rota(BlockingClient):
         except BaseException:
             thread.stop()
             raise
+
+    @property
+    def is_host(self) -> bool:
+        """Whether the coordinator is in this process, and not one that is only spoken to."""
+        return self._rota.is_host
+
+    def deploy(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        strict: bool = False,
+        timeout_s: float = LOAD_S,
+        env: Mapping[str, str] | None = None,
+    ) -> list[Deployed]:
+        """Deploy the workflows of a Python file, or of all files in a folder; see `AsyncRota.deploy`."""
+        return self._thread.call(self._rota.deploy(path, strict=strict, timeout_s=timeout_s, env=env))
 
     def close(self) -> None:
         """Hang up; or stop the worker and the coordinator, and free the folder. It may be called twice.

@@ -21,6 +21,7 @@ from rota.core.model import Capacity
 from rota.ports import Blobs
 from rota.wire.work import COMMAND, HTTP, PYTHON
 from rota.worker.accounts import find_account
+from rota.worker.bundles.driver import BundleCache
 from rota.worker.driver import Dial, WorkerDriver
 from rota.worker.logs.driver import LogShipper
 from rota.worker.logs.folder import LogFolder
@@ -120,16 +121,18 @@ async def start_worker(
     supervisor = Supervisor(logs, kept_open=working.kept_open, run_as=account)
     parts.push_async_callback(supervisor.close)
     await check_reachable(supervisor)
+    bundles = BundleCache(blobs, working.folder / "bundles", account)
+    parts.push_async_callback(bundles.close)
     memory = working.memory_mb << 20
     if working.threads:
         python: Runner = ThreadRunner(blobs, working.folder, slots=working.slots_in_all)
     else:
         # As many as may be at work: those that are over would be started again with the next burst.
         kept = Recycling(idle_max=working.slots_in_all)
-        python = ProcessRunner(supervisor, blobs, working.folder, recycling=kept, memory_bytes_max=memory)
+        python = ProcessRunner(supervisor, blobs, working.folder, bundles, recycling=kept, memory_bytes_max=memory)
     runners: dict[str, Runner] = {
         PYTHON: python,
-        COMMAND: CommandRunner(supervisor, python, memory_bytes_max=memory),
+        COMMAND: CommandRunner(supervisor, python, bundles, memory_bytes_max=memory),
         HTTP: HttpRunner(blobs, working.folder, logs, EgressPolicy(working.egress_allow), python),
     }
     capacity = Capacity(

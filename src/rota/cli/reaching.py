@@ -3,6 +3,7 @@
 import argparse
 import os
 import shlex
+from pathlib import Path
 
 from rota.app import DEFAULT_FOLDER, Rota
 from rota.app.remote import COORDINATOR
@@ -28,6 +29,13 @@ def reach(options: argparse.Namespace) -> Rota:
     """A client for whatever was named."""
     url = elsewhere(options)
     return Rota.connect(url) if url else Rota.open(folder_of(options))
+
+
+def reach_or_make(options: argparse.Namespace) -> Rota:
+    """The same; a data folder that is not there yet is made."""
+    if elsewhere(options) or (Path(folder_of(options)) / "rota.db").exists():
+        return reach(options)
+    return Rota.embedded(folder_of(options), slots=0)
 
 
 def folder_of(options: argparse.Namespace) -> str:

@@ -10,13 +10,15 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
+from datetime import datetime
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from rota.client.deploying import ACTIVE_RUNS, SLOTS_SHOWN_MAX, Slots
 from rota.client.happenings import Happening
 from rota.client.runs import Client, GraphLike, Run
 from rota.core.model import Graph, Queue, TaskSpec, Tenant
-from rota.core.questions import PoolView, RunView, TaskView, WorkerView
+from rota.core.questions import BackfillView, PoolView, RunView, TaskView, WorkerView, WorkflowView
 from rota.core.reasons import Reason
 from rota.core.records import Audit
 
@@ -233,9 +235,29 @@ class BlockingRun:
         """Hold the run's waiting tasks back, or let them go on."""
         self._thread.call(self._run.pause(paused=paused))
 
-    def clear(self, *tasks: str, downstream: bool = True) -> None:
-        """Run ended tasks again, with a fresh budget."""
-        self._thread.call(self._run.clear(*tasks, downstream=downstream))
+    def clear(self, *tasks: str, downstream: bool = True, only_failed: bool = False) -> None:
+        """Run ended tasks again, with a fresh budget; all of them if none are named."""
+        self._thread.call(self._run.clear(*tasks, downstream=downstream, only_failed=only_failed))
+
+    def would_clear(self, *tasks: str, downstream: bool = True, only_failed: bool = False) -> tuple[str, ...]:
+        """Which tasks `clear` with the same words would run again."""
+        return self._thread.call(self._run.would_clear(*tasks, downstream=downstream, only_failed=only_failed))
+
+    def mark(self, *tasks: str, to: str) -> None:
+        """Say what tasks came to, whatever they are doing: success, failed or skipped."""
+        self._thread.call(self._run.mark(*tasks, to=to))
+
+    def retry(self, *tasks: str) -> None:
+        """Do not let tasks wait any longer for their next try; all that wait if none are named."""
+        self._thread.call(self._run.retry(*tasks))
+
+    def note(self, task: str, note: str) -> None:
+        """Say something about a task, for whoever looks at it next."""
+        self._thread.call(self._run.note(task, note))
+
+    def move(self, version: int = 0) -> None:
+        """Give the run another version of its workflow; 0 is the present one. What it has done is kept."""
+        self._thread.call(self._run.move(version))
 
     def resolve(self, task: str, way_out: str = "requeue") -> None:
         """Take a parked task out of needs_attention: requeue, fail or cancel it."""
@@ -261,6 +283,79 @@ class BlockingClient:
         """Make a run. It is durable when this returns; sending the same `command_id` again makes no second one."""
         work = self._client.submit(graph, params, run=run, priority=priority, command_id=command_id)
         return BlockingRun(self._thread, self._thread.call(work))
+
+    def trigger(
+        self,
+        name: str,
+        params: dict[str, Any] | None = None,
+        *,
+        logical_date: datetime | str | None = None,
+        version: int = 0,
+        run: str = "",
+        priority: str = "normal",
+        command_id: str = "",
+    ) -> BlockingRun:
+        """Make a run of a deployed workflow; see `Client.trigger`."""
+        work = self._client.trigger(
+            name,
+            params,
+            logical_date=logical_date,
+            version=version,
+            run=run,
+            priority=priority,
+            command_id=command_id,
+        )
+        return BlockingRun(self._thread, self._thread.call(work))
+
+    def workflows(self) -> tuple[WorkflowView, ...]:
+        """The workflows there are, by name."""
+        return self._thread.call(self._client.workflows())
+
+    def workflow(self, name: str) -> WorkflowView:
+        """One workflow, with its versions, its parameters and its schedule."""
+        return self._thread.call(self._client.workflow(name))
+
+    def pause_workflow(self, name: str, *, paused: bool = True) -> None:
+        """Start no runs of a workflow and give no worker their tasks. What runs goes on."""
+        self._thread.call(self._client.pause_workflow(name, paused=paused))
+
+    def resume_workflow(self, name: str) -> None:
+        """Let a paused workflow go on."""
+        self._thread.call(self._client.resume_workflow(name))
+
+    def drop_workflow(self, name: str) -> None:
+        """Take a workflow away with its schedule; its runs go on."""
+        self._thread.call(self._client.drop_workflow(name))
+
+    def backfill(
+        self,
+        name: str,
+        start: datetime | str,
+        end: datetime | str,
+        *,
+        max_active_runs: int = ACTIVE_RUNS,
+        params: dict[str, Any] | None = None,
+        backfill: str = "",
+    ) -> str:
+        """Make runs for the slots of a workflow's schedule between two instants; see `Deploying.backfill`."""
+        work = self._client.backfill(
+            name, start, end, max_active_runs=max_active_runs, params=params, backfill=backfill
+        )
+        return self._thread.call(work)
+
+    def backfill_slots(
+        self, name: str, start: datetime | str, end: datetime | str, *, limit: int = SLOTS_SHOWN_MAX
+    ) -> Slots:
+        """The slots that a backfill with the same words is about; nothing is made."""
+        return self._thread.call(self._client.backfill_slots(name, start, end, limit=limit))
+
+    def backfills(self) -> tuple[BackfillView, ...]:
+        """Backfills that are not over."""
+        return self._thread.call(self._client.backfills())
+
+    def cancel_backfill(self, backfill: str) -> None:
+        """Make no more runs of a backfill, and cancel those that have not ended."""
+        self._thread.call(self._client.cancel_backfill(backfill))
 
     def run(self, id: str) -> BlockingRun:
         """A run by its id, live or ended."""

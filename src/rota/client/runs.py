@@ -4,30 +4,24 @@ import asyncio
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
+from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
 from msgspec import structs
 
-from rota.client.given import GraphLike, built, new_id, packed, priority_class, states_of
+from rota.client.deploying import Deploying
+from rota.client.given import GraphLike, built, instant, new_id, packed, priority_class, states_of
 from rota.client.happenings import Happening, Names, moves_of
 from rota.client.line import Line
 from rota.client.logs import stream_log
-from rota.client.operating import Operating
 from rota.client.paging import Place, is_after
+from rota.client.steering import Steering
 from rota.client.watching import Interrupted
 from rota.core import records
 from rota.core.bounds import HISTORY_PAGE_MAX, INTEGER_MAX
-from rota.core.commands import (
-    CancelRun,
-    ClearTasks,
-    ClientCommand,
-    Exit,
-    PauseRun,
-    ResolveTask,
-    SubmitRun,
-)
+from rota.core.commands import SubmitRun
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import LiveGraph, check_number, graph_digest
 from rota.core.history import Ended, GetEnded, GetGraph, GetStories, HistoryQuery, Page
@@ -65,7 +59,7 @@ class RunFailed(Exception):
         super().__init__(f"run {run.id} of {run.name} ended as {run.state}: {run.reason or 'no reason was given'}")
 
 
-class Client(Operating):
+class Client(Deploying):
     """Talks to one coordinator as one tenant."""
 
     async def submit(
@@ -95,6 +89,36 @@ class Client(Operating):
             if refused.code != "graph.unknown":
                 raise
         return Run(self, await self.ask(structs.replace(command, graph=whole)))
+
+    async def trigger(
+        self,
+        name: str,
+        params: dict[str, Any] | None = None,
+        *,
+        logical_date: datetime | str | None = None,
+        version: int = 0,
+        run: str = "",
+        priority: str = "normal",
+        command_id: str = "",
+    ) -> "Run":
+        """Make a run of a deployed workflow. Its calendar does not mind.
+
+        `logical_date` is what the run is about, in the workflow's time zone unless it says otherwise. `version` is
+        the present one unless told otherwise.
+        """
+        about = None if logical_date is None else instant(logical_date, await self.zone_of(name), "logical_date")
+        id = run or new_id(name, command_id)
+        command = SubmitRun(
+            tenant=self.line.tenant,
+            command_id=command_id or f"submit-{id}-{secrets.token_hex(4)}",
+            run=id,
+            workflow=name,
+            version=version,
+            logical_at=about or 0,
+            priority=priority_class(priority),
+            params=packed(params or {}),
+        )
+        return Run(self, await self.ask(command))
 
     def run(self, id: str) -> "Run":
         """A run by its id, live or ended."""
@@ -206,12 +230,12 @@ class Client(Operating):
         return bytes(content)
 
 
-class Run:
+class Run(Steering):
     """One run, live or ended."""
 
     def __init__(self, client: Client, id: str) -> None:
+        super().__init__(client, id)
         self.client = client
-        self.id = id
 
     @property
     def _line(self) -> Line:
@@ -424,29 +448,6 @@ class Run:
         log = ReadLog(tenant=self._line.tenant, run=self.id, task=task, attempt=attempt, tail_bytes=tail_bytes)
         async for piece in stream_log(self.client.ask, log, look, _wall_clock, follow=follow):
             yield piece
-
-    async def cancel(self, reason: str = "cancelled on request") -> None:
-        """End the run and everything in it."""
-        await self._do(CancelRun, reason=reason)
-
-    async def pause(self, *, paused: bool = True) -> None:
-        """Hold the run's waiting tasks back, or let them go on."""
-        await self._do(PauseRun, paused=paused)
-
-    async def clear(self, *tasks: str, downstream: bool = True) -> None:
-        """Run ended tasks again, with a fresh budget."""
-        await self._do(ClearTasks, tasks=tasks, downstream=downstream)
-
-    async def resolve(self, task: str, way_out: str = "requeue") -> None:
-        """Take a parked task out of needs_attention: requeue, fail or cancel it."""
-        if way_out not in list(Exit):
-            hint = f"Use one of {', '.join(Exit)}."
-            raise Refused("field.value", f"{way_out!r} is no way out of needs_attention", hint, path="way_out")
-        await self._do(ResolveTask, task=task, exit=Exit(way_out))
-
-    async def _do(self, kind: Callable[..., ClientCommand], **fields: Any) -> None:
-        command_id = f"{self.id}-{secrets.token_hex(8)}"
-        await self.client.ask(kind(tenant=self._line.tenant, command_id=command_id, run=self.id, **fields))
 
     async def _stories(self, view: RunView, first: int) -> list[Story]:
         question = GetStories(tenant=view.tenant, run=view.id, created_at=view.created_at, first=first)

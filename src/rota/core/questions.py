@@ -431,7 +431,8 @@ def _view_workflow(state: State, workflow: Workflow) -> WorkflowView:
         active_runs=state.active_runs.get(key, 0),
         waiting_runs=len(state.waiting_runs.get(key, ())),
         max_active_runs=graph.graph.max_active_runs,
-        tasks=graph.total,
+        # What is mapped counts as one: how many it will be is not known.
+        tasks=sum(width or 1 for width in graph.width),
     )
 
 

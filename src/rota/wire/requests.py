@@ -59,6 +59,20 @@ class ReadBlob(qs.Question, frozen=True, kw_only=True):
     offset: int = 0
 
 
+class PutBundle(qs.Question, frozen=True, kw_only=True):
+    """Keep a bundle, and say how a graph refers to it; one that is there already is left as it is."""
+
+    sha256: str
+    content: bytes
+
+
+class FindBundle(qs.Question, frozen=True, kw_only=True):
+    """How a graph refers to a bundle of that size; None if it has to be put first."""
+
+    sha256: str
+    size: int
+
+
 class AwaitRun(qs.Question, frozen=True, kw_only=True):
     """How a live run stands, as soon as it has ended. The answer may take as long as the run does."""
 
@@ -97,6 +111,8 @@ AnyQuestion = (
     | hs.GetStories
     | ReadLog
     | ReadBlob
+    | PutBundle
+    | FindBundle
     | GetService
     | AwaitRun
 )
@@ -165,6 +181,8 @@ _ANSWERS: dict[type, Any] = {
     hs.GetStories: list[Story],
     ReadLog: LogPiece,
     ReadBlob: bytes,
+    PutBundle: BlobRef,
+    FindBundle: BlobRef | None,
     GetService: ServiceView,
     AwaitRun: qs.RunView,
     Watch: list[Story],

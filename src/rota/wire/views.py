@@ -10,10 +10,12 @@ from typing import Any, cast
 import msgspec
 from msgspec import Struct, defstruct, to_builtins
 
+from rota.core.calendar import ScheduleSpec
 from rota.core.ids import Millis
-from rota.core.model import Capacity, PropertyRule, Queue
-from rota.core.questions import PoolView, RunView, TaskView, WorkerView
+from rota.core.model import Capacity, Param, ParamType, PropertyRule, Queue
+from rota.core.questions import BackfillView, PoolView, RunView, TaskView, WorkerView, WorkflowView
 from rota.core.reasons import Reason
+from rota.core.records import Version, Workflow
 from rota.wire.values import PLAIN, Untrusted, unpack
 from rota.wire.work import StoredValue, decode_value
 
@@ -53,11 +55,32 @@ def show_params(params: bytes) -> dict[str, Any]:
         return {"size": len(params), "encoding": "unknown"}
 
 
+def show_param(param: Param) -> dict[str, Any]:
+    """A parameter of a workflow, with its values opened."""
+    is_required = param.default is None
+    return {
+        **to_builtins(param),
+        "required": is_required,
+        "default": None if param.default is None else _opened(param.default),
+        "choices": [_opened(choice) for choice in param.choices],
+    }
+
+
+def _opened(packed: bytes) -> Any:
+    try:
+        return to_builtins(unpack(PLAIN, packed))
+    except UNREADABLE:
+        return {"size": len(packed), "encoding": "unknown"}
+
+
 def as_plain(view: Struct) -> dict[str, Any]:
     """A view as JSON has it: values opened where that is safe, instants in milliseconds."""
     if isinstance(view, PoolView):
         # Flat, so that what is read is what may be written.
         return {**as_plain(view.pool), "taken": view.taken, "by_key": dict(view.by_key)}
+    if isinstance(view, WorkflowView):
+        rest = {name: getattr(view, name) for name in view.__struct_fields__ if name != "workflow"}
+        return {**as_plain(view.workflow), **to_builtins(rest)}
     shaped = _SHAPED.get(type(view), {})
     shown = {
         name: shaped[name].show(getattr(view, name)) if name in shaped else getattr(view, name)
@@ -117,6 +140,7 @@ _SHAPED: dict[type[Struct], dict[str, Shaping]] = {
     Capacity: {"properties": Shaping(dict[str, list[str]], _gathered)},
     Queue: {"properties": Shaping(dict[str, PropertyRule], dict)},
     Reason: {"about": Shaping(dict[str, str], dict)},
+    Workflow: {"params": Shaping(list[Any], lambda params: [show_param(param) for param in params])},
 }
 
 CapacityShape = shape_of(Capacity)
@@ -127,6 +151,9 @@ TaskShape = shape_of(TaskView)
 WorkerShape = shape_of(WorkerView)
 QueueShape = shape_of(Queue)
 ReasonShape = shape_of(Reason)
+VersionShape = shape_of(Version)
+ScheduleShape = shape_of(ScheduleSpec, name="Schedule")
+BackfillShape = shape_of(BackfillView)
 
 
 class PoolShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -140,6 +167,42 @@ class PoolShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     burst: int
     taken: int
     by_key: dict[str, int]
+
+
+class ParamShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A parameter of a workflow's runs. `default` has a meaning only where it is not required."""
+
+    name: str
+    type: ParamType
+    required: bool
+    default: Any
+    nullable: bool
+    choices: list[Any]
+    least: float | None
+    most: float | None
+    pattern: str
+    doc: str
+
+
+class WorkflowShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A workflow: its present version, what its runs take, when they are made, and how many there are."""
+
+    tenant: str
+    name: str
+    version: int
+    graph: str
+    params: list[ParamShape]
+    versions: list[VersionShape]  # pyright: ignore[reportInvalidTypeForm] - made from the record's own fields
+    paused: bool
+    source: str
+    doc: str
+    schedule: ScheduleShape | None  # pyright: ignore[reportInvalidTypeForm] - made from the spec's own fields
+    next_at: Millis | None
+    last_slot_at: Millis | None
+    active_runs: int
+    waiting_runs: int
+    max_active_runs: int
+    tasks: int
 
 
 class Told(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -20,9 +20,10 @@ def passed_on(more: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**env, **(more or {})}
 
 
-def of_attempt(offer: Offer) -> dict[str, str]:
-    """The variables by which code in any language knows its attempt."""
+def of_attempt(offer: Offer, code: str = "") -> dict[str, str]:
+    """The variables by which code in any language knows its attempt, and the folder of its bundle if it has one."""
     return {
+        **({"ROTA_BUNDLE": code} if code else {}),
         "ROTA_TENANT": offer.tenant,
         "ROTA_RUN": offer.run,
         "ROTA_TASK": offer.task_id,

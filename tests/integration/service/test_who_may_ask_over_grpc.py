@@ -28,7 +28,18 @@ from rota.core.ids import BlobRef
 from rota.core.model import Capacity, Graph, Pool, Queue, TaskSpec
 from rota.wire.channels import SYNC
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
-from rota.wire.requests import AnyQuestion, AwaitRun, GetService, ReadBlob, ReadLog, Response, Watch, open_answer
+from rota.wire.requests import (
+    AnyQuestion,
+    AwaitRun,
+    FindBundle,
+    GetService,
+    PutBundle,
+    ReadBlob,
+    ReadLog,
+    Response,
+    Watch,
+    open_answer,
+)
 from rota.wire.routes import Route
 from rota.wire.streams import open_stream
 from tests.integration.far import Service
@@ -74,6 +85,24 @@ REQUESTS: dict[str, tuple[Make, tuple[str, ...]]] = {
     "GetService": (lambda t: GetService(tenant=t), EVERYBODY),
     "AwaitRun": (lambda t: AwaitRun(tenant=t, run="x"), READS),
     "Watch": (lambda t: Watch(t, "x"), READS),
+    "GetWorkflow": (lambda t: qs.GetWorkflow(tenant=t, workflow="x"), READS),
+    "ListWorkflows": (lambda t: qs.ListWorkflows(tenant=t), READS),
+    "ListBackfills": (lambda t: qs.ListBackfills(tenant=t), READS),
+    "PreviewClear": (lambda t: qs.PreviewClear(tenant=t, run="x"), READS),
+    "FindBundle": (lambda t: FindBundle(tenant=t, sha256="0" * 64, size=1), WRITES),
+    "PutBundle": (lambda t: PutBundle(tenant=t, sha256="0" * 64, content=b"x"), WRITES),
+    "MarkTasks": (lambda t: cm.MarkTasks(tenant=t, command_id="w1", run="x", tasks=("a",), to=cm.Mark.FAILED), WRITES),
+    "RetryTasks": (lambda t: cm.RetryTasks(tenant=t, command_id="w2", run="x"), WRITES),
+    "NoteTask": (lambda t: cm.NoteTask(tenant=t, command_id="w3", run="x", task="a", note="n"), WRITES),
+    "MoveRun": (lambda t: cm.MoveRun(tenant=t, command_id="w4", run="x"), WRITES),
+    "DeployWorkflow": (lambda t: cm.DeployWorkflow(tenant=t, command_id="w5", graph=GRAPH, paused=True), WRITES),
+    "PauseWorkflow": (lambda t: cm.PauseWorkflow(tenant=t, command_id="w6", workflow="x"), WRITES),
+    "DropWorkflow": (lambda t: cm.DropWorkflow(tenant=t, command_id="w7", workflow="x"), WRITES),
+    "StartBackfill": (
+        lambda t: cm.StartBackfill(tenant=t, command_id="w8", backfill="b", workflow="x", start_at=1, end_at=2),
+        WRITES,
+    ),
+    "CancelBackfill": (lambda t: cm.CancelBackfill(tenant=t, command_id="w9", backfill="x"), WRITES),
     "SubmitRun": (lambda t: cm.SubmitRun(tenant=t, command_id="c1", run="", graph=GRAPH), WRITES),
     "CancelRun": (lambda t: cm.CancelRun(tenant=t, command_id="c2", run="x"), WRITES),
     "PauseRun": (lambda t: cm.PauseRun(tenant=t, command_id="c3", run="x"), WRITES),

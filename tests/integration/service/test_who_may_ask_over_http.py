@@ -27,15 +27,35 @@ ENDPOINTS: list[tuple[str, str, str, tuple[str, ...], Any]] = [
     ("POST", "/api/v1/runs/{run}/pause", f"{RUN}x/pause", WRITES, {}),
     ("POST", "/api/v1/runs/{run}/resume", f"{RUN}x/resume", WRITES, {}),
     ("POST", "/api/v1/runs/{run}/clear", f"{RUN}x/clear", WRITES, {"tasks": ["t"]}),
+    ("POST", "/api/v1/runs/{run}/mark", f"{RUN}x/mark", WRITES, {"tasks": ["t"], "to": "failed"}),
+    ("POST", "/api/v1/runs/{run}/retry", f"{RUN}x/retry", WRITES, {}),
+    ("POST", "/api/v1/runs/{run}/move", f"{RUN}x/move", WRITES, {}),
     ("GET", "/api/v1/runs/{run}/story", f"{RUN}/story", READS, None),
     ("GET", "/api/v1/runs/{run}/tasks", f"{RUN}/tasks", READS, None),
     ("GET", "/api/v1/runs/{run}/tasks/{task}", TASK, READS, None),
     ("POST", "/api/v1/runs/{run}/tasks/{task}/resolve", f"{TASK}/resolve", WRITES, {}),
+    ("PUT", "/api/v1/runs/{run}/tasks/{task}/note", f"{RUN}x/tasks/t/note", WRITES, {"note": "n"}),
     ("GET", "/api/v1/runs/{run}/tasks/{task}/why", f"{TASK}/why", READS, None),
     ("GET", "/api/v1/runs/{run}/tasks/{task}/logs", f"{TASK}/logs", READS, None),
     ("GET", "/api/v1/runs/{run}/tasks/{task}/result", f"{TASK}/result", READS, None),
     ("GET", "/api/v1/runs/{run}/events", f"{RUN}/events", READS, None),
     ("GET", "/api/v1/events", "/api/v1/events", READS, None),
+    ("PUT", "/api/v1/bundles/{sha256}", "/api/v1/bundles/x", WRITES, {}),
+    ("POST", "/api/v1/workflows", "/api/v1/workflows", WRITES, {"graph": {"name": "w", "tasks": []}}),
+    ("GET", "/api/v1/workflows", "/api/v1/workflows", READS, None),
+    ("GET", "/api/v1/workflows/{workflow}", "/api/v1/workflows/x", READS, None),
+    ("PATCH", "/api/v1/workflows/{workflow}", "/api/v1/workflows/x", WRITES, {"paused": True}),
+    ("DELETE", "/api/v1/workflows/{workflow}", "/api/v1/workflows/x", WRITES, None),
+    ("POST", "/api/v1/workflows/{workflow}/runs", "/api/v1/workflows/x/runs", WRITES, {}),
+    (
+        "POST",
+        "/api/v1/backfills",
+        "/api/v1/backfills",
+        WRITES,
+        {"workflow": "x", "start": "2026-01-01", "end": "2026-01-02"},
+    ),
+    ("GET", "/api/v1/backfills", "/api/v1/backfills", READS, None),
+    ("DELETE", "/api/v1/backfills/{backfill}", "/api/v1/backfills/x", WRITES, None),
     ("GET", "/api/v1/workers", "/api/v1/workers", READS, None),
     ("POST", "/api/v1/workers/{worker}/drain", "/api/v1/workers/x/drain", RULES, {}),
     ("POST", "/api/v1/workers/{worker}/undrain", "/api/v1/workers/x/undrain", RULES, {}),
@@ -87,7 +107,7 @@ def verdict(
         response.read()
     code = response.json()["code"]
     if not code.startswith("auth."):
-        assert response.status_code in (404, 409, 422), response.text
+        assert response.status_code in (404, 409, 415, 422), response.text
         return response.status_code, "in"
     return response.status_code, code
 

@@ -17,6 +17,7 @@ from rota.wire.names import attempt_name
 from rota.wire.values import pack, unpack
 from rota.wire.work import CommandWork, OutputOf, ParamOf, PythonWork, Value, decode_value, encode_work
 from rota.worker.accounts import Account
+from rota.worker.bundles.driver import BundleCache
 from rota.worker.logs.driver import LogShipper
 from rota.worker.logs.folder import LogFolder
 from rota.worker.runners.command import CommandRunner
@@ -69,10 +70,19 @@ class Stage:
         self.supervisor = Supervisor(self.shipper, log_bytes_max=log_bytes_max, run_as=run_as)
         name, _, value = self.mark.partition("=")
         env = {name: value}
+        self.bundles = BundleCache(self.blobs, folder / "bundles", run_as)
         self.process = ProcessRunner(
-            self.supervisor, self.blobs, folder, env=env, recycling=recycling, memory_bytes_max=memory_bytes_max
+            self.supervisor,
+            self.blobs,
+            folder,
+            self.bundles,
+            env=env,
+            recycling=recycling,
+            memory_bytes_max=memory_bytes_max,
         )
-        self.command = CommandRunner(self.supervisor, self.process, env=env, memory_bytes_max=memory_bytes_max)
+        self.command = CommandRunner(
+            self.supervisor, self.process, self.bundles, env=env, memory_bytes_max=memory_bytes_max
+        )
         self._fence = 0
 
     def offer(self, work: PythonWork | CommandWork, **changes: Any) -> Offer:

@@ -424,13 +424,14 @@ def test_the_request_has_the_shape_that_the_child_reads() -> None:
         "logical_at",
         "map_index",
         "first_started_at",
+        "code",
     )
     assert Given.__struct_fields__ == Input.__struct_fields__
 
 
 @staged()
 async def test_runners_of_one_worker_remove_their_own_files_and_no_others(stage: Stage) -> None:
-    other = ProcessRunner(stage.supervisor, stage.blobs, stage.folder, recycling=Recycling(ahead=0))
+    other = ProcessRunner(stage.supervisor, stage.blobs, stage.folder, stage.bundles, recycling=Recycling(ahead=0))
     for runner in (stage.process, other):
         assert (await runner.run(stage.offer(python_work("add", 1, 1)))).outcome is Outcome.SUCCESS
     scratch = stage.folder / "scratch"

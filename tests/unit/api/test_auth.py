@@ -27,6 +27,7 @@ from rota.core.errors import Refused
 from rota.core.history import ListAudits
 from rota.core.model import Pool
 from rota.core.questions import GetRun, ListTenants, Question
+from rota.wire.requests import FindBundle, PutBundle
 
 SECOND = 1_000
 
@@ -222,8 +223,10 @@ def test_every_command_of_a_client_and_every_question_has_its_role():
     asked = {kind for kind in asked if kind.__module__.startswith("rota.")}
     assert set(NEEDS) == asked
     assert {kind for kind in asked if issubclass(kind, Question) and NEEDS[kind] is not Role.READER} == {
+        FindBundle,
         ListAudits,
         ListTenants,
+        PutBundle,
     }
     assert {kind for kind, need in NEEDS.items() if need is Role.WORKER} == {
         ClaimTask,

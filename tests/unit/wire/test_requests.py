@@ -9,17 +9,19 @@ from rota.core import questions as qs
 from rota.core.calendar import ScheduleSpec
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import BlobRef
-from rota.core.model import Capacity, FailureClass, Graph, Pool, PriorityClass, Queue, TaskSpec, Tenant
+from rota.core.model import Capacity, FailureClass, Graph, Param, Pool, PriorityClass, Queue, TaskSpec, Tenant
 from rota.core.reasons import Reason
-from rota.core.records import Audit, Growth, Run, Story, Task
+from rota.core.records import Audit, Growth, Run, Story, Task, Version, Workflow
 from rota.core.states import Phase, RunState, TaskState
 from rota.wire.requests import (
     LENGTH_BYTES,
     AnyQuestion,
     AwaitRun,
+    FindBundle,
     Forget,
     GetService,
     LogPiece,
+    PutBundle,
     ReadBlob,
     ReadLog,
     Request,
@@ -41,6 +43,15 @@ REQUESTS = [
     cm.CancelRun(**BY, run="r", reason="why"),
     cm.PauseRun(**BY, run="r", paused=False),
     cm.ClearTasks(**BY, run="r", tasks=("a",), downstream=False),
+    cm.MarkTasks(**BY, run="r", tasks=("a",), to=cm.Mark.SKIPPED),
+    cm.RetryTasks(**BY, run="r", tasks=("a",)),
+    cm.NoteTask(**BY, run="r", task="a", note="look"),
+    cm.MoveRun(**BY, run="r", version=2),
+    cm.DeployWorkflow(**BY, graph=GRAPH, params=(Param(name="p", default=b"\xc0"),), source="a.py:1", paused=True),
+    cm.PauseWorkflow(**BY, workflow="w"),
+    cm.DropWorkflow(**BY, workflow="w"),
+    cm.StartBackfill(**BY, backfill="b", workflow="w", start_at=1, end_at=2, params=b"\x80"),
+    cm.CancelBackfill(**BY, backfill="b"),
     cm.GrowRun(**BY, run="r", specs=(TaskSpec(id="c"),)),
     cm.ResolveTask(**BY, run="r", task="a", exit=cm.Exit.FAIL),
     cm.LoseOutputs(**BY, run="r", tasks=("a",)),
@@ -63,11 +74,17 @@ REQUESTS = [
     hs.GetEnded(tenant="t", run="r", created_at=4),
     hs.ListAudits(tenant="t", before=4, limit=2),
     qs.ListTenants(tenant="t"),
+    qs.GetWorkflow(tenant="t", workflow="w"),
+    qs.ListWorkflows(tenant="t"),
+    qs.ListBackfills(tenant="t"),
+    qs.PreviewClear(tenant="t", run="r", tasks=("a",), only_failed=True),
     cm.PutTenant(**BY, weight=3),
     hs.GetGraph(tenant="t", digest="d"),
     hs.GetStories(tenant="t", run="r", created_at=4, first=2),
     ReadLog(tenant="t", run="r", task="a", attempt=2, cursor="c"),
     ReadBlob(tenant="t", ref=BlobRef("t/r", 4, "ff"), offset=2),
+    PutBundle(tenant="t", sha256="ff", content=b"PK\xff"),
+    FindBundle(tenant="t", sha256="ff", size=3),
     GetService(tenant="t"),
     AwaitRun(tenant="t", run="r"),
     Watch("t", "r"),
@@ -127,6 +144,19 @@ WORKER = qs.WorkerView(
     seen_at=9,
     leases=1,
 )
+WORKFLOW = qs.WorkflowView(
+    workflow=Workflow("t", "w", 2, "d", (Param(name="p"),), (Version(2, "d", 5, "me"),), True, "a.py:1", "doc"),
+    schedule=ScheduleSpec(cron="@daily", zone="Europe/Berlin"),
+    next_at=7,
+    last_slot_at=None,
+    active_runs=1,
+    waiting_runs=2,
+    max_active_runs=3,
+    tasks=4,
+)
+BACKFILL = qs.BackfillView(
+    id="b", workflow="w", version=2, start_at=1, end_at=9, max_active_runs=4, made=2, active=1, left=3
+)
 ANSWERS = [
     (qs.GetRun(tenant="t", run="r"), RUN),
     (qs.ListRuns(tenant="t"), qs.RunsPage((RUN,), "r")),
@@ -144,6 +174,14 @@ ANSWERS = [
     (hs.GetStories(tenant="t", run="r", created_at=4), [Story("t", "r", 1, 0, 5, b"told")]),
     (ReadLog(tenant="t", run="r", task="a"), LogPiece(b"\xff", "c")),
     (ReadBlob(tenant="t", ref=BlobRef("t/r", 4, "ff")), b"\xff\x00"),
+    (PutBundle(tenant="t", sha256="ff", content=b"PK"), BlobRef("t/b", 2, "ff")),
+    (FindBundle(tenant="t", sha256="ff", size=2), BlobRef("t/b", 2, "ff")),
+    (FindBundle(tenant="t", sha256="ff", size=2), None),
+    (qs.GetWorkflow(tenant="t", workflow="w"), WORKFLOW),
+    (qs.ListWorkflows(tenant="t"), (WORKFLOW,)),
+    (qs.ListBackfills(tenant="t"), (BACKFILL,)),
+    (qs.PreviewClear(tenant="t", run="r"), ("a", "b[1]")),
+    (cm.DeployWorkflow(**BY, graph=GRAPH), "3"),
     (AwaitRun(tenant="t", run="r"), RUN),
     (GetService(tenant="t"), ServiceView(version="1", blobs="/b", home="h")),
     (Watch("t", "r"), [Story("t", "r", 1, 0, 5, b"told")]),

@@ -1,4 +1,4 @@
-"""What callers send: runs to be made, with the work of their tasks in words, and definitions of queues and pools."""
+"""What callers send: runs and workflows, with the work of their tasks in words; definitions of queues and pools."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,9 +6,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from rota.core.commands import Exit
+from rota.core.calendar import ScheduleSpec
+from rota.core.commands import Exit, Mark
 from rota.core.errors import Refused
-from rota.core.model import Graph, Pool, PriorityClass, Queue, TaskSpec
+from rota.core.ids import BlobRef
+from rota.core.model import Graph, Param, Pool, PriorityClass, Queue, TaskSpec
 from rota.wire.views import shape_of
 from rota.wire.web import check_request
 from rota.wire.work import COMMAND, HTTP, CommandWork, HttpWork, encode_work
@@ -81,7 +83,30 @@ TaskBody = shape_of(
     command=(CommandBody | None, None),
     http=(HttpBody | None, None),
 )
-GraphBody = shape_of(Graph, name="GraphDefinition", optional=True, tasks=(tuple[TaskBody, ...], msgspec.NODEFAULT))
+
+
+class BundleBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A bundle by its name, as it was answered when it was put."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+GraphBody = shape_of(
+    Graph,
+    name="GraphDefinition",
+    optional=True,
+    tasks=(tuple[TaskBody, ...], msgspec.NODEFAULT),
+    bundle=(BundleBody | None, None),
+)
+ParamBody = shape_of(
+    Param,
+    name="ParamDefinition",
+    optional=True,
+    default=(Any, msgspec.UNSET),
+    choices=(tuple[Any, ...], ()),
+)
 QueueBody = shape_of(Queue, name="QueueDefinition", without=("tenant", "name"), optional=True)
 PoolBody = shape_of(Pool, name="PoolDefinition", without=("tenant", "name"), optional=True)
 
@@ -107,10 +132,80 @@ class EmptyBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ClearBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which tasks to run again; everything after them too unless told otherwise."""
+    """Which tasks to run again, all if none are named; everything after them too unless told otherwise.
+
+    `dry_run`: only say which those are.
+    """
+
+    tasks: tuple[str, ...] = ()
+    downstream: bool = True
+    only_failed: bool = False
+    dry_run: bool = False
+
+
+class MarkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What tasks came to."""
 
     tasks: tuple[str, ...]
-    downstream: bool = True
+    to: Mark
+
+
+class RetryBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which tasks wait no longer for their next try; all that do if none are named."""
+
+    tasks: tuple[str, ...] = ()
+
+
+class MoveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """To which version of its workflow a run moves; 0 is the present one."""
+
+    version: int = 0
+
+
+class NoteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is to be known about a task; an empty note takes it away."""
+
+    note: str
+
+
+class DeployBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A workflow to be deployed under its graph's name. Without a schedule it has none any more."""
+
+    graph: GraphBody  # pyright: ignore[reportInvalidTypeForm] - made from the graph's own fields
+    params: tuple[ParamBody, ...] = ()  # pyright: ignore[reportInvalidTypeForm] - likewise
+    schedule: ScheduleSpec | None = None
+    priority: PriorityClass = PriorityClass.NORMAL
+    paused: bool | None = None
+    source: str = ""
+    doc: str = ""
+
+
+class PausedBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether a workflow is paused."""
+
+    paused: bool
+
+
+class TriggerBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A run to be made of a workflow. `logical_date` is in ISO form, in the workflow's time zone unless it says so."""
+
+    params: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    logical_date: str = ""
+    version: int = 0
+    run: str = ""
+    priority: PriorityClass = PriorityClass.NORMAL
+
+
+class BackfillBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which stretch of a workflow's calendar is made up for, by dates in ISO form; `dry_run`: only say what that is."""
+
+    workflow: str
+    start: str
+    end: str
+    max_active_runs: int = 4
+    params: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    backfill: str = ""
+    dry_run: bool = False
 
 
 class ResolveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -120,9 +215,20 @@ class ResolveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     requires: dict[str, str] | None = None
 
 
+def param_from(body: Any) -> Param:
+    """The parameter that a body describes."""
+    fields = {name: getattr(body, name) for name in Param.__struct_fields__}
+    encode = msgspec.msgpack.Encoder(order="deterministic").encode
+    fields["default"] = None if body.default is msgspec.UNSET else encode(body.default)
+    fields["choices"] = tuple(encode(choice) for choice in body.choices)
+    return Param(**fields)
+
+
 def graph_from(body: Any) -> Graph:
     """The graph that a body describes."""
     fields = {name: getattr(body, name) for name in Graph.__struct_fields__}
+    if body.bundle is not None:
+        fields["bundle"] = BlobRef(body.bundle.name, body.bundle.size, body.bundle.sha256)
     fields["tasks"] = tuple(_task_from(task, f"graph.tasks[{position}]") for position, task in enumerate(body.tasks))
     return Graph(**fields)
 

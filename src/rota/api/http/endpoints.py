@@ -66,8 +66,9 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     """One method of one path: who may ask, what is taken, what is answered.
 
     `role` None: anybody may ask. `of_all_tenants`: it is about all of them, whatever `Rota-Tenant` says.
-    `answer` None: nothing is answered but a status. `media` is the type of the answer; of a stream `answer` is one
-    item of it. `is_page`: it is for people, whose browser sends a cookie, and forms rather than JSON.
+    `takes` is the type of a body that is not JSON. `answer` None: nothing is answered but a status. `media` is the type
+    of the answer; of a stream `answer` is one item of it. `is_page`: it is for people, whose browser sends a cookie,
+    and forms rather than JSON.
     """
 
     method: str
@@ -80,6 +81,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     media: str = JSON
     query: type[Struct] = NoQuery
     body: type[Struct] | None = None
+    takes: str = ""
     body_bytes_max: int = BODY_BYTES_MAX
     of_all_tenants: bool = False
     is_page: bool = False

@@ -18,6 +18,8 @@ _ITEMS = {EVENTS: "Server-sent events; the data of each `happening` is:", LINES:
 
 Schema = dict[str, Any]
 
+_BYTES: Schema = {"type": "string", "format": "binary"}
+
 
 def describe(endpoints: tuple[Endpoint, ...]) -> Endpoint:
     """The endpoint that describes the others, and itself."""
@@ -72,7 +74,9 @@ def _operation(endpoint: Endpoint, schemas: dict[int, Schema]) -> Schema:
         operation["security"] = []
     else:
         operation["x-rota-role"] = endpoint.role.value
-    if endpoint.body is not None:
+    if endpoint.takes:
+        operation["requestBody"] = {"required": True, "content": {endpoint.takes: {"schema": _BYTES}}}
+    elif endpoint.body is not None:
         required = any(field.required for field in msgspec.structs.fields(endpoint.body))
         operation["requestBody"] = {"required": required, "content": {JSON: {"schema": schemas[id(endpoint.body)]}}}
     return operation

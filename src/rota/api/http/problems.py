@@ -17,8 +17,14 @@ STATUS: dict[str, int] = {
     "auth.wrong": 401,
     "blob": 410,
     "blobs": 500,
+    "backfill": 422,
+    "backfill.exists": 409,
+    "backfill.unknown": 404,
+    "bundle": 422,
+    "bundle.size": 413,
     "command": 409,
     "config": 500,
+    "deploy": 422,
     "field": 422,
     "field.size": 413,
     "graph": 422,
@@ -51,9 +57,11 @@ STATUS: dict[str, int] = {
     "store.refused": 422,
     "task": 409,
     "task.unknown": 404,
+    "template": 422,
     "tls": 500,
     "worker": 409,
     "worker.unknown": 404,
+    "workflow": 404,
 }
 
 

@@ -63,14 +63,25 @@ async def read_body(receive: Receive, headers: Headers, kind: type[Struct], byte
     content = await _receive(receive, headers, bytes_max)
     if not content:
         return parse(b"{}", kind)
+    _check_type(headers, JSON)
+    return parse(content, kind)
+
+
+async def read_bytes(receive: Receive, headers: Headers, media: str, bytes_max: int) -> bytes:
+    """A body that is not JSON, as it is."""
+    content = await _receive(receive, headers, bytes_max)
+    _check_type(headers, media)
+    return content
+
+
+def _check_type(headers: Headers, media: str) -> None:
     encoding = headers.get("content-encoding", "identity")
     if encoding != "identity":
         raise Refused("http.media_type", f"a body encoded as {encoding!r} is not read here", "Send it plain.")
     sort = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if sort != JSON:
+    if sort != media:
         what = f"a body of type {sort!r}" if sort else "a body without a type"
-        raise Refused("http.media_type", f"{what} is not read here", f"Send JSON with Content-Type: {JSON}.")
-    return parse(content, kind)
+        raise Refused("http.media_type", f"{what} is not read here", f"Send it with Content-Type: {media}.")
 
 
 async def read_form(receive: Receive, headers: Headers, kind: type[Struct], bytes_max: int) -> Any:

@@ -8,12 +8,21 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from rota.api.auth import Role
-from rota.api.http.bodies import CancelBody, ClearBody, EmptyBody, SubmitBody, graph_from
+from rota.api.http.bodies import (
+    CancelBody,
+    ClearBody,
+    EmptyBody,
+    MarkBody,
+    MoveBody,
+    RetryBody,
+    SubmitBody,
+    graph_from,
+)
 from rota.api.http.endpoints import LINES, Call, Endpoint, reply
 from rota.api.http.paging import check_page, next_link
 from rota.api.http.reading import SUBMISSION_BYTES_MAX
 from rota.api.http.streams import encode_lines, stream
-from rota.core.commands import CancelRun, ClearTasks, ClientCommand, PauseRun
+from rota.core.commands import CancelRun, ClearTasks, ClientCommand, MarkTasks, MoveRun, PauseRun, RetryTasks
 from rota.core.errors import Refused
 from rota.core.history import GetGraph
 from rota.core.model import Graph
@@ -37,6 +46,13 @@ class RunsAnswer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     runs: list[RunShape]  # pyright: ignore[reportInvalidTypeForm] - made from the view's own fields
     next: str
+
+
+class ClearAnswer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which tasks are run again, or would be, and how the run stands."""
+
+    tasks: list[str]
+    run: RunShape  # pyright: ignore[reportInvalidTypeForm] - made from the view's own fields
 
 
 class StoryQuery(Struct, frozen=True, kw_only=True):
@@ -97,8 +113,28 @@ async def resume(call: Call) -> Response:
 
 
 async def clear(call: Call) -> Response:
-    """Run tasks again."""
-    return await _steer(call, ClearTasks, tasks=call.body.tasks, downstream=call.body.downstream)
+    """Run tasks again, or say which would be."""
+    body: ClearBody = call.body
+    which = {"downstream": body.downstream, "only_failed": body.only_failed}
+    tasks = await call.run.would_clear(*body.tasks, **which)
+    if not body.dry_run:
+        await call.do(ClearTasks, run=call.run.id, tasks=body.tasks, **which)
+    return reply({"tasks": tasks, "run": as_plain(await call.run.status())})
+
+
+async def mark(call: Call) -> Response:
+    """Say what tasks came to."""
+    return await _steer(call, MarkTasks, tasks=call.body.tasks, to=call.body.to)
+
+
+async def retry(call: Call) -> Response:
+    """Wait no longer."""
+    return await _steer(call, RetryTasks, tasks=call.body.tasks)
+
+
+async def move(call: Call) -> Response:
+    """Give it another version."""
+    return await _steer(call, MoveRun, version=call.body.version)
 
 
 async def story(call: Call) -> Response:
@@ -164,6 +200,33 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         serve=clear,
         summary="Run ended tasks again",
         body=ClearBody,
+        answer=ClearAnswer,
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{RUN}/mark",
+        role=Role.WRITER,
+        serve=mark,
+        summary="Say what tasks came to, whatever they are doing",
+        body=MarkBody,
+        answer=RunShape,
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{RUN}/retry",
+        role=Role.WRITER,
+        serve=retry,
+        summary="Let tasks wait no longer for their next try",
+        body=RetryBody,
+        answer=RunShape,
+    ),
+    Endpoint(
+        method="POST",
+        path=f"{RUN}/move",
+        role=Role.WRITER,
+        serve=move,
+        summary="Give a run another version of its workflow",
+        body=MoveBody,
         answer=RunShape,
     ),
     Endpoint(

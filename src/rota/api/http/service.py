@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from rota.api.auth import Gate, Principal, Role
 from rota.api.desk import Desk
-from rota.api.http import events, fleet, oversight, runs, tasks
+from rota.api.http import events, fleet, oversight, runs, tasks, workflows
 from rota.api.http import room as rooms
 from rota.api.http.endpoints import Call, Endpoint, NoSuchMethod, Routes, command_id_of, last_event_id_of
 from rota.api.http.feed import Feeds
@@ -19,7 +19,7 @@ from rota.api.http.openapi import describe
 from rota.api.http.pages import Pages, token_in, url_of
 from rota.api.http.probes import Probes, Telemetry
 from rota.api.http.problems import problem_of, respond
-from rota.api.http.reading import read_body, read_form, read_query
+from rota.api.http.reading import read_body, read_bytes, read_form, read_query
 from rota.api.http.streams import Stream
 from rota.api.line import DeskLine
 from rota.client.runs import Client
@@ -57,6 +57,7 @@ class HttpService:
             *runs.ENDPOINTS,
             *tasks.ENDPOINTS,
             *events.endpoints(self._feeds),
+            *workflows.ENDPOINTS,
             *fleet.ENDPOINTS,
             *oversight.ENDPOINTS,
             *Probes(driver, telemetry, tells_where=gate.is_open).endpoints(),
@@ -123,7 +124,9 @@ class HttpService:
         if endpoint.is_command:
             out.key = command_id_of(request) or f"http-{secrets.token_hex(8)}"
         body = None
-        if endpoint.body is not None:
+        if endpoint.takes:
+            body = await read_bytes(request.receive, request.headers, endpoint.takes, endpoint.body_bytes_max)
+        elif endpoint.body is not None:
             read = read_form if endpoint.is_page else read_body
             body = await read(request.receive, request.headers, endpoint.body, endpoint.body_bytes_max)
         version = self._gate.version

@@ -10,13 +10,13 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from rota.api.auth import Role
-from rota.api.http.bodies import ResolveBody
+from rota.api.http.bodies import NoteBody, ResolveBody
 from rota.api.http.endpoints import TEXT, Call, Endpoint, reply
 from rota.api.http.paging import check_page, next_link, read_number
 from rota.api.http.reading import BODY_BYTES_MAX, JSON
 from rota.api.http.runs import RUN, RUNS
 from rota.api.http.streams import stream
-from rota.core.commands import ResolveTask
+from rota.core.commands import NoteTask, ResolveTask
 from rota.core.errors import Refused
 from rota.core.graph import check_number
 from rota.core.ids import BlobRef
@@ -83,6 +83,12 @@ async def resolve(call: Call) -> Response:
     body: ResolveBody = call.body
     requires = None if body.requires is None else tuple(body.requires.items())
     await call.do(ResolveTask, run=call.run.id, task=call.path["task"], exit=body.exit, requires=requires)
+    return reply(await call.run.task(call.path["task"]))
+
+
+async def note(call: Call) -> Response:
+    """Say something about it."""
+    await call.do(NoteTask, run=call.run.id, task=call.path["task"], note=call.body.note)
     return reply(await call.run.task(call.path["task"]))
 
 
@@ -186,6 +192,15 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         serve=resolve,
         summary="Take a parked task out of needs_attention",
         body=ResolveBody,
+        answer=TaskShape,
+    ),
+    Endpoint(
+        method="PUT",
+        path=f"{TASK}/note",
+        role=Role.WRITER,
+        serve=note,
+        summary="Say something about a task",
+        body=NoteBody,
         answer=TaskShape,
     ),
     Endpoint(

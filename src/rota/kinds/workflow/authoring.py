@@ -18,6 +18,7 @@ from rota.core.graph import check_graph
 from rota.core.model import Graph, Param, PriorityClass
 from rota.core.params import check_declared, check_params
 from rota.kinds.workflow.draft import TASKS_PER_WORKFLOW_MAX, Draft, current
+from rota.kinds.workflow.functions import bundle_root, root_of
 from rota.kinds.workflow.options import Seconds, TaskOptions, check_options, millis
 from rota.kinds.workflow.parameters import packed, params_of, stand_ins
 from rota.kinds.workflow.places import place_of
@@ -121,6 +122,15 @@ class WorkflowFunction:
         """The functions of the workflow's tasks, by the tasks' ids."""
         self.build()
         return self._functions
+
+    def __rota_inside__(self, qualname: str) -> Callable[..., Any] | None:
+        """A function that is written inside this one. A runner asks for it by the name it has in a bundle."""
+        token = bundle_root.set(root_of(self.function))
+        try:
+            found = self.functions().values()
+        finally:
+            bundle_root.reset(token)
+        return next((each for each in found if getattr(each, "__qualname__", "") == qualname), None)
 
     def params(self, given: dict[str, Any]) -> dict[str, Any]:
         """The parameters of a run: what was given, and the defaults of the rest."""

@@ -1,19 +1,32 @@
-"""Naming a function so that another process can find it; one that has no such name travels pickled."""
+"""Naming a function so that another process can find it; one that has no such name travels pickled.
+
+In a bundle a function is named from the bundle's root, so that the same code is the same graph wherever it was written.
+Nothing travels pickled there: a pickle of code has the paths of the machine it was made on in it.
+"""
 
 import sys
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from rota.wire.scripts import SCRIPT
-from rota.wire.values import pack
+from rota.wire.values import Unserialisable, pack
 from rota.wire.work import PythonWork
 
 _INSTALLED = ("site-packages", "dist-packages")
 
+# In the names of functions that are written inside others.
+LOCALS = ".<locals>."
+# The root of the bundle whose workflows are being compiled, if any are.
+bundle_root: ContextVar[Path | None] = ContextVar("bundle_root", default=None)
+
 
 def refer(function: Any) -> PythonWork:
     """How to find a function again: by module and name if that leads back to it, else by value."""
+    root = bundle_root.get()
+    if root is not None:
+        return _in_bundle(function, root)
     module_name, name = getattr(function, "__module__", None) or "", getattr(function, "__qualname__", "")
     module = sys.modules.get(module_name)
     if module is None:
@@ -27,6 +40,30 @@ def refer(function: Any) -> PythonWork:
     return PythonWork(
         function=f"{module_name}:{name}", path=_import_path(module_name, module), script=_running_script()
     )
+
+
+def _in_bundle(function: Any, root: Path) -> PythonWork:
+    """By its name below the root, or among what workers have installed."""
+    module_name, name = getattr(function, "__module__", None) or "", getattr(function, "__qualname__", "")
+    module = sys.modules.get(module_name)
+    found = _look_up(module, name.partition(LOCALS)[0]) if module is not None else None
+    # One that is written inside a workflow's function is found by writing that workflow down again.
+    is_inside = LOCALS in name and hasattr(found, "__rota_inside__")
+    if module is None or not (is_inside or getattr(found, "__rota_function__", found) is function):
+        what = name or type(function).__qualname__
+        raise Unserialisable(f"{what} has no name by which a worker could find it. Define it with `def` in the module.")
+    path = _import_path(module_name, module)
+    if path and Path(path) != root:
+        text = f"{module_name} is at {path}, outside of what is deployed"
+        raise Unserialisable(f"{text}. Deploy the folder that has both, or install it on the workers.")
+    return PythonWork(function=f"{module_name}:{name}")
+
+
+def root_of(function: Any) -> Path | None:
+    """The root of the bundle that a function was imported from; None if it is not a function of a module."""
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    path = _import_path(module.__name__, module) if module is not None else ""
+    return Path(path) if path else None
 
 
 def _by_value(function: Any, module: ModuleType | None) -> PythonWork:

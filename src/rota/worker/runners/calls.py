@@ -141,10 +141,13 @@ def find_function(work: PythonWork, *, owns_process: bool = False) -> Callable[.
         return _open_function(work)
     module_name, _, qualname = work.function.partition(":")
     found: Any = _find_module(module_name, work, owns_process)
-    for name in qualname.split("."):
+    outer, is_inside, _ = qualname.partition(".<locals>.")
+    for name in outer.split("."):
         found = getattr(found, name, None)
-        if found is None:
-            raise Uncallable(f"there is no {qualname!r} in {_place(module_name, work)}; was it renamed or removed?")
+    if is_inside and hasattr(found, "__rota_inside__"):
+        found = found.__rota_inside__(qualname)
+    if found is None:
+        raise Uncallable(f"there is no {qualname!r} in {_place(module_name, work)}; was it renamed or removed?")
     # Decorators such as ours leave the function they wrapped.
     found = getattr(found, "__rota_function__", found)
     if not callable(found):

@@ -57,6 +57,8 @@ class Request(Struct, frozen=True, array_like=True):
     logical_at: int
     map_index: int
     first_started_at: int
+    # The folder of the bundle with its code, if it has one; always the same in one process.
+    code: str = ""
 
 
 _decode = msgspec.msgpack.Decoder(Request).decode
@@ -84,6 +86,8 @@ class Process:
         self._set("ROTA_TASK", request.task)
         self._set("ROTA_ATTEMPT", str(request.attempt))
         self._set("ROTA_FENCE", str(request.fence))
+        if request.code:
+            self._set("ROTA_BUNDLE", request.code)
 
     def _set(self, name: str, value: str) -> None:
         if self.env.get(name) != value:
@@ -148,6 +152,10 @@ def watch(cancelled: Cancelled) -> None:
 def make(process: Process, request: Request, log: int) -> Done:
     """One attempt."""
     process.enter(request, log)
+    if request.code and request.code not in sys.path:
+        sys.path.insert(0, request.code)
+        # Others read the same folder.
+        sys.dont_write_bytecode = True
     work = decode_python(request.work)
 
     def open_stored(value: StoredValue) -> Any:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -10,6 +11,7 @@ from rota.core.commands import Outcome
 from rota.core.decide.leases import Offer
 from rota.core.model import FailureClass
 from rota.wire.work import CommandWork, Unprepared, decode_command, encode_value, plain, prepared_command
+from rota.worker.bundles.driver import BundleCache, NoBundle
 from rota.worker.environment import of_attempt, passed_on
 from rota.worker.runners import Runner
 from rota.worker.runners.outcomes import died, failed, last_lines, timed_out
@@ -28,13 +30,18 @@ class CommandRunner:
         self,
         supervisor: Supervisor,
         calls: Runner,
+        bundles: BundleCache,
         *,
         env: Mapping[str, str] | None = None,
         memory_bytes_max: int = 0,
     ) -> None:
-        """`calls` makes the calls that prepare commands; `env` is given to each on top of what it always has."""
+        """`calls` makes the calls that prepare commands, and `bundles` has the files of workflows.
+
+        `env` is given to each command on top of what it always has.
+        """
         self._supervisor = supervisor
         self._calls = calls
+        self._bundles = bundles
         self._env = dict(env or {})
         self._memory_bytes_max = memory_bytes_max
 
@@ -62,11 +69,22 @@ class CommandRunner:
         if not work.argv and not work.shell:
             return failed(offer, FailureClass.FATAL, "its work names neither a program nor a shell line")
         try:
+            folder = await self._bundles.take(offer)
+        except NoBundle as error:
+            return failed(offer, FailureClass.INTERNAL, str(error))
+        try:
+            return await self._begin(offer, work, folder)
+        finally:
+            if folder:
+                self._bundles.give_back(offer)
+
+    async def _begin(self, offer: Offer, work: CommandWork, folder: str) -> AttemptOver:
+        try:
             log = self._supervisor.open_log(offer, streams=2)
         except (OSError, SupervisorLost) as error:
             return failed(offer, FailureClass.INTERNAL, f"no process could be started for it: {error}")
         try:
-            return await self._run(offer, work, log)
+            return await self._run(offer, work, folder, log)
         except NotStarted as error:
             return failed(offer, FailureClass.FATAL, str(error))
         except OSError as error:
@@ -76,11 +94,12 @@ class CommandRunner:
         finally:
             await log.complete()
 
-    async def _run(self, offer: Offer, work: CommandWork, log: Log) -> AttemptOver:
+    async def _run(self, offer: Offer, work: CommandWork, folder: str, log: Log) -> AttemptOver:
         child = await self._supervisor.start(
             (SHELL, "-c", work.shell) if work.shell else work.argv,
-            {**passed_on(self._env), **of_attempt(offer), **dict(work.env)},
-            cwd=work.cwd,
+            {**passed_on(self._env), **of_attempt(offer, folder), **dict(work.env)},
+            # A path that is not absolute is one in the bundle.
+            cwd=str(Path(folder, work.cwd)) if folder else work.cwd,
             files=log.ends,
             memory_bytes_max=self._memory_bytes_max,
         )

@@ -1,4 +1,4 @@
-"""Warm processes: started ahead, bound to one tenant and one bundle by their first attempt, recycled."""
+"""Warm processes: started ahead, bound to one tenant and one origin of code by their first attempt, recycled."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from rota.worker.supervisor.driver import Child, NotStarted, Supervisor
 from rota.worker.supervisor.stream import Stream
 
 # Whose code a process runs: tenant, and the folder and script it is imported from. No two of these share a process.
-Bundle = tuple[str, str, str]
+Origin = tuple[str, str, str]
 
 # Not from the folder it happens to be in.
 _PYTHON = (sys.executable, "-P")
@@ -69,7 +69,7 @@ class WarmProcess:
 
     def __init__(self, child: Child, sock: socket.socket) -> None:
         self.child = child
-        self.bundle: Bundle | None = None
+        self.origin: Origin | None = None
         self.attempts = 0
         self._reply: asyncio.Future[Done | None] | None = None
         self._fence = 0
@@ -132,10 +132,10 @@ class WarmPool:
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closed = False
 
-    async def take(self, bundle: Bundle) -> WarmProcess:
-        """A process for this bundle, and for nobody else while it lives."""
+    async def take(self, origin: Origin) -> WarmProcess:
+        """A process for code from there, and for nobody else while it lives."""
         for place in range(len(self._idle) - 1, -1, -1):
-            if self._idle[place].bundle == bundle:
+            if self._idle[place].origin == origin:
                 warm = self._idle.pop(place)
                 if warm.is_usable:
                     return warm
@@ -145,7 +145,7 @@ class WarmPool:
                 break
         else:
             warm = await self._start()
-        warm.bundle = bundle
+        warm.origin = origin
         self.start_ahead()
         return warm
 

@@ -12,16 +12,17 @@ from rota.core.decide.leases import Offer
 from rota.core.model import FailureClass
 from rota.ports import Blobs
 from rota.wire.work import INLINE_BYTES_MAX, Value, decode_python, encode_value
+from rota.worker.bundles.driver import BundleCache, NoBundle
 from rota.worker.runners import AT_ONCE
 from rota.worker.runners.calls import Done
 from rota.worker.runners.outcomes import died, failed, last_lines, over, timed_out
 from rota.worker.runners.parcels import InputsLost, NotMoved, Parcels
-from rota.worker.runners.pool import Bundle, Recycling, WarmPool, WarmProcess
+from rota.worker.runners.pool import Recycling, WarmPool, WarmProcess
 from rota.worker.supervisor.driver import Log, NotStarted, Supervisor, SupervisorLost
 from rota.worker.supervisor.patience import outlast
 from rota.worker.sync import AttemptOver
 
-BUNDLES_KNOWN_MAX = 1_024
+WORKS_KNOWN_MAX = 1_024
 DYING_S = 1.0
 # How long code that was asked to stop may take to put things in order.
 STOPPING_S = 3.0
@@ -37,33 +38,40 @@ class ProcessRunner:
         supervisor: Supervisor,
         blobs: Blobs,
         folder: Path,
+        bundles: BundleCache,
         *,
         env: Mapping[str, str] | None = None,
         recycling: Recycling | None = None,
         memory_bytes_max: int = 0,
     ) -> None:
-        """`folder` is for passing files; `env` is given to user code on top of what it always has."""
+        """`folder` is for passing files, `bundles` has the code of workflows.
+
+        `env` is given to user code on top of what it always has.
+        """
         self._supervisor = supervisor
         self._parcels = Parcels(blobs, folder / "scratch", supervisor.run_as)
         self._pool = WarmPool(supervisor, recycling or Recycling(), env, memory_bytes_max)
-        self._bundles: dict[bytes, tuple[str, str]] = {}
+        self._bundles = bundles
+        self._known: dict[bytes, tuple[str, str]] = {}
 
     async def run(self, offer: Offer) -> AttemptOver:
         """Run one attempt to its end; cancelling kills its process with everything that was started there."""
         try:
-            bundle = self._bundle(offer)
+            known = self._origin(offer)
         except msgspec.MsgspecError as error:
             return failed(offer, FailureClass.FATAL, f"its work is not a Python call that can be read: {error}")
         deadline = asyncio.get_running_loop().time() + offer.timeout_ms / 1_000 if offer.timeout_ms else None
         stored: dict[str, str] = {}
+        code = ""
         try:
             async with asyncio.timeout_at(deadline):
+                code = await self._bundles.take(offer)
                 if offer.inputs:
                     stored = await self._parcels.fetch(offer)
                 # Made before a process is taken: on a full disk it cannot be, and nothing is left to give back.
                 self._parcels.folder()
-                warm = await self._pool.take(bundle)
-            return await self._run(offer, warm, stored, deadline)
+                warm = await self._pool.take((offer.tenant, code, "") if code else (offer.tenant, *known))
+            return await self._run(offer, warm, stored, code, deadline)
         except TimeoutError:
             return timed_out(offer, " before its code was called")
         except InputsLost as error:
@@ -72,12 +80,14 @@ class ProcessRunner:
             return failed(offer, FailureClass.INTERNAL, f"no process could be started for it: {error}")
         except SupervisorLost:
             return failed(offer, FailureClass.INTERNAL, "the supervisor died, and the attempt with it")
-        except NotMoved as error:
+        except (NotMoved, NoBundle) as error:
             return failed(offer, FailureClass.INTERNAL, str(error))
         except OSError as error:
             return failed(offer, FailureClass.INTERNAL, f"this worker is out of files or memory: {error}")
         finally:
             self._parcels.discard(offer, stored)
+            if code:
+                self._bundles.give_back(offer)
 
     async def close(self) -> None:
         """End the warm processes. Attempts that still run are ended by cancelling them."""
@@ -88,17 +98,18 @@ class ProcessRunner:
         """Start processes before the first attempt asks for one."""
         self._pool.start_ahead()
 
-    def _bundle(self, offer: Offer) -> Bundle:
-        known = self._bundles.get(offer.work)
+    def _origin(self, offer: Offer) -> tuple[str, str]:
+        """The folder and the script that code without a bundle is imported from."""
+        known = self._known.get(offer.work)
         if known is None:
             work = decode_python(offer.work)
-            if len(self._bundles) >= BUNDLES_KNOWN_MAX:
-                self._bundles.clear()
-            known = self._bundles[offer.work] = (work.path, work.file or work.script)
-        return (offer.tenant, *known)
+            if len(self._known) >= WORKS_KNOWN_MAX:
+                self._known.clear()
+            known = self._known[offer.work] = (work.path, work.file or work.script)
+        return known
 
     async def _run(
-        self, offer: Offer, warm: WarmProcess, stored: dict[str, str], deadline: float | None
+        self, offer: Offer, warm: WarmProcess, stored: dict[str, str], code: str, deadline: float | None
     ) -> AttemptOver:
         left_s = None if deadline is None else max(0, deadline - asyncio.get_running_loop().time())
         try:
@@ -106,7 +117,7 @@ class ProcessRunner:
         except BaseException:
             self._pool.put_back(warm, 0)
             raise
-        reply = warm.ask(offer.fence, self._request(offer, stored, left_s), log.ends[0])
+        reply = warm.ask(offer.fence, self._request(offer, stored, code, left_s), log.ends[0])
         log.let_go()
         try:
             if left_s is not None:
@@ -162,7 +173,7 @@ class ProcessRunner:
         await warm.kill()
         return (await log.complete()).tails
 
-    def _request(self, offer: Offer, stored: dict[str, str], left_s: float | None) -> bytes:
+    def _request(self, offer: Offer, stored: dict[str, str], code: str, left_s: float | None) -> bytes:
         deadline_at = None if left_s is None else time.time_ns() // 1_000_000 + round(left_s * 1_000)
         # In the order of `child.Request`, which is not imported here: it is the other side's.
         return _encode(
@@ -183,5 +194,6 @@ class ProcessRunner:
                 offer.logical_at,
                 offer.map_index,
                 offer.first_started_at,
+                code,
             )
         )

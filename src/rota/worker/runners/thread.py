@@ -52,6 +52,10 @@ class ThreadRunner:
             work = self._work(offer.work)
         except msgspec.MsgspecError as error:
             return failed(offer, FailureClass.FATAL, f"its work is not a Python call that can be read: {error}")
+        if offer.bundle is not None:
+            # One process holds one module of a name, and bundles have many versions of each.
+            text = "its code is in a bundle, and this worker runs code in threads, where two versions cannot be apart"
+            return failed(offer, FailureClass.FATAL, f"{text}. Run it on a worker without --threads.")
         try:
             deadline = asyncio.get_running_loop().time() + offer.timeout_ms / 1_000 if offer.timeout_ms else None
             stored = await self._fetch(offer, deadline) if offer.inputs else {}

@@ -1,0 +1,80 @@
+"""`rota deploy PATH`: compile the workflows of a file or a folder, and make them the present versions."""
+
+import argparse
+import math
+
+from rota.app import Rota
+from rota.cli import EXIT_REFUSED
+from rota.cli.given import pair
+from rota.cli.reaching import reach_or_make
+from rota.cli.showing import finish, put, put_json, say
+from rota.client.deploying import Deployed, DeployFailed
+from rota.wire.deployments import LOAD_S, Broken
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    parser.add_argument("path", metavar="PATH", help="a Python file, or a folder with some")
+    parser.add_argument("--strict", action="store_true", help="deploy nothing if anything is broken")
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=LOAD_S,
+        metavar="SECONDS",
+        help=f"how long each file may take to load (default {LOAD_S:g})",
+    )
+    parser.add_argument(
+        "--env",
+        action="append",
+        type=pair,
+        default=[],
+        metavar="NAME=VALUE",
+        help="a variable that the files find while they are loaded",
+    )
+    finish(parser, run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Deploy, and tell what became of each workflow."""
+    with reach_or_make(options) as rota:
+        done, broken = _deploy(rota, options)
+    if options.json:
+        put_json({"deployed": done, "broken": broken})
+    else:
+        for each in done:
+            new = "new" if each.is_new else "as it was"
+            put(f"{each.name}: version {each.version}, {new}; {each.tasks} tasks, {each.source}")
+    for each in broken:
+        _complain(each)
+    if not broken:
+        return 0
+    what = "nothing was deployed" if not done else f"{len(done)} deployed"
+    say(f"rota: deploy.broken: {len(broken)} broken, {what}:")
+    for each in broken:
+        say(f"  {each.place}: {each.error}")
+    return EXIT_REFUSED
+
+
+def _deploy(rota: Rota, options: argparse.Namespace) -> tuple[list[Deployed], tuple[Broken, ...]]:
+    try:
+        done = rota.deploy(options.path, strict=options.strict, timeout_s=options.timeout, env=dict(options.env))
+    except DeployFailed as failed:
+        return failed.deployed, failed.broken
+    return done, ()
+
+
+def _complain(broken: Broken) -> None:
+    of = f", workflow {broken.workflow!r}" if broken.workflow else ""
+    say(f"{broken.place}{of}")
+    say(broken.trace or f"  {broken.error}")
+    say("")
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= 3_600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds up to an hour")
+    return seconds

@@ -1,0 +1,27 @@
+"""`rota retry RUN [TASK …]`: let tasks wait no longer for their next try."""
+
+import argparse
+
+from rota.cli.reaching import reach
+from rota.cli.showing import add_run, finish, put, put_json
+from rota.wire.views import as_plain
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    add_run(parser)
+    parser.add_argument("tasks", metavar="TASK", nargs="*", help="which tasks (default: all that wait)")
+    finish(parser, run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Try them now."""
+    with reach(options) as rota:
+        one = rota.run(options.run_id)
+        one.retry(*options.tasks)
+        view = one.status()
+    if options.json:
+        put_json(as_plain(view))
+    else:
+        put(f"{view.id}: {', '.join(options.tasks) or 'what waited'} tried again")
+    return 0

@@ -1,0 +1,53 @@
+"""`rota test FILE.py`: run a workflow of a Python file here, with virtual time and without a coordinator of its own."""
+
+import argparse
+import json
+import sys
+from contextlib import redirect_stdout
+
+from rota.cli import EXIT_FAILED
+from rota.cli.files import find_workflow
+from rota.cli.given import add_params, date
+from rota.cli.showing import add_json, put, put_json, say, show_counts, show_span
+from rota.core.states import SUCCESS
+from rota.testing import Trial, run_workflow
+from rota.wire.views import as_plain
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    parser.add_argument("file", metavar="FILE.py[:NAME]", help="the file, and which of its workflows if it has several")
+    add_params(parser)
+    parser.add_argument("--date", type=date, metavar="DATE", help="what the run is about")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run it. Waits take no time: the clock jumps. Requests are not sent: a workflow with some is tested in Python."""
+    with redirect_stdout(sys.stderr):
+        workflow = find_workflow(options.file)
+        trial = run_workflow(workflow, dict(options.param), logical_date=options.date)
+    if options.json:
+        put_json({**_plain(trial), "tasks": [as_plain(view) for view in trial.tasks.values()]})
+    else:
+        _tell(trial)
+    return 0 if trial.state == SUCCESS else EXIT_FAILED
+
+
+def _plain(trial: Trial) -> dict[str, object]:
+    return {"state": trial.state, "reason": trial.reason, "took_ms": trial.took_ms, "story": trial.story}
+
+
+def _tell(trial: Trial) -> None:
+    counts: dict[str, int] = {}
+    for view in trial.tasks.values():
+        counts[view.state] = counts.get(view.state, 0) + 1
+        shown = ""
+        if view.id in trial.results:
+            shown = f": {json.dumps(trial.results[view.id], ensure_ascii=False, default=str)}"
+        put(f"{view.id}: {view.state}{shown}")
+        if view.error:
+            say(f"{view.id}: {view.error.strip()}")
+    reason = f". {trial.reason}" if trial.reason else ""
+    say(f"{trial.state} in {show_span(trial.took_ms)} of virtual time: {show_counts(counts)}{reason}")

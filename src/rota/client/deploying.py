@@ -1,0 +1,204 @@
+"""Workflows of a coordinator: deploying, listing, pausing them, taking them away, and making up for the past."""
+
+import secrets
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+
+from msgspec import Struct, structs
+
+from rota.client.given import UTC, end_of, instant, packed
+from rota.client.operating import Operating
+from rota.core.calendar import count_slots, slots_between
+from rota.core.commands import (
+    CancelBackfill,
+    ClientCommand,
+    DeployWorkflow,
+    DropWorkflow,
+    PauseWorkflow,
+    StartBackfill,
+)
+from rota.core.errors import Refused
+from rota.core.ids import BlobRef, Millis
+from rota.core.questions import BackfillView, GetWorkflow, ListBackfills, ListWorkflows, WorkflowView
+from rota.wire.deployments import Broken, Compiled
+from rota.wire.requests import FindBundle, PutBundle
+
+ACTIVE_RUNS = 4
+SLOTS_SHOWN_MAX = 1_000
+_NAMED_MAX = 5
+
+
+class Deployed(Struct, frozen=True, kw_only=True):
+    """A workflow that was deployed. `is_new`: this content is a version that was not there before."""
+
+    name: str
+    version: int
+    is_new: bool
+    tasks: int
+    source: str
+    # The digest of its bundle; empty if workers have its code by other means.
+    bundle: str
+
+
+class DeployFailed(Refused):
+    """Some of what was to be deployed cannot be. `deployed` are the others; none, if all or nothing was asked for."""
+
+    def __init__(self, deployed: list[Deployed], broken: Iterable[Broken]) -> None:
+        self.deployed = deployed
+        self.broken = tuple(broken)
+        told = "; ".join(f"{each.place}: {each.error}" for each in self.broken[:_NAMED_MAX])
+        more = f"; and {len(self.broken) - _NAMED_MAX} more" if len(self.broken) > _NAMED_MAX else ""
+        hint = f"{len(deployed)} others were deployed." if deployed else "Nothing was deployed."
+        super().__init__("deploy.broken", f"{told}{more}", hint)
+
+
+class Slots(Struct, frozen=True, kw_only=True):
+    """The instants that a backfill is about: how many there are, and the first of them."""
+
+    count: int
+    first: tuple[Millis, ...]
+    zone: str
+
+
+class Deploying(Operating):
+    """The half of a client that is about workflows."""
+
+    async def put_bundle(self, content: bytes) -> BlobRef:
+        """Have a bundle kept, and say how a graph refers to it. One that is there already does not travel again."""
+        digest = sha256(content).hexdigest()
+        tenant = self.line.tenant
+        found: BlobRef | None = await self.ask(FindBundle(tenant=tenant, sha256=digest, size=len(content)))
+        return found or await self.ask(PutBundle(tenant=tenant, sha256=digest, content=content))
+
+    async def deploy_workflow(self, workflow: Compiled, bundle: BlobRef | None = None) -> Deployed:
+        """Make a compiled workflow the present version of its name. The same again changes nothing."""
+        graph = structs.replace(workflow.graph, bundle=bundle)
+        known = await self._versions(graph.name)
+        command = DeployWorkflow(
+            tenant=self.line.tenant,
+            command_id=f"deploy-{secrets.token_hex(8)}",
+            graph=graph,
+            params=workflow.params,
+            schedule=workflow.schedule,
+            priority=workflow.priority,
+            paused=workflow.paused,
+            source=workflow.source,
+            doc=workflow.doc,
+        )
+        version = int(await self.ask(command))
+        return Deployed(
+            name=graph.name,
+            version=version,
+            is_new=version not in known,
+            tasks=len(graph.tasks),
+            source=workflow.source,
+            bundle=bundle.sha256 if bundle is not None else "",
+        )
+
+    async def deploy_all(
+        self, workflows: Iterable[Compiled], broken: Iterable[Broken], bundle: bytes, *, strict: bool = False
+    ) -> list[Deployed]:
+        """Deploy what can be, each by itself. Raises DeployFailed for the rest; with `strict` before anything is."""
+        wrong = list(broken)
+        if strict and wrong:
+            raise DeployFailed([], wrong)
+        ref = await self.put_bundle(bundle)
+        done: list[Deployed] = []
+        for workflow in workflows:
+            try:
+                done.append(await self.deploy_workflow(workflow, ref))
+            except Refused as refused:
+                file, _, line = workflow.source.rpartition(":")
+                name = workflow.graph.name
+                wrong.append(Broken(file=file, line=int(line or 0), workflow=name, error=str(refused)))
+        if wrong:
+            raise DeployFailed(done, wrong)
+        return done
+
+    async def _versions(self, name: str) -> list[int]:
+        try:
+            view = await self.workflow(name)
+        except Refused as refused:
+            if refused.code != "workflow.unknown":
+                raise
+            return []
+        return [version.number for version in view.workflow.versions]
+
+    async def workflows(self) -> tuple[WorkflowView, ...]:
+        """The workflows there are, by name."""
+        return await self.ask(ListWorkflows(tenant=self.line.tenant))
+
+    async def workflow(self, name: str) -> WorkflowView:
+        """One workflow, with its versions, its parameters and its schedule."""
+        return await self.ask(GetWorkflow(tenant=self.line.tenant, workflow=name))
+
+    async def zone_of(self, name: str) -> str:
+        """The time zone that a workflow's dates are read in."""
+        schedule = (await self.workflow(name)).schedule
+        return schedule.zone if schedule is not None else UTC
+
+    async def pause_workflow(self, name: str, *, paused: bool = True) -> None:
+        """Start no runs of a workflow and give no worker their tasks. What runs goes on."""
+        await self._change(PauseWorkflow, workflow=name, paused=paused)
+
+    async def resume_workflow(self, name: str) -> None:
+        """Let a paused workflow go on."""
+        await self.pause_workflow(name, paused=False)
+
+    async def drop_workflow(self, name: str) -> None:
+        """Take a workflow away with its schedule; its runs go on."""
+        await self._change(DropWorkflow, workflow=name)
+
+    async def backfill(
+        self,
+        name: str,
+        start: datetime | str,
+        end: datetime | str,
+        *,
+        max_active_runs: int = ACTIVE_RUNS,
+        params: dict[str, Any] | None = None,
+        backfill: str = "",
+    ) -> str:
+        """Make runs for the slots of a workflow's schedule between two instants; the id under which it is known.
+
+        Instants without a zone are in the workflow's; a date alone at the end means all of that day.
+        """
+        zone = await self.zone_of(name)
+        id = backfill or f"{name}-backfill-{secrets.token_hex(4)}"
+        await self._change(
+            StartBackfill,
+            backfill=id,
+            workflow=name,
+            start_at=instant(start, zone, "start"),
+            end_at=end_of(end, zone, "end"),
+            max_active_runs=max_active_runs,
+            params=packed(params or {}),
+        )
+        return id
+
+    async def backfill_slots(
+        self, name: str, start: datetime | str, end: datetime | str, *, limit: int = SLOTS_SHOWN_MAX
+    ) -> Slots:
+        """The slots that a backfill with the same words is about; nothing is made."""
+        spec = (await self.workflow(name)).schedule
+        if spec is None:
+            text = f"workflow {name!r} has no calendar whose slots could be made up for"
+            raise Refused("backfill.no_slots", text, "Trigger a run with a date instead.", path="workflow")
+        first, last = instant(start, spec.zone, "start"), end_of(end, spec.zone, "end")
+        # A slot at the first instant is one of them.
+        slots = slots_between(spec, first - 1, last, limit)
+        return Slots(count=count_slots(spec, first - 1, last), first=slots, zone=spec.zone)
+
+    async def backfills(self) -> tuple[BackfillView, ...]:
+        """Backfills that are not over."""
+        return await self.ask(ListBackfills(tenant=self.line.tenant))
+
+    async def cancel_backfill(self, backfill: str) -> None:
+        """Make no more runs of a backfill, and cancel those that have not ended."""
+        await self._change(CancelBackfill, backfill=backfill)
+
+    async def _change(self, kind: Callable[..., ClientCommand], **fields: Any) -> None:
+        command_id = f"{kind.__name__}-{secrets.token_hex(8)}"
+        await self.ask(kind(tenant=self.line.tenant, command_id=command_id, **fields))

@@ -1,0 +1,172 @@
+"""Workflows over HTTP: bundles are put, workflows deployed, triggered, paused, backfilled and taken away."""
+
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from rota.wire.bundles import BundleFile, pack_bundle
+from tests.integration.deadlines import until
+from tests.integration.http_stage import PATIENCE_S, Stage, shell, staged
+
+FILES = pack_bundle(
+    (BundleFile("say.sh", b"#!/bin/sh\ncat words.txt\n", is_executable=True), BundleFile("words.txt", b"hi"))
+)
+ZIP = {"Content-Type": "application/zip"}
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with staged() as one:
+        yield one
+
+
+def put(stage: Stage, content: bytes = FILES, digest: str = "", status: int = 200, **headers: str) -> Any:
+    path = f"bundles/{digest or sha256(content).hexdigest()}"
+    return stage.ask("PUT", path, status, content=content, headers={**ZIP, **headers})
+
+
+def deploy(stage: Stage, name: str, status: int = 200, line: str = "echo done", **more: Any) -> Any:
+    graph = {"name": name, "tasks": [shell("t", line)], **more.pop("graph", {})}
+    return stage.post("workflows", {"graph": graph, **more}, status)
+
+
+def ended(stage: Stage, run: str) -> Any:
+    until(lambda: stage.get(f"runs/{run}")["ended_at"], "the run to end", PATIENCE_S)
+    return stage.get(f"runs/{run}")
+
+
+def test_a_bundle_is_put_and_its_files_are_found_by_a_command(stage: Stage):
+    bundle = put(stage)
+    assert put(stage) == bundle
+    view = deploy(stage, "bundled", line="./say.sh", graph={"bundle": bundle})
+    assert (view["name"], view["version"], view["tasks"]) == ("bundled", 1, 1)
+    run = stage.post("workflows/bundled/runs", {}, 201)
+    assert ended(stage, run["id"])["state"] == "success"
+    assert stage.get(f"runs/{run['id']}/tasks/t/result") == "hi"
+
+
+def test_what_is_no_bundle_is_refused(stage: Stage):
+    assert put(stage, digest="0" * 64, status=422)["code"] == "bundle.digest"
+    assert put(stage, digest="..%2Fx", status=422)["code"] == "bundle.digest"
+    assert put(stage, b"this is not a zip", status=422)["code"] == "bundle.bad"
+    assert put(stage, status=415, **{"Content-Type": "application/json"})["code"] == "http.media_type"
+    missing = {"name": f"default/.bundles/{'0' * 64}.zip", "size": 10, "sha256": "0" * 64}
+    assert deploy(stage, "missing", 422, graph={"bundle": missing})["code"] == "bundle.unknown"
+    theirs = {**put(stage), "name": f"other/.bundles/{sha256(FILES).hexdigest()}.zip"}
+    assert deploy(stage, "theirs", 422, graph={"bundle": theirs})["code"] == "bundle.unknown"
+
+
+def test_parameters_and_schedules_are_deployed_and_shown(stage: Stage):
+    params = [
+        {"name": "day", "type": "date"},
+        {"name": "size", "type": "string", "default": "small", "choices": ["small", "large"], "doc": "how much"},
+        {"name": "note", "type": "string", "default": None, "nullable": True},
+    ]
+    deploy(stage, "shown", params=params, source="here.py:3", doc="What it is for.")
+    view = stage.get("workflows/shown")
+    assert [(each["name"], each["required"], each["default"]) for each in view["params"]] == [
+        ("day", True, None),
+        ("size", False, "small"),
+        ("note", False, None),
+    ]
+    assert view["params"][1]["choices"] == ["small", "large"]
+    assert (view["schedule"], view["next_at"], view["source"], view["doc"]) == (
+        None,
+        None,
+        "here.py:3",
+        "What it is for.",
+    )
+    assert "shown" in [each["name"] for each in stage.get("workflows")["workflows"]]
+    for given in ({}, {"day": "2026-02-30"}, {"day": "2026-02-01", "size": "huge"}, {"day": "2026-02-01", "no": 1}):
+        assert stage.post("workflows/shown/runs", {"params": given}, 422)["code"] == "field.value"
+    run = stage.post("workflows/shown/runs", {"params": {"day": "2026-02-01"}, "logical_date": "2026-02-01"}, 201)
+    assert run["params"] == {"day": "2026-02-01", "size": "small", "note": None}
+    assert (run["version"], run["slot_at"]) == (1, 1_769_904_000_000)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"schedule": {"cron": "61 * * * *"}}, "schedule.cron"),
+        ({"schedule": {"cron": "@daily", "zone": "Mars/Olympus"}}, "schedule.zone"),
+        ({"schedule": {"cron": "@daily"}, "params": [{"name": "p"}]}, "field.value"),
+        ({"params": [{"name": "p", "type": "integer", "default": "x"}]}, "field.value"),
+        ({"graph": {"tasks": []}}, "graph.empty"),
+        ({"graph": {"tasks": [shell("t", "true"), shell("t", "true")]}}, "graph.duplicate_id"),
+        ({"doc": 3}, "field.type"),
+        ({"shedule": None}, "field.type"),
+    ],
+)
+def test_what_makes_no_sense_is_not_deployed(stage: Stage, body: dict[str, Any], code: str):
+    assert deploy(stage, "nonsense", 422, **body)["code"] == code
+    assert stage.get("workflows/nonsense", 404)["code"] == "workflow.unknown"
+
+
+def test_a_repeated_call_is_carried_out_once(stage: Stage):
+    deploy(stage, "repeated")
+    key = {"Idempotency-Key": "the same"}
+    first, second = (stage.post("workflows/repeated/runs", {}, 201, headers=key) for _ in range(2))
+    assert first["id"] == second["id"]
+
+
+def test_the_same_is_the_same_version_and_another_is_a_new_one(stage: Stage):
+    assert [deploy(stage, "versioned", line=line)["version"] for line in ("true", "true", "false", "true")] == [
+        1,
+        1,
+        2,
+        1,
+    ]
+    run = stage.post("workflows/versioned/runs", {"version": 2}, 201)
+    assert ended(stage, run["id"])["state"] == "failed"
+    assert stage.post(f"runs/{run['id']}/move", {"version": 1})["version"] == 1
+    cleared = stage.post(f"runs/{run['id']}/clear", {})
+    assert cleared["tasks"] == ["t"]
+    assert ended(stage, run["id"])["state"] == "success"
+    assert stage.post(f"runs/{run['id']}/move", {"version": 7}, 404)["code"] == "workflow.unknown"
+
+
+def test_a_workflow_is_paused_and_goes_on(stage: Stage):
+    deploy(stage, "paused", paused=True)
+    run = stage.post("workflows/paused/runs", {}, 201)
+    assert run["started_at"] == 0
+    assert not stage.ask("PATCH", "workflows/paused", json={"paused": False})["paused"]
+    assert ended(stage, run["id"])["state"] == "success"
+    assert stage.ask("PATCH", "workflows/none", 404, json={"paused": False})["code"] == "workflow.unknown"
+
+
+def test_a_run_is_marked_retried_and_noted(stage: Stage):
+    retry = {"retries": 5, "delay_ms": 3_600_000}
+    body = {"graph": {"name": "stubborn", "tasks": [{**shell("t", "false"), "retry": retry}]}, "run": "stubborn"}
+    stage.post("runs", body, 201)
+    task = "runs/stubborn/tasks/t"
+    until(lambda: stage.get(task)["state"] == "up_for_retry", "the task to wait", PATIENCE_S)
+    assert stage.ask("PUT", f"{task}/note", json={"note": "ask Eve"})["note"] == "ask Eve"
+    stage.post("runs/stubborn/retry", {})
+    until(lambda: stage.get(task)["attempt"] == 2, "the task to be tried again", PATIENCE_S)
+    assert stage.post("runs/stubborn/mark", {"tasks": ["t"], "to": "success"})["state"] in ("running", "success")
+    assert ended(stage, "stubborn")["state"] == "success"
+    assert stage.get(task)["note"] == "ask Eve"
+    assert stage.post("runs/stubborn/mark", {"tasks": ["t"], "to": "fine"}, 422)["code"] == "field.type"
+    assert stage.post("runs/stubborn/mark", {"tasks": ["u"], "to": "failed"}, 404)["code"] == "task.unknown"
+
+
+def test_a_backfill_is_begun_listed_and_cancelled(stage: Stage):
+    deploy(stage, "past", line="sleep 1000", schedule={"cron": "0 12 * * *", "zone": "Asia/Kolkata"})
+    about = {"workflow": "past", "start": "2026-01-01", "end": "2026-01-05"}
+    looked = stage.post("backfills", {**about, "dry_run": True})
+    assert (looked["backfill"], looked["slots"], looked["first"][0]) == ("", 5, 1_767_249_000_000)
+    key = {"Idempotency-Key": "once"}
+    begun, again = (stage.post("backfills", {**about, "max_active_runs": 2}, headers=key) for _ in range(2))
+    assert begun == again
+    until(lambda: len(stage.get("runs?name=past")["runs"]) == 2, "two runs to be made", PATIENCE_S)
+    (view,) = stage.get("backfills")["backfills"]
+    assert (view["id"], view["made"], view["left"]) == (begun["backfill"], 2, 3)
+    stage.ask("DELETE", f"backfills/{view['id']}", 204)
+    for run in stage.get("runs?name=past")["runs"]:
+        assert ended(stage, run["id"])["state"] == "cancelled"
+    assert stage.ask("DELETE", f"backfills/{view['id']}", 404)["code"] == "backfill.unknown"
+    assert stage.post("backfills", {**about, "start": "2026-02-30"}, 422)["code"] == "field.value"
+    stage.ask("DELETE", "workflows/past", 204)
+    assert stage.post("backfills", about, 404)["code"] == "workflow.unknown"
