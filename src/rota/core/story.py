@@ -1,6 +1,7 @@
 """The story of a run: reading the durable account of what happened to it, and telling it to people."""
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import cast
 
 import msgspec
 
@@ -72,6 +73,12 @@ def show_line(after_ms: Millis, text: str) -> str:
     return f"{after_ms / 1000:8.3f} s  {text}"
 
 
+def _show(name: str, value: object) -> object:
+    if name == "fence" and isinstance(value, int):
+        return show_fence(value)
+    return ",".join(map(str, cast("tuple[object, ...]", value))) if isinstance(value, tuple) else value
+
+
 def describe(change: RunChange, namer: Namer = str) -> str:
     """One change as a short line: its name, then what it is about."""
     parts: list[str] = []
@@ -84,5 +91,5 @@ def describe(change: RunChange, namer: Namer = str) -> str:
         elif name == "tasks":
             parts.append(", ".join(namer(task) for task in value))
         elif name not in _UNTOLD and value not in ("", None, 0, False, ()):
-            parts.append(f"{name}={show_fence(value) if name == 'fence' else value}")
+            parts.append(f"{name}={_show(name, value)}")
     return f"{type(change).__name__:<16}{'  '.join(parts)}".rstrip()
