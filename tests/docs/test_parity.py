@@ -1,13 +1,32 @@
-"""docs/parity.md names modules that exist, variables as they are, and each state once."""
+"""docs/parity.md names modules that exist, variables as they are, each state once, and every symbol of its sources."""
 
 import re
 from pathlib import Path
 
 from rota.config import SETTINGS
+from rota.control.telemetry import METRICS
 from rota.core.states import PHASES, TaskState
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "parity.md").read_text(encoding="utf-8")
+
+
+# Everything that the scheduler package documents, with the methods of its interfaces.
+PACKAGE = """
+LockID CanTransition CanTransitionDagRun FinalizeRun IsAgentLost IsDispatchLost IsOrphaned AgentLostCandidate
+DispatchLostReapStore ListStaleQueuedCandidates MarkTaskDispatchLost Dispatcher.Dispatch
+HeartbeatReapStore ListAgentLostCandidates MarkTaskAgentLost InlineRunner.Start
+Leader NewLeader HoldsLock Release TryAcquire
+PlannedTransition PlanRun ReapCandidate ReapStore ListReapCandidates ReapRun
+RecordSchedulerDecision RecordTaskTransition RecordUndispatchable RecordSchedulerStepDown ObserveSchedulerReacquire
+RunState RunID DagID TenantID State Tasks States Tries MaxTries EndedAt RetryDelaySeconds Now
+ScheduledDAG Schedule LastLogical StartDate Catchup MaxActiveRuns
+Scheduler NewScheduler ClearSteppingDown Heartbeat MarkSteppingDown RecordReacquireSince Run SetAgentLostThreshold
+SetDispatchLostThreshold SetDispatcher SetInlineRunner SetLeading SetOrphanThreshold SetRecorder SetStepTimeout Step
+SteppingDown StaleQueuedCandidate
+Store ActiveRuns MaterializeTasks ApplyTransition ResetForRetry SetRunState ScheduledDAGs CreateScheduledRun SetTaskNote
+TriggerDecision DecisionWait DecisionSchedule DecisionSkip DecisionUpstreamFailed EvaluateTriggerRule
+"""
 
 
 def cells(line: str) -> list[str]:
@@ -36,3 +55,23 @@ def test_the_lifecycle_has_each_state_in_its_phase() -> None:
         TaskState(state): phase.strip("`") for _, phase, states, _ in rows for state in re.findall(r"`(\w+)`", states)
     }
     assert told == {state: phase.value for state, phase in PHASES.items()}
+
+
+def test_every_symbol_of_the_scheduler_package_is_accounted_for() -> None:
+    part = TEXT.partition("## The scheduler package\n")[2]
+    assert [name for name in PACKAGE.split() if not re.search(rf"`(\w+\.)?{re.escape(name)}(\(\w*\))?`", part)] == []
+
+
+def test_what_is_named_beside_a_module_is_in_it() -> None:
+    named = re.findall(r"`(rota/[\w/]+\.py)`((?:, `[\w.]+`)+)", TEXT)
+    assert len(named) > 40
+    for path, names in named:
+        code = (ROOT / "src" / path).read_text(encoding="utf-8")
+        for name in re.findall(r"[\w.]+", names):
+            assert re.search(rf"\b{name.rpartition('.')[2]}\b", code), f"{path} has no {name}"
+
+
+def test_metrics_and_settings_that_are_named_exist() -> None:
+    metrics = {metric.name for metric in METRICS}
+    assert set(re.findall(r"`(rota_\w+)`", TEXT)) <= metrics
+    assert set(re.findall(r"`(server\.\w+)`", TEXT)) <= {setting.path for setting in SETTINGS}

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rota.config import SETTINGS, Setting, load_config
-from rota.control.telemetry import METRICS
+from rota.control.telemetry import AGAIN, METRICS, MOVED_TO
+from rota.core.state import DECIDED
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 SRC = Path(__file__).parents[2] / "src" / "rota"
@@ -67,3 +68,11 @@ def test_every_metric_is_documented_with_its_sort_and_labels_and_no_other_is() -
     }
     assert documented == expected
     assert [name for name, cells in rows("metrics.md").items() if not cells[2]] == []
+
+
+def test_every_sort_of_decision_is_documented_and_no_other_is() -> None:
+    page = (REFERENCE / "metrics.md").read_text(encoding="utf-8")
+    _, _, rest = page.partition("Values of `decision`:")
+    listed, _, _ = rest.partition("Worth an alert:")
+    documented = set(re.findall(r"`(\w+)`", listed))
+    assert documented == {*MOVED_TO, *AGAIN.values(), *DECIDED, "max_active_runs_cap"}

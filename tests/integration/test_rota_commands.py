@@ -165,7 +165,7 @@ def test_tasks_are_a_table_or_json(ended: Path, say: Say):
     code, out, err = say("tasks", "first", "--data", ended)
     assert (code, err) == (0, "")
     head, *rows = out.splitlines()
-    assert head.split() == ["TASK", "STATE", "ATTEMPT", "WORKER", "STARTED", "TOOK", "ERROR"]
+    assert head.split() == ["TASK", "STATE", "ATTEMPT", "WORKER", "STARTED", "TOOK", "ERROR", "OR", "NOTE"]
     assert [row.split()[:3] for row in rows] == [
         ["talk", "success", "2"],
         ["fail", "failed", "1"],

@@ -15,6 +15,7 @@ from rota.core.changes import (
 )
 from rota.core.ids import Fence, fence_epoch, show_fence
 from rota.core.model import FailureClass
+from rota.core.reap import NEVER_ACKNOWLEDGED
 from rota.core.retry import retries_allowed
 from rota.core.states import SUCCESS, UP_FOR_RESCHEDULE, UP_FOR_RETRY
 from tests.rig.journal import DONE, FAILED, Attempt, Call, Disturbance, Try
@@ -24,7 +25,7 @@ SUBMIT = "submit"
 # Coordinators of one machine take the day from the same clock, once, at their start.
 CLOCKS_APART_MS_MAX = 100
 # Of such a lease nobody promises that its work was not begun: the start was lost, or only its answer.
-UNHEARD = "its start was never acknowledged"
+UNHEARD = NEVER_ACKNOWLEDGED
 STORY_LINES_MAX = 60
 
 NAMES = (

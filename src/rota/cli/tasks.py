@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
         put_json([as_plain(view) for view in tasks])
         return 0
     put_table(
-        ("TASK", "STATE", "ATTEMPT", "WORKER", "STARTED", "TOOK", "ERROR"),
+        ("TASK", "STATE", "ATTEMPT", "WORKER", "STARTED", "TOOK", "ERROR OR NOTE"),
         (
             (
                 view.id,
@@ -46,6 +46,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def last_line(view: TaskView) -> str:
-    """The end of an error, where its cause is."""
-    lines = view.error.strip().splitlines()
+    """The end of an error, where its cause is; else of what was noted."""
+    lines = (view.error or view.note).strip().splitlines()
     return lines[-1][:_ERROR_CHARS] if lines else ""

@@ -126,8 +126,17 @@ def load_config(
         sources={path: source for path, (_, source) in values.items()},
         file=str(found.path) if found is not None else "",
     )
+    _check_patience(config)
     check_ladder(config.server.limits)
     return config
+
+
+def _check_patience(config: Config) -> None:
+    """The one rung of the ladder that two settings could break."""
+    server, path = config.server, "server.dispatch_timeout_s"
+    if server.dispatch_timeout_s >= server.heartbeat_timeout_s:
+        reason = f"expected less than server.heartbeat_timeout_s, which is {server.heartbeat_timeout_s}"
+        raise _refusal(_BY_PATH[path], reason, config.sources[path])
 
 
 def _is_given(setting: Setting, section: str, values: Mapping[str, object]) -> bool:

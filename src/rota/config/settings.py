@@ -76,6 +76,12 @@ class Server(Section, frozen=True, kw_only=True):
             le=LEASE_S_MAX,
         ),
     ] = 30
+    dispatch_timeout_s: Annotated[
+        int, _meta("how long a start may go without an answer; 0: a third of the lease", ge=0, le=LEASE_S_MAX)
+    ] = 0
+    orphan_timeout_s: Annotated[
+        int, _meta("how long a run in which nothing moves is left before it fails", ge=1, le=DAY_MS // 1_000)
+    ] = TimeLimits().orphan_ms // 1_000
     max_task_retries: Annotated[
         int,
         _meta("retries of tasks whose kind leaves them to the service", "ROTA_MAX_TASK_RETRIES", ge=0, le=RETRIES_MAX),
@@ -83,8 +89,13 @@ class Server(Section, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> TimeLimits:
-        """The ladder of time limits that follows from the heartbeat timeout."""
-        return limits_for(self.heartbeat_timeout_s * 1_000)
+        """The ladder of time limits that follows from the heartbeat timeout, with what was chosen besides."""
+        usual = limits_for(self.heartbeat_timeout_s * 1_000)
+        return structs.replace(
+            usual,
+            dispatch_ms=self.dispatch_timeout_s * 1_000 or usual.dispatch_ms,
+            orphan_ms=self.orphan_timeout_s * 1_000,
+        )
 
     @property
     def keep_ms(self) -> int:

@@ -6,9 +6,10 @@ There is no batching timer: a commit starts as soon as the last one ended, with 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
+from rota.control.agenda import Agenda
 from rota.control.asks import Ask, run_of
 from rota.control.events import (
     Answer,
@@ -61,7 +62,6 @@ from rota.core.questions import Question, answer
 from rota.core.rearm import rearm
 from rota.core.records import Batch
 from rota.core.state import State
-from rota.core.step import PHASES, look_again
 from rota.wire.frames import WorkerFrame
 
 REVIEW_PER_TURN = 200
@@ -77,7 +77,7 @@ class Loop:
         self.ticket = ticket
         self.proven_until: Millis = 0
         self.inbox: deque[Ask | tuple[int, WorkerFrame]] = deque()
-        self.agenda: deque[Iterator[Command]] = deque()
+        self.agenda = Agenda()
         self.asks: list[Ask] = []
         self.asks_committing: list[Ask] = []
         self.replay: deque[Ask] = deque()
@@ -216,10 +216,7 @@ class Loop:
     def _tick(self, kind: str, key: tuple[object, ...], now: Millis) -> None:
         state = self.state
         if kind == "step":
-            # A step that takes longer than its period is not overtaken by the next: that one comes a period later.
-            if not self.agenda:
-                self.agenda.extend(phase(state, now) for phase in PHASES)
-                look_again(state)
+            self.agenda.begin(state, now)
             state.set_timer(now + state.limits.step_ms, "step")
             return
         tenant = str(key[0]) if key else ""
@@ -231,8 +228,10 @@ class Loop:
         until = self._until(REVIEW_PER_TURN)
         while self.work < until and self.agenda:
             self.work += 1
-            command = self._next_on_agenda()
-            if command is not None:
+            command = self.agenda.take(now)
+            if isinstance(command, Exception):
+                self._note("step", command)
+            elif command is not None:
                 self.carry_out(command, now)
         until = self._until()
         while self.work < until and state.starts:
@@ -246,17 +245,6 @@ class Loop:
             decision = self.carry_out(ContinueRun(tenant=tenant, run=run), now)
             if not isinstance(decision, Decision) or not decision.changes:
                 state.continues.pop((tenant, run), None)
-
-    def _next_on_agenda(self) -> Command | None:
-        """The safety net's next question. A phase that fails is over; the others still run."""
-        try:
-            command = next(self.agenda[0], None)
-        except Exception as error:
-            self._note("step", error)
-            command = None
-        if command is None:
-            self.agenda.popleft()
-        return command
 
     def _place(self, now: Millis) -> None:
         if now > self.proven_until or self.store_trouble:  # nobody could be told of what cannot be written

@@ -22,6 +22,18 @@ from rota.core.ids import Millis
 from rota.core.live import LiveWorker
 from rota.core.records import Batch
 from rota.core.state import DEFAULT_QUEUE, State
+from rota.core.states import (
+    ASSIGNED,
+    CANCELLED,
+    FAILED,
+    NEEDS_ATTENTION,
+    QUEUED,
+    SCHEDULED,
+    SKIPPED,
+    UP_FOR_RESCHEDULE,
+    UP_FOR_RETRY,
+    UPSTREAM_FAILED,
+)
 from rota.core.why import bucket_reasons
 
 QUEUES_SHOWN_MAX = 50
@@ -29,6 +41,20 @@ BUCKETS_EXPLAINED_MAX = 100
 REQUESTS_SHOWN_MAX = 500
 OTHER = "other"
 AUTH_CAUSES = ("auth.missing", "auth.wrong", "auth.role", "auth.tenant")
+# Moves of tasks that count as decisions of the scheduler, by where they lead; and those that lead back to work.
+MOVED_TO: tuple[str, ...] = (
+    SCHEDULED,
+    QUEUED,
+    ASSIGNED,
+    SKIPPED,
+    UPSTREAM_FAILED,
+    UP_FOR_RETRY,
+    UP_FOR_RESCHEDULE,
+    FAILED,
+    CANCELLED,
+    NEEDS_ATTENTION,
+)
+AGAIN: dict[str, str] = {UP_FOR_RETRY: "retry", UP_FOR_RESCHEDULE: "reschedule"}
 WORKER_STATES = ("present", "away", "draining", "quarantined")
 
 _TURN_S = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
@@ -49,11 +75,14 @@ class Metric(Struct, frozen=True):
 # docs/reference/metrics.md is checked against this table.
 METRICS: tuple[Metric, ...] = (
     Metric("rota_decisions_total", "counter", ("command", "outcome"), "Commands that were decided or refused."),
+    Metric("rota_scheduler_decisions_total", "counter", ("decision",), "What the scheduler decided, by sort."),
     Metric("rota_transitions_total", "counter", ("from", "to"), "Moves of tasks from one state to another."),
     Metric("rota_interruptions_total", "counter", (), "Attempts that had started and ended without an outcome."),
     Metric("rota_stale_reports_total", "counter", ("cause",), "Reports that spoke for no live lease."),
     Metric("rota_step_downs_total", "counter", ("reason",), "Reigns and campaigns that were given up."),
     Metric("rota_reacquire_seconds", "histogram", (), "How long this coordinator was without a reign between two."),
+    Metric("rota_steps_total", "counter", ("outcome",), "Passes of the safety net over everything."),
+    Metric("rota_step_seconds", "gauge", (), "How long the last pass of the safety net took, with what came between."),
     Metric("rota_faults_total", "counter", (), "Errors of the scheduler itself."),
     Metric("rota_auth_refusals_total", "counter", ("cause",), "Calls that were not let in."),
     Metric("rota_requests_total", "counter", ("surface", "method", "code"), "Calls that were answered."),
@@ -163,6 +192,7 @@ class Telemetry:
             yield _family("rota_is_leader", {(): loop is not None and leadership.role is Role.LEADER})
         if loop is not None:
             yield _family("rota_inbox_length", {(): len(loop.inbox)})
+            yield _family("rota_step_seconds", {(): loop.agenda.took_ms / 1000})
             yield from _standing(loop.state, self._clock())
 
 
@@ -178,16 +208,36 @@ def _family(name: str, values: Labelled) -> Family:
 def _counts(loop: Loop | None) -> dict[str, Labelled]:
     """Everything one reign counts; without one, the names of it."""
     if loop is None:
-        names = ("decisions", "transitions", "interruptions", "stale_reports", "faults")
+        names = (
+            "decisions",
+            "scheduler_decisions",
+            "transitions",
+            "interruptions",
+            "stale_reports",
+            "steps",
+            "faults",
+        )
         return {f"rota_{name}_total": {} for name in names}
     state, tally = loop.state, loop.tally
     return {
         "rota_decisions_total": {(kind.__name__, out): n for (kind, out), n in tally.by_command.items()},
+        "rota_scheduler_decisions_total": _decided(loop),
         "rota_transitions_total": {(here, there): n for (here, there), n in state.moves.items()},
         "rota_interruptions_total": {(): state.interruptions},
         "rota_stale_reports_total": {(cause,): n for cause, n in tally.stale_reports.items()},
+        "rota_steps_total": {(outcome,): n for outcome, n in loop.agenda.passes.items()},
         "rota_faults_total": {(): loop.faults},
     }
+
+
+def _decided(loop: Loop) -> Labelled:
+    """Decisions by sort: where tasks were moved to, and what is no move of a task."""
+    found = dict.fromkeys((*MOVED_TO, *AGAIN.values()), 0)
+    for (here, there), count in loop.state.moves.items():
+        if there in MOVED_TO:
+            found[AGAIN.get(here, there) if there is SCHEDULED else there] += count
+    found.update(loop.state.decided, max_active_runs_cap=loop.tally.at_cap)
+    return {(decision,): count for decision, count in found.items()}
 
 
 def _standing(state: State, now: Millis) -> Iterator[Family]:

@@ -176,12 +176,13 @@ class TaskEnded(OfRun, frozen=True):
 
 
 class TaskStarved(OfRun, frozen=True):
-    """A task that nobody can serve went one cycle further up the ladder."""
+    """A task that nobody can serve went one cycle further up the ladder. `note` is what to say about it, if new."""
 
     task: int
     cycles: int
     tier: int
     at: Millis
+    note: str = ""
 
 
 class LeaseGranted(OfRun, frozen=True):

@@ -10,6 +10,10 @@ from msgspec import Struct
 
 from rota.core.ids import Millis
 
+# How a note begins that the scheduler writes on a task that climbs. It takes away no other note than such a one.
+NO_FIT = "queued but no worker fits: "
+NO_FIT_CHARS_MAX = 300
+
 
 class Tier(IntEnum):
     """How far a task has climbed."""
@@ -39,6 +43,11 @@ def tier_of(cycles: int, thresholds: Thresholds) -> Tier:
     if cycles >= thresholds.spawn:
         return Tier.SPAWN
     return Tier.FAN_OUT if cycles >= thresholds.fan_out else Tier.WAITING
+
+
+def is_ours(note: str) -> bool:
+    """Whether the scheduler wrote a note, or nobody did: then it may write another, or take it away."""
+    return not note or note.startswith(NO_FIT)
 
 
 def may_climb(eligible_at: Millis, now: Millis, starve_ms: Millis) -> bool:

@@ -29,6 +29,8 @@ from rota.core.trigger import SetupCounts, TriggerRule, Verdict, evaluate_counts
 
 _COLUMN: dict[TaskState, int] = {SUCCESS: 0, FAILED: 1, CANCELLED: 1, SKIPPED: 2, UPSTREAM_FAILED: 3}
 _NAMED_MAX = 5
+# The first word about a run that came to a standstill in the course of events.
+DEADLOCK = "deadlock"
 
 
 class Cascade:
@@ -262,7 +264,7 @@ class Cascade:
         elif not self._waits_for_past():
             stuck = [spec.id for node, spec in enumerate(graph.specs) if not self._is_fired(node)]
             named = ", ".join(stuck[:_NAMED_MAX])
-            text = f"deadlock: nothing can move any more, and {len(stuck)} tasks never started: {named}"
+            text = f"{DEADLOCK}: nothing can move any more, and {len(stuck)} tasks never started: {named}"
             changes.append(RunEnded(tenant, name, RunState.FAILED, self.now, text))
 
     def _explain(self) -> str:

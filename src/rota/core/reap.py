@@ -4,6 +4,9 @@ Predicates over small candidates; whoever lists the candidates answers for what 
 are inclusive. A stamp from the future is a clock's mistake and counts as alive. A stamp that was never set (0 or None)
 is evidence only for a run: one with no sign of activity at all has nobody; a task with no stamp has merely not been
 observed, and is left alone.
+
+The thresholds here are for whoever uses the predicates alone. The coordinator passes its own, which are shorter: it
+knows more than a stamp, and what it takes back is granted again instead of failed (`TimeLimits`).
 """
 
 import msgspec
@@ -11,8 +14,18 @@ import msgspec
 from rota.core.ids import Millis
 
 ORPHAN_MS = 300_000
-AGENT_LOST_MS = 30_000  # the lease: a worker silent for this long has lost the right to report
-DISPATCH_LOST_MS = 10_000
+AGENT_LOST_MS = 90_000
+DISPATCH_LOST_MS = 180_000
+
+# What a reaper says of what it ended. The word before the colon is for programs, and is never changed.
+AGENT_LOST = "agent_lost"
+DISPATCH_LOST = "dispatch_lost"
+ORPHANED = "orphaned"
+FELL_SILENT = f"{AGENT_LOST}: its worker fell silent"
+LEASE_RAN_OUT = f"{AGENT_LOST}: its lease ran out"
+WAS_FORGOTTEN = f"{AGENT_LOST}: its worker was forgotten"
+NEVER_ACKNOWLEDGED = f"{DISPATCH_LOST}: its start was never acknowledged"
+REAPERS = (AGENT_LOST, DISPATCH_LOST, ORPHANED)
 
 
 class RunCandidate(msgspec.Struct, frozen=True, gc=False):
@@ -41,6 +54,12 @@ class DispatchCandidate(msgspec.Struct, frozen=True, gc=False):
     task_id: str
     attempt: int
     assigned_at: Millis | None
+
+
+def reaper_of(cause: str) -> str:
+    """Which reaper says this; empty if none does."""
+    word = cause.partition(":")[0]
+    return word if word in REAPERS else ""
 
 
 def is_orphaned(candidate: RunCandidate, now: Millis, threshold_ms: int = ORPHAN_MS) -> bool:

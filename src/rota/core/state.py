@@ -28,6 +28,8 @@ UNREADABLE = "a readable requirement"
 SILENCE_MS = Queue(tenant="", name="").worker_timeout_ms
 # Timers of which the earliest counts, because whoever looks sets the next one; of the others the latest counts.
 _EARLIEST = frozenset({"schedule", "worker", "rate", "alone", "receipts", "starved", "sweep", "step"})
+# What is counted beside moves of tasks.
+DECIDED = ("create_run", "missed_slot", "run_error", "starved", "agent_lost", "dispatch_lost", "orphan_reaped")
 # How many entries of timers that were dropped or moved may lie in the heap, beside as many as there are timers.
 TIMERS_SLACK = 64
 
@@ -87,6 +89,8 @@ class State:
         # How often tasks made each move, and how often started work was interrupted: for whoever measures.
         self.moves: dict[tuple[TaskState, TaskState], int] = dict.fromkeys(MOVES, 0)
         self.interruptions = 0
+        # And of what else was decided, how much of each sort.
+        self.decided: dict[str, int] = dict.fromkeys(DECIDED, 0)
         self.touched = Touched()
         # Timers: (when, order of arrival, kind, key). An entry whose cause has passed is ignored when it comes up.
         self.timers: list[tuple[Millis, int, str, tuple[object, ...]]] = []

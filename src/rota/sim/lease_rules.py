@@ -5,6 +5,7 @@ from rota.core.bounds import INTERRUPTIONS_MAX
 from rota.core.decide.leases import OVERRAN
 from rota.core.ids import Fence, RunKey, fence_epoch
 from rota.core.model import FailureClass
+from rota.core.reap import FELL_SILENT, LEASE_RAN_OUT
 from rota.core.retry import retries_allowed
 from rota.core.states import ASSIGNED, RUNNING, SUCCESS, UP_FOR_RESCHEDULE, UP_FOR_RETRY
 from rota.sim.broken import Broken
@@ -94,7 +95,7 @@ class LeaseRules:
     def returned(self, run: RunKey, change: ch.LeaseReturned) -> None:
         """P-LEASE: nobody's lease is cut short. P-OUTAGE: finished work is not thrown away. P-POISON: not for ever."""
         model = self._must_hold(run, change.task, change.fence)
-        if change.cause == "its worker fell silent":
+        if change.cause.startswith(FELL_SILENT):
             model.ended_silent[change.fence] = None
             self._check_patience(run, change)
         if change.cause == "not held any more":
@@ -104,7 +105,7 @@ class LeaseRules:
                 raise Broken(f"P-ABSENCE: {run}/{change.task} was said not to be held, and runs")
         if change.cause == ch.RELEASED and self.model.facts.is_running(change.fence):
             raise Broken(f"P-GONE: {run}/{change.task} was handed back while it runs")
-        if change.cause == "its lease ran out":
+        if change.cause.startswith(LEASE_RAN_OUT):
             self.model.facts.note("lease_ran_out")
         self.model.ended_for[change.fence] = change.cause
         if change.cause == "its worker restarted" and self.model.facts.is_well(

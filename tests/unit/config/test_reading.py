@@ -273,6 +273,22 @@ def test_the_usual_heartbeat_timeout_gives_the_usual_ladder():
     assert limits_for(30_000) == TimeLimits()
 
 
+def test_patience_with_a_start_and_with_a_run_are_chosen_apart_from_the_lease(here: Path):
+    chosen = "[server]\nheartbeat_timeout_s = 90\ndispatch_timeout_s = 60\norphan_timeout_s = 600\n"
+    limits = load(here, chosen).server.limits
+    assert (limits.lease_ms, limits.dispatch_ms, limits.orphan_ms) == (90_000, 60_000, 600_000)
+    assert load(here, "").server.limits == TimeLimits()
+
+
+def test_patience_with_a_start_that_outlasts_the_lease_is_refused(here: Path):
+    refusal = refused(here, "[server]\ndispatch_timeout_s = 30\n")
+    assert (refusal.code, refusal.path) == ("config.value", "server.dispatch_timeout_s")
+    assert "less than server.heartbeat_timeout_s" in refusal.reason
+    assert "rota.toml:2" in refusal.hint
+    refusal = refused(here, "", {"ROTA_SERVER_DISPATCH_TIMEOUT_S": "2", "ROTA_HEARTBEAT_TIMEOUT_SECS": "2"})
+    assert "ROTA_SERVER_DISPATCH_TIMEOUT_S" in refusal.hint
+
+
 def test_a_longer_lease_is_no_reason_to_be_longer_without_a_coordinator():
     short, long = limits_for(6_000), limits_for(300_000)
     assert (short.term_ms, short.settle_ms, short.dispatch_ms, short.stall_ms) == (1_000, 3_000, 2_000, 200)

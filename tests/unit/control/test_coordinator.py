@@ -643,13 +643,13 @@ def test_a_step_that_is_not_finished_is_not_begun_a_second_time(monkeypatch: pyt
         while True:
             yield cm.Tick(tenant=TENANT, kind="review", key=(TENANT, "nobody"))
 
-    monkeypatch.setattr("rota.control.loop.PHASES", (endless,))
+    monkeypatch.setattr("rota.control.agenda.PHASES", (endless,))
     stage = reigning()
     for _ in range(5):
         stage.loop.state.set_timer(stage.now, "step")
         for _ in range(3):
             stage.wake()
-        assert len(stage.loop.agenda) == 1
+        assert len(stage.loop.agenda.phases) == 1
         stage.now += 1
     assert len(begun) == 1
 
@@ -664,7 +664,7 @@ def test_the_safety_net_has_a_share_of_every_turn_under_full_load(monkeypatch: p
             looked.append(number)
             yield cm.Tick(tenant=TENANT, kind="review", key=(TENANT, "nobody"))
 
-    monkeypatch.setattr("rota.control.loop.PHASES", (phase,))
+    monkeypatch.setattr("rota.control.agenda.PHASES", (phase,))
     stage.loop.state.set_timer(stage.now, "step")
     for turn in range(1, 6):
         stage.loop.inbox.extend(Ask(GetRun(tenant=TENANT, run="r")) for _ in range(2 * WORK_PER_TURN))

@@ -11,12 +11,13 @@ import pytest
 from rota.control.events import Tell
 from rota.core import commands as cm
 from rota.core import decide as deciding
+from rota.core.calendar import ScheduleSpec
 from rota.core.decide import timers
 from rota.core.decide.leases import report
 from rota.core.decide.runs import continue_run
 from rota.core.errors import Refused
 from rota.core.invariants import validate
-from rota.core.model import RetryPolicy, TaskSpec
+from rota.core.model import Graph, RetryPolicy, TaskSpec
 from rota.core.plan import Cascade
 from rota.core.questions import ExplainTask
 from rota.core.state import State
@@ -245,6 +246,42 @@ def test_a_timer_that_meets_an_error_again_and_again_does_not_stop_the_loop(monk
     assert stage.answer(stage.submit("r")) == "r"
 
 
+def names_the_bad_one(state: State, key: Any) -> bool:
+    return key[1] == "bad"
+
+
+def test_a_schedule_that_meets_an_error_stops_no_other(monkeypatch):
+    stage = reigning()
+    bug = Bug(timers.look_at_schedule, names_the_bad_one)
+    monkeypatch.setitem(timers.TICKS, "schedule", bug)
+    for name in ("bad", "good"):
+        graph = Graph(name=name, tasks=(TaskSpec(id="x"),))
+        minutely = ScheduleSpec(cron="* * * * *")
+        stage.ask(cm.DeployWorkflow(tenant=TENANT, command_id=name, graph=graph, schedule=minutely))
+    stage.advance(60_000)
+    assert [row.row.name for row in stage.loop.state.runs.values()] == ["good"]
+    bug.is_mended = True
+    stage.advance(stage.limits.step_ms + 60_000)
+    assert {row.row.name for row in stage.loop.state.runs.values()} == {"bad", "good"}, "the safety net looks again"
+    assert bug.raised >= 1
+
+
+def test_a_reaper_that_meets_an_error_about_one_worker_goes_on_with_the_others(monkeypatch):
+    bug = Bug(timers.watch_worker, names_the_bad_one)
+    monkeypatch.setitem(timers.TICKS, "worker", bug)
+    stage = reigning()
+    for number, name in enumerate(("bad", "good"), 1):
+        worker = Speaker(stage, name, stream=number).join()
+        stage.submit(name)
+        worker.start(worker.take())
+    stage.advance(stage.limits.lease_ms + stage.limits.dispatch_ms)
+    assert stage.task("good").error == "agent_lost: its worker fell silent"
+    assert (stage.task("bad").state, stage.run("bad").fault) == (TaskState.RUNNING, "")
+    bug.is_mended = True
+    stage.advance(2 * stage.limits.step_ms)
+    assert stage.task("bad").error == "agent_lost: its worker fell silent"
+
+
 def test_an_error_while_a_worker_registers_turns_only_that_worker_away(monkeypatch):
     stage = reigning()
     planted(
@@ -267,7 +304,7 @@ def test_a_phase_of_the_safety_net_that_fails_stops_neither_the_loop_nor_the_oth
         raise ZeroDivisionError("by a bug of ours")
         yield
 
-    monkeypatch.setattr("rota.control.loop.PHASES", (broken, *PHASES))
+    monkeypatch.setattr("rota.control.agenda.PHASES", (broken, *PHASES))
     stage = reigning()
     stage.submit("r", max_active_runs=1)
     stage.submit("s", max_active_runs=1)

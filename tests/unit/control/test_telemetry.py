@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +14,8 @@ from rota.control.events import Commit
 from rota.control.telemetry import AUTH_CAUSES, METRICS, OTHER, REQUESTS_SHOWN_MAX, Telemetry
 from rota.core import commands as cm
 from rota.core.bounds import REFUSED_REPORTS_TOLD_MAX, TimeLimits
-from rota.core.model import Pool, PoolNeed, Queue, TaskSpec
+from rota.core.calendar import ScheduleSpec
+from rota.core.model import Graph, Pool, PoolNeed, Queue, RetryPolicy, TaskSpec
 from rota.ports import Candidate
 from rota.stores.memory import MemoryStore
 from tests.unit.control.stage import TENANT, UNKNOWN, Speaker, Stage, reigning
@@ -73,6 +74,59 @@ def transitions() -> Values:
     for here, there in pairwise(steps):
         assert watched.value("rota_transitions_total", **{"from": here, "to": there}) == 1
     return {"rota_transitions_total": sum(v for k, v in watched.values().items() if "transitions" in k) - 4}
+
+
+def scheduler_decisions() -> Values:
+    """A run of its schedule, a retry, a failure that is passed on, a lost start, and a run that has to wait."""
+    watched = Watched()
+    stage = watched.stage
+    failing = TaskSpec(id="x", retry=RetryPolicy(retries=1, delay_ms=0))
+    graph = Graph(name="g", tasks=(failing, TaskSpec(id="y", upstream=("x",))), max_active_runs=1)
+    schedule = ScheduleSpec(cron="* * * * *")
+    stage.ask(cm.DeployWorkflow(tenant=TENANT, command_id="d", graph=graph, schedule=schedule))
+    stage.advance(60_000)
+    stage.ask(cm.SubmitRun(tenant=TENANT, command_id="s", run="another", workflow="g"))
+
+    def decided(decision: str) -> float:
+        return watched.value("rota_scheduler_decisions_total", decision=decision)
+
+    assert (decided("create_run"), decided("max_active_runs_cap")) == (1, 1)
+    worker = Speaker(stage).join()
+    for _ in range(2):
+        (offer,) = worker.held.values()
+        worker.report(offer, cm.Outcome.FAILED)
+    assert [decided(each) for each in ("up_for_retry", "retry", "failed", "upstream_failed")] == [1, 1, 1, 1]
+    assert (decided("scheduled"), decided("queued"), decided("assigned")) == (2, 3, 3)
+    stage.advance(stage.limits.dispatch_ms)
+    assert (decided("agent_lost"), decided("run_error"), decided("starved"), decided("orphan_reaped")) == (0, 0, 0, 0)
+    return {"rota_scheduler_decisions_total": decided("dispatch_lost")}
+
+
+def one_question(*_: object) -> Iterator[cm.Command]:
+    yield cm.Tick(tenant="", kind="rate", key=())
+
+
+def an_error(*_: object) -> Iterator[cm.Command]:
+    raise RuntimeError("an error of ours")
+    yield
+
+
+def steps() -> Values:
+    watched = Watched()
+    stage, agenda = watched.stage, watched.stage.loop.agenda
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rota.control.agenda.PHASES", (an_error, one_question))
+        stage.loop.state.set_timer(stage.now, "step")
+        stage.rest()
+        patch.setattr("rota.control.agenda.PHASES", (one_question,))
+        agenda.begin(stage.loop.state, stage.now)
+        agenda.begin(stage.loop.state, stage.now)
+    stage.now += 1_000
+    while agenda:
+        agenda.take(stage.now)
+    passes = [watched.value("rota_steps_total", outcome=outcome) for outcome in ("failed", "late", "done")]
+    assert passes == [1, 1, 1]
+    return {"rota_steps_total": passes[0], "rota_step_seconds": watched.value("rota_step_seconds")}
 
 
 def interruptions() -> Values:
@@ -217,7 +271,9 @@ def reacquires() -> Values:
 
 SCENARIOS: list[Callable[[], Values]] = [
     decisions,
+    scheduler_decisions,
     transitions,
+    steps,
     interruptions,
     stale_reports,
     step_downs,

@@ -15,6 +15,7 @@ from rota.core.errors import Refused
 from rota.core.ids import NO_FENCE, fence_epoch, fence_number, make_fence
 from rota.core.model import FailureClass, RetryPolicy
 from rota.core.presence import stalled
+from rota.core.reap import FELL_SILENT
 from rota.core.states import ASSIGNED, FAILED, NEEDS_ATTENTION, QUEUED, RUNNING, SUCCESS, UP_FOR_RETRY, RunState
 from tests.unit.core.world import TENANT, World, graph, image, task
 
@@ -209,12 +210,12 @@ def test_after_five_interruptions_a_task_is_parked_with_what_happened():
     world, granted = granted_one()
     for number in range(INTERRUPTIONS_MAX):
         world.start(granted)
-        world.interrupt(granted, "its worker fell silent")
+        world.interrupt(granted, FELL_SILENT)
         if number < INTERRUPTIONS_MAX - 1:
             (granted,) = world.turn()
     row = world.task("x")
     assert (row.state, row.interruptions, row.attempt) == (NEEDS_ATTENTION, INTERRUPTIONS_MAX, 0)
-    assert row.error == "interrupted 5 times, last on worker w: its worker fell silent"
+    assert row.error == "agent_lost: its worker fell silent; interrupted 5 times, last on worker w"
     assert world.turn() == []
     assert world.result() is RunState.RUNNING
 

@@ -4,16 +4,22 @@ from collections.abc import Callable
 
 import pytest
 
+from rota.core.changes import RELEASED
 from rota.core.reap import (
     AGENT_LOST_MS,
     DISPATCH_LOST_MS,
+    FELL_SILENT,
+    LEASE_RAN_OUT,
+    NEVER_ACKNOWLEDGED,
     ORPHAN_MS,
+    WAS_FORGOTTEN,
     AgentCandidate,
     DispatchCandidate,
     RunCandidate,
     is_agent_lost,
     is_dispatch_lost,
     is_orphaned,
+    reaper_of,
 )
 
 NOW = 1_700_000_000_000
@@ -35,14 +41,32 @@ def dispatch_lost(stamp: int | None, *threshold_ms: int) -> bool:
 
 REAPERS = [
     pytest.param(orphaned, 300_000, id="orphaned"),
-    pytest.param(agent_lost, 30_000, id="agent_lost"),
-    pytest.param(dispatch_lost, 10_000, id="dispatch_lost"),
+    pytest.param(agent_lost, 90_000, id="agent_lost"),
+    pytest.param(dispatch_lost, 180_000, id="dispatch_lost"),
 ]
 Reaper = Callable[..., bool]
 
 
-def test_the_default_thresholds_are_five_minutes_a_lease_and_ten_seconds():
-    assert (ORPHAN_MS, AGENT_LOST_MS, DISPATCH_LOST_MS) == (300_000, 30_000, 10_000)
+def test_the_default_thresholds_are_five_minutes_a_minute_and_a_half_and_three_minutes():
+    assert (ORPHAN_MS, AGENT_LOST_MS, DISPATCH_LOST_MS) == (300_000, 90_000, 180_000)
+
+
+@pytest.mark.parametrize(
+    ("cause", "reaper"),
+    [
+        (FELL_SILENT, "agent_lost"),
+        (LEASE_RAN_OUT, "agent_lost"),
+        (WAS_FORGOTTEN, "agent_lost"),
+        (NEVER_ACKNOWLEDGED, "dispatch_lost"),
+        ("orphaned: nothing can move any more", "orphaned"),
+        (f"{FELL_SILENT}; interrupted 5 times, last on worker w", "agent_lost"),
+        (RELEASED, ""),
+        ("its worker restarted", ""),
+        ("", ""),
+    ],
+)
+def test_what_a_reaper_ended_says_so_in_its_first_word(cause: str, reaper: str):
+    assert reaper_of(cause) == reaper
 
 
 @pytest.mark.parametrize(("reaper", "threshold_ms"), REAPERS)

@@ -251,10 +251,14 @@ def test_a_run_that_nothing_moves_is_failed_in_the_end_and_says_why():
     world.turn()
     unplan(world, run, "a")
     run.fired[run.graph.index["a"]] = 1
-    world.now += world.state.limits.orphan_ms
+    world.now += world.state.limits.orphan_ms - 1
+    assert stepped(world) == []
+    assert world.result() is RunState.RUNNING
+    world.now += 1
     stepped(world)
     assert world.result() is RunState.FAILED
-    assert run.row.reason
+    assert run.row.reason == "orphaned: nothing can move any more, and 1 tasks never started: b"
+    assert world.state.decided["orphan_reaped"] == 1
 
 
 def test_what_is_held_on_purpose_is_left_alone():

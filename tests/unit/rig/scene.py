@@ -12,6 +12,7 @@ from msgspec import structs
 from rota.core.changes import AttemptEnded, AttemptStarted, LeaseGranted, LeaseReturned
 from rota.core.ids import make_fence
 from rota.core.model import FailureClass, PoolNeed, RetryPolicy, TaskSpec
+from rota.core.reap import FELL_SILENT
 from rota.core.records import Audit
 from rota.core.states import QUEUED, SUCCESS, UP_FOR_RETRY, TaskState
 from rota.core.story import RunChange
@@ -39,7 +40,7 @@ def ended(
     return AttemptEnded("default", run, task, fence, state, at, None, failure, "", 0)
 
 
-def returned(run: str, task: int, fence: int, at: int, cause: str = "its worker fell silent") -> LeaseReturned:
+def returned(run: str, task: int, fence: int, at: int, cause: str = FELL_SILENT) -> LeaseReturned:
     return LeaseReturned("default", run, task, fence, QUEUED, at, cause, counted=True)
 
 

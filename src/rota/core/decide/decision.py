@@ -16,6 +16,9 @@ from rota.core.states import RUN_TERMINAL
 # What some decisions hand back besides: when to look again, whom a sweep found, until when a fence is renewed.
 Detail = int | list[tuple[str, str, int]] | tuple[int, int] | None
 
+# What is answered where a run, or a slot, finds as many active runs as there may be.
+AT_CAP = "at_cap"
+
 
 class Decision(Struct):
     """The changes to make, all or none, and the answer to give once they are durable.

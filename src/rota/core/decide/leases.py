@@ -306,7 +306,7 @@ def returned(lease: Lease, cause: str, now: Millis) -> LeaseReturned:
     run, task = lease.run, lease.task
     counted = task.state is not ASSIGNED
     if counted and task.interruptions + 1 >= INTERRUPTIONS_MAX:
-        text = f"interrupted {INTERRUPTIONS_MAX} times, last on worker {lease.worker.row.id}: {cause}"
+        text = f"{cause}; interrupted {INTERRUPTIONS_MAX} times, last on worker {lease.worker.row.id}"
         return LeaseReturned(*run.key, task.idx, lease.fence, NEEDS_ATTENTION, now, text, counted=True)
     return LeaseReturned(*run.key, task.idx, lease.fence, QUEUED, now, cause, counted=counted)
 

@@ -19,7 +19,7 @@ from rota.core.changes import (
     TasksScheduled,
     TasksSettled,
 )
-from rota.core.decide.decision import Decision, clean_text, find_all, find_run
+from rota.core.decide.decision import AT_CAP, Decision, clean_text, find_all, find_run
 from rota.core.demand import Signature, read_demand
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import check_graph, check_growth, check_id, check_number, check_size, check_text, graph_digest
@@ -187,7 +187,7 @@ def start_runs(state: State, command: cm.StartRuns, now: Millis) -> Decision:
     # A backfill makes no more runs at once than it may; they wait for nobody else's.
     cap = 0 if run.row.backfill else run.graph.graph.max_active_runs
     if cap and state.active_runs.get(name, 0) >= cap:
-        return Decision([], answer="at_cap")
+        return Decision([], answer=AT_CAP)
     if run.graph.is_single and not run.row.started_at and not run.graph.past:
         return Decision([RunStarted(*key, now), TasksScheduled(*key, (0,), now)])
     cascade = Cascade(run, now)

@@ -10,7 +10,7 @@ from itertools import islice
 from rota.core import commands as cm
 from rota.core.bounds import RECEIPTS_KEPT_MS
 from rota.core.buckets import Bucket
-from rota.core.calendar import due_slots
+from rota.core.calendar import MissedCause, due_slots
 from rota.core.changes import (
     Change,
     GraphDropped,
@@ -23,16 +23,21 @@ from rota.core.changes import (
     TaskRequeued,
     TaskStarved,
 )
-from rota.core.decide.decision import Decision, find_lease, spare_receipts
+from rota.core.decide.decision import AT_CAP, Decision, find_lease, spare_receipts
 from rota.core.decide.leases import overran, returned
 from rota.core.decide.runs import continue_run, scheduled_run, stop_run
 from rota.core.decide.workers import gone
 from rota.core.ids import Millis
-from rota.core.ladder import Thresholds, Tier, may_climb, tier_of
+from rota.core.ladder import NO_FIT, NO_FIT_CHARS_MAX, Thresholds, Tier, may_climb, tier_of
 from rota.core.live import LiveRun
 from rota.core.model import FailureClass, Unservable
-from rota.core.plan import Cascade, waits_for_past
+from rota.core.plan import DEADLOCK, Cascade
 from rota.core.reap import (
+    FELL_SILENT,
+    LEASE_RAN_OUT,
+    NEVER_ACKNOWLEDGED,
+    ORPHANED,
+    WAS_FORGOTTEN,
     AgentCandidate,
     DispatchCandidate,
     RunCandidate,
@@ -52,6 +57,7 @@ from rota.core.states import (
     UP_FOR_RETRY,
     RunState,
 )
+from rota.core.why import queued_reasons
 
 SWEEP_TASKS_MAX = 200
 SWEEP_ROUND_MAX = 20_000
@@ -111,7 +117,7 @@ def watch_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision
         silent = AgentCandidate(*about, renewed_at)
         unheard = DispatchCandidate(*about, max(1, lease.begun_at))
         if is_agent_lost(silent, clock, lease.task.lease_ms):
-            cause = "its lease ran out" if worker.row.capacity.pull else "its worker fell silent"
+            cause = LEASE_RAN_OUT if worker.row.capacity.pull else FELL_SILENT
             changes.append(returned(lease, cause, now))
         elif (
             lease.task.state is ASSIGNED
@@ -119,7 +125,7 @@ def watch_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision
             and not worker.row.capacity.pull
             and is_dispatch_lost(unheard, clock, limits.dispatch_ms)
         ):
-            changes.append(returned(lease, "its start was never acknowledged", now))
+            changes.append(returned(lease, NEVER_ACKNOWLEDGED, now))
     return Decision(changes)
 
 
@@ -151,12 +157,15 @@ def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Deci
             name = f"{schedule.id}@{slot}+{number}"
         changes.append(scheduled_run(schedule, name, graph, slot, now))
     missed = sum(span.count for span in found.missed)
+    causes = [span.cause for span in found.missed]
     if found.cursor != schedule.cursor and found.cursor is not None:
         changes.append(ScheduleAdvanced(schedule.tenant, schedule.id, found.cursor, len(found.run), missed))
     if schedule.backfill and not (changes or active or found.held) and found.next_at is None:
         # It has made all its runs, and they have ended.
         changes.append(ScheduleDropped(schedule.tenant, schedule.id, now))
-    return Decision(changes, detail=found.next_at)
+    cap = schedule.spec.max_active_runs
+    is_at_cap = cap and active + len(found.run) >= cap and (found.held or MissedCause.AT_CAP in causes)
+    return Decision(changes, AT_CAP if is_at_cap else "", found.next_at)
 
 
 def sweep(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # noqa: ARG001 - one sweep for all
@@ -205,13 +214,18 @@ def starved(state: State, key: tuple[object, ...], now: Millis) -> Decision:
         return Decision([])
     if _fails(state, bucket):
         return Decision(_fail_unserved(state, run, task, now))
-    return Decision(_climb(run, task, now))
+    return Decision(_climb(state, run, task, now))
 
 
-def _climb(run: LiveRun, task: Task, now: Millis) -> list[Change]:
+def _climb(state: State, run: LiveRun, task: Task, now: Millis) -> list[Change]:
     cycles = task.cycles + 1
     tier = tier_of(cycles, THRESHOLDS)
-    changes: list[Change] = [TaskStarved(*run.key, task.idx, cycles, int(tier), now)]
+    note = ""
+    if tier != task.tier or cycles == 1:
+        # Looking for the nearest worker costs more than the rest of this, so it is done a few times and not each time.
+        worst = queued_reasons(state, run, task, now)[-1]
+        note = f"{NO_FIT}{worst.text}"[:NO_FIT_CHARS_MAX]
+    changes: list[Change] = [TaskStarved(*run.key, task.idx, cycles, int(tier), now, note)]
     if tier is Tier.PARK:
         text = f"no registered worker could run this for {(now - task.eligible_at) // 1000} s ({cycles} cycles)"
         changes.append(TaskEnded(*run.key, task.idx, NEEDS_ATTENTION, now, None, text))
@@ -245,13 +259,22 @@ def review(state: State, key: tuple[object, ...], now: Millis) -> Decision:
 
 def replan(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """Judge every node of a run again; finds nothing unless a countdown was wrong."""
+    return Decision(_planned_anew(state, key, now)[0])
+
+
+def _planned_anew(state: State, key: tuple[object, ...], now: Millis) -> tuple[list[Change], RunEnded | None]:
+    """What planning from scratch finds, and the end of a run for which it finds nothing: that is left to the reaper."""
     run = state.runs.get((str(key[0]), str(key[1])))
     if run is None or run.row.state is not RunState.RUNNING or not run.is_runnable or run.row.pending:
-        return Decision([])
+        return [], None
     cascade = Cascade(run, now, recount=True)
     for node in range(len(run.graph.specs)):
         cascade.judge(node)
-    return Decision(cascade.settle())
+    changes = cascade.settle()
+    last = changes[-1] if changes else None
+    if isinstance(last, RunEnded) and last.reason.startswith(DEADLOCK):
+        return changes[:-1], last
+    return changes, None
 
 
 def look_back(state: State, key: tuple[object, ...], now: Millis) -> Decision:
@@ -266,18 +289,21 @@ def look_back(state: State, key: tuple[object, ...], now: Millis) -> Decision:
 
 
 def orphan(state: State, key: tuple[object, ...], now: Millis) -> Decision:
-    """A run that nothing moves: planned once more, then failed."""
-    run = state.runs.get((str(key[0]), str(key[1])))
-    if run is None or run.row.state is not RunState.RUNNING or run.moving or run.row.pending or not run.is_runnable:
-        return Decision([])
-    planned = replan(state, key, now)
-    if planned.changes or waits_for_past(run):
-        return planned
+    """A run that nothing moves: planned once more, and failed when it has been quiet for long enough.
+
+    A run that comes to a standstill in the course of events has failed there and then, as a deadlock. This is for one
+    of which no event told.
+    """
+    changes, stuck = _planned_anew(state, key, now)
+    if changes or stuck is None:
+        return Decision(changes)
+    run = state.runs[(stuck.tenant, stuck.run)]
     times = [max(task.eligible_at, task.ended_at) for task in run.tasks.values()]
     candidate = RunCandidate(run.row.id, run.row.name, max([run.row.started_at, *times]))
     if not is_orphaned(candidate, now, state.limits.orphan_ms):
         return Decision([])
-    return Decision([RunEnded(*run.key, RunState.FAILED, now, "orphaned: nothing was left that could move it")])
+    reason = stuck.reason.replace(DEADLOCK, ORPHANED, 1)
+    return Decision([RunEnded(*run.key, RunState.FAILED, now, reason)])
 
 
 def forget_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision:
@@ -288,7 +314,7 @@ def forget_worker(state: State, key: tuple[object, ...], now: Millis) -> Decisio
         return Decision([])
     if now - worker.seen_at < state.limits.forget_worker_ms:
         return Decision([], detail=worker.seen_at + state.limits.forget_worker_ms)
-    return Decision(gone(worker, now, "its worker was forgotten"))
+    return Decision(gone(worker, now, WAS_FORGOTTEN))
 
 
 def drop_graph(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # noqa: ARG001 - use decides, not time

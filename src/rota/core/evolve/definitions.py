@@ -102,6 +102,8 @@ def schedule_advanced(state: State, change: ch.ScheduleAdvanced) -> None:
     schedule.cursor = change.cursor
     schedule.fired += change.fired
     schedule.missed += change.missed
+    state.decided["create_run"] += change.fired
+    state.decided["missed_slot"] += change.missed
     state.touched.puts[("Schedule", *key)] = schedule
 
 

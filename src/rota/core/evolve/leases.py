@@ -4,9 +4,11 @@ from rota.core import changes as ch
 from rota.core.buckets import Bucket
 from rota.core.evolve.moves import move, note, tell
 from rota.core.ids import Fence, Millis
+from rota.core.ladder import is_ours
 from rota.core.limits import Usage
 from rota.core.live import Lease, LiveRun, LiveWorker
 from rota.core.order import SHARE
+from rota.core.reap import reaper_of
 from rota.core.records import Task
 from rota.core.state import State
 from rota.core.states import ASSIGNED, NEEDS_ATTENTION, RUNNING, SUCCESS, TERMINAL, UP_FOR_RESCHEDULE, UP_FOR_RETRY
@@ -87,6 +89,8 @@ def lease_granted(state: State, change: ch.LeaseGranted) -> None:
     task.lease_ms = change.lease_ms
     task.assigned_at = change.at
     task.started_at = task.ended_at = task.due_at = 0
+    if task.note and is_ours(task.note):
+        task.note = ""
     worker = state.workers[(change.worker_tenant, change.worker)]
     lease = begin_lease(state, run, task, worker, bucket, change.at)
     lease.expires_at = change.at - state.stalled_ms + change.lease_ms
@@ -164,9 +168,12 @@ def lease_returned(state: State, change: ch.LeaseReturned) -> None:
         task.avoid_tenant, task.avoid = worker_tenant, worker
     if change.cause == ch.RELEASED:
         task.done_fence = change.fence
+    reaper = reaper_of(change.cause)
+    if reaper:
+        state.decided[reaper] += 1
     # The attempt was not spent: the next grant has the same number.
     task.attempt -= 1
-    task.error = change.cause if change.state is NEEDS_ATTENTION else ""
+    task.error = change.cause if reaper or change.state is NEEDS_ATTENTION else ""
     move(state, run, task, change.state)
     if change.state in TERMINAL:
         task.ended_at = change.at

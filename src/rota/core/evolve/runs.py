@@ -9,6 +9,7 @@ from rota.core.evolve.tasks import forget_due
 from rota.core.graph import LiveGraph
 from rota.core.ids import Millis
 from rota.core.live import LiveRun
+from rota.core.reap import reaper_of
 from rota.core.records import Growth, Receipt, Task, copy
 from rota.core.state import State
 from rota.core.states import NONE, QUEUED, TERMINAL, RunState, can_transition_run
@@ -98,6 +99,8 @@ def run_ended(state: State, change: ch.RunEnded) -> None:
     row.state = change.state
     row.ended_at = change.at
     row.reason = change.reason
+    if change.reason and change.state is RunState.FAILED and reaper_of(change.reason):
+        state.decided["orphan_reaped"] += 1
     row.pending = ()
     state.continues.pop(run.key, None)
     state.set_timer(change.at + state.limits.retain_ended_ms, "archive", *run.key)
@@ -176,6 +179,7 @@ def run_stopping(state: State, change: ch.RunStopping) -> None:
 
 def run_faulted(state: State, change: ch.RunFaulted) -> None:
     run = state.runs[(change.tenant, change.run)]
+    state.decided["run_error"] += 1
 
     def flag() -> None:
         run.row.fault = change.fault

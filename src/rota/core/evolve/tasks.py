@@ -3,6 +3,7 @@
 from rota.core import changes as ch
 from rota.core.evolve.leases import end_lease
 from rota.core.evolve.moves import move, note, task_of, tell, touch
+from rota.core.ladder import is_ours
 from rota.core.live import LiveRun
 from rota.core.records import Task
 from rota.core.state import State
@@ -81,6 +82,8 @@ def tasks_reset(state: State, change: ch.TasksReset) -> None:
         task.started_at = task.ended_at = task.due_at = 0
         task.cycles = task.tier = 0
         task.first_started_at = 0
+        if is_ours(task.note):
+            task.note = ""
         if task.skips:
             run.force(task.skips, -1)
             task.skips = ()
@@ -147,4 +150,7 @@ def task_starved(state: State, change: ch.TaskStarved) -> None:
     task = run.tasks[change.task]
     task.cycles = change.cycles
     task.tier = change.tier
+    if change.note and is_ours(task.note):
+        task.note = change.note
+    state.decided["starved"] += 1
     note(state, run, task, change)

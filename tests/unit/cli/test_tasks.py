@@ -1,0 +1,30 @@
+"""`rota tasks`: what is said of a task in its last column."""
+
+import pytest
+
+from rota.cli.tasks import last_line
+from rota.core.questions import ListTasks, answer
+from tests.unit.core.world import TENANT, World, task
+
+
+@pytest.mark.parametrize(
+    ("error", "note", "said"),
+    [
+        ("", "", ""),
+        ("Traceback\n  …\nValueError: too small\n", "", "ValueError: too small"),
+        (
+            "",
+            "queued but no worker fits: no worker is registered",
+            "queued but no worker fits: no worker is registered",
+        ),
+        ("agent_lost: its worker fell silent", "ask Ada", "agent_lost: its worker fell silent"),
+    ],
+)
+def test_an_error_comes_before_a_note(error: str, note: str, said: str) -> None:
+    world = World()
+    world.submit(task("x"))
+    world.turn()
+    row = world.task("x")
+    row.error, row.note = error, note
+    (view,) = answer(world.state, ListTasks(tenant=TENANT, run="r"), world.now).tasks
+    assert last_line(view) == said
