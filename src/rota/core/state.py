@@ -148,6 +148,16 @@ class State:
         workflow = self.workflows.get((row.tenant, row.name)) if row.version else None
         return workflow is not None and workflow.paused
 
+    def schedules_of(self, tenant: str, workflow: str) -> list[Schedule]:
+        """The calendar of a workflow and its backfills."""
+        return [
+            schedule
+            for schedule in self.schedules.values()
+            if schedule.version
+            and schedule.tenant == tenant
+            and self.graphs[(tenant, schedule.graph)].graph.name == workflow
+        ]
+
     def pool_reasons(self, bucket: Bucket, now: Millis) -> Reasons:
         """Why pools hold a bucket back; nothing means they do not."""
         tenant = bucket.demand.signature.tenant

@@ -179,7 +179,7 @@ def draw_remedy(chance: Random, number: int, row: Run, graph: Graph) -> ClientCo
     """What a person does about a run that did not go as it should have."""
     tenant, name, run = row.tenant, f"remedy {number}", row.id
     task = chance.choice(graph.tasks).id
-    kind = chance.randrange(11 if row.version else 9)
+    kind = chance.randrange(14 if row.version else 9)
     if kind == 0:
         return NoteTask(tenant=tenant, command_id=name, run=run, task=task, note=f"see ticket {number}\0")
     if kind == 1:
@@ -197,4 +197,4 @@ def draw_remedy(chance: Random, number: int, row: Run, graph: Graph) -> ClientCo
         return PauseRun(tenant=tenant, command_id=name, run=run)
     if kind == 8:
         return LoseOutputs(tenant=tenant, command_id=name, run=run, tasks=(task,))
-    return MoveRun(tenant=tenant, command_id=name, run=run, version=chance.choice((0, 0, 1, 2)))
+    return MoveRun(tenant=tenant, command_id=name, run=run, version=chance.choice((0, 1, 2)))
