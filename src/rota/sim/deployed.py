@@ -147,13 +147,14 @@ def deploy(deployed: Deployed, command_id: str, version: int, *, scheduled: bool
 
 def draw_trigger(chance: Random, deployed: Deployed, word: str) -> SubmitRun:
     """A run by hand: about now or about some other minute, with parameters that are right, wrong or left out."""
-    params = chance.choice((b"", b"", _pack({"size": 5}), _pack({"size": "large"}), _pack({"colour": 1})))
+    right, wrong = (b"", _pack({"size": 5})), (_pack({"size": "large"}), _pack({"colour": 1}))
+    params = chance.choice(wrong if chance.random() < 0.15 else right)
     return SubmitRun(
         tenant=deployed.tenant,
         command_id=f"trigger {word}",
         run=f"{deployed.name}-{word}",
         workflow=deployed.name,
-        version=chance.choice((0, 0, 0, 1, 2)),
+        version=chance.choice((0, 0, 0, 0, 1, 2)),
         logical_at=chance.choice((0, 0, START_AT - chance.randrange(10) * MINUTE_MS)),
         params=params,
     )
@@ -175,11 +176,11 @@ def draw_backfill(chance: Random, deployed: Deployed, word: str) -> StartBackfil
     )
 
 
-def draw_remedy(chance: Random, number: int, row: Run, graph: Graph) -> ClientCommand:
-    """What a person does about a run that did not go as it should have."""
+def draw_remedy(chance: Random, number: int, row: Run, graph: Graph, others: list[int]) -> ClientCommand:
+    """What a person does about a run that did not go as it should have; `others` are versions it could be moved to."""
     tenant, name, run = row.tenant, f"remedy {number}", row.id
     task = chance.choice(graph.tasks).id
-    kind = chance.randrange(14 if row.version else 9)
+    kind = chance.randrange(14 if others else 9)
     if kind == 0:
         return NoteTask(tenant=tenant, command_id=name, run=run, task=task, note=f"see ticket {number}\0")
     if kind == 1:
@@ -197,4 +198,4 @@ def draw_remedy(chance: Random, number: int, row: Run, graph: Graph) -> ClientCo
         return PauseRun(tenant=tenant, command_id=name, run=run)
     if kind == 8:
         return LoseOutputs(tenant=tenant, command_id=name, run=run, tasks=(task,))
-    return MoveRun(tenant=tenant, command_id=name, run=run, version=chance.choice((0, 1, 2)))
+    return MoveRun(tenant=tenant, command_id=name, run=run, version=chance.choice(others))

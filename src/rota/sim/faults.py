@@ -110,7 +110,7 @@ def draw_mix(chance: Random) -> Mix:
         vanish=maybe(3, 0.4),
         trials=maybe(3, 0.6),
         workflows=maybe(2, 0.7),
-        remedies=maybe(5, 0.7),
+        remedies=maybe(6, 0.75),
     )
 
 

@@ -5,9 +5,10 @@ from rota.core.calendar import due_slots
 from rota.core.fits import fits
 from rota.core.ids import Millis
 from rota.core.images import all_records
+from rota.core.live import LiveRun
 from rota.core.records import Key, Record, Schedule, key_of
 from rota.core.state import State
-from rota.core.states import QUEUED, UP_FOR_RESCHEDULE, UP_FOR_RETRY, RunState
+from rota.core.states import QUEUED, RUN_TERMINAL, UP_FOR_RESCHEDULE, UP_FOR_RETRY, RunState
 from rota.sim.broken import Broken
 
 LATE_MS = 5_000
@@ -60,6 +61,7 @@ def check_late(state: State, now: Millis) -> None:
     for schedule in state.schedules.values():
         _check_due(state, schedule, now)
     for run in state.runs.values():
+        _check_archived(state, run)
         if run.row.state is not RunState.RUNNING or run.row.stopping is not None or run.row.fault:
             continue
         if run.row.deadline_at and run.row.deadline_at + LATE_MS < now:
@@ -79,6 +81,13 @@ def _check_due(state: State, schedule: Schedule, now: Millis) -> None:
     found = due_slots(schedule.spec, schedule.cursor, now - LATE_MS, active, 1)
     if found.run:
         raise Broken(f"P-LATE: {(schedule.tenant, schedule.id)} has not made the run of {found.run[0]} by {now}")
+
+
+def _check_archived(state: State, run: LiveRun) -> None:
+    """P-LATE, for runs that have ended and on which nobody depends: they go to history, or have a time to."""
+    has_ended = run.row.state in RUN_TERMINAL and not (run.leased or run.is_kept)
+    if has_ended and ("archive", *run.key) not in state.armed:
+        raise Broken(f"P-LATE: {run.key} has ended at {run.row.ended_at}, and no time is set for its archiving")
 
 
 def check_recovery(loop: Loop, dead: dict[str, Millis]) -> None:

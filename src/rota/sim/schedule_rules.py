@@ -12,13 +12,16 @@ ScheduleKey = tuple[str, str]
 
 
 class ScheduleRules:
-    """P-SLOT and P-BACKFILL. A commit in which somebody changed a calendar is only asked whether slots fired twice."""
+    """P-SLOT and P-BACKFILL.
+
+    Not in a commit in which somebody changed calendars: one that is taken away and made again begins anew.
+    """
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.known: dict[ScheduleKey, Schedule] = {}
         self.slots: dict[ScheduleKey, dict[Millis, RunKey]] = {}
-        # The caps that clients asked for, and the backfills of which they were told that they are cancelled.
+        # Every cap there was, and the backfills of which clients were told that they are cancelled.
         self.caps: dict[ScheduleKey, int] = {}
         self.cancelled: dict[ScheduleKey, None] = {}
         self._made: dict[ScheduleKey, list[Run]] = {}
@@ -29,7 +32,7 @@ class ScheduleRules:
             return
         key = (row.tenant, row.schedule)
         fired = self.slots.setdefault(key, {})
-        if row.slot_at in fired:
+        if row.slot_at in fired and row.tenant not in self.model.redefined:
             raise Broken(f"P-SLOT: {key} fired {row.slot_at} as {fired[row.slot_at]} and as {run}")
         if key in self.cancelled:
             raise Broken(f"P-BACKFILL: {run} was made although {key} was cancelled")
@@ -44,8 +47,12 @@ class ScheduleRules:
             if key not in puts and key not in drops:
                 raise Broken(f"P-SLOT: {key} made {rows[0].id} and its cursor was not stored")
         for key, schedule in puts.items():
+            self.caps[key] = schedule.spec.max_active_runs
+            made = self._made.get(key, [])
             if key[0] not in self.model.redefined:
-                self._advanced(key, schedule, self._made.get(key, []))
+                self._advanced(key, schedule, made)
+            elif key not in self.known and schedule.fired == len(made):
+                self._begun(key, schedule, made)
             self.known[key] = schedule
         for key in drops:
             schedule = self.known.pop(key, None)
@@ -65,21 +72,29 @@ class ScheduleRules:
         spec, begin = new.spec, old.cursor
         if begin is None and spec.catch_up and spec.start_at is not None:
             begin = spec.start_at - 1
-        if begin is None or new.cursor is None or spec.cron in (ONCE, CONTINUOUS):
-            return
-        if slots and slots[0] <= begin:
-            raise Broken(f"P-SLOT: {key} made a run of {slots[0]}, its cursor was {begin} already")
-        missed = new.missed - old.missed
-        decided = count_slots(spec, begin, new.cursor)
-        if decided != len(slots) + missed or (spec.catch_up and missed):
-            raise Broken(f"P-SLOT: {key} went past {decided} slots with {len(slots)} runs and {missed} missed")
-        cap = self.caps.get(key, spec.max_active_runs)
-        if slots and cap:
-            active = [run for run in self.slots[key].values() if self.model.runs[run] not in RUN_TERMINAL]
-            if len(active) > cap:
-                raise Broken(f"P-BACKFILL: {key} has {len(active)} unfinished runs of {cap}")
+        if begin is not None:
+            self._went_on(key, new, begin, new.missed - old.missed, made)
+
+    def _begun(self, key: ScheduleKey, new: Schedule, made: list[Run]) -> None:
+        """A calendar that nobody knew before, and what the commit that brought it made of it."""
+        if new.spec.catch_up and new.spec.start_at is not None:
+            self._went_on(key, new, new.spec.start_at - 1, new.missed, made)
+
+    def _went_on(self, key: ScheduleKey, new: Schedule, begin: Millis, missed: int, made: list[Run]) -> None:
+        spec, slots = new.spec, [row.slot_at for row in made]
+        if new.cursor is not None and spec.cron not in (ONCE, CONTINUOUS):
+            if slots and slots[0] <= begin:
+                raise Broken(f"P-SLOT: {key} made a run of {slots[0]}, its cursor was {begin} already")
+            decided = count_slots(spec, begin, new.cursor)
+            if decided != len(slots) + missed or (spec.catch_up and missed):
+                raise Broken(f"P-SLOT: {key} went past {decided} slots with {len(slots)} runs and {missed} missed")
+        if made and spec.max_active_runs:
+            active = sum(self.model.runs[run] not in RUN_TERMINAL for run in self.slots[key].values())
+            if active > spec.max_active_runs:
+                raise Broken(f"P-BACKFILL: {key} has {active} unfinished runs of {spec.max_active_runs}")
         for row in made:
-            if (row.backfill, row.version) != (new.backfill, new.version):
+            is_its_version = row.version == new.version or key[0] in self.model.redefined
+            if row.backfill != new.backfill or not is_its_version:
                 raise Broken(f"P-BACKFILL: {row.id} is not what {key} makes")
             if row.backfill and row.priority is not PriorityClass.LOW:
                 raise Broken(f"P-BACKFILL: {row.id} is of class {row.priority}")

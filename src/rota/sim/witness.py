@@ -60,8 +60,13 @@ class Witness:
             if not self._is_stored((command.tenant, command.run)):
                 raise Broken(f"P-ACK: run {command.run} was acknowledged and is not stored")
             self._check_version(command)
-        if isinstance(command, StartBackfill):
-            self.ledger.schedules.caps[(command.tenant, command.backfill)] = command.max_active_runs
+        if isinstance(command, StartBackfill) and isinstance(value, str):
+            cap = self.ledger.schedules.caps.get((command.tenant, command.backfill))
+            # None: it was over, or taken away, with the commit that began it.
+            if cap not in (None, command.max_active_runs):
+                raise Broken(
+                    f"P-BACKFILL: {command.backfill} was asked for {command.max_active_runs} at once, has {cap}"
+                )
         if isinstance(command, CancelBackfill) and isinstance(value, str):
             self.ledger.schedules.cancelled[(command.tenant, command.backfill)] = None
         if isinstance(value, Refused) and "error" in value.reason:
