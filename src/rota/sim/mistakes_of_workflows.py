@@ -149,10 +149,10 @@ OF_WORKFLOWS: tuple[Mutant, ...] = (
         "            pass\n",
     ),
     mistake(
-        "past_not_looked_at_after_loading",
-        "who waits for the past is told, whoever leads",
-        "core.load",
-        '            state.set_timer(now, "past", *run.key)\n',
+        "other_past_not_looked_at",
+        "who gets another run before it is judged by that one",
+        "core.state",
+        '            self.set_timer(0, "past", *run.key)\n',
         "            pass\n",
     ),
     mistake(
