@@ -59,6 +59,8 @@ class Ledger(Model):
         self.lives: dict[RunKey, dict[Millis, None]] = {}
         self.acked: dict[RunKey, None] = {}
         self.changes = 0
+        # How often each kind of change was told.
+        self.told: dict[str, int] = {}
         self._started_now: list[RunKey] = []
         self._apply: dict[type, Callable[[RunKey, Any], None]] = {
             ch.RunSubmitted: self._submitted,
@@ -135,8 +137,10 @@ class Ledger(Model):
             raise Broken(f"P-STORY: {key} tells part {story.number}, expected {self.story_numbers.get(key, 0)}")
         self.story_numbers[key] = story.number + 1
         for change in changes:
+            kind = type(change)
             self.changes += 1
-            apply = self._apply.get(type(change))
+            self.told[kind.__name__] = self.told.get(kind.__name__, 0) + 1
+            apply = self._apply.get(kind)
             if apply is not None:
                 apply(key, change)
 

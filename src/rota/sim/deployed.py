@@ -113,7 +113,11 @@ def draw_workflow(chance: Random, number: int) -> Deployed:
     """One workflow. Its second version has a task more, or less; its third may be something else altogether."""
     name, cap = f"flow{number}", chance.choice((0, 0, 1, 2))
     tasks = chance.choice(SHAPES)(chance)
-    other = tasks[:-1] if len(tasks) > 1 and chance.random() < 0.5 else (*tasks, _task(chance, "extra", tasks[0].id))
+    other = (
+        tasks[:-1]
+        if len(tasks) > 1 and chance.random() < 0.5
+        else (*tasks, _task(chance, "extra", next(task.id for task in tasks)))
+    )
     third = chance.choice((tasks, chance.choice(SHAPES)(chance)))
     versions = tuple(Graph(name=name, tasks=specs, max_active_runs=cap) for specs in (tasks, other, third, tasks))
     return Deployed(chance.choice(TENANTS), name, versions, _draw_calendar(chance))

@@ -198,11 +198,11 @@ class CoordinatorNode(Node):
 
     def ask(self, source: str, command: Command, reply: Reply) -> None:
         """A command arrives."""
-        if isinstance(command, Remedy):
-            revival = Revival(self, command, lambda *answer: self.network.send(self.name, source, reply, *answer))
-            self.put(command, revival.heard)
-        else:
-            self.put(command, lambda *answer: self.network.send(self.name, source, reply, *answer))
+
+        def send(value: object, detail: object) -> None:
+            self.network.send(self.name, source, reply, value, detail)
+
+        self.put(command, Revival(self, command, send).heard if isinstance(command, Remedy) else send)
 
     def put(self, command: Command, reply: Reply) -> None:
         """Have the machine answer something, in this process."""
@@ -213,7 +213,11 @@ class CoordinatorNode(Node):
     def look_up(self, tenant: str, run: str, found: Callable[[Ended | None, Graph | None], None]) -> None:
         """Read a run of history."""
         life = self.life
-        self.store.read(self.name, tenant, run, lambda *answer: self.deliver(life, found, *answer))
+
+        def told(ended: Ended | None, graph: Graph | None) -> None:
+            self.deliver(life, found, ended, graph)
+
+        self.store.read(self.name, tenant, run, told)
 
     def open(
         self, source: str, stream: int, on_frame: Callable[[CoordinatorFrame], None], on_close: Callable[[], None]

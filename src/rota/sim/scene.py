@@ -82,7 +82,7 @@ class Scene:
             runs=len(self.ledger.runs),
             changes=self.ledger.changes,
             broken=broken,
-            happened=self.world.happened,
+            happened={**self.world.happened, **self.ledger.told},
         )
 
     def _is_finished(self) -> bool:

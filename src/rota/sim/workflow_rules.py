@@ -127,8 +127,9 @@ class WorkflowRules:
     def reset(self, run: RunKey, tasks: tuple[int, ...]) -> None:
         """Branches that are asked again have decided nothing."""
         forced = self.forced.get(run)
-        for idx in tasks if forced else ():
-            forced.pop(idx, None)
+        if forced:
+            for idx in tasks:
+                forced.pop(idx, None)
 
     def scheduled(self, run: RunKey, idx: int) -> None:
         """P-BRANCH: what a branch decided against does not run. P-PAST: see `_check_past`."""
