@@ -15,6 +15,11 @@ SAMPLE = (
     "fence_check_dropped",
     "fence_issued_twice",
     "slots_overrun",
+    "version_reused",
+    "past_ignored",
+    "branch_forgotten",
+    "held_slots_forgotten",
+    "revived_and_kept_in_history",
 )
 SAMPLE_SEEDS = 60
 

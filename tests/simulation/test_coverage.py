@@ -2,6 +2,7 @@
 
 import pytest
 
+from rota.core.changes import OfRun
 from rota.core.commands import ClientCommand
 from rota.sim.faults import FAULTS, SIZES, SWITCHES, draw_mix
 from rota.sim.hunt import run_seeds, seeds_with
@@ -40,6 +41,10 @@ WORK = (
     "said_success",
     "two_versions",
 )
+# What becomes of workflows, and of runs that people look after.
+OF_WORKFLOWS = ("backfill_over", "branched", "moved", "past_looked_at", "revived")
+# Not told: an error of the scheduler itself, which no seed may have.
+NOT_TOLD = ("RunFaulted",)
 # Not drawn: a dropped pool leaves its tasks waiting until somebody defines it again, and a claim is a worker's.
 NOT_DRAWN = ("ClaimTask", "DropPool")
 
@@ -68,6 +73,17 @@ def test_every_command_of_a_client_is_asked_for(few: list[Result]) -> None:
     commands = [kind.__name__ for kind in ClientCommand.__subclasses__() if kind.__name__ not in NOT_DRAWN]
     seen = seeds_with(few)
     assert [name for name in commands if name not in seen] == []
+
+
+def test_every_change_of_a_run_is_told(few: list[Result]) -> None:
+    changes = [kind.__name__ for kind in OfRun.__subclasses__() if kind.__name__ not in NOT_TOLD]
+    seen = seeds_with(few)
+    assert [name for name in changes if name not in seen] == []
+
+
+def test_workflows_are_deployed_backfilled_moved_and_brought_back(few: list[Result]) -> None:
+    seen = seeds_with(few)
+    assert [kind for kind in OF_WORKFLOWS if kind not in seen] == []
 
 
 @pytest.mark.long

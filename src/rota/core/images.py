@@ -4,7 +4,7 @@ import msgspec
 
 from rota.core.ids import Millis
 from rota.core.live import LiveRun
-from rota.core.records import Batch, GraphRecord, Record, Run, Story, copy
+from rota.core.records import Batch, GraphRecord, Key, Record, Run, Story, copy, key_of
 from rota.core.state import State, Touched
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -30,7 +30,15 @@ def take_batch(state: State, now: Millis) -> Batch:
     puts: list[Record] = [run_image(run) for run in touched.runs.values()]
     puts.extend(copy(task) for task in touched.tasks.values())
     puts.extend(copy(record) for record in touched.puts.values())
-    return Batch(puts, list(touched.drops), list(touched.archives), stories, touched.audits, touched.revives)
+    return Batch(puts, _drops(touched), list(touched.archives), stories, touched.audits, touched.revives)
+
+
+def _drops(touched: Touched) -> list[Key]:
+    """The rows that go. A task that a run lost when it was moved, and has again, stays."""
+    if not any(key[0] == "Task" for key in touched.drops):
+        return list(touched.drops)
+    written = dict.fromkeys(key_of(task) for task in touched.tasks.values())
+    return [key for key in touched.drops if key not in written]
 
 
 def is_clean(state: State) -> bool:

@@ -139,11 +139,13 @@ def _check_run(state: State, run: LiveRun, broken: list[str]) -> None:
 def _check_neighbours(state: State, run: LiveRun, broken: list[str]) -> None:
     if run.is_held != state.is_held(run.row):
         broken.append(f"{run.key} is{'' if run.is_held else ' not'} held, its workflow says otherwise")
+    if not run.graph.past:
+        if run.before is not None or run.after is not None:
+            broken.append(f"{run.key} has neighbours, and no past")
+        return
     others = [other for other in state.runs.values() if other.row.name == run.row.name and other.graph.past]
     mine = sorted((other for other in others if other.row.tenant == run.row.tenant), key=lineage_order)
-    place = next((number for number, other in enumerate(mine) if other is run), None)
-    if place is None:
-        return
+    place = mine.index(run)
     before = mine[place - 1] if place else None
     after = mine[place + 1] if place + 1 < len(mine) else None
     if (run.before, run.after) != (before, after):

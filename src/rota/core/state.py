@@ -21,7 +21,7 @@ from rota.core.model import DEFAULT_QUEUE_PROPERTIES, Pool, PropertyRule, Queue,
 from rota.core.order import Books
 from rota.core.reasons import Reasons
 from rota.core.records import Audit, Key, Receipt, Record, Run, Schedule, Task, Worker, Workflow
-from rota.core.states import MOVES, QUEUED, TaskState
+from rota.core.states import MOVES, QUEUED, RUN_TERMINAL, TaskState
 
 DEFAULT_QUEUE = "default"
 UNREADABLE = "a readable requirement"
@@ -151,6 +151,16 @@ class State:
         """Whether a run's workflow is paused."""
         workflow = self.workflows.get((row.tenant, row.name)) if row.version else None
         return workflow is not None and workflow.paused
+
+    def schedules_of(self, tenant: str, workflow: str) -> list[Schedule]:
+        """The calendar of a workflow and its backfills."""
+        return [
+            schedule
+            for schedule in self.schedules.values()
+            if schedule.version
+            and schedule.tenant == tenant
+            and self.graphs[(tenant, schedule.graph)].graph.name == workflow
+        ]
 
     def pool_reasons(self, bucket: Bucket, now: Millis) -> Reasons:
         """Why pools hold a bucket back; nothing means they do not."""
@@ -319,6 +329,7 @@ class State:
             before.after = run
         if after is not None:
             after.before = run
+            self._look_back_again(after)
         else:
             self.lineages[name] = run
 
@@ -329,12 +340,20 @@ class State:
             run.before.after = run.after
         if run.after is not None:
             run.after.before = run.before
+            self._look_back_again(run.after)
         elif self.lineages.get(name) is run:
             if run.before is None:
                 del self.lineages[name]
             else:
                 self.lineages[name] = run.before
         run.before = run.after = None
+
+    def _look_back_again(self, run: LiveRun) -> None:
+        """A run has another one before it: what waits for the past is judged by that, and that one may be let go."""
+        if run.row.state not in RUN_TERMINAL:
+            self.set_timer(0, "past", *run.key)
+        elif run.before is not None and run.before.row.state in RUN_TERMINAL:
+            self.set_timer(run.before.row.ended_at + self.limits.retain_ended_ms, "archive", *run.before.key)
 
     def forget_run(self, run: LiveRun) -> None:
         """A run moved to history: its tenant's accounts go with the last run of its class."""

@@ -157,6 +157,7 @@ class PullWorker(Node):
             resume_at=over.resume_at,
             expands=over.expands,
             lost=over.lost,
+            skips=over.skips,
         )
         self._ask(report, self._reported)
 

@@ -28,7 +28,22 @@ from rota.sim.faults import Mix
 from rota.sim.lease_rules import LeaseRules
 from rota.sim.limit_rules import LimitRules
 from rota.sim.models import Facts, Model
+from rota.sim.schedule_rules import ScheduleRules
 from rota.sim.words import check_words
+from rota.sim.workflow_rules import WorkflowRules
+
+# The cause that is told of a task which a person lets wait no longer.
+RETRIED_NOW = "retry now"
+# Commands that change what a workflow or a calendar is.
+REDEFINES = (
+    "DeployWorkflow",
+    "PauseWorkflow",
+    "DropWorkflow",
+    "PutSchedule",
+    "DropSchedule",
+    "StartBackfill",
+    "CancelBackfill",
+)
 
 
 class Ledger(Model):
@@ -37,12 +52,15 @@ class Ledger(Model):
     def __init__(self, facts: Facts, mix: Mix) -> None:
         super().__init__(facts, mix)
         self.limits = LimitRules(self)
-        self.leases = LeaseRules(self, self.limits)
-        self.slots: dict[tuple[str, str, Millis], RunKey] = {}
+        self.workflows = WorkflowRules(self)
+        self.schedules = ScheduleRules(self)
+        self.leases = LeaseRules(self, self.limits, self.workflows)
         self.story_numbers: dict[RunKey, int] = {}
         self.lives: dict[RunKey, dict[Millis, None]] = {}
         self.acked: dict[RunKey, None] = {}
         self.changes = 0
+        # How often each kind of change was told.
+        self.told: dict[str, int] = {}
         self._started_now: list[RunKey] = []
         self._apply: dict[type, Callable[[RunKey, Any], None]] = {
             ch.RunSubmitted: self._submitted,
@@ -61,6 +79,9 @@ class Ledger(Model):
             ch.RunPaused: self._paused,
             ch.RunStopping: self._stopping,
             ch.TaskStarved: self._starved,
+            ch.TaskMarked: self._marked,
+            ch.TaskNoted: self._noted,
+            ch.RunMoved: self.workflows.moved,
         }
 
     # Commits.
@@ -70,7 +91,9 @@ class Ledger(Model):
         if epoch < self.epoch:
             raise Broken(f"P-COMMIT: epoch {epoch} wrote after {self.epoch}")
         self.epoch = epoch
+        self._read_audits(batch)
         self.leases.commit_begins()
+        self.workflows.commit_begins(batch)
         for record in batch.puts:
             if isinstance(record, Pool):
                 self.limits.pools[(record.tenant, record.name)] = record
@@ -88,6 +111,15 @@ class Ledger(Model):
         for key in batch.archives:
             if self.runs.get(key) not in RUN_TERMINAL:
                 raise Broken(f"P-END: run {key} was archived as {self.runs.get(key)}")
+        self.workflows.commit_ends(batch)
+        self.schedules.commit_ends(batch)
+
+    def _read_audits(self, batch: Batch) -> None:
+        """Whose workflows and calendars somebody has just changed."""
+        self.unsettled.clear()
+        self.well.clear()
+        self.redefined = {audit.tenant: None for audit in batch.audits if audit.command in REDEFINES}
+        self.dropped = {audit.tenant: None for audit in batch.audits if audit.command == "DropWorkflow"}
 
     def _tell(self, story: Story) -> None:
         key = (story.tenant, story.run)
@@ -105,8 +137,10 @@ class Ledger(Model):
             raise Broken(f"P-STORY: {key} tells part {story.number}, expected {self.story_numbers.get(key, 0)}")
         self.story_numbers[key] = story.number + 1
         for change in changes:
+            kind = type(change)
             self.changes += 1
-            apply = self._apply.get(type(change))
+            self.told[kind.__name__] = self.told.get(kind.__name__, 0) + 1
+            apply = self._apply.get(kind)
             if apply is not None:
                 apply(key, change)
 
@@ -117,19 +151,27 @@ class Ledger(Model):
 
     def _compare(self, record: object) -> None:
         """P-COMMIT: what is stored of a task is what its story says. P-PIN: a run keeps its graph."""
-        if isinstance(record, Run) and self.graphs.get((record.tenant, record.id)) != record.graph:
-            raise Broken(f"P-PIN: run {(record.tenant, record.id)} changed its graph")
+        if isinstance(record, Run):
+            key = (record.tenant, record.id)
+            if (self.graphs.get(key), self.versions.get(key)) != (record.graph, record.version):
+                raise Broken(f"P-PIN: run {key} changed its graph")
+            if key in self.archived:
+                raise Broken(f"P-REVIVE: run {key} was written although it is in history")
         if isinstance(record, Run) and record.solo is not None:
             record = record.solo
         if isinstance(record, Task):
             model = self.task((record.tenant, record.run), record.idx)
             if (record.state, record.fence) != (model.state, model.fence):
                 raise Broken(f"P-STORY: {record.run}/{record.idx} is stored as {record.state}, told as {model.state}")
+            if record.note != model.note:
+                raise Broken(f"P-STORY: {record.run}/{record.idx} has the note {record.note!r}, told {model.note!r}")
+            if record.first_started_at != model.first_started_at:
+                raise Broken(f"P-POKE: {record.run}/{record.idx} first started at another time than was told")
 
     # Tasks.
 
     def _submitted(self, run: RunKey, change: ch.RunSubmitted) -> None:
-        """P-SUBMIT: a run is made once. P-SLOT: so is the run of a slot."""
+        """P-SUBMIT: a run is made once."""
         row = change.row
         if self.runs.get(run) not in (None, *RUN_TERMINAL):
             raise Broken(f"P-SUBMIT: run {run} was submitted while it lived")
@@ -141,14 +183,14 @@ class Ledger(Model):
         if row.state is RunState.RUNNING:
             self._started_now.append(run)
         self.names[run] = (row.tenant, row.name)
-        self.graphs[run] = row.graph
+        self.graphs[run], self.versions[run] = row.graph, row.version
+        self.rows[run] = row
+        self.archived.pop(run, None)
+        self.unsettled[run] = None
         self.held[run] = {}
         self._note_versions(run)
-        if row.schedule:
-            slot = (row.tenant, row.schedule, row.slot_at)
-            if slot in self.slots:
-                raise Broken(f"P-SLOT: {slot} fired as {self.slots[slot]} and as {run}")
-            self.slots[slot] = run
+        self.workflows.submitted(run, row)
+        self.schedules.submitted(run, row)
 
     def _note_versions(self, run: RunKey) -> None:
         graph, name = self.graph(run), self.names[run]
@@ -171,6 +213,7 @@ class Ledger(Model):
 
     def _started_run(self, run: RunKey, change: ch.RunStarted) -> None:
         del change
+        self.workflows.check_held(run, "started")
         self._run_to(run, RunState.RUNNING)
         self._started_now.append(run)
 
@@ -196,6 +239,7 @@ class Ledger(Model):
         for idx in change.tasks:
             self.move(run, idx, SCHEDULED, change.at)
             self.move(run, idx, QUEUED, change.at)
+            self.workflows.scheduled(run, idx)
             spec = self.spec(run, idx)
             if (
                 spec is not None
@@ -211,15 +255,23 @@ class Ledger(Model):
     def _reset(self, run: RunKey, change: ch.TasksReset) -> None:
         for idx in change.tasks:
             model = self.move(run, idx, NONE, change.at)
+            model.first_started_at = 0
             if change.fresh:
                 model.tries = model.interrupted = 0
+        self.workflows.reset(run, change.tasks)
+
+    def _marked(self, run: RunKey, change: ch.TaskMarked) -> None:
+        self.move(run, change.task, change.state, change.at, marked=True)
+
+    def _noted(self, run: RunKey, change: ch.TaskNoted) -> None:
+        self.task(run, change.task).note = change.note
 
     def _requeued(self, run: RunKey, change: ch.TaskRequeued) -> None:
         """P-COOL: nobody comes back before its time."""
         model = self.task(run, change.task)
         if model.state is NEEDS_ATTENTION:
             model.interrupted = 0
-        elif change.at < model.due_at:
+        elif change.at < model.due_at and change.cause != RETRIED_NOW:
             raise Broken(f"P-COOL: {run}/{change.task} came back {model.due_at - change.at} ms early")
         self.move(run, change.task, SCHEDULED, change.at)
         self.move(run, change.task, QUEUED, change.at)

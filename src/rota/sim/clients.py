@@ -1,33 +1,20 @@
-"""Clients: errands that are repeated until they are answered, and the operator who tidies up in the calm."""
+"""Clients: errands that are repeated until they are answered."""
 
 from collections.abc import Callable
 
 from msgspec import Struct
 
-from rota.control.loop import Loop
-from rota.core.commands import (
-    ClientCommand,
-    DrainWorker,
-    DropSchedule,
-    Exit,
-    PauseRun,
-    PutSchedule,
-    ResolveTask,
-    SubmitRun,
-)
+from rota.core.commands import ClientCommand, DropSchedule, PutSchedule, SubmitRun
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Millis
-from rota.core.records import Run
-from rota.core.states import NEEDS_ATTENTION, RUN_TERMINAL
+from rota.sim.authors import Authors
+from rota.sim.caretaker import Caretaker
 from rota.sim.stage import Stage
 from rota.sim.trials import Trial, draw_trial
 from rota.sim.workload import TENANTS, definitions, draw_lure, draw_meddling, draw_schedule, draw_submission
 
 RETRY_MS: Millis = 1_500
-TIDY_MS: Millis = 5_000
 DROP_SCHEDULE_MS: Millis = 3_000
-KILLERS = (Exit.FAIL, Exit.FAIL, Exit.CANCEL)
-STARVED = (Exit.REQUEUE, Exit.REQUEUE, Exit.FAIL, Exit.CANCEL)
 
 
 class Errand(Struct):
@@ -48,7 +35,8 @@ class Clients:
         self.on_answer = on_answer
         self.errands: list[Errand] = []
         self.submitted: list[SubmitRun] = []
-        self._tidied = 0
+        self.authors = Authors(stage, self._send)
+        self.caretaker = Caretaker(stage, self._send)
         self._target = 0
 
     def plan(self) -> None:
@@ -70,6 +58,7 @@ class Clients:
             self._send(draw_schedule(chance, number), 2_500 + chance.randrange(3_000))
         for number in range(chance.randrange(self.mix.runs)):
             self.world.after(5_000 + chance.randrange(self.mix.storm_ms), self._meddle, number)
+        self.authors.plan()
 
     def _plan_trial(self, trial: Trial) -> None:
         begin_ms = 2_000 + self.world.chance("trials").randrange(self.mix.storm_ms)
@@ -104,7 +93,7 @@ class Clients:
                 name = f"drop {command.command_id}"
                 drop = DropSchedule(tenant=command.tenant, command_id=name, schedule=command.schedule)
                 self._send(drop, DROP_SCHEDULE_MS)
-        self._tidy_up()
+        self.caretaker.tidy_up()
 
     def _meddle(self, number: int) -> None:
         command = draw_meddling(self.world.chance("meddling"), number, self.submitted, self.mix.push_workers)
@@ -136,46 +125,3 @@ class Clients:
 
         self.stage.network.send("client", coordinator.name, coordinator.ask, "client", errand.command, reply)
         self.world.after(RETRY_MS, self._run_errand, errand)
-
-    # The operator.
-
-    def _tidy_up(self) -> None:
-        """What a patient operator does: resume, undrain, decide about parked work."""
-        for record in list(self.stage.store.disk.records.values()):
-            if isinstance(record, Run) and record.state not in RUN_TERMINAL and record.paused:
-                resume = PauseRun(tenant=record.tenant, command_id=self._next_id(), run=record.id, paused=False)
-                self._send(resume, 0)
-        for node in self.stage.coordinators:
-            loop = node.machine.loop
-            if loop is not None:
-                self._decide_parked(loop)
-                self._undrain(loop)
-        self.world.after(TIDY_MS, self._tidy_up)
-
-    def _decide_parked(self, loop: Loop) -> None:
-        for run in loop.state.runs.values():
-            for idx, task in run.tasks.items():
-                # An operator is in no hurry, so that a parked task is seen to stay where it is.
-                if task.state is NEEDS_ATTENTION and self.world.chance("operator").random() < 0.4:
-                    # What kills its workers would do so again; what nobody can serve may be asked for less.
-                    ways = KILLERS if "interrupted" in task.error else STARVED
-                    way = self.world.chance("operator").choice(ways)
-                    decision = ResolveTask(
-                        tenant=run.row.tenant,
-                        command_id=self._next_id(),
-                        run=run.row.id,
-                        task=run.graph.task_id(idx),
-                        exit=way,
-                        requires=() if way is Exit.REQUEUE else None,
-                    )
-                    self._send(decision, 0)
-
-    def _undrain(self, loop: Loop) -> None:
-        for worker in loop.state.workers.values():
-            if worker.row.draining:
-                name = self._next_id()
-                self._send(DrainWorker(tenant="shared", command_id=name, worker=worker.row.id, draining=False), 0)
-
-    def _next_id(self) -> str:
-        self._tidied += 1
-        return f"operator {self._tidied}"

@@ -3,7 +3,7 @@
 from rota.core.commands import Outcome
 from rota.core.ids import Epoch, Fence, Millis
 from rota.core.model import Graph, TaskSpec
-from rota.core.records import GraphRecord, Worker
+from rota.core.records import Worker
 from rota.sim.stage import Stage
 
 
@@ -16,8 +16,13 @@ class SceneFacts:
 
     def graph(self, tenant: str, digest: str) -> Graph | None:
         """The stored definition."""
-        record = self.stage.store.disk.records.get(("GraphRecord", tenant, digest))
-        return record.graph if isinstance(record, GraphRecord) else None
+        return self.stage.store.disk.graph(tenant, digest)
+
+    def times_in_history(self, tenant: str, run: str, created_at: Millis) -> int:
+        """How often that run is in history."""
+        of_run = (tenant, run, created_at)
+        rows = (ended.run for ended in self.stage.store.disk.history)
+        return sum((row.tenant, row.id, row.created_at) == of_run for row in rows)
 
     def reign_began_at(self, epoch: Epoch) -> Millis:
         """When the coordinator of that epoch had loaded."""

@@ -38,6 +38,8 @@ class Mix(Struct, kw_only=True):
     stuck_workers: int = 0
     vanish: int = 0
     trials: int = 0
+    workflows: int = 0
+    remedies: int = 0
     limits: TimeLimits = TimeLimits()
     coordinators: int = 2
     push_workers: int = 3
@@ -107,6 +109,8 @@ def draw_mix(chance: Random) -> Mix:
         stuck_workers=maybe(4, 0.25),
         vanish=maybe(3, 0.4),
         trials=maybe(3, 0.6),
+        workflows=maybe(2, 0.7),
+        remedies=maybe(6, 0.75),
     )
 
 
@@ -119,6 +123,8 @@ SIZES = (
     "pull_workers",
     "runs",
     "trials",
+    "workflows",
+    "remedies",
     "slice_tasks",
     "storm_ms",
 )
@@ -152,4 +158,6 @@ SWITCHES: tuple[tuple[str, object], ...] = (
     ("slice_tasks", 1_000),
     ("pull_workers", 0),
     ("trials", 0),
+    ("workflows", 0),
+    ("remedies", 0),
 )

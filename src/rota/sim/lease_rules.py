@@ -11,6 +11,7 @@ from rota.core.states import ASSIGNED, RUNNING, SUCCESS, UP_FOR_RESCHEDULE, UP_F
 from rota.sim.broken import Broken
 from rota.sim.limit_rules import LimitRules
 from rota.sim.models import LeaseModel, Model, TaskModel
+from rota.sim.workflow_rules import WorkflowRules
 
 # A process that hangs up for a moment, or is not heard for two beats, may lose its place to a copy of itself; a copy
 # that takes it again and again was let in without looking.
@@ -20,8 +21,9 @@ TAKEOVERS_MAX = 8
 class LeaseRules:
     """Grants, starts, outcomes and returns."""
 
-    def __init__(self, model: Model, limits: LimitRules) -> None:
+    def __init__(self, model: Model, limits: LimitRules, workflows: WorkflowRules) -> None:
         self.model = model
+        self.workflows = workflows
         self.limits = limits
         self.newest_fence: Fence = 0
         self._floor: Fence = 0
@@ -47,9 +49,10 @@ class LeaseRules:
             raise Broken(f"P-FENCE: fence of epoch {fence_epoch(change.fence)} granted in {self.model.epoch}")
         if self.model.held[run]:
             raise Broken(f"P-HOLD: {run}/{change.task} was granted while its run was {list(self.model.held[run])}")
+        self.workflows.check_held(run, f"was granted task {change.task}")
         self.newest_fence = max(self.newest_fence, change.fence)
         model = self.model.move(run, change.task, ASSIGNED, change.at)
-        model.fence = change.fence
+        model.fence, model.assigned_at = change.fence, change.at
         if change.attempt != model.spent + 1:
             raise Broken(f"P-UNSPENT: {run}/{change.task} is granted as {change.attempt} after {model.spent} outcomes")
         pools = self.limits.pools_of(run, change.task)
@@ -60,7 +63,8 @@ class LeaseRules:
 
     def started(self, run: RunKey, change: ch.AttemptStarted) -> None:
         """P-FENCE: only the holder of the live fence starts."""
-        self._must_hold(run, change.task, change.fence)
+        model = self._must_hold(run, change.task, change.fence)
+        model.first_started_at = model.first_started_at or change.at
         self.model.move(run, change.task, RUNNING, change.at)
 
     def ended(self, run: RunKey, change: ch.AttemptEnded) -> None:
@@ -72,8 +76,14 @@ class LeaseRules:
             raise Broken(f"P-ONE: {run}/{change.task} got an outcome that the holder of {change.fence} never gave")
         model.spent += 1
         model.due_at = change.due_at
-        if change.state is not UP_FOR_RESCHEDULE:
+        if change.state is UP_FOR_RESCHEDULE:
+            # Whoever comes back to look again counts from its first look.
+            model.first_started_at = model.first_started_at or model.assigned_at
+        else:
             model.tries += 1
+        if change.state is UP_FOR_RETRY:
+            model.first_started_at = 0
+        self.workflows.branched(run, change)
         if change.state is SUCCESS:
             model.interrupted = 0
         spec = self.model.spec(run, change.task)

@@ -17,12 +17,12 @@ class LimitRules:
         self.tokens: dict[tuple[str, str], tuple[int, Millis, Epoch]] = {}
 
     def check_active_runs(self, run: RunKey) -> None:
-        """P-LIMIT: a graph has no more active runs than it may."""
+        """P-LIMIT: a graph has no more active runs than it may. Those of backfills are not among them."""
         graph = self.model.graph(run)
-        if graph is not None and graph.max_active_runs:
+        if graph is not None and graph.max_active_runs and not self.model.rows[run].backfill:
             name = self.model.names[run]
             active = sum(
-                state is RunState.RUNNING and self.model.names[other] == name
+                state is RunState.RUNNING and self.model.names[other] == name and not self.model.rows[other].backfill
                 for other, state in self.model.runs.items()
             )
             if active > graph.max_active_runs:

@@ -7,7 +7,18 @@ from typing import Protocol
 
 from rota.core.ids import Epoch, Fence, Millis, RunKey
 from rota.core.model import Graph, TaskSpec
-from rota.core.states import LEASED, NEEDS_ATTENTION, NONE, RunState, TaskState, can_transition
+from rota.core.records import Run
+from rota.core.states import (
+    LEASED,
+    NEEDS_ATTENTION,
+    NONE,
+    SKIPPED,
+    SUCCESS,
+    TASK_MARKS,
+    RunState,
+    TaskState,
+    can_transition,
+)
 from rota.sim.broken import Broken
 from rota.sim.faults import Mix
 
@@ -17,7 +28,18 @@ PoolUse = tuple[str, str, int]
 class TaskModel:
     """A task as the durable story tells it."""
 
-    __slots__ = ("due_at", "ended_silent", "fence", "interrupted", "spent", "state", "tries")
+    __slots__ = (
+        "assigned_at",
+        "due_at",
+        "ended_silent",
+        "fence",
+        "first_started_at",
+        "interrupted",
+        "note",
+        "spent",
+        "state",
+        "tries",
+    )
 
     def __init__(self) -> None:
         self.state: TaskState = NONE
@@ -26,6 +48,9 @@ class TaskModel:
         self.tries = 0
         self.interrupted = 0
         self.due_at: Millis = 0
+        self.assigned_at: Millis = 0
+        self.first_started_at: Millis = 0
+        self.note = ""
         self.ended_silent: dict[Fence, None] = {}
 
 
@@ -49,6 +74,10 @@ class Facts(Protocol):
 
     def graph(self, tenant: str, digest: str) -> Graph | None:
         """A stored definition."""
+        ...
+
+    def times_in_history(self, tenant: str, run: str, created_at: Millis) -> int:
+        """How often a run that was created then is in history."""
         ...
 
     def reign_began_at(self, epoch: Epoch) -> Millis:
@@ -87,7 +116,18 @@ class Model:
         self.runs: dict[RunKey, RunState] = {}
         self.names: dict[RunKey, tuple[str, str]] = {}
         self.graphs: dict[RunKey, str] = {}
+        # As it was submitted; `graphs` and `versions` say what it is of now.
+        self.rows: dict[RunKey, Run] = {}
+        self.versions: dict[RunKey, int] = {}
         self.held: dict[RunKey, dict[str, None]] = {}
+        # Runs in history, and when they were created.
+        self.archived: dict[RunKey, Millis] = {}
+        # Of the present commit: tenants whose workflows or calendars somebody changed, or took away; runs that came,
+        # moved or were revived; tasks that were well at some time.
+        self.redefined: dict[str, None] = {}
+        self.dropped: dict[str, None] = {}
+        self.unsettled: dict[RunKey, None] = {}
+        self.well: dict[tuple[str, str, int], None] = {}
         self.live: dict[Fence, LeaseModel] = {}
         self.granted: dict[Fence, Millis] = {}
         self.ended_at: dict[Fence, Millis] = {}
@@ -126,15 +166,22 @@ class Model:
             start += spec.width
         return found
 
-    def move(self, run: RunKey, idx: int, to: TaskState, at: Millis) -> TaskModel:
+    def has_past(self, run: RunKey) -> bool:
+        """Whether tasks of a run depend on the run before."""
+        graph = self.graph(run)
+        return graph is not None and any(spec.depends_on_past for spec in graph.tasks)
+
+    def move(self, run: RunKey, idx: int, to: TaskState, at: Millis, *, marked: bool = False) -> TaskModel:
         """P-TABLE: a task moves only as the table allows; a lease ends when its task leaves it."""
         model = self.task(run, idx)
-        if not can_transition(model.state, to):
+        if not (can_transition(model.state, to) or (marked and (model.state, to) in TASK_MARKS)):
             raise Broken(f"P-TABLE: {run}/{idx} went from {model.state} to {to}")
         if model.state in LEASED and to not in LEASED:
             self.live.pop(model.fence, None)
             self.ended_at[model.fence] = at
             model.fence = 0
+        if to in (SUCCESS, SKIPPED) or model.state in (SUCCESS, SKIPPED):
+            self.well[(*run, idx)] = None
         model.state = to
         if to is NEEDS_ATTENTION:
             self.facts.note("parked")

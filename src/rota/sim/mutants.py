@@ -15,10 +15,11 @@ from rota.sim.mistakes import Edit, Mutant
 from rota.sim.mistakes_of_leases import OF_LEASES
 from rota.sim.mistakes_of_limits import OF_LIMITS
 from rota.sim.mistakes_of_the_loop import OF_THE_LOOP
+from rota.sim.mistakes_of_workflows import OF_WORKFLOWS
 
 __all__ = ["BY_NAME", "MUTANTS", "Edit", "Mutant", "install", "mutate", "source_path"]
 
-MUTANTS: tuple[Mutant, ...] = OF_THE_LOOP + OF_LEASES + OF_LIMITS
+MUTANTS: tuple[Mutant, ...] = OF_THE_LOOP + OF_LEASES + OF_LIMITS + OF_WORKFLOWS
 BY_NAME: dict[str, Mutant] = {mutant.name: mutant for mutant in MUTANTS}
 
 

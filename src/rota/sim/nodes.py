@@ -23,8 +23,11 @@ from rota.control.events import (
     Woke,
 )
 from rota.control.events import Intent as ControlIntent
-from rota.core.commands import Command
+from rota.core.commands import ClearTasks, Command, MarkTasks, MoveRun, NoteTask, RetryTasks, ReviveRun
+from rota.core.errors import Refused, Unavailable
+from rota.core.history import Ended
 from rota.core.ids import Millis
+from rota.core.model import Graph
 from rota.sim.broken import Broken
 from rota.sim.disk import SimStore
 from rota.sim.faults import Mix
@@ -33,6 +36,8 @@ from rota.sim.world import World
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 
 Reply = Callable[[object, object], None]
+# What may be done about a run in history, as `rota.api.reviving` has it.
+Remedy = ClearTasks | MarkTasks | MoveRun | NoteTask | RetryTasks
 
 
 class Node:
@@ -129,7 +134,7 @@ class CoordinatorNode(Node):
         self.may_be_torn = bool(mix.torn_restart)
         self.machine = Coordinator(self.limits, self.clock())
         self.peers: dict[int, tuple[str, Callable[[CoordinatorFrame], None], Callable[[], None]]] = {}
-        self.asked: dict[int, tuple[str, Reply]] = {}
+        self.asked: dict[int, Reply] = {}
         self._token = 0
         self.wake_by(self.clock())
 
@@ -173,9 +178,9 @@ class CoordinatorNode(Node):
             case Release():
                 self.store.disk.release(intent.epoch)
             case Answer():
-                asker = self.asked.pop(intent.token, None)
-                if asker is not None:
-                    self.network.send(self.name, asker[0], asker[1], intent.value, intent.detail)
+                reply = self.asked.pop(intent.token, None)
+                if reply is not None:
+                    reply(intent.value, intent.detail)
             case Send():
                 if self.clock() > self.machine.leadership.proven_until:
                     raise Broken(f"P-PROOF: {self.name} spoke to a worker without a proof that it leads")
@@ -193,9 +198,26 @@ class CoordinatorNode(Node):
 
     def ask(self, source: str, command: Command, reply: Reply) -> None:
         """A command arrives."""
+
+        def send(value: object, detail: object) -> None:
+            self.network.send(self.name, source, reply, value, detail)
+
+        self.put(command, Revival(self, command, send).heard if isinstance(command, Remedy) else send)
+
+    def put(self, command: Command, reply: Reply) -> None:
+        """Have the machine answer something, in this process."""
         self._token += 1
-        self.asked[self._token] = (source, reply)
+        self.asked[self._token] = reply
         self.deliver(self.life, self.handle, Asked(self._token, command))
+
+    def look_up(self, tenant: str, run: str, found: Callable[[Ended | None, Graph | None], None]) -> None:
+        """Read a run of history."""
+        life = self.life
+
+        def told(ended: Ended | None, graph: Graph | None) -> None:
+            self.deliver(life, found, ended, graph)
+
+        self.store.read(self.name, tenant, run, told)
 
     def open(
         self, source: str, stream: int, on_frame: Callable[[CoordinatorFrame], None], on_close: Callable[[], None]
@@ -215,3 +237,34 @@ class CoordinatorNode(Node):
         """A worker's stream is gone."""
         if self.peers.pop(stream, None) is not None:
             self.deliver(self.life, self.handle, StreamClosed(stream))
+
+
+class Revival:
+    """A remedy whose run may be in history: then that is read, brought back, and the remedy asked for once more."""
+
+    def __init__(self, node: CoordinatorNode, command: Remedy, reply: Reply) -> None:
+        self.node = node
+        self.command = command
+        self.reply = reply
+
+    def heard(self, value: object, detail: object) -> None:
+        """What the remedy was answered at first."""
+        if isinstance(value, Refused) and value.code == "run.unknown":
+            self.node.look_up(self.command.tenant, self.command.run, self._read)
+        else:
+            self.reply(value, detail)
+
+    def _read(self, ended: Ended | None, graph: Graph | None) -> None:
+        command = self.command
+        if ended is None or graph is None:
+            self.reply(Refused("run.unknown", f"no run {command.run!r}, live or in history"), None)
+            return
+        revive = ReviveRun(tenant=command.tenant, row=ended.run, tasks=ended.tasks, growths=ended.growths, graph=graph)
+        self.node.put(revive, self._revived)
+
+    def _revived(self, value: object, detail: object) -> None:
+        if isinstance(value, Refused | Unavailable):
+            self.reply(value, detail)
+            return
+        self.node.world.note("revived")
+        self.node.put(self.command, self.reply)

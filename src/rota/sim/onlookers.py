@@ -1,12 +1,14 @@
 """Checks of a coordinator's memory: what an onlooker would find odd although no commit shows it."""
 
 from rota.control.loop import Loop
+from rota.core.calendar import due_slots
 from rota.core.fits import fits
 from rota.core.ids import Millis
 from rota.core.images import all_records
-from rota.core.records import Key, Record, key_of
+from rota.core.live import LiveRun
+from rota.core.records import Key, Record, Schedule, key_of
 from rota.core.state import State
-from rota.core.states import QUEUED, UP_FOR_RESCHEDULE, UP_FOR_RETRY, RunState
+from rota.core.states import QUEUED, RUN_TERMINAL, UP_FOR_RESCHEDULE, UP_FOR_RETRY, RunState
 from rota.sim.broken import Broken
 
 LATE_MS = 5_000
@@ -19,6 +21,7 @@ def check_idle(loop: Loop) -> None:
         return
     if state.index.fresh or state.index.hungry:
         return
+    _check_waiting(state)
     for run in state.runs.values():
         if run.row.state is not RunState.RUNNING or not run.is_runnable:
             continue
@@ -34,11 +37,31 @@ def check_idle(loop: Loop) -> None:
                     raise Broken(f"P-IDLE: {run.key}/{task.idx} waits while {worker.row.id} could run it")
 
 
+def _check_waiting(state: State) -> None:
+    """P-IDLE: no run waits for a cap that has room, whatever was counted; a backfill's take none of it."""
+    for name, waiting in state.waiting_runs.items():
+        runs = (state.runs[key] for key in waiting)
+        first = next((run for run in runs if not (run.is_held or run.row.fault)), None)
+        if first is None or name in state.starts:
+            continue
+        cap = 0 if first.row.backfill else first.graph.graph.max_active_runs
+        active = sum(
+            run.row.state is RunState.RUNNING and not run.row.backfill
+            for run in state.runs.values()
+            if (run.row.tenant, run.row.name) == (first.row.tenant, first.row.name)
+        )
+        if not cap or active < cap:
+            raise Broken(f"P-IDLE: {first.key} waits to start with {active} of {cap} runs active")
+
+
 def check_late(state: State, now: Millis) -> None:
     """P-LATE: what has a time is done at that time, not only when the safety net comes by."""
     if now - state.born_at < 2 * LATE_MS:
         return
+    for schedule in state.schedules.values():
+        _check_due(state, schedule, now)
     for run in state.runs.values():
+        _check_archived(state, run)
         if run.row.state is not RunState.RUNNING or run.row.stopping is not None or run.row.fault:
             continue
         if run.row.deadline_at and run.row.deadline_at + LATE_MS < now:
@@ -46,6 +69,25 @@ def check_late(state: State, now: Millis) -> None:
         for task in run.tasks.values():
             if task.state in (UP_FOR_RETRY, UP_FOR_RESCHEDULE) and task.due_at + LATE_MS < now:
                 raise Broken(f"P-LATE: {run.key}/{task.idx} is {task.state}, {now - task.due_at} ms after its time")
+
+
+def _check_due(state: State, schedule: Schedule, now: Millis) -> None:
+    """P-LATE, for the slots of a calendar that is not paused and has room."""
+    graph = state.graphs[(schedule.tenant, schedule.graph)].graph
+    workflow = state.workflows.get((schedule.tenant, graph.name)) if schedule.version else None
+    if schedule.paused or (workflow is not None and workflow.paused):
+        return
+    active = state.scheduled_runs.get((schedule.tenant, schedule.id), 0)
+    found = due_slots(schedule.spec, schedule.cursor, now - LATE_MS, active, 1)
+    if found.run:
+        raise Broken(f"P-LATE: {(schedule.tenant, schedule.id)} has not made the run of {found.run[0]} by {now}")
+
+
+def _check_archived(state: State, run: LiveRun) -> None:
+    """P-LATE, for runs that have ended and on which nobody depends: they go to history, or have a time to."""
+    has_ended = run.row.state in RUN_TERMINAL and not (run.leased or run.is_kept)
+    if has_ended and ("archive", *run.key) not in state.armed:
+        raise Broken(f"P-LATE: {run.key} has ended at {run.row.ended_at}, and no time is set for its archiving")
 
 
 def check_recovery(loop: Loop, dead: dict[str, Millis]) -> None:

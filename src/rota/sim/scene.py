@@ -82,11 +82,14 @@ class Scene:
             runs=len(self.ledger.runs),
             changes=self.ledger.changes,
             broken=broken,
-            happened=self.world.happened,
+            happened={**self.world.happened, **self.ledger.told},
         )
 
     def _is_finished(self) -> bool:
-        return not self._steps % 20 and not self.clients.unanswered() and not self.ledger.unfinished()
+        ledger = self.ledger
+        if self._steps % 20 or self.clients.unanswered():
+            return False
+        return not (ledger.unfinished() or ledger.schedules.unfinished())
 
     # Checking.
 
@@ -131,6 +134,9 @@ class Scene:
         if unfinished:
             first = unfinished[0]
             raise Broken(f"P-END: {len(unfinished)} runs never ended, among them {first}: {self._why(first)}")
+        calendars = self.ledger.schedules.unfinished()
+        if calendars:
+            raise Broken(f"P-END: {len(calendars)} calendars never ended, among them {calendars[0]}")
         for key in self.ledger.acked:
             if key not in self.ledger.runs:
                 raise Broken(f"P-ACK: {key} was acknowledged and forgotten")

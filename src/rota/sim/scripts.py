@@ -15,6 +15,7 @@ HANG_MS: Millis = 24 * 3_600_000
 class Script(Struct, frozen=True):
     """What an attempt does: `fails` is how often it fails before it works, `hangs` how often it first never ends.
 
+    `skips` are the tasks that it, a branch, decides against.
     `endless` work never comes to an end, but its worker keeps its time limit; work that hangs is left to hang.
     """
 
@@ -25,6 +26,7 @@ class Script(Struct, frozen=True):
     ends: Outcome = Outcome.SUCCESS
     expands: tuple[tuple[str, int], ...] = ()
     loses: tuple[str, ...] = ()
+    skips: tuple[str, ...] = ()
     kills: bool = False
     endless: bool = False
     hangs: int = 0
@@ -66,4 +68,4 @@ def conclude(offer: Offer, salt: int, now: Millis) -> AttemptOver:
         return AttemptOver(offer.fence, Outcome.FAILED, failure=script.failure, error="as scripted", salt=salt)
     if offer.attempt <= script.fails + script.reschedules:
         return AttemptOver(offer.fence, Outcome.RESCHEDULE, resume_at=now + 500, salt=salt)
-    return AttemptOver(offer.fence, script.ends, result=b"done", expands=script.expands, salt=salt)
+    return AttemptOver(offer.fence, script.ends, result=b"done", expands=script.expands, skips=script.skips, salt=salt)

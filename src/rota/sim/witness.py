@@ -1,6 +1,6 @@
 """A witness: sees what workers start and what clients are told, and compares it with what is durable."""
 
-from rota.core.commands import ClientCommand, SubmitRun
+from rota.core.commands import CancelBackfill, ClientCommand, StartBackfill, SubmitRun
 from rota.core.decide.leases import Offer
 from rota.core.errors import Refused
 from rota.core.ids import Fence, RunKey
@@ -40,6 +40,8 @@ class Witness:
             if fence in model.ended_silent:
                 raise Broken(f"P-STOP: {key} runs on {other.worker} and {name}")
         others[offer.fence] = execution
+        if offer.fence == model.fence and offer.first_started_at != model.first_started_at:
+            raise Broken(f"P-POKE: {key} was told that it first started at {offer.first_started_at}")
 
     def stopped(self, execution: Execution) -> None:
         """An execution has come to an end, one way or another."""
@@ -57,10 +59,26 @@ class Witness:
             self.ledger.acked[(command.tenant, command.run)] = None
             if not self._is_stored((command.tenant, command.run)):
                 raise Broken(f"P-ACK: run {command.run} was acknowledged and is not stored")
+            self._check_version(command)
+        if isinstance(command, StartBackfill) and isinstance(value, str):
+            cap = self.ledger.schedules.caps.get((command.tenant, command.backfill))
+            # None: it was over, or taken away, with the commit that began it.
+            if cap not in (None, command.max_active_runs):
+                raise Broken(
+                    f"P-BACKFILL: {command.backfill} was asked for {command.max_active_runs} at once, has {cap}"
+                )
+        if isinstance(command, CancelBackfill) and isinstance(value, str):
+            self.ledger.schedules.cancelled[(command.tenant, command.backfill)] = None
         if isinstance(value, Refused) and "error" in value.reason:
             raise Broken(f"P-FAULT: {command}: {value}")
         if isinstance(value, Refused) and value.code in ("run.exists", "command.id_reused"):
             raise Broken(f"P-REPEAT: a retry was taken for something new: {value}")
+
+    def _check_version(self, command: SubmitRun) -> None:
+        """P-VERSION: who asks for a version gets that one."""
+        row = self.ledger.rows[(command.tenant, command.run)]
+        if command.workflow and command.version and row.version != command.version:
+            raise Broken(f"P-VERSION: {command.run} was asked for as version {command.version}, is {row.version}")
 
     def _is_stored(self, key: RunKey) -> bool:
         disk = self.stage.store.disk

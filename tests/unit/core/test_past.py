@@ -161,3 +161,17 @@ def test_scheduled_runs_go_one_after_the_other():
     world.advance(2 * MINUTE_MS)
     assert len([run for run in world.state.runs.values() if run.row.state == "running"]) >= 2
     assert len(granted_runs(world)) == 1
+
+
+def test_a_task_goes_on_when_the_run_it_waits_for_moves_to_a_version_without_it():
+    world = World()
+    world.worker("w", slots=5)
+    trigger(world, "one", 1_000)
+    (first,) = world.turn()
+    world.report(first, cm.Outcome.FAILED)
+    trigger(world, "two", 2_000)
+    assert granted_runs(world) == []
+    world.client(cm.DeployWorkflow, graph=graph(task("other"), name="daily"))
+    world.client(cm.MoveRun, run="one", version=2)
+    assert ("two", "load") in granted_runs(world)
+    assert validate(world.state, world.now) == []

@@ -6,9 +6,11 @@ import pytest
 from rota.core import commands as cm
 from rota.core.bounds import VERSIONS_KEPT_MAX
 from rota.core.calendar import CONTINUOUS, ONCE, ScheduleSpec
+from rota.core.images import take_batch
 from rota.core.invariants import validate
 from rota.core.model import Graph, Param, ParamType, PriorityClass
 from rota.core.questions import BackfillView, GetWorkflow, ListBackfills, ListWorkflows, WorkflowView, answer
+from rota.core.records import Task
 from tests.unit.core.world import TENANT, World, graph, task
 
 pack = msgspec.msgpack.encode
@@ -159,6 +161,35 @@ def test_a_paused_run_is_moved_and_goes_on_when_it_is_resumed():
     world.client(cm.PauseRun, run="r", paused=False)
     finish(world)
     assert world.states() == {"a": "success", "c": "success", "d": "success"}
+
+
+def test_a_task_that_a_moved_run_has_again_is_written_and_not_dropped():
+    world = World(now=NOW)
+    world.worker("w", slots=5)
+    deploy(world, graph(task("a"), task("b", "a"), name="w"))
+    trigger(world)
+    world.client(cm.PauseRun, run="r")
+    world.follow_up()
+    deploy(world, graph(task("new"), task("b", "new"), name="w"))
+    take_batch(world.state, world.now)
+    world.client(cm.MoveRun, run="r")
+    world.follow_up()
+    batch = take_batch(world.state, world.now)
+    assert world.states() == {"new": "queued", "b": "none"}
+    assert [record.idx for record in batch.puts if isinstance(record, Task)] == [0]
+    assert [key for key in batch.drops if key[0] == "Task"] == []
+
+
+def test_a_trigger_that_is_repeated_after_its_run_was_moved_is_answered():
+    world = World(now=NOW)
+    deploy(world, TWO)
+    command = world.command(cm.SubmitRun, run="r", workflow="w", version=1)
+    world.do(command)
+    deploy(world, ONE)
+    world.client(cm.MoveRun, run="r")
+    assert world.run().row.version == 2
+    repeated = world.do(command)
+    assert (repeated.answer, repeated.changes, repeated.is_repeat) == ("r", [], True)
 
 
 def test_what_was_mapped_stays_mapped():
@@ -369,6 +400,28 @@ def test_a_backfill_never_holds_up_the_runs_of_the_day():
     assert sum(row.backfill for row in active) == 5
     assert sum(not row.backfill for row in active) == 1
     assert validate(world.state, world.now) == []
+
+
+def test_a_backfill_goes_on_at_once_when_its_workflow_does():
+    world = World(now=NOW)
+    deploy(world, schedule=MINUTELY)
+    world.client(cm.PauseWorkflow, workflow="w")
+    backfill(world, 3)
+    world.fire_due()
+    assert not any(run.row.backfill for run in world.state.runs.values())
+    world.client(cm.PauseWorkflow, workflow="w", paused=False)
+    world.fire_due()
+    assert sum(run.row.backfill for run in world.state.runs.values()) == 3
+
+
+def test_the_backfills_of_a_workflow_end_with_it_whatever_version_they_are_of():
+    world = World(now=NOW)
+    deploy(world, TWO, schedule=MINUTELY)
+    backfill(world)
+    for number in range(VERSIONS_KEPT_MAX):
+        deploy(world, graph(task(f"t{number}"), name="w"), schedule=MINUTELY)
+    world.client(cm.DropWorkflow, workflow="w")
+    assert backfills(world) == ()
 
 
 def test_a_cancelled_backfill_makes_no_more_and_cancels_its_own():

@@ -127,8 +127,9 @@ def _is_same_submission(row: Run, command: cm.SubmitRun) -> bool:
     if asked != (row.id, row.priority, row.parent, row.slot_at):
         return False
     if command.workflow:
-        # Its graph and the rest of its parameters were the workflow's at that time, which may have changed since.
-        return command.workflow == row.name and command.version in (0, row.version)
+        # Its graph and the rest of its parameters were the workflow's at that time, which may have changed since; and
+        # the run may have been moved to another version than was asked for.
+        return command.workflow == row.name
     digest = graph_digest(command.graph) if command.graph is not None else command.digest
     return (digest, command.params) == (row.graph, row.params)
 

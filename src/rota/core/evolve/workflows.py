@@ -20,9 +20,9 @@ def workflow_put(state: State, change: ch.WorkflowPut) -> None:
         leave_versions(state, old, change.at)
     if (old is not None and old.paused) != workflow.paused:
         hold_runs(state, workflow.tenant, workflow.name)
-        # Slots that came meanwhile are looked at now.
-        if key in state.schedules:
-            state.set_timer(0, "schedule", *key)
+        # Slots that came meanwhile are looked at now, those of backfills too.
+        for schedule in state.schedules_of(*key):
+            state.set_timer(0, "schedule", schedule.tenant, schedule.id)
     state.touched.drops.pop(("Workflow", *key), None)
     state.touched.puts[("Workflow", *key)] = workflow
 
