@@ -64,11 +64,10 @@ class Misfire(StrEnum):
 
 
 class MissedCause(StrEnum):
-    """Why a slot made no run: later than its grace, overtaken by a newer slot, or no room under the cap."""
+    """Why a slot made no run: later than its grace, or overtaken by a newer slot."""
 
     LATE = "late"
     SUPERSEDED = "superseded"
-    AT_CAP = "at_cap"
 
 
 class ScheduleSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,6 +85,11 @@ class ScheduleSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     misfire: Misfire = Misfire.RUN_LATEST
     misfire_grace_ms: int = 60_000
     max_active_runs: int = 0
+
+    @property
+    def instants(self) -> tuple[object, ...]:
+        """What decides when it fires; the rest only says what becomes of its slots."""
+        return self.cron, self.every_ms, self.zone, self.start_at
 
 
 class MissedRange(Struct, frozen=True):
@@ -187,7 +191,7 @@ def due_slots(spec: ScheduleSpec, cursor: Millis | None, now: Millis, active_run
     | late beyond the grace, `skip` | missed (late) | missed (late) |
     | newest of those left | made | made |
     | older ones | made first, `limit` a look | missed (superseded) |
-    | no room under the cap | held: cursor stays before it, made later | missed (at_cap): cursor moves past it |
+    | no room under the cap | held: cursor stays before it, made later | the newest likewise |
 
     Cursor None is a schedule nobody has looked at: it begins now, and nothing older fires unless catch-up is on and
     `start_at` says from when. @once never loses its run to the cap; with a start it fires however late the look is
@@ -216,13 +220,14 @@ def due_slots(spec: ScheduleSpec, cursor: Millis | None, now: Millis, active_run
         return DueSlots(cursor=cursor, run=run, missed=missed, held=held, next_at=next_at)
     newest, run = _latest_slot(spec, cursor, now), ()
     if newest is not None:
-        missed += _missed(spec, cursor, newest - 1, MissedCause.SUPERSEDED)
+        overtaken = _missed(spec, cursor, newest - 1, MissedCause.SUPERSEDED)
+        missed += overtaken
         if room:
-            run = (newest,)
-        else:
-            missed += (MissedRange(newest, newest, 1, MissedCause.AT_CAP),)
-        cursor = newest
-    return DueSlots(cursor=cursor, run=run, missed=missed, next_at=next_slot(spec, max(cursor, now)))
+            cursor, run = newest, (newest,)
+        elif overtaken:
+            cursor = overtaken[-1].last
+    held = int(newest is not None and not run)
+    return DueSlots(cursor=cursor, run=run, missed=missed, held=held, next_at=next_slot(spec, max(cursor, now)))
 
 
 def _due_at_look(spec: ScheduleSpec, cursor: Millis | None, now: Millis, room: int) -> DueSlots:

@@ -349,14 +349,6 @@ class WorkflowPut(Change, frozen=True):
     at: Millis
 
 
-class WorkflowDropped(Change, frozen=True):
-    """A workflow was taken away."""
-
-    tenant: str
-    workflow: str
-    at: Millis
-
-
 class CommandRecorded(Change, frozen=True):
     """A command was answered; a retry will get the same answer. `audit` says who asked for what, where that is kept."""
 

@@ -297,7 +297,7 @@ class LiveGraph:
         self.node_of: array[int] | None = None
         # Nodes mapped over nothing: one task stands for them, and it is never run.
         self.hollow: dict[int, None] = {}
-        # Tasks that stood for such a node until it was given a width after all; they are never judged again.
+        # Tasks of a node that was expanded again, to another width; they are never judged again.
         self.retired: dict[int, int] = {}
         self.buckets: list[Bucket | None] = []
         # Nodes that take something from pools, to be compared with what those have at each submission.
@@ -417,8 +417,9 @@ class LiveGraph:
         copy.pooled = list(self.pooled)
         if growth.expands:
             node = copy.index[growth.expands]
-            if node in self.hollow:
-                copy.retired = {**self.retired, self.start[node]: node}
+            if self.width[node]:
+                # It was another width before, or mapped over nothing: those numbers are not used again.
+                copy.retired = {**self.retired, **dict.fromkeys(self.tasks_of(node), node)}
                 copy.hollow = {other: None for other in self.hollow if other != node}
                 copy.unknown += 1
             copy.start[node] = copy.total

@@ -143,8 +143,8 @@ def _check_neighbours(state: State, run: LiveRun, broken: list[str]) -> None:
         if run.before is not None or run.after is not None:
             broken.append(f"{run.key} has neighbours, and no past")
         return
-    others = [other for other in state.runs.values() if other.row.name == run.row.name and other.graph.past]
-    mine = sorted((other for other in others if other.row.tenant == run.row.tenant), key=lineage_order)
+    others = [other for other in state.runs.values() if other.line == run.line and other.graph.past]
+    mine = sorted(others, key=lineage_order)
     place = mine.index(run)
     before = mine[place - 1] if place else None
     after = mine[place + 1] if place + 1 < len(mine) else None

@@ -231,6 +231,11 @@ class LiveRun:
         return self.row.slot_at or self.row.created_at
 
     @property
+    def line(self) -> tuple[str, str]:
+        """Among which runs it has its neighbours: those of its schedule, of its backfill, or those made by hand."""
+        return (self.row.tenant, f"{self.row.name}\0{self.row.schedule}")
+
+    @property
     def is_kept(self) -> bool:
         """Whether a later run depends, or may yet depend, on how this one went."""
         return bool(self.graph.past) and (self.after is None or self.after.row.state not in RUN_TERMINAL)

@@ -13,9 +13,9 @@ from typing import Any, cast
 
 import msgspec
 
-from rota.core.bounds import PARAMS_MAX, PATTERN_CHARS_MAX, PATTERN_SUBJECT_CHARS_MAX
+from rota.core.bounds import PARAMS_BYTES_MAX, PARAMS_MAX, PATTERN_CHARS_MAX, PATTERN_SUBJECT_CHARS_MAX
 from rota.core.errors import Refused
-from rota.core.graph import check_id, check_number, check_text
+from rota.core.graph import check_id, check_number, check_size, check_text
 from rota.core.model import Param, ParamType
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -73,6 +73,7 @@ def check_declared(params: tuple[Param, ...]) -> None:
         path = f"params[{position}]"
         check_id(param.name, path, "name")
         check_text(param.doc, path, "doc")
+        check_size(b"".join((param.default or b"", *param.choices)), PARAMS_BYTES_MAX, path, "default")
         if param.name in names:
             raise Refused("field.value", f"two parameters are called {param.name!r}", path=f"{path}.name")
         names[param.name] = None
@@ -92,7 +93,7 @@ def _without_choices(param: Param) -> Param:
 
 def check_params(params: tuple[Param, ...], given: bytes, path: str = "params") -> bytes:
     """The parameters of a run: what was given and the defaults of the rest, packed in the order of declaration."""
-    values = _given(given, path)
+    values = read_params(given, path)
     known = {param.name: param for param in params}
     unknown = [name for name in values if name not in known]
     if unknown:
@@ -111,7 +112,8 @@ def check_params(params: tuple[Param, ...], given: bytes, path: str = "params") 
     return _encode(found) if found else b""
 
 
-def _given(packed: bytes, path: str) -> dict[str, Any]:
+def read_params(packed: bytes, path: str = "params") -> dict[str, Any]:
+    """Parameters by name, as they were packed."""
     if not packed:
         return {}
     values = _decoded(packed, path)
@@ -151,16 +153,24 @@ def _check_match(param: Param, value: str, path: str) -> None:
         raise Refused("field.value", f"{_show(value)} does not match {param.pattern}", _wanted(param), path=path)
 
 
-# Repetition inside a repetition can take for ever, and would hold up everybody.
-_NESTED = re.compile(r"[*+}]\)?[*+{]|\([^()]*[*+{][^()]*\)[*+{]")
+# A pattern is compared inside the coordinator, where it must not take long, whatever it is compared with. So it is a
+# row of characters and classes, a few of which may be repeated: no groups, no alternatives, no repeated repetition.
+_ATOM = r"(?:\\[dwsDWS\W]|\[(?:\\.|[^\]\\])+\]|[^\\\[\](){}*+?|^$])"
+_TIMES = r"(?:[*+?]|\{[0-9]{1,3}(?:,[0-9]{0,3})?\})"
+_PATTERN = re.compile(rf"\^?(?:{_ATOM}{_TIMES}?)*\$?")
+_REPEATED = re.compile(rf"{_ATOM}(?P<times>{_TIMES})")
+_REPEATED_MAX = 4
 
 
 def _check_pattern(param: Param, path: str) -> None:
     if not param.pattern:
         return
-    if len(param.pattern) > PATTERN_CHARS_MAX or _NESTED.search(param.pattern) or re.search(r"\\[1-9]", param.pattern):
-        hint = "Use a short pattern without a repetition inside a repetition and without back references."
-        raise Refused("field.value", f"the pattern {param.pattern[:60]!r} could take for ever", hint, path=path)
+    hint = "Use characters and classes such as [a-z] or \\d, a few of them repeated; for alternatives use choices."
+    if len(param.pattern) > PATTERN_CHARS_MAX or not _PATTERN.fullmatch(param.pattern):
+        raise Refused("field.value", f"the pattern {param.pattern[:60]!r} is more than is compared", hint, path=path)
+    if len(_REPEATED.findall(param.pattern)) > _REPEATED_MAX:
+        text = f"the pattern {param.pattern[:60]!r} repeats more than {_REPEATED_MAX} things"
+        raise Refused("field.value", text, hint, path=path)
     try:
         _compiled(param.pattern)
     except re.error as error:

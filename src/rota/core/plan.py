@@ -180,7 +180,7 @@ class Cascade:
     def grow(self, growth: Growth) -> None:
         """Tasks are added by this decision; new nodes are judged."""
         before = len(self.graph.specs)
-        if growth.expands and self.graph.index[growth.expands] in self.graph.hollow:
+        if growth.expands and self.graph.width[self.graph.index[growth.expands]]:
             node = self.graph.index[growth.expands]
             self._reset[node] = {}
             self._fired[node] = False

@@ -259,7 +259,9 @@ def answer(state: State, question: Question, now: Millis) -> Reading:
         case GetWorkflow():
             return _view_workflow(state, find_workflow(state, question.tenant, question.workflow))
         case ListWorkflows():
-            found = [each for each in state.workflows.values() if each.tenant == question.tenant]
+            found = [
+                each for each in state.workflows.values() if each.tenant == question.tenant and not each.is_dropped
+            ]
             return tuple(_view_workflow(state, each) for each in sorted(found, key=lambda each: each.name))
         case ListBackfills():
             return _list_backfills(state, question, now)

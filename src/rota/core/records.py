@@ -46,7 +46,7 @@ class Task(Struct, gc=False):
     requires: Pairs | None = None
     cycles: int = 0
     tier: int = 0
-    # When the present try first started: a sensor that comes back counts its patience from there.
+    # When it first started since it was last cleared: a sensor that comes back counts its patience from there.
     first_started_at: Millis = 0
     # Tasks that this one, a branch, decided to skip.
     skips: tuple[str, ...] = ()
@@ -154,24 +154,36 @@ class Version(Struct, frozen=True):
     graph: str
     at: Millis = 0
     actor: str = ""
+    params: tuple[Param, ...] = ()
 
 
 class Workflow(Struct):
     """A deployed graph by its name: the version that new runs are made of, and what may be said of those runs.
 
-    Its schedule, if it has one, is the Schedule of the same name.
+    Its schedule, if it has one, is the Schedule of the same name. One that was taken away is remembered, and so is the
+    schedule that it had: neither a number nor a slot is ever given twice.
     """
 
     tenant: str
     name: str
     version: int
     graph: str
-    params: tuple[Param, ...] = ()
     # The newest last; as many as are kept.
     versions: tuple[Version, ...] = ()
     paused: bool = False
     source: str = ""
     doc: str = ""
+    # The highest number that a version had.
+    latest: int = 0
+    is_dropped: bool = False
+    # The calendar that was taken away, and how far it had been decided.
+    spec: ScheduleSpec | None = None
+    cursor: Millis | None = None
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        """The parameters of its present version."""
+        return next((each.params for each in self.versions if each.number == self.version), ())
 
 
 class Receipt(Struct, frozen=True):

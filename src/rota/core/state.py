@@ -320,7 +320,7 @@ class State:
         """Give a run its neighbours in time, if its graph's runs depend on the past."""
         if not run.graph.past:
             return
-        name = (run.row.tenant, run.row.name)
+        name = run.line
         after, before = None, self.lineages.get(name)
         while before is not None and lineage_order(before) > lineage_order(run):
             after, before = before, before.before
@@ -335,7 +335,7 @@ class State:
 
     def leave_lineage(self, run: LiveRun) -> None:
         """Take a run from between its neighbours."""
-        name = (run.row.tenant, run.row.name)
+        name = run.line
         if run.before is not None:
             run.before.after = run.after
         if run.after is not None:

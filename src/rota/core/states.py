@@ -62,6 +62,8 @@ NEEDS_ATTENTION = TaskState.NEEDS_ATTENTION
 
 TERMINAL = frozenset({SUCCESS, FAILED, SKIPPED, UPSTREAM_FAILED, CANCELLED})
 LEASED = frozenset({ASSIGNED, RUNNING})
+# Judged, and not at work: for want of a worker, of time, or of a person.
+WAITING = frozenset({SCHEDULED, QUEUED, UP_FOR_RETRY, UP_FOR_RESCHEDULE, NEEDS_ATTENTION})
 # Ends that make a run fail when they happen to one of its last tasks.
 BAD = frozenset({FAILED, UPSTREAM_FAILED, CANCELLED})
 RUN_TERMINAL = frozenset({RunState.SUCCESS, RunState.FAILED, RunState.CANCELLED})

@@ -10,6 +10,7 @@ from typing import Any
 
 from rota.core import changes as ch
 from rota.core.ids import Epoch, Millis, RunKey
+from rota.core.ladder import is_ours
 from rota.core.model import Pool
 from rota.core.records import Batch, Run, Story, Task, Worker
 from rota.core.states import (
@@ -256,6 +257,7 @@ class Ledger(Model):
         for idx in change.tasks:
             model = self.move(run, idx, NONE, change.at)
             model.first_started_at = 0
+            model.forget_own_note()
             if change.fresh:
                 model.tries = model.interrupted = 0
         self.workflows.reset(run, change.tasks)
@@ -284,6 +286,9 @@ class Ledger(Model):
         spec = self.spec(run, change.task)
         if spec is not None and self.facts.is_servable(spec, change.at):
             raise Broken(f"P-LADDER: {run}/{change.task} climbed although a registered worker could run it")
+        model = self.task(run, change.task)
+        if change.note and is_ours(model.note):
+            model.note = change.note
 
     # The end.
 

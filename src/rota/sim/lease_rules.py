@@ -53,6 +53,7 @@ class LeaseRules:
         self.newest_fence = max(self.newest_fence, change.fence)
         model = self.model.move(run, change.task, ASSIGNED, change.at)
         model.fence, model.assigned_at = change.fence, change.at
+        model.forget_own_note()
         if change.attempt != model.spent + 1:
             raise Broken(f"P-UNSPENT: {run}/{change.task} is granted as {change.attempt} after {model.spent} outcomes")
         pools = self.limits.pools_of(run, change.task)
@@ -81,8 +82,6 @@ class LeaseRules:
             model.first_started_at = model.first_started_at or model.assigned_at
         else:
             model.tries += 1
-        if change.state is UP_FOR_RETRY:
-            model.first_started_at = 0
         self.workflows.branched(run, change)
         if change.state is SUCCESS:
             model.interrupted = 0

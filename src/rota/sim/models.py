@@ -6,6 +6,7 @@ Fed by commits in the order in which they became true, so it knows nothing of an
 from typing import Protocol
 
 from rota.core.ids import Epoch, Fence, Millis, RunKey
+from rota.core.ladder import is_ours
 from rota.core.model import Graph, TaskSpec
 from rota.core.records import Run
 from rota.core.states import (
@@ -52,6 +53,11 @@ class TaskModel:
         self.first_started_at: Millis = 0
         self.note = ""
         self.ended_silent: dict[Fence, None] = {}
+
+    def forget_own_note(self) -> None:
+        """What the scheduler wrote down about waiting is over with it."""
+        if is_ours(self.note):
+            self.note = ""
 
 
 class LeaseModel:

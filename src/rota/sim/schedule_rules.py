@@ -25,6 +25,8 @@ class ScheduleRules:
         self.caps: dict[ScheduleKey, int] = {}
         self.cancelled: dict[ScheduleKey, None] = {}
         self._made: dict[ScheduleKey, list[Run]] = {}
+        # Calendars of workflows that were taken away: when they come back they go on from there.
+        self._left: dict[ScheduleKey, Schedule] = {}
 
     def submitted(self, run: RunKey, row: Run) -> None:
         """P-SLOT: the run of a slot is made once."""
@@ -58,7 +60,10 @@ class ScheduleRules:
             schedule = self.known.pop(key, None)
             if schedule is not None and schedule.backfill and key[0] not in self.model.redefined:
                 self._over(key, schedule)
-            self.slots.pop(key, None)
+            if schedule is not None and schedule.version and not schedule.backfill:
+                self._left[key] = schedule
+            else:
+                self.slots.pop(key, None)
         self._made.clear()
 
     def _advanced(self, key: ScheduleKey, new: Schedule, made: list[Run]) -> None:
@@ -76,9 +81,16 @@ class ScheduleRules:
             self._went_on(key, new, begin, new.missed - old.missed, made)
 
     def _begun(self, key: ScheduleKey, new: Schedule, made: list[Run]) -> None:
-        """A calendar that nobody knew before, and what the commit that brought it made of it."""
-        if new.spec.catch_up and new.spec.start_at is not None:
-            self._went_on(key, new, new.spec.start_at - 1, new.missed, made)
+        """A calendar that nobody knew before, or that comes back, and what the commit that brought it made of it."""
+        if not new.spec.catch_up or new.spec.start_at is None:
+            return
+        left = self._left.pop(key, None)
+        begin = new.spec.start_at - 1
+        if left is not None and left.cursor is not None:
+            begin = max(begin, left.cursor)
+            if left.spec.instants != new.spec.instants:
+                return
+        self._went_on(key, new, begin, new.missed, made)
 
     def _went_on(self, key: ScheduleKey, new: Schedule, begin: Millis, missed: int, made: list[Run]) -> None:
         spec, slots = new.spec, [row.slot_at for row in made]

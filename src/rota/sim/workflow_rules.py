@@ -22,7 +22,6 @@ class WorkflowRules:
         self.versions: dict[tuple[str, str], dict[int, str]] = {}
         self.forced: dict[RunKey, dict[int, tuple[str, ...]]] = {}
         self._paused: dict[tuple[str, str], None] = {}
-        self._dropped: dict[tuple[str, str], None] = {}
         self._looked_back: list[tuple[RunKey, str]] = []
 
     # Commits.
@@ -33,11 +32,6 @@ class WorkflowRules:
         for record in batch.puts:
             if isinstance(record, Workflow):
                 self._put(record)
-        for key in batch.drops:
-            if key[0] == "Workflow":
-                name = (str(key[1]), str(key[2]))
-                self.workflows.pop(name, None)
-                self._dropped[name] = None
         self._paused = {
             key: None
             for key in was_paused
@@ -49,10 +43,11 @@ class WorkflowRules:
             self.model.unsettled[(tenant, run)] = None
 
     def _put(self, workflow: Workflow) -> None:
-        """P-VERSION: a number stands for one content, and a content has one number."""
+        """P-VERSION: a number stands for one content for ever, and a content that is kept has one number."""
         key = (workflow.tenant, workflow.name)
-        if self._dropped.pop(key, 0) is None or key[0] in self.model.dropped:
-            self.versions.pop(key, None)
+        if workflow.is_dropped:
+            self.workflows.pop(key, None)
+            return
         self.workflows[key] = workflow
         known = self.versions.setdefault(key, {})
         for version in workflow.versions:
@@ -150,7 +145,12 @@ class WorkflowRules:
     def _lineage(self, run: RunKey) -> list[RunKey]:
         """The runs of the same name that live, or did so before this commit, in the order of what they are about."""
         model, name = self.model, self.model.names[run]
-        alike = [other for other, named in model.names.items() if named == name and other not in model.archived]
+        line = (name, model.rows[run].schedule)
+        alike = [
+            other
+            for other, named in model.names.items()
+            if (named, model.rows[other].schedule) == line and other not in model.archived
+        ]
         return sorted((other for other in alike if model.has_past(other)), key=self._place)
 
     def _check_past(self, run: RunKey, name: str) -> None:

@@ -251,17 +251,14 @@ def test_a_slot_held_by_the_cap_is_made_later_with_catch_up() -> None:
     assert due_slots(spec, due.cursor, now, active_runs=0).run == (NOON + 2 * MINUTE, now)
 
 
-def test_a_slot_at_the_cap_is_recorded_as_missed_without_catch_up() -> None:
+def test_the_newest_slot_at_the_cap_is_held_without_catch_up_and_made_when_there_is_room() -> None:
     spec = msgspec.structs.replace(MINUTELY, max_active_runs=1)
     now = NOON + 3 * MINUTE
     due = due_slots(spec, NOON, now, active_runs=1)
     assert due.run == ()
-    assert due.missed == (
-        MissedRange(NOON + MINUTE, NOON + 2 * MINUTE, 2, MissedCause.SUPERSEDED),
-        MissedRange(now, now, 1, MissedCause.AT_CAP),
-    )
-    assert due.cursor == now
-    assert due_slots(spec, due.cursor, now + 1, active_runs=0).run == ()
+    assert due.missed == (MissedRange(NOON + MINUTE, NOON + 2 * MINUTE, 2, MissedCause.SUPERSEDED),)
+    assert (due.cursor, due.held) == (NOON + 2 * MINUTE, 1)
+    assert due_slots(spec, due.cursor, now + 1, active_runs=0).run == (now,)
 
 
 def test_more_active_runs_than_the_cap_are_no_surprise() -> None:

@@ -31,6 +31,7 @@ GOOD = [
     (Param(name="p", type=T.DATE), "2024-02-29"),
     (Param(name="p", type=T.DATETIME), "2026-11-16T12:00:00+01:00"),
     (Param(name="p", type=T.STRING, pattern="[a-z]+"), "abc"),
+    (Param(name="p", type=T.STRING, pattern=r"^[A-Z]{2}-\d{3,5}\.[^x]?$"), "AB-1234."),
     (Param(name="p", type=T.STRING, choices=(pack("eu"), pack("us"))), "us"),
 ]
 BAD = [
@@ -49,7 +50,7 @@ BAD = [
     (Param(name="p", type=T.DATE), 20260101),
     (Param(name="p", type=T.DATETIME), "noon"),
     (Param(name="p", type=T.STRING, pattern="[a-z]+"), "abc1"),
-    (Param(name="p", type=T.STRING, pattern="[a-z]+"), "a" * 10_001),
+    (Param(name="p", type=T.STRING, pattern="[a-z]+"), "a" * 101),
     (Param(name="p", type=T.STRING, choices=(pack("eu"),)), "asia"),
 ]
 
@@ -104,7 +105,14 @@ def test_what_is_no_object_is_refused(packed: bytes):
         Param(name="p", pattern="("),
         Param(name="p", pattern="(a+)+"),
         Param(name="p", pattern="(a|b*)*"),
+        Param(name="p", pattern="(a|aa)+c"),
+        Param(name="p", pattern="((a+)b?)+c"),
+        Param(name="p", pattern="(?:a?b?)*c"),
+        Param(name="p", pattern="a*a*a*a*a*a*c"),
+        Param(name="p", pattern="a**"),
+        Param(name="p", pattern="a{3}{4}"),
         Param(name="p", pattern=r"(a)\1"),
+        Param(name="p", default=pack("x" * 300_000)),
         Param(name="p", pattern="a" * 201),
         Param(name="p", least=float("inf")),
         Param(name=""),

@@ -81,6 +81,62 @@ def test_a_cleared_task_has_its_whole_budget_again():
     assert world.states()["a"] == "up_for_retry"
 
 
+def test_what_only_waits_after_a_cleared_task_waits_for_it_again():
+    world = World()
+    world.worker("w", slots=1)
+    world.submit(graph(task("a"), task("b", "a"), task("c", "a")))
+    (a,) = world.turn()
+    world.succeed(a)
+    world.turn()
+    assert world.states()["c"] == "queued"
+    world.client(cm.ClearTasks, run="r", tasks=("a",))
+    assert world.states()["c"] == "none"
+    assert validate(world.state, world.now) == []
+
+
+def test_a_resource_that_is_gone_is_set_up_again_for_what_is_cleared():
+    world = World()
+    world.worker("w", slots=5)
+    world.submit(
+        graph(
+            task("make", is_setup=True),
+            task("work", "make"),
+            task("beside", "make"),
+            task("drop", "make", "work", "beside", is_teardown=True),
+        )
+    )
+    finish(world)
+    assert set(answer(world.state, PreviewClear(tenant=TENANT, run="r", tasks=("work",)), world.now)) == {
+        "make",
+        "work",
+        "drop",
+    }
+    world.client(cm.ClearTasks, run="r", tasks=("work",))
+    assert world.states() == {"make": "none", "work": "none", "beside": "success", "drop": "none"}
+    finish(world)
+    assert world.result() == "success"
+
+
+@pytest.mark.parametrize("width", [0, 2, 3, 5])
+def test_a_source_that_gives_more_or_fewer_the_second_time_is_mapped_over_anew(width: int):
+    world = World()
+    world.worker("w", slots=9)
+    world.submit(graph(task("a"), task("each", "a", width=0), task("end", "each", trigger_rule=TriggerRule.ALL_DONE)))
+    (a,) = world.turn()
+    world.succeed(a, expands=(("each", 3),))
+    finish(world)
+    world.client(cm.ClearTasks, run="r", tasks=("a",))
+    (a,) = world.turn()
+    world.succeed(a, expands=(("each", width),))
+    assert validate(world.state, world.now) == []
+    finish(world)
+    live = world.run()
+    tasks = [live.tasks[idx] for idx in live.graph.tasks_of(live.graph.index["each"])]
+    assert [each.state.value for each in tasks] == (["success"] * width or ["skipped"])
+    assert world.result() == "success"
+    assert validate(world.restarted().state, world.now) == []
+
+
 # Marking.
 
 

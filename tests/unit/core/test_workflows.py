@@ -479,3 +479,146 @@ def test_a_backfill_takes_parameters_of_its_own_and_keeps_its_version():
     assert len(made) == 3
     assert {row.version for row in made} == {1}
     assert {msgspec.msgpack.decode(row.params)["full"] for row in made} == {True}
+
+
+def test_numbers_of_versions_are_never_given_twice():
+    world = World(now=NOW)
+    deploy(world, ONE)
+    deploy(world, TWO)
+    world.client(cm.DropWorkflow, workflow="w")
+    assert world.refusal(world.command(cm.SubmitRun, run="x", workflow="w")).code == "workflow.unknown"
+    assert deploy(world.restarted(), graph(task("c"), name="w")) == 3
+
+
+@pytest.mark.parametrize("is_dropped", [True, False])
+def test_a_schedule_that_was_taken_away_fires_no_slot_again_when_it_comes_back(is_dropped: bool):
+    world = World(now=NOW)
+    catching_up = ScheduleSpec(every_ms=MINUTE_MS, start_at=NOW - 5 * MINUTE_MS, catch_up=True)
+    deploy(world, schedule=catching_up)
+    world.fire_due()
+    before = [run for _, run in world.state.runs]
+    assert len(before) == 6
+    if is_dropped:
+        world.client(cm.DropWorkflow, workflow="w")
+    else:
+        deploy(world)
+    world.advance(2 * MINUTE_MS + 1)
+    deploy(world, schedule=catching_up)
+    world.fire_due()
+    made = [run for _, run in world.state.runs]
+    assert len(made) == len(set(made)) == 8
+
+
+def test_without_catch_up_a_schedule_that_comes_back_begins_like_a_new_one():
+    world = World(now=NOW)
+    deploy(world, schedule=MINUTELY)
+    world.fire_due()
+    deploy(world)
+    world.advance(3 * MINUTE_MS + 1)
+    deploy(world, schedule=MINUTELY)
+    world.fire_due()
+    assert len(world.state.runs) == 1
+    world.advance(MINUTE_MS)
+    assert len(world.state.runs) == 2
+
+
+def test_another_cap_or_end_leaves_what_was_held_to_be_made():
+    world = World(now=NOW)
+    spec = ScheduleSpec(every_ms=MINUTE_MS, start_at=NOW - 99 * MINUTE_MS, catch_up=True, max_active_runs=2)
+    deploy(world, TWO, schedule=spec)
+    world.fire_due()
+    assert len(world.state.runs) == 2
+    deploy(world, TWO, schedule=msgspec.structs.replace(spec, max_active_runs=50, end_at=NOW + MINUTE_MS))
+    world.fire_due()
+    world.advance(1_000)
+    assert len(world.state.runs) == 50
+    assert world.state.schedules[(TENANT, "w")].missed == 0
+
+
+def test_a_workflow_that_was_deployed_paused_with_a_wrong_start_catches_up_from_the_right_one():
+    world = World(now=NOW)
+    wrong = ScheduleSpec(every_ms=MINUTE_MS, start_at=NOW - MINUTE_MS, catch_up=True)
+    deploy(world, schedule=wrong, paused=True)
+    world.fire_due()
+    deploy(world, schedule=msgspec.structs.replace(wrong, start_at=NOW - 5 * MINUTE_MS))
+    world.client(cm.PauseWorkflow, workflow="w", paused=False)
+    world.fire_due()
+    assert len(world.state.runs) == 6
+
+
+def test_runs_do_not_pile_up_behind_one_that_is_stuck():
+    world = World(now=NOW)
+    spec = msgspec.structs.replace(MINUTELY, max_active_runs=1)
+    deploy(world, graph(task("a"), name="w", max_active_runs=1), schedule=spec)
+    world.advance(60 * MINUTE_MS)
+    assert len(world.state.runs) == 1
+
+
+def test_each_version_has_its_own_parameters():
+    world = World(now=NOW)
+    deploy(world, ONE, params=(Param(name="x", type=ParamType.INTEGER),))
+    deploy(world, TWO, params=(Param(name="y", default=pack(1)),))
+    trigger(world, "old", version=1, params=pack({"x": 5}))
+    trigger(world, "new")
+    assert msgspec.msgpack.decode(world.run("old").row.params) == {"x": 5}
+    assert msgspec.msgpack.decode(world.run("new").row.params) == {"y": 1}
+
+
+def test_what_has_the_name_of_a_workflow_and_is_not_its_calendar_is_left_alone():
+    world = World(now=NOW)
+    deploy(world, schedule=MINUTELY)
+    backfill(world)
+    other = graph(task("x"), name="b")
+    for schedule in (None, MINUTELY):
+        refused = world.refusal(world.command(cm.DeployWorkflow, graph=other, schedule=schedule))
+        assert refused.code == "backfill.exists"
+
+
+def test_a_command_id_with_other_parameters_is_another_command():
+    world = World(now=NOW)
+    deploy(world, params=(Param(name="x", default=pack(1)), Param(name="y", default=pack(2))))
+    command = world.command(cm.SubmitRun, run="r", workflow="w", params=pack({"x": 5}))
+    world.do(command)
+    assert world.do(command).is_repeat
+    assert world.refusal(msgspec.structs.replace(command, params=pack({"x": 6}))).code == "command.id_reused"
+
+
+def test_a_failed_run_that_was_mapped_a_second_time_is_moved_with_all_it_has_done():
+    world = World(now=NOW)
+    world.worker("w", slots=9)
+    tasks = (task("a"), task("each", "a", width=0), task("end", "each"))
+    deploy(world, graph(*tasks, name="w"))
+    trigger(world)
+    (a,) = world.turn()
+    world.fail(a)
+    world.client(cm.ClearTasks, run="r", tasks=("a",))
+    (a,) = world.turn()
+    world.succeed(a, expands=(("each", 3),))
+    for each in world.turn():
+        world.succeed(each, result=b"kept")
+    (end,) = world.turn()
+    world.fail(end)
+    deploy(world, graph(*tasks, task("more", "a"), name="w"))
+    world.client(cm.MoveRun, run="r")
+    world.client(cm.ClearTasks, run="r", only_failed=True)
+    assert [world.task(f"each[{number}]").result for number in range(3)] == [b"kept"] * 3
+    finish(world)
+    assert world.states()["end"] == "success"
+    assert validate(world.state, world.now) == []
+
+
+def test_a_failed_backfill_or_manual_run_does_not_hold_up_the_runs_of_the_day():
+    world = World(now=NOW)
+    world.worker("w", slots=9)
+    daily = graph(task("a", depends_on_past=True), name="w")
+    deploy(world, daily, schedule=MINUTELY)
+    backfill(world, 3, max_active_runs=1)
+    trigger(world, "by hand", logical_at=NOW - 30_000)
+    world.fire_due()
+    for granted in world.turn():
+        if granted.run.startswith("b@") or granted.run == "by hand":
+            world.fail(granted)
+        else:
+            world.succeed(granted)
+    world.advance(MINUTE_MS)
+    assert f"w@{NOW + MINUTE_MS}" in {granted.run for granted in world.turn()}

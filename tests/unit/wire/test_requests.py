@@ -145,7 +145,7 @@ WORKER = qs.WorkerView(
     leases=1,
 )
 WORKFLOW = qs.WorkflowView(
-    workflow=Workflow("t", "w", 2, "d", (Param(name="p"),), (Version(2, "d", 5, "me"),), True, "a.py:1", "doc"),
+    workflow=Workflow("t", "w", 2, "d", (Version(2, "d", 5, "me", (Param(name="p"),)),), True, "a.py:1", "doc", 2),
     schedule=ScheduleSpec(cron="@daily", zone="Europe/Berlin"),
     next_at=7,
     last_slot_at=None,

@@ -24,6 +24,7 @@ from rota.core.decide.workers import drain, forget, register
 from rota.core.errors import Refused
 from rota.core.graph import check_id, graph_digest
 from rota.core.ids import Millis
+from rota.core.params import read_params
 from rota.core.records import Audit, Receipt, Run
 from rota.core.state import State
 
@@ -129,7 +130,9 @@ def _is_same_submission(row: Run, command: cm.SubmitRun) -> bool:
     if command.workflow:
         # Its graph and the rest of its parameters were the workflow's at that time, which may have changed since; and
         # the run may have been moved to another version than was asked for.
-        return command.workflow == row.name
+        given, had = read_params(command.params), read_params(row.params)
+        is_same = all(name in had and had[name] == value for name, value in given.items())
+        return is_same and command.workflow == row.name
     digest = graph_digest(command.graph) if command.graph is not None else command.digest
     return (digest, command.params) == (row.graph, row.params)
 

@@ -99,6 +99,9 @@ def find_tasks(run: LiveRun, name: str) -> range:
         node = graph.index.get(match["node"]) if match else None
         number = int(match["number"]) if match else 0
         tasks = graph.tasks_of(node)[number : number + 1] if node is not None else range(0)
+    if node is not None and not graph.width[node]:
+        text = f"how many tasks {name!r} will be is not known yet"
+        raise Refused("task.not_started", text, "Wait for what it is mapped over.", path="task")
     if not tasks:
         raise Refused("task.unknown", f"run {run.row.id!r} has no task {name!r}", path="task")
     return tasks

@@ -103,9 +103,8 @@ def scheduled(known: Schedule | None, schedule: Schedule, now: Millis) -> Schedu
     if known is None:
         return schedule
     schedule.cursor, schedule.fired, schedule.missed = known.cursor, known.fired, known.missed
-    if known.spec != schedule.spec:
-        if known.cursor is not None:
-            schedule.missed += count_slots(known.spec, known.cursor, now)
+    if known.cursor is not None and known.spec.instants != schedule.spec.instants:
+        schedule.missed += count_slots(known.spec, known.cursor, now)
         schedule.cursor = now
     return schedule
 

@@ -211,9 +211,13 @@ def _expand(cascade: Cascade, name: str, width: int) -> list[int]:
 
 
 def _may_be_expanded_again(run: LiveRun, graph: LiveGraph, node: int, width: int) -> bool:
-    """Whether a node was settled before its width was known, and was cleared since."""
-    task = run.tasks.get(graph.start[node])
-    return bool(width) and node in graph.hollow and task is not None and task.state is NONE
+    """Whether a node has another width now than before, and everything in it was cleared since."""
+    if width == graph.width[node] and node not in graph.hollow:
+        return False
+    if not width and node in graph.hollow:
+        return False
+    tasks = [run.tasks.get(idx) for idx in graph.tasks_of(node)]
+    return all(task is not None and task.state is NONE for task in tasks)
 
 
 def _ended(

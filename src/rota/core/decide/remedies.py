@@ -7,7 +7,7 @@ in history is taken out of it first (`revive`).
 from msgspec import structs
 
 from rota.core import commands as cm
-from rota.core.bounds import NOTE_CHARS_MAX
+from rota.core.bounds import NAMES_PER_COMMAND_MAX, NOTE_CHARS_MAX, REMEDY_TASKS_MAX
 from rota.core.changes import (
     Change,
     GraphPut,
@@ -45,6 +45,7 @@ from rota.core.states import (
     UP_FOR_RESCHEDULE,
     UP_FOR_RETRY,
     UPSTREAM_FAILED,
+    WAITING,
     RunState,
     TaskState,
 )
@@ -54,18 +55,52 @@ def clear(state: State, command: cm.ClearTasks, now: Millis) -> Decision:
     """Run ended tasks again, with everything after them unless told otherwise. Tasks at work are left alone."""
     run = _find_open(state, command.tenant, command.run)
     reset = to_clear(run, command.tasks, downstream=command.downstream, only_failed=command.only_failed)
+    if not reset and command.tasks:
+        _check_idle(run, find_all(run, command.tasks))
     return Decision(_run_again(run, reset, now), answer=command.run)
 
 
+def _check_idle(run: LiveRun, tasks: list[int]) -> None:
+    """Whoever asks for tasks at work to be run again is told what to do about them."""
+    busy = [run.graph.task_id(idx) for idx in tasks if _state(run, idx) in LEASED]
+    if busy:
+        text = f"{busy[0]} is at work, and is left alone"
+        raise Refused("run.at_work", text, "Wait for it, mark it, or cancel the run.", path="tasks")
+
+
 def to_clear(run: LiveRun, names: tuple[str, ...], *, downstream: bool, only_failed: bool) -> list[int]:
-    """The tasks that clearing would run again. No names are all tasks."""
+    """The tasks that clearing would run again. No names are all tasks.
+
+    What comes after them and only waits for a worker, or for its next try, goes back to wait for them.
+    """
+    graph = run.graph
     chosen = find_all(run, names) if names else list(run.tasks)
-    tasks = dict.fromkeys(chosen)
-    if downstream and names:
-        for node in below_of(run.graph, list({run.graph.node(idx): None for idx in chosen})):
-            tasks.update(dict.fromkeys(run.graph.tasks_of(node)))
     wanted = BAD if only_failed else TERMINAL
-    return [idx for idx in tasks if _state(run, idx) in wanted and idx not in run.graph.retired]
+    tasks = {idx: None for idx in chosen if _state(run, idx) in wanted}
+    if downstream and names:
+        after = wanted if only_failed else wanted | WAITING
+        for node in below_of(graph, list({graph.node(idx): None for idx in chosen})):
+            tasks.update({idx: None for idx in graph.tasks_of(node) if _state(run, idx) in after})
+    if not only_failed:
+        for node in _torn_down(run, list({graph.node(idx): None for idx in tasks})):
+            tasks.update({idx: None for idx in graph.tasks_of(node) if _state(run, idx) in TERMINAL})
+    found = [idx for idx in tasks if idx not in graph.retired]
+    check_number(len(found), 0, REMEDY_TASKS_MAX, "tasks")
+    return found
+
+
+def _torn_down(run: LiveRun, nodes: list[int]) -> list[int]:
+    """Setups that these nodes need and whose resource is gone already, with their teardowns: both run again."""
+    graph = run.graph
+    found: dict[int, None] = {}
+    for node in nodes:
+        direct = [up for up in graph.ups[node] if graph.specs[up].is_setup]
+        for setup in (*direct, *graph.setups.get(node, ())):
+            ends = [down for down in graph.downs[setup] if graph.specs[down].is_teardown]
+            tasks = [idx for end in ends for idx in graph.tasks_of(end)]
+            if tasks and all(_state(run, idx) in TERMINAL for idx in tasks) and node not in ends:
+                found.update(dict.fromkeys((setup, *ends)))
+    return list(found)
 
 
 def _find_open(state: State, tenant: str, name: str) -> LiveRun:
@@ -107,6 +142,7 @@ def mark(state: State, command: cm.MarkTasks, now: Millis) -> Decision:
         raise Refused("task.not_started", text, "Mark its tasks once it runs, or cancel it.", path="run")
     to = TaskState(command.to.value)
     chosen = [idx for idx in find_all(run, command.tasks) if _state(run, idx) is not to]
+    check_number(len(chosen), 0, NAMES_PER_COMMAND_MAX, "tasks")
     if not chosen:
         return Decision([], answer=command.run)
     _check_whole(run, chosen)
@@ -206,6 +242,7 @@ def revive(state: State, command: cm.ReviveRun, now: Millis) -> Decision:
         return Decision([])
     if key in state.touched.archives:
         raise Unavailable("run.busy", f"run {command.row.id!r} is moving to history", retry_after_ms=100)
+    check_number(len(command.tasks), 0, REMEDY_TASKS_MAX, "tasks")
     changes: list[Change] = []
     if (command.row.tenant, command.row.graph) not in state.graphs:
         changes.append(GraphPut(command.row.tenant, command.row.graph, command.graph, now))
@@ -227,6 +264,7 @@ def move(state: State, command: cm.MoveRun, now: Millis) -> Decision:
         raise Refused("run.at_work", text, "Pause the run and wait for them, or cancel it first.", path="run")
     if any(growth.specs for growth in run.growths):
         raise Refused("run.at_work", f"run {command.run!r} was given tasks that no version knows", path="run")
+    check_number(len(run.tasks), 0, REMEDY_TASKS_MAX, "tasks")
     graph = state.graphs[(command.tenant, version.graph)]
     growths, kept = _carried_over(run, graph)
     changes: list[Change] = [RunMoved(*run.key, version.graph, version.number, growths, kept, now)]
@@ -241,7 +279,8 @@ def move(state: State, command: cm.MoveRun, now: Millis) -> Decision:
 def _carried_over(run: LiveRun, graph: LiveGraph) -> tuple[tuple[Growth, ...], tuple[tuple[int, int], ...]]:
     """The widths that the other graph needs to be told as well, and the tasks that are in both."""
     growths: list[Growth] = []
-    for growth in run.growths:
+    # Of a node that was expanded more than once the last time counts.
+    for growth in {growth.expands: growth for growth in run.growths}.values():
         node = graph.index.get(growth.expands)
         if node is not None and not graph.width[node]:
             growths.append(structs.replace(growth, number=len(growths)))

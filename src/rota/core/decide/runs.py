@@ -101,14 +101,15 @@ def _of_workflow(state: State, command: cm.SubmitRun) -> tuple[str, int, bytes]:
         raise Refused("field.value", "a run is of a workflow, or of a graph", "Give one of them.", path="workflow")
     workflow = find_workflow(state, command.tenant, command.workflow)
     version = find_version(workflow, command.version)
-    return version.graph, version.number, check_params(workflow.params, command.params)
+    return version.graph, version.number, check_params(version.params, command.params)
 
 
 def find_workflow(state: State, tenant: str, name: str) -> Workflow:
     """A workflow by its name, or a refusal that names one that is spelt alike."""
     workflow = state.workflows.get((tenant, name))
-    if workflow is None:
-        near = get_close_matches(name[:ID_CHARS_MAX], [known for owner, known in state.workflows if owner == tenant], 1)
+    if workflow is None or workflow.is_dropped:
+        names = [each.name for each in state.workflows.values() if each.tenant == tenant and not each.is_dropped]
+        near = get_close_matches(name[:ID_CHARS_MAX], names, 1)
         hint = f"Did you mean {near[0]}?" if near else "Deploy it first: rota deploy PATH."
         raise Refused("workflow.unknown", f"there is no workflow {name!r}", hint, path="workflow")
     return workflow

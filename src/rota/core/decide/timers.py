@@ -10,7 +10,7 @@ from itertools import islice
 from rota.core import commands as cm
 from rota.core.bounds import RECEIPTS_KEPT_MS
 from rota.core.buckets import Bucket
-from rota.core.calendar import MissedCause, due_slots
+from rota.core.calendar import due_slots
 from rota.core.changes import (
     Change,
     GraphDropped,
@@ -157,14 +157,13 @@ def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Deci
             name = f"{schedule.id}@{slot}+{number}"
         changes.append(scheduled_run(schedule, name, graph, slot, now))
     missed = sum(span.count for span in found.missed)
-    causes = [span.cause for span in found.missed]
     if found.cursor != schedule.cursor and found.cursor is not None:
         changes.append(ScheduleAdvanced(schedule.tenant, schedule.id, found.cursor, len(found.run), missed))
     if schedule.backfill and not (changes or active or found.held) and found.next_at is None:
         # It has made all its runs, and they have ended.
         changes.append(ScheduleDropped(schedule.tenant, schedule.id, now))
     cap = schedule.spec.max_active_runs
-    is_at_cap = cap and active + len(found.run) >= cap and (found.held or MissedCause.AT_CAP in causes)
+    is_at_cap = cap and active + len(found.run) >= cap and found.held
     return Decision(changes, AT_CAP if is_at_cap else "", found.next_at)
 
 

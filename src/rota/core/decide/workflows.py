@@ -1,9 +1,11 @@
 """Deciding about workflows: deploy, pause, take away; and about backfills."""
 
+from msgspec import structs
+
 from rota.core import commands as cm
 from rota.core.bounds import BACKFILL_ACTIVE_RUNS_MAX, SCHEDULE_ID_CHARS_MAX, VERSIONS_KEPT_MAX
 from rota.core.calendar import CONTINUOUS, ONCE, ScheduleSpec, next_slot
-from rota.core.changes import Change, ScheduleDropped, SchedulePut, WorkflowDropped, WorkflowPut
+from rota.core.changes import Change, ScheduleDropped, SchedulePut, WorkflowPut
 from rota.core.decide.decision import Decision
 from rota.core.decide.definitions import scheduled
 from rota.core.decide.runs import find_workflow, stop_run, use_graph
@@ -30,11 +32,12 @@ def deploy(state: State, command: cm.DeployWorkflow, now: Millis) -> Decision:
     changes: list[Change] = []
     digest = use_graph(state, command.tenant, command.graph, "", now, changes)
     known = state.workflows.get((command.tenant, name))
-    workflow = _next_version(known, command, digest, now)
+    calendar, workflow = _reschedule(
+        _own_schedule(state, command.tenant, name), command, _next_version(known, command, digest, now), now
+    )
     if known != workflow:
         changes.append(WorkflowPut(workflow, now))
-    changes += _reschedule(state, command, workflow, now)
-    return Decision(changes, answer=str(workflow.version))
+    return Decision([*changes, *calendar], answer=str(workflow.version))
 
 
 def _check_name(name: str) -> None:
@@ -46,49 +49,70 @@ def _check_name(name: str) -> None:
 
 def _next_version(known: Workflow | None, command: cm.DeployWorkflow, digest: str, now: Millis) -> Workflow:
     versions = () if known is None else known.versions
-    found = next((version for version in versions if version.graph == digest), None)
+    latest = 0 if known is None else known.latest
+    found = next((each for each in versions if each.graph == digest), None)
     if found is None:
-        number = 1 + max((version.number for version in versions), default=0)
-        found = Version(number, digest, now, command.actor)
-        versions = (*versions[1 - VERSIONS_KEPT_MAX :], found) if versions else (found,)
+        latest += 1
+        found = Version(latest, digest, now, command.actor, command.params)
+        versions = (*versions[max(0, len(versions) + 1 - VERSIONS_KEPT_MAX) :], found)
+    elif found.params != command.params:
+        found = structs.replace(found, params=command.params)
+        versions = tuple(found if each.number == found.number else each for each in versions)
     paused = command.paused if command.paused is not None else known is not None and known.paused
     return Workflow(
         tenant=command.tenant,
         name=command.graph.name,
         version=found.number,
         graph=digest,
-        params=command.params,
         versions=versions,
         paused=paused,
         source=command.source,
         doc=command.doc[:1000],
+        latest=latest,
+        spec=None if known is None else known.spec,
+        cursor=None if known is None else known.cursor,
     )
 
 
-def _reschedule(state: State, command: cm.DeployWorkflow, workflow: Workflow, now: Millis) -> list[Change]:
-    key = (workflow.tenant, workflow.name)
-    known = state.schedules.get(key)
+def _own_schedule(state: State, tenant: str, name: str) -> Schedule | None:
+    """The calendar of a workflow. Refuses if something else has its name."""
+    known = state.schedules.get((tenant, name))
+    if known is not None and (known.backfill or not known.version):
+        text = f"there is a backfill or schedule {name!r} that is not this workflow's"
+        raise Refused("backfill.exists", text, "Rename the workflow, or end that first.", path="graph.name")
+    return known
+
+
+def _reschedule(
+    known: Schedule | None, command: cm.DeployWorkflow, workflow: Workflow, now: Millis
+) -> tuple[list[Change], Workflow]:
+    """What becomes of the calendar, and the workflow that remembers one that was taken away."""
     if command.schedule is None:
-        return [] if known is None else [ScheduleDropped(*key, now)]
+        if known is None:
+            return [], workflow
+        remembered = structs.replace(workflow, spec=known.spec, cursor=known.cursor)
+        return [ScheduleDropped(known.tenant, known.id, now)], remembered
     try:
         params = check_params(workflow.params, b"")
     except Refused as refused:
         text = f"a workflow with a schedule must be able to run by itself: {refused.reason}"
         raise Refused("field.value", text, "Give every parameter a default.", path="params") from None
-    schedule = scheduled(
-        known,
-        Schedule(
-            tenant=workflow.tenant,
-            id=workflow.name,
-            graph=workflow.graph,
-            spec=command.schedule,
-            priority=command.priority,
-            params=params,
-            version=workflow.version,
-        ),
-        now,
+    schedule = Schedule(
+        tenant=workflow.tenant,
+        id=workflow.name,
+        graph=workflow.graph,
+        spec=command.schedule,
+        priority=command.priority,
+        params=params,
+        version=workflow.version,
     )
-    return [] if known == schedule else [SchedulePut(schedule, now)]
+    earlier = known
+    if known is None and workflow.spec is not None and workflow.cursor is not None:
+        # It had one before: what that has decided stays decided. Without catch-up it begins now, like a new one.
+        cursor = workflow.cursor if command.schedule.catch_up else max(workflow.cursor, now)
+        earlier = structs.replace(schedule, spec=workflow.spec, cursor=cursor)
+    schedule = scheduled(earlier, schedule, now)
+    return [] if known == schedule else [SchedulePut(schedule, now)], workflow
 
 
 def pause(state: State, command: cm.PauseWorkflow, now: Millis) -> Decision:
@@ -103,10 +127,14 @@ def pause(state: State, command: cm.PauseWorkflow, now: Millis) -> Decision:
 
 def drop(state: State, command: cm.DropWorkflow, now: Millis) -> Decision:
     """Take a workflow away with its schedule; its runs go on with what they were made of, and its backfills end."""
-    workflow = find_workflow(state, command.tenant, command.workflow)
-    key = (workflow.tenant, workflow.name)
-    changes: list[Change] = [ScheduleDropped(each.tenant, each.id, now) for each in state.schedules_of(*key)]
-    return Decision([*changes, WorkflowDropped(*key, now)], answer=workflow.name)
+    known = find_workflow(state, command.tenant, command.workflow)
+    calendars = state.schedules_of(known.tenant, known.name)
+    own = next((each for each in calendars if not each.backfill), None)
+    workflow = structs.replace(known, versions=(), paused=False, is_dropped=True, graph="")
+    if own is not None:
+        workflow = structs.replace(workflow, spec=own.spec, cursor=own.cursor)
+    changes: list[Change] = [ScheduleDropped(each.tenant, each.id, now) for each in calendars]
+    return Decision([*changes, WorkflowPut(workflow, now)], answer=known.name)
 
 
 def start_backfill(state: State, command: cm.StartBackfill, now: Millis) -> Decision:

@@ -57,7 +57,7 @@ from rota.core.evolve.tasks import (
     tasks_settled,
 )
 from rota.core.evolve.workers import worker_drained, worker_gone, worker_quarantined, worker_registered
-from rota.core.evolve.workflows import workflow_dropped, workflow_put
+from rota.core.evolve.workflows import workflow_put
 from rota.core.state import State
 
 __all__ = ["begin_lease", "count_scheduled", "evolve", "lay_out", "limit_lease"]
@@ -109,7 +109,6 @@ _APPLY: dict[type[ch.Change], Callable[[State, Any], None]] = {
     ch.ScheduleAdvanced: schedule_advanced,
     ch.ScheduleDropped: schedule_dropped,
     ch.WorkflowPut: workflow_put,
-    ch.WorkflowDropped: workflow_dropped,
     ch.CommandRecorded: command_recorded,
     ch.ReceiptDropped: receipt_dropped,
 }

@@ -145,8 +145,6 @@ def attempt_ended(state: State, change: ch.AttemptEnded) -> None:
             task.budget_from += 1
             # Its end may have overtaken its start.
             task.first_started_at = task.first_started_at or task.assigned_at
-        else:
-            task.first_started_at = 0
         state.set_timer(change.due_at, "due", change.tenant, change.run, change.task)
     elif change.state is SUCCESS:
         task.interruptions = 0

@@ -48,12 +48,3 @@ def hold_or_let_go(state: State, run: LiveRun) -> None:
         state.starts[run.admission] = None
     if not run.is_held and run.row.pending:
         state.continues[run.key] = None
-
-
-def workflow_dropped(state: State, change: ch.WorkflowDropped) -> None:
-    key = (change.tenant, change.workflow)
-    workflow = state.workflows.pop(key)
-    leave_versions(state, workflow, change.at)
-    hold_runs(state, *key)
-    state.touched.puts.pop(("Workflow", *key), None)
-    state.touched.drops[("Workflow", *key)] = None

@@ -32,7 +32,7 @@ def schedule_of(
                 "schedule.window", "start, end and catchup are of a schedule, and there is none", path="schedule"
             )
         return None
-    cap = (1 if schedule == CONTINUOUS else max_active_runs or CATCH_UP_RUNS) if catchup else 0
+    cap = 1 if schedule == CONTINUOUS else max_active_runs or (CATCH_UP_RUNS if catchup else 0)
     spec = ScheduleSpec(
         cron=schedule.strip() if isinstance(schedule, str) else "",
         every_ms=0 if isinstance(schedule, str) else millis(schedule),

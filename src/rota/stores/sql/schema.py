@@ -237,11 +237,14 @@ WORKFLOWS = (
     name TEXT NOT NULL,
     version INTEGER NOT NULL, -- the one that new runs are of
     graph TEXT NOT NULL,
-    params TEXT NOT NULL, -- JSON
     versions TEXT NOT NULL, -- JSON: the newest last
     paused INTEGER NOT NULL,
     source TEXT NOT NULL,
     doc TEXT NOT NULL,
+    latest INTEGER NOT NULL, -- the highest number that a version had
+    is_dropped INTEGER NOT NULL,
+    spec TEXT, -- JSON: the calendar that was taken away,
+    cursor INTEGER, -- and how far it had been decided
     PRIMARY KEY (tenant, name)
 ) STRICT""",
     *adding(_OF_RUNS, "run", "history_run"),
