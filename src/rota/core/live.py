@@ -136,7 +136,7 @@ class LiveRun:
     that way; they exist only in graphs with edges. `fired` marks nodes whose trigger rule has been answered, `reset`
     the tasks of such nodes that went back to `none` and wait for a second answer. `forced` counts, per node, the
     branches that decided to skip it. `before` and `after` are its neighbours in a graph whose runs depend on the past,
-    in the order of what they are about; `is_held` says that its workflow is paused.
+    in the order of what they are about; `is_held` says that its workflow is paused, `revived_at` when it left history.
     """
 
     __slots__ = (
@@ -157,6 +157,7 @@ class LiveRun:
         "moving",
         "purse",
         "reset",
+        "revived_at",
         "row",
         "skipped",
         "success",
@@ -178,6 +179,7 @@ class LiveRun:
         self.before: LiveRun | None = None
         self.after: LiveRun | None = None
         self.is_held = False
+        self.revived_at: Millis = 0
         self.start_over(graph)
 
     def start_over(self, graph: "LiveGraph") -> None:

@@ -19,7 +19,7 @@ def rearm(state: State, kind: str, key: tuple[object, ...], detail: Detail, now:
         state.set_timer(now + state.limits.sweep_ms, "sweep")
         for found in take_starving(state, detail if isinstance(detail, list) else []):
             state.set_timer(now, "starved", *found)
-    elif kind in ("schedule", "forget", "receipts") and isinstance(detail, int):
+    elif kind in ("schedule", "forget", "receipts", "archive") and isinstance(detail, int):
         state.set_timer(max(detail, now + 1), kind, *key)
     elif kind in ("worker", "rested"):
         worker = state.workers.get((str(key[0]), str(key[1])))

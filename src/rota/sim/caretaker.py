@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from rota.control.loop import Loop
 from rota.core.commands import (
-    CancelRun,
     ClearTasks,
     ClientCommand,
     DeployWorkflow,
@@ -74,12 +73,11 @@ class Caretaker:
         if before is None or node is None or run.row.state is not RunState.RUNNING or chance.random() < 0.5:
             return
         tenant, name, task = run.row.tenant, self._next_id(), run.graph.specs[node].id
-        if not before.row.started_at and before.row.state in RUN_TERMINAL:
-            # Nothing in it ever had a chance to go well.
+        never_ran = not before.row.started_at and before.row.state in RUN_TERMINAL
+        waits_for_this = before.row.state is RunState.QUEUED and bool(before.graph.graph.max_active_runs)
+        if never_ran or waits_for_this:
+            # Nothing in it ever had a chance to go well, or it came late and waits for the room that this one takes.
             self.send(MarkTasks(tenant=tenant, command_id=name, run=run.row.id, tasks=(task,), to=Mark.SUCCESS), 0)
-        elif before.row.state is RunState.QUEUED and before.graph.graph.max_active_runs and chance.random() < 0.3:
-            # It came late, and waits for the room that this one takes.
-            self.send(CancelRun(tenant=tenant, command_id=name, run=before.row.id), 0)
         elif before.row.state in RUN_TERMINAL:
             retry = RetryTasks(tenant=tenant, command_id=name, run=before.row.id)
             clear = ClearTasks(tenant=tenant, command_id=name, run=before.row.id, only_failed=True)

@@ -102,8 +102,12 @@ def _alone(chance: Random) -> Specs:
 
 
 def _mixed(chance: Random) -> Specs:
+    """Every rule, pool and requirement, with short work: calendars make more of it than one worker could do."""
     names = ["first", "second", "third"]
-    return tuple(draw_spec(chance, name, names[:position]) for position, name in enumerate(names))
+    specs = [draw_spec(chance, name, names[:position]) for position, name in enumerate(names)]
+    fails = chance.choice((0, 0, 1))
+    work = write_script(Script(chance.choice(TAKES_MS), fails=fails))
+    return tuple(msgspec.structs.replace(spec, work=work) for spec in specs)
 
 
 SHAPES: tuple[Callable[[Random], Specs], ...] = (_branch, _past, _past, _sensor, _alone, _mixed)

@@ -55,6 +55,10 @@ class ScheduleRules:
                 self._advanced(key, schedule, made)
             elif key not in self.known and schedule.fired == len(made):
                 self._begun(key, schedule, made)
+            elif key in self.known and schedule.fired != self.known[key].fired + len(made):
+                # Taken away and made again by one commit: only what it made since then counts.
+                recent = made[len(made) - schedule.fired :]
+                self.slots[key] = {row.slot_at: (row.tenant, row.id) for row in recent}
             self.known[key] = schedule
         for key in drops:
             schedule = self.known.pop(key, None)

@@ -300,3 +300,18 @@ def test_a_run_that_nobody_did_anything_about_goes_back_to_history():
     world.do(cm.ReviveRun(tenant=TENANT, row=row, tasks=rows, growths=(), graph=CHAIN))
     world.advance(2 * MINUTE_MS)
     assert not world.state.runs
+
+
+def test_a_run_out_of_history_stays_as_long_as_one_that_has_just_ended_whoever_looks_and_whoever_leads():
+    world = failed_chain()
+    row, rows = world.run().row, tuple(world.run().tasks.values())
+    world.advance(10 * MINUTE_MS)
+    take_batch(world.state, world.now)
+    world.do(cm.ReviveRun(tenant=TENANT, row=row, tasks=rows, growths=(), graph=CHAIN))
+    world.fire("review", (TENANT, "r"))
+    assert world.state.runs
+    other = world.restarted()
+    other.advance(MINUTE_MS - 1)
+    assert other.state.runs
+    other.advance(2)
+    assert not other.state.runs

@@ -98,8 +98,11 @@ def archive(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     run = state.runs.get((str(key[0]), str(key[1])))
     if run is None or run.row.state not in RUN_TERMINAL or run.leased or run.is_kept:
         return Decision([])
-    if now - run.row.ended_at < state.limits.retain_ended_ms:
-        return Decision([])
+    # Whoever took it out of history is given as long to say what for. So is whoever was about to in an earlier reign:
+    # what was read there must not come true after the run has been back in between.
+    at = max(run.row.ended_at, run.revived_at, state.born_at) + state.limits.retain_ended_ms
+    if now < at:
+        return Decision([], detail=at)
     return Decision([RunArchived(*run.key, now), *spare_receipts(state, now)])
 
 

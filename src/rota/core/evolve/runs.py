@@ -266,6 +266,7 @@ def run_revived(state: State, change: ch.RunRevived) -> None:
     state.join_lineage(run)
     if row.command_id:
         state.by_command[(row.tenant, row.command_id)] = run.key
+    run.revived_at = change.at
     state.set_timer(change.at + state.limits.retain_ended_ms, "archive", *run.key)
     state.touched.revives.append((row.tenant, row.id, row.created_at))
     # Written again: history may have forgotten it since it was read there.
