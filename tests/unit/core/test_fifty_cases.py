@@ -152,7 +152,7 @@ CASES: dict[int, tuple[str, ...]] = {
     34: (f"{CORE}/test_calendar.py::test_an_unsound_schedule_is_refused_with_the_field_at_fault",),
     35: (
         f"{CORE}/test_calendar.py::test_a_slot_held_by_the_cap_is_made_later_with_catch_up",
-        f"{CORE}/test_runs.py::test_a_slot_at_the_cap_is_missed_without_catch_up_and_made_later_with_it",
+        f"{CORE}/test_runs.py::test_at_the_cap_the_newest_slot_is_held_without_catch_up_and_all_of_them_with_it",
     ),
     36: (
         f"{CORE}/test_calendar.py::test_a_day_of_missed_minutes_makes_one_run_the_newest",
