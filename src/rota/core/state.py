@@ -148,6 +148,14 @@ class State:
         workflow = self.workflows.get((row.tenant, row.name)) if row.version else None
         return workflow is not None and workflow.paused
 
+    def backfills_of(self, tenant: str, workflow: str) -> list[Schedule]:
+        """The backfills of a workflow that are not over, whichever of its versions they make runs of."""
+        return [
+            each
+            for each in self.schedules.values()
+            if each.backfill and each.tenant == tenant and self.graphs[(tenant, each.graph)].graph.name == workflow
+        ]
+
     def pool_reasons(self, bucket: Bucket, now: Millis) -> Reasons:
         """Why pools hold a bucket back; nothing means they do not."""
         tenant = bucket.demand.signature.tenant

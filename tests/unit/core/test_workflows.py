@@ -371,6 +371,28 @@ def test_a_backfill_never_holds_up_the_runs_of_the_day():
     assert validate(world.state, world.now) == []
 
 
+def test_a_backfill_of_a_paused_workflow_goes_on_the_moment_it_is_resumed():
+    world = World(now=NOW)
+    deploy(world, schedule=MINUTELY)
+    world.client(cm.PauseWorkflow, workflow="w", paused=True)
+    backfill(world, 10, max_active_runs=3)
+    world.fire_due()
+    assert not any(run.row.backfill for run in world.state.runs.values())
+    world.client(cm.PauseWorkflow, workflow="w", paused=False)
+    world.fire_due()
+    assert sum(run.row.backfill for run in world.state.runs.values()) == 3
+
+
+def test_a_backfill_of_a_version_that_is_not_kept_any_more_ends_with_its_workflow():
+    world = World(now=NOW)
+    deploy(world, schedule=MINUTELY)
+    backfill(world)
+    for number in range(VERSIONS_KEPT_MAX + 1):
+        deploy(world, graph(task(f"t{number}"), name="w"), schedule=MINUTELY)
+    world.client(cm.DropWorkflow, workflow="w")
+    assert backfills(world) == ()
+
+
 def test_a_cancelled_backfill_makes_no_more_and_cancels_its_own():
     world = World(now=NOW)
     deploy(world, TWO, schedule=MINUTELY)

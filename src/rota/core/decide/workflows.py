@@ -108,13 +108,8 @@ def drop(state: State, command: cm.DropWorkflow, now: Millis) -> Decision:
     changes: list[Change] = []
     if key in state.schedules:
         changes.append(ScheduleDropped(*key, now))
-    changes += [ScheduleDropped(each.tenant, each.id, now) for each in _backfills_of(state, workflow)]
+    changes += [ScheduleDropped(each.tenant, each.id, now) for each in state.backfills_of(*key)]
     return Decision([*changes, WorkflowDropped(*key, now)], answer=workflow.name)
-
-
-def _backfills_of(state: State, workflow: Workflow) -> list[Schedule]:
-    graphs = {(workflow.tenant, version.graph): None for version in workflow.versions}
-    return [each for each in state.schedules.values() if each.backfill and (each.tenant, each.graph) in graphs]
 
 
 def start_backfill(state: State, command: cm.StartBackfill, now: Millis) -> Decision:

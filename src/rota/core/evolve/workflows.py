@@ -20,9 +20,11 @@ def workflow_put(state: State, change: ch.WorkflowPut) -> None:
         leave_versions(state, old, change.at)
     if (old is not None and old.paused) != workflow.paused:
         hold_runs(state, workflow.tenant, workflow.name)
-        # Slots that came meanwhile are looked at now.
+        # Slots that came meanwhile are looked at now, and those that are made up for.
         if key in state.schedules:
             state.set_timer(0, "schedule", *key)
+        for backfill in state.backfills_of(*key):
+            state.set_timer(0, "schedule", backfill.tenant, backfill.id)
     state.touched.drops.pop(("Workflow", *key), None)
     state.touched.puts[("Workflow", *key)] = workflow
 
