@@ -1,4 +1,4 @@
-"""A `rota up` of its own, and what is done with it: deploying texts, running them, asking over HTTP and with commands."""
+"""A `rota up` of its own, and what is done with it: deploying, running, asking over HTTP and with commands."""
 
 import json
 import textwrap
@@ -9,7 +9,6 @@ from typing import Any
 
 import httpx
 
-import rota
 from rota.client.blocking import BlockingRun
 from rota.core.questions import TaskView
 from tests.integration.deadlines import PATIENCE_S, until
@@ -115,8 +114,3 @@ def until_state(run: BlockingRun, task: str, state: str) -> TaskView:
 def log_of(run: BlockingRun, task: str, attempt: int = 0) -> bytes:
     """What an attempt printed."""
     return b"".join(run.logs(task, attempt))
-
-
-def connect(place: Place) -> rota.Rota:
-    """One more client; whoever asks for it closes it."""
-    return rota.connect(place.stage.url)

@@ -239,3 +239,56 @@ def test_daemons_of_a_cancelled_run_are_gone(place: Place, tmp_path: Path):
     assert run.wait(WAIT_S).state is RunState.CANCELLED
     until(lambda: not any(map(is_running, left)), "the daemons to be gone")
     assert run.tasks("linger")[0].state == "cancelled"
+
+
+def test_a_branch_that_chooses_what_does_not_follow_fails_for_good_and_says_what_there_is(place: Place):
+    text = """
+        import rota
+
+        @rota.task.branch(retries=3)
+        def choose(way):
+            return way
+
+        @rota.task
+        def left(): pass
+
+        @rota.task
+        def right(): pass
+
+        @rota.workflow
+        def choosing(way: str = "up"):
+            choose(way) >> [left(), right()]
+        """
+    place.deploy("choosing", text)
+    run = place.ended("choosing")
+    choose, left, right = run.tasks("choose", "left", "right")
+    assert (choose.state, choose.failure, choose.attempt) == ("failed", "fatal", 1)
+    assert "'up'" in choose.error
+    assert "left" in choose.error
+    assert (left.state, right.state) == ("upstream_failed", "upstream_failed")
+
+
+def test_templates_cannot_be_made_to_do_harm_when_they_are_rendered(place: Place):
+    text = """
+        import rota
+
+        @rota.task(retries=3)
+        def show(text):
+            return text
+
+        @rota.workflow
+        def showing(text: str = "", name: str = "__class__"):
+            show.override(id="as_it_is", retries=0)(text)
+            show.override(id="inside")("<{{ params.text }}>")
+            show.override(id="reaching")("{{ params.text | attr(params.name) }}")
+            show.override(id="endless")("{% for n in range(1000000000) %}{{ n }}{% endfor %}")
+        """
+    place.deploy("showing", text)
+    run = place.ended("showing", {"text": "{{ ''.__class__.__mro__ }}"})
+    # What a parameter holds is never a template.
+    assert run.result("as_it_is") == "{{ ''.__class__.__mro__ }}"
+    assert run.result("inside") == "<{{ ''.__class__.__mro__ }}>"
+    for task in ("reaching", "endless"):
+        (view,) = run.tasks(task)
+        assert (view.state, view.failure, view.attempt) == ("failed", "fatal", 1), view.error
+    place.check_health()
