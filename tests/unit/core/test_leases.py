@@ -15,7 +15,17 @@ from rota.core.errors import Refused
 from rota.core.ids import NO_FENCE, fence_epoch, fence_number, make_fence
 from rota.core.model import FailureClass, RetryPolicy
 from rota.core.presence import stalled
-from rota.core.states import ASSIGNED, FAILED, NEEDS_ATTENTION, QUEUED, RUNNING, SKIPPED, SUCCESS, UP_FOR_RETRY, RunState
+from rota.core.states import (
+    ASSIGNED,
+    FAILED,
+    NEEDS_ATTENTION,
+    QUEUED,
+    RUNNING,
+    SKIPPED,
+    SUCCESS,
+    UP_FOR_RETRY,
+    RunState,
+)
 from tests.unit.core.world import TENANT, World, graph, image, task
 
 
