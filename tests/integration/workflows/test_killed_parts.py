@@ -7,6 +7,7 @@ import os
 import signal
 import textwrap
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,8 @@ SLOTTED = """
     def {name}():
         tick()
     """
+# What only calendars with slots can have.
+UNBOUND = ", catchup=True, paused=False, max_active_runs=16"
 
 
 def begun(folder: Path) -> list[list[int]]:
@@ -145,6 +148,8 @@ def check_slots(views: list[RunView], every_ms: int) -> None:
 def test_a_workflow_of_every_second_has_each_slot_once_across_restarts(tmp_path: Path):
     with open_place(tmp_path) as place:
         place.deploy("ticking", SLOTTED.format(name="ticking", every=1, paused=False))
+        place.deploy("once", SLOTTED.format(name="once", every="'@once'", paused=False).replace(UNBOUND, ""))
+        place.deploy("always", SLOTTED.format(name="always", every="'@continuous'", paused=False).replace(UNBOUND, ""))
         for how in (signal.SIGKILL, signal.SIGTERM):
             before = len(slots(place, "ticking"))
             until(lambda before=before: len(slots(place, "ticking")) >= before + 2, "two more slots")
@@ -159,6 +164,10 @@ def test_a_workflow_of_every_second_has_each_slot_once_across_restarts(tmp_path:
         # Nothing of the stretch without a service is missing, and nobody is ahead of time.
         check_slots(views, SECOND_MS)
         assert all(view.created_at >= view.slot_at for view in views)
+        assert [view.state for view in slots(place, "once")] == [RunState.SUCCESS]
+        always = sorted(slots(place, "always"), key=lambda view: view.created_at)
+        assert len(always) > 3
+        assert all(0 < before.ended_at <= after.created_at for before, after in pairwise(always))
 
 
 def test_a_backfill_goes_on_after_its_service_was_killed_and_makes_each_slot_once(tmp_path: Path):

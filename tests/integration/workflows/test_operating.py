@@ -178,6 +178,45 @@ def test_a_try_is_had_now_and_a_note_is_left_by_command(place: Place, tmp_path: 
     assert (run.tasks("source")[0].attempt, run.tasks("source")[0].note) == (2, "mended at noon")
 
 
+def test_one_of_a_mapped_task_is_cleared_with_what_follows_and_the_others_are_left(place: Place, tmp_path: Path):
+    text = """
+        import pathlib, rota
+
+        @rota.task
+        def numbers():
+            return [0, 1, 2]
+
+        @rota.task
+        def square(number, folder):
+            if (pathlib.Path(folder) / f"{number} is broken").exists():
+                raise ValueError(f"{number} is broken")
+            return number * number
+
+        @rota.task
+        def add_up(squares):
+            return sum(squares)
+
+        @rota.workflow
+        def mapping(folder: str = ""):
+            add_up(square.partial(folder=folder).expand(number=numbers()))
+        """
+    place.deploy("mapping", text)
+    (tmp_path / "1 is broken").touch()
+    run = place.ended("mapping", {"folder": str(tmp_path)})
+    ended = states(run)
+    assert [ended[f"square[{number}]"] for number in range(3)] == ["success", "failed", "success"]
+    assert ended["add_up"] == "upstream_failed"
+    (tmp_path / "1 is broken").unlink()
+    assert place.told("note", run.id, "square[1]", "mended")["note"] == "mended"
+    assert place.told("clear", run.id, "square[1]")["tasks"] == ["square[1]", "add_up"]
+    assert run.result("add_up", timeout_s=WAIT_S) == 5
+    assert {view.id: (view.attempt, view.note) for view in run.tasks("square")} == {
+        "square[0]": (1, ""),
+        "square[1]": (2, "mended"),
+        "square[2]": (1, ""),
+    }
+
+
 DATED = """
     from datetime import date, datetime
     from typing import Annotated, Literal
