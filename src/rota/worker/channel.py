@@ -14,6 +14,8 @@ HEADER = Struct(">I")
 FRAME_BYTES_MAX = 1 << 30
 FILES_PER_FRAME_MAX = 8
 READ_BYTES = 256 * 1024
+# How a process ends whose socket is of no use any more.
+CONNECTION_LOST = 70
 
 _ROOM_FOR_FILES = socket.CMSG_SPACE(FILES_PER_FRAME_MAX * array.array("i").itemsize)
 

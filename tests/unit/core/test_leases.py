@@ -16,7 +16,17 @@ from rota.core.ids import NO_FENCE, fence_epoch, fence_number, make_fence
 from rota.core.model import FailureClass, RetryPolicy
 from rota.core.presence import stalled
 from rota.core.reap import FELL_SILENT
-from rota.core.states import ASSIGNED, FAILED, NEEDS_ATTENTION, QUEUED, RUNNING, SUCCESS, UP_FOR_RETRY, RunState
+from rota.core.states import (
+    ASSIGNED,
+    FAILED,
+    NEEDS_ATTENTION,
+    QUEUED,
+    RUNNING,
+    SKIPPED,
+    SUCCESS,
+    UP_FOR_RETRY,
+    RunState,
+)
 from tests.unit.core.world import TENANT, World, graph, image, task
 
 
@@ -40,6 +50,12 @@ def told(world: World, granted: LeaseGranted, **fields: object) -> str:
 
 
 # The ordinary life of a lease.
+
+
+def test_why_an_attempt_was_skipped_is_kept():
+    world, granted = granted_one()
+    world.report(granted, cm.Outcome.SKIPPED, error="nothing new\0today")
+    assert (world.task("x").state, world.task("x").error) == (SKIPPED, "nothing new\ufffdtoday")
 
 
 def test_a_lease_goes_from_grant_to_start_to_its_one_outcome():

@@ -171,7 +171,9 @@ def _end_attempt(state: State, command: cm.Report, lease: Lease, now: Millis) ->
     to = SUCCESS if command.outcome is cm.Outcome.SUCCESS else SKIPPED
     graph = run.graph
     skips = _skips(run, task, command.skips) if to is SUCCESS else ()
-    ended = _ended(run, task, to, now, result=command.result, skips=skips)
+    # Why it was skipped is for people, like an error.
+    error = clean_text(command.error) if to is SKIPPED else ""
+    ended = _ended(run, task, to, now, result=command.result, error=error, skips=skips)
     if graph.is_single and not run.row.pending and run.row.stopping is None:
         return [ended, RunEnded(*run.key, RunState.SUCCESS, now, "")]
     if not graph.downs[graph.node(task.idx)] and run.moving > 1 and not command.expands:

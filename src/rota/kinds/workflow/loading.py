@@ -15,6 +15,7 @@ from rota.kinds.workflow.functions import LOCALS, bundle_root
 from rota.wire.deployments import Broken, Compilation, Compiled, Job
 
 TRACE_CHARS_MAX = 8_000
+_OURS = f"{Path(__file__).parents[2]}/"
 
 
 class TooLong(BaseException):
@@ -165,7 +166,11 @@ class _Beginning:
                 frames.pop()
             shown = frames.format()
         else:
-            shown = traceback.format_exception(type(error), error, trace, chain=False)
+            told = traceback.TracebackException(type(error), error, trace)
+            # An option that cannot be is an ordinary TypeError; how we found out is of no use to its author.
+            while len(told.stack) > 1 and told.stack[-1].filename.startswith(_OURS):
+                told.stack.pop()
+            shown = list(told.format(chain=False))
         return "".join(shown).rstrip()[-TRACE_CHARS_MAX:]
 
     def _told(self, text: str) -> str:

@@ -265,5 +265,6 @@ def _hide_ours(shown: traceback.TracebackException) -> None:
 
 
 def cut(text: str) -> str:
-    """Text of at most the length that is kept, from its end."""
+    """Text of at most the length that is kept, from its end. Half characters, which cannot travel, are spelled out."""
+    text = text.encode(errors="backslashreplace").decode()
     return text if len(text) <= ERROR_CHARS_MAX else "…" + text[1 - ERROR_CHARS_MAX :]

@@ -20,13 +20,12 @@ from msgspec import Struct
 from rota.running import Cancelled, Context
 from rota.wire.values import pack_or_spill, unpack_file
 from rota.wire.work import StoredValue, decode_python
-from rota.worker.channel import Frames, send
+from rota.worker.channel import CONNECTION_LOST, Frames, send
 from rota.worker.runners.calls import Call, Done, perform
 from rota.worker.runners.sequels import inline_bytes_max
 
 CHANNEL = 3
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_CONNECTION_LOST = 70
 
 
 class Given(Struct, frozen=True, array_like=True):
@@ -208,7 +207,7 @@ def main() -> int:
                 (log,) = frames.take_files(1)
                 send(channel, _encode(make(process, _decode(frame), log)))
     except OSError:
-        return _CONNECTION_LOST
+        return CONNECTION_LOST
     return 0
 
 

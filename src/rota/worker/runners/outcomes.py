@@ -4,15 +4,19 @@ import os
 import signal
 from collections.abc import Sequence
 
+from rota.core.bounds import ERROR_CHARS_MAX
 from rota.core.commands import Outcome
 from rota.core.decide.leases import Offer
 from rota.core.model import FailureClass
 from rota.running import Context
+from rota.worker.channel import CONNECTION_LOST
 from rota.worker.runners.calls import Done, cut
 from rota.worker.supervisor.driver import Ended
 from rota.worker.sync import AttemptOver
 
 LAST_LINES = 20
+# Of long lines only the end: why an attempt ended stands before them, and an error is cut at its beginning.
+LAST_CHARS = ERROR_CHARS_MAX // 2
 
 
 def context_of(offer: Offer, zone: str, deadline_at: int | None) -> Context:
@@ -71,15 +75,17 @@ def died(offer: Offer, ended: Ended, tails: Sequence[str]) -> AttemptOver:
         how = f"killed by {_signal_name(-code)}"
     else:
         how = f"the process exited with code {code} before the task returned"
+        if code == CONNECTION_LOST:
+            how += "; it must not close files that it did not open"
     return failed(offer, failure, how + last_lines(tails))
 
 
 def last_lines(tails: Sequence[str]) -> str:
     """The end of what was printed, to stderr if anything was, as an appendix to an error."""
     for tail in reversed(tails):
-        lines = tail.rstrip().splitlines()[-LAST_LINES:]
-        if lines:
-            return "\n" + "\n".join(lines)
+        shown = "\n".join(tail.rstrip().splitlines()[-LAST_LINES:])
+        if shown:
+            return "\n" + (shown if len(shown) <= LAST_CHARS else "…" + shown[1 - LAST_CHARS :])
     return ""
 
 
