@@ -15,7 +15,7 @@ from rota.core.ids import Millis
 from rota.core.model import Capacity, Param, ParamType, PropertyRule, Queue
 from rota.core.questions import BackfillView, PoolView, RunView, TaskView, WorkerView, WorkflowView
 from rota.core.reasons import Reason
-from rota.core.records import Version, Workflow
+from rota.core.records import Version
 from rota.wire.values import PLAIN, Untrusted, unpack
 from rota.wire.work import StoredValue, decode_value
 
@@ -79,14 +79,28 @@ def as_plain(view: Struct) -> dict[str, Any]:
         # Flat, so that what is read is what may be written.
         return {**as_plain(view.pool), "taken": view.taken, "by_key": dict(view.by_key)}
     if isinstance(view, WorkflowView):
-        rest = {name: getattr(view, name) for name in view.__struct_fields__ if name != "workflow"}
-        return {**as_plain(view.workflow), **to_builtins(rest)}
+        return _plain_workflow(view)
     shaped = _SHAPED.get(type(view), {})
     shown = {
         name: shaped[name].show(getattr(view, name)) if name in shaped else getattr(view, name)
         for name in view.__struct_fields__
     }
     return to_builtins(shown)
+
+
+def _plain_workflow(view: WorkflowView) -> dict[str, Any]:
+    """Flat, and without what only the scheduler remembers of it."""
+    workflow = view.workflow
+    return {
+        **{name: getattr(workflow, name) for name in ("tenant", "name", "version", "graph", "paused", "source", "doc")},
+        "params": _show_declared(workflow.params),
+        "versions": [as_plain(version) for version in workflow.versions],
+        **to_builtins({name: getattr(view, name) for name in view.__struct_fields__ if name != "workflow"}),
+    }
+
+
+def _show_declared(params: tuple[Param, ...]) -> list[dict[str, Any]]:
+    return [show_param(param) for param in params]
 
 
 def shape_of(
@@ -140,7 +154,7 @@ _SHAPED: dict[type[Struct], dict[str, Shaping]] = {
     Capacity: {"properties": Shaping(dict[str, list[str]], _gathered)},
     Queue: {"properties": Shaping(dict[str, PropertyRule], dict)},
     Reason: {"about": Shaping(dict[str, str], dict)},
-    Workflow: {"params": Shaping(list[Any], lambda params: [show_param(param) for param in params])},
+    Version: {"params": Shaping(list[Any], _show_declared)},
 }
 
 CapacityShape = shape_of(Capacity)
