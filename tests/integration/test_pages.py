@@ -147,6 +147,18 @@ def test_a_run_in_history_is_shown_like_any_other(stage: Stage):
         assert look(other, "/runs/old-2/tasks/b%5B1%5D").text.count("attempt ended") == 1
 
 
+def test_a_run_that_was_mended_in_history_is_shown_as_it_came_back(stage: Stage):
+    with staged(limits=TimeLimits(retain_ended_ms=500)) as other:
+        other.submit(shell("a", "exit 3"), run="mended", name="mended")
+        assert other.ended("mended") == "failed"
+        until(lambda: is_archived(other, "mended"), "it to be in history")
+        assert "failed" in look(other, "/?name=mended").text
+        other.rota.run("mended").mark("a", to="success")
+        until(lambda: is_archived(other, "mended"), "it to be in history again")
+        page = look(other, "/?name=mended&state=success")
+        assert [given["title"] for given in page.named("td") if given.get("class") == "tasks"] == ["1 success"]
+
+
 def test_what_others_wrote_is_text_wherever_it_is_shown(stage: Stage):
     line = f"printf '%s\\n' {shlex.quote(EVIL)}; printf '\\033[31mred\\033[0m \\000\\377'; exit 7"
     params = {EVIL: EVIL, "list": [EVIL]}
