@@ -105,6 +105,39 @@ def test_a_stuck_task_is_explained_on_its_page_and_on_its_run(stage: Stage):
     assert "gpu_count is 0 in all, 64 needed" in run.text
 
 
+def deploy(stage: Stage, name: str, *tasks: dict[str, object], **more: object) -> None:
+    stage.post("workflows", {"graph": {"name": name, "tasks": list(tasks)}, **more})
+
+
+def test_what_waits_for_the_run_before_is_explained_and_what_waits_for_others_of_its_run_is_not(stage: Stage):
+    bound = {"depends_on_past": True}
+    tasks = [shell("load", "exit 3", **bound), shell("next", upstream=["load"], **bound), shell("wide", LONG)]
+    deploy(stage, "bound", *tasks)
+    for run, date in (("bound-1", "2026-11-15"), ("bound-2", "2026-11-16")):
+        stage.post("workflows/bound/runs", {"run": run, "logical_date": date}, 201)
+    until(lambda: stage.rota.run("bound-1").tasks("load")[0].state == "failed", "the first to fail")
+    page = look(stage, "/runs/bound-2")
+    waiting = page.text.partition("What waits, and why")[2].partition("Grid")[0]
+    assert "load depends on the past: in run bound-1, load is failed past.waiting" in waiting
+    assert "next" not in waiting
+    assert [given for given in page.named("section") if given.get("class") == "card waiting stuck"]
+    for run in ("bound-1", "bound-2"):
+        stage.rota.run(run).cancel()
+
+
+def test_a_run_of_a_paused_workflow_says_so(stage: Stage):
+    deploy(stage, "idle", shell("a"), shell("b", upstream=["a"]), paused=True)
+    stage.post("workflows/idle/runs", {"run": "idle"}, 201)
+    page = look(stage, "/runs/idle")
+    waiting = page.text.partition("What waits, and why")[2].partition("Grid")[0]
+    assert "workflow idle is paused workflow.paused" in waiting
+    assert [given for given in page.named("section") if given.get("class") == "card waiting stuck"]
+    assert "workflow paused" in page.text.partition("What waits")[0]
+    stage.rota.resume_workflow("idle")
+    assert stage.ended("idle") == "success"
+    assert "workflow paused" not in look(stage, "/runs/idle").text
+
+
 def test_a_task_shows_its_attempts_log_result_and_story(stage: Stage):
     retry = {"retries": 1, "delay_ms": 0}
     stage.submit(shell("shaky", "echo this is $ROTA_ATTEMPT; exit 1", retry=retry), run="shaky", name="shaky")

@@ -8,6 +8,7 @@ from rota.core.errors import Refused
 from rota.core.graph import LiveGraph
 from rota.core.questions import ListTasks, RunView, TasksPage, TaskView
 from rota.core.records import Run as RunRecord
+from rota.core.states import RUN_TERMINAL
 
 VIEWS_KEPT_MAX = 2_000
 GRAPHS_KEPT_MAX = 50
@@ -86,6 +87,17 @@ class Reader(Client):
             # In history it was read whole anyway.
             found = (await self.run(run).tasks(name))[0]
         return found if found.id == name else None
+
+    async def is_held(self, view: RunView) -> bool:
+        """Whether a run does not go on because its workflow is paused."""
+        if not view.version or view.state in RUN_TERMINAL:
+            return False
+        try:
+            return (await self.workflow(view.name)).workflow.paused
+        except Refused as refused:
+            if refused.code != "workflow.unknown":
+                raise
+            return False
 
     async def graph(self, digest: str) -> LiveGraph:
         """A definition, laid out once."""
