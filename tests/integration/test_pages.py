@@ -7,6 +7,7 @@ import pytest
 
 from rota.core.bounds import TimeLimits
 from rota.core.errors import CODES, Refused
+from rota.core.history import GetGraph
 from rota.core.questions import GetRun
 from tests.integration.deadlines import until
 from tests.integration.http_stage import LONG, Stage, shell, staged
@@ -136,6 +137,35 @@ def test_a_run_of_a_paused_workflow_says_so(stage: Stage):
     stage.rota.resume_workflow("idle")
     assert stage.ended("idle") == "success"
     assert "workflow paused" not in look(stage, "/runs/idle").text
+
+
+def has_graph(stage: Stage, digest: str) -> bool:
+    try:
+        stage.rota._thread.call(stage.rota._rota.ask(GetGraph(tenant="default", digest=digest)))
+    except Refused as refused:
+        assert refused.code == "graph.unknown"
+        return False
+    return True
+
+
+def test_a_run_whose_former_graph_is_gone_is_told_with_numbers():
+    with staged(limits=TimeLimits(retain_ended_ms=500)) as stage:
+        deploy(stage, "moved", shell("old", "exit 3"), shell("kept", "exit 3"))
+        digest = stage.post("workflows/moved/runs", {"run": "moved"}, 201)["graph"]
+        assert stage.ended("moved") == "failed"
+        deploy(stage, "moved", shell("first"), shell("new", upstream=["first"]))
+        stage.post("runs/moved/move")
+        assert stage.ended("moved") == "success"
+        stage.ask("DELETE", "workflows/moved", 204)
+        until(lambda: not has_graph(stage, digest), "the former graph to be gone")
+        run = stage.rota.run("moved")
+        told = [line.partition("AttemptEnded ")[2].split()[0] for line in run.story() if "AttemptEnded" in line]
+        assert (sorted(told[:2]), told[2:]) == (["0", "1"], ["first", "new"])
+        assert [each.task for each in run.events() if each.what == "AttemptEnded"] == told
+        page = look(stage, "/runs/moved")
+        assert "attempt endedfirst" in page.text
+        assert "attempt ended0" in page.text
+        assert "success" in look(stage, "/runs/moved/tasks/new").text
 
 
 def test_a_task_shows_its_attempts_log_result_and_story(stage: Stage):

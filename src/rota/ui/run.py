@@ -15,7 +15,7 @@ from rota.ui.grid import ROWS, read_grid
 from rota.ui.live import Ear, keep_current
 from rota.ui.reading import Memory, Reader
 from rota.ui.rendering import Fragment, Renderer
-from rota.ui.telling import Tale, read_tale
+from rota.ui.telling import Tale, go_on, read_tale
 from rota.ui.visits import Page, Visit, show
 from rota.ui.waiting import read_waiting
 from rota.ui.words import command, live_url, run_url
@@ -81,7 +81,7 @@ class RunPages:
 
                 async def look(parts: list[Story]) -> list[Fragment]:
                     nonlocal every_s
-                    await tale.hear_all(parts)
+                    await go_on(reader, tale, parts)
                     view = await run.status()
                     every_s = OVER_EVERY_S if view.state in RUN_TERMINAL else LOOK_EVERY_S
                     return self._renderer.fragments(FRAGMENTS, await self._read(visit, reader, view, tale))
