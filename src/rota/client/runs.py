@@ -5,14 +5,13 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
-from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
 from msgspec import structs
 
 from rota.client.deploying import Deploying
-from rota.client.given import GraphLike, built, instant, new_id, packed, priority_class, states_of
+from rota.client.given import GraphLike, built, new_id, states_of
 from rota.client.happenings import Happening, Names, moves_of
 from rota.client.line import Line
 from rota.client.logs import stream_log
@@ -43,6 +42,8 @@ from rota.core.reasons import Reason
 from rota.core.records import Story
 from rota.core.states import RUN_TERMINAL, SUCCESS, RunState, TaskState
 from rota.core.story import describe, show_line, story
+from rota.wire.given import packed, priority_class
+from rota.wire.instants import When, instant
 from rota.wire.requests import AwaitRun, ReadBlob, ReadLog
 from rota.wire.scripts import lend_main
 from rota.wire.values import unpack
@@ -95,7 +96,7 @@ class Client(Deploying):
         name: str,
         params: dict[str, Any] | None = None,
         *,
-        logical_date: datetime | str | None = None,
+        logical_date: When | None = None,
         version: int = 0,
         run: str = "",
         priority: str = "normal",
