@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 import rota
+from rota.core.calendar import ScheduleSpec
+from rota.core.commands import PutSchedule
 from rota.core.errors import Refused
 from rota.core.ids import BlobRef
 from rota.core.model import Graph, TaskSpec
@@ -287,6 +289,9 @@ def test_a_worker_fetches_a_bundle_once(tmp_path: Path):
         assert [each.name for each in kept.iterdir()] == [deployed.bundle]
 
 
+YEARLY = ScheduleSpec(cron="@yearly")
+
+
 def _graph(bundle: BlobRef | None) -> Graph:
     work = msgspec.msgpack.encode({"shell": "true"})
     return Graph(name="w", tasks=(TaskSpec(id="t", kind="command", work=work),), bundle=bundle)
@@ -304,5 +309,7 @@ def test_nobody_deploys_or_runs_with_a_bundle_that_is_not_there_or_not_theirs(pa
             with pytest.raises(Refused, match=r"bundle\.unknown"):
                 work = other._rota.deploy_workflow(Compiled(graph=_graph(None), source="a.py:1"), bundle)
                 other._thread.call(work)
+            with pytest.raises(Refused, match=r"bundle\.unknown"):
+                other._thread.call(other._rota._change(PutSchedule, schedule="w", graph=_graph(bundle), spec=YEARLY))
         assert other.workflows() == ()
         assert mine.submit(_graph(ref)).wait(60).state is RunState.SUCCESS
