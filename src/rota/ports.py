@@ -25,10 +25,14 @@ class StoreRefused(Exception):
 
 
 class Kept(Struct, frozen=True):
-    """What the store still refers to, live or in history: results by the fences of their attempts, and runs."""
+    """What the store still refers to, live or in history.
+
+    Results by the fences of their attempts, runs, and bundles by their names among the blobs.
+    """
 
     fences: frozenset[Fence]
     runs: frozenset[RunKey]
+    bundles: frozenset[str]
 
 
 class Candidate(Struct, frozen=True):

@@ -14,13 +14,11 @@ are called here, one after the other. Retry delays, sensors and schedules take n
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from heapq import heappop, heappush
 from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 from msgspec import Struct, structs
 
 from rota.control.coordinator import Coordinator
@@ -54,6 +52,8 @@ from rota.core.story import story_lines
 from rota.kinds.workflow.authoring import WorkflowFunction
 from rota.kinds.workflow.tasks import Task
 from rota.stores.memory import MemoryDisk
+from rota.wire.given import packed
+from rota.wire.instants import When, instant
 from rota.wire.values import pack, unpack
 from rota.wire.work import (
     AnyWork,
@@ -108,7 +108,7 @@ def run_workflow(
     params: Mapping[str, Any] | None = None,
     *,
     replace: Mapping[str, Callable[..., Any]] | None = None,
-    logical_date: datetime | str | None = None,
+    logical_date: When | None = None,
     slots: int = 8,
     begin_at: Millis = BEGIN_AT,
 ) -> Trial:
@@ -128,15 +128,12 @@ def run_workflow(
     world = _World(own, replace or {}, _capacity(graph, slots), begin_at)
     for definition in _definitions(graph):
         world.ask(definition)
-    packed = msgspec.msgpack.encode(given) if given else b""
-    logical_at = _instant(logical_date) if logical_date is not None else 0
-    world.ask(SubmitRun(tenant=TENANT, command_id=RUN, run=RUN, graph=graph, params=packed, logical_at=logical_at))
+    zone = workflow.zone if isinstance(workflow, WorkflowFunction) else "UTC"
+    logical_at = instant(logical_date, zone, "logical_date") if logical_date is not None else 0
+    world.ask(
+        SubmitRun(tenant=TENANT, command_id=RUN, run=RUN, graph=graph, params=packed(given), logical_at=logical_at)
+    )
     return world.finish()
-
-
-def _instant(said: datetime | str) -> Millis:
-    at = datetime.fromisoformat(said) if isinstance(said, str) else said
-    return round(1_000 * (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp())
 
 
 def _capacity(graph: Graph, slots: int) -> Capacity:

@@ -193,7 +193,17 @@ class KeepsWhatHistoryRefersTo(RowStore):
     async def kept(self) -> Kept:
         whole = await super().kept()
         ended = [ended.run for _, ended in self.told_of_history()]
-        return Kept(whole.fences, frozenset((run.tenant, run.id) for run in ended))
+        return Kept(whole.fences, frozenset((run.tenant, run.id) for run in ended), whole.bundles)
+
+
+class KeepsBundlesOfTheLiving(RowStore):
+    """A definition that no live run needs has no bundle that anybody needs."""
+
+    async def kept(self) -> Kept:
+        whole = await super().kept()
+        live = [self.read(row) for key, row in self.platter.rows.items() if key[0] == "GraphRecord"]
+        bundles = frozenset(record.graph.bundle.name for record in live if record.graph.bundle is not None)
+        return Kept(whole.fences, whole.runs, bundles)
 
 
 class NeverLooksAgain(RowStore):
@@ -228,5 +238,6 @@ BROKEN_REVIVAL: list[tuple[type[RowStore], Promise]] = [
     (RevivesWhatIsLeft, revival.a_run_is_revived_whole_or_not_at_all_while_it_is_being_removed),
     (LosesTheDefinition, revival.the_definition_of_a_revived_run_is_found_throughout),
     (KeepsWhatHistoryRefersTo, revival.what_a_revived_run_refers_to_is_kept),
+    (KeepsBundlesOfTheLiving, revival.a_bundle_is_kept_as_long_as_a_definition_that_names_it),
     (NeverLooksAgain, revival.a_reader_elsewhere_sees_what_was_revived),
 ]

@@ -13,7 +13,7 @@ from msgspec import Struct
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page, read_place
 from rota.core.ids import Epoch, Millis, RunKey
 from rota.core.model import Graph
-from rota.core.records import RECORD_TYPES, Audit, Batch, Growth, Key, Record, Run, Story, Task, key_of
+from rota.core.records import RECORD_TYPES, Audit, Batch, GraphRecord, Growth, Key, Record, Run, Story, Task, key_of
 from rota.ports import Candidate, Fenced, Kept, Store, StoreRefused
 from tests.contract.adapters import Adapter, Pause
 
@@ -102,7 +102,14 @@ class RowStore:
         tasks: list[Task | None] = [row for row in live if isinstance(row, Task)]
         tasks += [*[run.solo for run in runs], *[task for ended in past for task in ended.tasks]]
         fences = frozenset(task.done_fence for task in tasks if task is not None and task.result is not None)
-        return Kept(fences, frozenset((run.tenant, run.id) for run in runs))
+        graphs: list[GraphRecord] = [row for row in live if isinstance(row, GraphRecord)]
+        graphs += [self.read(row) for row in self.platter.graphs.values()]
+        bundles = [record.graph.bundle for record in graphs]
+        return Kept(
+            fences,
+            frozenset((run.tenant, run.id) for run in runs),
+            frozenset(bundle.name for bundle in bundles if bundle is not None),
+        )
 
     async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
         told: list[Story] = [self.read(row) for row in self.platter.stories]

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from rota.core.bounds import ROWS_PER_TIDY
 from rota.core.history import Ended, HistoryQuery
-from rota.core.ids import Fence, Millis
+from rota.core.ids import BlobRef, Fence, Millis
 from rota.core.model import Graph, TaskSpec
 from rota.core.records import Batch, GraphRecord, Growth, Record, Run, Story, Task, key_of
 from rota.ports import Candidate, Fenced, Store
@@ -299,8 +299,8 @@ async def a_run_is_revived_whole_or_not_at_all_while_it_is_being_removed(bench: 
 # What it is made of and refers to.
 
 
-def a_definition(name: str = "g") -> GraphRecord:
-    return GraphRecord("t", f"digest of {name}", Graph(name=name, tasks=(TaskSpec(id="only"),)), 7)
+def a_definition(name: str = "g", bundle: BlobRef | None = None) -> GraphRecord:
+    return GraphRecord("t", f"digest of {name}", Graph(name=name, tasks=(TaskSpec(id="only"),), bundle=bundle), 7)
 
 
 def made_of(ended: Ended, graph: GraphRecord) -> Ended:
@@ -362,6 +362,27 @@ async def what_a_revived_run_refers_to_is_kept(bench: Bench) -> None:
     await store.commit(epoch, batch(archives=[("t", "r"), ("t", "one")]))
     await tidy(store, epoch)
     assert await kept() == (fences - {cleared.done_fence}, runs)
+
+
+@promise
+async def a_bundle_is_kept_as_long_as_a_definition_that_names_it(bench: Bench) -> None:
+    store, epoch = await bench.reign()
+    graphs = [a_definition(name, BlobRef(f"t/.bundles/{name}.zip", 5, name)) for name in ("live", "past")]
+    first = made_of(with_end(a_run(), 1_000), graphs[1])
+    drop = [key_of(graphs[1])]
+
+    async def kept() -> list[str]:
+        return sorted((await store.kept()).bundles)
+
+    both = ["t/.bundles/live.zip", "t/.bundles/past.zip"]
+    await store.commit(epoch, batch([a_definition("none"), *graphs, *rows_of(first)]))
+    assert await kept() == both
+    await store.commit(epoch, batch((), drop, [("t", "r")]))
+    for _ in range(2):
+        assert await kept() == both, "of a run in history"
+        await tidy(store, epoch)
+    await tidy(store, epoch, 1_000, 0)
+    assert await kept() == both[:1], "nobody names it any more"
 
 
 @promise

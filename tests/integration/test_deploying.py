@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 import rota
+from rota.core.calendar import ScheduleSpec
+from rota.core.commands import PutSchedule
 from rota.core.errors import Refused
 from rota.core.ids import BlobRef
 from rota.core.model import Graph, TaskSpec
@@ -182,6 +184,11 @@ def test_triggering_checks_parameters_and_reads_dates_in_the_workflows_zone(one:
     with pytest.raises(Refused, match=r"workflow\.unknown"):
         one.trigger("flew")
     run = one.trigger("flow", {"folder": str(tmp_path)}, logical_date="2026-07-01T06:00")
+    # As they are given to a workflow that is not deployed.
+    text = FLOW.replace("import rota\n", "import rota\nfrom datetime import datetime\n")
+    one.deploy(put(tmp_path, "x", text.replace("number: int = 1", "number: int = 1, at: datetime | None = None")))
+    about = one.trigger("flow", {"folder": str(tmp_path), "at": datetime(2026, 7, 1, tzinfo=UTC)}).status().params
+    assert msgspec.msgpack.decode(about)["at"] == "2026-07-01T00:00:00+00:00"
     assert run.status().slot_at == datetime(2026, 7, 1, 4, tzinfo=UTC).timestamp() * 1000
     assert one.workflow("flow").last_slot_at is None or one.workflow("flow").last_slot_at > run.status().slot_at
 
@@ -221,6 +228,15 @@ def test_a_backfill_makes_a_run_for_each_slot_and_can_be_cancelled(one: rota.Rot
     until(lambda: one.backfills() == (), "the backfill to be over")
     with pytest.raises(Refused, match=r"backfill\.unknown"):
         one.cancel_backfill(backfill)
+
+
+def test_a_backfill_of_a_workflow_with_a_long_name_has_an_id_that_fits(one: rota.Rota, tmp_path: Path):
+    name = "n" * 200
+    one.deploy(put(tmp_path, "x", FLOW.replace("timezone=", f"name={name!r}, timezone=")))
+    backfill = one.backfill(name, "2026-03-28", "2026-03-28", params={"folder": str(tmp_path)})
+    assert len(backfill) == 200
+    until(lambda: len(one.runs(name=name)) == 1, "its run to be made")
+    one.cancel_backfill(backfill)
 
 
 def test_what_a_person_does_about_a_run(one: rota.Rota, tmp_path: Path):
@@ -273,6 +289,9 @@ def test_a_worker_fetches_a_bundle_once(tmp_path: Path):
         assert [each.name for each in kept.iterdir()] == [deployed.bundle]
 
 
+YEARLY = ScheduleSpec(cron="@yearly")
+
+
 def _graph(bundle: BlobRef | None) -> Graph:
     work = msgspec.msgpack.encode({"shell": "true"})
     return Graph(name="w", tasks=(TaskSpec(id="t", kind="command", work=work),), bundle=bundle)
@@ -290,5 +309,7 @@ def test_nobody_deploys_or_runs_with_a_bundle_that_is_not_there_or_not_theirs(pa
             with pytest.raises(Refused, match=r"bundle\.unknown"):
                 work = other._rota.deploy_workflow(Compiled(graph=_graph(None), source="a.py:1"), bundle)
                 other._thread.call(work)
+            with pytest.raises(Refused, match=r"bundle\.unknown"):
+                other._thread.call(other._rota._change(PutSchedule, schedule="w", graph=_graph(bundle), spec=YEARLY))
         assert other.workflows() == ()
         assert mine.submit(_graph(ref)).wait(60).state is RunState.SUCCESS

@@ -1,6 +1,7 @@
 """What nobody refers to is removed, and nothing else: results that did not count, logs of runs that are gone."""
 
 import asyncio
+import os
 import shutil
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from rota.control.events import Escalate, Tell
 from rota.core.errors import Refused
 from rota.stores.blobs import open_blobs
 from rota.stores.sqlite import SqliteStore
+from rota.wire.bundles import BundleFile, pack_bundle
 
 LONG = 70_000
 
@@ -89,6 +91,41 @@ def test_what_belongs_to_no_attempt_is_left_alone(folder: Path) -> None:
     other.parent.mkdir()
     other.write_text("somebody else's")
     assert swept(folder, now_ms() + 2 * GARBAGE_AGE_MS) == 0
+
+
+FLOW = "import rota\n\n@rota.task\ndef a():\n    return {word!r}\n\n@rota.workflow\ndef flow():\n    a()\n"
+
+
+def test_a_bundle_goes_when_it_is_old_and_no_definition_names_it(tmp_path: Path) -> None:
+    data, root = tmp_path / "data", tmp_path / "root"
+    root.mkdir()
+
+    def bundles() -> list[str]:
+        return [Path(name).stem for name in files(data / "blobs") if ".bundles" in name]
+
+    with rota.Rota.embedded(data, slots=1) as here:
+        (root / "flow.py").write_text(FLOW.format(word="x"))
+        (first,) = here.deploy(root)
+        assert here.trigger("flow").wait(60).state == "success"
+        stray = pack_bundle((BundleFile("a.py", b"never deployed"),))
+        unused = here._thread.call(here._rota.put_bundle(stray)).sha256
+    later = now_ms() + 2 * GARBAGE_AGE_MS
+    assert sorted(bundles()) == sorted([first.bundle, unused])
+    assert swept(data, now_ms()) == 0, "what is deployed with it may be on its way"
+    assert swept(data, later) == 1
+    assert bundles() == [first.bundle], "an older version, and a run in history, would need it"
+
+
+def test_a_bundle_that_somebody_asks_for_is_young_again(tmp_path: Path) -> None:
+    """Whoever deploys does not send again what is there: it must not go before what is deployed names it."""
+    content = pack_bundle((BundleFile("a.py", b"x = 1"),))
+    with rota.Rota.embedded(tmp_path, slots=1) as here:
+        ref = here._thread.call(here._rota.put_bundle(content))
+        stored = tmp_path / "blobs" / ref.name
+        for _ in range(2):
+            os.utime(stored, (0, 0))
+            assert here._thread.call(here._rota.put_bundle(content)) == ref
+            assert swept(tmp_path, now_ms()) == 0
 
 
 def test_an_attempt_is_told_by_its_name() -> None:

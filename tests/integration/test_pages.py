@@ -7,6 +7,7 @@ import pytest
 
 from rota.core.bounds import TimeLimits
 from rota.core.errors import CODES, Refused
+from rota.core.history import GetGraph
 from rota.core.questions import GetRun
 from tests.integration.deadlines import until
 from tests.integration.http_stage import LONG, Stage, shell, staged
@@ -105,6 +106,68 @@ def test_a_stuck_task_is_explained_on_its_page_and_on_its_run(stage: Stage):
     assert "gpu_count is 0 in all, 64 needed" in run.text
 
 
+def deploy(stage: Stage, name: str, *tasks: dict[str, object], **more: object) -> None:
+    stage.post("workflows", {"graph": {"name": name, "tasks": list(tasks)}, **more})
+
+
+def test_what_waits_for_the_run_before_is_explained_and_what_waits_for_others_of_its_run_is_not(stage: Stage):
+    bound = {"depends_on_past": True}
+    tasks = [shell("load", "exit 3", **bound), shell("next", upstream=["load"], **bound), shell("wide", LONG)]
+    deploy(stage, "bound", *tasks)
+    for run, date in (("bound-1", "2026-11-15"), ("bound-2", "2026-11-16")):
+        stage.post("workflows/bound/runs", {"run": run, "logical_date": date}, 201)
+    until(lambda: stage.rota.run("bound-1").tasks("load")[0].state == "failed", "the first to fail")
+    page = look(stage, "/runs/bound-2")
+    waiting = page.text.partition("What waits, and why")[2].partition("Grid")[0]
+    assert "load depends on the past: in run bound-1, load is failed past.waiting" in waiting
+    assert "next" not in waiting
+    assert [given for given in page.named("section") if given.get("class") == "card waiting stuck"]
+    for run in ("bound-1", "bound-2"):
+        stage.rota.run(run).cancel()
+
+
+def test_a_run_of_a_paused_workflow_says_so(stage: Stage):
+    deploy(stage, "idle", shell("a"), shell("b", upstream=["a"]), paused=True)
+    stage.post("workflows/idle/runs", {"run": "idle"}, 201)
+    page = look(stage, "/runs/idle")
+    waiting = page.text.partition("What waits, and why")[2].partition("Grid")[0]
+    assert "workflow idle is paused workflow.paused" in waiting
+    assert [given for given in page.named("section") if given.get("class") == "card waiting stuck"]
+    assert "workflow paused" in page.text.partition("What waits")[0]
+    stage.rota.resume_workflow("idle")
+    assert stage.ended("idle") == "success"
+    assert "workflow paused" not in look(stage, "/runs/idle").text
+
+
+def has_graph(stage: Stage, digest: str) -> bool:
+    try:
+        stage.rota._thread.call(stage.rota._rota.ask(GetGraph(tenant="default", digest=digest)))
+    except Refused as refused:
+        assert refused.code == "graph.unknown"
+        return False
+    return True
+
+
+def test_a_run_whose_former_graph_is_gone_is_told_with_numbers():
+    with staged(limits=TimeLimits(retain_ended_ms=500)) as stage:
+        deploy(stage, "moved", shell("old", "exit 3"), shell("kept", "exit 3"))
+        digest = stage.post("workflows/moved/runs", {"run": "moved"}, 201)["graph"]
+        assert stage.ended("moved") == "failed"
+        deploy(stage, "moved", shell("first"), shell("new", upstream=["first"]))
+        stage.post("runs/moved/move")
+        assert stage.ended("moved") == "success"
+        stage.ask("DELETE", "workflows/moved", 204)
+        until(lambda: not has_graph(stage, digest), "the former graph to be gone")
+        run = stage.rota.run("moved")
+        told = [line.partition("AttemptEnded ")[2].split()[0] for line in run.story() if "AttemptEnded" in line]
+        assert (sorted(told[:2]), told[2:]) == (["0", "1"], ["first", "new"])
+        assert [each.task for each in run.events() if each.what == "AttemptEnded"] == told
+        page = look(stage, "/runs/moved")
+        assert "attempt endedfirst" in page.text
+        assert "attempt ended0" in page.text
+        assert "success" in look(stage, "/runs/moved/tasks/new").text
+
+
 def test_a_task_shows_its_attempts_log_result_and_story(stage: Stage):
     retry = {"retries": 1, "delay_ms": 0}
     stage.submit(shell("shaky", "echo this is $ROTA_ATTEMPT; exit 1", retry=retry), run="shaky", name="shaky")
@@ -145,6 +208,18 @@ def test_a_run_in_history_is_shown_like_any_other(stage: Stage):
         assert [link for link in look(other, "/").links if link.startswith("/runs/")] == ["/runs/old-2", "/runs/old-1"]
         assert "Tasks of b" in look(other, "/runs/old-2?group=b&state=success").text
         assert look(other, "/runs/old-2/tasks/b%5B1%5D").text.count("attempt ended") == 1
+
+
+def test_a_run_that_was_mended_in_history_is_shown_as_it_came_back(stage: Stage):
+    with staged(limits=TimeLimits(retain_ended_ms=500)) as other:
+        other.submit(shell("a", "exit 3"), run="mended", name="mended")
+        assert other.ended("mended") == "failed"
+        until(lambda: is_archived(other, "mended"), "it to be in history")
+        assert "failed" in look(other, "/?name=mended").text
+        other.rota.run("mended").mark("a", to="success")
+        until(lambda: is_archived(other, "mended"), "it to be in history again")
+        page = look(other, "/?name=mended&state=success")
+        assert [given["title"] for given in page.named("td") if given.get("class") == "tasks"] == ["1 success"]
 
 
 def test_what_others_wrote_is_text_wherever_it_is_shown(stage: Stage):

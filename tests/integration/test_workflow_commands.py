@@ -4,8 +4,10 @@ import json
 import os
 import textwrap
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -161,8 +163,10 @@ def test_a_deployed_workflow_is_run_by_whoever_holds_the_folder(say: Say, held: 
     assert (code, out) == (0, 'after: "hello"\n')
     assert "run followed of quick version 1" in err
     assert read(say, "run", "quick")["version"] == 1
-    code, _, err = say("run", "quick", "--param", "word=3")
-    assert (code, "'word'" in err or "params.word" in err) == (3, True)
+    for word in ("3", "true", "null", '"quoted"', "[1"):
+        assert say("run", "quick", "--follow", "--param", f"word={word}")[1] == f"after: {json.dumps(word)}\n"
+    code, _, err = say("run", "daily", "--param", "number=three")
+    assert (code, "params.number" in err) == (3, True)
     assert say("run", "quack")[0] == 3
     assert say("run", "quick", "--version", "7")[0] == 3
 
@@ -246,10 +250,30 @@ def test_a_backfill_is_looked_at_begun_listed_and_ended(say: Say, held: rota.Rot
     assert say("backfill", "quick", *stretch)[0] == 3
 
 
+def test_a_backfill_that_is_only_looked_at_is_the_one_that_would_be_made(say: Say, held: rota.Rota, tmp_path: Path):
+    tomorrow = (datetime.now(UTC) + timedelta(days=40)).date().isoformat()
+    today = datetime.now(ZoneInfo("Europe/Berlin")).date()
+    start = (today - timedelta(days=2)).isoformat()
+    folder = f"folder={tmp_path}"
+    looked = read(say, "backfill", "daily", "--from", start, "--to", tomorrow, "--dry-run")
+    begun = read(say, "backfill", "daily", "--from", start, "--to", tomorrow, "--id", "b", "--param", folder)
+    (view,) = held.backfills()
+    assert looked["slots"] == begun["slots"] == view.made + view.left
+    assert looked["slots"] in (3, 4), "up to now, and midnight may have come meanwhile"
+    for name, stretch in (("daily", (tomorrow, tomorrow)), ("quick", (start, tomorrow))):
+        words = ("backfill", name, "--from", stretch[0], "--to", stretch[1])
+        assert say(*words, "--dry-run")[2] == say(*words)[2]
+        assert say(*words, "--dry-run")[0] == 3
+    say("backfills", "--cancel", "b")
+
+
 def test_a_workflow_is_tried_with_virtual_time(flows: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     (tmp_path / "mended").touch()
     file = f"{flows / 'flows.py'}:daily"
     assert main(["test", file, "--param", f"folder={tmp_path}", "--date", "2026-07-01"]) == 0
+    assert main(["test", f"{flows / 'flows.py'}:quick", "--param", "word=3"]) == 0
+    assert 'after: success: "3"' in capfd.readouterr().out
+    assert main(["test", file, "--param", f"folder={tmp_path}"]) == 0
     out, err = capfd.readouterr()
     assert out.splitlines() == ['shaky: success: "done"', 'after: success: "done"']
     assert "of virtual time: 2 success" in err

@@ -3,7 +3,7 @@
 import asyncio
 from hashlib import sha256
 
-from rota.core.commands import ClientCommand, DeployWorkflow, SubmitRun
+from rota.core.commands import ClientCommand, DeployWorkflow, PutSchedule, SubmitRun
 from rota.core.errors import Refused
 from rota.core.ids import BlobRef
 from rota.ports import BlobLost, Blobs
@@ -30,21 +30,23 @@ class Bundles:
                 text = f"this bundle's SHA-256 is {found}, and it was sent as {request.sha256}"
                 raise Refused("bundle.digest", text, "Send it again.", path="sha256")
             await asyncio.to_thread(check_bundle, request.content)
-            ref = BlobRef(name, len(request.content), request.sha256)
-            if not await self._has(ref):
-                await self._blobs.put(name, request.content)
-            return ref
+            return await self._blobs.put(name, request.content)
 
     async def find(self, request: FindBundle) -> BlobRef | None:
         """One that is there whole. Of one that was damaged it is said that it has to be put, which mends it."""
         ref = BlobRef(bundle_name(request.tenant, request.sha256), request.size, request.sha256)
         check_ref(request.tenant, ref)
         async with self._room:
-            return ref if await self._has(ref) else None
+            try:
+                # Stored again, and so young again: what nobody refers to is removed when it is old, and it may be that
+                # nobody does until what it was asked for is deployed.
+                return await self._blobs.put(ref.name, await self._blobs.get(ref))
+            except BlobLost:
+                return None
 
     async def check(self, command: ClientCommand) -> None:
         """Refuse a definition whose workers would not find their code."""
-        graph = command.graph if isinstance(command, SubmitRun | DeployWorkflow) else None
+        graph = command.graph if isinstance(command, SubmitRun | DeployWorkflow | PutSchedule) else None
         if graph is None or graph.bundle is None:
             return
         ref = graph.bundle
@@ -57,10 +59,3 @@ class Bundles:
         if len(end) != 1:
             text = f"the bundle {ref.sha256[:12]} of {graph.name!r} is not there"
             raise Refused("bundle.unknown", text, "Put it first.", path="graph.bundle")
-
-    async def _has(self, ref: BlobRef) -> bool:
-        try:
-            await self._blobs.get(ref)
-        except BlobLost:
-            return False
-        return True

@@ -1,6 +1,8 @@
-"""Removing what nobody refers to any more: results of attempts that did not count, and logs that outlived their run.
+"""Removing what nobody refers to any more: results of attempts that did not count, logs that outlived their run, and
+bundles of which no workflow and no run is any more.
 
-What is young is left alone: an attempt stores its result before its report is accepted.
+What is young is left alone: an attempt stores its result before its report is accepted, and a bundle is there before
+what is deployed with it.
 """
 
 import asyncio
@@ -12,6 +14,7 @@ from rota.control.driver import Listener
 from rota.control.events import Tell
 from rota.core.ids import Millis
 from rota.ports import Blobs, Store
+from rota.wire.bundles import FOLDER
 from rota.wire.names import safe_name
 
 GARBAGE_AGE_MS = 24 * 3_600_000
@@ -40,6 +43,8 @@ async def collect(store: Store, blobs: Blobs, now: Millis) -> int:
                 return (tenant, run) in runs
             case [_, _, _, attempt, _] if is_attempt(attempt):
                 return int(attempt.partition("-")[2]) in kept.fences
+            case [_, bundles, _] if bundles == FOLDER:
+                return name in kept.bundles
             case _:
                 # Not of an attempt: somebody else's to remove.
                 return True

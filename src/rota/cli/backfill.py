@@ -4,10 +4,10 @@ import argparse
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from rota.cli.given import add_params, count, date
+from rota.cli.given import add_params, count, date, read_params
 from rota.cli.reaching import again, reach
 from rota.cli.showing import finish, put, put_json, say
-from rota.client.deploying import ACTIVE_RUNS
+from rota.core.bounds import BACKFILL_ACTIVE_RUNS
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -21,9 +21,9 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-active",
         type=count,
-        default=ACTIVE_RUNS,
+        default=BACKFILL_ACTIVE_RUNS,
         metavar="N",
-        help=f"how many of its runs at once (default {ACTIVE_RUNS})",
+        help=f"how many of its runs at once (default {BACKFILL_ACTIVE_RUNS})",
     )
     parser.add_argument("--id", default="", help="what it is called (default: the workflow's name and some letters)")
     add_params(parser)
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
                 options.start,
                 options.end,
                 max_active_runs=options.max_active,
-                params=dict(options.param),
+                params=read_params(options.param, rota.workflow(options.name).workflow.params),
                 backfill=options.id,
             )
     if options.json:

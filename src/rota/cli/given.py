@@ -2,24 +2,38 @@
 
 import argparse
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
+
+from rota.core.model import Param, ParamType
+
+_TEXTS = (ParamType.STRING, ParamType.DATE, ParamType.DATETIME)
 
 
 def add_params(parser: argparse.ArgumentParser) -> None:
     """The parameters of runs."""
     parser.add_argument(
-        "--param", action="append", type=param, default=[], metavar="NAME=VALUE", help="a parameter; JSON, or text"
+        "--param",
+        action="append",
+        type=pair,
+        default=[],
+        metavar="NAME=VALUE",
+        help="a parameter: as it is where the workflow wants a text or a date, else JSON",
     )
 
 
-def param(text: str) -> tuple[str, Any]:
-    """One parameter."""
-    name, value = pair(text)
+def read_params(given: Iterable[tuple[str, str]], declared: Iterable[Param]) -> dict[str, Any]:
+    """What was typed, by what the workflow says of its parameters: the text 123 is no number where it wants text."""
+    texts = {param.name for param in declared if param.type in _TEXTS}
+    return {name: value if name in texts else _read(value) for name, value in given}
+
+
+def _read(text: str) -> Any:
     try:
-        return name, json.loads(value)
+        return json.loads(text)
     except json.JSONDecodeError:
-        return name, value
+        return text
 
 
 def pair(text: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, redirect_stdout
 from rota.app import Rota
 from rota.cli import EXIT_FAILED, Terminated
 from rota.cli.files import find_workflow, names_a_file
-from rota.cli.given import add_params, count, date
+from rota.cli.given import add_params, count, date, read_params
 from rota.cli.progress import Progress
 from rota.cli.reaching import add_place, again, elsewhere, folder_of
 from rota.cli.showing import add_json, put, put_json, say, show_counts, show_span
@@ -63,11 +63,13 @@ def run(options: argparse.Namespace) -> int:
         stack.enter_context(_ends_in_order())
         rota = stack.enter_context(_open(options, is_deployed=is_deployed))
         if workflow is not None:
-            one = rota.submit(workflow, dict(options.param), run=options.id, priority=options.priority)
+            one = rota.submit(
+                workflow, read_params(options.param, workflow.param_specs), run=options.id, priority=options.priority
+            )
         elif is_deployed:
             one = rota.trigger(
                 options.what,
-                dict(options.param),
+                read_params(options.param, rota.workflow(options.what).workflow.params) if options.param else {},
                 logical_date=options.date,
                 version=options.version or 0,
                 run=options.id,

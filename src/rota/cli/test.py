@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 
 from rota.cli import EXIT_FAILED
 from rota.cli.files import find_workflow
-from rota.cli.given import add_params, date
+from rota.cli.given import add_params, date, read_params
 from rota.cli.showing import add_json, put, put_json, say, show_counts, show_span
 from rota.core.states import SUCCESS
 from rota.testing import Trial, run_workflow
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     """Run it. Waits take no time: the clock jumps. Requests are not sent: a workflow with some is tested in Python."""
     with redirect_stdout(sys.stderr):
         workflow = find_workflow(options.file)
-        trial = run_workflow(workflow, dict(options.param), logical_date=options.date)
+        trial = run_workflow(workflow, read_params(options.param, workflow.param_specs), logical_date=options.date)
     if options.json:
         put_json({**_plain(trial), "tasks": [as_plain(view) for view in trial.tasks.values()]})
     else:

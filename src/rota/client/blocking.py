@@ -10,17 +10,18 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
-from datetime import datetime
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from rota.client.deploying import ACTIVE_RUNS, SLOTS_SHOWN_MAX, Slots
+from rota.client.deploying import SLOTS_SHOWN_MAX, Slots
 from rota.client.happenings import Happening
 from rota.client.runs import Client, GraphLike, Run
+from rota.core.bounds import BACKFILL_ACTIVE_RUNS
 from rota.core.model import Graph, Queue, TaskSpec, Tenant
 from rota.core.questions import BackfillView, PoolView, RunView, TaskView, WorkerView, WorkflowView
 from rota.core.reasons import Reason
 from rota.core.records import Audit
+from rota.wire.instants import When
 
 T = TypeVar("T")
 
@@ -289,7 +290,7 @@ class BlockingClient:
         name: str,
         params: dict[str, Any] | None = None,
         *,
-        logical_date: datetime | str | None = None,
+        logical_date: When | None = None,
         version: int = 0,
         run: str = "",
         priority: str = "normal",
@@ -330,10 +331,10 @@ class BlockingClient:
     def backfill(
         self,
         name: str,
-        start: datetime | str,
-        end: datetime | str,
+        start: When,
+        end: When,
         *,
-        max_active_runs: int = ACTIVE_RUNS,
+        max_active_runs: int = BACKFILL_ACTIVE_RUNS,
         params: dict[str, Any] | None = None,
         backfill: str = "",
     ) -> str:
@@ -343,9 +344,7 @@ class BlockingClient:
         )
         return self._thread.call(work)
 
-    def backfill_slots(
-        self, name: str, start: datetime | str, end: datetime | str, *, limit: int = SLOTS_SHOWN_MAX
-    ) -> Slots:
+    def backfill_slots(self, name: str, start: When, end: When, *, limit: int = SLOTS_SHOWN_MAX) -> Slots:
         """The slots that a backfill with the same words is about; nothing is made."""
         return self._thread.call(self._client.backfill_slots(name, start, end, limit=limit))
 

@@ -1,15 +1,16 @@
 """Workflows of a coordinator: deploying, listing, pausing them, taking them away, and making up for the past."""
 
 import secrets
+import time
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct, structs
 
-from rota.client.given import UTC, end_of, instant, packed
+from rota.client.given import backfill_id
 from rota.client.operating import Operating
+from rota.core.bounds import BACKFILL_ACTIVE_RUNS
 from rota.core.calendar import count_slots, slots_between
 from rota.core.commands import (
     CancelBackfill,
@@ -19,14 +20,17 @@ from rota.core.commands import (
     PauseWorkflow,
     StartBackfill,
 )
+from rota.core.decide.workflows import backfill_spec
 from rota.core.errors import Refused
 from rota.core.ids import BlobRef, Millis
 from rota.core.questions import BackfillView, GetWorkflow, ListBackfills, ListWorkflows, WorkflowView
 from rota.wire.deployments import Broken, Compiled
+from rota.wire.given import packed
+from rota.wire.instants import When, end_of, instant
 from rota.wire.requests import FindBundle, PutBundle
 
-ACTIVE_RUNS = 4
 SLOTS_SHOWN_MAX = 1_000
+UTC = "UTC"
 _NAMED_MAX = 5
 
 
@@ -154,10 +158,10 @@ class Deploying(Operating):
     async def backfill(
         self,
         name: str,
-        start: datetime | str,
-        end: datetime | str,
+        start: When,
+        end: When,
         *,
-        max_active_runs: int = ACTIVE_RUNS,
+        max_active_runs: int = BACKFILL_ACTIVE_RUNS,
         params: dict[str, Any] | None = None,
         backfill: str = "",
     ) -> str:
@@ -166,7 +170,7 @@ class Deploying(Operating):
         Instants without a zone are in the workflow's; a date alone at the end means all of that day.
         """
         zone = await self.zone_of(name)
-        id = backfill or f"{name}-backfill-{secrets.token_hex(4)}"
+        id = backfill or backfill_id(name)
         await self._change(
             StartBackfill,
             backfill=id,
@@ -178,18 +182,23 @@ class Deploying(Operating):
         )
         return id
 
-    async def backfill_slots(
-        self, name: str, start: datetime | str, end: datetime | str, *, limit: int = SLOTS_SHOWN_MAX
-    ) -> Slots:
-        """The slots that a backfill with the same words is about; nothing is made."""
-        spec = (await self.workflow(name)).schedule
-        if spec is None:
-            text = f"workflow {name!r} has no calendar whose slots could be made up for"
-            raise Refused("backfill.no_slots", text, "Trigger a run with a date instead.", path="workflow")
-        first, last = instant(start, spec.zone, "start"), end_of(end, spec.zone, "end")
-        # A slot at the first instant is one of them.
-        slots = slots_between(spec, first - 1, last, limit)
-        return Slots(count=count_slots(spec, first - 1, last), first=slots, zone=spec.zone)
+    async def backfill_slots(self, name: str, start: When, end: When, *, limit: int = SLOTS_SHOWN_MAX) -> Slots:
+        """The slots that a backfill with the same words is about; nothing is made, and the same is refused."""
+        schedule = (await self.workflow(name)).schedule
+        zone = schedule.zone if schedule is not None else UTC
+        command = StartBackfill(
+            tenant=self.line.tenant,
+            command_id="",
+            backfill="",
+            workflow=name,
+            start_at=instant(start, zone, "start"),
+            end_at=end_of(end, zone, "end"),
+        )
+        spec = backfill_spec(schedule, name, command, time.time_ns() // 1_000_000)
+        assert spec.start_at is not None and spec.end_at is not None, "a backfill has a beginning and an end"
+        # Its first slot is at its beginning.
+        first, last = spec.start_at - 1, spec.end_at
+        return Slots(count=count_slots(spec, first, last), first=slots_between(spec, first, last, limit), zone=zone)
 
     async def backfills(self) -> tuple[BackfillView, ...]:
         """Backfills that are not over."""

@@ -1,13 +1,13 @@
 """From durable changes to what people watch: which task went where, and when."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct, structs
 
 from rota.core import changes as ch
 from rota.core.graph import LiveGraph
 from rota.core.ids import Millis
-from rota.core.records import Story
+from rota.core.records import Growth, Story
 from rota.core.states import ASSIGNED, NONE, QUEUED, RUNNING
 from rota.core.story import Namer, RunChange, describe, read_story
 
@@ -117,16 +117,17 @@ def moves_of(parts: Iterable[Story]) -> list[str]:
 class Names:
     """Reads stories with the names of their tasks, also of those that came later; each has to pass here.
 
-    `graphs` are those that the run was moved to, by digest: a task has another number there.
+    `graphs` are those that the run was moved to, by digest: a task has another number there. One that is gone, as may
+    be the one that a run was of before it was moved, is None: then numbers have to do.
     """
 
-    def __init__(self, graph: LiveGraph, graphs: dict[str, LiveGraph] | None = None) -> None:
+    def __init__(self, graph: LiveGraph | None, graphs: Mapping[str, LiveGraph | None] | None = None) -> None:
         self._graph = graph
-        self._graphs = graphs or {}
+        self._graphs = dict(graphs or {})
 
-    def know(self, graph: LiveGraph) -> None:
+    def know(self, digest: str, graph: LiveGraph | None) -> None:
         """One more graph that the run may be moved to."""
-        self._graphs[graph.digest] = graph
+        self._graphs[digest] = graph
 
     def learn(self, story: Story) -> None:
         """Only the names."""
@@ -142,11 +143,15 @@ class Names:
     def heard(self, change: RunChange) -> None:
         """A change whose tasks have their names from here on."""
         if isinstance(change, ch.RunGrew):
-            self._graph = self._graph.grown(change.growth)
-        elif isinstance(change, ch.RunMoved) and change.graph in self._graphs:
-            self._graph = self._graphs[change.graph]
+            self._grow(change.growth)
+        elif isinstance(change, ch.RunMoved):
+            self._graph = self._graphs.get(change.graph)
             for growth in change.growths:
-                self._graph = self._graph.grown(growth)
+                self._grow(growth)
+
+    def _grow(self, growth: Growth) -> None:
+        if self._graph is not None:
+            self._graph = self._graph.grown(growth)
 
     def is_about(self, change: RunChange, task: str) -> bool:
         """Whether a change concerns the task of that name."""
@@ -158,4 +163,5 @@ class Names:
 
     def name(self, idx: int) -> str:
         """A task's id."""
-        return self._graph.task_id(idx) if 0 <= idx < self._graph.total else str(idx)
+        graph = self._graph
+        return graph.task_id(idx) if graph is not None and 0 <= idx < graph.total else str(idx)

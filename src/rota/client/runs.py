@@ -5,14 +5,13 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
-from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
 from msgspec import structs
 
 from rota.client.deploying import Deploying
-from rota.client.given import GraphLike, built, instant, new_id, packed, priority_class, states_of
+from rota.client.given import GraphLike, built, new_id, states_of
 from rota.client.happenings import Happening, Names, moves_of
 from rota.client.line import Line
 from rota.client.logs import stream_log
@@ -43,6 +42,8 @@ from rota.core.reasons import Reason
 from rota.core.records import Story
 from rota.core.states import RUN_TERMINAL, SUCCESS, RunState, TaskState
 from rota.core.story import describe, show_line, story
+from rota.wire.given import packed, priority_class
+from rota.wire.instants import When, instant
 from rota.wire.requests import AwaitRun, ReadBlob, ReadLog
 from rota.wire.scripts import lend_main
 from rota.wire.values import unpack
@@ -95,7 +96,7 @@ class Client(Deploying):
         name: str,
         params: dict[str, Any] | None = None,
         *,
-        logical_date: datetime | str | None = None,
+        logical_date: When | None = None,
         version: int = 0,
         run: str = "",
         priority: str = "normal",
@@ -207,11 +208,27 @@ class Client(Deploying):
 
     async def names(self, view: RunView, parts: Iterable[Story]) -> Names:
         """What the tasks of a run are called in these parts of its story."""
-        digests = moves_of(parts)
+        told = list(parts)
+        digests = moves_of(told)
         if not digests:
-            return Names(await self.graph(view.graph))
-        graphs = {digest: await self.graph(digest) for digest in dict.fromkeys(digests)}
-        return Names(graphs[digests[0]], graphs)
+            return Names(await self._graph_if_there(view.graph))
+        graphs = {digest: await self._graph_if_there(digest) for digest in dict.fromkeys(digests)}
+        # What the run was of before it was moved is told at its beginning.
+        return Names(graphs[digests[0]] if not told[0].number else None, graphs)
+
+    async def learn_moves(self, names: Names, parts: Iterable[Story]) -> None:
+        """Have the names of what a run is moved to in these parts of its story."""
+        for digest in moves_of(parts):
+            names.know(digest, await self._graph_if_there(digest))
+
+    async def _graph_if_there(self, digest: str) -> LiveGraph | None:
+        """A definition; None if it is gone, as may be one that a run was of before it was moved."""
+        try:
+            return await self.graph(digest)
+        except Refused as refused:
+            if refused.code != "graph.unknown":
+                raise
+            return None
 
     async def view_ended(self, ended: Ended) -> RunView:
         """A run of history, as its readers see it."""
@@ -363,7 +380,7 @@ class Run(Steering):
 
     async def told(self, seen: int = -1) -> AsyncIterator[tuple[Story, list[Happening]]]:
         """The same commit by commit, after the one whose number was `seen`."""
-        names = Names(LiveGraph("", "", Graph(name="", tasks=())))
+        names = Names(None)
         read, created_at = -1, 0
         while True:
             watching = self._line.watch(self.id)
@@ -385,8 +402,7 @@ class Run(Steering):
                     if part.number <= read or part.created_at != created_at:
                         continue
                     read = part.number
-                    for digest in moves_of((part,)):
-                        names.know(await self.client.graph(digest))
+                    await self.client.learn_moves(names, (part,))
                     happened = list(names.read(part))
                     for happening in happened:
                         if happening.task is None and happening.state:

@@ -146,7 +146,13 @@ class MemoryDisk:
         tasks += [task for ended in self.history for task in ended.tasks]
         tasks += [run.solo for run in runs if run.solo is not None]
         fences = frozenset(task.done_fence for task in tasks if task.result is not None)
-        return Kept(fences, frozenset((run.tenant, run.id) for run in runs))
+        graphs = [record for record in self.records.values() if isinstance(record, GraphRecord)]
+        bundles = [record.graph.bundle for record in (*graphs, *self.old_graphs.values())]
+        return Kept(
+            fences,
+            frozenset((run.tenant, run.id) for run in runs),
+            frozenset(bundle.name for bundle in bundles if bundle is not None),
+        )
 
     def audited(self, query: ListAudits) -> AuditsPage:
         """Who asked for what, the newest first."""

@@ -8,6 +8,7 @@ from rota.core.errors import Refused
 from rota.core.graph import LiveGraph
 from rota.core.questions import ListTasks, RunView, TasksPage, TaskView
 from rota.core.records import Run as RunRecord
+from rota.core.states import RUN_TERMINAL
 
 VIEWS_KEPT_MAX = 2_000
 GRAPHS_KEPT_MAX = 50
@@ -47,10 +48,13 @@ Counts = dict[str, int]
 
 
 class Memory:
-    """What all visits share. A run in history never changes, nor does a definition; a live run only with its story."""
+    """What all visits share. A definition never changes, and a run only with its story, also one in history: somebody
+    may take it out of there, and it comes back as another.
+    """
 
     def __init__(self) -> None:
-        self.views: Kept[tuple[str, str, int], RunView] = Kept(VIEWS_KEPT_MAX)
+        # By tenant, run, its creation and the length of its story.
+        self.views: Kept[tuple[str, str, int, int], RunView] = Kept(VIEWS_KEPT_MAX)
         self.graphs: Kept[tuple[str, str], LiveGraph] = Kept(GRAPHS_KEPT_MAX)
         # By tenant, run, its creation, the length of its story, and the first row that is shown.
         self.cells: Kept[tuple[str, str, int, int, int], dict[str, Counts]] = Kept(CELLS_KEPT_MAX)
@@ -64,8 +68,8 @@ class Reader(Client):
         self.memory = memory
 
     async def view_past(self, row: RunRecord) -> RunView | None:
-        """A run of history, read once."""
-        key = (row.tenant, row.id, row.created_at)
+        """A run of history, read once for as long as its story is."""
+        key = (row.tenant, row.id, row.created_at, row.story)
         known = self.memory.views.get(key)
         if known is not None:
             return known
@@ -83,6 +87,17 @@ class Reader(Client):
             # In history it was read whole anyway.
             found = (await self.run(run).tasks(name))[0]
         return found if found.id == name else None
+
+    async def is_held(self, view: RunView) -> bool:
+        """Whether a run does not go on because its workflow is paused."""
+        if not view.version or view.state in RUN_TERMINAL:
+            return False
+        try:
+            return (await self.workflow(view.name)).workflow.paused
+        except Refused as refused:
+            if refused.code != "workflow.unknown":
+                raise
+            return False
 
     async def graph(self, digest: str) -> LiveGraph:
         """A definition, laid out once."""

@@ -9,41 +9,19 @@ from starlette.responses import Response
 from rota.client.runs import Run
 from rota.core.errors import Refused
 from rota.core.questions import ListTasks, RunView, TasksPage
-from rota.core.reasons import Reason
 from rota.core.records import Story
-from rota.core.states import (
-    NEEDS_ATTENTION,
-    QUEUED,
-    RUN_TERMINAL,
-    UP_FOR_RESCHEDULE,
-    UP_FOR_RETRY,
-    TaskState,
-)
+from rota.core.states import RUN_TERMINAL, TaskState
 from rota.ui.grid import ROWS, read_grid
 from rota.ui.live import Ear, keep_current
 from rota.ui.reading import Memory, Reader
 from rota.ui.rendering import Fragment, Renderer
-from rota.ui.telling import Tale, read_tale
+from rota.ui.telling import Tale, go_on, read_tale
 from rota.ui.visits import Page, Visit, show
+from rota.ui.waiting import read_waiting
 from rota.ui.words import command, live_url, run_url
 from rota.wire.views import show_params
 
 TASKS_SHOWN = 25
-WAITING_SHOWN = 5
-# States in which a task should be on its way, and may not be.
-WAITING = (NEEDS_ATTENTION, QUEUED, UP_FOR_RETRY, UP_FOR_RESCHEDULE)
-# Reasons that do not go away by themselves.
-STUCK = (
-    "attention.parked",
-    "pool.gone",
-    "pool.too_small",
-    "queue.gone",
-    "run.faulted",
-    "run.paused",
-    "worker.absent",
-    "worker.none_match",
-    "worker.none_registered",
-)
 # Other runs of the graph, and reasons, change without a word about this run.
 LOOK_EVERY_S = 5.0
 # Of what has ended only the grid changes.
@@ -64,19 +42,6 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     state: tuple[str, ...] = ()
     first: int = 0
     row: int = 0
-
-
-class Waiting(Struct):
-    """Tasks that wait in one state for the same reasons."""
-
-    state: TaskState
-    tasks: list[str]
-    reasons: tuple[Reason, ...]
-
-    @property
-    def is_stuck(self) -> bool:
-        """Whether it goes on only if somebody does something."""
-        return any(reason.code in STUCK for reason in self.reasons)
 
 
 class RunPages:
@@ -116,7 +81,7 @@ class RunPages:
 
                 async def look(parts: list[Story]) -> list[Fragment]:
                     nonlocal every_s
-                    await tale.hear_all(parts)
+                    await go_on(reader, tale, parts)
                     view = await run.status()
                     every_s = OVER_EVERY_S if view.state in RUN_TERMINAL else LOOK_EVERY_S
                     return self._renderer.fragments(FRAGMENTS, await self._read(visit, reader, view, tale))
@@ -139,7 +104,8 @@ class RunPages:
             "query": query,
             "run": view,
             "params": show_params(view.params),
-            "waiting": await _read_waiting(run, view),
+            "is_held": await reader.is_held(view),
+            "waiting": await read_waiting(run, view, await reader.graph(view.graph)),
             "grid": grid,
             "rows_before": run_url(view.id, row=max(0, grid.first - ROWS), **here) if grid.first else "",
             "rows_after": run_url(view.id, row=grid.last, **here) if grid.last < grid.total else "",
@@ -182,23 +148,3 @@ async def _first_of(run: Run, group: str) -> int:
         if refused.code != "run.unknown":
             raise
     return (await run.tasks(group))[0].idx
-
-
-async def _read_waiting(run: Run, view: RunView) -> list[Waiting]:
-    """A few tasks that do not go on, those that need somebody first; who waits for the same is named together."""
-    found: list[Waiting] = []
-    if view.state in RUN_TERMINAL:
-        return found
-    left = WAITING_SHOWN
-    for state in WAITING:
-        if not view.tasks.get(state) or not left:
-            continue
-        page = await run.tasks_page(states=(state,), limit=left)
-        left -= len(page.tasks)
-        for task in page.tasks:
-            reasons = await run.why(task.id)
-            if found and found[-1].state == task.state and found[-1].reasons == reasons:
-                found[-1].tasks.append(task.id)
-            elif reasons:
-                found.append(Waiting(task.state, [task.id], reasons))
-    return found

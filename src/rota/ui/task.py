@@ -17,7 +17,7 @@ from rota.ui.live import Ear, keep_current
 from rota.ui.logs import follow, read_end
 from rota.ui.reading import Memory, Reader
 from rota.ui.rendering import Fragment, Renderer
-from rota.ui.telling import Tale, read_tale
+from rota.ui.telling import Tale, go_on, read_tale
 from rota.ui.visits import Page, Visit, go_to, show
 from rota.ui.words import command, live_url, run_url
 from rota.wire.views import show_result
@@ -147,7 +147,7 @@ class _Following:
         tale = await read_tale(self._reader, view, task.id)
 
         async def look(parts: list[Story]) -> list[Fragment]:
-            await tale.hear_all(parts)
+            await go_on(self._reader, tale, parts)
             _, view, now = await _find(self._reader, self._visit)
             self._is_over = now.state in TERMINAL
             await self._follow(_attempt(self._visit, now), now.id)

@@ -44,8 +44,8 @@ class Tale:
         self.is_cut = False
         # Who had the task last; a task that has ended does not say.
         self.worker = ""
+        self.names = names
         self._heard = -1
-        self._names = names
         self._task = task
 
     def hear(self, part: Story) -> None:
@@ -54,8 +54,8 @@ class Tale:
             return
         self._heard = part.number
         for change in read_story(part):
-            self._names.heard(change)
-            if not self._task or self._names.is_about(change, self._task):
+            self.names.heard(change)
+            if not self._task or self.names.is_about(change, self._task):
                 self.is_cut = self.is_cut or len(self.lines) == LINES_KEPT_MAX
                 if isinstance(change, LeaseGranted):
                     self.worker = change.worker
@@ -77,7 +77,7 @@ class Tale:
             change = structs.replace(change, tasks=tasks[:NAMED_MAX])  # pyright: ignore[reportCallIssue] - likewise
             more += f" and {len(tasks) - NAMED_MAX:,} more"
         # On the page of a task its name need not be said again.
-        namer = _unsaid if self._task else self._names.name
+        namer = _unsaid if self._task else self.names.name
         text = describe(change, namer).removeprefix(type(change).__name__).strip()
         return (text if len(text) <= LINE_CHARS_MAX else f"{text[:LINE_CHARS_MAX]}…") + more
 
@@ -94,6 +94,12 @@ async def read_tale(reader: Reader, view: RunView, task: str = "") -> Tale:
     await tale.hear_all(parts)
     tale.is_cut = tale.is_cut or first > 0
     return tale
+
+
+async def go_on(reader: Reader, tale: Tale, parts: list[Story]) -> None:
+    """Tell what came since."""
+    await reader.learn_moves(tale.names, parts)
+    await tale.hear_all(parts)
 
 
 def _shorten(change: RunChange, at: Millis) -> tuple[RunChange, str]:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from rota.core.bounds import BACKFILL_ACTIVE_RUNS
 from rota.core.calendar import ScheduleSpec
 from rota.core.commands import Exit, Mark
 from rota.core.errors import Refused
@@ -202,7 +203,7 @@ class BackfillBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     workflow: str
     start: str
     end: str
-    max_active_runs: int = 4
+    max_active_runs: int = BACKFILL_ACTIVE_RUNS
     params: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     backfill: str = ""
     dry_run: bool = False

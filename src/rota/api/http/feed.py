@@ -17,7 +17,7 @@ from rota.api.auth import Principal, Role
 from rota.api.desk import Desk
 from rota.api.http.paging import is_number
 from rota.api.line import DeskLine
-from rota.client.happenings import Happening, Names, happenings, moves_of
+from rota.client.happenings import Happening, Names, happenings
 from rota.client.runs import Client
 from rota.client.watching import Interrupted
 from rota.core.errors import Refused, Unavailable
@@ -121,8 +121,7 @@ class Feed:
         if len(self._names) > RUNS_KNOWN_MAX:
             self._names.pop(next(iter(self._names)))
         if names is not None:
-            for digest in moves_of((story,)):
-                names.know(await self._client.graph(digest))
+            await self._client.learn_moves(names, (story,))
             return names.read(story)
         return (each for change in read_story(story) for each in happenings(story.at, change))
 

@@ -20,10 +20,12 @@ from rota.api.http.endpoints import Call, Endpoint, nothing, reply
 from rota.api.http.reading import SUBMISSION_BYTES_MAX
 from rota.api.http.runs import RUNS
 from rota.client.deploying import SLOTS_SHOWN_MAX
-from rota.client.given import end_of, instant, new_id, packed
+from rota.client.given import backfill_id
 from rota.core.bounds import BUNDLE_PACKED_BYTES_MAX
 from rota.core.commands import CancelBackfill, DeployWorkflow, DropWorkflow, PauseWorkflow, StartBackfill
 from rota.core.ids import BlobRef, Millis
+from rota.wire.given import packed
+from rota.wire.instants import end_of, instant
 from rota.wire.requests import PutBundle
 from rota.wire.views import BackfillShape, RunShape, WorkflowShape, as_plain
 
@@ -122,7 +124,7 @@ async def start_backfill(call: Call) -> Response:
     id = ""
     if not body.dry_run:
         # The same call makes the same backfill, however often it is sent.
-        id = body.backfill or new_id(f"{body.workflow}-backfill", call.command_id)
+        id = body.backfill or backfill_id(body.workflow, call.command_id)
         await call.do(
             StartBackfill,
             backfill=id,

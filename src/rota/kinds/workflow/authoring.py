@@ -15,16 +15,18 @@ from typing import Any, TypedDict, Unpack, cast, overload
 from rota.core.calendar import ScheduleSpec
 from rota.core.errors import Refused
 from rota.core.graph import check_graph
-from rota.core.model import Graph, Param, PriorityClass
+from rota.core.model import Graph, Param
 from rota.core.params import check_declared, check_params
 from rota.kinds.workflow.draft import TASKS_PER_WORKFLOW_MAX, Draft, current
 from rota.kinds.workflow.functions import bundle_root, root_of
 from rota.kinds.workflow.options import Seconds, TaskOptions, check_options, millis
-from rota.kinds.workflow.parameters import packed, params_of, stand_ins
+from rota.kinds.workflow.parameters import params_of, stand_ins
 from rota.kinds.workflow.places import place_of
-from rota.kinds.workflow.schedules import When, schedule_of
+from rota.kinds.workflow.schedules import schedule_of
 from rota.kinds.workflow.wiring import specs_of
 from rota.running import unpack_params
+from rota.wire.given import packed, priority_class
+from rota.wire.instants import When
 
 _SECONDS = (int, float, timedelta)
 # What is not checked by who reads it.
@@ -51,9 +53,10 @@ class WorkflowOptions(TypedDict, total=False):
     name: str
     # A cron text, a preset such as @daily, @once, @continuous, a timedelta or seconds.
     schedule: str | timedelta | float | None
-    # The first and the last instant of the schedule; without a time zone of their own, in the workflow's.
-    start: When
-    end: When
+    # The first and the last instant of the schedule; without a time zone of their own, in the workflow's. An end that
+    # is a day means all of it.
+    start: When | None
+    end: When | None
     timezone: str
     catchup: bool
     # What becomes of an instant that passed while nobody looked: run_latest or skip.
@@ -78,7 +81,7 @@ class WorkflowFunction:
         self.name = options.get("name") or function.__name__
         self.source = place_of(function)
         self.doc = options.get("description") or inspect.getdoc(function) or ""
-        self.priority = _priority(options.get("priority", "normal"))
+        self.priority = priority_class(options.get("priority", "normal"))
         self.paused = options.get("paused")
         self.param_specs: tuple[Param, ...] = params_of(self.name, function)
         self.zone = options.get("timezone", "UTC")
@@ -168,14 +171,6 @@ class WorkflowFunction:
         """The same refusal, with where it was written."""
         at = f"{place}: " if place else ""
         return Refused(error.code, f"{at}workflow {self.name!r}: {error.reason}", error.hint, path=error.path)
-
-
-def _priority(name: str) -> PriorityClass:
-    try:
-        return PriorityClass(name)
-    except ValueError:
-        known = ", ".join(PriorityClass)
-        raise Refused("field.value", f"{name!r} is no priority", f"Use one of {known}.", path="priority") from None
 
 
 @overload

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 import msgspec
 from msgspec import Struct
 
-from rota.core.errors import Refused
 from rota.core.model import Param as ParamSpec
 from rota.core.model import ParamType
 from rota.kinds.workflow.draft import Parameter
+from rota.wire.given import plain
 
 _TYPES: dict[Any, ParamType] = {
     str: ParamType.STRING,
@@ -74,22 +74,6 @@ def params_of(name: str, function: Callable[..., Any]) -> tuple[ParamSpec, ...]:
 def stand_ins(params: Iterable[ParamSpec]) -> dict[str, Parameter]:
     """What stands for the parameters while the workflow is written down."""
     return {param.name: Parameter(param.name, _READ.get(param.type, "")) for param in params}
-
-
-def plain(value: Any) -> Any:
-    """A value as a run is given it: dates as their text, members of an enumeration as their values."""
-    if isinstance(value, date):
-        return value.isoformat()
-    return value.value if isinstance(value, Enum) else value
-
-
-def packed(given: Mapping[str, Any]) -> bytes:
-    """Parameters of a run as they travel."""
-    try:
-        return msgspec.msgpack.encode({name: plain(value) for name, value in given.items()})
-    except (TypeError, OverflowError, ValueError) as error:
-        hint = "Use text, numbers, lists, dictionaries and dates."
-        raise Refused("field.type", f"a parameter cannot be sent: {error}", hint, path="params") from None
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

@@ -1,14 +1,12 @@
 """When a workflow runs, from how people write it."""
 
-from datetime import date, datetime, time, timedelta
-from zoneinfo import ZoneInfo
+from datetime import timedelta
 
 from rota.core.calendar import CONTINUOUS, ONCE, Misfire, ScheduleSpec, check_schedule
 from rota.core.errors import Refused
-from rota.core.ids import Millis
 from rota.kinds.workflow.options import millis
+from rota.wire.instants import When, end_of, instant
 
-When = datetime | date | str | None
 # How many runs of a schedule that catches up are made at once, unless its workflow says so.
 CATCH_UP_RUNS = 16
 
@@ -16,8 +14,8 @@ CATCH_UP_RUNS = 16
 def schedule_of(
     schedule: str | timedelta | float | None,
     *,
-    start: When,
-    end: When,
+    start: When | None,
+    end: When | None,
     timezone: str,
     catchup: bool,
     misfire: str,
@@ -37,30 +35,14 @@ def schedule_of(
         cron=schedule.strip() if isinstance(schedule, str) else "",
         every_ms=0 if isinstance(schedule, str) else millis(schedule),
         zone=timezone,
-        start_at=_instant(start, timezone, "start"),
-        end_at=_instant(end, timezone, "end"),
+        start_at=None if start is None else instant(start, timezone, "start"),
+        end_at=None if end is None else end_of(end, timezone, "end"),
         catch_up=catchup,
         misfire=_misfire(misfire),
         max_active_runs=cap,
     )
     check_schedule(spec)
     return spec
-
-
-def _instant(said: When, timezone: str, path: str) -> Millis | None:
-    if said is None:
-        return None
-    if isinstance(said, str):
-        try:
-            said = datetime.fromisoformat(said)
-        except ValueError as error:
-            hint = "Write it as 2026-11-16 or 2026-11-16T06:30."
-            raise Refused("schedule.window", f"{path} is {said[:40]!r}: {error}", hint, path=path) from None
-    if not isinstance(said, datetime):
-        said = datetime.combine(said, time())
-    if said.tzinfo is None:
-        said = said.replace(tzinfo=ZoneInfo(timezone))
-    return round(said.timestamp() * 1_000)
 
 
 def _misfire(name: str) -> Misfire:

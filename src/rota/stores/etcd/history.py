@@ -11,11 +11,22 @@ from rota.core.ids import Fence, Millis, RunKey
 from rota.core.model import Graph
 from rota.core.records import Audit, Run, Story, Task
 from rota.ports import Blobs, Kept
+from rota.stores.bundled import bundle_in_row
 from rota.stores.etcd.entries import Revived
 from rota.stores.etcd.failures import corrupt
 from rota.stores.etcd.mirror import Mirror, StoryKey
 from rota.stores.etcd.rows import AUDIT, FORMS, GRAPH, GROWTH, RUN, TASK, Form
-from rota.stores.etcd.segments import AuditLine, Parts, Past, PastAudit, RunLine, Segment, Segments, result_fences
+from rota.stores.etcd.segments import (
+    AuditLine,
+    GraphLine,
+    Parts,
+    Past,
+    PastAudit,
+    RunLine,
+    Segment,
+    Segments,
+    result_fences,
+)
 
 # Rows, and runs with their tasks, that are read before others get their turn.
 _ROWS_AT_ONCE, _PASTS_AT_ONCE = 2_000, 100
@@ -169,11 +180,13 @@ class History:
     # What is referred to.
 
     async def kept(self, mirror: Mirror) -> Kept:
-        """Results and runs, live or in history."""
+        """Results, runs and bundles, live or in history."""
         # Of one moment: a run that leaves history meanwhile is in one of these, whichever.
         rows, pasts, segments, left = mirror.rows(), list(mirror.pasts), list(mirror.segments), dict(mirror.left)
+        graphs = list(mirror.graphs.values())
         fences: set[Fence] = set()
         runs: set[RunKey] = set()
+        bundles: set[str] = set()
         for at in range(0, len(rows), _ROWS_AT_ONCE):
             for kind, row in rows[at : at + _ROWS_AT_ONCE]:
                 if kind == RUN:
@@ -182,19 +195,34 @@ class History:
                     fences.update(_fences([run.solo]))
                 elif kind == TASK:
                     fences.update(_fences([_read(FORMS[TASK], row)]))
+                elif kind == GRAPH:
+                    bundles.add(_bundle(row))
             await asyncio.sleep(0)
         for at in range(0, len(pasts), _PASTS_AT_ONCE):
             for past in pasts[at : at + _PASTS_AT_ONCE]:
                 runs.add((past.line.tenant, past.line.id))
                 fences.update(result_fences(past.run, past.parts.tasks))
             await asyncio.sleep(0)
+        bundles.update(_bundle(graph.row) for graph in graphs)
         for segment in segments:
-            for line in (await self.segments.index(segment)).runs:
+            index = await self.segments.index(segment)
+            for line in index.runs:
                 if _is_there(line, segment, left):
                     runs.add((line.tenant, line.id))
                     fences.update(line.fences or ())
+            bundles.update(await self._bundles(segment, index.graphs))
             await asyncio.sleep(0)
-        return Kept(frozenset(fences), frozenset(runs))
+        return Kept(frozenset(fences), frozenset(runs), frozenset(bundles - {""}))
+
+    async def _bundles(self, segment: Segment, graphs: Iterable[GraphLine]) -> list[str]:
+        lines = [line for line in graphs if not segment.is_past(line.ended_at)]
+        found = [line.bundle for line in lines if line.bundle is not None]
+        # In segments of before lines do not say.
+        for line in lines:
+            if line.bundle is None:
+                (row,) = await self.segments.read(segment, [(line.at, line.size)])
+                found.append(_bundle(row))
+        return found
 
 
 def _fences(tasks: Iterable[Task | None]) -> list[Fence]:
@@ -215,6 +243,13 @@ def _read(form: Form, row: bytes) -> Any:
         return form.read(row)
     except (msgspec.MsgspecError, ValueError) as error:
         raise corrupt(f"a row of history is damaged: {error}") from error
+
+
+def _bundle(row: bytes) -> str:
+    try:
+        return bundle_in_row(row)
+    except msgspec.MsgspecError as error:
+        raise corrupt(f"a definition is damaged: {error}") from error
 
 
 def _is_asked_for(line: RunLine, query: HistoryQuery, after: Place | None) -> bool:

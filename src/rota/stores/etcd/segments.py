@@ -18,6 +18,7 @@ from rota.core.records import Run, Task
 from rota.core.states import RunState
 from rota.ports import Blobs
 from rota.stores.blobs import READ_BYTES_MAX
+from rota.stores.bundled import bundle_in_row
 from rota.stores.etcd.entries import Told
 from rota.stores.etcd.failures import corrupt
 from rota.stores.etcd.keys import HISTORY, blob_name
@@ -60,6 +61,8 @@ class GraphLine(Struct, array_like=True, gc=False):
     ended_at: Millis
     at: int = 0
     size: int = 0
+    # The name of its bundle, empty if it has none; None until somebody has looked, which a segment's writer does.
+    bundle: str | None = None
 
 
 class AuditLine(Struct, array_like=True, gc=False):
@@ -260,7 +263,8 @@ def _lay_out(content: _Content) -> _Pages:
         line.parts_at, line.parts_size = rows.add(each.parts)
     for graph in content.graphs:
         at, size = rows.add(graph.row)
-        index.graphs.append(replace(graph.line, at=at, size=size))
+        bundle = bundle_in_row(graph.row) if graph.line.bundle is None else graph.line.bundle
+        index.graphs.append(replace(graph.line, at=at, size=size, bundle=bundle))
     for audit in content.audits:
         at, size = rows.add(audit.row)
         index.audits.append(replace(audit.line, at=at, size=size))

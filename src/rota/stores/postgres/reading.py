@@ -8,11 +8,14 @@ from rota.core.ids import Epoch, Fence, Millis, RunKey
 from rota.core.model import Graph
 from rota.core.records import Record, Story
 from rota.ports import Fenced, Kept
+from rota.stores.bundled import bundle_in_json
 from rota.stores.postgres.session import statement_ms
 from rota.stores.postgres.wire import Bound, Wire
 from rota.stores.sql import questions
 
 CHUNK = 2_000
+# Each may be of megabytes.
+GRAPHS_AT_ONCE = 50
 
 
 class Tables:
@@ -54,14 +57,14 @@ class Tables:
             async for rows in self._chunks(wire, text):
                 yield questions.read_parts(rows, read, numbers, same)
 
-    async def _chunks(self, wire: Wire, text: str) -> AsyncIterator[list[Any]]:
+    async def _chunks(self, wire: Wire, text: str, size: int = CHUNK) -> AsyncIterator[list[Any]]:
         """Rows of a statement, some at a time: whatever else there is to do gets its turn in between."""
         await wire.script(f"CLOSE ALL; DECLARE rows NO SCROLL CURSOR FOR {text}")
         while True:
-            rows = await wire.run(f"FETCH {CHUNK} FROM rows")
+            rows = await wire.run(f"FETCH {size} FROM rows")
             if rows:
                 yield rows
-            if len(rows) < CHUNK:
+            if len(rows) < size:
                 break
 
     async def page(self, wire: Wire, query: HistoryQuery) -> Page:
@@ -105,4 +108,7 @@ class Tables:
         runs: set[RunKey] = set()
         async for rows in self._chunks(wire, questions.KEPT_RUNS):
             runs.update(rows)
-        return Kept(frozenset(fences), frozenset(runs))
+        bundles: set[str] = set()
+        async for rows in self._chunks(wire, questions.KEPT_GRAPHS, GRAPHS_AT_ONCE):
+            bundles.update(bundle_in_json(graph) for (graph,) in rows)
+        return Kept(frozenset(fences), frozenset(runs), frozenset(bundles - {""}))

@@ -40,6 +40,8 @@ KEPT_FENCES = " UNION ALL ".join(
     )
 )
 KEPT_RUNS = "SELECT tenant, id FROM run UNION ALL SELECT tenant, id FROM history_run"
+# One after the other and not sorted: they are large.
+KEPT_GRAPHS = "SELECT graph FROM graph UNION ALL SELECT graph FROM history_graph"
 _AUDITS = f"SELECT no, {AUDIT.listed} FROM audit WHERE tenant = ?1 AND no < ?2 ORDER BY no DESC LIMIT ?3"
 _ENDED = f"SELECT run_no, {RUN.listed} FROM history_run WHERE tenant = ?1 AND id = ?2 AND NOT going"
 

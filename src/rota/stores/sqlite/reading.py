@@ -9,6 +9,7 @@ from rota.core.ids import Millis
 from rota.core.model import Graph
 from rota.core.records import Record, Story
 from rota.ports import Kept
+from rota.stores.bundled import bundle_in_json
 from rota.stores.sql import questions
 from rota.stores.sqlite.connection import Connection
 
@@ -61,7 +62,9 @@ def graph_of(connection: Connection, tenant: str, digest: str) -> Graph | None:
 def kept(connection: Connection) -> Kept:
     """What is referred to, live or in history."""
     fences = frozenset(number for (number,) in connection.execute(questions.KEPT_FENCES))
-    return Kept(fences, frozenset((tenant, run) for tenant, run in connection.execute(questions.KEPT_RUNS)))
+    runs = frozenset((tenant, run) for tenant, run in connection.execute(questions.KEPT_RUNS))
+    bundles = frozenset(bundle_in_json(graph) for (graph,) in connection.execute(questions.KEPT_GRAPHS))
+    return Kept(fences, runs, bundles - {""})
 
 
 def audits_of(connection: Connection, query: ListAudits) -> AuditsPage:

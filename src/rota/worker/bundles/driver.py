@@ -42,8 +42,10 @@ class BundleCache:
         digest = ref.sha256
         self._users[digest] = self._users.get(digest, 0) + 1
         try:
+            # Also of what is here already: another tenant's code may be.
+            check_ref(offer.tenant, ref)
             if self._sizes is None or digest not in self._sizes:
-                await self._fetch_once(offer.tenant, ref)
+                await self._fetch_once(ref)
             else:
                 self._sizes[digest] = self._sizes.pop(digest)
             return str(self._folder.path(digest))
@@ -68,9 +70,8 @@ class BundleCache:
         await asyncio.gather(*self._fetching.values(), return_exceptions=True)
         await asyncio.to_thread(self._folder.close)
 
-    async def _fetch_once(self, tenant: str, ref: BlobRef) -> None:
+    async def _fetch_once(self, ref: BlobRef) -> None:
         """Have it fetched, or wait for whoever has; one who gives up does not stop it for the others."""
-        check_ref(tenant, ref)
         task = self._fetching.get(ref.sha256)
         if task is None:
             task = self._fetching[ref.sha256] = asyncio.ensure_future(self._fetch(ref))
