@@ -43,7 +43,7 @@ class Authors:
             # A second version while there are runs of the first, whatever else is done.
             second_ms = begin_ms + 3_000 + chance.randrange(mix.storm_ms // 3)
             self.send(deploy(deployed, f"deploy {number} again", 1, scheduled=True), second_ms)
-            for part in range(chance.randint(4, 8)):
+            for part in range(chance.randint(4, 7)):
                 delay_ms = begin_ms + 500 + chance.randrange(mix.storm_ms)
                 self.world.after(delay_ms, self._act, deployed, f"{number}.{part}")
         for number in range(mix.remedies):

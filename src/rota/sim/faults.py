@@ -109,7 +109,7 @@ def draw_mix(chance: Random) -> Mix:
         stuck_workers=maybe(4, 0.25),
         vanish=maybe(3, 0.4),
         trials=maybe(3, 0.6),
-        workflows=maybe(2, 0.7),
+        workflows=maybe(2, 0.6),
         remedies=maybe(6, 0.75),
     )
 

@@ -149,13 +149,6 @@ OF_WORKFLOWS: tuple[Mutant, ...] = (
         "            pass\n",
     ),
     mistake(
-        "other_past_not_looked_at",
-        "who gets another run before it is judged by that one",
-        "core.state",
-        '            self.set_timer(0, "past", *run.key)\n',
-        "            pass\n",
-    ),
-    mistake(
         "past_archived",
         "how a run went is kept while the next one depends on it",
         "core.live",
@@ -188,13 +181,6 @@ OF_WORKFLOWS: tuple[Mutant, ...] = (
         "core.evolve.runs",
         '            state.touched.drops[("Task", *run.key, idx)] = None\n',
         "            pass\n",
-    ),
-    mistake(
-        "moved_task_dropped",
-        "a task that a moved run has again is stored",
-        "core.images",
-        "    return [key for key in touched.drops if key not in written]\n",
-        "    return [key for key in touched.drops if written or key]\n",
     ),
     mistake(
         "moved_run_not_judged",
