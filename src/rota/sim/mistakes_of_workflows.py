@@ -58,15 +58,15 @@ OF_WORKFLOWS: tuple[Mutant, ...] = (
         "version_reused",
         "the number of a version stands for one content",
         "core.decide.workflows",
-        "        number = 1 + max((version.number for version in versions), default=0)\n",
-        "        number = max(1, len(versions))\n",
+        "        latest += 1\n",
+        "        latest = max(1, len(versions))\n",
     ),
     mistake(
         "version_always_new",
         "the same content is the same version",
         "core.decide.workflows",
-        "    found = next((version for version in versions if version.graph == digest), None)\n",
-        "    found = next((version for version in versions[-1:] if version.graph == digest), None)\n",
+        "    found = next((each for each in versions if each.graph == digest), None)\n",
+        "    found = next((each for each in versions[-1:] if each.graph == digest), None)\n",
     ),
     mistake(
         "version_not_the_asked_one",
@@ -97,8 +97,8 @@ OF_WORKFLOWS: tuple[Mutant, ...] = (
         "params_unchecked",
         "parameters are checked where a run is accepted",
         "core.decide.runs",
-        "    return version.graph, version.number, check_params(workflow.params, command.params)\n",
-        '    return version.graph, version.number, command.params or check_params(workflow.params, b"")\n',
+        "    return version.graph, version.number, check_params(version.params, command.params)\n",
+        '    return version.graph, version.number, command.params or check_params(version.params, b"")\n',
     ),
     # Branches, sensors and the past.
     mistake(
