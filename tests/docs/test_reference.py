@@ -9,6 +9,7 @@ import pytest
 from rota.core import bounds
 from rota.core.errors import CODES
 from rota.core.reasons import REASON_CODES
+from rota.core.trigger import TriggerRule
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -39,6 +40,12 @@ def limits() -> dict[str, int]:
 def test_a_table_has_one_row_for_each_name_and_no_other(document: str, names: list[str]) -> None:
     assert names, "there is something to document"
     assert sorted(name for name, _ in page(document)) == sorted(names)
+
+
+def test_the_guide_has_one_row_for_each_trigger_rule() -> None:
+    guide = (REFERENCE.parent / "guides" / "workflows.md").read_text(encoding="utf-8")
+    section = guide.partition("\n## Trigger rules\n")[2].partition("\n## ")[0]
+    assert sorted(name for name, _ in rows(section)) == sorted(TriggerRule)
 
 
 @pytest.mark.parametrize("document", ["errors.md", "reasons.md", "limits.md"])

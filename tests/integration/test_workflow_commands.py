@@ -226,6 +226,30 @@ def test_a_run_is_moved_to_another_version(say: Say, held: rota.Rota, tmp_path: 
     say("retry", run.id)
     assert run.result(timeout_s=60) == "anew"
     assert say("move", run.id, "--version", "9")[0] == 3
+    code, out, err = say("clear", run.id, "--version", "1", "--dry-run")
+    assert (code, out.splitlines()) == (0, ["shaky", "after"])
+    assert "as version 2 has them, which the run has now; it was not moved" in err
+    assert run.status().version == 2
+    assert read(say, "clear", run.id, "--version", "1") == {
+        "run": run.id,
+        "tasks": ["shaky", "after"],
+        "dry_run": False,
+        "version": 1,
+    }
+    assert run.result(timeout_s=60) == "done"
+
+
+def test_help_says_what_the_words_leave_out(capfd: pytest.CaptureFixture[str]):
+    for words, said in (
+        (["clear"], "everything after them is run again too"),
+        (["clear"], "without it, also what ended well"),
+        (["clear"], "which alone reopens a run that ended"),
+        (["retry"], "all that failed for good or were cancelled"),
+        (["mark"], "all tasks of a mapped one by its name"),
+    ):
+        with pytest.raises(SystemExit):
+            main([*words, "--help"])
+        assert said in " ".join(capfd.readouterr().out.split())
 
 
 def test_a_backfill_is_looked_at_begun_listed_and_ended(say: Say, held: rota.Rota, tmp_path: Path):

@@ -40,7 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "cancel": ("rota.cli.cancel", "end a run and everything in it"),
     "clear": ("rota.cli.clear", "run tasks again that have ended"),
     "mark": ("rota.cli.mark", "say what tasks came to"),
-    "retry": ("rota.cli.retry", "let tasks wait no longer for their next try"),
+    "retry": ("rota.cli.retry", "let tasks that wait be tried now, and run those again that failed for good"),
     "note": ("rota.cli.note", "say something about a task"),
     "move": ("rota.cli.move", "give a run another version of its workflow"),
     "workers": ("rota.cli.workers", "list workers, drain one, strike one off"),

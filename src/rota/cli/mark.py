@@ -11,7 +11,7 @@ from rota.wire.views import as_plain
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
     add_run(parser)
-    parser.add_argument("tasks", metavar="TASK", nargs="+", help="which tasks; all of a group by its name")
+    parser.add_argument("tasks", metavar="TASK", nargs="+", help="which tasks; all tasks of a mapped one by its name")
     to = parser.add_mutually_exclusive_group(required=True)
     for mark in Mark:
         to.add_argument(f"--{mark}", dest="to", action="store_const", const=mark.value, help=f"they came to {mark}")

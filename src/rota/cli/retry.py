@@ -1,4 +1,4 @@
-"""`rota retry RUN [TASK …]`: let tasks wait no longer for their next try."""
+"""`rota retry RUN [TASK …]`: let tasks that wait be tried now, and run those again that failed for good."""
 
 import argparse
 
@@ -10,7 +10,12 @@ from rota.wire.views import as_plain
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
     add_run(parser)
-    parser.add_argument("tasks", metavar="TASK", nargs="*", help="which tasks (default: all that wait)")
+    parser.add_argument(
+        "tasks",
+        metavar="TASK",
+        nargs="*",
+        help="which tasks (default: all that wait for another try, and all that failed for good or were cancelled)",
+    )
     finish(parser, run)
 
 
@@ -23,5 +28,5 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         put_json(as_plain(view))
     else:
-        put(f"{view.id}: {', '.join(options.tasks) or 'what waited'} tried again")
+        put(f"{view.id}: {', '.join(options.tasks) or 'what waited or had failed'} tried again")
     return 0

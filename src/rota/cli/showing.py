@@ -25,7 +25,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 
 def add_task(parser: argparse.ArgumentParser) -> None:
     """Which task of the run a command is about."""
-    parser.add_argument("task", metavar="TASK", help="the task's id; one of a group as NAME[3]")
+    parser.add_argument("task", metavar="TASK", help="the task's id; one of a mapped task as NAME[3]")
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:

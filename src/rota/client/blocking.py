@@ -200,8 +200,8 @@ class BlockingRun:
     def result(self, task: str = "", timeout_s: float | None = None) -> Any:
         """Wait for the run, and give what a task returned: the one named, or the last one if there is only one.
 
-        Of a group it is the list of what its tasks returned. Raises RunFailed if the run did not succeed and no task
-        was named.
+        Of a mapped task it is the list of what its tasks returned. Raises RunFailed if the run did not succeed and no
+        task was named.
         """
         return self._thread.call(self._run.result(task, timeout_s))
 
@@ -249,7 +249,10 @@ class BlockingRun:
         self._thread.call(self._run.mark(*tasks, to=to))
 
     def retry(self, *tasks: str) -> None:
-        """Do not let tasks wait any longer for their next try; all that wait if none are named."""
+        """Try tasks now that wait for another try, and run those again that failed for good or were cancelled.
+
+        With what failed because of them; all of both sorts if none are named.
+        """
         self._thread.call(self._run.retry(*tasks))
 
     def note(self, task: str, note: str) -> None:

@@ -287,8 +287,8 @@ class Run(Steering):
     async def result(self, task: str = "", timeout_s: float | None = None) -> Any:
         """Wait for the run, and give what a task returned: the one named, or the last one if there is only one.
 
-        Of a group it is the list of what its tasks returned. Raises RunFailed if the run did not succeed and no task
-        was named.
+        Of a mapped task it is the list of what its tasks returned. Raises RunFailed if the run did not succeed and no
+        task was named.
         """
         view = await self.wait(timeout_s)
         if not task:
@@ -344,11 +344,11 @@ class Run(Steering):
         ]
 
     async def task(self, name: str) -> TaskView:
-        """One task. The name of a group is refused."""
+        """One task. The name of a mapped task, which is several, is refused."""
         found = await self.tasks(name)
         if len(found) != 1 or found[0].id != name:
             hint = f"Name one of them, such as {found[0].id}." if found else ""
-            raise Refused("task.unknown", f"{name!r} is a group of {len(found)} tasks", hint, path="task")
+            raise Refused("task.unknown", f"{name!r} is mapped, and has {len(found)} tasks", hint, path="task")
         return found[0]
 
     async def tasks_page(self, *, states: Iterable[str] = (), first: int = 0, limit: int = 1_000) -> TasksPage:

@@ -60,7 +60,10 @@ class Steering:
         await self._do(MarkTasks, tasks=tasks, to=Mark(to))
 
     async def retry(self, *tasks: str) -> None:
-        """Do not let tasks wait any longer for their next try; all that wait if none are named."""
+        """Try tasks now that wait for another try, and run those again that failed for good or were cancelled.
+
+        With what failed because of them; all of both sorts if none are named.
+        """
         await self._do(RetryTasks, tasks=tasks)
 
     async def note(self, task: str, note: str) -> None:

@@ -178,7 +178,7 @@ async def _find(reader: Reader, visit: Visit) -> tuple[Run, RunView, TaskView]:
     run = reader.run(visit.path["run"])
     task = await reader.find_task(run.id, visit.path["task"])
     if task is None:
-        raise Refused("task.unknown", f"{visit.path['task']!r} is a group", "Name one of its tasks.", path="task")
+        raise Refused("task.unknown", f"{visit.path['task']!r} is mapped", "Name one of its tasks.", path="task")
     return run, await run.status(), task
 
 

@@ -388,6 +388,11 @@ def test_a_soft_sensor_without_patience_is_skipped_and_what_follows_too():
 def test_a_sensor_takes_seconds():
     with pytest.raises(TypeError, match="poke_interval is in seconds, or a timedelta, and not '5'"):
         rota.task.sensor(poke_interval="5")
+    for odd in (0, 0.09, timedelta(milliseconds=99)):
+        with pytest.raises(Refused, match="keeps a worker busy with looking") as caught:
+            rota.task.sensor(poke_interval=odd)
+        assert (caught.value.code, caught.value.path) == ("field.value", "poke_interval")
+    assert rota.task.sensor(poke_interval=0.1) is not None
 
 
 def test_a_long_time_limit_for_all_tasks_does_not_refuse_a_request():

@@ -152,7 +152,9 @@ class MarkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RetryBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which tasks wait no longer for their next try; all that do if none are named."""
+    """Which tasks are tried now, if they wait for another try, or run again, if they failed for good or were cancelled;
+    all of both sorts if none are named.
+    """
 
     tasks: tuple[str, ...] = ()
 

@@ -216,7 +216,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         path=f"{RUN}/retry",
         role=Role.WRITER,
         serve=retry,
-        summary="Let tasks wait no longer for their next try",
+        summary="Try tasks now that wait for another try, and run those again that failed for good",
         body=RetryBody,
         answer=RunShape,
     ),

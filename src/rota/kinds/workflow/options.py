@@ -108,4 +108,6 @@ def _rule(name: str) -> TriggerRule:
         return TriggerRule(name)
     except ValueError:
         known = ", ".join(TriggerRule)
-        raise Refused("field.value", f"{name!r} is no trigger rule", f"Use one of {known}.", path="rule") from None
+        raise Refused(
+            "field.value", f"{name!r} is no trigger rule", f"Use one of {known}.", path="trigger_rule"
+        ) from None

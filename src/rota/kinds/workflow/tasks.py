@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, over
 
 from msgspec import Struct, structs
 
+from rota.core.errors import Refused
 from rota.core.graph import check_number
 from rota.core.model import Graph
 from rota.core.model import Param as ParamOfRuns
@@ -31,6 +32,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # A request that says nothing else is given up after so many seconds.
 REQUEST_S = 60
+# Each look is an attempt of its own, which goes through the scheduler.
+POKE_MS_MIN = 100
 WEEK_S = 7 * 24 * 3_600
 
 
@@ -330,11 +333,15 @@ class Decorators:
     ) -> Any:
         """A task that is called again and again until it returns something true; it holds no slot meanwhile.
 
-        After `timeout` it has failed for good, or is skipped with `soft_fail`.
+        After `timeout`, counted from its first start, it has failed for good, or is skipped with `soft_fail`.
         """
         for name, value in (("poke_interval", poke_interval), ("timeout", timeout)):
             if not isinstance(value, int | float | timedelta) or millis(value) < 0:  # pyright: ignore[reportUnnecessaryIsInstance] - users do not run a type checker
                 raise TypeError(f"{name} is in seconds, or a timedelta, and not {value!r}")
+        if millis(poke_interval) < POKE_MS_MIN:
+            text = f"a sensor that looks every {millis(poke_interval)} ms keeps a worker busy with looking"
+            hint = f"Use at least {POKE_MS_MIN / 1_000} s, or look again and again in the task itself."
+            raise Refused("field.value", text, hint, path="poke_interval")
         return _decorated(function, options, Role(sensor=Sensor(millis(poke_interval), millis(timeout), soft_fail)))
 
     @overload
