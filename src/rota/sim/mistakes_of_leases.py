@@ -50,8 +50,8 @@ OF_LEASES: tuple[Mutant, ...] = (
         "epoch_lock_skipped",
         "every commit compares the epoch inside its transaction",
         "stores.memory",
-        "        self._check(epoch)\n        records = self.records\n",
-        "        records = self.records\n",
+        "        self._check(epoch)\n        records, puts",
+        "        records, puts",
     ),
     mistake(
         "equal_epoch_elected",

@@ -64,8 +64,8 @@ OF_LIMITS: tuple[Mutant, ...] = (
         "pause_ignored",
         "a paused run is given nothing",
         "core.live",
-        "        return not (row.paused or row.fault or row.stopping is not None)\n",
-        "        return not (row.fault or row.stopping is not None)\n",
+        "        return not (row.paused or self.is_held or row.fault or row.stopping is not None)\n",
+        "        return not (self.is_held or row.fault or row.stopping is not None)\n",
     ),
     mistake(
         "slot_fired_twice",

@@ -58,8 +58,8 @@ OF_THE_LOOP: tuple[Mutant, ...] = (
         "command_id_forgotten",
         "a retried command is answered, not repeated",
         "core.evolve.runs",
-        "        state.by_command[(row.tenant, row.command_id)] = run.key\n",
-        "        pass\n",
+        "        state.by_command[(row.tenant, row.command_id)] = run.key\n    if row.state",
+        "        pass\n    if row.state",
     ),
     mistake(
         "receipt_not_stored",
@@ -170,9 +170,9 @@ OF_THE_LOOP: tuple[Mutant, ...] = (
     mistake(
         "growth_not_loaded",
         "loading gives back the same state",
-        "core.load",
-        "        run.graph = run.graph.grown(growth)\n",
-        "        pass\n",
+        "core.evolve.runs",
+        "        graph = graph.grown(growth)\n    run.start_over(graph)\n",
+        "        pass\n    run.start_over(graph)\n",
     ),
     mistake(
         "active_runs_not_loaded",
