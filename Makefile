@@ -1,7 +1,7 @@
 # Every verb first makes sure that .venv matches pyproject.toml, so each works from a clean clone.
 
 SEEDS ?= 1000
-JOBS  ?= 3
+JOBS  ?= 4
 
 BIN    := .venv/bin
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS)

@@ -30,7 +30,7 @@ ORDER = {
     "Tenant": "tenant weight",
     "Schedule": "tenant id graph spec priority cursor fired missed paused params version backfill",
     "Receipt": "tenant command_id digest answer at",
-    "Workflow": "tenant name version graph params versions paused source doc",
+    "Workflow": "tenant name version graph versions paused source doc latest is_dropped spec cursor",
     "Audit": "tenant at actor command about command_id",
     "Story": "tenant run created_at number at changes",
 }

@@ -93,7 +93,7 @@ def test_the_examples_of_the_reference_work_when_they_are_pasted(stage: Stage, t
 
 
 def test_trouble_looks_as_the_reference_shows_it(stage: Stage):
-    shown = json.loads(blocks("docs/reference/http.md")[1])
+    shown = json.loads(blocks("docs/reference/http.md")[2])
     response = stage.get("/api/v1/runs/x")
     assert response.status_code == shown["status"]
     assert response.headers["content-type"] == "application/problem+json"

@@ -62,7 +62,7 @@ SHAKY = """
         skip(folder) >> [after(), after.override(id="anyway", trigger_rule="none_failed")()]
 
 
-    @task.sensor(poke_interval=0.01, timeout=60, retries=2, retry_delay=0.01)
+    @task.sensor(poke_interval=0.1, timeout=60, retries=2, retry_delay=0.01)
     def look(folder: str) -> bool:
         calls = count(folder)
         if calls in (3, 6):

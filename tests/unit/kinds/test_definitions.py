@@ -142,7 +142,7 @@ def test_a_date_arrives_as_a_date():
         ({"schedule": "@daily"}, {"cron": "@daily"}),
         ({"schedule": " */5 * * * * "}, {"cron": "*/5 * * * *"}),
         ({"schedule": "@once"}, {"cron": "@once"}),
-        ({"schedule": "@continuous"}, {"cron": "@continuous"}),
+        ({"schedule": "@continuous"}, {"cron": "@continuous", "max_active_runs": 1}),
         ({"schedule": 90}, {"every_ms": 90_000}),
         ({"schedule": timedelta(hours=1)}, {"every_ms": 3_600_000}),
         (
@@ -162,7 +162,7 @@ def test_a_date_arrives_as_a_date():
             {"schedule": "@daily", "catchup": True, "max_active_runs": 3},
             {"cron": "@daily", "catch_up": True, "max_active_runs": 3},
         ),
-        ({"schedule": "@daily", "max_active_runs": 3}, {"cron": "@daily"}),
+        ({"schedule": "@daily", "max_active_runs": 3}, {"cron": "@daily", "max_active_runs": 3}),
         ({"schedule": "@daily", "misfire": "skip"}, {"cron": "@daily", "misfire": Misfire.SKIP}),
     ],
     ids=str,
