@@ -11,6 +11,7 @@ import pytest
 
 import rota
 from rota.core.bounds import TimeLimits
+from rota.wire.work import StoredValue, decode_value
 from tests.integration import jobs
 from tests.integration.deadlines import until, until_there
 from tests.integration.http_stage import LONG, Stage, shell, staged
