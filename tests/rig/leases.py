@@ -109,8 +109,8 @@ class LeaseLoad:
         self._ask = ask
         self._seed = seed
         self._workers = workers
-        self._left = tasks
         self._tasks = tasks
+        self._done: dict[int, None] = {}
         self._lease_ms = lease_ms
 
     async def run(self) -> list[Op]:
@@ -134,7 +134,7 @@ class LeaseLoad:
         number = 0
         # What it has forgotten for now, and when it will remember: sooner or later than somebody else has the task.
         late: list[tuple[int, Offer, Outcome]] = []
-        while (self._left > 0 or late) and not self.stopping.is_set():
+        while (len(self._done) < self._tasks or late) and not self.stopping.is_set():
             number += 1
             offer = await self._claim(name, f"{name}-{number}")
             if offer is not None:
@@ -197,8 +197,9 @@ class LeaseLoad:
         self.ops.append(
             Op(client=name, about=offer.task_id, does=does, answer=said, began_ns=began_ns, ended_ns=ended_ns)
         )
-        if said == Judgement.ACCEPTED and outcome is Outcome.SUCCESS:
-            self._left -= 1
+        # A repetition, too, says that it was taken: the answer to the first time was lost with its coordinator.
+        if said in (Judgement.ACCEPTED, Judgement.DUPLICATE) and outcome is Outcome.SUCCESS:
+            self._done[offer.task] = None
 
     async def _until_answered(self, command: Command) -> tuple[object, object] | None:
         """The answer; None if it never came before the end, so that nobody knows."""
