@@ -16,8 +16,6 @@ from pathlib import Path
 import rota
 from bench.rig import Row
 from bench.service import Service, cpu_s_of, running, spec, tree_of
-from rota.core.calendar import ScheduleSpec
-from rota.core.commands import DeployWorkflow
 from rota.core.model import Graph
 
 FAN = 1_000
@@ -32,7 +30,7 @@ SOURCE = """
 from rota import task, workflow
 
 @task
-def nothing(*_):
+def nothing(x=None):
     pass
 
 @task
@@ -57,13 +55,29 @@ def one():
 """
 
 
+MANY = """
+from rota import task, workflow
+
+@task
+def nothing():
+    pass
+
+for number in range({graphs}):
+
+    @workflow(name=f"g{{number}}", schedule="* * * * *")
+    def flow():
+        nothing()
+
+    globals()[f"flow{{number}}"] = flow
+"""
+
+
 @contextmanager
 def deployed() -> Iterator[tuple[Service, rota.Rota]]:
     """A service with one worker as `rota up` has it, and the workflows above."""
     with tempfile.TemporaryDirectory() as folder, running(1, 2) as service, rota.connect(service.url) as client:
         file = Path(folder) / "flows.py"
-        text = SOURCE.replace("nothing(*_)", "nothing(x=None)").format(fan=FAN, chain=CHAIN)
-        file.write_text(text, encoding="utf-8")
+        file.write_text(SOURCE.format(fan=FAN, chain=CHAIN), encoding="utf-8")
         client.deploy(file)
         client.trigger("one").wait(60)
         yield service, client
@@ -98,12 +112,10 @@ def latency() -> Iterator[Row]:
 
 def minutely() -> Iterator[Row]:
     """A thousand workflows that all fire at every full minute."""
-    with running(2, 50, "--threads") as service, rota.connect(service.url) as client:
-        schedule = ScheduleSpec(cron="* * * * *")
-        for number in range(GRAPHS):
-            graph = Graph(name=f"g{number}", tasks=(spec("x"),))
-            command = DeployWorkflow(tenant="default", command_id=f"d{number}", graph=graph, schedule=schedule)
-            client.command(command)
+    with tempfile.TemporaryDirectory() as folder, running(2, 2) as service, rota.connect(service.url) as client:
+        file = Path(folder) / "many.py"
+        file.write_text(MANY.format(graphs=GRAPHS), encoding="utf-8")
+        client.deploy(file)
         time.sleep((MINUTE_MS - time.time_ns() // 1_000_000 % MINUTE_MS) / 1_000 - 5)
         server = service.processes[0].pid
         before = sum(cpu_s_of(pid) for pid in tree_of(server))
