@@ -27,6 +27,9 @@ RETRIES = 100
 AGAIN_S = 0.01
 LEASE_MS = 1_000
 
+# A coordinator counts whole milliseconds: a lease that began late in one of them ends early in another.
+TICK_MS = 1
+
 # Carries a command to whoever leads: the word that is answered, and its detail. Raises Refused or Unavailable.
 Ask = Callable[[Command], Awaitable[tuple[object, object]]]
 
@@ -80,8 +83,9 @@ class Leases:
 def check_leases(ops: Iterable[Op], lease_ms: int = LEASE_MS) -> dict[Hashable, Verdict]:
     """Whether the leases of each task could have been one after the other."""
     every = list(ops)
+    shortest_ns = (lease_ms - TICK_MS) * 1_000_000
     lapses = [
-        Op(client="time", about=op.about, does=(LAPSE, op.answer), began_ns=op.began_ns + lease_ms * 1_000_000)
+        Op(client="time", about=op.about, does=(LAPSE, op.answer), began_ns=op.began_ns + shortest_ns)
         for op in every
         if op.does == (GRANT,)
     ]
