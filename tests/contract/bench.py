@@ -7,13 +7,14 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any
 
+import pytest
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from rota.core.history import Ended, HistoryQuery
 from rota.core.ids import Epoch, Millis
 from rota.core.records import Audit, Batch, Key, Record, Run, Story, key_of
-from rota.ports import Candidate, Store
+from rota.ports import Candidate, Fenced, Store
 from tests.contract.adapters import Adapter
 from tests.contract.records import Image, fields_of, image
 
@@ -147,6 +148,38 @@ class Bench:
         await store.release(epoch)
         rival = await self.join()
         return rival, await self.elect(rival)
+
+    async def overtake_on_its_way(self, store: Store, epoch: Epoch, late: Batch, landed: Disk) -> None:
+        """Pause a commit between compare and COMMIT, elect another, load, resume: Fenced, and nothing has changed.
+
+        Where nothing can come between the two, the commit arrives after the election instead. Where a rival waits for
+        commits, the disk is `landed` when it is elected.
+        """
+        pause = self.adapter.pause_commit(store)
+        if pause is None:
+            rival, later = await self.overtake(store, epoch)
+            async with self.unchanged(rival, later):
+                with pytest.raises(Fenced):
+                    await store.commit(epoch, late)
+            return
+        before = await self.disk(store, epoch)
+        async with asyncio.timeout(self.adapter.patience_s):
+            commit = asyncio.create_task(store.commit(epoch, late))
+            await pause.reached.wait()
+            await store.release(epoch)
+            rival = await self.join()
+            if self.adapter.rivals_wait_for_commits:
+                assert await rival.elect(Candidate("rival")) is None, "elected past a commit that may still land"
+                pause.resumed.set()
+                await commit
+                await self.expect(rival, await self.elect(rival), landed)
+                return
+            later = await self.elect(rival)
+            await self.expect(rival, later, before)
+            pause.resumed.set()
+            with pytest.raises(Fenced):
+                await commit
+            await self.expect(rival, later, before)
 
     async def disk(self, store: Store, epoch: Epoch) -> Disk:
         """All that is stored, read by whoever reigns."""

@@ -203,38 +203,11 @@ async def a_lock_lost_but_not_taken_fences_nobody(bench: Bench) -> None:
 
 @promise
 async def a_commit_that_was_overtaken_on_its_way_changes_nothing(bench: Bench) -> None:
-    """Pause a commit between compare and COMMIT, elect another, load, resume: Fenced, and what was loaded stands.
-
-    Where nothing can come between the two, the commit arrives after the election instead.
-    """
     store, epoch = await bench.reign()
     await store.commit(epoch, batch([*one_of_each(), *rows_of(a_run())], stories=story_of(parts=[0])))
     late = batch(one_of_each(start=40_000), [key_of(one_of_each()[-1])], [("t", "r")], story_of(parts=[1]))
-    pause = bench.adapter.pause_commit(store)
-    if pause is None:
-        rival, later = await bench.overtake(store, epoch)
-        async with bench.unchanged(rival, later):
-            with pytest.raises(Fenced):
-                await store.commit(epoch, late)
-        return
-    async with asyncio.timeout(bench.adapter.patience_s):
-        commit = asyncio.create_task(store.commit(epoch, late))
-        await pause.reached.wait()
-        await store.release(epoch)
-        rival = await bench.join()
-        if bench.adapter.rivals_wait_for_commits:
-            assert await rival.elect(Candidate("rival")) is None, "elected past a commit that may still land"
-            pause.resumed.set()
-            await commit
-            landed = disk_of([*one_of_each()[:-1], *late.puts], [a_run()], story_of(parts=[0, 1]))
-            await bench.expect(rival, await bench.elect(rival), landed)
-            return
-        later = await bench.elect(rival)
-        loaded = await bench.disk(rival, later)
-        pause.resumed.set()
-        with pytest.raises(Fenced):
-            await commit
-        assert_same(await bench.disk(rival, later), loaded)
+    landed = disk_of([*one_of_each()[:-1], *late.puts], [a_run()], story_of(parts=[0, 1]))
+    await bench.overtake_on_its_way(store, epoch, late, landed)
 
 
 @promise

@@ -1,6 +1,5 @@
 """What a store promises about runs that leave history, because somebody wants to change something about them."""
 
-import asyncio
 from collections.abc import Iterable
 
 import pytest
@@ -11,7 +10,7 @@ from rota.core.history import Ended, HistoryQuery
 from rota.core.ids import BlobRef, Fence, Millis
 from rota.core.model import Graph, TaskSpec
 from rota.core.records import Batch, GraphRecord, Growth, Record, Run, Story, Task, key_of
-from rota.ports import Candidate, Fenced, Store
+from rota.ports import Fenced, Store
 from tests.contract.bench import Bench, Promises, batch, disk_of
 from tests.contract.records import filled, with_fields
 from tests.contract.samples import a_one_task_run, a_run, one_of_each, rows_of, story_of
@@ -203,31 +202,8 @@ async def a_revival_that_was_overtaken_on_its_way_changes_nothing(bench: Bench) 
     ended = a_run()
     await archive(store, epoch, ended)
     late: Batch = batch([ended.run], revives=revived(ended), stories=story_of(ended.run, [3]))
-    pause = bench.adapter.pause_commit(store)
-    if pause is None:
-        rival, later = await bench.overtake(store, epoch)
-        async with bench.unchanged(rival, later):
-            with pytest.raises(Fenced):
-                await store.commit(epoch, late)
-        return
-    async with asyncio.timeout(bench.adapter.patience_s):
-        commit = asyncio.create_task(store.commit(epoch, late))
-        await pause.reached.wait()
-        await store.release(epoch)
-        rival = await bench.join()
-        if bench.adapter.rivals_wait_for_commits:
-            assert await rival.elect(Candidate("rival")) is None, "elected past a commit that may still land"
-            pause.resumed.set()
-            await commit
-            landed = disk_of(rows_of(ended), stories=told(ended, parts=range(4)))
-            await bench.expect(rival, await bench.elect(rival), landed)
-            return
-        later = await bench.elect(rival)
-        await bench.expect(rival, later, disk_of(history=[ended], stories=told(ended)))
-        pause.resumed.set()
-        with pytest.raises(Fenced):
-            await commit
-        await bench.expect(rival, later, disk_of(history=[ended], stories=told(ended)))
+    landed = disk_of(rows_of(ended), stories=told(ended, parts=range(4)))
+    await bench.overtake_on_its_way(store, epoch, late, landed)
 
 
 @promise

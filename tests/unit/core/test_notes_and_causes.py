@@ -21,7 +21,8 @@ def told(world: World) -> str:
     return "\n".join(story_lines(take_batch(world.state, world.now).stories, world.now))
 
 
-def test_a_worker_that_fell_silent_is_told_on_its_task_and_in_the_story() -> None:
+def whose_worker_fell_silent() -> World:
+    """A task x that ran, and waits again."""
     world = World()
     world.worker()
     world.submit(task("x"))
@@ -29,6 +30,11 @@ def test_a_worker_that_fell_silent_is_told_on_its_task_and_in_the_story() -> Non
     world.start(granted)
     world.silence()
     world.advance(world.state.limits.lease_ms + world.state.limits.dispatch_ms)
+    return world
+
+
+def test_a_worker_that_fell_silent_is_told_on_its_task_and_in_the_story() -> None:
+    world = whose_worker_fell_silent()
     row = world.task("x")
     assert (row.state, row.attempt, row.interruptions) == (QUEUED, 0, 1)
     assert row.error == "agent_lost: its worker fell silent"
@@ -38,13 +44,7 @@ def test_a_worker_that_fell_silent_is_told_on_its_task_and_in_the_story() -> Non
 
 
 def test_the_cause_goes_with_the_next_outcome() -> None:
-    world = World()
-    world.worker()
-    world.submit(task("x"))
-    (granted,) = world.turn()
-    world.start(granted)
-    world.silence()
-    world.advance(world.state.limits.lease_ms + world.state.limits.dispatch_ms)
+    world = whose_worker_fell_silent()
     world.worker("other")
     (granted,) = world.turn()
     world.start(granted)

@@ -103,6 +103,15 @@ def test_what_a_run_is_given_is_checked_before_it_is_sent(given: dict[str, Any],
         workflow(g).params(given)
 
 
+def test_an_annotation_that_cannot_be_looked_up_leaves_the_others_their_types():
+    def g(where: "Elsewhere | None" = None, n: "Annotated[int, rota.Param(least=1)]" = 1):  # noqa: F821 - the point
+        plain()
+
+    where, n = workflow(g).param_specs
+    assert (where.type, where.nullable) == (ParamType.ANY, True)
+    assert (n.type, n.least) == (ParamType.INTEGER, 1)
+
+
 def test_a_default_that_its_own_parameter_would_refuse_is_refused_with_the_line():
     def g(n: Annotated[int, rota.Param(least=5)] = 1):
         plain()

@@ -1,5 +1,6 @@
 """A workflow while it is being written down: its tasks, their outputs, groups of them, and what waits for what."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from itertools import pairwise
@@ -52,18 +53,18 @@ class Node:
         self.branching = ""
 
 
-class Arrows:
+class Arrows(ABC):
     """`a >> b` makes b wait for a without taking what it gives; lists may stand on either side."""
 
     draft: "Draft"
 
+    @abstractmethod
     def roots(self) -> "list[Output]":
         """Those that wait for what stands before it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def leaves(self) -> "list[Output]":
         """Those that what stands behind it waits for."""
-        raise NotImplementedError
 
     def after(self, *others: Any) -> Any:
         """Wait for others."""

@@ -46,17 +46,16 @@ class Param(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def params_of(name: str, function: Callable[..., Any]) -> tuple[ParamSpec, ...]:
     """The parameters of a workflow, from the signature of its function."""
-    hints = _hints(function)
     found: list[ParamSpec] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise TypeError(f"workflow {name!r}: {parameter} cannot be a parameter of a run; give it a name")
-        said = hints.get(parameter.name, parameter.annotation)
+        said = _looked_up(function, parameter)
         about = Param()
         if get_origin(said) is Annotated:
             said, *more = get_args(said)
             about = next((each for each in more if isinstance(each, Param)), about)
-        kind, nullable, choices = _read(Any if said is parameter.empty else said)
+        kind, nullable, choices = _read(said)
         default = None if parameter.default is parameter.empty else _packed(name, parameter.name, parameter.default)
         found.append(
             ParamSpec(
@@ -76,11 +75,17 @@ def stand_ins(params: Iterable[ParamSpec]) -> dict[str, Parameter]:
     return {param.name: Parameter(param.name, _READ.get(param.type, "")) for param in params}
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def _looked_up(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    """What an annotation means, also where it is written as text. One that cannot be looked up says nothing."""
+    if parameter.annotation is parameter.empty:
+        return Any
+    # One at a time: a name that is imported for type checkers only must not take the other types with it.
+    alone = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
+    names = getattr(inspect.unwrap(function), "__globals__", {})
     try:
-        return typing.get_type_hints(function, include_extras=True)
-    except Exception:  # an annotation that cannot be looked up says nothing; the function works without
-        return {}
+        return typing.get_type_hints(alone, globalns=names, include_extras=True)[parameter.name]
+    except Exception:  # the function works without
+        return Any
 
 
 def _read(said: Any) -> tuple[ParamType, bool, tuple[Any, ...]]:
