@@ -40,8 +40,8 @@ check-code: setup
 	$(ROTA) sim --seeds 200
 
 check-tests: setup
-	HYPOTHESIS_PROFILE=quick $(PYTEST) -x -m "not long" tests/unit tests/contract tests/tidy \
-		--ignore tests/contract/test_contract_notices.py
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -x -m "not long and not servers" tests/unit tests/contract tests/tidy \
+		--ignore tests/contract/test_contract_notices.py --ignore tests/tidy/test_layers.py
 
 sim: setup ## SEEDS=n simulated worlds, then every canary mutant
 	$(ROTA) sim --seeds $(SEEDS) --jobs $(JOBS)

@@ -83,6 +83,8 @@ def lacks_final_newline(text: str) -> Iterator[str]:
 
 def suppresses_without_reason(text: str) -> Iterator[str]:
     """Whoever silences a checker says why, after the code and on the same line."""
+    if not _SUPPRESSION.search(text):
+        return  # reading tokens takes long, and most files have nothing to find
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type != tokenize.COMMENT:
             continue
