@@ -157,7 +157,7 @@ def next_slot(spec: ScheduleSpec, after: Millis) -> Millis | None:
         return slot if slot <= until else None
     if spec.cron in (ONCE, CONTINUOUS):
         return spec.start_at if spec.start_at is not None and after < spec.start_at else None
-    slot_s = _next_fire(_cron(spec.cron, spec.zone), after // 1000, until // 1000)
+    slot_s = _next_fire(spec.cron, spec.zone, after // 1000, until // 1000)
     return None if slot_s is None else slot_s * 1000
 
 
@@ -336,7 +336,10 @@ def _zone_names() -> tuple[str, ...]:
     return tuple(sorted(available_timezones()))
 
 
-def _next_fire(cron: _Cron, after: int, until: int) -> int | None:
+# One look asks for the same slot several times, and schedules that say the same ask for the same ones.
+@lru_cache(maxsize=4096)
+def _next_fire(text: str, zone: str, after: int, until: int) -> int | None:
+    cron = _cron(text, zone)
     for stretch in _stretches(cron, after, until):
         wall = _first_match(cron, stretch.low, stretch.high)
         if wall is not None:
