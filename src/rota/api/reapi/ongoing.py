@@ -1,0 +1,148 @@
+"""One run of an action as those see it who wait for it: how far it is, who waits, and how it ended."""
+
+import asyncio
+from collections.abc import Callable
+from enum import IntEnum
+
+from msgspec import Struct
+
+from rota.core import changes as ch
+from rota.core.ids import Fence, Millis
+from rota.core.questions import RunView, TaskView
+from rota.core.states import NEEDS_ATTENTION, RUN_TERMINAL, RUNNING, SUCCESS, TERMINAL, RunState
+from rota.core.story import RunChange
+from rota.kinds.build.naming import OperationName
+from rota.kinds.build.scheduling import Asked
+from rota.wire.builds import BuildWork
+
+
+class Stage(IntEnum):
+    """How far an action is, in the numbers of the API."""
+
+    QUEUED = 2
+    EXECUTING = 3
+    COMPLETED = 4
+
+
+class Conclusion(Struct, frozen=True):
+    """How a run ended. `result` is what its worker reported, under which fence; `error` why there is none."""
+
+    state: RunState
+    result: bytes | None = None
+    fence: Fence = 0
+    error: str = ""
+
+
+class Operation:
+    """One client's wait for it."""
+
+    __slots__ = ("is_cancelled", "name", "streams")
+
+    def __init__(self, name: OperationName) -> None:
+        self.name = name
+        self.streams = 0
+        self.is_cancelled = False
+
+
+class Ongoing:
+    """One run; `now` is the time of whoever looks after it."""
+
+    def __init__(self, run: str, work: BuildWork, now: Millis, asked: Asked | None = None) -> None:
+        """`asked` is None of a run that another process has submitted."""
+        self.run = run
+        self.asked = asked
+        self.work = work
+        self.accepted_at = now
+        # When somebody last asked for it, if nobody is listening.
+        self.asked_at = now
+        self.stage = Stage.QUEUED
+        self.worker = ""
+        self.conclusion: Conclusion | None = None
+        self.operations: dict[str, Operation] = {}
+        # It is known how it ended, or that another has to take its place.
+        self.is_over = False
+        self.successor: Ongoing | None = None
+        # Why it will not go on by itself, if it was parked.
+        self.parked = ""
+        self._result: bytes | None = None
+        self._fence: Fence = 0
+        self._error = ""
+        self._waiting: dict[asyncio.Future[None], None] = {}
+
+    @property
+    def is_listened_to(self) -> bool:
+        """Whether any client is there that wants to hear of it."""
+        return any(each.streams for each in self.operations.values())
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a client that has not cancelled is listening."""
+        return any(each.streams and not each.is_cancelled for each in self.operations.values())
+
+    def operation(self, name: OperationName) -> Operation:
+        """One client's wait, by its name; also of one that another process has begun."""
+        found = self.operations.get(name.number)
+        if found is None:
+            found = self.operations[name.number] = Operation(name)
+        return found
+
+    async def changed(self) -> None:
+        """Wait until there is something new to be told."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[future] = None
+        try:
+            await future
+        finally:
+            self._waiting.pop(future, None)
+
+    def tell(self) -> None:
+        """There is something new."""
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def hear(self, change: RunChange, conclude: Callable[[Conclusion], None]) -> None:
+        """Something became durable; `conclude` is given the end."""
+        match change:
+            case ch.LeaseGranted():
+                self.worker = change.worker
+            case ch.AttemptStarted():
+                self._move(Stage.EXECUTING)
+            case ch.LeaseReturned():
+                if change.state is NEEDS_ATTENTION:
+                    self.parked = change.cause
+                self._move(Stage.QUEUED)
+            case ch.AttemptEnded():
+                self._result = change.result if change.state is SUCCESS else None
+                self._fence, self._error = change.fence, change.error
+                if change.state not in TERMINAL:
+                    self._move(Stage.QUEUED)
+            case ch.TaskEnded():
+                self._error = change.error
+            case ch.RunEnded():
+                conclude(Conclusion(change.state, self._result, self._fence, self._error or change.reason))
+            case _:
+                pass
+
+    def read(self, run: RunView, task: TaskView | None, conclude: Callable[[Conclusion], None]) -> None:
+        """How it stands, for whoever has not heard everything."""
+        if task is not None:
+            self.worker = task.worker
+            self._result, self._fence, self._error = task.result, task.fence, task.error
+            self.parked = task.error if task.state is NEEDS_ATTENTION else ""
+        if run.state in RUN_TERMINAL:
+            conclude(Conclusion(run.state, self._result, self._fence, self._error or run.reason))
+        else:
+            self._move(Stage.EXECUTING if task is not None and task.state is RUNNING else Stage.QUEUED)
+
+    def end(self, conclusion: Conclusion) -> None:
+        """It is over, and everybody is told."""
+        self.conclusion = conclusion
+        self.stage = Stage.COMPLETED
+        self.tell()
+
+    def _move(self, stage: Stage) -> None:
+        if not self.is_over and stage is not self.stage:
+            self.stage = stage
+            self.tell()

@@ -1,0 +1,1 @@
+"""Builds: actions of the Remote Execution API as runs of one task."""

@@ -1,0 +1,81 @@
+"""From an action to the run that carries it out."""
+
+from hashlib import sha256
+
+from msgspec import Struct
+
+from rota.core.bounds import PRIORITY_MAX, TEXT_CHARS_MAX
+from rota.core.commands import SubmitRun
+from rota.core.graph import graph_digest
+from rota.core.ids import Digest
+from rota.core.model import Graph, Pairs, PriorityClass, RetryPolicy, TaskSpec
+from rota.wire.builds import BUILD, BuildWork, encode_build
+
+LABEL_CHARS_MAX = 200
+# Where classes begin, in the numbers of the API: lower is sooner.
+URGENT_BELOW = -100
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """An action as a client asks for it. `properties` are what it wants of its worker."""
+
+    tenant: str
+    work: BuildWork
+    queue: str
+    properties: Pairs = ()
+    priority: int = 0
+    retries: int = 3
+    # Whether the same action may serve others that ask for it meanwhile.
+    is_shared: bool = True
+
+
+def class_of(priority: int) -> PriorityClass:
+    """The class of a priority of the API, where lower is sooner and zero is usual."""
+    if priority < URGENT_BELOW:
+        return PriorityClass.URGENT
+    if priority < 0:
+        return PriorityClass.HIGH
+    return PriorityClass.LOW if priority else PriorityClass.NORMAL
+
+
+def graph_for(asked: Asked) -> Graph:
+    """How it is to be scheduled; many actions have the same, which the coordinator then knows already."""
+    spec = TaskSpec(
+        id="action",
+        kind=BUILD,
+        queue=asked.queue,
+        requires=asked.properties,
+        priority=max(-PRIORITY_MAX, min(PRIORITY_MAX, -asked.priority)),
+        # Only what is nobody's fault is tried again: whatever an action did is its result.
+        retry=RetryPolicy(internal_retries=asked.retries),
+    )
+    return Graph(name=BUILD, kind=BUILD, tasks=(spec,))
+
+
+def merge_key(instance: str, action: Digest) -> str:
+    """By this those find each other who ask for the same."""
+    return sha256(f"{instance}\0{action.hash}\0{action.size}".encode()).hexdigest()
+
+
+def submission(asked: Asked, run: str) -> tuple[SubmitRun, Graph]:
+    """The command that makes the run, and the graph that goes with it if the coordinator does not know it."""
+    work, graph = asked.work, graph_for(asked)
+    labels = (
+        ("action", work.action.hash),
+        ("instance", work.instance),
+        ("invocation", work.invocation),
+        ("mnemonic", work.mnemonic),
+        ("target", work.target),
+    )
+    command = SubmitRun(
+        tenant=asked.tenant,
+        command_id=f"submit-{run}",
+        run=run,
+        digest=graph_digest(graph),
+        priority=class_of(asked.priority),
+        params=encode_build(work),
+        merge=merge_key(work.instance, work.action) if asked.is_shared else "",
+        labels=tuple((name, value[:LABEL_CHARS_MAX]) for name, value in labels if value),
+        share=work.invocation[:TEXT_CHARS_MAX],
+    )
+    return command, graph
