@@ -103,14 +103,13 @@ class DiskContent:
             return
         shelf = self._stock.shelf(tenant)
         size = ITEM_BYTES + len(content)
+        await self._room.hold(size)
         try:
-            await self._room.hold(size)
-            try:
-                await self._appender.append(shelf, key, content, self._stock.landing(shelf, key, content))
-            finally:
-                self._room.release(size)
+            await self._appender.append(shelf, key, content, self._stock.landing(shelf, key, content))
         except OSError as error:
             raise unavailable(error) from error
+        finally:
+            self._room.release(size)
 
     async def keep_large(self, tenant: str, digest: Digest, path: Path) -> None:
         """Keep a file that was checked."""

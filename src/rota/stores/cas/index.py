@@ -8,7 +8,7 @@ that is mostly such places is squeezed.
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rota.core.ids import Digest
 from rota.ports import WrongContent
@@ -28,6 +28,7 @@ NO_PACK = 0
 _FREE: Tick = 0
 # Places that count for nothing, at least, before the line is squeezed.
 _SPARE_PLACES = 50_000
+_SLOTS_AT_ONCE = 1_024
 
 
 class Shelf:
@@ -123,39 +124,49 @@ class Index:
 
     def add(self, shelf: Shelf, key: bytes, size: int, pack: int, place: int, tick: Tick) -> Slot:
         """A new entry; its key is not on the shelf yet."""
-        slot = self._free.pop() if self._free else self._grow()
-        self._fill(slot, shelf, key, size, pack, place)
-        self.noted[slot] = tick
-        self.requeue(slot, tick)
-        return slot
-
-    def load(self, rows: Iterable[Row]) -> None:
-        """Take in what a journal has, in any order, into an index that is empty."""
-        by_tick: dict[Tick, array[int]] = {}
-        for slot, owner, key, size, pack, place, used in rows:
-            while len(self.keys) <= slot:
-                self._free.append(self._grow())
-            self._fill(slot, self.shelves[owner], key, size, pack, place)
-            self.used[slot] = self.noted[slot] = used
-            by_tick.setdefault(used, array("I")).append(slot)
-        self._free = array("I", [slot for slot in self._free if self.used[slot] == _FREE])
-        self._line = deque(sorted(by_tick.items()))
-        self._places = len(self)
-
-    def _grow(self) -> Slot:
-        self.keys.append(b"")
-        for column in (self.owners, self.sizes, self.packs, self.places, self.used, self.noted):
-            column.append(0)
-        self.is_sure.append(False)
-        return len(self.keys) - 1
-
-    def _fill(self, slot: Slot, shelf: Shelf, key: bytes, size: int, pack: int, place: int) -> None:
+        if not self._free:
+            self._grow(_SLOTS_AT_ONCE)
+            self._free.extend(range(len(self.keys) - 1, len(self.keys) - _SLOTS_AT_ONCE - 1, -1))
+        slot = self._free.pop()
         self.keys[slot] = key
         self.owners[slot] = shelf.number
         self.sizes[slot] = size
         self.packs[slot] = pack
         self.places[slot] = place
         shelf.slots[key] = slot
+        self.noted[slot] = tick
+        self.requeue(slot, tick)
+        return slot
+
+    def load(self, rows: Sequence[Row]) -> None:
+        """Take in what a journal has, in any order, into an index that is empty."""
+        self._grow(max((row[0] for row in rows), default=-1) + 1)
+        keys, owners, sizes, packs, places = self.keys, self.owners, self.sizes, self.packs, self.places
+        by_tick: dict[Tick, array[int]] = {}
+        shelves = [shelf.slots for shelf in self.shelves]
+        for slot, owner, key, size, pack, place, tick in rows:
+            keys[slot] = key
+            owners[slot] = owner
+            sizes[slot] = size
+            packs[slot] = pack
+            places[slot] = place
+            self.used[slot] = tick
+            shelves[owner][key] = slot
+            there = by_tick.get(tick)
+            if there is None:
+                there = by_tick[tick] = array("I")
+            there.append(slot)
+        self.noted = array("I", self.used)
+        self._free = array("I", [slot for slot, tick in enumerate(self.used) if tick == _FREE])
+        self._line = deque(sorted(by_tick.items()))
+        self._places = len(self)
+
+    def _grow(self, count: int) -> None:
+        """Have this many slots more."""
+        self.keys += [b""] * count
+        for column in (self.owners, self.sizes, self.packs, self.places, self.used, self.noted):
+            column.frombytes(bytes(column.itemsize * count))
+        self.is_sure += bytes(count)
 
     def remove(self, slot: Slot) -> None:
         """An entry is gone, and its slot is free."""
@@ -200,9 +211,10 @@ class Index:
 
     def used_since(self, tick: Tick) -> Iterator[Slot]:
         """The entries whose last use was then or later; some may come twice."""
-        for at, places in list(self._line):
-            if at >= tick:
-                yield from [slot for slot in places if self.used[slot] == at]
+        for at, places in reversed(list(self._line)):
+            if at < tick:
+                return
+            yield from [slot for slot in places if self.used[slot] == at]
 
     def is_slack(self) -> bool:
         """Whether most places in the line count for nothing."""

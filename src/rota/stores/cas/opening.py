@@ -27,8 +27,8 @@ from rota.stores.sqlite.lock import FolderLock, held
 from rota.wire.names import safe_name
 
 _PACKS, _UPLOADS, _HOME = "packs", "uploads", "home"
-# Whose content lies among the blobs.
-MARK = f"{ROOT}/home"
+# Whose content lies among the blobs; not beside the tenants, one of whom may be called anything.
+MARK = f"{ROOT}-home"
 _MARK_BYTES_MAX = 200
 
 

@@ -15,7 +15,7 @@ from rota.stores.cas.appending import Appender
 from rota.stores.cas.index import NO_PACK, Slot, Tick
 from rota.stores.cas.packs import Pack
 from rota.stores.cas.reading import Reader
-from rota.stores.cas.stock import Stock
+from rota.stores.cas.stock import Stock, unavailable
 
 # Above the first part of the limit room is made in the background, down to the second.
 HIGH, LOW = 0.95, 0.90
@@ -51,7 +51,10 @@ class Room:
         if self._lacks(size):
             if size <= self._bytes_max:
                 # Not to be left halfway by whoever is cancelled.
-                await asyncio.shield(self._begin(self._make(size)))
+                try:
+                    await asyncio.shield(self._begin(self._make(size)))
+                except OSError as error:
+                    raise unavailable(error) from error
             if self._lacks(size):
                 raise ContentFull(f"{size:,} bytes do not fit: {self._bytes_max:,} may be kept, and the rest is in use")
         self._held_bytes += size
