@@ -193,7 +193,6 @@ class Blobs(Protocol):
         """Remove what is under a prefix, was stored before an instant and nobody refers to; how many that were."""
         ...
 
-
     async def drop(self, names: Sequence[str]) -> None:
         """Remove blobs by their names; one that is not there is no trouble."""
         ...

@@ -41,9 +41,7 @@ class ContentStorage:
             GET_TREE: Method(pb.GetTreeRequest, self._get_tree, read, Sort.MANY_ANSWERS, is_for_workers=True),
         }
 
-    async def _find_missing(
-        self, caller: Caller, request: pb.FindMissingBlobsRequest
-    ) -> pb.FindMissingBlobsResponse:
+    async def _find_missing(self, caller: Caller, request: pb.FindMissingBlobsRequest) -> pb.FindMissingBlobsResponse:
         self._instances(request.instance_name)
         check_function(request.digest_function)
         answer = pb.FindMissingBlobsResponse()

@@ -16,7 +16,7 @@ from rota.core.errors import Refused
 from rota.core.ids import Digest
 from rota.ports import Content, ContentLost
 from rota.wire.reapi.digests import EMPTY
-from rota.wire.reapi.directories import Listing, TreeReader, list_directory, read_directory, split_tree
+from rota.wire.reapi.directories import Listing, TreeContent, TreeReader, list_directory, read_directory, split_tree
 from rota.wire.reapi.limits import (
     DIRECTORY_BYTES_MAX,
     TREE_BYTES_MAX,
@@ -51,10 +51,13 @@ class Trees:
     def __init__(self, content: Content) -> None:
         self._content = content
         self._listings: _Memory[Listing] = _Memory()
-        self._trees: _Memory[tuple[Digest, ...]] = _Memory()
+        self._trees: _Memory[TreeContent] = _Memory()
 
-    async def walk_inputs(self, tenant: str, root: Digest) -> Inputs:
-        """All that an input root needs. Everything that is there counts as used now. Refuses what cannot be made."""
+    async def walk_inputs(self, tenant: str, root: Digest, above: int = 0) -> Inputs:
+        """All that an input root needs. Everything that is there counts as used now. Refuses what cannot be made.
+
+        `above` is how many levels above this root its links may reach.
+        """
         listings: dict[Digest, Listing] = {}
         found: dict[Digest, None] = {root: None}
         level, depth, names = [root], 0, 0
@@ -64,7 +67,7 @@ class Trees:
             below: list[Digest] = []
             for digest, listing in await self._list_all(tenant, level):
                 # Nothing is nearer to the root than where it is met first.
-                if listing.climb > depth:
+                if listing.climb > depth + above:
                     raise Refused("content.tree", f"a link in {digest.hash} leads out of the tree of {root.hash}")
                 listings[digest] = listing
                 below += [child for child in dict.fromkeys(listing.directories) if child not in found]
@@ -102,8 +105,8 @@ class Trees:
                         raise _too_large(root)
             level = below
 
-    async def files_of_tree(self, tenant: str, digest: Digest) -> tuple[Digest, ...]:
-        """The files of a Tree message. Raises `ContentLost` if that is not there, and refuses one that is no tree."""
+    async def read_tree(self, tenant: str, digest: Digest) -> TreeContent:
+        """What a Tree message holds. Raises `ContentLost` if that is not there, and refuses one that is no tree."""
         known = self._trees.get((tenant, digest))
         if known is not None:
             return known
@@ -113,17 +116,16 @@ class Trees:
         pieces = [piece async for piece in self._content.read(tenant, digest)]
         reader = TreeReader()
         names = taken = 0
-        for directory in split_tree(b"".join(pieces)):
-            names += 1 + reader.take(directory)
+        for is_root, directory in split_tree(b"".join(pieces)):
+            names += 1 + reader.take(directory, is_root=is_root)
             if names > TREE_PATHS_MAX:
                 raise _too_large(digest)
             if names - taken > SLICE:
                 taken = names
                 await asyncio.sleep(0)
-        reader.check()
-        files = tuple(reader.files)
-        self._trees.keep((tenant, digest), files, len(files))
-        return files
+        tree = reader.result()
+        self._trees.keep((tenant, digest), tree, len(tree.files))
+        return tree
 
     async def _list_all(self, tenant: str, digests: Sequence[Digest]) -> list[tuple[Digest, Listing]]:
         """What is in these directories; those that are not there are left out."""

@@ -11,9 +11,9 @@ from rota.wire.reapi import remote_execution_pb2 as pb
 from rota.wire.reapi.digests import digest_of, read_digests
 from rota.wire.reapi.limits import NAME_BYTES_MAX, TARGET_BYTES_MAX
 
-# Fields of a Tree, by number; both are messages.
-_TREE_FIELDS = (1, 2)
-_LENGTH_DELIMITED = 2
+# The fields of a Tree; both are messages.
+_ROOT_TAG = 1 << 3 | 2
+_CHILD_TAG = 2 << 3 | 2
 _VARINT_BYTES_MAX = 10
 
 
@@ -78,41 +78,64 @@ def climb_of(target: str, what: str) -> int:
     return climb
 
 
-def split_tree(content: bytes) -> Iterator[bytes]:
-    """The directories of a serialized Tree, the root first or wherever it stands, as they were written."""
+def split_tree(content: bytes) -> Iterator[tuple[bool, bytes]]:
+    """The directories of a serialized Tree as they were written, and of each whether it is the root."""
     place = 0
     while place < len(content):
         tag, place = _varint(content, place)
-        if tag & 7 != _LENGTH_DELIMITED or tag >> 3 not in _TREE_FIELDS:
+        if tag not in (_ROOT_TAG, _CHILD_TAG):
             raise Refused("content.tree", "a tree is not a Tree message")
         size, place = _varint(content, place)
         if size > len(content) - place:
             raise Refused("content.tree", "a tree is cut off")
-        yield content[place : place + size]
+        yield tag == _ROOT_TAG, content[place : place + size]
         place += size
 
 
+class TreeContent(Struct, frozen=True):
+    """What a tree holds: its files, each once, and how many levels above its root its links reach."""
+
+    files: tuple[Digest, ...]
+    climb: int
+
+
 class TreeReader:
-    """Takes the directories of one Tree and says what they hold together, and whether they belong together."""
+    """Takes the directories of one Tree, then says what they hold together."""
 
     def __init__(self) -> None:
-        self.files: dict[Digest, None] = {}
-        self._named: dict[Digest, None] = {}
-        self._there: set[Digest] = set()
+        self._root: Digest | None = None
+        self._listings: dict[Digest, Listing] = {}
 
-    def take(self, content: bytes) -> int:
+    def take(self, content: bytes, *, is_root: bool) -> int:
         """One of the directories; the answer is how many names are in it."""
+        digest = digest_of(content)
+        if is_root:
+            if self._root is not None:
+                raise Refused("content.tree", "a tree has two roots")
+            self._root = digest
         listing = list_directory(read_directory(content, "a directory of a tree"), "a directory of a tree")
-        self._there.add(digest_of(content))
-        self.files.update(dict.fromkeys(listing.files))
-        self._named.update(dict.fromkeys(listing.directories))
+        self._listings[digest] = listing
         return listing.entries
 
-    def check(self) -> None:
-        """Refuse a tree with a hole in it. One that leads back into itself has one too: nothing contains its digest."""
-        for digest in self._named:
-            if digest not in self._there:
-                raise Refused("content.tree", f"a tree does not hold the directory {digest.hash} that is named in it")
+    def result(self) -> TreeContent:
+        """All of it, or a refusal of a tree that has a hole.
+
+        One that leads back into itself has one: no directory can have been written with its own digest in it.
+        """
+        climb = depth = 0
+        level = [] if self._root is None else [self._root]
+        seen = dict.fromkeys(level)
+        while level:
+            climb = max(climb, *(self._listings[digest].climb - depth for digest in level))
+            below = dict.fromkeys(child for digest in level for child in self._listings[digest].directories)
+            for child in below:
+                if child not in self._listings:
+                    raise Refused("content.tree", f"a tree does not hold the directory {child.hash} that it names")
+            level = [child for child in below if child not in seen]
+            seen.update(below)
+            depth += 1
+        files = dict.fromkeys(file for listing in self._listings.values() for file in listing.files)
+        return TreeContent(tuple(files), climb)
 
 
 def _digests(messages: list[pb.Digest], path: str, what: str) -> tuple[Digest, ...]:

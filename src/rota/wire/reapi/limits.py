@@ -18,6 +18,7 @@ PRIORITY_MAX: Final = 1_000_000
 DIRECTORY_BYTES_MAX: Final = 4 << 20
 NAME_BYTES_MAX: Final = 255
 TARGET_BYTES_MAX: Final = 4_096
+PATH_BYTES_MAX: Final = 4_096
 # One message with a whole tree in it.
 TREE_BYTES_MAX: Final = 32 << 20
 # A tree as it will lie on a disk: one that is named twice is there twice.
