@@ -115,12 +115,10 @@ async def _take(
     while piece is not None:
         if piece.resource_name not in ("", first.resource_name):
             raise Refused("field.value", "one stream writes one content", path="resource_name")
-        if piece.write_offset != offset or not 0 <= offset <= upload.committed:
-            text = (
-                f"{name.digest.hash} was written up to {upload.committed:,}, and this is from {piece.write_offset:,} on"
-            )
-            raise Refused("field.value", text, "Ask how much was written, and go on there.", path="write_offset")
         async with turn:
+            if piece.write_offset != offset or not 0 <= offset <= upload.committed:
+                text = f"{name.digest.hash} is to go on at {upload.committed:,}, and not at {piece.write_offset:,}"
+                raise Refused("field.value", text, "Ask how much was written.", path="write_offset")
             try:
                 await upload.write(offset, piece.data)
                 if piece.finish_write:

@@ -87,6 +87,9 @@ def _options() -> Options:
     ours = {
         "grpc.max_receive_message_length": MESSAGE_BYTES_MAX,
         "grpc.max_concurrent_streams": STREAMS_MAX,
+        # Calls that come in one burst wait for us; gRPC would turn some away from the thousandth on.
+        "grpc.server.max_pending_requests": STREAMS_MAX,
+        "grpc.server.max_pending_requests_hard_limit": 2 * STREAMS_MAX,
         "grpc.max_connection_idle_ms": IDLE_MS,
         # Bazel pings when it is told to, also while nothing is under way.
         "grpc.http2.min_ping_interval_without_data_ms": 1_000,

@@ -95,12 +95,11 @@ class Trees:
         while level:
             below: list[Digest] = []
             for group in _together(level):
-                for _, content in await self._read_all(tenant, group):
+                for digest, content in await self._read_all(tenant, group):
+                    listing = list_directory(read_directory(content, digest.hash), digest.hash)
                     yield content
-                    for digest in list_directory(read_directory(content)).directories:
-                        if digest not in seen:
-                            seen[digest] = None
-                            below.append(digest)
+                    below += [child for child in dict.fromkeys(listing.directories) if child not in seen]
+                    seen.update(dict.fromkeys(listing.directories))
                     if len(seen) > TREE_DIRECTORIES_MAX:
                         raise _too_large(root)
             level = below
