@@ -38,7 +38,8 @@ FIELDS = {
     "auxiliary_metadata=11 virtual_execution_duration=12",
     "GetActionResultRequest": "instance_name=1 action_digest=2 inline_stdout=3 inline_stderr=4 inline_output_files=5 "
     "digest_function=6",
-    "UpdateActionResultRequest": "instance_name=1 action_digest=2 action_result=3 results_cache_policy=4 digest_function=5",
+    "UpdateActionResultRequest": "instance_name=1 action_digest=2 action_result=3 results_cache_policy=4 "
+    "digest_function=5",
     "FindMissingBlobsRequest": "instance_name=1 blob_digests=2 digest_function=3",
     "FindMissingBlobsResponse": "missing_blob_digests=2",
     "BatchUpdateBlobsRequest": "instance_name=1 requests=2 digest_function=5",
