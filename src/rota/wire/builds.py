@@ -1,0 +1,62 @@
+"""What a build's run asks of a worker, and what its attempt gives back.
+
+The graph says how an action is scheduled; which action it is stands in the run's params, so one graph serves all
+actions with the same properties (docs/decisions/0014-builds.md).
+"""
+
+import msgspec
+from msgspec import Struct
+
+from rota.core.bounds import RESULT_BYTES_MAX
+from rota.core.ids import Digest
+
+BUILD = "build"
+# An ActionResult that is larger goes into the content; the rest of a result has to fit beside it.
+INLINE_RESULT_BYTES_MAX = RESULT_BYTES_MAX - 4_096
+MESSAGE_CHARS_MAX = 1_000
+# How errors begin that the front end tells from others: what the client can mend, and what it asked for in vain.
+MISSING_INPUTS = "missing inputs:"
+INVALID_ACTION = "invalid action:"
+
+EMPTY = Digest("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", 0)
+
+
+class BuildWork(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which action to carry out; the params of its run."""
+
+    instance: str
+    action: Digest
+    # Where the content is, `grpc://host:port`.
+    content: str
+    # The Action message if it is small, so that it need not be fetched.
+    action_bytes: bytes = b""
+    target: str = ""
+    mnemonic: str = ""
+    invocation: str = ""
+
+
+class BuildResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How an action ended; the result of its attempt, whatever the action's exit code is."""
+
+    # An ActionResult message, or where it is stored if it is larger than `INLINE_RESULT_BYTES_MAX`.
+    result: bytes = b""
+    stored: Digest | None = None
+    # A code of google.rpc: 0, or 4 (DEADLINE_EXCEEDED) with what there was when time was up.
+    status: int = 0
+    message: str = ""
+    exit_code: int = 0
+
+
+_work = msgspec.msgpack.Decoder(BuildWork)
+_result = msgspec.msgpack.Decoder(BuildResult)
+encode_build = msgspec.msgpack.Encoder().encode
+
+
+def decode_work(params: bytes) -> BuildWork:
+    """The action that params name. Raises msgspec.MsgspecError."""
+    return _work.decode(params)
+
+
+def decode_result(result: bytes) -> BuildResult:
+    """The result of an attempt. Raises msgspec.MsgspecError."""
+    return _result.decode(result)
