@@ -34,6 +34,13 @@ class BlobRef(Struct, frozen=True, array_like=True, tag="blob"):
     sha256: str
 
 
+class Digest(Struct, frozen=True):
+    """Content by what it is: its SHA-256 in lower hexadecimal digits, and its size in bytes."""
+
+    hash: str
+    size: int
+
+
 def make_fence(epoch: Epoch, number: int) -> Fence:
     """The fence of lease `number` in `epoch`."""
     assert 0 < epoch <= EPOCH_MAX, "an epoch outgrew its 23 bits; the store issues them one by one"

@@ -7,6 +7,7 @@ by an action: root may write to anything. It is read again before anybody is giv
 
 import contextlib
 import hashlib
+import itertools
 import os
 import shutil
 from pathlib import Path
@@ -14,7 +15,6 @@ from pathlib import Path
 from msgspec import Struct
 
 from rota.core.ids import Digest
-from rota.wire.names import safe_name
 
 # 2001-09-09 01:46:40 UTC: some day that is long over, and the same for all, so that no output depends on it.
 INPUT_NS = 1_000_000_000 * 1_000_000_000
@@ -27,9 +27,9 @@ class WrongContent(Exception):
 
 
 class Key(Struct, frozen=True, gc=False):
-    """One file of the shelf."""
+    """One file of the shelf: whose it is, by the name of their folder, what it is, and how it may be used."""
 
-    tenant: str
+    owner: str
     digest: Digest
     is_executable: bool
 
@@ -41,7 +41,7 @@ class Key(Struct, frozen=True, gc=False):
     @property
     def twin(self) -> "Key":
         """The same content with the other mode."""
-        return Key(self.tenant, self.digest, not self.is_executable)
+        return Key(self.owner, self.digest, not self.is_executable)
 
 
 class Shelf:
@@ -50,22 +50,22 @@ class Shelf:
     def __init__(self, cache: Path, parts: Path) -> None:
         self._cache = str(cache)
         self._parts = str(parts)
-        self._next = 0
+        # Threads take from it at once.
+        self._numbers = itertools.count()
 
     def place(self, key: Key) -> str:
         """Where the file of a key is, or will be."""
         digest = key.digest
         mark = "x" if key.is_executable else ""
-        return f"{self._cache}/{safe_name(key.tenant)}/{digest.hash[:2]}/{digest.hash}-{digest.size}{mark}"
+        return f"{self._cache}/{key.owner}/{digest.hash[:2]}/{digest.hash}-{digest.size}{mark}"
 
     def part(self) -> str:
         """A new name for what is not whole yet."""
-        self._next += 1
-        return f"{self._parts}/{self._next}"
+        return f"{self._parts}/{next(self._numbers)}"
 
-    def scan(self) -> list[str]:
-        """The places of all files, those first that were used least recently; what is no blob of ours is removed."""
-        found: list[tuple[int, str]] = []
+    def scan(self) -> list[Key]:
+        """All files, those first that were used least recently; what is no blob of ours is removed."""
+        found: list[tuple[int, str, str]] = []
         for where, _, names in os.walk(self._cache):
             for name in names:
                 path = f"{where}/{name}"
@@ -73,10 +73,10 @@ class Shelf:
                     about = os.lstat(path)
                     if _is_sound(about, name):
                         # Every link that is made changes this time.
-                        found.append((about.st_ctime_ns, path))
+                        found.append((about.st_ctime_ns, name, where))
                     else:
                         os.unlink(path)  # noqa: PTH108 - there may be very many
-        return [path for _, path in sorted(found)]
+        return [_key_of(where, name) for _, name, where in sorted(found)]
 
     def put(self, key: Key, content: bytes) -> None:
         """Keep small content. Raises WrongContent."""
@@ -87,10 +87,10 @@ class Shelf:
         try:
             with os.fdopen(file, "wb", buffering=0) as out:
                 _write_all(out.fileno(), content)
+            self.publish(key, part)
         except OSError:
-            os.unlink(part)  # noqa: PTH108 - it is not whole
+            self.discard([part])
             raise
-        self.publish(key, part)
 
     def publish(self, key: Key, part: str) -> None:
         """Put a whole file, whose content was checked, where it belongs."""
@@ -111,13 +111,17 @@ class Shelf:
             check_file(part, key.digest)
             self.publish(key, part)
         finally:
-            Path(part).unlink(missing_ok=True)
+            self.discard([part])
 
     def adopt(self, key: Key, path: str) -> None:
         """Keep an output, whose digest is known, by another link to it; nobody else may have it open."""
         part = self.part()
         os.link(path, part)
-        self.publish(key, part)
+        try:
+            self.publish(key, part)
+        finally:
+            # A link onto another link to the same file is no move, and leaves both.
+            self.discard([part])
 
     def is_untouched(self, key: Key) -> bool:
         """Whether a file still has the time, the size and the mode that it was given."""
@@ -125,11 +129,7 @@ class Shelf:
             about = os.stat(self.place(key))  # noqa: PTH116 - for every input of every action
         except OSError:
             return False
-        return (
-            about.st_mtime_ns == INPUT_NS
-            and about.st_size == key.digest.size
-            and about.st_mode & 0o7777 == key.mode
-        )
+        return about.st_mtime_ns == INPUT_NS and about.st_size == key.digest.size and about.st_mode & 0o7777 == key.mode
 
     def restore(self, key: Key) -> bool:
         """Whether a file has the content that it should have; if so it is given its mode and its time again."""
@@ -142,20 +142,18 @@ class Shelf:
             return False
         return True
 
-    def remove(self, key: Key) -> None:
-        """Forget a file; whoever has a link to it keeps it."""
+    def set_aside(self, key: Key) -> str:
+        """Take a file from its place; whoever has a link to it keeps it. What is left is to be discarded."""
+        part = self.part()
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.place(key))  # noqa: PTH108 - one of many
+            os.rename(self.place(key), part)  # noqa: PTH104 - one of many
+        return part
 
-
-def key_of(tenants: dict[str, str], place: str) -> Key | None:
-    """The key of a scanned place, if it is of one of these tenants, given by the names of their folders."""
-    folder, _, name = place.rpartition("/")
-    tenant = tenants.get(folder.rpartition("/")[0].rpartition("/")[2])
-    if tenant is None:
-        return None
-    hash, _, size = name.rstrip("x").partition("-")
-    return Key(tenant, Digest(hash, int(size)), name.endswith("x"))
+    def discard(self, parts: list[str]) -> None:
+        """Remove what is of no use any more."""
+        for part in parts:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(part)  # noqa: PTH108 - one of many
 
 
 def check_file(path: str, digest: Digest) -> None:
@@ -175,9 +173,14 @@ def hash_file(path: str) -> Digest:
     return Digest(sha.hexdigest(), size)
 
 
+def _key_of(where: str, name: str) -> Key:
+    sha, _, size = name.rstrip("x").partition("-")
+    return Key(where.rpartition("/")[0].rpartition("/")[2], Digest(sha, int(size)), name.endswith("x"))
+
+
 def _is_sound(about: os.stat_result, name: str) -> bool:
-    hash, _, size = name.rstrip("x").partition("-")
-    is_named = len(hash) == 64 and size.isdigit() and int(size) == about.st_size
+    sha, _, size = name.rstrip("x").partition("-")
+    is_named = len(sha) == 64 and size.isdigit() and int(size) == about.st_size
     mode = EXECUTABLE if name.endswith("x") else PLAIN
     return is_named and about.st_mode & 0o7777 == mode and about.st_mtime_ns == INPUT_NS
 
