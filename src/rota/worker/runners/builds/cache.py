@@ -45,6 +45,8 @@ class Held:
     async def give_back(self) -> list[Digest]:
         """Stop using it; which of it was changed while it was held."""
         kept, self._kept = self._kept, {}
+        if not kept:
+            return []
         try:
             return await self._cache.inspect(kept)
         finally:
