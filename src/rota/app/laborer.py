@@ -11,11 +11,11 @@ from rota.app.clocks import SystemClock, wall_clock
 from rota.app.homes import check_home, elsewhere
 from rota.app.journal import Journal
 from rota.app.survivors import RunnersLock
-from rota.app.working import Working, check_threads, complaint, ship_logs, start_worker, working_of
+from rota.app.working import Working, check_threads, complaint, ship_logs, start_worker, token_of, working_of
 from rota.client.rpc import RpcConnection
 from rota.config import Config
 from rota.control.events import Tell
-from rota.core.errors import Refused, Unavailable
+from rota.core.errors import Unavailable
 from rota.core.ids import DEFAULT_TENANT
 from rota.ports import Blobs
 from rota.stores.blobs import open_blobs
@@ -59,7 +59,7 @@ async def start_laborer(parts: AsyncExitStack, config: Config) -> WorkerDriver:
     logs = ship_logs(parts, identity.folder, blobs, complaint(journal))
     working = _named(config, identity, lock, tenant)
     dial = dial_to(route, lambda: token_of(config), away)
-    return await start_worker(parts, working, blobs, logs, dial, clock, failing)
+    return await start_worker(parts, working, blobs, logs, dial, clock, failing, journal)
 
 
 def complain_to(journal: Journal) -> Complain:
@@ -73,18 +73,6 @@ def _named(config: Config, identity: Identity, lock: RunnersLock, tenant: str) -
     if not tenant or "client.tenant" in config.sources:
         tenant = working.tenant
     return structs.replace(working, id=identity.id, incarnation=identity.incarnation, tenant=tenant)
-
-
-def token_of(config: Config) -> str:
-    """What this worker presents, as it is now: a file may have been changed since."""
-    name = config.auth.worker_token_file
-    if name:
-        try:
-            return Path(name).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            what = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "is not text"
-            raise Refused("config.file", f"the token file {name} {what}", path="auth.worker_token_file") from None
-    return config.auth.worker_token.reveal().strip() if config.auth.worker_token is not None else ""
 
 
 async def _wait_for(route: Route, token: Callable[[], str], away: Complain) -> tuple[ServiceView, str]:

@@ -15,10 +15,10 @@ from rota.api.rpc import RpcServer
 from rota.app.clocks import SystemClock, wall_clock
 from rota.app.hosting import Host, Hosting, begin, host
 from rota.app.journal import Journal
-from rota.app.laborer import complain_to, token_of
+from rota.app.laborer import complain_to
 from rota.app.pages import make_pages
 from rota.app.shared import sharing_of
-from rota.app.working import check_threads, complaint, ship_logs, start_resident, working_of
+from rota.app.working import check_threads, complaint, ship_logs, start_resident, token_of, working_of
 from rota.config import Address, Config, ServerTls, commands_for, read_address, read_server_tls, server_context
 from rota.control.events import Escalate, Level, Tell
 from rota.control.telemetry import Telemetry

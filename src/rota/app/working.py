@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
+from rota.app.clocks import wall_clock
 from rota.app.hosting import Host
 from rota.app.survivors import Resident, note_resident
 from rota.config import Config
+from rota.config.settings import ClientSide
 from rota.control.driver import Listener
 from rota.control.events import Tell
 from rota.core.bounds import TimeLimits
@@ -19,6 +21,8 @@ from rota.core.errors import Refused
 from rota.core.ids import DEFAULT_TENANT, Millis
 from rota.core.model import Capacity
 from rota.ports import Blobs
+from rota.wire.builds import BUILD
+from rota.wire.places import Place, read_places
 from rota.wire.work import COMMAND, HTTP, PYTHON
 from rota.worker.accounts import find_account
 from rota.worker.bundles.driver import BundleCache
@@ -27,6 +31,8 @@ from rota.worker.logs.driver import LogShipper
 from rota.worker.logs.folder import LogFolder
 from rota.worker.properties import Values, cpu_count, describe
 from rota.worker.runners import Runner
+from rota.worker.runners.builds.runner import CACHE_BYTES_MAX, BuildRunner, Sources, why_no_builds
+from rota.worker.runners.builds.sandbox import NONE, find_sandbox
 from rota.worker.runners.command import CommandRunner
 from rota.worker.runners.egress import EgressPolicy
 from rota.worker.runners.http import HttpRunner
@@ -56,6 +62,13 @@ class Working(Struct, frozen=True, kw_only=True):
     properties: Mapping[str, Values] = field(default_factory=dict[str, Values])
     property_commands: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     limits: TimeLimits = TimeLimits()
+    # How actions of builds are walled off, how much of their content is kept, and who is given the worker's token.
+    build_sandbox: str = NONE
+    build_cache_mb: int = CACHE_BYTES_MAX >> 20
+    build_content: tuple[str, ...] = ()
+    token: Callable[[], str] = str
+    # The certificates with which front ends are spoken to.
+    certificates: ClientSide = ClientSide()
     # Whose the worker is; those whose work it takes are `tenants`.
     tenant: str = DEFAULT_TENANT
     # Descriptors that a supervisor has open until nothing is left of what it started.
@@ -88,10 +101,27 @@ def working_of(config: Config, folder: Path, *, kept_open: tuple[int, ...]) -> W
         queues=settings.queues,
         properties=settings.properties,
         property_commands=settings.property_commands,
+        build_sandbox=settings.build_sandbox,
+        build_cache_mb=settings.build_cache_mb,
+        build_content=settings.build_content,
+        token=lambda: token_of(config),
+        certificates=config.client,
         limits=config.server.limits,
         tenant=config.client.tenant,
         kept_open=kept_open,
     )
+
+
+def token_of(config: Config) -> str:
+    """What a worker presents, as it is now: a file may have been changed since."""
+    name = config.auth.worker_token_file
+    if name:
+        try:
+            return Path(name).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            what = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else "is not text"
+            raise Refused("config.file", f"the token file {name} {what}", path="auth.worker_token_file") from None
+    return config.auth.worker_token.reveal().strip() if config.auth.worker_token is not None else ""
 
 
 def complaint(listener: Listener) -> Callable[[str], None]:
@@ -115,6 +145,7 @@ async def start_worker(
     dial: Dial,
     clock: Callable[[], Millis],
     failing: Callable[[BaseException], None],
+    tell: Listener,
 ) -> WorkerDriver:
     """Start a worker; `parts` stops it, and what it has not finished is handed back."""
     account = find_account(working.run_as) if working.run_as else None
@@ -135,6 +166,9 @@ async def start_worker(
         COMMAND: CommandRunner(supervisor, python, bundles, memory_bytes_max=memory),
         HTTP: HttpRunner(blobs, working.folder, logs, EgressPolicy(working.egress_allow), python),
     }
+    builds = await _builds(working, supervisor, logs, clock, tell)
+    if builds is not None:
+        runners[BUILD] = builds
     capacity = Capacity(
         slots=working.slots_in_all,
         kinds=tuple(runners),
@@ -149,6 +183,52 @@ async def start_worker(
     return worker
 
 
+async def _builds(
+    working: Working,
+    supervisor: Supervisor,
+    logs: LogShipper,
+    clock: Callable[[], Millis],
+    tell: Listener,
+) -> BuildRunner | None:
+    """What carries out actions of builds, if all is installed that this takes."""
+    lacking = why_no_builds()
+    if lacking:
+        tell(Tell("builds.off", (("why", lacking),)))
+        return None
+    sandbox, about = await asyncio.to_thread(find_sandbox, working.build_sandbox, working.folder)
+    if about:
+        tell(Tell("builds.sandbox", (("how", about),)))
+    runner = BuildRunner(
+        supervisor,
+        logs,
+        working.folder / "builds",
+        Sources(lambda url: _front_end(working, url), lambda url: _token_for(working, url)),
+        clock,
+        worker=working.id,
+        sandbox=sandbox,
+        memory_bytes_max=working.memory_mb << 20,
+        cache_bytes_max=working.build_cache_mb << 20,
+    )
+    runner.start()
+    return runner
+
+
+def _front_end(working: Working, url: str) -> Place:
+    """Where an address is, and with which certificates it is spoken to."""
+    side = structs.replace(working.certificates, coordinator=url)
+    if not url.startswith("grpcs:"):
+        side = structs.replace(side, ca="", cert="", key="")
+    places = read_places(side, wall_clock())
+    if len(places) != 1:
+        raise Refused("config.value", "content is at one address", path="content")
+    return places[0]
+
+
+def _token_for(working: Working, url: str) -> str:
+    """A run names any address that it likes, and a token is only for those that the operator has named."""
+    return working.token() if url in working.build_content else ""
+
+
 async def start_resident(
     parts: AsyncExitStack, here: Host, working: Working, logs: LogShipper, dial: Dial | None = None
 ) -> WorkerDriver:
@@ -158,7 +238,9 @@ async def start_resident(
     """
     serves = working.tenants[0] if working.tenants else working.tenant
     note_resident(here.path, Resident(working.tenant, working.id, working.incarnation, serves))
-    return await start_worker(parts, working, here.blobs, logs, dial or here.dial(), here.clock, here.driver.fail)
+    dial = dial or here.dial()
+    tell = here.hosting.listener
+    return await start_worker(parts, working, here.blobs, logs, dial, here.clock, here.driver.fail, tell)
 
 
 async def _leave(worker: WorkerDriver) -> None:

@@ -186,6 +186,16 @@ class WorkerSide(Section, frozen=True, kw_only=True):
     memory_mb: Annotated[int, _meta("address space of each process of a task; 0: no limit", ge=0, le=1 << 40)] = 0
     threads: Annotated[bool, _meta("run Python tasks in threads, which cannot be killed")] = False
     egress_allow: Annotated[Words, _meta("private networks that `http` tasks may reach")] = ()
+    build_sandbox: Annotated[
+        str,
+        _meta(
+            "`bubblewrap`: actions have no network and write to nothing but their folder; `auto`: where that works; "
+            "or `none`",
+            pattern="^(none|bubblewrap|auto)$",
+        ),
+    ] = "none"
+    build_cache_mb: Annotated[int, _meta("content of builds kept for the next action", ge=0, le=1 << 40)] = 10_240
+    build_content: Annotated[Words, _meta("front ends (grpc://host:port) that are given its token")] = ()
 
 
 class Definitions(Struct, frozen=True):

@@ -104,15 +104,15 @@ class CommandRunner:
             memory_bytes_max=self._memory_bytes_max,
         )
         log.let_go()
-        ended = await _wait(child, offer.timeout_ms)
+        ended = await ended_in_time(child, offer.timeout_ms)
         tails = (await log.complete()).tails
         if ended is None:
             return timed_out(offer, "; killed with everything it started" + last_lines(tails))
         return _judge(offer, work, ended, tails)
 
 
-async def _wait(child: Child, timeout_ms: int) -> Ended | None:
-    """How the command ended; None if it did not in time. Either way nothing of it is left, nor if this is cancelled."""
+async def ended_in_time(child: Child, timeout_ms: int) -> Ended | None:
+    """How a program ended; None if it did not in time. Either way nothing of it is left, nor if this is cancelled."""
     try:
         async with asyncio.timeout(timeout_ms / 1_000 if timeout_ms else None):
             return await child.ended()

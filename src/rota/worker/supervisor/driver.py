@@ -209,16 +209,20 @@ class Supervisor:
         cwd: str = "",
         files: Sequence[int] = (),
         memory_bytes_max: int = 0,
+        is_exact: bool = False,
     ) -> Child:
         """Run a program with nothing but this environment; `files` become its descriptors 1, 2, 3….
 
-        If this call is cancelled, the program is killed.
+        With `is_exact` not even the mark is added by which it is found should all of the supervisor be killed at once;
+        then its children may outlive that. If this call is cancelled, the program is killed.
         """
         link, id = self._living(), self._new_id()
         started, end = link.expect(id), link.expect_end(id)
-        who, given = self.run_as, {**env, MARK: link.mark}
-        if who is not None:
-            given["HOME"] = who.home
+        who, given = self.run_as, dict(env)
+        if not is_exact:
+            given[MARK] = link.mark
+            if who is not None:
+                given["HOME"] = who.home
         program = {
             "argv": list(argv),
             "env": given,
