@@ -6,12 +6,26 @@ import msgspec
 from msgspec import Struct
 
 from rota.core.history import Ended
+from rota.core.model import Queue
 from rota.core.records import GraphRecord, Growth, Record, Run, Schedule, Task, Workflow
 from tests.contract.records import default_of, fields_of
 
-# What version 3 of SQLite's tables and version 2 of PostgreSQL's brought.
+# What version 4 of SQLite's tables and version 3 of PostgreSQL's brought.
+BUILDS: dict[type[Struct], tuple[str, ...]] = {
+    Run: ("merge", "labels", "share"),
+    Queue: (
+        "retain_completed_for_ms",
+        "client_action_timeout_ms",
+        "max_action_executing_timeout_ms",
+        "max_job_retries",
+        "worker_match_logging_interval_ms",
+        "unservable_ms",
+    ),
+}
+# What version 3 of SQLite's tables and version 2 of PostgreSQL's brought, and all that came after.
 LATER: dict[type[Struct], tuple[str, ...]] = {
-    Run: ("version", "backfill"),
+    **BUILDS,
+    Run: ("version", "backfill", *BUILDS[Run]),
     Task: ("first_started_at", "skips", "note"),
     Schedule: ("params", "version", "backfill"),
 }
@@ -23,15 +37,24 @@ def without_later(records: list[Record]) -> list[Record]:
     return [_bare(record) for record in records if not isinstance(record, LATER_TYPES)]
 
 
+def without_builds(records: list[Record]) -> list[Record]:
+    """These records as they were when there were workflows and no builds."""
+    return [_at_default(record, BUILDS) for record in records]
+
+
 def _bare(record: Any) -> Any:
     if isinstance(record, GraphRecord | Growth):
         # What is structured is JSON, and is read without what it does not have.
         return msgspec.convert(_plain(msgspec.to_builtins(record)), type(record))
-    defaults = {field.name: default_of(field) for field in fields_of(type(record))}
-    made = msgspec.structs.replace(record, **{name: defaults[name] for name in LATER.get(type(record), ())})
+    made = _at_default(record, LATER)
     if isinstance(made, Run) and made.solo is not None:
         made.solo = _bare(made.solo)
     return made
+
+
+def _at_default(record: Any, later: dict[type[Struct], tuple[str, ...]]) -> Any:
+    defaults = {field.name: default_of(field) for field in fields_of(type(record))}
+    return msgspec.structs.replace(record, **{name: defaults[name] for name in later.get(type(record), ())})
 
 
 LATER_KEYS = ("bundle", "depends_on_past")

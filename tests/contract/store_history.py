@@ -94,6 +94,30 @@ async def history_finds_what_is_asked_for_and_nothing_else(bench: Bench) -> None
 
 
 @promise
+async def history_is_found_by_all_labels_that_are_asked_for(bench: Bench) -> None:
+    store, epoch = await bench.reign()
+    odd = 'v","w"]\\ ["ü%_'
+    runs = [
+        ended_at(100, "a", labels=(("target", "//x"), ("kind", "test"))),
+        ended_at(200, "b", labels=(("target", "//x"),)),
+        ended_at(300, "c", labels=(("n", odd),)),
+        ended_at(400, "d", labels=()),
+        ended_at(500, "e", labels=(("x", '["target","//x"]'),)),
+    ]
+    await archive(store, epoch, *runs)
+
+    async def found(*labels: tuple[str, str]) -> list[str]:
+        return ids(await bench.pages(store, HistoryQuery(tenant="t", limit=1, labels=labels)))
+
+    assert await found() == ["e", "d", "c", "b", "a"]
+    assert await found(("target", "//x")) == ["b", "a"]
+    assert await found(("kind", "test"), ("target", "//x")) == ["a"]
+    assert await found(("target", "//")) == []
+    assert await found(("n", odd)) == ["c"]
+    assert await found(("n", "v")) == []
+
+
+@promise
 async def a_place_that_no_page_gave_is_refused(bench: Bench) -> None:
     store, epoch = await bench.reign()
     await archive(store, epoch, ended_at(100, "a"))

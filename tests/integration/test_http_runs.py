@@ -52,6 +52,30 @@ def test_the_answer_to_a_submission_says_where_the_run_is(stage: Stage):
     assert stage.get(response.headers["location"] + "/tasks/a")["run"] == "odd/id [1]"
 
 
+def test_a_run_with_a_key_is_joined_and_found_by_its_labels(stage: Stage):
+    graph = {"name": "merged", "tasks": [shell("a", LONG)]}
+    body = {"graph": graph, "merge": "key", "labels": {"target": "//x", "kind": "a=b"}, "share": "s"}
+    first = stage.http.post("/api/v1/runs", json={**body, "run": "merged-1"})
+    second = stage.http.post("/api/v1/runs", json={**body, "run": "merged-2"})
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert first.headers["location"] == second.headers["location"]
+    made = second.json()
+    assert (made["id"], made["merge"], made["share"]) == ("merged-1", "key", "s")
+    assert made["labels"] == {"target": "//x", "kind": "a=b"}
+
+    def found(query: str) -> list[str]:
+        return [run["id"] for run in stage.get(f"runs?{query}")["runs"]]
+
+    assert found("label=target=//x&label=kind=a=b") == ["merged-1"]
+    assert found("label=target=//y") == []
+    assert stage.http.get("/api/v1/runs?label=target").json()["path"] == "label"
+    stage.post("runs/merged-1/cancel", {})
+    assert stage.ended("merged-1") == "cancelled"
+    again = stage.http.post("/api/v1/runs", json={**body, "run": "merged-3"})
+    assert (again.status_code, again.json()["id"]) == (201, "merged-3")
+    stage.post("runs/merged-3/cancel", {})
+
+
 def test_the_same_idempotency_key_makes_one_run(stage: Stage):
     key = {"Idempotency-Key": "once"}
     body = {"graph": {"name": "keyed", "tasks": [shell("a")]}}

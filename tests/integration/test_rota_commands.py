@@ -66,6 +66,19 @@ def data(say: Say, *words: object) -> Any:
     return json.loads(out)
 
 
+def test_runs_are_found_by_their_labels_whoever_looks(stuck: tuple[Path, rota.Rota], say: Say):
+    folder, one = stuck
+    never = jobs.nothing.override(requires={"gpu_count": 8})
+    first = one.submit(never, run="labelled", merge="k", labels={"target": "//x", "team": "a"}, share="s")
+    second = one.submit(never, run="another", merge="k")
+    assert (first.joined, second.joined, second.id) == (False, True, "labelled")
+    found = data(say, "runs", "--label", "target=//x", "--label", "team=a", "--data", folder)
+    assert [(run["id"], run["labels"]) for run in found] == [("labelled", {"target": "//x", "team": "a"})]
+    assert data(say, "runs", "--label", "team=b", "--data", folder) == []
+    with pytest.raises(SystemExit):
+        say("runs", "--label", "team", "--data", folder)
+
+
 @pytest.mark.parametrize("command", list(COMMANDS))
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as caught:

@@ -13,7 +13,7 @@ from rota.core.model import Tenant
 from rota.core.records import Batch, Workflow
 from rota.stores.sql.migrations import MIGRATIONS, Database, Migration, latest, statements
 from rota.stores.sqlite import SqliteDisk
-from tests.contract.before import ended_before, plain_json, without_later
+from tests.contract.before import ended_before, plain_json, without_builds, without_later
 from tests.contract.bench import assert_same, disk_of
 from tests.contract.records import filled
 from tests.contract.samples import a_one_task_run, a_run, one_of_each, rows_of, story_of
@@ -150,7 +150,10 @@ def folder_of(folder: Path, version: int, *batches: Batch, slices: int = 0) -> N
     tables = "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT IN ('meta', 'sqlite_sequence')"
     for (table,) in list(connection.execute(tables)):
         columns = [row[1] for row in connection.execute(f"PRAGMA main.table_info({table})")]
-        values = [f"plain({name})" if name in ("specs",) or (table, name) in GRAPHS else name for name in columns]
+        values = [
+            f"plain({name})" if version < 3 and (name in ("specs",) or (table, name) in GRAPHS) else name
+            for name in columns
+        ]
         connection.execute(
             f"INSERT INTO main.{table} ({', '.join(columns)}) SELECT {', '.join(values)} FROM now.{table}"  # noqa: S608 - names of our own
         )
@@ -197,3 +200,15 @@ def test_a_folder_of_the_second_version_learns_of_workflows_wherever_its_rows_ar
     for ended in past:
         assert disk.told("t", ended.run.id, ended.run.created_at) == story_of(ended.run)
     disk.close()
+
+
+def test_a_folder_of_the_third_version_learns_of_builds(tmp_path: Path):
+    past = a_one_task_run(run="past", start=20_000)
+    put = Batch([*one_of_each(), *rows_of(past)], [], [], story_of(past.run))
+    folder_of(tmp_path, 3, put, Batch([], [], [("t", "past")], []))
+    disk = SqliteDisk(tmp_path)
+    assert_same(disk_of(disk.load(elected(disk))), disk_of(without_builds(one_of_each())))
+    found = disk.ended("t", "past")
+    assert found is not None and [found.run] == without_builds([past.run])
+    disk.close()
+    assert version_of(tmp_path) == BASE

@@ -20,6 +20,8 @@ SAMPLE = (
     "branch_forgotten",
     "held_slots_forgotten",
     "revived_and_kept_in_history",
+    "key_forgotten_by_loading",
+    "share_closed_too_early",
 )
 SAMPLE_SEEDS = 60
 

@@ -43,6 +43,8 @@ WORK = (
 )
 # What becomes of workflows, and of runs that people look after.
 OF_WORKFLOWS = ("backfill_over", "branched", "moved", "past_looked_at", "revived")
+# What becomes of runs that are the same.
+OF_BUILDS = ("joined", "key_given_up", "key_used_again")
 # Not told: an error of the scheduler itself, which no seed may have.
 NOT_TOLD = ("RunFaulted",)
 # Not drawn: a dropped pool leaves its tasks waiting until somebody defines it again, and a claim is a worker's.
@@ -84,6 +86,11 @@ def test_every_change_of_a_run_is_told(few: list[Result]) -> None:
 def test_workflows_are_deployed_backfilled_moved_and_brought_back(few: list[Result]) -> None:
     seen = seeds_with(few)
     assert [kind for kind in OF_WORKFLOWS if kind not in seen] == []
+
+
+def test_runs_are_joined_and_their_keys_used_again(few: list[Result]) -> None:
+    seen = seeds_with(few)
+    assert [kind for kind in OF_BUILDS if kind not in seen] == []
 
 
 @pytest.mark.long

@@ -2,6 +2,7 @@
 
 import argparse
 
+from rota.cli.given import pair
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put_json, put_table, say, show_counts, show_span, show_time
 from rota.core.states import RunState
@@ -12,6 +13,14 @@ def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
     parser.add_argument("--name", default="", help="only runs of this graph")
     parser.add_argument("--state", action="append", choices=list(RunState), default=[], help="only runs in this state")
+    parser.add_argument(
+        "--label",
+        action="append",
+        type=pair,
+        default=[],
+        metavar="NAME=VALUE",
+        help="only runs with this label; several: with all of them",
+    )
     parser.add_argument("--limit", type=int, default=20, metavar="N", help="how many (default 20)")
     finish(parser, run)
 
@@ -19,7 +28,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """List them."""
     with reach(options) as rota:
-        runs = rota.runs(name=options.name, states=options.state, limit=options.limit)
+        runs = rota.runs(name=options.name, states=options.state, labels=tuple(options.label), limit=options.limit)
     if options.json:
         put_json([as_plain(view) for view in runs])
         return 0

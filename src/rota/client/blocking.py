@@ -17,7 +17,7 @@ from rota.client.deploying import SLOTS_SHOWN_MAX, Slots
 from rota.client.happenings import Happening
 from rota.client.runs import Client, GraphLike, Run
 from rota.core.bounds import BACKFILL_ACTIVE_RUNS
-from rota.core.model import Graph, Queue, TaskSpec, Tenant
+from rota.core.model import Graph, Pairs, Queue, TaskSpec, Tenant
 from rota.core.questions import BackfillView, PoolView, RunView, TaskView, WorkerView, WorkflowView
 from rota.core.reasons import Reason
 from rota.core.records import Audit
@@ -189,6 +189,11 @@ class BlockingRun:
         """The run's id."""
         return self._run.id
 
+    @property
+    def joined(self) -> bool:
+        """Whether it is somebody else's, which a submission with the same key was answered with."""
+        return self._run.joined
+
     def status(self) -> RunView:
         """How the run stands."""
         return self._thread.call(self._run.status())
@@ -283,9 +288,21 @@ class BlockingClient:
         run: str = "",
         priority: str = "normal",
         command_id: str = "",
+        merge: str = "",
+        labels: dict[str, str] | None = None,
+        share: str = "",
     ) -> BlockingRun:
-        """Make a run. It is durable when this returns; sending the same `command_id` again makes no second one."""
-        work = self._client.submit(graph, params, run=run, priority=priority, command_id=command_id)
+        """Make a run, or join one; see `Client.submit`. It is durable when this returns."""
+        work = self._client.submit(
+            graph,
+            params,
+            run=run,
+            priority=priority,
+            command_id=command_id,
+            merge=merge,
+            labels=labels,
+            share=share,
+        )
         return BlockingRun(self._thread, self._thread.call(work))
 
     def trigger(
@@ -364,10 +381,17 @@ class BlockingClient:
         return BlockingRun(self._thread, self._client.run(id))
 
     def runs(
-        self, *, name: str = "", states: Iterable[str] = (), limit: int = 100, history: bool = True
+        self,
+        *,
+        name: str = "",
+        states: Iterable[str] = (),
+        labels: Pairs = (),
+        limit: int = 100,
+        history: bool = True,
     ) -> list[RunView]:
-        """Runs, the newest first: live ones, then those in history."""
-        return self._thread.call(self._client.runs(name=name, states=states, limit=limit, history=history))
+        """Runs, the newest first: live ones, then those in history. `labels`: only those that have all of these."""
+        work = self._client.runs(name=name, states=states, labels=labels, limit=limit, history=history)
+        return self._thread.call(work)
 
     def workers(self) -> tuple[WorkerView, ...]:
         """Who is registered, and how each stands."""

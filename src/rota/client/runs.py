@@ -10,32 +10,26 @@ from typing import Any
 
 from msgspec import structs
 
-from rota.client.deploying import Deploying
 from rota.client.given import GraphLike, built, new_id, states_of
 from rota.client.happenings import Happening, Names, moves_of
 from rota.client.line import Line
+from rota.client.listing import Listing
 from rota.client.logs import stream_log
-from rota.client.paging import Place, is_after
 from rota.client.steering import Steering
 from rota.client.watching import Interrupted
-from rota.core import records
-from rota.core.bounds import HISTORY_PAGE_MAX, INTEGER_MAX
 from rota.core.commands import SubmitRun
 from rota.core.errors import Refused, Unavailable
-from rota.core.graph import LiveGraph, check_number, graph_digest
-from rota.core.history import Ended, GetEnded, GetGraph, GetStories, HistoryQuery, Page
+from rota.core.graph import LiveGraph, graph_digest
+from rota.core.history import Ended, GetEnded, GetStories
 from rota.core.ids import BlobRef, Millis
 from rota.core.model import Graph, TaskSpec
 from rota.core.questions import (
     ExplainTask,
     GetRun,
-    ListRuns,
     ListTasks,
-    RunsPage,
     RunView,
     TasksPage,
     TaskView,
-    view_run,
     view_task,
 )
 from rota.core.reasons import Reason
@@ -60,7 +54,7 @@ class RunFailed(Exception):
         super().__init__(f"run {run.id} of {run.name} ended as {run.state}: {run.reason or 'no reason was given'}")
 
 
-class Client(Deploying):
+class Client(Listing):
     """Talks to one coordinator as one tenant."""
 
     async def submit(
@@ -71,8 +65,15 @@ class Client(Deploying):
         run: str = "",
         priority: str = "normal",
         command_id: str = "",
+        merge: str = "",
+        labels: dict[str, str] | None = None,
+        share: str = "",
     ) -> "Run":
-        """Make a run. It is durable when this returns; sending the same `command_id` again makes no second one."""
+        """Make a run. It is durable when this returns; sending the same `command_id` again makes no second one.
+
+        While a run with the same `merge` has not ended, it is joined instead. Runs with the same `share` take their
+        turns as if they were one.
+        """
         whole, given = built(graph, params or {})
         name = run or new_id(whole.name, command_id)
         command = SubmitRun(
@@ -82,14 +83,18 @@ class Client(Deploying):
             digest=graph_digest(whole),
             priority=priority_class(priority),
             params=packed(given),
+            merge=merge,
+            labels=tuple((labels or {}).items()),
+            share=share,
         )
         try:
             # A graph that the coordinator knows already need not travel again.
-            return Run(self, await self.ask(command))
+            made: str = await self.ask(command)
         except Refused as refused:
             if refused.code != "graph.unknown":
                 raise
-        return Run(self, await self.ask(structs.replace(command, graph=whole)))
+            made = await self.ask(structs.replace(command, graph=whole))
+        return Run(self, made, joined=made != name)
 
     async def trigger(
         self,
@@ -125,87 +130,6 @@ class Client(Deploying):
         """A run by its id, live or ended."""
         return Run(self, id)
 
-    async def runs(
-        self, *, name: str = "", states: Iterable[str] = (), limit: int = 100, history: bool = True
-    ) -> list[RunView]:
-        """Runs, the newest first: live ones, then those in history."""
-        check_number(limit, 1, INTEGER_MAX, "limit")
-        wanted = tuple(states)
-        found: list[RunView] = []
-        place = ""
-        while len(found) < limit:
-            some = min(limit - len(found), HISTORY_PAGE_MAX)
-            page = await self.runs_page(name=name, states=wanted, limit=some, after=place, history=history)
-            found += page.runs
-            place = page.next
-            if not place:
-                break
-        return found
-
-    async def runs_page(
-        self, *, name: str = "", states: Iterable[str] = (), limit: int = 100, after: str = "", history: bool = True
-    ) -> RunsPage:
-        """Some runs, after where an earlier page ended. One that moves to history meanwhile may be seen twice."""
-        wanted = states_of(RunState, states, "run")
-        place = Place.read(after)
-        found: list[RunView] = []
-        if not place.is_past:
-            page = await self._live_page(name, wanted, limit, place)
-            found += page.runs
-            if page.next or not history:
-                return page
-            place = Place(is_past=True)
-        if len(found) == limit:
-            return RunsPage(tuple(found), place.write())
-        query = HistoryQuery(
-            tenant=self.line.tenant, name=name, states=wanted, limit=limit - len(found), after=place.past
-        )
-        past: Page = await self.ask(query)
-        for row in past.runs:
-            view = await self.view_past(row)
-            if view is not None:
-                found.append(view)
-        return RunsPage(tuple(found), Place(is_past=True, past=past.next).write() if past.next else "")
-
-    async def _live_page(self, name: str, states: tuple[RunState, ...], limit: int, place: Place) -> RunsPage:
-        """Live runs only."""
-        question = ListRuns(tenant=self.line.tenant, name=name, states=states, limit=limit)
-        if place.run and await self._lives(place):
-            question = structs.replace(question, after=place.run)
-        while True:
-            page: RunsPage = await self.ask(question)
-            # A run after which to go on may have moved to history; then those that are newer have been seen.
-            found = tuple(view for view in page.runs if is_after(view, place))
-            if found or not page.next:
-                return RunsPage(found, Place.of(page.runs[-1]).write() if page.next else "")
-            question = structs.replace(question, after=page.next)
-
-    async def _lives(self, place: Place) -> bool:
-        try:
-            view: RunView = await self.ask(GetRun(tenant=self.line.tenant, run=place.run))
-        except Refused as refused:
-            if refused.code != "run.unknown":
-                raise
-            return False
-        return view.created_at == place.created_at
-
-    async def graph(self, digest: str) -> LiveGraph:
-        """A definition, laid out."""
-        found: Graph = await self.ask(GetGraph(tenant=self.line.tenant, digest=digest))
-        return LiveGraph(self.line.tenant, digest, found)
-
-    async def graph_of(self, ended: Ended) -> LiveGraph:
-        """The definition of a run in history, with what the run grew by."""
-        graph = await self.graph(ended.run.graph)
-        for growth in ended.growths:
-            graph = graph.grown(growth)
-        return graph
-
-    async def view_past(self, row: records.Run) -> RunView | None:
-        """A run of history that was listed; None if it is gone meanwhile."""
-        ended: Ended | None = await self.ask(GetEnded(tenant=row.tenant, run=row.id, created_at=row.created_at))
-        return await self.view_ended(ended) if ended is not None else None
-
     async def names(self, view: RunView, parts: Iterable[Story]) -> Names:
         """What the tasks of a run are called in these parts of its story."""
         told = list(parts)
@@ -230,10 +154,6 @@ class Client(Deploying):
                 raise
             return None
 
-    async def view_ended(self, ended: Ended) -> RunView:
-        """A run of history, as its readers see it."""
-        return view_run(ended.run, await self.graph_of(ended), ended.tasks)
-
     async def fetch(self, ref: BlobRef) -> bytes:
         """A large value, whole and checked."""
         content = bytearray()
@@ -248,11 +168,12 @@ class Client(Deploying):
 
 
 class Run(Steering):
-    """One run, live or ended."""
+    """One run, live or ended. `joined`: somebody else's, which a submission with the same key was answered with."""
 
-    def __init__(self, client: Client, id: str) -> None:
+    def __init__(self, client: Client, id: str, *, joined: bool = False) -> None:
         super().__init__(client, id)
         self.client = client
+        self.joined = joined
 
     @property
     def _line(self) -> Line:

@@ -9,36 +9,45 @@ from heapq import heappop
 
 from rota.core.bounds import OVERDUE_GRANTS
 from rota.core.demand import Demand
-from rota.core.ids import Millis, RunKey, WorkerKey
+from rota.core.ids import Millis, WorkerKey
 from rota.core.live import LiveRun, LiveWorker
 from rota.core.model import PriorityClass
-from rota.core.order import CLASSES, LazyHeap
+from rota.core.order import CLASSES, Account, LazyHeap
 from rota.core.records import Task
+
+# A waiting task: by its priority, then since when it may run, then the order of runs; the first two are of the task.
+Waiting = tuple[int, Millis, int, int, LiveRun]
+
+
+def place_in_line(run: LiveRun, task: Task) -> Waiting:
+    """The place of a task among those that are charged on the same account."""
+    return (-run.graph.spec(task.idx).priority, task.eligible_at, run.number, task.idx, run)
 
 
 class Flow:
-    """The tasks of one run that wait in one bucket, by priority inside the run, then age."""
+    """The tasks of one account, a run's or a share's, that wait in one bucket: by their priority, then by age."""
 
-    __slots__ = ("gone", "live", "run", "tasks")
+    __slots__ = ("account", "gone", "live", "tasks")
 
-    def __init__(self, run: LiveRun) -> None:
-        self.run = run
-        self.tasks: list[tuple[int, Millis, int]] = []
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self.tasks: list[Waiting] = []
         # Entries that left without being at the head; most flows never have one.
-        self.gone: set[tuple[int, Millis, int]] | None = None
+        self.gone: set[Waiting] | None = None
         self.live = 0
 
-    def head(self) -> Task:
-        """The task whose turn it is."""
+    def head(self) -> tuple[LiveRun, Task]:
+        """The task whose turn it is, with its run."""
         tasks = self.tasks
         while self.gone and tasks[0] in self.gone:
             self.gone.discard(heappop(tasks))
-        return self.run.tasks[tasks[0][2]]
+        *_, idx, run = tasks[0]
+        return run, run.tasks[idx]
 
 
 def flow_key(flow: Flow) -> int | None:
-    """What the run of a flow has used; None once none of its tasks waits."""
-    return flow.run.account.used if flow.live else None
+    """What the account of a flow has used; None once none of its tasks waits."""
+    return flow.account.used if flow.live else None
 
 
 class Bucket:
@@ -48,7 +57,7 @@ class Bucket:
 
     def __init__(self, demand: Demand) -> None:
         self.demand = demand
-        self.flows: dict[RunKey, Flow] = {}
+        self.flows: dict[Account, Flow] = {}
         self.lines: dict[PriorityClass, LazyHeap[Flow]] = {}
         self.waiting: dict[PriorityClass, int] = dict.fromkeys(CLASSES, 0)
         self.live = 0
@@ -58,7 +67,7 @@ class Bucket:
         self.users = 0
 
     def head(self, priority: PriorityClass) -> tuple[int, Flow] | None:
-        """The run whose turn it is in this bucket and class, with what it has used."""
+        """The run or share whose turn it is in this bucket and class, with what it has used."""
         line = self.lines.get(priority)
         return line.head(flow_key) if line is not None else None
 
@@ -67,7 +76,8 @@ class Bucket:
         for flow in self.flows.values():
             for entry in flow.tasks:
                 if not flow.gone or entry not in flow.gone:
-                    yield flow.run, flow.run.tasks[entry[2]]
+                    *_, idx, run = entry
+                    yield run, run.tasks[idx]
 
 
 class TenantLine:

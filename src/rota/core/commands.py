@@ -33,7 +33,8 @@ class SubmitRun(ClientCommand, frozen=True, kw_only=True):
     """Make a run of a graph: given whole, by the digest of one that is known, or by the name of a workflow.
 
     `version` says which of the workflow's, if not the present one; `logical_at` is what the run is about, if not the
-    present moment.
+    present moment. While a run with the same `merge` has not ended no other is made: the answer is that one's id, and
+    that it is another than `run` says that it was joined. Runs with the same `share` are charged as if they were one.
     """
 
     run: str
@@ -45,6 +46,9 @@ class SubmitRun(ClientCommand, frozen=True, kw_only=True):
     priority: PriorityClass = PriorityClass.NORMAL
     params: bytes = b""
     parent: str = ""
+    merge: str = ""
+    labels: Pairs = ()
+    share: str = ""
 
 
 class CancelRun(ClientCommand, frozen=True, kw_only=True):

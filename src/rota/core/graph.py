@@ -64,13 +64,13 @@ def check_id(value: str, *path: str) -> None:
         )
 
 
-def check_text(value: str, *path: str) -> None:
+def check_text(value: str, *path: str, chars_max: int = TEXT_CHARS_MAX) -> None:
     """Free text is short and can be kept by every store: no NUL, no half characters."""
-    if len(value) > TEXT_CHARS_MAX or "\0" in value or not is_encodable(value):
+    if len(value) > chars_max or "\0" in value or not is_encodable(value):
         raise Refused(
             "field.value",
             f"{value[:40]!r} cannot be kept",
-            f"Use at most {TEXT_CHARS_MAX} characters, without NUL and half characters.",
+            f"Use at most {chars_max} characters, without NUL and half characters.",
             path=".".join(path),
         )
 

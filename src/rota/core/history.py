@@ -7,6 +7,7 @@ from msgspec import Struct
 from rota.core.bounds import AUDITS_PER_PAGE_MAX, HISTORY_PAGE_MAX, INTEGER_MAX
 from rota.core.errors import Refused
 from rota.core.ids import Millis
+from rota.core.model import Pairs, has_labels
 from rota.core.questions import Question
 from rota.core.records import Audit, Growth, Run, Task
 from rota.core.states import RunState
@@ -25,6 +26,8 @@ class Listed(Protocol):
     def state(self) -> RunState: ...
     @property
     def ended_at(self) -> Millis: ...
+    @property
+    def labels(self) -> Pairs: ...
 
 
 class HistoryQuery(Question, frozen=True, kw_only=True):
@@ -41,6 +44,8 @@ class HistoryQuery(Question, frozen=True, kw_only=True):
     # Where the last page stopped; what `Page.next` said.
     after: str = ""
     limit: int = 100
+    # Runs that have all of these.
+    labels: Pairs = ()
 
     @property
     def page_limit(self) -> int:
@@ -56,6 +61,7 @@ class HistoryQuery(Question, frozen=True, kw_only=True):
             and (not self.states or run.state in self.states)
             and run.ended_at >= self.ended_from
             and (not self.ended_to or run.ended_at < self.ended_to)
+            and has_labels(run.labels, self.labels)
         )
 
 

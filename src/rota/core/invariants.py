@@ -32,6 +32,7 @@ def validate(state: State, now: Millis) -> list[str]:
         _check_run(state, run, broken)
         _check_reasons(state, run, now, broken)
     _check_run_counts(state, broken)
+    _check_keys(state, broken)
     return broken
 
 
@@ -217,6 +218,27 @@ def _check_reasons(state: State, run: LiveRun, now: Millis, broken: list[str]) -
         has_ended = task is not None and task.state in TERMINAL
         if not has_ended and idx not in run.graph.retired and not explain(state, run, idx, now):
             broken.append(f"{run.key}/{idx} waits without a reason")
+
+
+def _check_keys(state: State, broken: list[str]) -> None:
+    """What runs share: a key by which they are joined, which one of them has, and an account."""
+    merging: dict[tuple[str, str], LiveRun] = {}
+    shares: dict[tuple[str, str, str], int] = {}
+    for run in state.runs.values():
+        row = run.row
+        if row.merge and row.state not in RUN_TERMINAL:
+            first = merging.setdefault((row.tenant, row.merge), run)
+            if first is not run:
+                broken.append(f"{run.key} and {first.key} have not ended and both have key {row.merge!r}")
+        if row.share:
+            key = (row.priority, row.tenant, row.share)
+            shares[key] = shares.get(key, 0) + 1
+            if state.books.shares.get(key) is not run.purse:
+                broken.append(f"{run.key} is not charged on its share {row.share!r}")
+    if merging != state.merging:
+        broken.append(f"keys are {list(merging)}, kept are {list(state.merging)}")
+    if shares != {key: purse.of_run.runs for key, purse in state.books.shares.items()}:
+        broken.append(f"runs of shares are {shares}, counted otherwise")
 
 
 def _check_run_counts(state: State, broken: list[str]) -> None:

@@ -137,6 +137,7 @@ class LiveRun:
     the tasks of such nodes that went back to `none` and wait for a second answer. `forced` counts, per node, the
     branches that decided to skip it. `before` and `after` are its neighbours in a graph whose runs depend on the past,
     in the order of what they are about; `is_held` says that its workflow is paused, `revived_at` when it left history.
+    `number` is the order in which runs came into memory.
     """
 
     __slots__ = (
@@ -156,6 +157,7 @@ class LiveRun:
         "leased",
         "mended",
         "moving",
+        "number",
         "purse",
         "reset",
         "revived_at",
@@ -167,8 +169,9 @@ class LiveRun:
         "upstream_failed",
     )
 
-    def __init__(self, row: Run, graph: "LiveGraph", purse: Purse) -> None:
+    def __init__(self, row: Run, graph: "LiveGraph", purse: Purse, number: int = 0) -> None:
         self.row = row
+        self.number = number
         self.key: RunKey = (row.tenant, row.id)
         self.graph = graph
         self.tasks: dict[int, Task] = {}

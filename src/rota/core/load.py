@@ -6,7 +6,7 @@ from rota.core.bounds import RECEIPTS_KEPT_MS, TimeLimits
 from rota.core.evolve import begin_lease, count_scheduled, lay_out, limit_lease
 from rota.core.graph import LiveGraph
 from rota.core.ids import Epoch, Millis, RunKey
-from rota.core.live import LiveRun, LiveWorker
+from rota.core.live import LiveWorker
 from rota.core.model import Pool, Queue, Tenant
 from rota.core.records import GraphRecord, Growth, Receipt, Record, Run, Schedule, Task, Worker, Workflow
 from rota.core.state import State
@@ -75,19 +75,14 @@ def _define(state: State, record: Record, now: Millis) -> None:
 
 
 def _load_run(state: State, row: Run, tasks: list[Task], growths: list[Growth]) -> None:
-    graph = state.graphs[(row.tenant, row.graph)]
-    run = LiveRun(row, graph, state.books.purse(row.priority, row.tenant))
-    graph.users += 1
+    run = state.make_run(row)
     if row.solo is not None:
         tasks = [row.solo]
         row.solo = None
-    lay_out(run, graph, growths, tasks)
-    run.is_held = state.is_held(row)
-    state.runs[run.key] = run
-    state.join_lineage(run)
-    if row.command_id:
-        state.by_command[(row.tenant, row.command_id)] = run.key
+    lay_out(run, run.graph, growths, tasks)
+    state.list_run(run)
     if row.state not in RUN_TERMINAL:
+        state.take_merge(run)
         count_scheduled(state, run, 1)
     name = run.admission
     if row.state is RunState.QUEUED:

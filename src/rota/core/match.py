@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from msgspec import Struct
 
 from rota.core.bounds import OVERDUE_GRANTS, OVERDUE_MS
-from rota.core.buckets import Bucket, Flow, Shape, TenantLine, flow_key
+from rota.core.buckets import Bucket, Flow, Shape, TenantLine, flow_key, place_in_line
 from rota.core.demand import Demand, is_silent, score, static_reasons, total_reasons
 from rota.core.fits import dynamic_reasons
 from rota.core.ids import Millis
@@ -192,11 +192,11 @@ class Index:
         """A task begins to wait in its bucket."""
         priority = run.row.priority
         self.books.enter(run.purse)
-        flow = bucket.flows.get(run.key)
+        flow = bucket.flows.get(run.account)
         if flow is None:
-            flow = bucket.flows[run.key] = Flow(run)
-            self._join_line(bucket, priority, flow)
-        entry = (-run.graph.spec(task.idx).priority, task.eligible_at, task.idx)
+            flow = bucket.flows[run.account] = Flow(run.account)
+            self._join_line(bucket, run, flow)
+        entry = place_in_line(run, task)
         if flow.gone and entry in flow.gone:
             flow.gone.discard(entry)
         else:
@@ -213,29 +213,30 @@ class Index:
         if bucket.live == 1:
             self.fresh[bucket] = None
 
-    def _join_line(self, bucket: Bucket, priority: PriorityClass, flow: Flow) -> None:
+    def _join_line(self, bucket: Bucket, run: LiveRun, flow: Flow) -> None:
+        priority = run.row.priority
         line = bucket.lines.get(priority)
         if line is None:
             line = bucket.lines[priority] = LazyHeap(returning=False)
         head = bucket.head(priority)
-        used = flow.run.account.used
+        used = flow.account.used
         line.push(used, flow)
         if head is not None and used < head[0]:
             # A lighter run joined: the bucket's turn comes sooner than its shapes believe.
             for _, shape in bucket.shapes:
-                tenant_line = shape.tenants.get((priority, flow.run.row.tenant))
+                tenant_line = shape.tenants.get((priority, run.row.tenant))
                 if tenant_line is not None:
                     tenant_line.buckets.lower(used, bucket)
 
     def dequeue(self, bucket: Bucket, run: LiveRun, task: Task) -> None:
         """A task waits no more: granted, cancelled, parked, paused or withdrawn."""
         priority = run.row.priority
-        flow = bucket.flows[run.key]
+        flow = bucket.flows[run.account]
         head = flow.tasks[0]
-        if head[2] == task.idx:
+        if head[3] == task.idx and head[4] is run:
             heappop(flow.tasks)
         else:
-            entry = (-run.graph.spec(task.idx).priority, task.eligible_at, task.idx)
+            entry = place_in_line(run, task)
             if flow.gone is None:
                 flow.gone = {entry}
             else:
@@ -245,7 +246,7 @@ class Index:
         bucket.live -= 1
         bucket.waiting[priority] -= 1
         if flow.live == 0:
-            del bucket.flows[run.key]
+            del bucket.flows[run.account]
             bucket.lines[priority].sweep(len(bucket.flows), flow_key)
         if bucket.waiting[priority] == 0:
             for _, shape in bucket.shapes:
@@ -271,7 +272,7 @@ class Index:
             task is not None
             and task.state is QUEUED
             and task.eligible_at == eligible_at
-            and run.key in bucket.flows
+            and run.is_runnable
             and self.bucket_of(run, task) is bucket
         )
 
@@ -401,7 +402,7 @@ class Index:
     def _picked(bucket: Bucket, priority: PriorityClass) -> Picked:
         head = bucket.head(priority)
         assert head is not None, "a bucket without a head was offered"
-        return Picked(bucket, head[1].run, head[1].head())
+        return Picked(bucket, *head[1].head())
 
     def _pick_overdue(self, shape: Shape, worker: LiveWorker, now: Millis, is_held: Held) -> Picked | None:
         best: tuple[Millis, Bucket, LiveRun, Task] | None = None

@@ -14,6 +14,11 @@ from rota.core.trigger import TriggerRule
 Pairs = tuple[tuple[str, str], ...]
 
 
+def has_labels(labels: Pairs, wanted: Pairs) -> bool:
+    """Whether something has all the labels that are asked for."""
+    return all(label in labels for label in wanted)
+
+
 class PriorityClass(StrEnum):
     """How urgent a run is. Classes are weights, not walls: a low run still moves while urgent ones wait."""
 
@@ -162,15 +167,28 @@ class Param(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Queue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A named scheduling policy."""
+    """A named scheduling policy. What builds call a scheduler is one of these (`rota.config.schedulers`)."""
 
     tenant: str
     name: str
     properties: tuple[tuple[str, PropertyRule], ...] = ()
     allocation: Allocation = Allocation.LEAST_RECENTLY_USED
+    # From when a silent worker is given no more work of this queue; 0: it always is.
     worker_timeout_ms: int = 15_000
     unservable: Unservable = Unservable.LADDER
     pull: bool = False
+    # How long ended runs with tasks of this queue stay alive, if that is longer than for others.
+    retain_completed_for_ms: int = 0
+    # How long a build goes on that nobody asks for any more. Its front end sees to that.
+    client_action_timeout_ms: int = 60_000
+    # How long an attempt may run without a word about it from its worker; then it is tried again. 0: for ever.
+    max_action_executing_timeout_ms: int = 0
+    # How often a task is tried again that failed through no fault of its own, if it does not say so itself.
+    max_job_retries: int = 3
+    # How often it is told which tasks nobody takes, and why; -1: never.
+    worker_match_logging_interval_ms: int = 60_000
+    # How long a task waits that no registered worker could ever run, before it fails where `unservable` says so.
+    unservable_ms: int = 60_000
 
 
 class Pool(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -53,11 +53,13 @@ class Account:
 class Books:
     """All accounts above the runs."""
 
-    __slots__ = ("_prices", "classes", "floor", "tenants")
+    __slots__ = ("_prices", "classes", "floor", "shares", "tenants")
 
     def __init__(self) -> None:
         self.classes: dict[PriorityClass, Account] = {name: Account() for name in CLASSES}
         self.tenants: dict[tuple[PriorityClass, str], Account] = {}
+        # Of runs that are charged together.
+        self.shares: dict[tuple[PriorityClass, str, str], Purse] = {}
         self.floor = 0
         # Of tenants that were given a weight.
         self._prices: dict[str, int] = {}
@@ -85,18 +87,29 @@ class Books:
             account = self.tenants[(priority, tenant)] = Account(self._prices.get(tenant, TENANT_PRICE))
         return account
 
-    def purse(self, priority: PriorityClass, tenant: str) -> "Purse":
-        """The accounts a new run is charged on."""
+    def purse(self, priority: PriorityClass, tenant: str, share: str = "") -> "Purse":
+        """The accounts a new run is charged on: its own, or the ones of its share."""
         account = self.tenant(priority, tenant)
         account.runs += 1
-        return Purse(self.classes[priority], account, WEIGHT_MAX // CLASS_WEIGHT[priority])
+        purse = self.shares.get((priority, tenant, share)) if share else None
+        if purse is None:
+            purse = Purse(self.classes[priority], account, WEIGHT_MAX // CLASS_WEIGHT[priority])
+            if share:
+                self.shares[(priority, tenant, share)] = purse
+        purse.of_run.runs += 1
+        return purse
 
-    def leave(self, priority: PriorityClass, tenant: str) -> bool:
+    def leave(self, priority: PriorityClass, tenant: str, share: str = "") -> bool:
         """A run is gone; whether its tenant has none left in that class, so that its account is gone too.
 
         A tenant that comes back starts where the others are, like one that is new: what it used is forgotten, and so is
-        what it owed. That takes as long as an ended run is kept.
+        what it owed. That takes as long as an ended run is kept. So does a share.
         """
+        if share:
+            purse = self.shares[(priority, tenant, share)]
+            purse.of_run.runs -= 1
+            if not purse.of_run.runs:
+                del self.shares[(priority, tenant, share)]
         account = self.tenants[(priority, tenant)]
         account.runs -= 1
         if account.runs:
@@ -140,7 +153,10 @@ class Books:
 
 
 class Purse:
-    """The three accounts that pay for a run's leases. `factor` makes a low class pay more."""
+    """The three accounts that pay for a run's leases, or for those of all runs of a share.
+
+    `factor` makes a low class pay more.
+    """
 
     __slots__ = ("factor", "of_class", "of_run", "of_tenant")
 

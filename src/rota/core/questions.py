@@ -17,7 +17,7 @@ from rota.core.evolve import lay_out
 from rota.core.graph import LiveGraph, check_number
 from rota.core.ids import Fence, Millis
 from rota.core.live import LiveRun
-from rota.core.model import Capacity, FailureClass, Graph, Pool, PriorityClass, Queue, Tenant
+from rota.core.model import Capacity, FailureClass, Graph, Pairs, Pool, PriorityClass, Queue, Tenant, has_labels
 from rota.core.order import Books
 from rota.core.reasons import Reasons
 from rota.core.records import Growth, Run, Task, Workflow, copy
@@ -47,6 +47,8 @@ class ListRuns(Question, frozen=True, kw_only=True):
     states: tuple[RunState, ...] = ()
     after: str = ""
     limit: int = 100
+    # Runs that have all of these.
+    labels: Pairs = ()
 
 
 class ListTasks(Question, frozen=True, kw_only=True):
@@ -130,6 +132,9 @@ class RunView(Struct, frozen=True, kw_only=True):
     story: int
     version: int = 0
     backfill: bool = False
+    merge: str = ""
+    labels: Pairs = ()
+    share: str = ""
 
 
 class TaskView(Struct, frozen=True, kw_only=True):
@@ -304,6 +309,9 @@ def view_run(row: Run, graph: LiveGraph, tasks: Iterable[Task]) -> RunView:
         story=row.story,
         version=row.version,
         backfill=row.backfill,
+        merge=row.merge,
+        labels=row.labels,
+        share=row.share,
     )
 
 
@@ -345,6 +353,8 @@ def _list_runs(state: State, question: ListRuns) -> RunsPage:
             past = key[1] == question.after
             continue
         if question.name not in ("", run.row.name) or (question.states and run.row.state not in question.states):
+            continue
+        if not has_labels(run.row.labels, question.labels):
             continue
         if len(chosen) == question.limit:
             return RunsPage(tuple(map(_view, chosen)), chosen[-1].row.id)

@@ -93,6 +93,12 @@ class Run(Struct):
     version: int = 0
     # Made by a backfill, whose own limit it is under, and not that of its graph.
     backfill: bool = False
+    # While it has not ended, whoever submits a run with the same key joins this one. Empty: nobody does.
+    merge: str = ""
+    # What its submitter says of it, by name; for whoever looks for it.
+    labels: Pairs = ()
+    # Runs of a tenant with the same share take their turns as if they were one run. Empty: it is one by itself.
+    share: str = ""
 
 
 class Growth(Struct, frozen=True):

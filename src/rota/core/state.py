@@ -66,7 +66,10 @@ class State:
         self.silence_ms = SILENCE_MS
         self.graphs: dict[tuple[str, str], LiveGraph] = {}
         self.runs: dict[RunKey, LiveRun] = {}
+        self.run_number = 0
         self.by_command: dict[tuple[str, str], RunKey] = {}
+        # Runs that have not ended, by tenant and key: whoever submits another with that key joins them.
+        self.merging: dict[tuple[str, str], LiveRun] = {}
         self.workers: dict[WorkerKey, LiveWorker] = {}
         self.leases: dict[Fence, Lease] = {}
         self.queues: dict[tuple[str, str], Queue] = {}
@@ -355,10 +358,37 @@ class State:
         elif run.before is not None and run.before.row.state in RUN_TERMINAL:
             self.set_timer(run.before.row.ended_at + self.limits.retain_ended_ms, "archive", *run.before.key)
 
+    def make_run(self, row: Run) -> LiveRun:
+        """A run in memory, with the accounts that it is charged on. It is not listed yet."""
+        graph = self.graphs[(row.tenant, row.graph)]
+        graph.users += 1
+        self.run_number += 1
+        return LiveRun(row, graph, self.books.purse(row.priority, row.tenant, row.share), self.run_number)
+
+    def list_run(self, run: LiveRun) -> None:
+        """Have a run found by its id, by its command, and by its neighbours in time."""
+        row = run.row
+        run.is_held = self.is_held(row)
+        self.runs[run.key] = run
+        self.join_lineage(run)
+        if row.command_id:
+            self.by_command[(row.tenant, row.command_id)] = run.key
+
+    def take_merge(self, run: LiveRun) -> None:
+        """A run that has not ended may be joined by its key. One that was opened again gives up a key that is taken."""
+        row = run.row
+        if row.merge and self.merging.setdefault((row.tenant, row.merge), run) is not run:
+            row.merge = ""
+
+    def leave_merge(self, run: LiveRun) -> None:
+        """A run has ended: whoever submits its key now makes another."""
+        if run.row.merge:
+            del self.merging[(run.row.tenant, run.row.merge)]
+
     def forget_run(self, run: LiveRun) -> None:
         """A run moved to history: its tenant's accounts go with the last run of its class."""
         row = run.row
-        if self.books.leave(row.priority, row.tenant):
+        if self.books.leave(row.priority, row.tenant, row.share):
             self.index.forget_tenant(row.priority, row.tenant)
 
     def add_worker(self, row: Worker, now: Millis) -> LiveWorker:

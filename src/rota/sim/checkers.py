@@ -28,6 +28,7 @@ from rota.sim.broken import Broken
 from rota.sim.faults import Mix
 from rota.sim.lease_rules import LeaseRules
 from rota.sim.limit_rules import LimitRules
+from rota.sim.merge_rules import MergeRules
 from rota.sim.models import Facts, Model
 from rota.sim.schedule_rules import ScheduleRules
 from rota.sim.words import check_words
@@ -55,6 +56,7 @@ class Ledger(Model):
         self.limits = LimitRules(self)
         self.workflows = WorkflowRules(self)
         self.schedules = ScheduleRules(self)
+        self.merges = MergeRules(self)
         self.leases = LeaseRules(self, self.limits, self.workflows)
         self.story_numbers: dict[RunKey, int] = {}
         self.lives: dict[RunKey, dict[Millis, None]] = {}
@@ -114,6 +116,7 @@ class Ledger(Model):
                 raise Broken(f"P-END: run {key} was archived as {self.runs.get(key)}")
         self.workflows.commit_ends(batch)
         self.schedules.commit_ends(batch)
+        self.merges.commit_ends(batch, self.facts.now())
 
     def _read_audits(self, batch: Batch) -> None:
         """Whose workflows and calendars somebody has just changed."""

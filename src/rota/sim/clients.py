@@ -8,6 +8,8 @@ from rota.core.commands import ClientCommand, DropSchedule, PutSchedule, SubmitR
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Millis
 from rota.sim.authors import Authors
+from rota.sim.broken import Broken
+from rota.sim.builds import draw_burst
 from rota.sim.caretaker import Caretaker
 from rota.sim.stage import Stage
 from rota.sim.trials import Trial, draw_trial
@@ -23,12 +25,15 @@ class Errand(Struct):
     command: ClientCommand
     answered: bool = False
     waits_for_id: bool = False
+    # When it was first sent, and what it was first answered.
+    asked_at: Millis = 0
+    answer: object = None
 
 
 class Clients:
-    """Everybody who sends commands. `on_answer` sees the first answer to each."""
+    """Everybody who sends commands. `on_answer` sees the first answer to each, and when it was first asked for."""
 
-    def __init__(self, stage: Stage, on_answer: Callable[[ClientCommand, object], None]) -> None:
+    def __init__(self, stage: Stage, on_answer: Callable[[ClientCommand, object, Millis], None]) -> None:
         self.stage = stage
         self.world = stage.world
         self.mix = stage.mix
@@ -54,6 +59,11 @@ class Clients:
             self.world.after(1_500 + self.world.chance("lures").randrange(self.mix.storm_ms), self.submit, lure)
         for number in range(self.mix.trials):
             self._plan_trial(draw_trial(self.world.chance("trials"), number, self.mix))
+        for number in range(self.mix.builds):
+            begin_ms = 2_000 + self.world.chance("builds").randrange(self.mix.storm_ms)
+            for delay_ms, command in draw_burst(self.world.chance("builds"), number):
+                send = self.submit if isinstance(command, SubmitRun) else self._ask
+                self.world.after(begin_ms + delay_ms, send, command)
         for number in range(chance.choice((0, 0, 1, 2))):
             self._send(draw_schedule(chance, number), 2_500 + chance.randrange(3_000))
         for number in range(chance.randrange(self.mix.runs)):
@@ -80,6 +90,9 @@ class Clients:
         """Submit a run and ask until it is answered."""
         self.submitted.append(submission)
         self._send(submission, 0)
+
+    def _ask(self, command: ClientCommand) -> None:
+        self._send(command, 0)
 
     def unanswered(self) -> list[ClientCommand]:
         """What nobody has answered yet."""
@@ -111,6 +124,7 @@ class Clients:
     def _run_errand(self, errand: Errand) -> None:
         if errand.answered:
             return
+        errand.asked_at = errand.asked_at or self.world.now
         self._target += 1
         coordinator = self.stage.coordinators[self._target % len(self.stage.coordinators)]
 
@@ -121,7 +135,15 @@ class Clients:
                 return
             if not errand.answered and not isinstance(value, Unavailable):
                 errand.answered = True
-                self.on_answer(errand.command, value)
+                errand.answer = value
+                self.on_answer(errand.command, value, errand.asked_at)
+            elif isinstance(errand.command, SubmitRun) and _is_another(errand.answer, value):
+                raise Broken(f"P-REPEAT: {errand.command.run} was answered {errand.answer}, and then {value}")
 
         self.stage.network.send("client", coordinator.name, coordinator.ask, "client", errand.command, reply)
         self.world.after(RETRY_MS, self._run_errand, errand)
+
+
+def _is_another(first: object, value: object) -> bool:
+    """What was refused may be accepted later, but one run does not become another."""
+    return isinstance(first, str) and isinstance(value, str) and first != value

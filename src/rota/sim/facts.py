@@ -14,6 +14,10 @@ class SceneFacts:
         self.stage = stage
         self.note = stage.world.note
 
+    def now(self) -> Millis:
+        """The time of the world, which no clock in it has."""
+        return self.stage.world.now
+
     def graph(self, tenant: str, digest: str) -> Graph | None:
         """The stored definition."""
         return self.stage.store.disk.graph(tenant, digest)

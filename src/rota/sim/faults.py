@@ -40,6 +40,7 @@ class Mix(Struct, kw_only=True):
     trials: int = 0
     workflows: int = 0
     remedies: int = 0
+    builds: int = 0
     limits: TimeLimits = TimeLimits()
     coordinators: int = 2
     push_workers: int = 3
@@ -111,6 +112,7 @@ def draw_mix(chance: Random) -> Mix:
         trials=maybe(3, 0.6),
         workflows=maybe(2, 0.6),
         remedies=maybe(6, 0.75),
+        builds=maybe(2, 0.5),
     )
 
 
@@ -125,6 +127,7 @@ SIZES = (
     "trials",
     "workflows",
     "remedies",
+    "builds",
     "slice_tasks",
     "storm_ms",
 )
@@ -160,4 +163,5 @@ SWITCHES: tuple[tuple[str, object], ...] = (
     ("trials", 0),
     ("workflows", 0),
     ("remedies", 0),
+    ("builds", 0),
 )

@@ -57,9 +57,9 @@ OF_THE_LOOP: tuple[Mutant, ...] = (
     mistake(
         "command_id_forgotten",
         "a retried command is answered, not repeated",
-        "core.evolve.runs",
-        "        state.by_command[(row.tenant, row.command_id)] = run.key\n    if row.state",
-        "        pass\n    if row.state",
+        "core.state",
+        "            self.by_command[(row.tenant, row.command_id)] = run.key\n",
+        "            pass\n",
     ),
     mistake(
         "receipt_not_stored",

@@ -79,19 +79,15 @@ OF_WORKFLOWS: tuple[Mutant, ...] = (
         "workflow_pause_ignored_by_new_runs",
         "no run of a paused workflow starts",
         "core.evolve.runs",
-        "    run.is_held = state.is_held(row)\n    state.runs[run.key] = run\n    state.join_lineage(run)\n"
-        "    if row.command_id:\n        state.by_command[(row.tenant, row.command_id)] = run.key\n"
-        "    if row.state is RunState.RUNNING:\n",
-        "    state.runs[run.key] = run\n    state.join_lineage(run)\n"
-        "    if row.command_id:\n        state.by_command[(row.tenant, row.command_id)] = run.key\n"
-        "    if row.state is RunState.RUNNING:\n",
+        "    state.list_run(run)\n    state.take_merge(run)\n",
+        "    state.list_run(run)\n    run.is_held = False\n    state.take_merge(run)\n",
     ),
     mistake(
         "workflow_pause_not_loaded",
         "a pause outlives the coordinator",
         "core.load",
-        "    run.is_held = state.is_held(row)\n",
-        "",
+        "    state.list_run(run)\n",
+        "    state.list_run(run)\n    run.is_held = False\n",
     ),
     mistake(
         "params_unchecked",
@@ -208,8 +204,8 @@ OF_WORKFLOWS: tuple[Mutant, ...] = (
         "revived_story_begins_anew",
         "a run has one story, however often it comes back",
         "core.evolve.runs",
-        "    row.solo = None\n    graph = state.graphs[(row.tenant, row.graph)]\n",
-        "    row.solo = None\n    row.story = 0\n    graph = state.graphs[(row.tenant, row.graph)]\n",
+        "    row.solo = None\n    run = state.make_run(row)\n",
+        "    row.solo = None\n    row.story = 0\n    run = state.make_run(row)\n",
     ),
     mistake(
         "revived_run_never_archived",

@@ -78,6 +78,10 @@ class Facts(Protocol):
         """Something happened that a test may want to count."""
         ...
 
+    def now(self) -> Millis:
+        """What time it is, whatever clocks say."""
+        ...
+
     def graph(self, tenant: str, digest: str) -> Graph | None:
         """A stored definition."""
         ...

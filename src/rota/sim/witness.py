@@ -3,11 +3,12 @@
 from rota.core.commands import CancelBackfill, ClientCommand, StartBackfill, SubmitRun
 from rota.core.decide.leases import Offer
 from rota.core.errors import Refused
-from rota.core.ids import Fence, RunKey
+from rota.core.ids import Fence, Millis, RunKey
 from rota.sim.broken import Broken
 from rota.sim.checkers import Ledger
 from rota.sim.stage import Stage
 from rota.sim.workers import Execution
+from rota.stores.memory import MemoryDisk
 
 
 class Witness:
@@ -53,12 +54,16 @@ class Witness:
         if offer.fence not in self.ledger.granted:
             raise Broken(f"P-GRANT: worker {name} was told it holds fence {offer.fence}, which no commit has granted")
 
-    def answered(self, command: ClientCommand, value: object) -> None:
+    def answered(self, command: ClientCommand, value: object, asked_at: Millis) -> None:
         """P-ACK: what a client was told is on disk. P-REPEAT: a retry is not taken for something new."""
         if isinstance(command, SubmitRun) and isinstance(value, str):
-            self.ledger.acked[(command.tenant, command.run)] = None
-            if not self._is_stored((command.tenant, command.run)):
-                raise Broken(f"P-ACK: run {command.run} was acknowledged and is not stored")
+            # Its own run, or the one that it joined: whoever waits for it sees it end.
+            self.ledger.acked[(command.tenant, value)] = None
+            if not self._is_stored((command.tenant, value)):
+                raise Broken(f"P-ACK: run {value} was acknowledged and is not stored")
+            self.ledger.merges.answered(command, value, asked_at)
+            if value != command.run and ("Receipt", command.tenant, command.command_id) not in self._disk.records:
+                raise Broken(f"P-REPEAT: that {command.run} joined {value} would not be known to a retry")
             self._check_version(command)
         if isinstance(command, StartBackfill) and isinstance(value, str):
             cap = self.ledger.schedules.caps.get((command.tenant, command.backfill))
@@ -76,15 +81,19 @@ class Witness:
 
     def _check_version(self, command: SubmitRun) -> None:
         """P-VERSION: who asks for a version gets that one."""
-        row = self.ledger.rows[(command.tenant, command.run)]
-        if command.workflow and command.version and row.version != command.version:
-            raise Broken(f"P-VERSION: {command.run} was asked for as version {command.version}, is {row.version}")
+        if command.workflow and command.version:
+            row = self.ledger.rows[(command.tenant, command.run)]
+            if row.version != command.version:
+                raise Broken(f"P-VERSION: {command.run} was asked for as version {command.version}, is {row.version}")
 
     def _is_stored(self, key: RunKey) -> bool:
-        disk = self.stage.store.disk
-        return ("Run", *key) in disk.records or any(
-            (archived.run.tenant, archived.run.id) == key for archived in disk.history
+        return ("Run", *key) in self._disk.records or any(
+            (archived.run.tenant, archived.run.id) == key for archived in self._disk.history
         )
+
+    @property
+    def _disk(self) -> MemoryDisk:
+        return self.stage.store.disk
 
     def check_processes(self) -> None:
         """P-KILL: work that nobody wants any more is stopped, where the worker can be told."""

@@ -10,6 +10,7 @@ from rota.core.bounds import OVERDUE_GRANTS, OVERDUE_MS, TENANT_WEIGHT_MAX
 from rota.core.changes import LeaseGranted
 from rota.core.commands import Outcome
 from rota.core.errors import Refused
+from rota.core.invariants import validate
 from rota.core.model import CLASS_WEIGHT, Graph, PriorityClass
 from tests.unit.core.world import World, graph, task
 
@@ -358,6 +359,87 @@ def test_the_guarantee_counts_the_grants_a_task_fits_over_all_workers():
         held += again
         world.advance(5)
     assert total <= OVERDUE_GRANTS
+
+
+# Shares: runs that take turns as one.
+
+
+def many(world: World, count: int, share: str, prefix: str, **fields: object) -> None:
+    for number in range(count):
+        world.submit(graph(task("x", **fields), name="one"), run=f"{prefix}{number}", share=share)
+
+
+def test_a_thousand_runs_of_one_share_get_the_share_of_one_run():
+    world = busy_world()
+    many(world, 1_000, "build", "b")
+    world.submit(wide(), run="other")
+    world.follow_up()
+    served = serve(world, 100)
+    mine = sum(granted.run != "other" for granted in served)
+    assert 48 <= mine <= 52
+
+
+def test_runs_of_one_share_go_by_priority_then_in_the_order_in_which_they_came():
+    world = busy_world()
+    many(world, 5, "build", "late", priority=0)
+    world.submit(graph(task("x", priority=5), name="soon"), run="soon", share="build")
+    many(world, 5, "build", "later", priority=0)
+    world.follow_up()
+    order = [granted.run for granted in serve(world, 11)]
+    assert order == ["soon", *(f"late{n}" for n in range(5)), *(f"later{n}" for n in range(5))]
+
+
+def test_a_share_is_of_a_tenant_and_of_a_class():
+    world = busy_world()
+    for tenant in ("a", "b"):
+        for priority in (NORMAL, HIGH):
+            world.submit(wide(1), run=f"{tenant}-{priority}", tenant=tenant, priority=priority, share="s")
+    purses = {id(run.purse) for run in world.state.runs.values()}
+    assert len(purses) == 4
+
+
+def test_a_run_that_is_held_leaves_the_turn_to_others_of_its_share():
+    world = busy_world()
+    many(world, 3, "build", "b")
+    world.client(cm.PauseRun, run="b0")
+    world.client(cm.CancelRun, run="b1")
+    world.follow_up()
+    assert [granted.run for granted in serve(world, 1)] == ["b2"]
+    world.client(cm.PauseRun, run="b0", paused=False)
+    assert [granted.run for granted in serve(world, 1)] == ["b0"]
+
+
+def test_a_share_is_forgotten_with_its_last_run_and_stands_after_a_restart():
+    world = busy_world()
+    many(world, 2, "build", "b")
+    world.follow_up()
+    after = world.restarted()
+    assert validate(after.state, after.now) == []
+    assert after.run("b0").purse is after.run("b1").purse
+    serve(world, 1)
+    world.advance(world.state.limits.retain_ended_ms + 1)
+    assert len(world.state.books.shares) == 1
+    serve(world, 1)
+    world.advance(world.state.limits.retain_ended_ms + 1)
+    assert world.state.books.shares == {} and world.state.runs == {}
+
+
+def test_a_run_on_an_account_of_its_own_is_noticed_if_it_has_a_share():
+    world = busy_world()
+    many(world, 2, "build", "b")
+    world.run("b0").purse = world.state.books.purse(NORMAL, "t")
+    assert any("not charged on its share" in text for text in validate(world.state, world.now))
+
+
+def test_the_next_of_ten_thousand_runs_of_a_share_costs_no_more_than_of_ten():
+    """Each grant changes what all of them have used: nothing may go through them all for that."""
+    world = busy_world()
+    many(world, 10_000, "build", "b")
+    world.submit(wide(), run="other")
+    world.follow_up()
+    (bucket,) = (each for each in world.state.index.buckets.values() if len(each.flows) == 2)
+    serve(world, 50)
+    assert len(bucket.flows) == 2, "the share is one line, however many runs are in it"
 
 
 # The same again.

@@ -68,8 +68,8 @@ def come_and_go(world: World, tenant: str, number: int) -> None:
         max_active_tasks=2,
         run_timeout_ms=25 * DAY_MS,
     )
-    world.submit(whole, "done", tenant=tenant, priority=priority)
-    world.submit(whole, "stopped", tenant=tenant, priority=priority)
+    world.submit(whole, "done", tenant=tenant, priority=priority, merge=tenant, share=tenant)
+    world.submit(whole, "stopped", tenant=tenant, priority=priority, share="all")
     for granted in world.turn():
         world.start(granted)
         if granted.tenant == tenant and granted.task == 1:

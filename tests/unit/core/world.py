@@ -88,11 +88,12 @@ class World:
         tenant: str = TENANT,
         priority: PriorityClass = PriorityClass.NORMAL,
         command_id: str = "",
+        **fields: object,
     ) -> LiveRun:
         """Submit a run; a single task is a graph of its own."""
         whole = what if isinstance(what, Graph) else graph(what, name=what.id)
         command_id = command_id or self.next_id()
-        self.do(cm.SubmitRun(tenant=tenant, command_id=command_id, run=run, graph=whole, priority=priority))
+        self.do(cm.SubmitRun(tenant=tenant, command_id=command_id, run=run, graph=whole, priority=priority, **fields))
         return self.state.runs[(tenant, run)]
 
     def client(self, kind: type[cm.ClientCommand], *, tenant: str = TENANT, **fields: object) -> Decision:

@@ -113,13 +113,20 @@ PoolBody = shape_of(Pool, name="PoolDefinition", without=("tenant", "name"), opt
 
 
 class SubmitBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A run to be made, of a graph given whole or by the digest of one that is known."""
+    """A run to be made, of a graph given whole or by the digest of one that is known.
+
+    While a run with the same `merge` has not ended, it is joined instead. Runs with the same `share` take their turns
+    as if they were one.
+    """
 
     graph: GraphBody | None = None  # pyright: ignore[reportInvalidTypeForm] - made from the graph's own fields
     digest: str = ""
     params: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     run: str = ""
     priority: PriorityClass = PriorityClass.NORMAL
+    merge: str = ""
+    labels: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    share: str = ""
 
 
 class CancelBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -33,10 +33,11 @@ RUN = f"{RUNS}/{{run}}"
 
 
 class RunsQuery(Struct, frozen=True, kw_only=True):
-    """Which runs to list; `after` is what `next` of the page before said."""
+    """Which runs to list: `label` is `NAME=VALUE`; `after` is what `next` of the page before said."""
 
     name: str = ""
     state: tuple[str, ...] = ()
+    label: tuple[str, ...] = ()
     limit: int = 50
     after: str = ""
 
@@ -62,7 +63,7 @@ class StoryQuery(Struct, frozen=True, kw_only=True):
 
 
 async def submit(call: Call) -> Response:
-    """Make a run."""
+    """Make a run, or join one; that is answered with 200."""
     body: Any = call.body
     if (body.graph is None) == (not body.digest):
         text = "a run is made of a graph given whole or by its digest"
@@ -72,19 +73,42 @@ async def submit(call: Call) -> Response:
     else:
         known: Graph = await call.client.ask(GetGraph(tenant=call.tenant, digest=body.digest))
         graph = known
-    run = await call.client.submit(graph, body.params, run=body.run, priority=body.priority, command_id=call.command_id)
-    return reply(await run.status(), 201, {"Location": f"{RUNS}/{quote(run.id, safe='')}"})
+    run = await call.client.submit(
+        graph,
+        body.params,
+        run=body.run,
+        priority=body.priority,
+        command_id=call.command_id,
+        merge=body.merge,
+        labels=body.labels,
+        share=body.share,
+    )
+    return reply(await run.status(), 200 if run.joined else 201, {"Location": f"{RUNS}/{quote(run.id, safe='')}"})
 
 
 async def list_runs(call: Call) -> Response:
     """A page of runs."""
     query: RunsQuery = call.query
     check_page(query.limit)
-    page = await call.client.runs_page(name=query.name, states=query.state, limit=query.limit, after=query.after)
+    page = await call.client.runs_page(
+        name=query.name,
+        states=query.state,
+        labels=tuple(_label(text) for text in query.label),
+        limit=query.limit,
+        after=query.after,
+    )
     given: list[tuple[str, Any]] = [("name", query.name), ("limit", query.limit)]
     given += [("state", state) for state in query.state]
+    given += [("label", text) for text in query.label]
     headers = next_link(RUNS, [*given, ("after", page.next)])
     return reply({"runs": [as_plain(view) for view in page.runs], "next": page.next}, headers=headers)
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise Refused("field.value", f"{text!r} is no label", "Write NAME=VALUE.", path="label")
+    return name, value
 
 
 async def get_run(call: Call) -> Response:

@@ -82,8 +82,9 @@ def decide(state: State, command: cm.Command, now: Millis) -> Decision:
     if earlier is not None:
         return earlier
     decision = DECIDERS[type(command)](state, command, now)
-    # A submitted run carries the id of its command in its own row; it needs no receipt besides.
-    if decision.changes and not isinstance(command, cm.SubmitRun):
+    # A submitted run carries the id of its command in its own row; it needs no receipt besides, unless it is another's.
+    needs_receipt = not decision.changes if isinstance(command, cm.SubmitRun) else bool(decision.changes)
+    if needs_receipt:
         receipt = Receipt(command.tenant, command.command_id, command_digest(command), decision.answer, now)
         decision.changes.append(CommandRecorded(receipt, _audit(command, now)))
         decision.changes += spare_receipts(state, now)
@@ -91,8 +92,8 @@ def decide(state: State, command: cm.Command, now: Millis) -> Decision:
 
 
 def _audit(command: cm.ClientCommand, now: Millis) -> Audit | None:
-    """Who asked for what. A claim is not audited: its lease says who has it."""
-    if isinstance(command, cm.ClaimTask):
+    """Who asked for what. A claim is not audited: its lease says who has it. Nor is a submission."""
+    if isinstance(command, cm.ClaimTask | cm.SubmitRun):
         return None
     told = {name: getattr(command, name) for name in command.__struct_fields__ if name not in _NOT_AUDITED}
     about = msgspec.json.encode(told).decode()
@@ -124,8 +125,11 @@ def _earlier_answer(state: State, command: cm.ClientCommand) -> Decision | None:
 
 
 def _is_same_submission(row: Run, command: cm.SubmitRun) -> bool:
-    asked = (command.run, command.priority, command.parent, command.logical_at)
-    if asked != (row.id, row.priority, row.parent, row.slot_at):
+    # Its key to be joined by may have gone to another run.
+    asked = (command.run, command.priority, command.parent, command.logical_at, command.labels, command.share)
+    if asked != (row.id, row.priority, row.parent, row.slot_at, row.labels, row.share):
+        return False
+    if row.merge not in (command.merge, ""):
         return False
     if command.workflow:
         # Its graph and the rest of its parameters were the workflow's at that time, which may have changed since; and

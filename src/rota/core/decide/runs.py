@@ -3,7 +3,14 @@
 from difflib import get_close_matches
 
 from rota.core import commands as cm
-from rota.core.bounds import ID_CHARS_MAX, OUTPUT_LOSSES_MAX, PARAMS_BYTES_MAX
+from rota.core.bounds import (
+    ID_CHARS_MAX,
+    LABEL_CHARS_MAX,
+    LABEL_NAME_CHARS_MAX,
+    LABELS_MAX,
+    OUTPUT_LOSSES_MAX,
+    PARAMS_BYTES_MAX,
+)
 from rota.core.calendar import AT_MAX
 from rota.core.changes import (
     Change,
@@ -26,7 +33,7 @@ from rota.core.graph import check_graph, check_growth, check_id, check_number, c
 from rota.core.ids import Millis
 from rota.core.limits import is_too_small, size_of
 from rota.core.live import LiveRun
-from rota.core.model import Graph, TaskSpec
+from rota.core.model import Graph, Pairs, TaskSpec
 from rota.core.params import check_params
 from rota.core.plan import Cascade
 from rota.core.records import Growth, Run, Schedule, Slice, Version, Workflow
@@ -45,7 +52,7 @@ from rota.core.states import (
 
 
 def submit(state: State, command: cm.SubmitRun, now: Millis) -> Decision:
-    """A run is accepted whole or refused whole; its graph is stored with it if it is new."""
+    """A run is accepted whole or refused whole; its graph is stored with it if it is new. Or it joins another run."""
     check_id(command.run, "run")
     check_size(command.params, PARAMS_BYTES_MAX, "params")
     check_text(command.parent, "parent")
@@ -54,6 +61,12 @@ def submit(state: State, command: cm.SubmitRun, now: Millis) -> Decision:
     if (command.tenant, command.run) in state.touched.archives:
         raise Unavailable("run.busy", f"an earlier run {command.run!r} is moving to history", retry_after_ms=100)
     check_number(command.logical_at, 0, AT_MAX, "logical_at")
+    check_text(command.merge, "merge")
+    check_text(command.share, "share")
+    check_labels(command.labels)
+    joined = _find_merged(state, command)
+    if joined is not None:
+        return Decision([], answer=joined.row.id)
     changes: list[Change] = []
     digest, version, params = command.digest, 0, command.params
     if command.workflow:
@@ -80,6 +93,9 @@ def submit(state: State, command: cm.SubmitRun, now: Millis) -> Decision:
         parent=command.parent,
         command_id=command.command_id,
         version=version,
+        merge=command.merge,
+        labels=command.labels,
+        share=command.share,
     )
     changes.append(RunSubmitted(row))
     if is_plain(graph) and not graph.max_active_runs and not state.is_held(row):
@@ -88,6 +104,31 @@ def submit(state: State, command: cm.SubmitRun, now: Millis) -> Decision:
         row.started_at = now
         changes.append(TasksScheduled(command.tenant, command.run, (0,), now))
     return Decision(changes, answer=command.run)
+
+
+def check_labels(labels: Pairs) -> None:
+    """Few, short, and each name once."""
+    check_number(len(labels), 0, LABELS_MAX, "labels")
+    for position, (name, value) in enumerate(labels):
+        path = f"labels[{position}]"
+        if not name:
+            raise Refused("field.value", "a label has no name", path=path)
+        check_text(name, path, chars_max=LABEL_NAME_CHARS_MAX)
+        check_text(value, path, chars_max=LABEL_CHARS_MAX)
+    if len(dict(labels)) != len(labels):
+        raise Refused("field.value", "a label is given twice", "Give each name once.", path="labels")
+
+
+def _find_merged(state: State, command: cm.SubmitRun) -> LiveRun | None:
+    """The run that a submission joins, if there is one.
+
+    One that is being stopped is not joined: it was given up before this was asked for, and makes room in a few turns.
+    """
+    run = state.merging.get((command.tenant, command.merge)) if command.merge else None
+    if run is not None and run.row.stopping is not None:
+        text = f"run {run.row.id!r} with this key is being stopped"
+        raise Unavailable("run.busy", text, retry_after_ms=100)
+    return run
 
 
 def is_plain(graph: Graph) -> bool:

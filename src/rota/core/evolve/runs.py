@@ -18,14 +18,9 @@ from rota.core.states import NONE, QUEUED, TERMINAL, RunState, can_transition_ru
 def run_submitted(state: State, change: ch.RunSubmitted) -> None:
     # The change keeps its own row: what happened does not change with what happens later.
     row = copy(change.row)
-    graph = state.graphs[(row.tenant, row.graph)]
-    graph.users += 1
-    run = LiveRun(row, graph, state.books.purse(row.priority, row.tenant))
-    run.is_held = state.is_held(row)
-    state.runs[run.key] = run
-    state.join_lineage(run)
-    if row.command_id:
-        state.by_command[(row.tenant, row.command_id)] = run.key
+    run = state.make_run(row)
+    state.list_run(run)
+    state.take_merge(run)
     if row.state is RunState.RUNNING:
         count_scheduled(state, run, 1)
         begin(state, run, row.started_at)
@@ -103,6 +98,7 @@ def run_ended(state: State, change: ch.RunEnded) -> None:
         state.decided["orphan_reaped"] += 1
     row.pending = ()
     state.continues.pop(run.key, None)
+    state.leave_merge(run)
     state.set_timer(change.at + state.limits.retain_ended_ms, "archive", *run.key)
     if run.before is not None:
         # It was kept for the sake of this one.
@@ -133,6 +129,7 @@ def run_reopened(state: State, change: ch.RunReopened) -> None:
     run.row.reason = ""
     run.row.ended_at = 0
     state.drop_timer("archive", *run.key)
+    state.take_merge(run)
     wait_to_start(state, run)
     tell(state, run, change)
 
@@ -259,15 +256,9 @@ def run_revived(state: State, change: ch.RunRevived) -> None:
     row = copy(change.row)
     tasks = [copy(task) for task in change.tasks]
     row.solo = None
-    graph = state.graphs[(row.tenant, row.graph)]
-    graph.users += 1
-    run = LiveRun(row, graph, state.books.purse(row.priority, row.tenant))
-    lay_out(run, graph, change.growths, tasks)
-    run.is_held = state.is_held(row)
-    state.runs[run.key] = run
-    state.join_lineage(run)
-    if row.command_id:
-        state.by_command[(row.tenant, row.command_id)] = run.key
+    run = state.make_run(row)
+    lay_out(run, run.graph, change.growths, tasks)
+    state.list_run(run)
     run.revived_at = change.at
     state.set_timer(change.at + state.limits.retain_ended_ms, "archive", *run.key)
     state.touched.revives.append((row.tenant, row.id, row.created_at))

@@ -145,6 +145,7 @@ class Mirror:
         if counts.newest_end is None or run.ended_at > counts.newest_end:
             counts.newest_end = run.ended_at
         line = RunLine(counts.runs, run.tenant, run.id, run.created_at, run.ended_at, run.name, run.kind, run.state)
+        line.labels = run.labels
         self.pasts.append(Past(line, content, Parts(tasks, growths, told)))
 
     def _drop_graph(self, key: Key) -> None:

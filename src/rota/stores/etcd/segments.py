@@ -14,6 +14,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from rota.core.ids import BlobRef, Epoch, Fence, Millis
+from rota.core.model import Pairs
 from rota.core.records import Run, Task
 from rota.core.states import RunState
 from rota.ports import Blobs
@@ -51,6 +52,7 @@ class RunLine(Struct, array_like=True, gc=False):
     parts_size: int = 0
     # Attempts whose results are referred to; None until somebody has looked, which a segment's writer does.
     fences: tuple[Fence, ...] | None = None
+    labels: Pairs = ()
 
 
 class GraphLine(Struct, array_like=True, gc=False):

@@ -270,6 +270,30 @@ any more'""",
 )
 
 
+_KEYS_OF_RUNS = (
+    """merge text COLLATE "C" NOT NULL DEFAULT ''""",
+    "labels json NOT NULL DEFAULT '[]'",
+    """share text COLLATE "C" NOT NULL DEFAULT ''""",
+)
+
+_OF_QUEUES = (
+    "retain_completed_for_ms bigint NOT NULL DEFAULT 0",
+    "client_action_timeout_ms bigint NOT NULL DEFAULT 60000",
+    "max_action_executing_timeout_ms bigint NOT NULL DEFAULT 0",
+    "max_job_retries bigint NOT NULL DEFAULT 3",
+    "worker_match_logging_interval_ms bigint NOT NULL DEFAULT 60000",
+    "unservable_ms bigint NOT NULL DEFAULT 60000",
+)
+
+# Version 3.
+_BUILDS = (
+    *adding(_KEYS_OF_RUNS, "run", "history_run"),
+    *adding(_OF_QUEUES, "queue"),
+    "COMMENT ON COLUMN run.merge IS 'while it has not ended, whoever submits the same key joins it'",
+    "COMMENT ON COLUMN run.share IS 'runs with the same one take turns as if they were one run'",
+)
+
+
 class Step(Struct, frozen=True):
     """One step between versions: `number` is the one it leads to. Never changed once it was released."""
 
@@ -281,6 +305,7 @@ class Step(Struct, frozen=True):
 STEPS: tuple[Step, ...] = (
     Step(1, "the first tables", _FIRST),
     Step(2, "workflows, and what runs, tasks and schedules know of them", _WORKFLOWS),
+    Step(3, "keys, labels and shares of runs, and what else a queue decides", _BUILDS),
 )
 
 

@@ -254,6 +254,24 @@ WORKFLOWS = (
     *adding(("going INTEGER NOT NULL DEFAULT 0",), "history_run"),
 )
 
+_KEYS_OF_RUNS = (
+    "merge TEXT NOT NULL DEFAULT ''",
+    "labels TEXT NOT NULL DEFAULT '[]'",
+    "share TEXT NOT NULL DEFAULT ''",
+)
+
+_OF_QUEUES = (
+    "retain_completed_for_ms INTEGER NOT NULL DEFAULT 0",
+    "client_action_timeout_ms INTEGER NOT NULL DEFAULT 60000",
+    "max_action_executing_timeout_ms INTEGER NOT NULL DEFAULT 0",
+    "max_job_retries INTEGER NOT NULL DEFAULT 3",
+    "worker_match_logging_interval_ms INTEGER NOT NULL DEFAULT 60000",
+    "unservable_ms INTEGER NOT NULL DEFAULT 60000",
+)
+
+# Version 4.
+BUILDS = (*adding(_KEYS_OF_RUNS, "run", "history_run"), *adding(_OF_QUEUES, "queue"))
+
 # Dropped and made again with every version.
 VIEWS = views(
     Dialect(

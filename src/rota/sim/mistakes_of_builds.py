@@ -1,0 +1,56 @@
+"""Mistakes about runs that are joined instead of made twice, and about runs that are charged as one."""
+
+from rota.sim.mistakes import Mutant, mistake
+
+OF_BUILDS: tuple[Mutant, ...] = (
+    mistake(
+        "key_forgotten_by_loading",
+        "a key is durable with its run",
+        "core.load",
+        "        state.take_merge(run)\n",
+        "",
+        # What the recount of memory would find is left out: the rule is checked from commits, too.
+        ("core.invariants", "    if merging != state.merging:\n", "    if False:\n"),
+    ),
+    mistake(
+        "key_kept_by_an_ended_run",
+        "who joins sees an end that comes after it asked",
+        "core.evolve.runs",
+        "    state.leave_merge(run)\n",
+        "",
+        ("core.invariants", "    if merging != state.merging:\n", "    if False:\n"),
+    ),
+    mistake(
+        "key_kept_by_an_opened_run",
+        "of the runs with one key at most one has not ended",
+        "core.state",
+        '            row.merge = ""\n',
+        "            pass\n",
+    ),
+    mistake(
+        "joined_without_a_receipt",
+        "a retry of a submission that joined gets the same answer",
+        "core.decide",
+        "    needs_receipt = not decision.changes if isinstance(command, cm.SubmitRun) else bool(decision.changes)\n",
+        "    needs_receipt = bool(decision.changes) and not isinstance(command, cm.SubmitRun)\n",
+    ),
+    mistake(
+        "share_forgotten_by_loading",
+        "runs of one share are charged on one account",
+        "core.state",
+        "self.books.purse(row.priority, row.tenant, row.share), self.run_number)",
+        'self.books.purse(row.priority, row.tenant, row.share if self.uses else ""), self.run_number)',
+        (
+            "core.state",
+            "self.books.leave(row.priority, row.tenant, row.share)",
+            "self.books.leave(row.priority, row.tenant)",
+        ),
+    ),
+    mistake(
+        "share_closed_too_early",
+        "a share lasts as long as one of its runs",
+        "core.order",
+        "            if not purse.of_run.runs:\n",
+        "            if purse.of_run.runs < 2:\n",
+    ),
+)
