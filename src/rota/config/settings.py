@@ -198,6 +198,21 @@ class WorkerSide(Section, frozen=True, kw_only=True):
     build_content: Annotated[Words, _meta("front ends (grpc://host:port) that are given its token")] = ()
 
 
+class Builds(Section, frozen=True, kw_only=True):
+    """`[builds]`: a front end for builds, which speaks the Remote Execution API."""
+
+    listen: Annotated[str, _meta("where clients and workers reach it, with gRPC; empty: `rota up` starts none")] = ""
+    advertise: Annotated[str, _meta("the host that workers reach it by; empty: the one it listens on")] = ""
+    data: Annotated[str, _meta("its folder, with the content of builds; empty: `builds` in `server.data`")] = ""
+    blobs: Annotated[str, _meta("where that content goes: a folder or a URL; empty: in `data`")] = ""
+    content_gb: Annotated[int, _meta("how much content is kept", ge=1, le=1 << 30)] = 50
+    results_mb: Annotated[int, _meta("how many results of actions are kept", ge=1, le=1 << 30)] = 1_024
+    queue: Annotated[str, _meta("the queue in which actions wait", min_length=1, max_length=ID_CHARS_MAX)] = "builds"
+    instances: Annotated[
+        dict[str, str], _meta("instances by name, each with its queue; if there are any, no others are served")
+    ] = field(default_factory=dict[str, str])
+
+
 class Definitions(Struct, frozen=True):
     """What is defined in the file and put into the coordinator at its start."""
 
@@ -215,6 +230,7 @@ class Config(Struct, frozen=True, kw_only=True):
     auth: Auth = Auth()
     client: ClientSide = ClientSide()
     worker: WorkerSide = WorkerSide()
+    builds: Builds = Builds()
     definitions: Definitions = Definitions()
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     # The file that was read; empty if there was none.
@@ -270,6 +286,7 @@ SECTIONS: dict[str, type[Section]] = {
     "auth": Auth,
     "client": ClientSide,
     "worker": WorkerSide,
+    "builds": Builds,
 }
 
 

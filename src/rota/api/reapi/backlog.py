@@ -19,6 +19,7 @@ from rota.client.watching import Interrupted
 from rota.core.commands import CancelRun
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Millis
+from rota.core.model import Queue
 from rota.core.records import Story
 from rota.core.states import RUN_TERMINAL, RunState
 from rota.core.story import read_story
@@ -26,13 +27,15 @@ from rota.kinds.build.naming import OperationName, new_name, new_run
 from rota.kinds.build.scheduling import Asked, submission
 from rota.wire.builds import BUILD, decode_work
 
+# How long an action goes on that nobody asks for, where its queue does not say so.
+GRACE_MS = 60_000
 # How often it is looked who has been given up.
 LOOK_EVERY_S = 1.0
 # How soon a coordinator that is away is looked for again.
 AGAIN_S = 0.2
 
-# Given the end of a run before its clients are: the action cache is written.
-Keep = Callable[[Ongoing, Conclusion], Awaitable[None]]
+# Given the end of a tenant's run before its clients are: the action cache is written.
+Keep = Callable[[str, Ongoing, Conclusion], Awaitable[None]]
 
 
 class Backlog:
@@ -45,7 +48,6 @@ class Backlog:
         keep: Keep,
         say: Callable[[str], None],
         *,
-        grace_ms: Millis,
         changed: Callable[[], None],
     ) -> None:
         """`changed` hears that other runs are under way than before, `say` of what an operator should know."""
@@ -54,11 +56,11 @@ class Backlog:
         self._clock = clock
         self._keep = keep
         self._say = say
-        self._grace_ms = grace_ms
         self._changed = changed
         self._runs: dict[str, Ongoing] = {}
         # By the ids under which they were known before they had to be submitted again.
         self._successors: dict[str, str] = {}
+        self._queues: dict[str, Queue] = {}
         self._watched = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -208,7 +210,7 @@ class Backlog:
                 return
             except (Refused, Unavailable) as trouble:
                 end = Conclusion(RunState.FAILED, error=f"{trouble}")
-        await self._keep(ongoing, end)
+        await self._keep(self._line.tenant, ongoing, end)
         ongoing.end(end)
         self._forget(ongoing)
         self._changed()
@@ -256,6 +258,7 @@ class Backlog:
 
     async def _catch_up(self) -> None:
         """Take on what others have submitted, and see how everything stands."""
+        self._queues = {queue.name: queue for queue in await self._client.queues()}
         for view in await self._client.runs(name=BUILD, limit=1_000_000, history=False):
             if view.kind == BUILD and view.state not in RUN_TERMINAL and view.id not in self._runs:
                 try:
@@ -282,13 +285,19 @@ class Backlog:
             now = self._clock()
             for ongoing in self.under_way():
                 is_quiet = not (ongoing.is_over or ongoing.is_listened_to)
-                if is_quiet and now - ongoing.asked_at > self._grace_ms:
+                grace_ms = self._grace_ms(ongoing)
+                if is_quiet and now - ongoing.asked_at > grace_ms:
                     ongoing.asked_at = now
-                    self._spawn(self._give_up(ongoing))
+                    self._spawn(self._give_up(ongoing, grace_ms))
 
-    async def _give_up(self, ongoing: Ongoing) -> None:
+    def _grace_ms(self, ongoing: Ongoing) -> Millis:
+        """How long it goes on though nobody asks for it; of another process's run it is not known where it waits."""
+        queue = self._queues.get(ongoing.asked.queue) if ongoing.asked is not None else None
+        return GRACE_MS if queue is None else queue.client_action_timeout_ms
+
+    async def _give_up(self, ongoing: Ongoing, grace_ms: Millis) -> None:
         try:
-            await self._end(ongoing, f"no client has asked for it for {self._grace_ms // 1_000} s")
+            await self._end(ongoing, f"no client has asked for it for {grace_ms // 1_000} s")
         except (Refused, Unavailable) as trouble:
             # Looked at again when it was quiet for as long.
             self._say(f"{ongoing.run} could not be cancelled: {trouble}")

@@ -87,6 +87,14 @@ class Caller:
         self.peer = peer
         self._said = said
 
+    @property
+    def token(self) -> str:
+        """What it presents; empty if nobody asks for it."""
+        said = self._said.get(AUTHORIZATION, "")
+        assert isinstance(said, str), "only names that end with -bin have bytes"
+        scheme, blank, rest = said.partition(" ")
+        return rest.strip() if blank and scheme.lower() == "bearer" else said
+
     @cached_property
     def about(self) -> pb.RequestMetadata:
         """Which build, target and tool. It is a courtesy: what cannot be read is as if it were not there."""

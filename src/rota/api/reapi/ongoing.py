@@ -67,7 +67,7 @@ class Ongoing:
         self._result: bytes | None = None
         self._fence: Fence = 0
         self._error = ""
-        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._change: asyncio.Future[None] | None = None
 
     @property
     def is_listened_to(self) -> bool:
@@ -86,21 +86,17 @@ class Ongoing:
             found = self.operations[name.number] = Operation(name)
         return found
 
-    async def changed(self) -> None:
-        """Wait until there is something new to be told."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[future] = None
-        try:
-            await future
-        finally:
-            self._waiting.pop(future, None)
+    def next_change(self) -> "asyncio.Future[None]":
+        """Done when there is something new to be told; asked for before looking, so that nothing is missed."""
+        if self._change is None:
+            self._change = asyncio.get_running_loop().create_future()
+        return asyncio.shield(self._change)
 
     def tell(self) -> None:
         """There is something new."""
-        waiting, self._waiting = self._waiting, {}
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+        change, self._change = self._change, None
+        if change is not None:
+            change.set_result(None)
 
     def hear(self, change: RunChange, conclude: Callable[[Conclusion], None]) -> None:
         """Something became durable; `conclude` is given the end."""

@@ -8,7 +8,7 @@ from rota.core.bounds import PRIORITY_MAX, TEXT_CHARS_MAX
 from rota.core.commands import SubmitRun
 from rota.core.graph import graph_digest
 from rota.core.ids import Digest
-from rota.core.model import Graph, Pairs, PriorityClass, RetryPolicy, TaskSpec
+from rota.core.model import Graph, Pairs, PriorityClass, TaskSpec
 from rota.wire.builds import BUILD, BuildWork, encode_build
 
 LABEL_CHARS_MAX = 200
@@ -24,7 +24,6 @@ class Asked(Struct, frozen=True, kw_only=True):
     queue: str
     properties: Pairs = ()
     priority: int = 0
-    retries: int = 3
     # Whether the same action may serve others that ask for it meanwhile.
     is_shared: bool = True
 
@@ -39,15 +38,16 @@ def class_of(priority: int) -> PriorityClass:
 
 
 def graph_for(asked: Asked) -> Graph:
-    """How it is to be scheduled; many actions have the same, which the coordinator then knows already."""
+    """How it is to be scheduled; many actions have the same, which the coordinator then knows already.
+
+    Whatever an action did is its result, so only what is nobody's fault is tried again, as often as the queue says.
+    """
     spec = TaskSpec(
         id="action",
         kind=BUILD,
         queue=asked.queue,
         requires=asked.properties,
         priority=max(-PRIORITY_MAX, min(PRIORITY_MAX, -asked.priority)),
-        # Only what is nobody's fault is tried again: whatever an action did is its result.
-        retry=RetryPolicy(internal_retries=asked.retries),
     )
     return Graph(name=BUILD, kind=BUILD, tasks=(spec,))
 

@@ -43,11 +43,6 @@ def test_actions_that_are_scheduled_alike_share_a_graph() -> None:
     assert (task.kind, task.queue, task.requires, task.work) == (BUILD, "q", (("cpu_arch", "x86_64"),), b"")
 
 
-def test_only_what_is_nobodys_fault_is_tried_again() -> None:
-    _, graph = submission(structs.replace(ASKED, retries=7), "r")
-    assert (graph.tasks[0].retry.retries, graph.tasks[0].retry.internal_retries) == (0, 7)
-
-
 def test_who_asks_for_the_same_finds_those_who_did() -> None:
     one, other = submission(ASKED, "r1")[0], submission(ASKED, "r2")[0]
     assert one.merge == other.merge != ""

@@ -1,0 +1,77 @@
+"""Which instance is served by which queue, and the backlog of each caller."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from rota.api.reapi.backlog import Backlog, Keep
+from rota.api.reapi.calls import Caller
+from rota.client.line import FarLine
+from rota.core.errors import Refused
+from rota.core.ids import Millis
+from rota.ports import Content
+from rota.wire.reapi.names import check_instance
+
+# Opens a line to the coordinator for a caller, by its token and its tenant.
+Open = Callable[[str, str], Awaitable[FarLine]]
+
+
+class Desks:
+    """Every caller is served over a line of its own, so that the coordinator knows who asks."""
+
+    def __init__(
+        self,
+        open_line: Open,
+        content: Content,
+        clock: Callable[[], Millis],
+        say: Callable[[str], None],
+        *,
+        queues: Mapping[str, str],
+        queue: str,
+    ) -> None:
+        """`queues` are those of instances; if there are any, no other instance is served. `queue` is for all else."""
+        self._open_line = open_line
+        self._content = content
+        self._clock = clock
+        self._say = say
+        self._queues = dict(queues)
+        self._queue = queue
+        # Whoever hears of ends; set by who composes the services.
+        self.keep: Keep | None = None
+        self._backlogs: dict[tuple[str, str], Backlog] = {}
+        self._opening = asyncio.Lock()
+
+    def instances(self, name: str) -> str:
+        """An instance as it is used, or a refusal."""
+        instance = check_instance(name)
+        if self._queues and instance not in self._queues:
+            known = ", ".join(repr(each) for each in self._queues)
+            text = f"there is no instance {instance!r} here"
+            raise Refused("instance.unknown", text, f"Use one of {known}.", path="instance_name")
+        return instance
+
+    def queue_of(self, instance: str) -> str:
+        """In which queue the actions of an instance wait."""
+        return self._queues.get(instance, self._queue)
+
+    async def backlog(self, caller: Caller) -> Backlog:
+        """The caller's runs under way."""
+        key = (caller.token, caller.tenant)
+        found = self._backlogs.get(key)
+        if found is not None:
+            return found
+        async with self._opening:
+            if key not in self._backlogs:
+                assert self.keep is not None, "it is set before anybody is served"
+                line = await self._open_line(*key)
+                backlog = Backlog(line, self._clock, self.keep, self._say, changed=self._changed)
+                backlog.start()
+                self._backlogs[key] = backlog
+        return self._backlogs[key]
+
+    async def close(self) -> None:
+        """Hang up everywhere. The runs go on."""
+        await asyncio.gather(*(backlog.close() for backlog in self._backlogs.values()))
+
+    def _changed(self) -> None:
+        ages = [backlog.oldest_at for backlog in self._backlogs.values()]
+        self._content.keep_since(min((at for at in ages if at is not None), default=None))

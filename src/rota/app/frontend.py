@@ -1,0 +1,155 @@
+"""A front end for builds: the Remote Execution API in a process of its own, for a coordinator elsewhere."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from rota.api.auth import Gate, check_exposure
+from rota.api.reapi.action_cache import ActionCache
+from rota.api.reapi.bytestream import ByteStream
+from rota.api.reapi.capabilities import Capabilities
+from rota.api.reapi.content import ContentStorage
+from rota.api.reapi.desks import Desks
+from rota.api.reapi.execution import Execution, read_result
+from rota.api.reapi.ongoing import Conclusion, Ongoing
+from rota.api.reapi.operations import Operations
+from rota.api.reapi.results import Results
+from rota.api.reapi.server import ReapiServer
+from rota.api.reapi.trees import Trees
+from rota.app.clocks import SystemClock, wall_clock
+from rota.app.journal import Journal
+from rota.client.line import FarLine
+from rota.client.rpc import RpcConnection
+from rota.config import Address, Config, read_address, read_server_tls
+from rota.control.events import Tell
+from rota.core.errors import Refused
+from rota.ports import Content, ContentLost
+from rota.stores.blobs import open_blobs
+from rota.stores.cas import ContentBounds, open_content, open_results
+from rota.wire.builds import decode_result
+from rota.wire.places import read_places, server_credentials
+from rota.wire.reapi import remote_execution_pb2 as pb
+from rota.wire.routes import Route
+
+LISTEN = "127.0.0.1:8980"
+
+
+class FrontEnd(Struct, frozen=True):
+    """Where it is reached, and where its content is."""
+
+    url: str
+    folder: Path
+
+
+async def start_front_end(parts: AsyncExitStack, config: Config) -> FrontEnd:
+    """Start a front end as the settings say; `parts` stops it."""
+    builds = config.builds
+    listen = read_address(builds.listen or LISTEN, "builds.listen")
+    tls = read_server_tls(config.tls, wall_clock())
+    clock = SystemClock()
+    journal = Journal(clock)
+    parts.callback(journal.close)
+    journal.start()
+    gate = Gate(config.auth, clock, tell=journal)
+    for warning in check_exposure([listen], is_open=gate.is_open, has_tls=tls is not None):
+        journal(Tell("exposed", (("warning", warning),)))
+    folder = Path(builds.data or Path(config.server.data, "builds"))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    blobs = open_blobs(builds.blobs or str(folder / "blobs"))
+    content = await open_content(folder, blobs, clock=clock, bounds=ContentBounds(bytes_max=builds.content_gb << 30))
+    parts.push_async_callback(content.close)
+    kept = await open_results(folder, clock=clock, bytes_max=builds.results_mb << 20)
+    parts.push_async_callback(kept.close)
+    trees = Trees(content)
+    results = Results(content, kept, trees)
+
+    def say(line: str) -> None:
+        journal(Tell("builds", (("line", line),)))
+
+    def failed(what: str, error: Exception) -> Refused:
+        text = f"{type(error).__name__}: {error}"
+        journal(Tell("request.failed", (("request", what[:200]), ("error", text[:1000]))))
+        return Refused("service.failed", "the front end met an error of its own", "Its journal says more.")
+
+    desks = Desks(_lines(config), content, clock, say, queues=builds.instances, queue=builds.queue)
+    parts.push_async_callback(desks.close)
+    desks.keep = _keeper(results, content, say)
+    where = _Where()
+    execution = Execution(desks, content, results, trees, where.url)
+    services = (
+        Capabilities(can_execute=True, instances=desks.instances),
+        ContentStorage(content, trees, desks.instances),
+        ByteStream(content, desks.instances),
+        ActionCache(results, desks.instances),
+        execution,
+        Operations(desks, execution),
+    )
+    credentials = server_credentials(tls) if tls is not None else None
+    server = ReapiServer(services, gate, failed, addresses=[str(listen)], credentials=credentials, say=say)
+    (port,) = await server.start()
+    parts.push_async_callback(server.stop)
+    where.at = f"{'grpcs' if tls else 'grpc'}://{Address(_host(builds.advertise, listen), port)}"
+    return FrontEnd(where.at, folder)
+
+
+class _Where:
+    """The address that workers are told. It is known when the port is."""
+
+    at = ""
+
+    def url(self) -> str:
+        return self.at
+
+
+def _host(advertise: str, listen: Address) -> str:
+    return advertise or (socket.gethostname() if listen.is_everywhere else listen.host)
+
+
+def _lines(config: Config) -> Callable[[str, str], Awaitable[FarLine]]:
+    """How a caller's line to the coordinator is opened, with the caller's own token."""
+    route = Route(*read_places(config.client, wall_clock()))
+
+    async def open_line(token: str, tenant: str) -> FarLine:
+        async def dial() -> RpcConnection:
+            return await RpcConnection.open(route, token, tenant)
+
+        return FarLine(tenant, dial)
+
+    return open_line
+
+
+def _keeper(
+    results: Results, content: Content, say: Callable[[str], None]
+) -> Callable[[str, Ongoing, Conclusion], Awaitable[None]]:
+    """Writes the action cache when an end has been accepted; whatever is wrong with a result, its client is told."""
+
+    async def keep(tenant: str, ongoing: Ongoing, end: Conclusion) -> None:
+        if end.result is None or not await _is_cacheable(content, tenant, ongoing):
+            return
+        try:
+            build = decode_result(end.result)
+            if build.status or build.exit_code:
+                return
+            result, _ = await read_result(content, tenant, end.result)
+            await results.keep(tenant, ongoing.work.instance, ongoing.work.action, result, end.fence)
+        except (Refused, ContentLost, msgspec.MsgspecError) as error:
+            say(f"the result of {ongoing.run} was not kept: {error}")
+
+    return keep
+
+
+async def _is_cacheable(content: Content, tenant: str, ongoing: Ongoing) -> bool:
+    """Whether others may be given the result; an action that nobody can read any more says nothing."""
+    work = ongoing.work
+    try:
+        raw = work.action_bytes or await content.get(tenant, work.action)
+    except ContentLost:
+        return False
+    # It was read when it was accepted.
+    action = await asyncio.to_thread(pb.Action.FromString, raw) if len(raw) > 1 << 20 else pb.Action.FromString(raw)
+    return not action.do_not_cache

@@ -1,0 +1,48 @@
+"""`rota frontend`: builds for a coordinator elsewhere, by the Remote Execution API."""
+
+import argparse
+import asyncio
+from contextlib import AsyncExitStack
+
+from rota.cli.serving import Signals, add_config, add_setting, done_before, run_until_stopped, settings, tell
+from rota.config import Config
+from rota.core.errors import Refused
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    add_config(parser)
+    text = "such as grpc://host:7433 (default $ROTA_COORDINATOR)"
+    add_setting(parser, "--coordinator", "client.coordinator", metavar="URL", help=text)
+    text = "where clients and workers reach it (default 127.0.0.1:8980)"
+    add_setting(parser, "--listen", "builds.listen", metavar="HOST:PORT", help=text)
+    text = "its folder (default .rota/builds)"
+    add_setting(parser, "--data", "builds.data", metavar="DIR", help=text)
+    text = "the queue in which actions wait (default builds)"
+    add_setting(parser, "--queue", "builds.queue", metavar="NAME", help=text)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    config = settings(options)
+    return run_until_stopped(lambda signals: serve(config, signals))
+
+
+async def serve(config: Config, signals: Signals) -> int:
+    """A front end from its start to its end."""
+    try:
+        from rota.app.frontend import start_front_end  # not needed to show help
+    except ModuleNotFoundError as missing:
+        text = f"a front end for builds needs {missing.name}"
+        raise Refused("config.value", text, "pip install 'rota[build]'.", path="builds.listen") from None
+
+    async with AsyncExitStack() as parts:
+        starting = asyncio.ensure_future(start_front_end(parts, config))
+        if not await done_before(starting, signals.asked):
+            return 0
+        front = starting.result()
+        tell(f"ready: bazel --remote_executor={front.url}; content in {front.folder}")
+        await signals.asked.wait()
+        tell("stopping")
+    return 0
