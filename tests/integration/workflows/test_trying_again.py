@@ -104,7 +104,7 @@ def test_what_fails_twice_succeeds_at_the_third_try_after_growing_waits(place: P
     assert (run.status().state, view.attempt, view.error) == (RunState.SUCCESS, 3, "")
     assert run.result() == 3
     first, second = waits_ms(run, "shaky")
-    # 200 ms, then 400. The account is one of commits: on a busy machine the failure's may be late, and so may the grant.
+    # 200 ms, then 400. The account is one of commits: on a busy machine those of failure and grant may be late.
     assert 100 <= first < 2_000
     assert 300 <= second < 4_000
     logs = [log_of(run, "shaky", attempt).decode() for attempt in (1, 2, 3)]
