@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
 from enum import Enum
 from functools import cached_property
 from typing import Any, Never, Protocol
@@ -29,7 +30,7 @@ class Sort(Enum):
 
     # `async serve(caller, request) -> answer`
     ONE_ANSWER = "one answer"
-    # `serve(caller, request) -> AsyncIterator[answer]`
+    # `serve(caller, request) -> AsyncGenerator[answer]`
     MANY_ANSWERS = "many answers"
     # `async serve(caller, AsyncIterator[request]) -> answer`; it need not hear all of them
     MANY_PIECES = "many pieces"
@@ -126,8 +127,11 @@ class Reception:
                 return _bytes(await method.serve(caller, parse(method.request, content)))
 
         async def many(content: bytes, context: Context) -> None:
-            async with _Call(self, name, method, context) as caller:
-                async for answer in method.serve(caller, parse(method.request, content)):
+            async with (
+                _Call(self, name, method, context) as caller,
+                aclosing(method.serve(caller, parse(method.request, content))) as answers,
+            ):
+                async for answer in answers:
                     await context.write(_bytes(answer))
 
         async def pieces(_requests: object, context: Context) -> bytes:
@@ -232,6 +236,8 @@ class _Call:
         try:
             async with asyncio.timeout(FAREWELL_S):
                 await self._context.abort(status_of(trouble), status.message, details)
+        except grpc.aio.AbortError:
+            raise
         except (TimeoutError, grpc.aio.BaseError):
             pass
         raise asyncio.CancelledError

@@ -1,13 +1,16 @@
 """The service ContentAddressableStorage: what is there, and small content in batches."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
 
 from rota.api.auth import Role
 from rota.api.reapi.calls import Caller, Method, Sort
 from rota.api.reapi.capabilities import Instances
 from rota.api.reapi.statuses import as_status, refusal_of
-from rota.api.reapi.trees import SLICE, Trees
+from rota.api.reapi.together import each
+from rota.api.reapi.trees import SLICE as DIGESTS_SLICE
+from rota.api.reapi.trees import Trees
 from rota.core.errors import Refused, Unavailable
 from rota.ports import Content, ContentFull, ContentLost, WrongContent
 from rota.wire.reapi import remote_execution_pb2 as pb
@@ -16,8 +19,9 @@ from rota.wire.reapi.limits import BATCH_BLOBS_MAX, BATCH_BYTES_MAX, TREE_PAGE_M
 from rota.wire.reapi.methods import BATCH_READ_BLOBS, BATCH_UPDATE_BLOBS, FIND_MISSING_BLOBS, GET_TREE
 from rota.wire.reapi.names import check_instance
 
-# Of one batch, at once.
+# Of one batch, at once; and how many before others have a turn.
 TOGETHER = 64
+SLICE = 500
 # Directories go out as soon as there are so many bytes of them.
 PAGE_BYTES = 1 << 20
 _TOKEN_CHARS_MAX = 9
@@ -46,10 +50,12 @@ class ContentStorage:
         check_function(request.digest_function)
         answer = pb.FindMissingBlobsResponse()
         asked = request.blob_digests
-        for start in range(0, len(asked), SLICE):
+        for start in range(0, len(asked), DIGESTS_SLICE):
             if start:
                 await asyncio.sleep(0)
-            digests = read_digests(asked[start : start + SLICE], "blob_digests")
+            # A part of a list is a copy.
+            part = asked if len(asked) <= DIGESTS_SLICE else asked[start : start + DIGESTS_SLICE]
+            digests = read_digests(part, "blob_digests", start)
             for digest in self._content.missing(caller.tenant, digests):
                 answer.missing_blob_digests.add(hash=digest.hash, size_bytes=digest.size)
         return answer
@@ -59,12 +65,11 @@ class ContentStorage:
         check_function(request.digest_function)
         _check_batch(len(request.requests), sum(len(one.data) for one in request.requests))
         answer = pb.BatchUpdateBlobsResponse()
-        for start in range(0, len(request.requests), TOGETHER):
-            part = request.requests[start : start + TOGETHER]
-            troubles = await asyncio.gather(*(self._put(caller.tenant, one) for one in part))
+        for start in range(0, len(request.requests), SLICE):
+            part = request.requests[start : start + SLICE]
+            troubles = await each(partial(self._put, caller.tenant), part, TOGETHER)
             for one, trouble in zip(part, troubles, strict=True):
                 answer.responses.add(digest=one.digest, status=None if trouble is None else as_status(trouble))
-            await asyncio.sleep(0)
         return answer
 
     async def _put(self, tenant: str, request: pb.BatchUpdateBlobsRequest.Request) -> Refused | Unavailable | None:
@@ -86,18 +91,14 @@ class ContentStorage:
         # As they say they are: what is there has the size that its digest says.
         _check_batch(len(request.digests), sum(max(digest.size_bytes, 0) for digest in request.digests))
         answer = pb.BatchReadBlobsResponse()
-        for start in range(0, len(request.digests), TOGETHER):
-            part = request.digests[start : start + TOGETHER]
-            for message, found in zip(part, await self._get_all(caller.tenant, part), strict=True):
+        for start in range(0, len(request.digests), SLICE):
+            part = request.digests[start : start + SLICE]
+            for message, found in zip(part, await each(partial(self._get, caller.tenant), part, TOGETHER), strict=True):
                 if isinstance(found, bytes):
                     answer.responses.add(digest=message, data=found)
                 else:
                     answer.responses.add(digest=message, status=as_status(found))
-            await asyncio.sleep(0)
         return answer
-
-    async def _get_all(self, tenant: str, messages: Sequence[pb.Digest]) -> list[bytes | Refused | Unavailable]:
-        return await asyncio.gather(*(self._get(tenant, message) for message in messages))
 
     async def _get(self, tenant: str, message: pb.Digest) -> bytes | Refused | Unavailable:
         try:

@@ -7,11 +7,13 @@ and again and be enormous on a disk: what counts is how many paths it has there.
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count, islice
 from typing import Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
+from rota.api.reapi.together import each
 from rota.core.errors import Refused
 from rota.core.ids import Digest
 from rota.ports import Content, ContentLost
@@ -145,7 +147,7 @@ class Trees:
         return list(found.items())
 
     async def _read_all(self, tenant: str, digests: Sequence[Digest]) -> list[tuple[Digest, bytes]]:
-        contents = await asyncio.gather(*(self._read(tenant, digest) for digest in digests))
+        contents = await each(partial(self._read, tenant), digests, READ_TOGETHER)
         return [(digest, content) for digest, content in zip(digests, contents, strict=True) if content is not None]
 
     async def _read(self, tenant: str, digest: Digest) -> bytes | None:

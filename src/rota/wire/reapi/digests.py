@@ -1,7 +1,7 @@
 """Digests as messages and as ours. Only SHA-256 is spoken here."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final
 
@@ -13,7 +13,6 @@ from rota.wire.reapi.limits import BLOB_BYTES_MAX
 EMPTY: Final = Digest(sha256(b"").hexdigest(), 0)
 HASH_CHARS: Final = 64
 _HASH = re.compile(r"[0-9a-f]{64}")
-_HASHES = re.compile(r"[0-9a-f]*")
 # Other functions, by how many digits theirs have.
 _OTHERS: Final = {32: "MD5", 40: "SHA1", 66: "VSO", 96: "SHA384", 128: "SHA512"}
 
@@ -55,19 +54,27 @@ def read_digest(message: pb.Digest, path: str = "digest") -> Digest:
     return check_digest(message.hash, message.size_bytes, path)
 
 
-def read_digests(messages: Sequence[pb.Digest], path: str = "digests") -> list[Digest]:
-    """Many at once: what all of them are is looked at together, and one by one only to say what is wrong."""
+def read_digests(messages: Iterable[pb.Digest], path: str = "digests", first: int = 0) -> list[Digest]:
+    """Many at once: what all of them are is looked at together, and one by one only to say what is wrong.
+
+    `first` is the number of the first one, where these are a part of a longer list.
+    """
     found = [Digest(message.hash, message.size_bytes) for message in messages]
-    hashes = [digest.hash for digest in found]
-    sizes = [digest.size for digest in found]
-    if not found:
+    if not found or _are_right(found):
         return found
-    if (
-        min(sizes) > 0
-        and max(sizes) <= BLOB_BYTES_MAX
-        and min(map(len, hashes)) == max(map(len, hashes)) == HASH_CHARS
-        and _HASHES.fullmatch("".join(hashes))
-        and EMPTY.hash not in hashes
-    ):
-        return found
-    return [check_digest(digest.hash, digest.size, f"{path}[{index}]") for index, digest in enumerate(found)]
+    return [check_digest(digest.hash, digest.size, f"{path}[{first + index}]") for index, digest in enumerate(found)]
+
+
+def _are_right(digests: list[Digest]) -> bool:
+    hashes = [digest.hash for digest in digests]
+    sizes = [digest.size for digest in digests]
+    if min(sizes) <= 0 or max(sizes) > BLOB_BYTES_MAX or EMPTY.hash in hashes:
+        return False
+    if not min(map(len, hashes)) == max(map(len, hashes)) == HASH_CHARS:
+        return False
+    joined = "".join(hashes)
+    try:
+        # Blanks are passed over, and so leave less; letters may be large.
+        return len(bytes.fromhex(joined)) * 2 == len(joined) and joined == joined.lower()
+    except ValueError:
+        return False

@@ -2,13 +2,14 @@
 
 from typing import Final
 
-# A message of gRPC has four megabytes unless both sides agree on more, and a batch leaves room for what is around it.
-BATCH_BYTES_MAX: Final = (4 << 20) - (64 << 10)
+# A message of gRPC has four megabytes unless both sides agree on more. A batch leaves room for the digests and statuses
+# that go with its content: small content comes by the thousand.
+BATCH_BYTES_MAX: Final = 3 << 20
 # What a client may send in one message all the same.
 MESSAGE_BYTES_MAX: Final = 8 << 20
 BLOB_BYTES_MAX: Final = 4 << 30
 # Digests in one batch of content: also empty ones cost something.
-BATCH_BLOBS_MAX: Final = 20_000
+BATCH_BLOBS_MAX: Final = 10_000
 
 INSTANCE_CHARS_MAX: Final = 250
 UPLOAD_CHARS_MAX: Final = 250

@@ -23,7 +23,7 @@ from rota.config import Secret
 from rota.config.settings import Auth
 from rota.core.errors import Refused
 from rota.core.ids import NO_FENCE, Digest, Fence, Millis
-from rota.ports import Checked, ContentFull, ContentLost, WrongContent
+from rota.ports import Checked, Content, ContentFull, ContentLost, WrongContent
 from rota.wire.reapi import bytestream_pb2 as bs
 from rota.wire.reapi import remote_execution_pb2 as pb
 from rota.wire.reapi.digests import EMPTY, as_message, digest_of
@@ -183,19 +183,22 @@ class Cabinet:
 class Stage:
     """Everything of one front end, and a channel to it."""
 
-    def __init__(self, gate: Gate, instances: Instances, services: Sequence[Service] = ()) -> None:
+    def __init__(
+        self, gate: Gate, instances: Instances, services: Sequence[Service] = (), content: Content | None = None
+    ) -> None:
         self.shelf = Shelf()
         self.cabinet = Cabinet()
-        self.trees = Trees(self.shelf)
-        self.results = Results(self.shelf, self.cabinet, self.trees)
+        content = self.shelf if content is None else content
+        self.trees = Trees(content)
+        self.results = Results(content, self.cabinet, self.trees)
         self.said: list[str] = []
         self.counted: list[tuple[str, str]] = []
         self.failures: list[Exception] = []
         self.server = ReapiServer(
             [
                 Capabilities(can_execute=True, instances=instances),
-                ContentStorage(self.shelf, self.trees, instances),
-                ByteStream(self.shelf, instances),
+                ContentStorage(content, self.trees, instances),
+                ByteStream(content, instances),
                 ActionCache(self.results, instances),
                 *services,
             ],
@@ -282,10 +285,13 @@ def gate_of(tokens: str = "") -> Gate:
 
 @asynccontextmanager
 async def staged(
-    gate: Gate | None = None, instances: Instances = check_instance, services: Sequence[Service] = ()
+    gate: Gate | None = None,
+    instances: Instances = check_instance,
+    services: Sequence[Service] = (),
+    content: Content | None = None,
 ) -> AsyncIterator[Stage]:
-    """A front end that listens."""
-    stage = Stage(gate or gate_of(), instances, services)
+    """A front end that listens; without any `content` it has some in memory."""
+    stage = Stage(gate or gate_of(), instances, services, content)
     [stage.port] = await stage.server.start()
     async with grpc.aio.insecure_channel(
         f"127.0.0.1:{stage.port}", options=[("grpc.max_send_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]

@@ -145,7 +145,7 @@ def test_what_a_server_can_do_is_told():
             assert list(cache.digest_functions) == [pb.DigestFunction.SHA256]
             assert cache.action_cache_update_capabilities.update_enabled
             assert cache.symlink_absolute_path_strategy == pb.SymlinkAbsolutePathStrategy.DISALLOWED
-            assert 3 << 20 < cache.max_batch_total_size_bytes < 4 << 20
+            assert cache.max_batch_total_size_bytes == 3 << 20
             assert not cache.supported_compressors
             assert execution.exec_enabled
             assert execution.digest_function == pb.DigestFunction.SHA256

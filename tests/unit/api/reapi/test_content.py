@@ -163,6 +163,18 @@ def test_a_batch_has_a_limit_both_ways_and_nothing_of_a_larger_one_is_kept():
     play(scene)
 
 
+def test_a_batch_of_tiny_content_fits_a_message_too():
+    async def scene() -> None:
+        async with staged() as stage:
+            size = limits.BATCH_BYTES_MAX // limits.BATCH_BLOBS_MAX
+            digests = [stage.shelf.hold(b"%0*d" % (size, number)) for number in range(limits.BATCH_BLOBS_MAX)]
+            read = pb.BatchReadBlobsRequest(digests=[as_message(digest) for digest in digests])
+            found = await stage.ask(BATCH_READ_BLOBS, read, pb.BatchReadBlobsResponse)
+            assert all(one.data for one in found.responses)
+
+    play(scene)
+
+
 def test_a_message_that_is_too_large_is_not_read():
     async def scene() -> None:
         async with staged() as stage:
