@@ -5,6 +5,7 @@ import secrets
 import socket
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import cast
 
 from msgspec import Struct, structs
 
@@ -12,6 +13,7 @@ from rota.api.auth import Gate, check_exposure
 from rota.api.http.server import HttpServer
 from rota.api.http.service import HttpService
 from rota.api.rpc import RpcServer
+from rota.app.beside import start_beside
 from rota.app.clocks import SystemClock, wall_clock
 from rota.app.hosting import Host, Hosting, begin, host
 from rota.app.journal import Journal
@@ -22,7 +24,11 @@ from rota.app.working import check_threads, complaint, ship_logs, start_resident
 from rota.config import Address, Config, ServerTls, commands_for, read_address, read_server_tls, server_context
 from rota.control.events import Escalate, Level, Tell
 from rota.control.telemetry import Telemetry
+from rota.core.commands import PutQueue
 from rota.core.errors import Refused
+from rota.core.ids import DEFAULT_TENANT
+from rota.core.model import DEFAULT_QUEUE_PROPERTIES, Queue, Unservable
+from rota.core.questions import ListQueues
 from rota.ports import Candidate
 from rota.wire.frames import CoordinatorFrame
 from rota.wire.places import read_places, server_credentials
@@ -97,6 +103,8 @@ async def start_service(parts: AsyncExitStack, config: Config, *, with_worker: b
         await begin(parts, here)
     if here.driver.is_leader:
         await defining.settled()
+    if config.builds.listen:
+        await start_beside(parts, config, grpc_url, journal)
     worker = await _local_worker(parts, here, config, journal) if with_worker else None
     return Service(here, grpc_url, http_url, worker, failed)
 
@@ -138,17 +146,31 @@ class _Defining:
         self.trouble: Exception | None = None
         self._driver = here.driver
         self._definitions = config.definitions
+        # The queue of a front end that is started beside the coordinator.
+        self._builds = config.builds.queue if config.builds.listen else ""
         here.driver.on_reign("definitions", self._define)
 
     async def _define(self) -> None:
         try:
             for command in commands_for(self._definitions, secrets.token_hex(8)):
                 await self._driver.ask(command)
+            if self._builds:
+                await self._define_for_builds(self._builds)
         except Exception as error:
             self.trouble = error
             raise
         finally:
             self.done.set()
+
+    async def _define_for_builds(self, name: str) -> None:
+        """A queue in which actions fail that nobody could ever carry out, unless there is one of that name."""
+        there = cast(tuple[Queue, ...], (await self._driver.ask(ListQueues(tenant=DEFAULT_TENANT)))[0])
+        if all(queue.name != name for queue in there):
+            queue = Queue(
+                tenant=DEFAULT_TENANT, name=name, properties=DEFAULT_QUEUE_PROPERTIES, unservable=Unservable.FAIL
+            )
+            id = f"builds-{secrets.token_hex(8)}"
+            await self._driver.ask(PutQueue(tenant=DEFAULT_TENANT, command_id=id, actor="rota", queue=queue))
 
     async def settled(self) -> None:
         """Wait until it is done; raises what went wrong, unless this coordinator ceased to lead."""

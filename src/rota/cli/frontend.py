@@ -37,12 +37,15 @@ async def serve(config: Config, signals: Signals) -> int:
         text = f"a front end for builds needs {missing.name}"
         raise Refused("config.value", text, "pip install 'rota[build]'.", path="builds.listen") from None
 
+    from rota.app.beside import lifeline_cut
+
     async with AsyncExitStack() as parts:
         starting = asyncio.ensure_future(start_front_end(parts, config))
         if not await done_before(starting, signals.asked):
             return 0
         front = starting.result()
         tell(f"ready: bazel --remote_executor={front.url}; content in {front.folder}")
-        await signals.asked.wait()
+        left = asyncio.ensure_future(lifeline_cut())
+        await done_before(left, signals.asked)
         tell("stopping")
     return 0

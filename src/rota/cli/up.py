@@ -3,7 +3,14 @@
 import argparse
 
 from rota.cli.server import serve
-from rota.cli.serving import add_config, add_server_options, add_worker_options, run_until_stopped, settings
+from rota.cli.serving import (
+    add_config,
+    add_server_options,
+    add_setting,
+    add_worker_options,
+    run_until_stopped,
+    settings,
+)
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -11,6 +18,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     add_server_options(parser)
     add_worker_options(parser)
+    text = "serve builds there, by the Remote Execution API, such as 127.0.0.1:8980 (default: nowhere)"
+    add_setting(parser, "--builds", "builds.listen", metavar="HOST:PORT", help=text)
     parser.set_defaults(run=run)
 
 
