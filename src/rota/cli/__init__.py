@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "why": ("rota.cli.why", "say why a task is not running"),
     "story": ("rota.cli.story", "tell what happened to a run"),
     "logs": ("rota.cli.logs", "show what a task printed"),
+    "builds": ("rota.cli.builds", "see builds: invocations, their actions, what each waits for"),
     "frontend": ("rota.cli.frontend", "serve builds by the Remote Execution API"),
     "cancel": ("rota.cli.cancel", "end a run and everything in it"),
     "clear": ("rota.cli.clear", "run tasks again that have ended"),
