@@ -95,8 +95,8 @@ class FrontEnd:
 
     async def stream_read(self, asked: bs.ReadRequest, context: Any) -> AsyncIterator[bs.ReadResponse]:
         await self._meet(methods.READ, context)
-        hash, size = asked.resource_name.split("/")[-2:]
-        digest = Digest(hash, int(size))
+        sha, size = asked.resource_name.split("/")[-2:]
+        digest = Digest(sha, int(size))
         self.read.append(digest)
         if digest not in self.blobs:
             await context.abort(grpc.StatusCode.NOT_FOUND, "gone")
@@ -111,8 +111,8 @@ class FrontEnd:
             name = name or piece.resource_name
             assert piece.write_offset == len(content)
             content += piece.data
-        hash, size = name.split("/")[-2:]
-        if digest_of(bytes(content)) != Digest(hash, int(size)):
+        sha, size = name.split("/")[-2:]
+        if digest_of(bytes(content)) != Digest(sha, int(size)):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "these are other bytes")
         self.put(bytes(content))
         return bs.WriteResponse(committed_size=len(content))
@@ -121,7 +121,9 @@ class FrontEnd:
 class _Handlers(grpc.GenericRpcHandler):
     def __init__(self, end: FrontEnd) -> None:
         def unary(call: Any, asked: Any) -> Any:
-            return grpc.unary_unary_rpc_method_handler(call, asked.FromString, lambda answer: answer.SerializeToString())
+            return grpc.unary_unary_rpc_method_handler(
+                call, asked.FromString, lambda answer: answer.SerializeToString()
+            )
 
         self._table = {
             methods.FIND_MISSING_BLOBS: unary(end.find_missing, rx.FindMissingBlobsRequest),

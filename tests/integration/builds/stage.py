@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -84,7 +83,9 @@ class Done:
 class Stage:
     """Everything it takes to carry out actions."""
 
-    def __init__(self, folder: Path, front: FrontEnd, *, sandbox: str, cache_bytes: int, run_as: Account | None) -> None:
+    def __init__(
+        self, folder: Path, front: FrontEnd, *, sandbox: str, cache_bytes: int, run_as: Account | None
+    ) -> None:
         self.folder = folder
         self.front = front
         self.place = folder / "builds"
@@ -195,7 +196,7 @@ class Stage:
         return b"".join(path.read_bytes() for path in sorted((self.folder / "blobs" / name / "log").glob("*")))
 
     def rooms(self) -> list[str]:
-        return os.listdir(self.place / "rooms")
+        return [path.name for path in (self.place / "rooms").iterdir()]
 
     def cached(self) -> list[Path]:
         return sorted(path for path in (self.place / "cache").rglob("*") if path.is_file())

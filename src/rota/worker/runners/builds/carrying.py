@@ -254,7 +254,7 @@ def _signal_name(number: int) -> str:
 
 def _check_sandbox(room: Room) -> None:
     """A program that bubblewrap could not run is told from one that failed."""
-    with open(room.stderr, "rb") as file:  # noqa: PTH123 - as everywhere here
+    with open(room.stderr, "rb") as file:
         said = file.read(500)
     if said.startswith(COMPLAINT):
         raise Invalid(f"could not run it: {said.decode(errors='replace').strip()}")

@@ -71,7 +71,7 @@ class _Collector:
             return
         if stat.S_ISLNK(about.st_mode):
             link = rx.OutputSymlink(path=output.name, target=self._target(path))
-            is_folder = os.path.isdir(path)  # noqa: PTH112 - as everywhere here
+            is_folder = os.path.isdir(path)
             (self.found.folder_links if is_folder else self.found.file_links).append(link)
         elif stat.S_ISDIR(about.st_mode):
             self.found.folders.append(self._folder(output, path))
@@ -106,7 +106,7 @@ class _Collector:
 
     def _target(self, path: str) -> str:
         """Where a link leads, if it stays in the action's folder. An absolute one is made relative."""
-        target = os.readlink(path)  # noqa: PTH115 - as everywhere here
+        target = os.readlink(path)
         below = self._below(path)
         if is_within(self._root, os.path.normpath(target)):
             target = os.path.relpath(target, path.rpartition("/")[0])
@@ -178,5 +178,5 @@ def _permitted(path: str, look: Callable[[], T], *, is_folder: bool = False) -> 
         return look()
     except PermissionError:
         with contextlib.suppress(OSError):
-            os.chmod(path, 0o700 if is_folder else 0o600)  # noqa: PTH101 - as everywhere here
+            os.chmod(path, 0o700 if is_folder else 0o600)
         return look()

@@ -76,7 +76,7 @@ async def read_printed(content: Content, room: Room) -> Printed:
 
 def _read_stream(path: str) -> tuple[bytes, Digest | None]:
     """The beginning of a stream, and its digest if it is too long for a result."""
-    with open(path, "rb") as file:  # noqa: PTH123 - on the path of every action
+    with open(path, "rb") as file:
         head = file.read(LOGGED_BYTES_MAX)
     return head, hash_file(path) if len(head) > PRINTED_BYTES_MAX else None
 

@@ -76,7 +76,7 @@ def why_not_found(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> str:
 
 
 def _walls(program: str, apart: Sequence[str], hidden: str) -> list[str]:
-    return [program, *apart, "--ro-bind", "/", "/", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", hidden]  # noqa: S108 - a new one
+    return [program, *apart, "--ro-bind", "/", "/", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", hidden]  # noqa: S108 - one of its own
 
 
 def _try(walls: Sequence[str]) -> str | None:
