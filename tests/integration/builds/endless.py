@@ -26,7 +26,7 @@ async def main(place: str, url: str) -> None:
         sent = [Blob(digest_of_bytes(blob), content=blob) for blob in blobs]
         await content.send(sent)
         held = await cache.hold(content, [Key("acme", blob.digest, number % 2 == 0) for blob in sent])
-        folder.make_room(number)
+        folder.make(folder.room(number))
         await held.give_back()
         number += 40
         sys.stdout.write("again\n")

@@ -90,6 +90,7 @@ class Stage:
         self.front = front
         self.place = folder / "builds"
         self.token = ""
+        self.find: Callable[[str], Place] = lambda url: Place(url, url.removeprefix("grpc://"))
         self.blobs = open_blobs(folder / "blobs")
         self.shipper = LogShipper(self.blobs, LogFolder(folder))
         self.supervisor = Supervisor(self.shipper, run_as=run_as)
@@ -103,12 +104,15 @@ class Stage:
             self.supervisor,
             self.shipper,
             self.place,
-            Sources(lambda url: Place(url, url.removeprefix("grpc://")), lambda _: self.token),
+            Sources(self._find, lambda _: self.token),
             lambda: time.time_ns() // 1_000_000,
             worker="worker-7",
             sandbox=self._sandbox,
             cache_bytes_max=self._cache_bytes,
         )
+
+    def _find(self, url: str) -> Place:
+        return self.find(url)
 
     async def restart(self) -> None:
         """Another worker in the same folder; what the last one kept in memory is gone."""

@@ -5,8 +5,10 @@ import os
 import sys
 from pathlib import Path
 
+from rota.core.errors import Refused
 from rota.core.model import FailureClass
 from rota.wire.builds import BuildWork, encode_build
+from rota.wire.places import Place
 from rota.wire.reapi import remote_execution_pb2 as rx
 from tests.integration.builds.front_end import digest_of
 from tests.integration.builds.stage import Done, Stage, staged
@@ -232,3 +234,18 @@ async def test_what_is_not_the_actions_fault_is_tried_again(stage: Stage) -> Non
     assert over.error.startswith("this worker has no folder for actions")
     Path(stage.place).unlink()
     assert (await stage.sh("true")).result.exit_code == 0
+
+
+@staged()
+async def test_content_that_cannot_be_anywhere_is_refused(stage: Stage) -> None:
+    said = [""]
+
+    def find(url: str) -> Place:
+        raise Refused(said[0], "no such address")
+
+    stage.find = find
+    for code, failure in (("config.value", FailureClass.FATAL), ("tls.files", FailureClass.INTERNAL)):
+        said[0] = code
+        over = await stage.carry(stage.action(["/bin/true"]))
+        assert over.failure is failure
+        assert "no such address" in over.error

@@ -70,14 +70,16 @@ class BuildFolder:
             remove_tree(str(self.home))
             (self._place / _LINK).unlink(missing_ok=True)
 
-    def make_room(self, fence: int) -> Room:
-        """A room for an attempt; empty, whatever was there."""
-        room = Room(str(self.home / "rooms" / f"{fence:x}"))
+    def room(self, fence: int) -> Room:
+        """The room of an attempt, which may not be there yet."""
+        return Room(str(self.home / "rooms" / f"{fence:x}"))
+
+    def make(self, room: Room) -> None:
+        """Make a room; empty, whatever was there."""
         remove_tree(room.path)
         os.mkdir(room.path, 0o711)
         os.mkdir(room.root, 0o755)
         self.give(room.root)
-        return room
 
     def give(self, path: str | int) -> None:
         """Let whom actions run as have a folder or an open file."""

@@ -62,7 +62,7 @@ def _stamp(at: Millis) -> Timestamp:
 
 async def read_printed(content: Content, room: Room) -> Printed:
     """What was printed; what is long has been sent to the content."""
-    streams = [await asyncio.to_thread(_read_stream, path) for path in (room.stdout, room.stderr)]
+    streams = await asyncio.to_thread(_read_streams, (room.stdout, room.stderr))
     blobs = [
         Blob(whole, path=path)
         for (_, whole), path in zip(streams, (room.stdout, room.stderr), strict=True)
@@ -72,6 +72,10 @@ async def read_printed(content: Content, room: Room) -> Printed:
         await content.send(blobs)
     out, err = (head if whole is None else whole for head, whole in streams)
     return Printed(out, err, "".join(_shown(head, whole) for head, whole in streams))
+
+
+def _read_streams(paths: tuple[str, str]) -> list[tuple[bytes, Digest | None]]:
+    return [_read_stream(path) for path in paths]
 
 
 def _read_stream(path: str) -> tuple[bytes, Digest | None]:

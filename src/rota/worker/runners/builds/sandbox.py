@@ -50,13 +50,14 @@ def find_sandbox(wish: str, hidden: Path) -> tuple[Sandbox | None, str]:
     """
     if wish == NONE:
         return None, ""
+    walled = str(hidden.resolve())
     program = shutil.which("bwrap")
     trouble = "there is no program bwrap on the PATH" if program is None else ""
     if program is not None:
         for apart in ((*_APART, *_PROCESSES), _APART):
-            said = _try(_walls(program, apart, str(hidden)))
+            said = _try(_walls(program, apart, walled))
             if said is None:
-                return Sandbox(program, apart, str(hidden)), f"actions run in {program}"
+                return Sandbox(program, apart, walled), f"actions run in {program}"
             trouble = trouble or f"{program} does not work here: {said}"
     if wish == AUTO:
         return None, f"actions run without a sandbox: {trouble}"

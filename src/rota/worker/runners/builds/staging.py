@@ -22,6 +22,7 @@ def stage(
     folder: BuildFolder, room: Room, layout: Layout, places: Mapping[tuple[Digest, bool], str], command: Command
 ) -> None:
     """Make everything an action finds when it starts; `places` has all content but the empty one. Raises Invalid."""
+    folder.make(room)
     root = room.root
     try:
         for path in layout.folders:

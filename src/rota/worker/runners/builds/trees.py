@@ -3,6 +3,7 @@
 Folders are kept in memory once they were read and checked: of two actions of a build most are the same.
 """
 
+import asyncio
 from collections.abc import Iterable
 
 from google.protobuf.message import DecodeError
@@ -14,7 +15,9 @@ from rota.wire.reapi import remote_execution_pb2 as rx
 from rota.worker.runners.builds.content import Content
 
 DEPTH_MAX = 200
-ENTRIES_MAX = 1_000_000
+ENTRIES_MAX = 500_000
+# So many are laid out before others of the worker have their turn.
+SLICE = 5_000
 NAME_BYTES_MAX = 255
 PATH_BYTES_MAX = 3_000
 FOLDER_BYTES_MAX = 64 << 20
@@ -68,6 +71,8 @@ class Folders:
                 # A tree may name one folder many times over, and so grow without end from a few bytes.
                 if entries > ENTRIES_MAX:
                     raise Invalid(f"its input tree has more than {ENTRIES_MAX:,} entries")
+                if entries // SLICE > (entries - folder.entries) // SLICE:
+                    await asyncio.sleep(0)
                 if len(path) * 4 > PATH_BYTES_MAX and len(path.encode()) > PATH_BYTES_MAX:
                     raise Invalid(f"a path in its input tree is longer than {PATH_BYTES_MAX:,} bytes")
                 layout.files.extend((f"{path}{name}", file, mode) for name, file, mode in folder.files)
