@@ -1,13 +1,13 @@
 """The seams to the outside: what the control plane asks of a store, and where large things are kept."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
 
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
-from rota.core.ids import BlobRef, Epoch, Fence, Millis, RunKey
+from rota.core.ids import NO_FENCE, BlobRef, Digest, Epoch, Fence, Millis, RunKey
 from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
 
@@ -162,6 +162,17 @@ class Blobs(Protocol):
         """
         ...
 
+    async def adopt(self, name: str, path: Path, *, is_durable: bool = True) -> None:
+        """Move a file of this machine in under a name, replacing what was there; nobody ever sees a part of it.
+
+        The file is gone afterwards. Where blobs are files on the same disk nothing is copied.
+        """
+        ...
+
+    def local(self, name: str) -> Path | None:
+        """Where a blob lies as a file on this machine, for reading only; None where blobs are no files."""
+        ...
+
     async def get(self, ref: BlobRef) -> bytes:
         """The content, checked against the reference. Raises `BlobLost` if it is gone or was changed."""
         ...
@@ -182,6 +193,118 @@ class Blobs(Protocol):
         """Remove what is under a prefix, was stored before an instant and nobody refers to; how many that were."""
         ...
 
+    async def drop(self, names: Sequence[str]) -> None:
+        """Remove blobs by their names; one that is not there is no trouble."""
+        ...
+
 
 class BlobLost(Exception):
     """A blob that was referred to is gone, or is not what it was."""
+
+
+class WrongContent(Exception):
+    """What was sent is not what its digest says, or the digest is none. Nothing of it is kept."""
+
+
+class ContentLost(Exception):
+    """There is no such content, or it was found damaged and is gone now."""
+
+
+class ContentFull(Exception):
+    """The limit is reached, and everything that is kept is in use. Nothing was stored."""
+
+
+class Checked(Struct, frozen=True):
+    """What a check of all content found: how many were looked at, with how many bytes, and how many were dropped."""
+
+    checked: int
+    checked_bytes: int
+    damaged: int
+
+
+class Upload(Protocol):
+    """Content on its way in, piece by piece. It is nothing until it is finished."""
+
+    @property
+    def committed(self) -> int:
+        """From where the next bytes are wanted; the whole size if the content is there already."""
+        ...
+
+    async def write(self, offset: int, content: bytes) -> None:
+        """The next bytes. What was sent before is skipped. Raises `WrongContent` for a gap, or for too many."""
+        ...
+
+    async def finish(self) -> None:
+        """Everything was sent: check it and let it be seen. Raises `WrongContent` if it is not what was announced."""
+        ...
+
+    async def abort(self) -> None:
+        """Forget what was sent."""
+        ...
+
+
+class Content(Protocol):
+    """The content of builds by its digest, apart for each tenant. The empty content is always there.
+
+    `rota.core.errors.Unavailable` means that the disk was full or failed; nothing was kept.
+    """
+
+    def missing(self, tenant: str, digests: Iterable[Digest]) -> list[Digest]:
+        """Which of these are not there; the others count as used now. Asks memory only."""
+        ...
+
+    async def put(self, tenant: str, digest: Digest, content: bytes) -> None:
+        """Keep content that is in memory whole. Raises `WrongContent` or `ContentFull`."""
+        ...
+
+    async def get(self, tenant: str, digest: Digest) -> bytes:
+        """Content of at most 8 MB, whole. Raises `ContentLost`."""
+        ...
+
+    def read(self, tenant: str, digest: Digest, offset: int = 0, limit: int = 0) -> AsyncIterator[bytes]:
+        """Content from an offset on, at most `limit` bytes unless that is zero, in pieces of at most 1 MB.
+
+        Raises `ContentLost`, in the middle only if it was damaged meanwhile.
+        """
+        ...
+
+    def upload(self, tenant: str, digest: Digest, name: str) -> Upload:
+        """Begin to send content, or go on with what was sent under the same name.
+
+        What is not finished is forgotten after a while, and by a restart. Several may send the same content at once.
+        """
+        ...
+
+    def keep_since(self, at: Millis | None) -> None:
+        """Nothing that was used at this moment or later may go: the oldest action under way was accepted then."""
+        ...
+
+    async def check(self) -> Checked:
+        """Read everything and drop what is damaged."""
+        ...
+
+    async def close(self) -> None:
+        """Give everything back. May be called twice."""
+        ...
+
+
+class ActionResults(Protocol):
+    """The action cache: results by the digest of the action, apart for each tenant and instance."""
+
+    async def get(self, tenant: str, instance: str, action: Digest) -> bytes | None:
+        """The result that is kept, if there is one."""
+        ...
+
+    async def put(self, tenant: str, instance: str, action: Digest, result: bytes, fence: Fence = NO_FENCE) -> bool:
+        """Keep a result, unless one with a later fence is there: then it is not kept. One of a client has no fence,
+        and replaces any.
+        """
+        ...
+
+    async def drop(self, tenant: str, instance: str, action: Digest) -> None:
+        """Forget a result."""
+        ...
+
+    async def close(self) -> None:
+        """Give everything back. May be called twice."""
+        ...

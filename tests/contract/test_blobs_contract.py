@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -144,6 +145,67 @@ def test_a_fetch_that_was_given_up_leaves_no_file(blobs: Blobs, tmp_path: Path) 
         # Whoever waits is not kept waiting; the thread follows.
         await asyncio.get_running_loop().shutdown_default_executor()
         assert not list(tmp_path.glob("target*"))
+
+    play(test)
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+def test_a_file_that_is_adopted_is_gone_and_replaces_what_was_there(
+    blobs: Blobs, tmp_path: Path, is_durable: bool
+) -> None:
+    async def test() -> None:
+        old = await blobs.put("acme/deep/x", b"old content")
+        source = tmp_path / "source"
+        source.write_bytes(b"12345")
+        await blobs.adopt("acme/deep/x", source, is_durable=is_durable)
+        assert not source.exists()
+        assert await blobs.get(BlobRef("acme/deep/x", 5, sha256(b"12345").hexdigest())) == b"12345"
+        with pytest.raises(BlobLost):
+            await blobs.get(old)
+        with pytest.raises(OSError, match="source"):
+            await blobs.adopt("acme/deep/y", source)
+        with pytest.raises(ValueError, match="name"):
+            await blobs.adopt("../y", tmp_path)
+        assert [each.name for each in await blobs.list("acme/deep")] == ["x"]
+
+    play(test)
+
+
+def test_a_file_on_another_disk_is_adopted_too(tmp_path: Path) -> None:
+    async def test() -> None:
+        with TemporaryDirectory(dir="/dev/shm") as elsewhere:
+            source = Path(elsewhere) / "source"
+            source.write_bytes(b"12345")
+            assert source.stat().st_dev != tmp_path.stat().st_dev, "two disks"
+            blobs = open_blobs(tmp_path)
+            await blobs.adopt("acme/x", source)
+            assert not source.exists()
+            assert await blobs.read("acme/x", 0, 10) == b"12345"
+
+    play(test)
+
+
+def test_where_blobs_are_files_they_can_be_read_as_such(blobs: Blobs) -> None:
+    async def test() -> None:
+        await blobs.put("acme/x", b"12345")
+        path = blobs.local("acme/x")
+        assert path is None or path.read_bytes() == b"12345"
+        with pytest.raises(ValueError, match="name"):
+            blobs.local("../x")
+
+    play(test)
+
+
+def test_what_is_dropped_is_gone_and_may_have_been_before(blobs: Blobs) -> None:
+    async def test() -> None:
+        for name in ("acme/x", "acme/y", "acme/z"):
+            await blobs.put(name, b"12345")
+        await blobs.drop(["acme/x", "acme/nothing", "acme/z"])
+        await blobs.drop([])
+        assert [each.name for each in await blobs.list("acme")] == ["y"]
+        with pytest.raises(ValueError, match="name"):
+            await blobs.drop(["acme/y", "../x"])
+        assert [each.name for each in await blobs.list("acme")] == ["y"]
 
     play(test)
 

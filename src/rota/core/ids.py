@@ -34,8 +34,8 @@ class BlobRef(Struct, frozen=True, array_like=True, tag="blob"):
     sha256: str
 
 
-class Digest(Struct, frozen=True):
-    """Content by what it is: its SHA-256 in lower hexadecimal digits, and its size in bytes."""
+class Digest(Struct, frozen=True, gc=False):
+    """Content of a build by what is in it: its SHA-256 in lower-case hexadecimal, and how many bytes it has."""
 
     hash: str
     size: int

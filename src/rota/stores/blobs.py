@@ -8,9 +8,11 @@ and a program that ends right after such an answer is aborted now and then: one 
 """
 
 import asyncio
+import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -76,6 +78,34 @@ class ObjectBlobs:
         if self._root is not None and is_durable:
             _flush(self._root, name)
         return BlobRef(name, size, hashed.hexdigest())
+
+    async def adopt(self, name: str, path: Path, *, is_durable: bool = True) -> None:
+        """Move a file of this machine in under a name."""
+        check_name(name)
+        await _apart(self._adopt, name, path, is_durable)
+
+    def _adopt(self, name: str, path: Path, is_durable: bool) -> None:
+        if self._root is not None:
+            target = self._root / name
+            try:
+                if is_durable:
+                    # Before it has its name: after a loss of power the name must not stand for an empty file.
+                    _sync(path)
+                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                path.replace(target)
+                if is_durable:
+                    _flush(self._root, name)
+                return
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+        self._put(name, path, is_durable)
+        path.unlink()
+
+    def local(self, name: str) -> Path | None:
+        """Where a blob lies as a file on this machine."""
+        check_name(name)
+        return None if self._root is None else self._root / name
 
     async def get(self, ref: BlobRef) -> bytes:
         """The content, checked. Raises BlobLost if it is gone or was changed."""
@@ -152,6 +182,21 @@ class ObjectBlobs:
                 obstore.delete(self._store, unwanted)
                 removed += len(unwanted)
         return removed
+
+    async def drop(self, names: Sequence[str]) -> None:
+        """Remove blobs by their names."""
+        for name in names:
+            check_name(name)
+        await _apart(self._drop, names)
+
+    def _drop(self, names: Sequence[str]) -> None:
+        if self._root is None:
+            for name in names:
+                with suppress(FileNotFoundError):
+                    obstore.delete(self._store, name)
+        else:
+            for name in names:
+                (self._root / name).unlink(missing_ok=True)
 
     def _pieces(self, ref: BlobRef, given_up: threading.Event) -> Iterator[bytes]:
         """The content piece by piece; raises at the end if it was not what it should be."""
@@ -240,8 +285,12 @@ def _flush(root: Path, name: str) -> None:
     """Have a file and every folder on the way to it on disk: a reference outlives a loss of power."""
     path = root / name
     for place in (path, *list(path.parents)[: len(name.split("/"))]):
-        fd = os.open(place, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        _sync(place)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

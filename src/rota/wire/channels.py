@@ -160,13 +160,22 @@ class Unreached(Unavailable):
 
 
 _STATUS_OF: Final[dict[str, grpc.StatusCode]] = {
+    "action.unknown": grpc.StatusCode.NOT_FOUND,
     "auth.missing": grpc.StatusCode.UNAUTHENTICATED,
     "auth.wrong": grpc.StatusCode.UNAUTHENTICATED,
     "auth.role": grpc.StatusCode.PERMISSION_DENIED,
     "auth.tenant": grpc.StatusCode.PERMISSION_DENIED,
+    "content.digest": grpc.StatusCode.INVALID_ARGUMENT,
+    "content.full": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "content.missing": grpc.StatusCode.NOT_FOUND,
+    "content.range": grpc.StatusCode.OUT_OF_RANGE,
+    "content.tree": grpc.StatusCode.INVALID_ARGUMENT,
+    "content.wrong": grpc.StatusCode.INVALID_ARGUMENT,
     "field.size": grpc.StatusCode.RESOURCE_EXHAUSTED,
     "field.type": grpc.StatusCode.INVALID_ARGUMENT,
     "field.value": grpc.StatusCode.INVALID_ARGUMENT,
+    # Where it is not found, something would be taken for missing and sent, or done, again.
+    "instance.unknown": grpc.StatusCode.INVALID_ARGUMENT,
     "service.failed": grpc.StatusCode.INTERNAL,
 }
 

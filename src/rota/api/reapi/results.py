@@ -1,0 +1,190 @@
+"""Results of actions: kept only if they can be believed, and given out only if everything they name is there."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from rota.api.reapi.calls import parse
+from rota.api.reapi.statuses import MissingContent
+from rota.api.reapi.trees import Trees, find_missing
+from rota.core.errors import Refused
+from rota.core.ids import NO_FENCE, Digest, Fence
+from rota.ports import ActionResults, Content, ContentLost
+from rota.wire.reapi import remote_execution_pb2 as pb
+from rota.wire.reapi.digests import digest_of, read_digest
+from rota.wire.reapi.directories import climb_of
+from rota.wire.reapi.limits import BATCH_BYTES_MAX, PATH_BYTES_MAX, TREE_DEPTH_MAX
+
+
+class Results:
+    """The action cache of each tenant and instance."""
+
+    def __init__(self, content: Content, results: ActionResults, trees: Trees) -> None:
+        self._content = content
+        self._results = results
+        self._trees = trees
+
+    async def find(self, tenant: str, instance: str, action: Digest) -> pb.ActionResult | None:
+        """A result of which everything is there, which then counts as used now."""
+        kept = await self._results.get(tenant, instance, action)
+        if kept is None:
+            return None
+        try:
+            result: pb.ActionResult = parse(pb.ActionResult, kept)
+            missing = await self._missing(tenant, result, TREE_DEPTH_MAX)
+        except Refused:
+            # Kept under other rules than today's; it is made again.
+            return None
+        return None if missing else result
+
+    async def keep(
+        self, tenant: str, instance: str, action: Digest, result: pb.ActionResult, fence: Fence = NO_FENCE
+    ) -> bool:
+        """Keep a result, unless one with a later fence is there: then the answer is no.
+
+        Refuses one that lies about what it holds, leads out of the input root, or names what is not there.
+        """
+        _check_inline(result)
+        content = result.SerializeToString()
+        if len(content) > BATCH_BYTES_MAX:
+            text = f"the result of {action.hash} has {len(content):,} bytes"
+            raise Refused("field.size", text, f"It may have {BATCH_BYTES_MAX:,}; refer to output, do not inline it.")
+        outputs = list(_outputs(result))
+        # Most results reach nowhere, and then it does not matter.
+        may_reach_up = result.output_directories or any(output.reaches_up for output in outputs)
+        above = await self._levels(tenant, action) if may_reach_up else 0
+        for output in outputs:
+            output.check(above)
+        missing = await self._missing(tenant, result, above)
+        if missing:
+            raise MissingContent(f"the result of {action.hash}", missing)
+        return await self._results.put(tenant, instance, action, content, fence)
+
+    async def inline(
+        self, tenant: str, result: pb.ActionResult, *, stdout: bool, stderr: bool, files: Sequence[str]
+    ) -> None:
+        """Put into a result what its reader would ask for next, as far as one message has room for it."""
+        room = BATCH_BYTES_MAX - result.ByteSize()
+
+        async def fetch(message: pb.Digest) -> bytes:
+            nonlocal room
+            if not 0 < message.size_bytes <= room:
+                return b""
+            try:
+                content = await self._content.get(tenant, read_digest(message))
+            except ContentLost:
+                return b""
+            room -= len(content)
+            return content
+
+        if stdout and not result.stdout_raw:
+            result.stdout_raw = await fetch(result.stdout_digest)
+        if stderr and not result.stderr_raw:
+            result.stderr_raw = await fetch(result.stderr_digest)
+        wanted = frozenset(files)
+        for file in result.output_files:
+            if file.path in wanted and not file.contents:
+                file.contents = await fetch(file.digest)
+
+    async def _missing(self, tenant: str, result: pb.ActionResult, above: int) -> list[Digest]:
+        """What a result names and is not there; `above` is how many levels there are above its working directory."""
+        missing = await find_missing(self._content, tenant, dict.fromkeys(_named(result)))
+        for directory in result.output_directories:
+            levels = above + _depth(directory.path)
+            if directory.HasField("tree_digest"):
+                missing += await self._missing_of_tree(tenant, read_digest(directory.tree_digest), levels)
+            if directory.HasField("root_directory_digest"):
+                root = read_digest(directory.root_directory_digest)
+                missing += (await self._trees.walk_inputs(tenant, root, levels)).missing
+        return list(dict.fromkeys(missing))
+
+    async def _missing_of_tree(self, tenant: str, digest: Digest, levels: int) -> list[Digest]:
+        try:
+            tree = await self._trees.read_tree(tenant, digest)
+        except ContentLost:
+            return [digest]
+        if tree.climb > levels:
+            raise Refused("content.tree", f"a link in the tree {digest.hash} leads out of the input root")
+        return await find_missing(self._content, tenant, tree.files)
+
+    async def _levels(self, tenant: str, action: Digest) -> int:
+        """How many levels above the action's working directory are still inside its input root."""
+        try:
+            found = pb.Action.FromString(await self._content.get(tenant, action))
+            digest = read_digest(found.command_digest)
+            command = pb.Command.FromString(await self._content.get(tenant, digest))
+        except (ContentLost, DecodeError, Refused):
+            # Nobody knows, and so nothing may reach above it.
+            return 0
+        return max(0, _depth(command.working_directory))
+
+
+class _Output(NamedTuple):
+    """A path that a result names, and where it leads if it is a link."""
+
+    path: str
+    target: str
+
+    @property
+    def reaches_up(self) -> bool:
+        return ".." in self.path or ".." in self.target
+
+    def check(self, above: int) -> None:
+        """Refuse what is not inside the input root, whose working directory is so many levels down."""
+        path = self.path
+        parts = [part for part in path.split("/") if part not in ("", ".")]
+        if path.startswith("/") or "\0" in path or len(path.encode()) > PATH_BYTES_MAX:
+            raise Refused("field.value", f"{path[:200]!r} is not a path of an output", path="action_result")
+        level = above
+        for part in parts:
+            level += -1 if part == ".." else 1
+            if level < 0:
+                text = f"the output {path[:200]!r} is outside of the input root"
+                raise Refused("field.value", text, path="action_result")
+        if self.target and climb_of(self.target, repr(path)) > level - 1:
+            raise Refused("content.tree", f"the link {path[:200]!r} leads out of the input root")
+
+
+def _outputs(result: pb.ActionResult) -> Iterator[_Output]:
+    for output in (*result.output_files, *result.output_directories):
+        yield _Output(output.path, "")
+    for link in (*result.output_file_symlinks, *result.output_directory_symlinks, *result.output_symlinks):
+        if not link.target:
+            raise Refused("field.value", f"the link {link.path[:200]!r} leads nowhere", path="action_result")
+        yield _Output(link.path, link.target)
+
+
+def _depth(path: str) -> int:
+    """How deep a path leads, by its words alone; below zero if it leads up."""
+    level = 0
+    for part in path.split("/"):
+        if part not in ("", "."):
+            level += -1 if part == ".." else 1
+    return level
+
+
+def _named(result: pb.ActionResult) -> Iterator[Digest]:
+    """The content that a result names itself."""
+    for number, file in enumerate(result.output_files):
+        yield read_digest(file.digest, f"output_files[{number}].digest")
+    for number, directory in enumerate(result.output_directories):
+        if not (directory.HasField("tree_digest") or directory.HasField("root_directory_digest")):
+            text = f"the directory {directory.path[:200]!r} has no digest"
+            raise Refused("content.digest", text, path=f"output_directories[{number}]")
+        if directory.HasField("tree_digest"):
+            yield read_digest(directory.tree_digest, f"output_directories[{number}].tree_digest")
+    for name in ("stdout_digest", "stderr_digest"):
+        message: pb.Digest = getattr(result, name)
+        if message.hash:
+            yield read_digest(message, name)
+
+
+def _check_inline(result: pb.ActionResult) -> None:
+    """Refuse content that stands beside a digest and is something else."""
+    inline = [(file.contents, file.digest, file.path) for file in result.output_files]
+    inline.append((result.stdout_raw, result.stdout_digest, "stdout"))
+    inline.append((result.stderr_raw, result.stderr_digest, "stderr"))
+    for content, digest, what in inline:
+        if content and digest.hash and digest_of(content) != Digest(digest.hash, digest.size_bytes):
+            raise Refused("content.wrong", f"what is inlined as {what[:200]!r} is not what its digest says")
