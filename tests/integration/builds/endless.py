@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 from rota.wire.places import Place
+from rota.wire.reapi.digests import digest_of
 from rota.worker.runners.builds.cache import ContentCache
 from rota.worker.runners.builds.content import Blob, ContentClient
 from rota.worker.runners.builds.folder import BuildFolder
-from rota.worker.runners.builds.outputs import digest_of_bytes
 from rota.worker.runners.builds.shelf import Key, Shelf
 
 
@@ -23,7 +23,7 @@ async def main(place: str, url: str) -> None:
     while True:
         blobs = [b"%d " % (number + each) * (each * 200) for each in range(1, 40)]
         blobs.append(b"%d" % number * 400_000)
-        sent = [Blob(digest_of_bytes(blob), content=blob) for blob in blobs]
+        sent = [Blob(digest_of(blob), content=blob) for blob in blobs]
         await content.send(sent)
         held = await cache.hold(content, [Key("acme", blob.digest, number % 2 == 0) for blob in sent])
         folder.make(folder.room(number))

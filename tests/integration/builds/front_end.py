@@ -1,6 +1,5 @@
 """Content in memory behind the real protocol, with faults that a test asks for."""
 
-import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -12,18 +11,14 @@ from rota.core.ids import Digest
 from rota.wire.reapi import bytestream_pb2 as bs
 from rota.wire.reapi import methods
 from rota.wire.reapi import remote_execution_pb2 as rx
+from rota.wire.reapi.digests import as_message, digest_of
 
 PIECE_BYTES = 300_000
 _NOT_FOUND, _INVALID = 5, 3
 
 
-def digest_of(content: bytes) -> Digest:
-    return Digest(hashlib.sha256(content).hexdigest(), len(content))
-
-
 def message_of(content: bytes) -> rx.Digest:
-    digest = digest_of(content)
-    return rx.Digest(hash=digest.hash, size_bytes=digest.size)
+    return as_message(digest_of(content))
 
 
 class FrontEnd:

@@ -19,6 +19,7 @@ from rota.wire.builds import BUILD, BuildResult, BuildWork, decode_result, encod
 from rota.wire.names import attempt_name
 from rota.wire.places import Place
 from rota.wire.reapi import remote_execution_pb2 as rx
+from rota.wire.reapi.digests import digest_of
 from rota.worker.accounts import Account
 from rota.worker.logs.driver import LogShipper
 from rota.worker.logs.folder import LogFolder
@@ -26,7 +27,7 @@ from rota.worker.runners.builds.runner import CACHE_BYTES_MAX, BuildRunner, Sour
 from rota.worker.runners.builds.sandbox import NONE, find_sandbox
 from rota.worker.supervisor.driver import Supervisor
 from rota.worker.sync import AttemptOver
-from tests.integration.builds.front_end import FrontEnd, digest_of
+from tests.integration.builds.front_end import FrontEnd
 
 PATIENCE_S = 60
 TENANT = "acme"

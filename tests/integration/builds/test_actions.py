@@ -10,7 +10,7 @@ from rota.core.model import FailureClass
 from rota.wire.builds import BuildWork, encode_build
 from rota.wire.places import Place
 from rota.wire.reapi import remote_execution_pb2 as rx
-from tests.integration.builds.front_end import digest_of
+from rota.wire.reapi.digests import digest_of
 from tests.integration.builds.stage import Done, Stage, staged
 from tests.integration.worker.stage import told
 
@@ -152,7 +152,7 @@ async def test_what_was_asked_for_in_vain_fails_for_good(stage: Stage) -> None:
         (stage.action(["/bin/true"], env={"": "x"}), "no name of a variable"),
         (stage.action(["/bin/true"], env={"A=B": "x"}), "no name of a variable"),
         (stage.action(["/bin/true", "a\0b"]), "NUL"),
-        (rx.Action(command_digest=rx.Digest(hash="nonsense", size_bytes=1)), "no digest of SHA-256"),
+        (rx.Action(command_digest=rx.Digest(hash="nonsense", size_bytes=1)), "is not a SHA-256"),
     ):
         over = await stage.carry(action)
         assert (over.outcome, over.failure) == ("failed", FailureClass.FATAL), text
@@ -166,7 +166,7 @@ async def test_messages_that_cannot_be_read_are_refused(stage: Stage) -> None:
     command = stage.front.put(rx.Command(arguments=["/bin/true"]))
     for action, text in (
         (rx.Action(command_digest=garbage, input_root_digest=root), "the command cannot be read"),
-        (rx.Action(command_digest=command, input_root_digest=garbage), "of its input tree cannot be read"),
+        (rx.Action(command_digest=command, input_root_digest=garbage), "of its input tree is not a Directory message"),
     ):
         over = await stage.carry(action)
         assert over.failure is FailureClass.FATAL

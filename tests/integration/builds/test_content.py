@@ -11,9 +11,9 @@ import grpc
 import pytest
 
 from rota.core.model import FailureClass
+from rota.wire.reapi.digests import digest_of
 from rota.worker.runners.builds import content
 from rota.worker.runners.builds.shelf import Shelf
-from tests.integration.builds.front_end import digest_of
 from tests.integration.builds.stage import Done, Stage, staged
 
 LARGE = b"large content " * 200_000

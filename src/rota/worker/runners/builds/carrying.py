@@ -31,7 +31,7 @@ from rota.worker.runners.builds.results import Ending, Times, make_result, read_
 from rota.worker.runners.builds.sandbox import COMPLAINT, FAILED_CODE, Sandbox, why_not_found
 from rota.worker.runners.builds.shelf import Key, WrongContent
 from rota.worker.runners.builds.staging import stage
-from rota.worker.runners.builds.trees import Folders, Invalid, Layout, check_links
+from rota.worker.runners.builds.trees import Folders, Invalid, Layout, check_link
 from rota.worker.runners.command import ended_in_time
 from rota.worker.runners.outcomes import failed
 from rota.worker.supervisor.driver import Ended, NotStarted, Supervisor, SupervisorLost
@@ -87,6 +87,8 @@ class Carrier:
             return failed(offer, FailureClass.FATAL, f"{MISSING_INPUTS} {named}{more}")
         except Invalid as error:
             return failed(offer, FailureClass.FATAL, f"{INVALID_ACTION} {error}")
+        except Refused as error:
+            return failed(offer, FailureClass.FATAL, f"{INVALID_ACTION} {error.reason}")
         except (ContentAway, WrongContent, Changed, NotHere, InputChanged) as error:
             return failed(offer, FailureClass.INTERNAL, str(error))
         except SupervisorLost:
@@ -150,7 +152,8 @@ class Carrier:
             content.read([_readable(action.command, "the command")]),
             self._folders.lay_out(offer.tenant, content, action.root),
         )
-        check_links(layout.links)
+        for path, target in layout.links:
+            check_link(path, target)
         return action, read_command(commands[action.command]), layout
 
     # The action itself.
