@@ -297,4 +297,8 @@ def test_whoever_stops_watching_early_disturbs_nobody(quick: rota.Rota):
 
 def test_the_worker_and_its_slots_are_shown(quick: rota.Rota):
     (worker,) = until(lambda: [each for each in quick.workers() if each.present], "the worker to register")
-    assert (worker.present, worker.capacity.slots, worker.capacity.kinds) == (True, 4, ("python", "command", "http"))
+    assert (worker.present, worker.capacity.slots, worker.capacity.kinds) == (
+        True,
+        4,
+        ("python", "command", "http", "build"),
+    )

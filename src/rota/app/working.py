@@ -202,7 +202,7 @@ async def _builds(
         supervisor,
         logs,
         working.folder / "builds",
-        Sources(lambda url: _front_end(working, url), lambda url: _token_for(working, url)),
+        Sources(lambda url: _front_end(working, url), lambda url: token_for(working, url)),
         clock,
         worker=working.id,
         sandbox=sandbox,
@@ -224,7 +224,7 @@ def _front_end(working: Working, url: str) -> Place:
     return places[0]
 
 
-def _token_for(working: Working, url: str) -> str:
+def token_for(working: Working, url: str) -> str:
     """A run names any address that it likes, and a token is only for those that the operator has named."""
     return working.token() if url in working.build_content else ""
 

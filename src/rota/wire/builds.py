@@ -18,8 +18,6 @@ MESSAGE_CHARS_MAX = 1_000
 MISSING_INPUTS = "missing inputs:"
 INVALID_ACTION = "invalid action:"
 
-EMPTY = Digest("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", 0)
-
 
 class BuildWork(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which action to carry out; the params of its run."""

@@ -1,6 +1,5 @@
 """Content in memory behind the real protocol, with faults that a test asks for."""
 
-import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -12,18 +11,14 @@ from rota.core.ids import Digest
 from rota.wire.reapi import bytestream_pb2 as bs
 from rota.wire.reapi import methods
 from rota.wire.reapi import remote_execution_pb2 as rx
+from rota.wire.reapi.digests import as_message, digest_of
 
 PIECE_BYTES = 300_000
 _NOT_FOUND, _INVALID = 5, 3
 
 
-def digest_of(content: bytes) -> Digest:
-    return Digest(hashlib.sha256(content).hexdigest(), len(content))
-
-
 def message_of(content: bytes) -> rx.Digest:
-    digest = digest_of(content)
-    return rx.Digest(hash=digest.hash, size_bytes=digest.size)
+    return as_message(digest_of(content))
 
 
 class FrontEnd:
@@ -95,8 +90,8 @@ class FrontEnd:
 
     async def stream_read(self, asked: bs.ReadRequest, context: Any) -> AsyncIterator[bs.ReadResponse]:
         await self._meet(methods.READ, context)
-        hash, size = asked.resource_name.split("/")[-2:]
-        digest = Digest(hash, int(size))
+        sha, size = asked.resource_name.split("/")[-2:]
+        digest = Digest(sha, int(size))
         self.read.append(digest)
         if digest not in self.blobs:
             await context.abort(grpc.StatusCode.NOT_FOUND, "gone")
@@ -111,8 +106,8 @@ class FrontEnd:
             name = name or piece.resource_name
             assert piece.write_offset == len(content)
             content += piece.data
-        hash, size = name.split("/")[-2:]
-        if digest_of(bytes(content)) != Digest(hash, int(size)):
+        sha, size = name.split("/")[-2:]
+        if digest_of(bytes(content)) != Digest(sha, int(size)):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "these are other bytes")
         self.put(bytes(content))
         return bs.WriteResponse(committed_size=len(content))
@@ -121,7 +116,9 @@ class FrontEnd:
 class _Handlers(grpc.GenericRpcHandler):
     def __init__(self, end: FrontEnd) -> None:
         def unary(call: Any, asked: Any) -> Any:
-            return grpc.unary_unary_rpc_method_handler(call, asked.FromString, lambda answer: answer.SerializeToString())
+            return grpc.unary_unary_rpc_method_handler(
+                call, asked.FromString, lambda answer: answer.SerializeToString()
+            )
 
         self._table = {
             methods.FIND_MISSING_BLOBS: unary(end.find_missing, rx.FindMissingBlobsRequest),

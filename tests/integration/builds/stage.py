@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -20,6 +19,7 @@ from rota.wire.builds import BUILD, BuildResult, BuildWork, decode_result, encod
 from rota.wire.names import attempt_name
 from rota.wire.places import Place
 from rota.wire.reapi import remote_execution_pb2 as rx
+from rota.wire.reapi.digests import digest_of
 from rota.worker.accounts import Account
 from rota.worker.logs.driver import LogShipper
 from rota.worker.logs.folder import LogFolder
@@ -27,7 +27,7 @@ from rota.worker.runners.builds.runner import CACHE_BYTES_MAX, BuildRunner, Sour
 from rota.worker.runners.builds.sandbox import NONE, find_sandbox
 from rota.worker.supervisor.driver import Supervisor
 from rota.worker.sync import AttemptOver
-from tests.integration.builds.front_end import FrontEnd, digest_of
+from tests.integration.builds.front_end import FrontEnd
 
 PATIENCE_S = 60
 TENANT = "acme"
@@ -84,11 +84,14 @@ class Done:
 class Stage:
     """Everything it takes to carry out actions."""
 
-    def __init__(self, folder: Path, front: FrontEnd, *, sandbox: str, cache_bytes: int, run_as: Account | None) -> None:
+    def __init__(
+        self, folder: Path, front: FrontEnd, *, sandbox: str, cache_bytes: int, run_as: Account | None
+    ) -> None:
         self.folder = folder
         self.front = front
         self.place = folder / "builds"
         self.token = ""
+        self.find: Callable[[str], Place] = lambda url: Place(url, url.removeprefix("grpc://"))
         self.blobs = open_blobs(folder / "blobs")
         self.shipper = LogShipper(self.blobs, LogFolder(folder))
         self.supervisor = Supervisor(self.shipper, run_as=run_as)
@@ -102,12 +105,15 @@ class Stage:
             self.supervisor,
             self.shipper,
             self.place,
-            Sources(lambda url: Place(url, url.removeprefix("grpc://")), lambda _: self.token),
+            Sources(self._find, lambda _: self.token),
             lambda: time.time_ns() // 1_000_000,
             worker="worker-7",
             sandbox=self._sandbox,
             cache_bytes_max=self._cache_bytes,
         )
+
+    def _find(self, url: str) -> Place:
+        return self.find(url)
 
     async def restart(self) -> None:
         """Another worker in the same folder; what the last one kept in memory is gone."""
@@ -195,7 +201,7 @@ class Stage:
         return b"".join(path.read_bytes() for path in sorted((self.folder / "blobs" / name / "log").glob("*")))
 
     def rooms(self) -> list[str]:
-        return os.listdir(self.place / "rooms")
+        return [path.name for path in (self.place / "rooms").iterdir()]
 
     def cached(self) -> list[Path]:
         return sorted(path for path in (self.place / "cache").rglob("*") if path.is_file())

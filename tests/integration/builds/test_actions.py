@@ -5,10 +5,12 @@ import os
 import sys
 from pathlib import Path
 
+from rota.core.errors import Refused
 from rota.core.model import FailureClass
 from rota.wire.builds import BuildWork, encode_build
+from rota.wire.places import Place
 from rota.wire.reapi import remote_execution_pb2 as rx
-from tests.integration.builds.front_end import digest_of
+from rota.wire.reapi.digests import digest_of
 from tests.integration.builds.stage import Done, Stage, staged
 from tests.integration.worker.stage import told
 
@@ -54,7 +56,7 @@ async def test_a_program_is_found_from_where_it_runs(stage: Stage) -> None:
     inputs = {"dir": {"tools": {"run.sh": ("x", b"#!/bin/sh\n/bin/pwd; echo $0\n")}}}
     done = await stage.run(["tools/run.sh"], inputs, working_directory="dir")
     where, name = done.out.decode().splitlines()
-    assert where.endswith("/root/dir")
+    assert where.endswith("/dir")
     assert name == "tools/run.sh"
 
 
@@ -150,7 +152,7 @@ async def test_what_was_asked_for_in_vain_fails_for_good(stage: Stage) -> None:
         (stage.action(["/bin/true"], env={"": "x"}), "no name of a variable"),
         (stage.action(["/bin/true"], env={"A=B": "x"}), "no name of a variable"),
         (stage.action(["/bin/true", "a\0b"]), "NUL"),
-        (rx.Action(command_digest=rx.Digest(hash="nonsense", size_bytes=1)), "no digest of SHA-256"),
+        (rx.Action(command_digest=rx.Digest(hash="nonsense", size_bytes=1)), "is not a SHA-256"),
     ):
         over = await stage.carry(action)
         assert (over.outcome, over.failure) == ("failed", FailureClass.FATAL), text
@@ -164,7 +166,7 @@ async def test_messages_that_cannot_be_read_are_refused(stage: Stage) -> None:
     command = stage.front.put(rx.Command(arguments=["/bin/true"]))
     for action, text in (
         (rx.Action(command_digest=garbage, input_root_digest=root), "the command cannot be read"),
-        (rx.Action(command_digest=command, input_root_digest=garbage), "of its input tree cannot be read"),
+        (rx.Action(command_digest=command, input_root_digest=garbage), "of its input tree is not a Directory message"),
     ):
         over = await stage.carry(action)
         assert over.failure is FailureClass.FATAL
@@ -232,3 +234,18 @@ async def test_what_is_not_the_actions_fault_is_tried_again(stage: Stage) -> Non
     assert over.error.startswith("this worker has no folder for actions")
     Path(stage.place).unlink()
     assert (await stage.sh("true")).result.exit_code == 0
+
+
+@staged()
+async def test_content_that_cannot_be_anywhere_is_refused(stage: Stage) -> None:
+    said = [""]
+
+    def find(url: str) -> Place:
+        raise Refused(said[0], "no such address")
+
+    stage.find = find
+    for code, failure in (("config.value", FailureClass.FATAL), ("tls.files", FailureClass.INTERNAL)):
+        said[0] = code
+        over = await stage.carry(stage.action(["/bin/true"]))
+        assert over.failure is failure
+        assert "no such address" in over.error

@@ -1,6 +1,5 @@
 """Actions and their commands, read from messages and checked: what is left can be carried out."""
 
-import hashlib
 import os
 from typing import TypeVar
 
@@ -9,7 +8,8 @@ from msgspec import Struct
 
 from rota.core.ids import Digest
 from rota.wire.reapi import remote_execution_pb2 as rx
-from rota.worker.runners.builds.trees import Invalid, digest_of
+from rota.wire.reapi.digests import digest_of, read_digest
+from rota.worker.runners.builds.trees import Invalid
 
 MESSAGE_BYTES_MAX = 32 << 20
 OUTPUTS_MAX = 100_000
@@ -53,14 +53,15 @@ class Command(Struct, frozen=True):
 
 def read_action(raw: bytes, digest: Digest) -> Action:
     """An action from its message. Raises Invalid."""
-    if len(raw) != digest.size or hashlib.sha256(raw).hexdigest() != digest.hash:
+    if digest_of(raw) != digest:
         raise Invalid("the message of the action is not what its digest says")
     message = _decode(rx.Action(), raw, "the action")
     timeout = message.timeout
     timeout_ms = timeout.seconds * 1_000 + -(-timeout.nanos // 1_000_000)
     if not 0 <= timeout_ms <= TIMEOUT_MS_MAX:
         raise Invalid(f"a time limit of {timeout.seconds} s is none")
-    return Action(digest_of(message.command_digest), digest_of(message.input_root_digest), timeout_ms)
+    command, root = read_digest(message.command_digest, "command"), read_digest(message.input_root_digest, "input_root")
+    return Action(command, root, timeout_ms)
 
 
 def read_command(raw: bytes) -> Command:

@@ -31,7 +31,7 @@ from rota.worker.runners.builds.results import Ending, Times, make_result, read_
 from rota.worker.runners.builds.sandbox import COMPLAINT, FAILED_CODE, Sandbox, why_not_found
 from rota.worker.runners.builds.shelf import Key, WrongContent
 from rota.worker.runners.builds.staging import stage
-from rota.worker.runners.builds.trees import Folders, Invalid, Layout, check_links
+from rota.worker.runners.builds.trees import Folders, Invalid, Layout, check_link
 from rota.worker.runners.command import ended_in_time
 from rota.worker.runners.outcomes import failed
 from rota.worker.supervisor.driver import Ended, NotStarted, Supervisor, SupervisorLost
@@ -85,9 +85,11 @@ class Carrier:
             named = ", ".join(f"{digest.hash}/{digest.size}" for digest in error.digests[:NAMED_MAX])
             more = f" and {len(error.digests) - NAMED_MAX} more" if len(error.digests) > NAMED_MAX else ""
             return failed(offer, FailureClass.FATAL, f"{MISSING_INPUTS} {named}{more}")
-        except (Invalid, Refused) as error:
+        except Invalid as error:
             return failed(offer, FailureClass.FATAL, f"{INVALID_ACTION} {error}")
-        except (ContentAway, WrongContent, NotHere, InputChanged) as error:
+        except Refused as error:
+            return failed(offer, FailureClass.FATAL, f"{INVALID_ACTION} {error.reason}")
+        except (ContentAway, WrongContent, Changed, NotHere, InputChanged) as error:
             return failed(offer, FailureClass.INTERNAL, str(error))
         except SupervisorLost:
             return failed(offer, FailureClass.INTERNAL, "the supervisor died, and the action with it")
@@ -104,13 +106,14 @@ class Carrier:
         means, times = self._means, Times(self._means.clock)
         times.mark("worker_start")
         times.mark("input_fetch_start")
-        content = means.client.at(work.content, offer.tenant, work.instance)
+        content = self._at(offer, work)
         action, command, layout = await self._read(offer, content, work)
         owner = safe_name(offer.tenant)
-        keys = {(digest, mode): Key(owner, digest, mode) for _, digest, mode in layout.files if digest.size}
+        pairs = dict.fromkeys((digest, mode) for _, digest, mode in layout.files if digest.size)
+        keys = {pair: Key(owner, *pair) for pair in pairs}
         held = await means.cache.hold(content, keys.values())
         try:
-            room = await _to_end(means.folder.make_room, offer.fence)
+            room = means.folder.room(offer.fence)
             try:
                 places = {pair: means.cache.shelf.place(key) for pair, key in keys.items()}
                 await _to_end(stage, means.folder, room, layout, places, command)
@@ -132,6 +135,14 @@ class Carrier:
 
     # Before.
 
+    def _at(self, offer: Offer, work: BuildWork) -> Content:
+        try:
+            return self._means.client.at(work.content, offer.tenant, work.instance)
+        except Refused as refused:
+            if refused.code in ("config.value", "field.value"):
+                raise Invalid(f"its content cannot be at {work.content[:200]!r}: {refused}") from None
+            raise NotHere(f"its content cannot be asked for: {refused}") from None
+
     async def _read(self, offer: Offer, content: Content, work: BuildWork) -> tuple[Action, Command, Layout]:
         raw = work.action_bytes
         if not raw:
@@ -141,7 +152,8 @@ class Carrier:
             content.read([_readable(action.command, "the command")]),
             self._folders.lay_out(offer.tenant, content, action.root),
         )
-        check_links(layout.links)
+        for path, target in layout.links:
+            check_link(path, target)
         return action, read_command(commands[action.command]), layout
 
     # The action itself.
@@ -211,7 +223,8 @@ class Carrier:
         """Outputs are inputs of what follows, often on this very worker."""
         wanted = ((Key(owner, digest, mode), path) for digest, mode, path in found.kept if digest.size)
         fresh = dict(self._means.cache.adopt(wanted))
-        self._means.cache.adopted(await _to_end(self._adopt, fresh))
+        if fresh:
+            self._means.cache.adopted(await _to_end(self._adopt, fresh))
 
     def _adopt(self, fresh: dict[Key, str]) -> list[Key]:
         done: list[Key] = []
@@ -254,7 +267,7 @@ def _signal_name(number: int) -> str:
 
 def _check_sandbox(room: Room) -> None:
     """A program that bubblewrap could not run is told from one that failed."""
-    with open(room.stderr, "rb") as file:  # noqa: PTH123 - as everywhere here
+    with open(room.stderr, "rb") as file:
         said = file.read(500)
     if said.startswith(COMPLAINT):
         raise Invalid(f"could not run it: {said.decode(errors='replace').strip()}")

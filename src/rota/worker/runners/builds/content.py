@@ -17,16 +17,16 @@ from msgspec import Struct
 
 from rota.core.errors import Refused
 from rota.core.ids import Digest
-from rota.wire.builds import EMPTY
 from rota.wire.channels import AUTHORIZATION, TENANT, grpc
 from rota.wire.places import Place, open_channel
 from rota.wire.reapi import bytestream_pb2 as bs
 from rota.wire.reapi import methods
 from rota.wire.reapi import remote_execution_pb2 as rx
+from rota.wire.reapi.digests import EMPTY, as_message, digest_of
+from rota.wire.reapi.limits import BATCH_BYTES_MAX
+from rota.wire.reapi.names import blob_name, upload_name
 from rota.worker.supervisor.patience import outlast
 
-# What goes into one message: below what front ends and gRPC's own default of 4 MiB allow, with room for digests.
-BATCH_BYTES_MAX = 3 << 20
 BATCH_BLOBS_MAX = 1_000
 # Larger content is streamed, in pieces of that size.
 SMALL_BYTES_MAX = 1 << 20
@@ -128,7 +128,7 @@ class Content:
 
         def keep(contents: dict[Digest, bytes]) -> None:
             for digest, content in contents.items():
-                if len(content) != digest.size or hashlib.sha256(content).hexdigest() != digest.hash:
+                if digest_of(content) != digest:
                     raise ContentAway(f"what {self._url} gave as {digest.hash} is something else")
             found.update(contents)
 
@@ -160,7 +160,7 @@ class Content:
             raise ContentMissing(missing)
 
     async def _read_batch(self, batch: Sequence[Digest]) -> dict[Digest, bytes]:
-        asked = rx.BatchReadBlobsRequest(instance_name=self._instance, digests=map(digest_message, batch))
+        asked = rx.BatchReadBlobsRequest(instance_name=self._instance, digests=map(as_message, batch))
         answer = await self._ask(methods.BATCH_READ_BLOBS, asked, rx.BatchReadBlobsResponse)
         found: dict[Digest, bytes] = {}
         missing: list[Digest] = []
@@ -195,7 +195,7 @@ class Content:
         return content.getvalue()
 
     async def _stream(self, digest: Digest, file: io.RawIOBase | io.BytesIO) -> None:
-        name = self._name(f"blobs/{digest.hash}/{digest.size}")
+        name = blob_name(self._instance, digest)
         method = self._channel.unary_stream(
             methods.READ,
             request_serializer=bs.ReadRequest.SerializeToString,
@@ -243,7 +243,7 @@ class Content:
     async def _missing(self, digests: list[Digest]) -> list[Digest]:
         found: list[Digest] = []
         for start in range(0, len(digests), ASKED_MAX):
-            some = map(digest_message, digests[start : start + ASKED_MAX])
+            some = map(as_message, digests[start : start + ASKED_MAX])
             asked = rx.FindMissingBlobsRequest(instance_name=self._instance, blob_digests=some)
             answer = await self._ask(methods.FIND_MISSING_BLOBS, asked, rx.FindMissingBlobsResponse)
             found += [Digest(each.hash, each.size_bytes) for each in answer.missing_blob_digests]
@@ -253,7 +253,7 @@ class Content:
         contents = await asyncio.to_thread(_read_all, blobs)
         asked = rx.BatchUpdateBlobsRequest(instance_name=self._instance)
         for blob, content in zip(blobs, contents, strict=True):
-            asked.requests.add(digest=digest_message(blob.digest), data=content)
+            asked.requests.add(digest=as_message(blob.digest), data=content)
         answer = await self._ask(methods.BATCH_UPDATE_BLOBS, asked, rx.BatchUpdateBlobsResponse)
         for each in answer.responses:
             if each.status.code == _INVALID_ARGUMENT:
@@ -271,7 +271,7 @@ class Content:
             raise Changed(f"{committed} of {blob.digest.size} bytes were taken")
 
     async def _write(self, blob: Blob) -> int:
-        name = self._name(f"uploads/{secrets.token_hex(16)}/blobs/{blob.digest.hash}/{blob.digest.size}")
+        name = upload_name(self._instance, secrets.token_hex(16), blob.digest)
         method = self._channel.stream_unary(
             methods.WRITE,
             request_serializer=bs.WriteRequest.SerializeToString,
@@ -289,9 +289,6 @@ class Content:
                 os.close(file)
 
     # Calls.
-
-    def _name(self, rest: str) -> str:
-        return f"{self._instance}/{rest}" if self._instance else rest
 
     async def _ask(self, method: str, asked: Message, answer: type[M]) -> M:
         call = self._channel.unary_unary(
@@ -313,11 +310,6 @@ class Content:
                     raise ContentAway(f"{self._url} does not answer as it should: {_said_by(error)}") from None
             await asyncio.sleep(_PAUSE_S[min(tries, len(_PAUSE_S) - 1)])
             tries += 1
-
-
-def digest_message(digest: Digest) -> rx.Digest:
-    """A digest as messages have it."""
-    return rx.Digest(hash=digest.hash, size_bytes=digest.size)
 
 
 def _said_by(error: Any) -> str:

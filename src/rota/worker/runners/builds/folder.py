@@ -70,14 +70,16 @@ class BuildFolder:
             remove_tree(str(self.home))
             (self._place / _LINK).unlink(missing_ok=True)
 
-    def make_room(self, fence: int) -> Room:
-        """A room for an attempt; empty, whatever was there."""
-        room = Room(str(self.home / "rooms" / f"{fence:x}"))
+    def room(self, fence: int) -> Room:
+        """The room of an attempt, which may not be there yet."""
+        return Room(str(self.home / "rooms" / f"{fence:x}"))
+
+    def make(self, room: Room) -> None:
+        """Make a room; empty, whatever was there."""
         remove_tree(room.path)
-        os.mkdir(room.path, 0o711)  # noqa: PTH102 - on the path of every action
-        os.mkdir(room.root, 0o755)  # noqa: PTH102 - likewise
+        os.mkdir(room.path, 0o711)
+        os.mkdir(room.root, 0o755)
         self.give(room.root)
-        return room
 
     def give(self, path: str | int) -> None:
         """Let whom actions run as have a folder or an open file."""
@@ -97,7 +99,7 @@ def remove_tree(path: str) -> None:
     except FileNotFoundError:
         return
     except NotADirectoryError:
-        os.unlink(path)  # noqa: PTH108 - as below
+        os.unlink(path)
     except (OSError, RecursionError):
         _remove_flat(path)
 
@@ -111,18 +113,18 @@ def _remove_flat(path: str) -> None:
         folder = waiting.pop()
         emptied.append(folder)
         with contextlib.suppress(OSError):
-            os.chmod(folder, 0o700)  # noqa: PTH101 - as below
+            os.chmod(folder, 0o700)
             for entry in list(os.scandir(folder)):
                 with contextlib.suppress(OSError):
                     if not entry.is_dir(follow_symlinks=False):
-                        os.unlink(entry.path)  # noqa: PTH108 - trees have many entries
+                        os.unlink(entry.path)
                         continue
                     # A folder that may not be written to cannot be moved.
-                    os.chmod(entry.path, 0o700)  # noqa: PTH101 - likewise
+                    os.chmod(entry.path, 0o700)
                     moved += 1
                     aside = f"{path}/{token}-{moved}"
-                    os.rename(entry.path, aside)  # noqa: PTH104 - likewise
+                    os.rename(entry.path, aside)
                     waiting.append(aside)
     for folder in reversed(emptied):
         with contextlib.suppress(OSError):
-            os.rmdir(folder)  # noqa: PTH106 - likewise
+            os.rmdir(folder)

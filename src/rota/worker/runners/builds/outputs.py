@@ -5,7 +5,6 @@ may be no files, permissions may keep us out of what is ours.
 """
 
 import contextlib
-import hashlib
 import os
 import stat
 from collections.abc import Callable
@@ -15,13 +14,14 @@ from msgspec import Struct, field
 
 from rota.core.ids import Digest
 from rota.wire.reapi import remote_execution_pb2 as rx
+from rota.wire.reapi.digests import as_message, digest_of
+from rota.wire.reapi.limits import TREE_BYTES_MAX, TREE_DEPTH_MAX, TREE_PATHS_MAX
 from rota.worker.runners.builds.actions import Command, Output
-from rota.worker.runners.builds.content import Blob, Changed, digest_message
+from rota.worker.runners.builds.content import Blob, Changed
 from rota.worker.runners.builds.shelf import hash_file
 from rota.worker.runners.builds.staging import is_within
-from rota.worker.runners.builds.trees import DEPTH_MAX, Invalid, why_outside
+from rota.worker.runners.builds.trees import Invalid, check_link
 
-ENTRIES_MAX = 1_000_000
 _KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
@@ -71,14 +71,14 @@ class _Collector:
             return
         if stat.S_ISLNK(about.st_mode):
             link = rx.OutputSymlink(path=output.name, target=self._target(path))
-            is_folder = os.path.isdir(path)  # noqa: PTH112 - as everywhere here
+            is_folder = os.path.isdir(path)
             (self.found.folder_links if is_folder else self.found.file_links).append(link)
         elif stat.S_ISDIR(about.st_mode):
             self.found.folders.append(self._folder(output, path))
         else:
             digest, is_executable = self._file(path, about)
             self.found.files.append(
-                rx.OutputFile(path=output.name, digest=digest_message(digest), is_executable=is_executable)
+                rx.OutputFile(path=output.name, digest=as_message(digest), is_executable=is_executable)
             )
 
     def _where(self, output: Output) -> str | None:
@@ -106,14 +106,13 @@ class _Collector:
 
     def _target(self, path: str) -> str:
         """Where a link leads, if it stays in the action's folder. An absolute one is made relative."""
-        target = os.readlink(path)  # noqa: PTH115 - as everywhere here
+        target = os.readlink(path)
         below = self._below(path)
         if is_within(self._root, os.path.normpath(target)):
             target = os.path.relpath(target, path.rpartition("/")[0])
-        trouble = why_outside(below, target)
-        if trouble:
-            raise Invalid(f"its output {below[:200]!r} is a symbolic link that {trouble}")
-        return _text(target, "a symbolic link in its outputs leads to")
+        target = _text(target, "a symbolic link in its outputs leads to")
+        check_link(below, target)
+        return target
 
     def _folder(self, output: Output, path: str) -> rx.OutputDirectory:
         children: dict[Digest, rx.Directory] = {}
@@ -121,21 +120,23 @@ class _Collector:
         listed = rx.OutputDirectory(path=output.name)
         if self._command.has_trees:
             tree = rx.Tree(root=root, children=children.values()).SerializeToString(deterministic=True)
-            listed.tree_digest.CopyFrom(digest_message(self._add(tree)))
+            if len(tree) > TREE_BYTES_MAX:
+                raise Invalid(f"the tree of its output {output.name[:200]!r} has more than {TREE_BYTES_MAX:,} bytes")
+            listed.tree_digest.CopyFrom(as_message(self._add(tree)))
         if self._command.has_folders:
-            listed.root_directory_digest.CopyFrom(digest_message(digest))
+            listed.root_directory_digest.CopyFrom(as_message(digest))
             for each in (root, *children.values()):
                 self._add(each.SerializeToString(deterministic=True))
         return listed
 
     def _directory(self, path: str, children: dict[Digest, rx.Directory], depth: int) -> tuple[rx.Directory, Digest]:
-        if depth > DEPTH_MAX:
-            raise Invalid(f"its outputs are deeper than {DEPTH_MAX} folders")
+        if depth > TREE_DEPTH_MAX:
+            raise Invalid(f"its outputs are deeper than {TREE_DEPTH_MAX} folders")
         message = rx.Directory()
         for entry in _permitted(path, lambda: sorted(os.scandir(path), key=_name_of), is_folder=True):
             self._entries += 1
-            if self._entries > ENTRIES_MAX:
-                raise Invalid(f"its outputs have more than {ENTRIES_MAX:,} entries")
+            if self._entries > TREE_PATHS_MAX:
+                raise Invalid(f"its outputs have more than {TREE_PATHS_MAX:,} entries")
             name = _text(entry.name, "its outputs have the name")
             about = entry.stat(follow_symlinks=False)
             if stat.S_ISLNK(about.st_mode):
@@ -143,25 +144,20 @@ class _Collector:
             elif stat.S_ISDIR(about.st_mode):
                 child, digest = self._directory(entry.path, children, depth + 1)
                 children[digest] = child
-                message.directories.add(name=name, digest=digest_message(digest))
+                message.directories.add(name=name, digest=as_message(digest))
             else:
                 digest, is_executable = self._file(entry.path, about)
-                message.files.add(name=name, digest=digest_message(digest), is_executable=is_executable)
-        return message, digest_of_bytes(message.SerializeToString(deterministic=True))
+                message.files.add(name=name, digest=as_message(digest), is_executable=is_executable)
+        return message, digest_of(message.SerializeToString(deterministic=True))
 
     def _add(self, content: bytes) -> Digest:
-        digest = digest_of_bytes(content)
+        digest = digest_of(content)
         self.found.blobs.setdefault(digest, Blob(digest, content=content))
         return digest
 
 
 def _name_of(entry: os.DirEntry[str]) -> str:
     return entry.name
-
-
-def digest_of_bytes(content: bytes) -> Digest:
-    """The digest of content that is at hand."""
-    return Digest(hashlib.sha256(content).hexdigest(), len(content))
 
 
 def _text(name: str, what: str) -> str:
@@ -178,5 +174,5 @@ def _permitted(path: str, look: Callable[[], T], *, is_folder: bool = False) -> 
         return look()
     except PermissionError:
         with contextlib.suppress(OSError):
-            os.chmod(path, 0o700 if is_folder else 0o600)  # noqa: PTH101 - as everywhere here
+            os.chmod(path, 0o700 if is_folder else 0o600)
         return look()

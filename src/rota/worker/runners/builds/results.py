@@ -9,10 +9,11 @@ from msgspec import Struct
 from rota.core.ids import Digest, Millis
 from rota.wire.builds import INLINE_RESULT_BYTES_MAX, MESSAGE_CHARS_MAX, BuildResult, encode_build
 from rota.wire.reapi import remote_execution_pb2 as rx
+from rota.wire.reapi.digests import as_message, digest_of
 from rota.worker.runners.builds.actions import Command
-from rota.worker.runners.builds.content import Blob, Content, digest_message
+from rota.worker.runners.builds.content import Blob, Content
 from rota.worker.runners.builds.folder import Room
-from rota.worker.runners.builds.outputs import Collected, digest_of_bytes
+from rota.worker.runners.builds.outputs import Collected
 from rota.worker.runners.builds.shelf import hash_file
 
 # What an action printed is in its result if it is short, and in the content otherwise.
@@ -62,7 +63,7 @@ def _stamp(at: Millis) -> Timestamp:
 
 async def read_printed(content: Content, room: Room) -> Printed:
     """What was printed; what is long has been sent to the content."""
-    streams = [await asyncio.to_thread(_read_stream, path) for path in (room.stdout, room.stderr)]
+    streams = await asyncio.to_thread(_read_streams, (room.stdout, room.stderr))
     blobs = [
         Blob(whole, path=path)
         for (_, whole), path in zip(streams, (room.stdout, room.stderr), strict=True)
@@ -74,9 +75,13 @@ async def read_printed(content: Content, room: Room) -> Printed:
     return Printed(out, err, "".join(_shown(head, whole) for head, whole in streams))
 
 
+def _read_streams(paths: tuple[str, str]) -> list[tuple[bytes, Digest | None]]:
+    return [_read_stream(path) for path in paths]
+
+
 def _read_stream(path: str) -> tuple[bytes, Digest | None]:
     """The beginning of a stream, and its digest if it is too long for a result."""
-    with open(path, "rb") as file:  # noqa: PTH123 - on the path of every action
+    with open(path, "rb") as file:
         head = file.read(LOGGED_BYTES_MAX)
     return head, hash_file(path) if len(head) > PRINTED_BYTES_MAX else None
 
@@ -113,18 +118,18 @@ async def make_result(
     if isinstance(printed.out, bytes):
         result.stdout_raw = printed.out
     else:
-        result.stdout_digest.CopyFrom(digest_message(printed.out))
+        result.stdout_digest.CopyFrom(as_message(printed.out))
     if isinstance(printed.err, bytes):
         result.stderr_raw = printed.err
     else:
-        result.stderr_digest.CopyFrom(digest_message(printed.err))
+        result.stderr_digest.CopyFrom(as_message(printed.err))
     times.mark("output_upload_completed")
     times.mark("worker_completed")
     result.execution_metadata.CopyFrom(times.metadata(worker))
     raw = result.SerializeToString()
     stored: Digest | None = None
     if len(raw) > INLINE_RESULT_BYTES_MAX:
-        stored = digest_of_bytes(raw)
+        stored = digest_of(raw)
         await content.send([Blob(stored, content=raw)])
     return encode_build(
         BuildResult(

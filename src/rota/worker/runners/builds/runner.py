@@ -62,6 +62,7 @@ class BuildRunner:
         """`place` is the folder for content and actions, and `worker` the name that results are signed with."""
         self._supervisor = supervisor
         self._logs = logs
+        self._place = place
         self._folder = BuildFolder(place, supervisor.run_as)
         self._sources = sources
         self._clock = clock
@@ -73,8 +74,9 @@ class BuildRunner:
         self._carrier: Carrier | None = None
 
     def start(self) -> None:
-        """Remove what an earlier worker has left, and look at its content; nobody waits for that but an action."""
-        self._opening = asyncio.ensure_future(self._open())
+        """Remove what an earlier worker has left, if there was one; nobody waits for that but an action."""
+        if self._place.exists():
+            self._opening = asyncio.ensure_future(self._open())
 
     async def run(self, offer: Offer) -> AttemptOver:
         """Carry out one action to its end; cancelling kills it with everything it started."""
@@ -109,8 +111,7 @@ class BuildRunner:
         if self._carrier is not None:
             return self._carrier
         if self._opening is None:
-            self.start()
-        assert self._opening is not None, "it was started just now"
+            self._opening = asyncio.ensure_future(self._open())
         cache = await asyncio.shield(self._opening)
         if self._carrier is None:
             # Only now: it takes as long as all the rest of a worker's start.

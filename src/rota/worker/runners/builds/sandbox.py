@@ -50,13 +50,14 @@ def find_sandbox(wish: str, hidden: Path) -> tuple[Sandbox | None, str]:
     """
     if wish == NONE:
         return None, ""
+    walled = str(hidden.resolve())
     program = shutil.which("bwrap")
     trouble = "there is no program bwrap on the PATH" if program is None else ""
     if program is not None:
         for apart in ((*_APART, *_PROCESSES), _APART):
-            said = _try(_walls(program, apart, str(hidden)))
+            said = _try(_walls(program, apart, walled))
             if said is None:
-                return Sandbox(program, apart, str(hidden)), f"actions run in {program}"
+                return Sandbox(program, apart, walled), f"actions run in {program}"
             trouble = trouble or f"{program} does not work here: {said}"
     if wish == AUTO:
         return None, f"actions run without a sandbox: {trouble}"
@@ -76,7 +77,7 @@ def why_not_found(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> str:
 
 
 def _walls(program: str, apart: Sequence[str], hidden: str) -> list[str]:
-    return [program, *apart, "--ro-bind", "/", "/", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", hidden]  # noqa: S108 - a new one
+    return [program, *apart, "--ro-bind", "/", "/", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", hidden]  # noqa: S108 - one of its own
 
 
 def _try(walls: Sequence[str]) -> str | None:

@@ -75,7 +75,7 @@ class Shelf:
                         # Every link that is made changes this time.
                         found.append((about.st_ctime_ns, name, where))
                     else:
-                        os.unlink(path)  # noqa: PTH108 - there may be very many
+                        os.unlink(path)
         return [_key_of(where, name) for _, name, where in sorted(found)]
 
     def put(self, key: Key, content: bytes) -> None:
@@ -94,14 +94,14 @@ class Shelf:
 
     def publish(self, key: Key, part: str) -> None:
         """Put a whole file, whose content was checked, where it belongs."""
-        os.chmod(part, key.mode)  # noqa: PTH101 - on the path of every blob
+        os.chmod(part, key.mode)
         os.utime(part, ns=(INPUT_NS, INPUT_NS))
         place = self.place(key)
         try:
-            os.rename(part, place)  # noqa: PTH104 - likewise
+            os.rename(part, place)
         except FileNotFoundError:
-            os.makedirs(os.path.dirname(place), 0o700, exist_ok=True)  # noqa: PTH103, PTH120 - likewise
-            os.rename(part, place)  # noqa: PTH104 - likewise
+            os.makedirs(os.path.dirname(place), 0o700, exist_ok=True)
+            os.rename(part, place)
 
     def copy_twin(self, key: Key) -> None:
         """Make the file of a key from its twin. Raises WrongContent if that is not what it should be."""
@@ -126,7 +126,7 @@ class Shelf:
     def is_untouched(self, key: Key) -> bool:
         """Whether a file still has the time, the size and the mode that it was given."""
         try:
-            about = os.stat(self.place(key))  # noqa: PTH116 - for every input of every action
+            about = os.stat(self.place(key))
         except OSError:
             return False
         return about.st_mtime_ns == INPUT_NS and about.st_size == key.digest.size and about.st_mode & 0o7777 == key.mode
@@ -136,7 +136,7 @@ class Shelf:
         place = self.place(key)
         try:
             check_file(place, key.digest)
-            os.chmod(place, key.mode)  # noqa: PTH101 - one of many
+            os.chmod(place, key.mode)
             os.utime(place, ns=(INPUT_NS, INPUT_NS))
         except (WrongContent, OSError):
             return False
@@ -146,14 +146,14 @@ class Shelf:
         """Take a file from its place; whoever has a link to it keeps it. What is left is to be discarded."""
         part = self.part()
         with contextlib.suppress(FileNotFoundError):
-            os.rename(self.place(key), part)  # noqa: PTH104 - one of many
+            os.rename(self.place(key), part)
         return part
 
     def discard(self, parts: list[str]) -> None:
         """Remove what is of no use any more."""
         for part in parts:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(part)  # noqa: PTH108 - one of many
+                os.unlink(part)
 
 
 def check_file(path: str, digest: Digest) -> None:

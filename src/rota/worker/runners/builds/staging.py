@@ -22,6 +22,7 @@ def stage(
     folder: BuildFolder, room: Room, layout: Layout, places: Mapping[tuple[Digest, bool], str], command: Command
 ) -> None:
     """Make everything an action finds when it starts; `places` has all content but the empty one. Raises Invalid."""
+    folder.make(room)
     root = room.root
     try:
         for path in layout.folders:
@@ -33,7 +34,7 @@ def stage(
             else:
                 _make_empty(target, EXECUTABLE if is_executable else PLAIN)
         for path, target in layout.links:
-            os.symlink(target, f"{root}/{path}")  # noqa: PTH211 - as everywhere here
+            os.symlink(target, f"{root}/{path}")
     except OSError as error:
         if error.errno in _NO_NAME:
             raise Invalid(f"its input tree has names that this machine cannot have: {error}") from None
@@ -44,7 +45,7 @@ def stage(
 
 
 def _make_folder(folder: BuildFolder, path: str) -> None:
-    os.mkdir(path, 0o755)  # noqa: PTH102 - on the path of every action
+    os.mkdir(path, 0o755)
     folder.give(path)
 
 
@@ -55,7 +56,7 @@ def _link(source: str, target: str) -> None:
         if error.errno not in _NO_LINK:
             raise
         shutil.copyfile(source, target)
-        os.chmod(target, stat.S_IMODE(os.stat(source).st_mode))  # noqa: PTH101, PTH116 - on the path of every input
+        os.chmod(target, stat.S_IMODE(os.stat(source).st_mode))
         os.utime(target, ns=(INPUT_NS, INPUT_NS))
 
 
@@ -70,7 +71,7 @@ def _make_empty(path: str, mode: int) -> None:
 
 def _check_cwd(root: str, cwd: str) -> None:
     place = os.path.realpath(f"{root}/{cwd}")
-    if not is_within(root, place) or not os.path.isdir(place):  # noqa: PTH112 - as everywhere here
+    if not is_within(root, place) or not os.path.isdir(place):
         raise Invalid(f"its working directory {cwd[:200]!r} is no folder of its input tree")
 
 
@@ -83,7 +84,7 @@ def _make_parents(folder: BuildFolder, root: str, output: Output) -> None:
     if not is_within(root, place):
         raise Invalid(f"its output {output.name[:200]!r} is outside of the action's folder, through a symbolic link")
     missing: list[str] = []
-    while not os.path.isdir(place):  # noqa: PTH112 - likewise
+    while not os.path.isdir(place):
         missing.append(place)
         place = place.rpartition("/")[0]
     for path in reversed(missing):
