@@ -12,7 +12,7 @@ from rota.cli.showing import finish, put, put_json, put_table, say, show_counts,
 from rota.client.blocking import BlockingClient
 from rota.core.questions import RunView, TaskView
 from rota.core.states import RUN_TERMINAL, SUCCESS
-from rota.wire.builds import BUILD, decode_result
+from rota.wire.builds import BUILD, BuildResult, decode_result
 
 TASK = "action"
 # What belongs to no invocation: its client did not say.
@@ -105,28 +105,28 @@ def _action(rota: BlockingClient, view: RunView) -> Action:
     labels = dict(view.labels)
     one = rota.run(view.id)
     task = next(iter(one.tasks()), None)
+    result = _result(task)
     why = [] if view.state in RUN_TERMINAL else [f"{each.code}: {each.text}" for each in one.why(TASK)]
     return Action(
         run=view.id,
         target=labels.get("target", ""),
         mnemonic=labels.get("mnemonic", ""),
         state=str(view.state if task is None or view.state in RUN_TERMINAL else task.state),
-        exit=_exit(task),
-        worker=task.worker if task is not None else "",
+        exit="" if result is None else result.message if result.status else str(result.exit_code),
+        worker=result.worker if result is not None else task.worker if task is not None else "",
         created_at=view.created_at,
         took_ms=view.ended_at - view.created_at if view.ended_at else 0,
         why=why if task is None or not task.error else [*why, task.error.strip()],
     )
 
 
-def _exit(task: TaskView | None) -> str:
+def _result(task: TaskView | None) -> BuildResult | None:
     if task is None or task.state is not SUCCESS or task.result is None:
-        return ""
+        return None
     try:
-        build = decode_result(task.result)
+        return decode_result(task.result)
     except msgspec.MsgspecError:
-        return ""
-    return build.message if build.status else str(build.exit_code)
+        return None
 
 
 def _show_actions(options: argparse.Namespace, actions: list[Action]) -> int:

@@ -43,6 +43,7 @@ class BuildResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: int = 0
     message: str = ""
     exit_code: int = 0
+    worker: str = ""
 
 
 _work = msgspec.msgpack.Decoder(BuildWork)

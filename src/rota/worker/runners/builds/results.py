@@ -138,5 +138,6 @@ async def make_result(
             status=ending.status,
             message=ending.message[:MESSAGE_CHARS_MAX],
             exit_code=ending.exit_code,
+            worker=worker,
         )
     )
