@@ -1,52 +1,88 @@
-"""A front end beside a coordinator: a process of its own that is started again when it dies, and ends with this one."""
+"""A front end beside a coordinator: a process of its own that is started again when it dies, and ends with this one.
+
+It is started before the coordinator, because clients have little patience with one that comes back after a crash, and
+most of a start is loading code. It has patience itself: clients wait with it until the coordinator answers.
+"""
 
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 
-from rota.config import Config
+from rota.config import Config, read_address
 from rota.control.events import Level, Tell
 
-# By this a process knows that it should end when whoever started it does: the end of a pipe that only that one holds.
+# By this a process knows that it is beside another one: the end of a pipe that only that one holds. The first line in it
+# says where the coordinator is, and its end that the other one is gone.
 LIFELINE = "ROTA_LIFELINE_FD"
+# One that does not live for so long is not started again at once.
+STEADY_S = 5.0
 AGAIN_S = 1.0
 STOP_S = 10.0
+LINE_BYTES_MAX = 4_096
 
 
-async def start_beside(parts: AsyncExitStack, config: Config, coordinator: str, tell: Callable[[Tell], None]) -> None:
-    """Start a front end for builds as the settings say; `parts` stops it."""
-    keeper = asyncio.create_task(_keep_up(_command(config, coordinator), tell))
-    parts.push_async_callback(_stop, keeper)
+class Beside:
+    """Keeps a front end for builds up, as the settings say."""
 
+    def __init__(self, config: Config) -> None:
+        self._command = _command(config)
+        self._coordinator: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._tell: Callable[[Tell], None] = lambda _: None
+        listen = read_address(config.server.listen, "server.listen")
+        if listen.port:
+            self._coordinator.set_result(f"{'grpcs' if config.tls.cert else 'grpc'}://{listen}")
 
-def _command(config: Config, coordinator: str) -> list[str]:
-    command = [sys.executable, "-m", "rota", "frontend", "--coordinator", coordinator, "--listen", config.builds.listen]
-    command += ["--data", config.builds.data or os.path.join(config.server.data, "builds")]  # noqa: PTH118 - a word of a command
-    return [*command, "--config", config.file] if config.file else command
+    def start(self, parts: AsyncExitStack) -> None:
+        """Begin; `parts` stops it."""
+        keeper = asyncio.create_task(self._keep_up())
+        parts.push_async_callback(_stop, keeper)
 
+    def found(self, coordinator: str, tell: Callable[[Tell], None]) -> None:
+        """The coordinator is there, whichever port it was given. `tell` hears of front ends that died."""
+        self._tell = tell
+        if not self._coordinator.done():
+            self._coordinator.set_result(coordinator)
 
-async def _keep_up(command: list[str], tell: Callable[[Tell], None]) -> None:
-    while True:
-        # Never written to: it ends when this process does, however that is.
+    async def _keep_up(self) -> None:
+        while True:
+            began = time.monotonic()
+            status = await self._run_once()
+            text = f"the front end for builds ended with status {status}, and is started again"
+            self._tell(Tell("frontend.ended", (("warning", text),), Level.WARNING))
+            if time.monotonic() - began < STEADY_S:
+                await asyncio.sleep(AGAIN_S)
+
+    async def _run_once(self) -> int:
+        """One front end from its start to its end, which is not of its own will."""
         reading, writing = os.pipe()
         try:
-            process = await asyncio.create_subprocess_exec(
-                *command, env={**os.environ, LIFELINE: str(reading)}, pass_fds=(reading,)
-            )
-        finally:
-            os.close(reading)
-        try:
-            status = await process.wait()
-        except asyncio.CancelledError:
-            await _end(process)
-            raise
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *self._command, env={**os.environ, LIFELINE: str(reading)}, pass_fds=(reading,)
+                )
+            finally:
+                os.close(reading)
+            try:
+                ended = asyncio.ensure_future(process.wait())
+                await asyncio.wait((ended, self._coordinator), return_when=asyncio.FIRST_COMPLETED)
+                if not ended.done():
+                    with suppress(BrokenPipeError):
+                        os.write(writing, f"{self._coordinator.result()}\n".encode())
+                return await ended
+            except asyncio.CancelledError:
+                await _end(process)
+                raise
         finally:
             os.close(writing)
-        text = f"the front end for builds ended with status {status}, and is started again"
-        tell(Tell("frontend.ended", (("warning", text),), Level.WARNING))
-        await asyncio.sleep(AGAIN_S)
+
+
+def _command(config: Config) -> list[str]:
+    command = [sys.executable, "-m", "rota", "frontend", "--listen", config.builds.listen]
+    command += ["--data", config.builds.data or os.path.join(config.server.data, "builds")]  # noqa: PTH118 - a word of a command
+    return [*command, "--config", config.file] if config.file else command
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -66,12 +102,33 @@ async def _stop(keeper: "asyncio.Task[None]") -> None:
     await asyncio.gather(keeper, return_exceptions=True)
 
 
-async def lifeline_cut() -> None:
-    """Wait until whoever started this process is gone; for ever if nobody is to be followed."""
-    given = os.environ.pop(LIFELINE, "")
-    if not given:
-        await asyncio.Event().wait()
-    cut = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_reader(int(given), cut.set)
-    await cut.wait()
+class Lifeline:
+    """The other end: what this process was started beside, if anything."""
+
+    def __init__(self) -> None:
+        given = os.environ.pop(LIFELINE, "")
+        self._pipe = int(given) if given else None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether there is anybody to follow."""
+        return self._pipe is not None
+
+    async def coordinator(self) -> str:
+        """Where the coordinator is, once whoever is beside says so; empty if that one is gone."""
+        assert self._pipe is not None, "only asked if it is held"
+        await self.cut()
+        # One write of so few bytes arrives as a whole, and nothing follows it.
+        return os.read(self._pipe, LINE_BYTES_MAX).decode().strip()
+
+    async def cut(self) -> None:
+        """Wait until whoever started this process is gone, or speaks for the first time; for ever if there is nobody."""
+        heard = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        if self._pipe is not None:
+            loop.add_reader(self._pipe, heard.set)
+        try:
+            await heard.wait()
+        finally:
+            if self._pipe is not None:
+                loop.remove_reader(self._pipe)

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
 from rota.api.socket import SOCKET
+from rota.app import DEFAULT_FOLDER
 from rota.app.hosting import Hosting, begin, host
 from rota.app.lines import NearLine
 from rota.app.remote import RemoteOptions, open_line
@@ -27,7 +28,6 @@ from rota.core.ids import DEFAULT_TENANT
 from rota.running import Loading
 from rota.wire.deployments import LOAD_S
 
-DEFAULT_FOLDER = ".rota"
 DAY_MS = 24 * 3_600_000
 KEEP_DAYS = HISTORY_KEPT_MS / DAY_MS
 # How long a folder that is busy is waited for: another command may be looking at it for a moment.

@@ -13,7 +13,7 @@ from rota.api.auth import Gate, check_exposure
 from rota.api.http.server import HttpServer
 from rota.api.http.service import HttpService
 from rota.api.rpc import RpcServer
-from rota.app.beside import start_beside
+from rota.app.beside import Beside
 from rota.app.clocks import SystemClock, wall_clock
 from rota.app.hosting import Host, Hosting, begin, host
 from rota.app.journal import Journal
@@ -49,8 +49,13 @@ class Service(Struct, frozen=True):
     failed: asyncio.Event
 
 
-async def start_service(parts: AsyncExitStack, config: Config, *, with_worker: bool) -> Service:
-    """Start everything that the settings say; `parts` stops it in order. Refuses what is not safe to start."""
+async def start_service(
+    parts: AsyncExitStack, config: Config, *, with_worker: bool, beside: Beside | None = None
+) -> Service:
+    """Start everything that the settings say; `parts` stops it in order. Refuses what is not safe to start.
+
+    `beside` is a front end that is to know where it is.
+    """
     server = config.server
     if with_worker:
         check_threads(config)
@@ -103,8 +108,8 @@ async def start_service(parts: AsyncExitStack, config: Config, *, with_worker: b
         await begin(parts, here)
     if here.driver.is_leader:
         await defining.settled()
-    if config.builds.listen:
-        await start_beside(parts, config, grpc_url, journal)
+    if beside is not None:
+        beside.found(grpc_url, journal)
     worker = await _local_worker(parts, here, config, journal) if with_worker else None
     return Service(here, grpc_url, http_url, worker, failed)
 

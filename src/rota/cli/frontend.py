@@ -4,6 +4,8 @@ import argparse
 import asyncio
 from contextlib import AsyncExitStack
 
+from msgspec import structs
+
 from rota.cli.serving import Signals, add_config, add_setting, done_before, run_until_stopped, settings, tell
 from rota.config import Config
 from rota.core.errors import Refused
@@ -37,15 +39,22 @@ async def serve(config: Config, signals: Signals) -> int:
         text = f"a front end for builds needs {missing.name}"
         raise Refused("config.value", text, "pip install 'rota[build]'.", path="builds.listen") from None
 
-    from rota.app.beside import lifeline_cut
+    from rota.app.beside import Lifeline
 
+    lifeline = Lifeline()
+    if lifeline.is_held:
+        told = asyncio.ensure_future(lifeline.coordinator())
+        if not await done_before(told, signals.asked) or not told.result():
+            return 0
+        config = structs.replace(config, client=structs.replace(config.client, coordinator=told.result()))
     async with AsyncExitStack() as parts:
         starting = asyncio.ensure_future(start_front_end(parts, config))
         if not await done_before(starting, signals.asked):
             return 0
         front = starting.result()
-        tell(f"ready: bazel --remote_executor={front.url}; content in {front.folder}")
-        left = asyncio.ensure_future(lifeline_cut())
+        # Whoever is beside says by itself when it is ready.
+        tell(f"{'builds' if lifeline.is_held else 'ready'}: bazel --remote_executor={front.url}; content in {front.folder}")
+        left = asyncio.ensure_future(lifeline.cut())
         await done_before(left, signals.asked)
         tell("stopping")
     return 0

@@ -4,10 +4,15 @@ import argparse
 import os
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rota.app import DEFAULT_FOLDER, Rota
+from rota import app
+from rota.app import DEFAULT_FOLDER
 from rota.app.remote import COORDINATOR
 from rota.config import load_config
+
+if TYPE_CHECKING:
+    from rota.app import Rota
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
@@ -25,17 +30,17 @@ def elsewhere(options: argparse.Namespace) -> str:
     return load_config(env=os.environ).client.coordinator
 
 
-def reach(options: argparse.Namespace) -> Rota:
+def reach(options: argparse.Namespace) -> "Rota":
     """A client for whatever was named."""
     url = elsewhere(options)
-    return Rota.connect(url) if url else Rota.open(folder_of(options))
+    return app.Rota.connect(url) if url else app.Rota.open(folder_of(options))
 
 
-def reach_or_make(options: argparse.Namespace) -> Rota:
+def reach_or_make(options: argparse.Namespace) -> "Rota":
     """The same; a data folder that is not there yet is made."""
     if elsewhere(options) or (Path(folder_of(options)) / "rota.db").exists():
         return reach(options)
-    return Rota.embedded(folder_of(options), slots=0)
+    return app.Rota.embedded(folder_of(options), slots=0)
 
 
 def folder_of(options: argparse.Namespace) -> str:

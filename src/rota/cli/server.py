@@ -20,7 +20,9 @@ from rota.cli.serving import (
 from rota.config import Config
 
 if TYPE_CHECKING:
+    from rota.app.beside import Beside
     from rota.app.hosting import Host
+    from rota.app.service import Service
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -38,10 +40,9 @@ def run(options: argparse.Namespace) -> int:
 
 async def serve(config: Config, signals: Signals, *, with_worker: bool) -> int:
     """A service from its start to its end."""
-    from rota.app.service import start_service  # not needed to show help
-
     async with AsyncExitStack() as parts:
-        starting = asyncio.ensure_future(start_service(parts, config, with_worker=with_worker))
+        beside = await _begin_beside(parts, config)
+        starting = asyncio.ensure_future(_start(parts, config, beside, with_worker=with_worker))
         if not await done_before(starting, signals.asked):
             return 0
         service = starting.result()
@@ -60,6 +61,25 @@ async def serve(config: Config, signals: Signals, *, with_worker: bool) -> int:
             code = await drain(worker, config.worker.drain_s, signals.at_once, service.failed)
         tell("stopping")
     return code
+
+
+async def _begin_beside(parts: AsyncExitStack, config: Config) -> "Beside | None":
+    """The front end for builds, if there is to be one: it loads its code while this process does."""
+    if not config.builds.listen:
+        return None
+    from rota.app.beside import Beside  # not needed to show help
+
+    beside = Beside(config)
+    beside.start(parts)
+    # Its process is made now.
+    await asyncio.sleep(0)
+    return beside
+
+
+async def _start(parts: AsyncExitStack, config: Config, beside: "Beside | None", *, with_worker: bool) -> "Service":
+    from rota.app.service import start_service  # not needed to show help
+
+    return await start_service(parts, config, with_worker=with_worker, beside=beside)
 
 
 def _standing(host: "Host") -> str:

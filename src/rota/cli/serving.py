@@ -6,15 +6,17 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
 from rota.cli import EXIT_FAILED, EXIT_UNAVAILABLE
 from rota.cli.showing import say
 from rota.config import Config, load_config
-from rota.worker.driver import WorkerDriver
 from rota.worker.supervisor.confinement import hide_process
+
+if TYPE_CHECKING:
+    from rota.worker.driver import WorkerDriver
 
 LOUD_LINE_CHARS_MAX = 1_000
 # How long stopping at once may take. What hangs then is left behind; leases end by themselves.
@@ -125,7 +127,7 @@ async def done_before(work: "asyncio.Future[Any]", event: asyncio.Event) -> bool
     return False
 
 
-async def drain(worker: WorkerDriver, within_s: int, *sooner: asyncio.Event) -> int:
+async def drain(worker: "WorkerDriver", within_s: int, *sooner: asyncio.Event) -> int:
     """Let a worker finish what it runs, and hand back the rest; the exit code that follows from it.
 
     A worker whose reports nobody acknowledges is waited for until its leases must be over. Later its word might still
