@@ -10,10 +10,11 @@ import sys
 import threading
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, redirect_stdout
+from pathlib import Path
 
 from rota.app import Rota
 from rota.cli import EXIT_FAILED, Terminated
-from rota.cli.files import find_workflow, names_a_file
+from rota.cli.files import find_workflow
 from rota.cli.given import add_params, count, date, read_params
 from rota.cli.progress import Progress
 from rota.cli.reaching import add_place, again, elsewhere, folder_of
@@ -23,6 +24,7 @@ from rota.core.errors import Refused
 from rota.core.model import PriorityClass
 from rota.core.questions import RunView, TaskView
 from rota.core.states import FAILED, RunState
+from rota.wire.deployments import names_a_file
 from rota.wire.views import as_plain
 
 
@@ -52,7 +54,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Submit, watch, and say how it went."""
-    is_deployed = bool(options.what) and not names_a_file(options.what)
+    is_deployed = bool(options.what) and not (names_a_file(options.what) or Path(options.what).is_file())
     if not is_deployed and (options.date or options.version):
         text = "--date and --version are about a workflow that is deployed"
         raise Refused("field.value", text, "Deploy it first: rota deploy FILE.py.", path="--date")

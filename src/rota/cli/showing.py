@@ -10,7 +10,7 @@ from msgspec import to_builtins
 
 from rota.app import DEFAULT_FOLDER
 from rota.cli.reaching import add_place
-from rota.wire.spans import show_span as show_span  # the same on the pages
+from rota.core.spans import show_span as show_span  # the same on the pages
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -75,6 +75,11 @@ def show_time(at: int) -> str:
     if not at:
         return ""
     return datetime.fromtimestamp(at / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def show_count(count: int, what: str) -> str:
+    """How many there are of something: `1 task`, `2 tasks`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def show_counts(tasks: dict[str, int]) -> str:

@@ -24,7 +24,7 @@ from rota.core.decide.workflows import backfill_spec
 from rota.core.errors import Refused
 from rota.core.ids import BlobRef, Millis
 from rota.core.questions import BackfillView, GetWorkflow, ListBackfills, ListWorkflows, WorkflowView
-from rota.wire.deployments import Broken, Compiled
+from rota.wire.deployments import Broken, Compiled, check_workflow_name
 from rota.wire.given import packed
 from rota.wire.instants import When, end_of, instant
 from rota.wire.requests import FindBundle, PutBundle
@@ -78,6 +78,7 @@ class Deploying(Operating):
 
     async def deploy_workflow(self, workflow: Compiled, bundle: BlobRef | None = None) -> Deployed:
         """Make a compiled workflow the present version of its name. The same again changes nothing."""
+        check_workflow_name(workflow.graph.name)
         graph = structs.replace(workflow.graph, bundle=bundle)
         known = await self._versions(graph.name)
         command = DeployWorkflow(
@@ -96,7 +97,8 @@ class Deploying(Operating):
             name=graph.name,
             version=version,
             is_new=version not in known,
-            tasks=len(graph.tasks),
+            # As many as a run begins with; of those whose number it will tell, one.
+            tasks=sum(spec.width or 1 for spec in graph.tasks),
             source=workflow.source,
             bundle=bundle.sha256 if bundle is not None else "",
         )

@@ -13,9 +13,9 @@ from rota.core.history import GetStories
 from rota.core.ids import Millis
 from rota.core.questions import RunView
 from rota.core.records import Story
+from rota.core.spans import show_span
 from rota.core.story import RunChange, describe, read_story
 from rota.ui.reading import Reader
-from rota.wire.spans import show_span
 
 LINES_KEPT_MAX = 100
 # Of a run that does not grow so many commits are enough for that many lines, as a rule.

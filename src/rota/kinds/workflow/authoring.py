@@ -21,7 +21,7 @@ from rota.kinds.workflow.draft import TASKS_PER_WORKFLOW_MAX, Draft, current
 from rota.kinds.workflow.functions import bundle_root, root_of
 from rota.kinds.workflow.options import Seconds, TaskOptions, check_options, millis
 from rota.kinds.workflow.parameters import params_of, stand_ins
-from rota.kinds.workflow.places import place_of
+from rota.kinds.workflow.places import RefusedAt, place_of
 from rota.kinds.workflow.schedules import schedule_of
 from rota.kinds.workflow.wiring import specs_of
 from rota.running import unpack_params
@@ -30,19 +30,19 @@ from rota.wire.instants import When
 
 _SECONDS = (int, float, timedelta)
 # What is not checked by who reads it.
-_KINDS: dict[str, Any] = {
-    "name": str,
+_KINDS: dict[str, tuple[type, ...]] = {
+    "name": (str,),
     "schedule": (str, *_SECONDS, NoneType),
     "start": (date, str, NoneType),
     "end": (date, str, NoneType),
-    "timezone": str,
-    "catchup": bool,
-    "max_active_runs": int,
-    "max_active_tasks": int,
+    "timezone": (str,),
+    "catchup": (bool,),
+    "max_active_runs": (int,),
+    "max_active_tasks": (int,),
     "run_timeout": _SECONDS,
-    "default_args": dict,
+    "default_args": (dict,),
     "paused": (bool, NoneType),
-    "description": str,
+    "description": (str,),
 }
 _TASK = re.compile(r"graph\.tasks\[([0-9]+)\]")
 
@@ -169,8 +169,8 @@ class WorkflowFunction:
 
     def _placed(self, error: Refused, place: str) -> Refused:
         """The same refusal, with where it was written."""
-        at = f"{place}: " if place else ""
-        return Refused(error.code, f"{at}workflow {self.name!r}: {error.reason}", error.hint, path=error.path)
+        text = f"workflow {self.name!r}: {error.reason}"
+        return RefusedAt(Refused(error.code, text, error.hint, path=error.path), place)
 
 
 @overload
@@ -198,8 +198,9 @@ def _checked_options(options: Mapping[str, Any]) -> WorkflowOptions:
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
             raise TypeError(f"a workflow has no option {name!r}; {hint}")
-        wanted = _KINDS.get(name, object)
+        wanted = _KINDS.get(name, (object,))
         value = options[name]
-        if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        # True is a number to Python, and to nobody else.
+        if not isinstance(value, wanted) or (isinstance(value, bool) and not {bool, object} & set(wanted)):
             raise TypeError(f"the option {name!r} of a workflow cannot be {value!r}")
     return cast(WorkflowOptions, options)
