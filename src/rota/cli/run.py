@@ -4,7 +4,6 @@ With a coordinator and a worker in this process, unless another coordinator is n
 """
 
 import argparse
-import json
 import signal
 import sys
 import threading
@@ -25,7 +24,7 @@ from rota.core.model import PriorityClass
 from rota.core.questions import RunView, TaskView
 from rota.core.states import FAILED, RunState
 from rota.wire.deployments import names_a_file
-from rota.wire.views import as_plain
+from rota.wire.views import as_json, as_plain
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -184,5 +183,5 @@ def _tell(view: RunView, tasks: list[TaskView], options: argparse.Namespace) -> 
         for each in tasks:
             shown = as_plain(each)["result"] if each.result is not None else None
             if shown is not None:
-                put(f"{each.id}: {json.dumps(shown, ensure_ascii=False, default=str)}")
+                put(f"{each.id}: {as_json(shown)}")
     return 0 if view.state is RunState.SUCCESS else EXIT_FAILED
