@@ -366,3 +366,45 @@ def test_a_workflow_is_tried_with_virtual_time(flows: Path, tmp_path: Path, capf
     assert main(["test", str(flows / "flows.py")]) == 3
     assert "several workflows" in capfd.readouterr().err
     assert os.environ.get("ROTA_RUN") is None
+
+
+def test_a_text_may_be_none_on_the_command_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    file = tmp_path / "flow.py"
+    text = """
+        import rota
+
+        @rota.task
+        def seen(word):
+            return repr(word)
+
+        @rota.workflow
+        def g(word: str | None = "x"):
+            seen(word)
+        """
+    file.write_text(textwrap.dedent(text))
+    assert main(["test", str(file), "--param-json", "word=null"]) == 0
+    assert capfd.readouterr().out == 'seen: success: "None"\n'
+    assert main(["test", str(file), "--param", "word=null"]) == 0
+    assert capfd.readouterr().out == "seen: success: \"'null'\"\n"
+    with pytest.raises(SystemExit):
+        main(["test", str(file), "--param-json", "word=nul"])
+    assert "is not NAME=JSON" in capfd.readouterr().err
+
+
+def test_a_test_names_functions_by_their_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    file = tmp_path / "flow.py"
+    file.write_text("import rota, threading\n\n@rota.task\ndef t():\n    return threading.Lock()\n\n")
+    with file.open("a") as out:
+        out.write("@rota.workflow\ndef g():\n    t()\n")
+    assert main(["test", str(file)]) == 1
+    assert "task 't' (flow.py:t)" in capfd.readouterr().err
+
+
+def test_a_number_without_end_is_null_in_json(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    file = tmp_path / "flow.py"
+    file.write_text("import rota\n\n@rota.task\ndef t():\n    return [float('nan'), float('inf')]\n\n")
+    with file.open("a") as out:
+        out.write("@rota.workflow\ndef g():\n    t()\n")
+    assert main(["test", str(file), "--json"]) == 0
+    told = json.loads(capfd.readouterr().out, parse_constant=pytest.fail)
+    assert told["tasks"][0]["result"] == [None, None]

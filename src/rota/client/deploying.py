@@ -26,7 +26,7 @@ from rota.core.ids import BlobRef, Millis
 from rota.core.questions import BackfillView, GetWorkflow, ListBackfills, ListWorkflows, WorkflowView
 from rota.wire.deployments import Broken, Compiled, check_workflow_name
 from rota.wire.given import packed
-from rota.wire.instants import When, end_of, instant
+from rota.wire.instants import When, check_instants, end_of, instant
 from rota.wire.requests import FindBundle, PutBundle
 
 SLOTS_SHOWN_MAX = 1_000
@@ -144,6 +144,12 @@ class Deploying(Operating):
         """The time zone that a workflow's dates are read in."""
         schedule = (await self.workflow(name)).schedule
         return schedule.zone if schedule is not None else UTC
+
+    async def check_instants(self, name: str, params: dict[str, Any], version: int = 0) -> None:
+        """Refuse an instant among a run's parameters that there is not in the workflow's time zone."""
+        view = await self.workflow(name)
+        if version in (0, view.workflow.version):
+            check_instants(view.workflow.params, params, view.schedule.zone if view.schedule is not None else UTC)
 
     async def pause_workflow(self, name: str, *, paused: bool = True) -> None:
         """Start no runs of a workflow and give no worker their tasks. What runs goes on."""

@@ -5,6 +5,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
+from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
@@ -108,6 +109,8 @@ class Client(Deploying):
         the present one unless told otherwise.
         """
         about = None if logical_date is None else instant(logical_date, await self.zone_of(name), "logical_date")
+        if any(isinstance(value, str | datetime) for value in (params or {}).values()):
+            await self.check_instants(name, params or {}, version)
         id = run or new_id(name, command_id)
         command = SubmitRun(
             tenant=self.line.tenant,

@@ -119,7 +119,7 @@ def check_params(params: tuple[Param, ...], given: bytes, path: str = "params") 
             _check_value(param, values[param.name], where)
             found[param.name] = _settled(param, values[param.name])
         elif param.default is not None:
-            found[param.name] = _settled(param, _decoded(param.default, where))
+            found[param.name] = default_of(param)
         else:
             raise Refused("field.value", f"the parameter {param.name!r} is missing", _wanted(param), path=where)
     return _encode(found) if found else b""
@@ -129,6 +129,11 @@ def _settled(param: Param, value: Any) -> Any:
     """A value as its task gets it: one that was declared as a float is one, however it was written."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return float(value) if param.type is ParamType.NUMBER and is_whole else value
+
+
+def default_of(param: Param) -> Any:
+    """What a run is given of a parameter if nobody says."""
+    return None if param.default is None else _settled(param, _decoded(param.default, param.name))
 
 
 def read_params(packed: bytes, path: str = "params") -> dict[str, Any]:

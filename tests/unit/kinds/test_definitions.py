@@ -127,6 +127,41 @@ def test_a_default_that_its_own_parameter_would_refuse_is_refused_with_the_line(
         workflow(h)
 
 
+def test_an_instant_without_a_zone_is_in_that_of_the_workflow():
+    @rota.task
+    def seen(at: datetime) -> str:
+        return at.isoformat()
+
+    @rota.workflow(timezone="Europe/Berlin")
+    def g(at: datetime = datetime(2026, 7, 1, 12)):  # noqa: DTZ001 - the point
+        seen(at)
+
+    assert run_workflow(g).results["seen"] == "2026-07-01T12:00:00+02:00"
+    assert run_workflow(g, {"at": "2026-12-01T12:00:00"}).results["seen"] == "2026-12-01T12:00:00+01:00"
+    assert run_workflow(g, {"at": "2026-12-01T12:00:00Z"}).results["seen"] == "2026-12-01T12:00:00+00:00"
+    with pytest.raises(Refused, match=r"there is no 2026-03-29T02:30:00 in Europe/Berlin: .*params\.at"):
+        g.params({"at": "2026-03-29T02:30:00"})
+
+    def h(at: datetime = datetime(2026, 3, 29, 2, 30)):  # noqa: DTZ001 - the point
+        seen(at)
+
+    with pytest.raises(Refused, match=r"workflow 'h': there is no 2026-03-29T02:30:00 in Europe/Berlin"):
+        workflow(h, timezone="Europe/Berlin")
+
+
+def test_a_float_that_was_written_as_a_whole_number_arrives_as_a_float():
+    @rota.task
+    def seen(x: float) -> str:
+        return repr(x)
+
+    @rota.workflow
+    def g(x: float = 1):
+        seen(x)
+
+    assert run_workflow(g).results["seen"] == "1.0"
+    assert run_workflow(g, {"x": 2}).results["seen"] == "2.0"
+
+
 def test_a_date_arrives_as_a_date():
     @rota.task
     def kinds(*values: object) -> list[str]:

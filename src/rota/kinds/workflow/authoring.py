@@ -16,7 +16,7 @@ from rota.core.calendar import ScheduleSpec
 from rota.core.errors import Refused
 from rota.core.graph import check_graph
 from rota.core.model import Graph, Param
-from rota.core.params import check_declared, check_params
+from rota.core.params import check_declared, check_params, default_of
 from rota.kinds.workflow.draft import TASKS_PER_WORKFLOW_MAX, Draft, current
 from rota.kinds.workflow.functions import bundle_root, root_of
 from rota.kinds.workflow.options import Seconds, TaskOptions, check_options, millis
@@ -26,7 +26,7 @@ from rota.kinds.workflow.schedules import schedule_of
 from rota.kinds.workflow.wiring import specs_of
 from rota.running import unpack_params
 from rota.wire.given import packed, priority_class
-from rota.wire.instants import When
+from rota.wire.instants import When, check_instants
 
 _SECONDS = (int, float, timedelta)
 # What is not checked by who reads it.
@@ -104,6 +104,8 @@ class WorkflowFunction:
                 misfire=options.get("misfire", "run_latest"),
                 max_active_runs=self._max_active_runs,
             )
+            defaults = {param.name: default_of(param) for param in self.param_specs if param.default is not None}
+            check_instants(self.param_specs, defaults, self.zone)
         except Refused as error:
             raise self._placed(error, self.source) from None
 
@@ -138,7 +140,9 @@ class WorkflowFunction:
     def params(self, given: dict[str, Any]) -> dict[str, Any]:
         """The parameters of a run: what was given, and the defaults of the rest."""
         try:
-            return unpack_params(check_params(self.param_specs, packed(given)))
+            found = unpack_params(check_params(self.param_specs, packed(given)))
+            check_instants(self.param_specs, found, self.zone)
+            return found
         except Refused as error:
             raise Refused(error.code, f"workflow {self.name!r}: {error.reason}", error.hint, path=error.path) from None
 
