@@ -7,6 +7,7 @@ fence makes stopping safe. Codes are stable; the reference page documents each, 
 from typing import Final
 
 CODES: Final[dict[str, str]] = {
+    "attempt.unknown": "The task has had no such attempt.",
     "auth.exposed": "A coordinator would be open to other machines without asking who calls.",
     "auth.missing": "The call carries no token.",
     "auth.role": "The token's role does not allow this.",
