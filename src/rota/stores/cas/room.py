@@ -39,7 +39,7 @@ class Room:
         self._held_bytes = 0
         self._keep_from: Tick = _NEVER
         self._making = asyncio.Lock()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[bool]] = []
         self._is_closed = False
 
     def keep_since(self, at: Millis | None) -> None:
@@ -48,14 +48,9 @@ class Room:
 
     async def hold(self, size: int) -> None:
         """Have room for some bytes, until they are released. Raises `ContentFull`."""
-        if self._lacks(size):
-            if size <= self._bytes_max:
-                # Not to be left halfway by whoever is cancelled.
-                try:
-                    await asyncio.shield(self._begin(self._make(size)))
-                except OSError as error:
-                    raise unavailable(error) from error
-            if self._lacks(size):
+        while self._lacks(size):
+            # Others may take the room that was made for this; then it is made again.
+            if not await self._has_made(size) and self._lacks(size):
                 raise ContentFull(f"{size:,} bytes do not fit: {self._bytes_max:,} may be kept, and the rest is in use")
         self._held_bytes += size
         if self._stock.disk_bytes + self._held_bytes > HIGH * self._bytes_max and not self._tasks:
@@ -68,30 +63,41 @@ class Room:
     def _lacks(self, size: int) -> bool:
         return self._stock.disk_bytes + self._held_bytes + size > self._bytes_max
 
-    def _begin(self, making: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    async def _has_made(self, size: int) -> bool:
+        """Make room for some bytes; whether there is."""
+        if size > self._bytes_max:
+            return False
+        try:
+            # Not to be left halfway by whoever is cancelled.
+            return await asyncio.shield(self._begin(self._make(size)))
+        except OSError as error:
+            raise unavailable(error) from error
+
+    def _begin(self, making: Coroutine[Any, Any, bool]) -> asyncio.Task[bool]:
         task = asyncio.create_task(making)
         self._tasks.append(task)
         task.add_done_callback(self._ended)
         return task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[bool]) -> None:
         self._tasks.remove(task)
         if not task.cancelled():
             # Whoever needs the room is told. In the background it is tried again with the next content.
             task.exception()
 
-    async def _make(self, size: int) -> None:
-        """Make room for some bytes and a little more, as far as that can be."""
+    async def _make(self, size: int) -> bool:
+        """Make room for some bytes and a little more, as far as that can be; whether there is room for them."""
         async with self._making:
             while not self._is_closed:
                 excess = self._stock.disk_bytes + self._held_bytes + size - int(LOW * self._bytes_max)
                 if excess <= 0:
-                    return
+                    break
                 if await self._compact(_HOLES) or await self._evict(excess):
                     continue
                 # Nothing more can go, and moving things together is better than refusing.
                 if not self._lacks(size) or not await self._compact(_HOLES_AT_LEAST):
-                    return
+                    break
+            return not self._lacks(size)
 
     async def _evict(self, wanted_bytes: int) -> bool:
         """Let a slice of the oldest go; whether there was any."""
