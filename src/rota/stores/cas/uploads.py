@@ -278,7 +278,8 @@ class Uploads:
             upload.used_at = self._clock()
             return upload
         if len(self._open) >= UPLOADS_MAX:
-            self._abort(min(self._open.values(), key=lambda each: each.used_at))
+            # One of which nothing came yet, if there is one: it costs its sender nothing.
+            self._abort(min(self._open.values(), key=lambda each: (each.committed > 0, each.used_at)))
 
         def ended() -> None:
             if self._open.get(key) is upload:
