@@ -6,11 +6,12 @@ before a file goes: a restart must not promise what is gone.
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 from rota.core.errors import Unavailable
 from rota.core.ids import Millis
-from rota.ports import ContentFull
+from rota.ports import BlobLost, ContentFull
 from rota.stores.cas.appending import Appender
 from rota.stores.cas.index import NO_PACK, Slot, Tick
 from rota.stores.cas.packs import Pack
@@ -170,12 +171,14 @@ class Room:
         """Move what counts in a pack to another."""
         shelf = self._stock.index.shelves[pack.shelf]
         moves: list[asyncio.Task[None]] = []
-        async for item in self._reader.items(pack):
-            if item.is_whole and self._stock.index.is_at(shelf, item.key, pack.number, item.place):
-                land = self._stock.moving(shelf, item.key, len(item.content), pack.number, item.place)
-                moves.append(asyncio.create_task(self._appender.append(shelf, item.key, item.content, land)))
-            if len(moves) >= _MOVED_AT_ONCE:
-                await _all(moves)
+        # If it can not be read to its end, what follows there is lost.
+        with suppress(BlobLost):
+            async for item in self._reader.items(pack):
+                if item.is_whole and self._stock.index.is_at(shelf, item.key, pack.number, item.place):
+                    land = self._stock.moving(shelf, item.key, len(item.content), pack.number, item.place)
+                    moves.append(asyncio.create_task(self._appender.append(shelf, item.key, item.content, land)))
+                if len(moves) >= _MOVED_AT_ONCE:
+                    await _all(moves)
         await _all(moves)
         if pack.live:
             # What is left could not be read.
@@ -192,8 +195,7 @@ class Room:
         await self._forget()
         self._reader.forget(pack.number)
         if pack.path is not None:
-            path = pack.path
-            await self._reader.apart(lambda: path.unlink(missing_ok=True))
+            await asyncio.to_thread(pack.path.unlink, missing_ok=True)
         else:
             await self._stock.blobs.drop([pack.name])
             self._stock.journal.left(pack.name)

@@ -1,5 +1,6 @@
 """Restarts: with a journal, without one, with packs that were torn and files that went."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from rota.core.ids import Digest
 from rota.ports import ContentLost
 from rota.stores.blobs import open_blobs
-from rota.stores.cas import journal
+from rota.stores.cas import journal, reading
 from rota.stores.cas.journal import Arriving
 from rota.stores.cas.stock import blob_name_of_large
 from tests.unit.stores.cas.stage import ACME, OTHER, Stage, digest_of, play, some_bytes
@@ -239,6 +240,25 @@ def test_a_small_content_that_was_changed_is_never_given_out(tmp_path: Path, is_
             await stage.content.get(ACME, digest)
         assert stage.content.missing(ACME, [digest]) == [digest]
         assert await stage.has(CONTENTS[1])
+
+    play(stage, test)
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_what_the_disk_cannot_read_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    stage = Stage(tmp_path, recent_bytes_max=0)
+
+    def broken(*_: object) -> bytes:
+        raise OSError(errno.EIO, "a bad sector")
+
+    async def test() -> None:
+        digest = await stage.put(CONTENTS[number])
+        with monkeypatch.context() as patched:
+            patched.setattr(reading, "read_cached", lambda *_: None)
+            patched.setattr(reading.os, "pread", broken)
+            with pytest.raises(ContentLost):
+                await stage.content.get(ACME, digest)
+        assert stage.content.missing(ACME, [digest]) == [digest]
 
     play(stage, test)
 

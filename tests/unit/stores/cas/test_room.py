@@ -147,6 +147,27 @@ def test_nobody_reads_anything_wrong_while_packs_are_rewritten(stage: Stage) -> 
     play(stage, test)
 
 
+def test_a_pack_that_is_gone_does_not_stop_the_others(stage: Stage) -> None:
+    async def test() -> None:
+        contents = [some_bytes(2_000, seed) for seed in range(800)]
+        for content in contents:
+            await stage.put(content)
+        await stage.content.tidy()
+        stage.now += 10_000
+        stage.content.missing(ACME, [digest_of(content) for content in contents[::10]])
+        root = ".rota/cas/acme/packs"
+        await stage.blobs.drop([f"{root}/{each.name}" for each in (await stage.blobs.list(root))[:3]])
+        stage.now += 10_000
+        newer = [some_bytes(2_000, 10_000 + seed) for seed in range(600)]
+        for content in newer:
+            await stage.put(content)
+        assert await stage.has(newer[-1])
+        await stage.content.check()
+        assert (await stage.content.check()).damaged == 0
+
+    play(stage, test)
+
+
 def test_the_order_of_use_outlives_a_restart(stage: Stage) -> None:
     async def test() -> None:
         contents = [some_bytes(150_000, seed) for seed in range(8)]
