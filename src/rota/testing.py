@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from heapq import heappop, heappush
 from inspect import signature
-from types import SimpleNamespace
 from typing import Any
 
 from msgspec import Struct, structs
@@ -81,7 +80,6 @@ VIRTUAL_MS_MAX = 366 * 24 * 3_600_000
 PLENTY = 1_000_000_000
 
 _passed: ContextVar[list[int] | None] = ContextVar("passed", default=None)
-_stand_ins = SimpleNamespace()
 
 
 def pass_time(seconds: float) -> None:
@@ -294,7 +292,9 @@ class _World:
             # One that no function makes has no arguments.
             known = call if call is not None and id in self._own else PythonWork()
             maps = () if isinstance(work, CommandWork) else work.maps
-            return _over(offer, self._call(offer, structs.replace(known, is_preparing=False, maps=maps), stand_in))
+            # It goes by its own name.
+            known = structs.replace(known, function="", file="", is_preparing=False, maps=maps)
+            return _over(offer, self._call(offer, known, stand_in))
         if isinstance(work, PythonWork):
             return _over(offer, self._call(offer, work, self._own.get(id)))
         assert isinstance(work, CommandWork), "requests are replaced"
@@ -310,13 +310,12 @@ class _World:
 
     def _call(self, offer: Offer, work: PythonWork, function: Callable[..., Any] | None) -> Done:
         if function is not None:
-            setattr(_stand_ins, "current", function)  # noqa: B010 - a namespace takes any name
             asks = work.context if work.context in signature(function).parameters else ""
-            name = f"{__name__}:_stand_ins.current"
-            work = structs.replace(work, function=name, pickled=b"", path="", file="", context=asks)
+            work = structs.replace(work, context=asks)
         context = context_of(offer, work.zone, None)
         first_at = offer.first_started_at
-        return perform(Call(work, context, offer.inputs, _never, pack, False, first_at, now=lambda: self.now))
+        call = Call(work, context, offer.inputs, _never, pack, False, first_at, function, now=lambda: self.now)
+        return perform(call)
 
 
 def _decode(offer: Offer) -> AnyWork | None:

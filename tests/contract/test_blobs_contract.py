@@ -176,7 +176,8 @@ def test_a_file_on_another_disk_is_adopted_too(tmp_path: Path) -> None:
         with TemporaryDirectory(dir="/dev/shm") as elsewhere:
             source = Path(elsewhere) / "source"
             source.write_bytes(b"12345")
-            assert source.stat().st_dev != tmp_path.stat().st_dev, "two disks"
+            if source.stat().st_dev == tmp_path.stat().st_dev:
+                pytest.skip("everything is on one disk here")
             blobs = open_blobs(tmp_path)
             await blobs.adopt("acme/x", source)
             assert not source.exists()

@@ -189,6 +189,8 @@ def test_triggering_checks_parameters_and_reads_dates_in_the_workflows_zone(one:
     one.deploy(put(tmp_path, "x", text.replace("number: int = 1", "number: int = 1, at: datetime | None = None")))
     about = one.trigger("flow", {"folder": str(tmp_path), "at": datetime(2026, 7, 1, tzinfo=UTC)}).status().params
     assert msgspec.msgpack.decode(about)["at"] == "2026-07-01T00:00:00+00:00"
+    with pytest.raises(Refused, match=r"there is no 2026-03-29T02:30:00 in Europe/Berlin: .*params\.at"):
+        one.trigger("flow", {"at": "2026-03-29T02:30:00"})
     assert run.status().slot_at == datetime(2026, 7, 1, 4, tzinfo=UTC).timestamp() * 1000
     assert one.workflow("flow").last_slot_at is None or one.workflow("flow").last_slot_at > run.status().slot_at
 

@@ -1,7 +1,11 @@
 """Workflows over HTTP: bundles are put, workflows deployed, triggered, paused, backfilled and taken away."""
 
+import os
+import re
+import subprocess
 from collections.abc import Iterator
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +17,7 @@ from tests.integration.http_stage import PATIENCE_S, Stage, shell, staged
 FILES = pack_bundle(
     (BundleFile("say.sh", b"#!/bin/sh\ncat words.txt\n", is_executable=True), BundleFile("words.txt", b"hi"))
 )
+ROOT = Path(__file__).parents[2]
 ZIP = {"Content-Type": "application/zip"}
 
 
@@ -45,6 +50,24 @@ def test_a_bundle_is_put_and_its_files_are_found_by_a_command(stage: Stage):
     run = stage.post("workflows/bundled/runs", {}, 201)
     assert ended(stage, run["id"])["state"] == "success"
     assert stage.get(f"runs/{run['id']}/tasks/t/result") == "hi"
+
+
+def test_the_example_of_the_reference_works_as_it_stands(stage: Stage, tmp_path: Path):
+    text = (ROOT / "docs" / "reference" / "http.md").read_text(encoding="utf-8")
+    (example,) = [block for block in re.findall(r"^```\n(.*?)^```", text, re.M | re.S) if "/bundles/" in block]
+    files = (BundleFile("load.sh", b"#!/bin/sh\necho loaded\n", is_executable=True),)
+    (tmp_path / "etl.zip").write_bytes(pack_bundle(files))
+    env = {**os.environ, "ROTA": f"http://127.0.0.1:{stage.port}"}
+    subprocess.run(["bash", "-ec", example], cwd=tmp_path, env=env, check=True, timeout=PATIENCE_S)
+    (run,) = stage.get("runs?name=etl")["runs"]
+    assert ended(stage, run["id"])["state"] == "success"
+    assert stage.get(f"runs/{run['id']}/tasks/load/result") == "loaded"
+    stage.ask("DELETE", "workflows/etl", 204)
+
+
+@pytest.mark.parametrize("name", ["etl.py", "/etl", "./etl"])
+def test_a_workflow_that_could_not_be_run_by_its_name_is_refused(stage: Stage, name: str):
+    assert "would look for a file" in deploy(stage, name, 422)["detail"]
 
 
 def test_what_is_no_bundle_is_refused(stage: Stage):

@@ -168,6 +168,25 @@ def test_a_run_whose_former_graph_is_gone_is_told_with_numbers():
         assert "success" in look(stage, "/runs/moved/tasks/new").text
 
 
+@pytest.mark.parametrize("way", ["cancel", "mark"])
+def test_what_an_attempt_printed_is_shown_though_it_was_ended_from_outside(stage: Stage, way: str):
+    run = f"ended-by-{way}"
+    stage.submit(shell("a", "echo said; sleep 1000"), run=run, name=run)
+    url = f"/runs/{run}/tasks/a"
+    until(lambda: "said" in stage.http.get(f"{url}/log").text, "the log")
+    one = stage.rota.run(run)
+    if way == "cancel":
+        one.cancel()
+    else:
+        one.mark("a", to="success")
+    stage.ended(run)
+    page = look(stage, url)
+    assert "said" in page.text
+    assert "none yet" not in page.text and "No attempt has begun" not in page.text
+    assert stage.http.get(f"{url}/log").text == stage.http.get(f"{url}/log?attempt=1").text == "said\n"
+    assert stage.http.get(f"{url}/log?attempt=2").status_code == 404
+
+
 def test_a_task_shows_its_attempts_log_result_and_story(stage: Stage):
     retry = {"retries": 1, "delay_ms": 0}
     stage.submit(shell("shaky", "echo this is $ROTA_ATTEMPT; exit 1", retry=retry), run="shaky", name="shaky")

@@ -1,14 +1,23 @@
 """What keeps a page current: fragments when something happens, a log that grows, and what a slow browser costs."""
 
+import asyncio
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from starlette.responses import Response
 
+from rota.ui.assets import Assets
+from rota.ui.reading import Memory
+from rota.ui.rendering import Renderer
+from rota.ui.task import TaskFilter, TaskPages
+from rota.ui.visits import Visit
+from tests.integration.deadlines import until
 from tests.integration.http_stage import PATIENCE_S, Event, Stage, shell, staged
 from tests.integration.page_stage import listen, look
 
@@ -137,6 +146,46 @@ def test_a_browser_that_takes_nothing_costs_a_connection_and_no_more(stage: Stag
         for number in range(30):
             assert stage.ended(f"busy-{number}") == "success"
         look(stage, "/")
+
+
+def test_whoever_leaves_while_much_waits_for_them_leaves_nothing_behind(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rota.ui.task.EVENTS_WAITING_MAX", 1)
+    stage.submit(shell("a", held(tmp_path / "go", "echo said;")), run="left", name="left")
+    until(lambda: stage.http.get("/runs/left/tasks/a/log").text, "the log", PATIENCE_S)
+
+    async def leave() -> list[str]:
+        streams: list[Any] = []
+
+        def keep(stream: Any) -> Response:
+            streams.append(stream)
+            return Response()
+
+        visit = Visit(
+            client=stage.rota._rota,
+            path={"run": "left", "task": "a"},
+            query=TaskFilter(),
+            form=None,
+            url="/live/runs/left/tasks/a",
+            who="",
+            stream=keep,
+            stream_text=keep,
+            sign_in=lambda token: {},
+            sign_out=dict,
+            now=0,
+        )
+        await TaskPages(Renderer(Assets(), "1"), Memory()).live(visit)
+        async with asyncio.timeout(PATIENCE_S):
+            await anext(streams[0])
+            waiting = streams[0].ag_frame.f_locals["self"]._said
+            while not waiting.full():
+                await asyncio.sleep(0)
+            await streams[0].aclose()
+        return [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("rota-page")]
+
+    assert stage.rota._thread.call(leave()) == []
+    (tmp_path / "go").touch()
 
 
 def test_streams_end_with_the_service():

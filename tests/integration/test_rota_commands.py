@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -199,7 +198,7 @@ def test_why_of_a_task_that_has_ended_says_how(ended: Path, say: Say):
     code, out, _ = say("why", "first", "fail", "--data", ended)
     assert code == 0
     assert out.startswith("fail has ended: failed: Traceback")
-    assert data(say, "why", "first", "fail", "--data", ended) == []
+    assert data(say, "why", "first", "fail", "--data", ended) == {"state": "failed", "reasons": []}
     assert say("why", "first", "talk", "--data", ended)[1] == "talk has ended: success\n"
 
 
@@ -207,7 +206,9 @@ def test_why_of_a_task_that_waits_gives_reasons(stuck: tuple[Path, rota.Rota], s
     code, out, _ = say("why", "stuck", "nothing", "--data", stuck[0])
     assert code == 0
     assert out.startswith("worker.none_match: ")
-    (told,) = data(say, "why", "stuck", "nothing", "--data", stuck[0])
+    answer = data(say, "why", "stuck", "nothing", "--data", stuck[0])
+    assert answer["state"] == "queued"
+    (told,) = answer["reasons"]
     assert told.keys() == {"code", "text", "about"}
     assert told["code"] == "worker.none_match"
 
@@ -219,8 +220,11 @@ def test_the_story_is_told_in_lines(ended: Path, say: Say):
     assert lines[0].endswith("RunSubmitted")
     assert "RunEnded" in lines[-1]
     about = data(say, "story", "first", "lines", "--data", ended)
-    assert about
-    assert all(re.search(r"\blines\b", line) for line in about)
+    assert [each["what"] for each in about] == ["TasksScheduled", "LeaseGranted", "AttemptStarted", "AttemptEnded"]
+    assert {each["task"] for each in about} == {"lines"}
+    assert all(isinstance(each["at"], int) for each in about)
+    assert about[-1]["state"] == "success"
+    assert about[1]["text"].startswith("lines  fence=")
 
 
 def test_logs_are_shown_as_they_are(ended: Path, say: Say):
@@ -230,6 +234,13 @@ def test_logs_are_shown_as_they_are(ended: Path, say: Say):
     assert say("logs", "first", "lines", "-f", "--data", ended) == (0, "one\ntwo\n", "")
     assert data(say, "logs", "first", "lines", "--data", ended) == ["one", "two"]
     assert say("logs", "first", "point", "--data", ended) == (0, "", "")
+
+
+@pytest.mark.parametrize("more", [[], ["--json"], ["--follow"]])
+def test_an_attempt_that_there_was_not_is_said_to_be_none(ended: Path, say: Say, more: list[str]):
+    code, out, err = say("logs", "first", "talk", "--attempt", "7", *more, "--data", ended)
+    assert (code, out) == (3, "")
+    assert "attempt.unknown: task 'talk' of run 'first' has had 2 attempts, and none has the number 7" in err
 
 
 def test_a_log_is_followed_from_another_process(tmp_path: Path):
@@ -274,7 +285,7 @@ def test_a_run_in_history_is_told_like_a_live_one(tmp_path: Path, say: Say):
     assert say("why", "old", "talk", "--data", tmp_path)[1] == "talk has ended: success\n"
     assert say("why", "old", "nobody", "--data", tmp_path)[0] == 3
     assert say("cancel", "old", "--data", tmp_path)[:2] == (0, "old: failed\n")
-    assert any("RunEnded" in line for line in data(say, "story", "old", "--data", tmp_path))
+    assert data(say, "story", "old", "--data", tmp_path)[-1]["what"] == "RunArchived"
 
 
 def test_a_folder_whose_holder_does_not_answer_is_exit_code_4(

@@ -86,11 +86,69 @@ def test_deploying_says_what_is_new_and_what_is_as_it_was(say: Say, flows: Path)
     assert code == 0
     assert out.splitlines() == [
         "daily: version 1, new; 2 tasks, flows.py:15",
-        "quick: version 1, new; 1 tasks, flows.py:23",
+        "quick: version 1, new; 1 task, flows.py:23",
     ]
     code, out, _ = say("deploy", flows / "flows.py")
     assert (code, "daily: version 1, as it was" in out) == (0, True)
     assert [each["is_new"] for each in read(say, "deploy", flows)["deployed"]] == [False, False]
+
+
+def test_an_empty_path_is_not_the_folder_one_is_in(
+    say: Say, flows: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(flows)
+    code, out, err = say("deploy", "")
+    assert (code, out) == (3, "")
+    assert "the path is empty" in err
+    assert main(["test", ""]) == 3
+    assert "the path is empty" in capfd.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        say("run", "")
+    assert ended.value.code == 2
+
+
+def test_deploying_and_listing_count_the_same_tasks(say: Say, tmp_path: Path):
+    text = """
+        import rota
+
+        @rota.task
+        def each(x):
+            return x
+
+        @rota.workflow
+        def wide():
+            each.expand(x=[1, 2, 3])
+
+        @rota.workflow
+        def narrow():
+            each(1)
+        """
+    (tmp_path / "wide.py").write_text(textwrap.dedent(text))
+    _, out, _ = say("deploy", tmp_path / "wide.py")
+    assert "; 3 tasks, wide.py" in out and "; 1 task, wide.py" in out
+    assert {view["name"]: view["tasks"] for view in read(say, "workflows")} == {"wide": 3, "narrow": 1}
+
+
+def test_a_file_of_a_package_is_told_what_to_deploy_instead(say: Say, tmp_path: Path):
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "words.py").write_text("WORD = 'hello'\n")
+    flow = "import rota\nfrom .words import WORD\n\n@rota.task\ndef t():\n    return WORD\n"
+    (package / "flow.py").write_text(f"{flow}\n@rota.workflow\ndef packed():\n    t()\n")
+    for words in (("deploy", package / "flow.py"), ("deploy", package), ("run", package / "flow.py")):
+        code, _, err = say(*words)
+        assert (code, "deploy the folder that holds the package" in err) == (3, True)
+    assert say("deploy", tmp_path)[0] == 0
+
+
+def test_what_is_broken_is_told_with_its_place_once(say: Say, tmp_path: Path):
+    file = tmp_path / "large.py"
+    file.write_text("import rota\n\n@rota.workflow\ndef large():\n    rota.command(['echo', 'x' * 300_000])\n")
+    code, _, err = say("deploy", file)
+    assert code == 3
+    assert err.splitlines()[-1].startswith("  large.py:5: field.size: workflow 'large': 300")
+    assert "large.py" not in err.splitlines()[-1].removeprefix("  large.py:5")
 
 
 def test_what_is_broken_is_shown_with_its_place_and_refused(say: Say, flows: Path, tmp_path: Path):
@@ -202,7 +260,7 @@ def test_a_failing_run_is_looked_at_noted_retried_cleared_and_marked(say: Say, h
     assert run.result(timeout_s=60) == "done"
     assert read(say, "clear", run.id, "--failed", "--dry-run")["tasks"] == []
     code, out, err = say("clear", run.id, "after", "--dry-run")
-    assert (code, out, err) == (0, "after\n", f"1 tasks of {run.id} would be run again\n")
+    assert (code, out, err) == (0, "after\n", f"1 task of {run.id} would be run again\n")
     assert read(say, "clear", run.id, "shaky", "--only", "--dry-run")["tasks"] == ["shaky"]
     assert read(say, "clear", run.id)["tasks"] == ["shaky", "after"]
     assert run.result(timeout_s=60) == "done"
@@ -308,3 +366,45 @@ def test_a_workflow_is_tried_with_virtual_time(flows: Path, tmp_path: Path, capf
     assert main(["test", str(flows / "flows.py")]) == 3
     assert "several workflows" in capfd.readouterr().err
     assert os.environ.get("ROTA_RUN") is None
+
+
+def test_a_text_may_be_none_on_the_command_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    file = tmp_path / "flow.py"
+    text = """
+        import rota
+
+        @rota.task
+        def seen(word):
+            return repr(word)
+
+        @rota.workflow
+        def g(word: str | None = "x"):
+            seen(word)
+        """
+    file.write_text(textwrap.dedent(text))
+    assert main(["test", str(file), "--param-json", "word=null"]) == 0
+    assert capfd.readouterr().out == 'seen: success: "None"\n'
+    assert main(["test", str(file), "--param", "word=null"]) == 0
+    assert capfd.readouterr().out == "seen: success: \"'null'\"\n"
+    with pytest.raises(SystemExit):
+        main(["test", str(file), "--param-json", "word=nul"])
+    assert "is not NAME=JSON" in capfd.readouterr().err
+
+
+def test_a_test_names_functions_by_their_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    file = tmp_path / "flow.py"
+    file.write_text("import rota, threading\n\n@rota.task\ndef t():\n    return threading.Lock()\n\n")
+    with file.open("a") as out:
+        out.write("@rota.workflow\ndef g():\n    t()\n")
+    assert main(["test", str(file)]) == 1
+    assert "task 't' (flow.py:t)" in capfd.readouterr().err
+
+
+def test_a_number_without_end_is_null_in_json(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    file = tmp_path / "flow.py"
+    file.write_text("import rota\n\n@rota.task\ndef t():\n    return [float('nan'), float('inf')]\n\n")
+    with file.open("a") as out:
+        out.write("@rota.workflow\ndef g():\n    t()\n")
+    assert main(["test", str(file), "--json"]) == 0
+    told = json.loads(capfd.readouterr().out, parse_constant=pytest.fail)
+    assert told["tasks"][0]["result"] == [None, None]

@@ -1,5 +1,7 @@
 """Graphs under virtual time: what users test their own graphs with."""
 
+import threading
+
 import pytest
 
 import rota
@@ -136,3 +138,21 @@ def test_commands_are_run_or_replaced():
 def test_time_cannot_be_passed_elsewhere():
     with pytest.raises(LookupError, match="run_workflow"):
         pass_time(1)
+
+
+def test_a_function_is_named_as_its_author_knows_it():
+    @rota.task
+    def gives_what_cannot_travel() -> object:
+        return threading.Lock()
+
+    @rota.workflow
+    def g():
+        gives_what_cannot_travel()
+
+    def instead() -> object:
+        return threading.Lock()
+
+    error = run_workflow(g).tasks["gives_what_cannot_travel"].error
+    assert "test_testing" in error and "gives_what_cannot_travel)" in error and "_stand_ins" not in error
+    replaced = run_workflow(g, replace={"gives_what_cannot_travel": instead})
+    assert "<locals>.instead)" in replaced.tasks["gives_what_cannot_travel"].error

@@ -182,6 +182,8 @@ class AsyncRota(Client):
         Raises `DeployFailed` if any cannot be; the others are deployed, unless it has to be all or nothing
         (`strict`). `timeout_s` is how long each file may take to load, `env` what it finds in its environment.
         """
+        if not os.fspath(path):
+            raise Refused("field.value", "the path is empty", "Name a file, or a folder: this one is `.`.", path="PATH")
         # Most programs deploy nothing, and it takes a while to load.
         from rota.kinds.workflow.deployment import prepare
 

@@ -3,7 +3,7 @@
 import argparse
 
 from rota.cli.reaching import reach
-from rota.cli.showing import add_run, finish, put, put_json, say
+from rota.cli.showing import add_run, finish, put, put_json, say, show_count
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         for task in tasks:
             put(task)
         what = "would be run again" if options.dry_run else "are run again"
-        say(f"{len(tasks)} tasks of {options.run_id} {what}")
+        say(f"{show_count(len(tasks), 'task')} of {options.run_id} {what}")
         if options.dry_run and options.version is not None:
             say(f"as version {version} has them, which the run has now; it was not moved")
     return 0

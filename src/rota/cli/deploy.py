@@ -7,7 +7,7 @@ from rota.app import Rota
 from rota.cli import EXIT_REFUSED
 from rota.cli.given import pair
 from rota.cli.reaching import reach_or_make
-from rota.cli.showing import finish, put, put_json, say
+from rota.cli.showing import finish, put, put_json, say, show_count
 from rota.client.deploying import Deployed, DeployFailed
 from rota.wire.deployments import LOAD_S, Broken
 
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         for each in done:
             new = "new" if each.is_new else "as it was"
-            put(f"{each.name}: version {each.version}, {new}; {each.tasks} tasks, {each.source}")
+            put(f"{each.name}: version {each.version}, {new}; {show_count(each.tasks, 'task')}, {each.source}")
     for each in broken:
         _complain(each)
     if not broken:

@@ -10,16 +10,14 @@ from pathlib import Path
 from rota.cli.showing import say
 from rota.core.errors import Refused
 from rota.kinds.workflow.authoring import WorkflowFunction
+from rota.kinds.workflow.loading import relative_hint
 from rota.wire.scripts import SCRIPT
-
-
-def names_a_file(said: str) -> bool:
-    """Whether a file is meant, and not the name of a workflow that is deployed."""
-    return said.partition(":")[0].endswith(".py") or Path(said).is_file() or said.startswith((".", "/"))
 
 
 def find_workflow(said: str) -> WorkflowFunction:
     """The workflow that was named, built; what is wrong with it is shown."""
+    if not said:
+        raise Refused("field.value", "the path is empty", "Name a Python file.", path="FILE")
     file, _, name = (said, "", "") if Path(said).exists() else said.partition(":")
     path = Path(file)
     with _explained(path):
@@ -41,7 +39,7 @@ def _explained(path: Path) -> Generator[None]:
             trace = trace.tb_next
         shown = "".join(traceback.format_exception(type(error), error, trace)).rstrip()
         say(shown)
-        what = f"{path} cannot be used: {type(error).__name__}: {error}."
+        what = f"{path} cannot be used: {type(error).__name__}: {error}{relative_hint(error)}."
         raise Refused("field.value", what, "Its error is above.", path="FILE") from None
 
 

@@ -4,7 +4,7 @@ import argparse
 import json
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from rota.core.model import Param, ParamType
 
@@ -21,12 +21,32 @@ def add_params(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="a parameter: as it is where the workflow wants a text or a date, else JSON",
     )
+    parser.add_argument(
+        "--param-json",
+        action="append",
+        type=json_pair,
+        dest="param",
+        metavar="NAME=JSON",
+        help="a parameter that is JSON whatever the workflow wants: null where a text may be left out",
+    )
 
 
-def read_params(given: Iterable[tuple[str, str]], declared: Iterable[Param]) -> dict[str, Any]:
+class Json(NamedTuple):
+    """What was written as JSON."""
+
+    value: Any
+
+
+def read_params(given: Iterable[tuple[str, str | Json]], declared: Iterable[Param]) -> dict[str, Any]:
     """What was typed, by what the workflow says of its parameters: the text 123 is no number where it wants text."""
     texts = {param.name for param in declared if param.type in _TEXTS}
-    return {name: value if name in texts else _read(value) for name, value in given}
+    found: dict[str, Any] = {}
+    for name, value in given:
+        if isinstance(value, Json):
+            found[name] = value.value
+        else:
+            found[name] = value if name in texts else _read(value)
+    return found
 
 
 def _read(text: str) -> Any:
@@ -42,6 +62,15 @@ def pair(text: str) -> tuple[str, str]:
     if not sign or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     return name, value
+
+
+def json_pair(text: str) -> tuple[str, Json]:
+    """A name, and what it stands for in JSON."""
+    name, value = pair(text)
+    try:
+        return name, Json(json.loads(value))
+    except json.JSONDecodeError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=JSON: {error}") from None
 
 
 def date(text: str) -> str:

@@ -4,16 +4,16 @@ With a coordinator and a worker in this process, unless another coordinator is n
 """
 
 import argparse
-import json
 import signal
 import sys
 import threading
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, redirect_stdout
+from pathlib import Path
 
 from rota.app import Rota
 from rota.cli import EXIT_FAILED, Terminated
-from rota.cli.files import find_workflow, names_a_file
+from rota.cli.files import find_workflow
 from rota.cli.given import add_params, count, date, read_params
 from rota.cli.progress import Progress
 from rota.cli.reaching import add_place, again, elsewhere, folder_of
@@ -23,7 +23,8 @@ from rota.core.errors import Refused
 from rota.core.model import PriorityClass
 from rota.core.questions import RunView, TaskView
 from rota.core.states import FAILED, RunState
-from rota.wire.views import as_plain
+from rota.wire.deployments import names_a_file
+from rota.wire.views import as_json, as_plain
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +53,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Submit, watch, and say how it went."""
-    is_deployed = bool(options.what) and not names_a_file(options.what)
+    is_deployed = bool(options.what) and not (names_a_file(options.what) or Path(options.what).is_file())
     if not is_deployed and (options.date or options.version):
         text = "--date and --version are about a workflow that is deployed"
         raise Refused("field.value", text, "Deploy it first: rota deploy FILE.py.", path="--date")
@@ -182,5 +183,5 @@ def _tell(view: RunView, tasks: list[TaskView], options: argparse.Namespace) -> 
         for each in tasks:
             shown = as_plain(each)["result"] if each.result is not None else None
             if shown is not None:
-                put(f"{each.id}: {json.dumps(shown, ensure_ascii=False, default=str)}")
+                put(f"{each.id}: {as_json(shown)}")
     return 0 if view.state is RunState.SUCCESS else EXIT_FAILED

@@ -1,16 +1,14 @@
 """How things look on a terminal, and as JSON."""
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 
-from msgspec import to_builtins
-
 from rota.app import DEFAULT_FOLDER
 from rota.cli.reaching import add_place
-from rota.wire.spans import show_span as show_span  # the same on the pages
+from rota.core.spans import show_span as show_span  # the same on the pages
+from rota.wire.views import as_json
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +51,7 @@ def put(line: str) -> None:
 
 def put_json(value: object) -> None:
     """Data for programs."""
-    sys.stdout.write(json.dumps(to_builtins(value, enc_hook=str), ensure_ascii=False, indent=1) + "\n")
+    sys.stdout.write(as_json(value, indent=1) + "\n")
 
 
 def put_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -75,6 +73,11 @@ def show_time(at: int) -> str:
     if not at:
         return ""
     return datetime.fromtimestamp(at / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def show_count(count: int, what: str) -> str:
+    """How many there are of something: `1 task`, `2 tasks`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def show_counts(tasks: dict[str, int]) -> str:

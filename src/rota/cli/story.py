@@ -16,10 +16,10 @@ def describe(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Tell it."""
     with reach(options) as rota:
-        lines = rota.run(options.run_id).story(options.task)
-    if options.json:
-        put_json(lines)
-        return 0
-    for line in lines:
-        put(line)
+        one = rota.run(options.run_id)
+        if options.json:
+            put_json(one.happened(options.task))
+        else:
+            for line in one.story(options.task):
+                put(line)
     return 0

@@ -1,7 +1,6 @@
 """`rota test FILE.py`: run a workflow of a Python file here, with virtual time and without a coordinator of its own."""
 
 import argparse
-import json
 import sys
 from contextlib import redirect_stdout
 
@@ -11,7 +10,7 @@ from rota.cli.given import add_params, date, read_params
 from rota.cli.showing import add_json, put, put_json, say, show_counts, show_span
 from rota.core.states import SUCCESS
 from rota.testing import Trial, run_workflow
-from rota.wire.views import as_plain
+from rota.wire.views import as_json, as_plain
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +44,7 @@ def _tell(trial: Trial) -> None:
         counts[view.state] = counts.get(view.state, 0) + 1
         shown = ""
         if view.id in trial.results:
-            shown = f": {json.dumps(trial.results[view.id], ensure_ascii=False, default=str)}"
+            shown = f": {as_json(trial.results[view.id])}"
         put(f"{view.id}: {view.state}{shown}")
         if view.error:
             say(f"{view.id}: {view.error.strip()}")

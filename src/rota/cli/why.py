@@ -19,10 +19,10 @@ def run(options: argparse.Namespace) -> int:
     with reach(options) as rota:
         one = rota.run(options.run_id)
         reasons = one.why(options.task)
-        view = None if reasons else one.tasks(options.task)[0]
+        view = one.task(options.task)
     if options.json:
-        put_json([as_plain(each) for each in reasons])
-    elif view is not None:
+        put_json({"state": view.state, "reasons": [as_plain(each) for each in reasons]})
+    elif not reasons:
         put(f"{view.id} has ended: {view.state}{': ' + view.error.strip() if view.error else ''}")
     for each in () if options.json else reasons:
         put(f"{each.code}: {each.text}")

@@ -1,7 +1,6 @@
 """`rota workflows [NAME]`: the workflows that are deployed, or everything about one."""
 
 import argparse
-import json
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -9,7 +8,7 @@ from rota.cli.reaching import reach
 from rota.cli.showing import finish, put, put_json, put_table, say, show_span, show_time
 from rota.core.calendar import CONTINUOUS, ScheduleSpec, slots_between
 from rota.core.questions import WorkflowView
-from rota.wire.views import as_plain, show_param
+from rota.wire.views import as_json, as_plain, show_param
 
 NEXT_SHOWN = 5
 _FAR_MS = 10 * 366 * 86_400_000
@@ -86,7 +85,7 @@ def _show(view: WorkflowView) -> None:
     put("parameters:" if workflow.params else "parameters: none")
     for param in workflow.params:
         shown = show_param(param)
-        value = "required" if shown["required"] else f"default {json.dumps(shown['default'], ensure_ascii=False)}"
+        value = "required" if shown["required"] else f"default {as_json(shown['default'])}"
         put(f"  {param.name}: {param.type}, {value}{'; ' + param.doc if param.doc else ''}")
     put("versions:")
     for version in reversed(workflow.versions):

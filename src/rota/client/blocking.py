@@ -214,6 +214,10 @@ class BlockingRun:
         """The run's tasks, or some of them."""
         return self._thread.call(self._run.tasks(*names, states=states))
 
+    def task(self, name: str) -> TaskView:
+        """One task. The name of a mapped task, which is several, is refused."""
+        return self._thread.call(self._run.task(name))
+
     def events(self) -> Iterator[Happening]:
         """What happened and what happens, until the run has ended."""
         return self._thread.walk(self._run.events())
@@ -225,6 +229,10 @@ class BlockingRun:
     def story(self, task: str = "") -> list[str]:
         """What happened, told in lines."""
         return self._thread.call(self._run.story(task))
+
+    def happened(self, task: str = "") -> list[Happening]:
+        """The same as data: what happened so far to the run, or to one of its tasks."""
+        return self._thread.call(self._run.happened(task))
 
     def logs(self, task: str, attempt: int = 0, *, follow: bool = False) -> Iterator[bytes]:
         """What an attempt printed; the newest attempt unless told otherwise.

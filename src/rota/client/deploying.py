@@ -24,9 +24,9 @@ from rota.core.decide.workflows import backfill_spec
 from rota.core.errors import Refused
 from rota.core.ids import BlobRef, Millis
 from rota.core.questions import BackfillView, GetWorkflow, ListBackfills, ListWorkflows, WorkflowView
-from rota.wire.deployments import Broken, Compiled
+from rota.wire.deployments import Broken, Compiled, check_workflow_name
 from rota.wire.given import packed
-from rota.wire.instants import When, end_of, instant
+from rota.wire.instants import When, check_instants, end_of, instant
 from rota.wire.requests import FindBundle, PutBundle
 
 SLOTS_SHOWN_MAX = 1_000
@@ -78,6 +78,7 @@ class Deploying(Operating):
 
     async def deploy_workflow(self, workflow: Compiled, bundle: BlobRef | None = None) -> Deployed:
         """Make a compiled workflow the present version of its name. The same again changes nothing."""
+        check_workflow_name(workflow.graph.name)
         graph = structs.replace(workflow.graph, bundle=bundle)
         known = await self._versions(graph.name)
         command = DeployWorkflow(
@@ -96,7 +97,8 @@ class Deploying(Operating):
             name=graph.name,
             version=version,
             is_new=version not in known,
-            tasks=len(graph.tasks),
+            # As many as a run begins with; of those whose number it will tell, one.
+            tasks=sum(spec.width or 1 for spec in graph.tasks),
             source=workflow.source,
             bundle=bundle.sha256 if bundle is not None else "",
         )
@@ -142,6 +144,12 @@ class Deploying(Operating):
         """The time zone that a workflow's dates are read in."""
         schedule = (await self.workflow(name)).schedule
         return schedule.zone if schedule is not None else UTC
+
+    async def check_instants(self, name: str, params: dict[str, Any], version: int = 0) -> None:
+        """Refuse an instant among a run's parameters that there is not in the workflow's time zone."""
+        view = await self.workflow(name)
+        if version in (0, view.workflow.version):
+            check_instants(view.workflow.params, params, view.schedule.zone if view.schedule is not None else UTC)
 
     async def pause_workflow(self, name: str, *, paused: bool = True) -> None:
         """Start no runs of a workflow and give no worker their tasks. What runs goes on."""

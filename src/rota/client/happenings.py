@@ -9,14 +9,14 @@ from rota.core.graph import LiveGraph
 from rota.core.ids import Millis
 from rota.core.records import Growth, Story
 from rota.core.states import ASSIGNED, NONE, QUEUED, RUNNING
-from rota.core.story import Namer, RunChange, describe, read_story
+from rota.core.story import Namer, RunChange, is_told, read_story, tell
 
 
 class Happening(Struct, frozen=True, kw_only=True):
     """One thing that happened to a run, or to one of its tasks.
 
     `task` is the task's id, and `idx` its number; None if it happened to the run. `state` is where the task or run is
-    afterwards; empty if it did not move. `what` is the name of the change, and `text` tells it.
+    afterwards; empty if it did not move. `what` is the name of the change, and `text` tells the rest of it.
     """
 
     at: Millis
@@ -33,7 +33,7 @@ class Happening(Struct, frozen=True, kw_only=True):
 def happenings(at: Millis, change: RunChange, namer: Namer = str) -> Iterator[Happening]:
     """What a change means for each task it is about; `namer` gives tasks their ids."""
     what = type(change).__name__
-    text = "" if isinstance(change, ch.TasksScheduled | ch.TasksReset | ch.TasksSettled) else describe(change, namer)
+    text = "" if isinstance(change, ch.TasksScheduled | ch.TasksReset | ch.TasksSettled) else tell(change, namer)
 
     def of_task(
         idx: int, state: str, error: str = "", worker: str = "", attempt: int = 0, text: str = text
@@ -57,7 +57,7 @@ def happenings(at: Millis, change: RunChange, namer: Namer = str) -> Iterator[Ha
         case ch.TasksScheduled() | ch.TasksReset() | ch.TasksSettled():
             for idx in change.tasks:
                 # Each told alone: a thousand tasks that all name a thousand are a million names.
-                alone = describe(structs.replace(change, tasks=(idx,)), namer)
+                alone = tell(structs.replace(change, tasks=(idx,)), namer)
                 yield of_task(idx, _gone_to(change), text=alone)
         case ch.LeaseGranted():
             yield of_task(change.task, ASSIGNED, worker=change.worker, attempt=change.attempt)
@@ -138,7 +138,8 @@ class Names:
         """What one commit changed."""
         for change in read_story(story):
             self.heard(change)
-            yield from happenings(story.at, change, self.name)
+            if is_told(change):
+                yield from happenings(story.at, change, self.name)
 
     def heard(self, change: RunChange) -> None:
         """A change whose tasks have their names from here on."""

@@ -5,6 +5,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
+from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
@@ -34,11 +35,11 @@ from rota.core.questions import (
 )
 from rota.core.reasons import Reason
 from rota.core.records import Story
-from rota.core.states import RUN_TERMINAL, SUCCESS, RunState, TaskState
-from rota.core.story import describe, show_line, story
+from rota.core.states import RUN_TERMINAL, SUCCESS, TERMINAL, RunState, TaskState
+from rota.core.story import describe, is_told, show_line, story
 from rota.wire.given import packed, priority_class
 from rota.wire.instants import When, instant
-from rota.wire.requests import AwaitRun, ReadBlob, ReadLog
+from rota.wire.requests import AwaitRun, LogPiece, ReadBlob, ReadLog
 from rota.wire.scripts import lend_main
 from rota.wire.values import unpack
 from rota.wire.work import StoredValue, decode_value
@@ -113,6 +114,8 @@ class Client(Listing):
         the present one unless told otherwise.
         """
         about = None if logical_date is None else instant(logical_date, await self.zone_of(name), "logical_date")
+        if any(isinstance(value, str | datetime) for value in (params or {}).values()):
+            await self.check_instants(name, params or {}, version)
         id = run or new_id(name, command_id)
         command = SubmitRun(
             tenant=self.line.tenant,
@@ -348,21 +351,25 @@ class Run(Steering):
 
     async def story(self, task: str = "") -> list[str]:
         """What happened, told in lines."""
-        view = await self.status()
-        return [show_line(at - view.created_at, text) for at, text in await self.account(view, task)]
+        view, parts, names = await self._account(task)
+        lines: list[str] = []
+        for at, change in story(parts):
+            names.heard(change)
+            if is_told(change) and (not task or names.is_about(change, task)):
+                lines.append(show_line(at - view.created_at, describe(change, names.name)))
+        return lines
 
-    async def account(self, view: RunView, task: str = "") -> list[tuple[Millis, str]]:
-        """What happened to the run of this view, or to one of its tasks, with the instant of each commit."""
+    async def happened(self, task: str = "") -> list[Happening]:
+        """The same as data: what happened so far to the run, or to one of its tasks."""
+        _, parts, names = await self._account(task)
+        return [each for part in parts for each in names.read(part) if not task or each.task == task]
+
+    async def _account(self, task: str) -> tuple[RunView, list[Story], Names]:
+        view = await self.status()
         if task:
             await self.task(task)
         parts = await self._stories(view, 0)
-        names = await self.client.names(view, parts)
-        lines: list[tuple[Millis, str]] = []
-        for at, change in story(parts):
-            names.heard(change)
-            if not task or names.is_about(change, task):
-                lines.append((at, describe(change, names.name)))
-        return lines
+        return view, parts, await self.client.names(view, parts)
 
     async def logs(
         self, task: str, attempt: int = 0, *, follow: bool = False, tail_bytes: int = 0
@@ -372,7 +379,7 @@ class Run(Steering):
         `follow` goes on until the attempt has ended, and waits for one that has not begun. `tail_bytes` begins so
         much before the end of what there is.
         """
-        await self.task(task)
+        await self.check_attempt(task, attempt, follow=follow)
 
         async def look() -> TaskView | None:
             try:
@@ -385,6 +392,19 @@ class Run(Steering):
         log = ReadLog(tenant=self._line.tenant, run=self.id, task=task, attempt=attempt, tail_bytes=tail_bytes)
         async for piece in stream_log(self.client.ask, log, look, _wall_clock, follow=follow):
             yield piece
+
+    async def check_attempt(self, task: str, attempt: int, *, follow: bool = False) -> None:
+        """Refuse an attempt that there was not; with `follow` one that may still come is waited for."""
+        view = await self.task(task)
+        if attempt <= view.attempt or (follow and view.state not in TERMINAL):
+            return
+        # One that was handed back was not counted, and has printed all the same.
+        log = ReadLog(tenant=self._line.tenant, run=self.id, task=task, attempt=attempt, tail_bytes=1)
+        piece: LogPiece = await self.client.ask(log)
+        if not piece.content:
+            count = f"{view.attempt} attempt{'s' if view.attempt != 1 else ''}" if view.attempt else "no attempt"
+            text = f"task {task!r} of run {self.id!r} has had {count}, and none has the number {attempt}"
+            raise Refused("attempt.unknown", text, "Leave the number out for the newest.", path="attempt")
 
     async def _stories(self, view: RunView, first: int) -> list[Story]:
         question = GetStories(tenant=view.tenant, run=view.id, created_at=view.created_at, first=first)

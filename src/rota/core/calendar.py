@@ -29,6 +29,7 @@ from msgspec import Struct
 
 from rota.core.errors import Refused
 from rota.core.ids import Millis
+from rota.core.spans import show_number
 
 ONCE: Final = "@once"
 CONTINUOUS: Final = "@continuous"
@@ -123,7 +124,7 @@ def check_schedule(spec: ScheduleSpec) -> None:
     if spec.cron in (ONCE, CONTINUOUS):
         return
     if spec.cron and _first_match(_cron(spec.cron, spec.zone), 0, _EVERY_KIND_OF_YEAR_S) is None:
-        raise Refused("schedule.cron", f"{spec.cron!r} never fires", "No day satisfies it.", path="cron")
+        raise _never(spec.cron)
     if next_slot(spec, -1) is None:
         raise Refused("schedule.window", "no slot falls between start_at and end_at", path="end_at")
 
@@ -140,7 +141,8 @@ def _check_numbers(spec: ScheduleSpec) -> None:
     )
     for code, name, value, least, most in bounds:
         if not least <= value <= most:
-            raise Refused(code, f"{name} is {value}", f"Give a number from {least} to {most}.", path=name)
+            said, low, high = (show_number(number, name) for number in (value, least, most))
+            raise Refused(code, f"{name} is {said}", f"Use {low} to {high}.", path=name)
 
 
 def next_slot(spec: ScheduleSpec, after: Millis) -> Millis | None:
@@ -314,10 +316,25 @@ def _cron(text: str, zone: str) -> _Cron:
     try:
         fields = CronSim(expression, datetime.fromtimestamp(0, UTC))
     except CronSimError as error:
+        if _is_cron(*parts[:2], "*", *parts[3:]) and _is_cron(*parts[:3], "*", parts[4]):
+            # Each part can be, and not together: the 30th of February.
+            raise _never(text) from error
         raise Refused("schedule.cron", f"{text!r} cannot be read: {str(error).lower()}", path="cron") from error
     is_fixed = not (parts[0].startswith("*") or parts[1].startswith("*"))
     day_seconds = tuple(h * 3600 + m * 60 for h in sorted(fields.hours) for m in sorted(fields.minutes))
     return _Cron(fields, _zone(zone), is_fixed, day_seconds)
+
+
+def _is_cron(*parts: str) -> bool:
+    try:
+        CronSim(" ".join(parts), datetime.fromtimestamp(0, UTC))
+    except CronSimError:
+        return False
+    return True
+
+
+def _never(cron: str) -> Refused:
+    return Refused("schedule.cron", f"{cron!r} never fires", "No day satisfies it.", path="cron")
 
 
 def _zone(name: str) -> ZoneInfo:

@@ -8,6 +8,7 @@ from typing import Final
 
 CODES: Final[dict[str, str]] = {
     "action.unknown": "No result of that action is kept.",
+    "attempt.unknown": "The task has had no such attempt.",
     "auth.exposed": "A coordinator would be open to other machines without asking who calls.",
     "auth.missing": "The call carries no token.",
     "auth.role": "The token's role does not allow this.",

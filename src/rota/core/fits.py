@@ -4,6 +4,7 @@ from rota.core.demand import Demand, free_reasons, is_silent, static_reasons, to
 from rota.core.ids import Millis
 from rota.core.live import LiveWorker
 from rota.core.reasons import Reason, Reasons, reason
+from rota.core.spans import show_span
 
 
 def dynamic_reasons(demand: Demand, worker: LiveWorker, now: Millis, *, alone: bool = False) -> Reasons:
@@ -22,11 +23,11 @@ def dynamic_reasons(demand: Demand, worker: LiveWorker, now: Millis, *, alone: b
     if not worker.present:
         found.append(reason("worker.absent", "is registered but away", worker=row.id))
     elif is_silent(demand, worker.seen_at, now):
-        found.append(reason("worker.silent", f"has not spoken for {now - worker.seen_at} ms", worker=row.id))
+        found.append(reason("worker.silent", f"has not spoken for {show_span(now - worker.seen_at)}", worker=row.id))
     if row.draining:
         found.append(reason("worker.draining", "takes no new work", worker=row.id))
     if row.quarantined_until > now:
-        found.append(reason("worker.quarantined", f"rests for {row.quarantined_until - now} ms", worker=row.id))
+        found.append(reason("worker.quarantined", f"rests for {show_span(row.quarantined_until - now)}", worker=row.id))
     if demand.signature.avoid == worker.key and not alone:
         found.append(reason("worker.avoided", "lost this task before", worker=row.id))
     if worker.slots_free <= 0:

@@ -34,6 +34,7 @@ from rota.core.ids import Millis
 from rota.core.model import Graph, PoolNeed, RetryPolicy, TaskSpec
 from rota.core.records import Growth
 from rota.core.snapshot import effective_rule, relevant_setups
+from rota.core.spans import show_number
 from rota.core.trigger import TriggerRule
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -54,14 +55,11 @@ def graph_digest(graph: Graph) -> str:
 
 
 def check_id(value: str, *path: str) -> None:
-    """An id is short, printable and has no blanks at its ends."""
-    if not value or len(value) > ID_CHARS_MAX or not value.isprintable() or value != value.strip():
-        raise Refused(
-            "field.value",
-            f"{value[:40]!r} is not a usable id",
-            f"Use 1 to {ID_CHARS_MAX} printable characters without blanks at the ends.",
-            path=".".join(path),
-        )
+    """An id is short, printable, has no blanks at its ends and leads nowhere else in an address."""
+    is_short = 0 < len(value) <= ID_CHARS_MAX
+    if not is_short or not value.isprintable() or value != value.strip() or value in (".", ".."):
+        hint = f"Use 1 to {ID_CHARS_MAX} printable characters without blanks at the ends, and not . or .. alone."
+        raise Refused("field.value", f"{value[:40]!r} is not a usable id", hint, path=".".join(path))
 
 
 def check_text(value: str, *path: str, chars_max: int = TEXT_CHARS_MAX) -> None:
@@ -83,7 +81,8 @@ def is_encodable(value: str) -> bool:
 def check_number(value: int, least: int, most: int, *path: str) -> None:
     """A number is inside what makes sense for it."""
     if not least <= value <= most:
-        raise Refused("field.value", f"{value} is out of range", f"Use {least} to {most}.", path=".".join(path))
+        said, low, high = (show_number(number, path[-1]) for number in (value, least, most))
+        raise Refused("field.value", f"{said} is out of range", f"Use {low} to {high}.", path=".".join(path))
 
 
 def check_size(value: bytes, most: int, *path: str) -> None:
@@ -92,7 +91,7 @@ def check_size(value: bytes, most: int, *path: str) -> None:
         raise Refused(
             "field.size",
             f"{len(value)} bytes are more than {most}",
-            "Put it in a blob and pass a reference.",
+            "Read it in a task, or have a task return it.",
             path=".".join(path),
         )
 
@@ -213,9 +212,8 @@ def check_edges(
             downs[source].append(position)
             missing[position] += 1
         if len(set(spec.upstream)) != len(spec.upstream):
-            raise Refused(
-                "graph.duplicate_id", f"task {spec.id!r} names an upstream twice", path=f"{path}[{position}].upstream"
-            )
+            text = f"task {spec.id!r} names an upstream twice"
+            raise Refused("graph.duplicate_id", text, path=f"{path}[{position}].upstream")
     ready = [position for position, count in enumerate(missing) if not count]
     seen = 0
     while ready:

@@ -8,6 +8,7 @@ leader never lets more through than the limit says.
 from rota.core.ids import Millis
 from rota.core.model import Pool, PoolNeed
 from rota.core.reasons import Reason, reason
+from rota.core.spans import show_span
 
 MINUTE_MS = 60_000
 
@@ -89,7 +90,8 @@ def pool_reasons(need: PoolNeed, pool: Pool | None, usage: Usage | None, now: Mi
             found.append(reason("pool.full", text, pool=pool.name, key=need.key))
     if pool.starts_per_minute and usage is not None and available_tokens(pool, usage, now) < MINUTE_MS:
         at = next_token_at(pool, usage, now)
-        found.append(reason("pool.rate", f"pool {pool.name} allows the next start in {at - now} ms", pool=pool.name))
+        text = f"pool {pool.name} allows the next start in {show_span(at - now)}"
+        found.append(reason("pool.rate", text, pool=pool.name))
     return tuple(found)
 
 

@@ -42,6 +42,19 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
 
 
+def _is_endless(value: Any) -> bool:
+    """Whether a number is none, or without end, at any depth: it could not be shown as JSON."""
+    match value:
+        case float():
+            return not isfinite(value)
+        case list() | tuple():
+            return any(_is_endless(each) for each in cast("list[Any]", value))
+        case dict():
+            return any(_is_endless(each) for each in cast("dict[Any, Any]", value).values())
+        case _:
+            return False
+
+
 _IS: dict[ParamType, Callable[[Any], bool]] = {
     ParamType.ANY: lambda value: True,  # noqa: ARG005 - one shape for all
     ParamType.STRING: lambda value: isinstance(value, str),
@@ -104,12 +117,23 @@ def check_params(params: tuple[Param, ...], given: bytes, path: str = "params") 
         where = f"{path}.{param.name}"
         if param.name in values:
             _check_value(param, values[param.name], where)
-            found[param.name] = values[param.name]
+            found[param.name] = _settled(param, values[param.name])
         elif param.default is not None:
-            found[param.name] = _decoded(param.default, where)
+            found[param.name] = default_of(param)
         else:
             raise Refused("field.value", f"the parameter {param.name!r} is missing", _wanted(param), path=where)
     return _encode(found) if found else b""
+
+
+def _settled(param: Param, value: Any) -> Any:
+    """A value as its task gets it: one that was declared as a float is one, however it was written."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return float(value) if param.type is ParamType.NUMBER and is_whole else value
+
+
+def default_of(param: Param) -> Any:
+    """What a run is given of a parameter if nobody says."""
+    return None if param.default is None else _settled(param, _decoded(param.default, param.name))
 
 
 def read_params(packed: bytes, path: str = "params") -> dict[str, Any]:
@@ -134,6 +158,8 @@ def _check_value(param: Param, value: Any, path: str) -> None:
         return
     if not _IS[param.type](value):
         raise Refused("field.value", f"{_show(value)} is not {_A[param.type]}", _wanted(param), path=path)
+    if _is_endless(value):
+        raise Refused("field.value", f"{_show(value)} has a number without end in it", _wanted(param), path=path)
     if param.choices and _encode(value) not in param.choices:
         raise Refused("field.value", f"{_show(value)} is not one of its choices", _wanted(param), path=path)
     size = len(cast("list[Any]", value)) if isinstance(value, str | list | tuple | dict) else value

@@ -8,6 +8,7 @@ import msgspec
 from rota.core import changes as ch
 from rota.core.ids import Millis, show_fence
 from rota.core.records import Story
+from rota.core.spans import show_instant
 
 RunChange = (
     ch.RunSubmitted
@@ -39,7 +40,7 @@ RunChange = (
 Namer = Callable[[int], str]
 
 _decode = msgspec.msgpack.Decoder(list[RunChange]).decode
-_UNTOLD = ("tenant", "run", "row", "at", "worker_tenant", "incarnation", "growth", "growths", "lease_ms", "result")
+_UNTOLD = ("tenant", "run", "row", "at", "worker_tenant", "incarnation", "growths", "lease_ms", "result", "pending")
 
 
 def read_story(story: Story) -> list[RunChange]:
@@ -62,10 +63,16 @@ def is_about(change: RunChange, task: int) -> bool:
     return getattr(change, "task", None) == task or task in getattr(change, "tasks", ())
 
 
+def is_told(change: RunChange) -> bool:
+    """Whether people are told of a change: not where a long cascade stands, which is the scheduler's own affair."""
+    return not isinstance(change, ch.PendingSet)
+
+
 def story_lines(parts: Iterable[Story], began_at: Millis, namer: Namer = str, task: int | None = None) -> Iterator[str]:
     """A story for people, in seconds since `began_at`; `namer` gives tasks their names."""
     for at, change in story(parts, task):
-        yield show_line(at - began_at, describe(change, namer))
+        if is_told(change):
+            yield show_line(at - began_at, describe(change, namer))
 
 
 def show_line(after_ms: Millis, text: str) -> str:
@@ -74,22 +81,31 @@ def show_line(after_ms: Millis, text: str) -> str:
 
 
 def _show(name: str, value: object) -> object:
-    if name == "fence" and isinstance(value, int):
+    if isinstance(value, int) and name == "fence":
         return show_fence(value)
+    if isinstance(value, int) and name.endswith("_at"):
+        return show_instant(value)
     return ",".join(map(str, cast("tuple[object, ...]", value))) if isinstance(value, tuple) else value
 
 
 def describe(change: RunChange, namer: Namer = str) -> str:
     """One change as a short line: its name, then what it is about."""
+    return f"{type(change).__name__:<16}{tell(change, namer)}".rstrip()
+
+
+def tell(change: RunChange, namer: Namer = str) -> str:
+    """What a change is about."""
     parts: list[str] = []
     for name in change.__struct_fields__:
         value = getattr(change, name)
         if name == "task":
             parts.append(namer(value))
+        elif name == "growth":
+            parts.append(f"{value.expands}: width {value.width}" if value.expands else f"added: {len(value.specs)}")
         elif name == "tasks" and isinstance(change, ch.RunMoved):
             parts.append(f"kept={len(value)}")
         elif name == "tasks":
             parts.append(", ".join(namer(task) for task in value))
         elif name not in _UNTOLD and value not in ("", None, 0, False, ()):
             parts.append(f"{name}={_show(name, value)}")
-    return f"{type(change).__name__:<16}{'  '.join(parts)}".rstrip()
+    return "  ".join(parts)

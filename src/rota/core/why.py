@@ -11,6 +11,7 @@ from rota.core.live import LiveRun, LiveWorker
 from rota.core.plan import past_of
 from rota.core.reasons import Reason, Reasons, reason
 from rota.core.records import Task
+from rota.core.spans import show_span
 from rota.core.state import State
 from rota.core.states import (
     ASSIGNED,
@@ -40,13 +41,14 @@ def explain(state: State, run: LiveRun, idx: int, now: Millis) -> Reasons:
     if task.state is ASSIGNED:
         return (reason("attempt.assigned", f"worker {task.worker} has not said that it started", worker=task.worker),)
     if task.state is RUNNING:
-        text = f"running on {task.worker} for {now - task.started_at} ms"
+        text = f"running on {task.worker} for {show_span(now - task.started_at)}"
         return (reason("attempt.running", text, worker=task.worker, fence=task.fence),)
     if task.state is UP_FOR_RETRY:
-        text = f"attempt {task.attempt} failed ({task.failure}); the next one starts in {max(0, task.due_at - now)} ms"
+        rest = show_span(max(0, task.due_at - now))
+        text = f"attempt {task.attempt} failed ({task.failure}); the next one starts in {rest}"
         return (*held, reason("retry.cooldown", text, at=task.due_at))
     if task.state is UP_FOR_RESCHEDULE:
-        text = f"asked to be tried again in {max(0, task.due_at - now)} ms"
+        text = f"asked to be tried again in {show_span(max(0, task.due_at - now))}"
         return (*held, reason("reschedule.waiting", text, at=task.due_at))
     if task.state is NEEDS_ATTENTION:
         return (reason("attention.parked", task.error or "parked", task=run.graph.task_id(idx)),)

@@ -10,9 +10,9 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from rota.core.ids import show_fence
+from rota.core.spans import show_span
 from rota.ui import words
 from rota.ui.assets import Assets
-from rota.wire.spans import show_span
 
 FOLDER = Path(__file__).parent / "templates"
 

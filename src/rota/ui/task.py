@@ -75,9 +75,8 @@ class TaskPages:
     async def log(self, visit: Visit) -> Response:
         """The whole log, as text."""
         run, _, task = await _find(Reader(visit.client, self._memory), visit)
-        attempt = _attempt(visit, task)
-        pieces = run.logs(task.id, attempt) if attempt else _nothing()
-        return visit.stream_text(pieces)
+        await run.check_attempt(task.id, visit.query.attempt)
+        return visit.stream_text(run.logs(task.id, visit.query.attempt))
 
     async def live(self, visit: Visit) -> Response:
         """What changes of it, and what it prints."""
@@ -90,7 +89,8 @@ class TaskPages:
         return self._renderer.fragments(FRAGMENTS, await self._read(visit, run, view, task, tale))
 
     async def _read(self, visit: Visit, run: Run, view: RunView, task: TaskView, tale: Tale) -> dict[str, Any]:
-        attempt = _attempt(visit, task)
+        newest = _newest(task, tale)
+        attempt = _attempt(visit, newest)
         chosen = ("--attempt", attempt) if visit.query.attempt else ()
         return {
             "visit": visit,
@@ -100,7 +100,7 @@ class TaskPages:
             "has_result": task.result is not None,
             "result": show_result(task.result),
             "attempt": attempt,
-            "is_newest": attempt == task.attempt,
+            "newest": newest,
             "tale": tale,
             "story_cli": command("story", view.id, task.id),
             "log_cli": command("logs", view.id, task.id, *chosen, "--follow"),
@@ -119,6 +119,8 @@ class _Following:
         # None at the end.
         self._said: asyncio.Queue[bytes | None] = asyncio.Queue(EVENTS_WAITING_MAX)
         self._is_over = False
+        # Whoever looked has gone: nobody takes what is said any more.
+        self._is_left = False
         self._logging: asyncio.Task[None] | None = None
         self._logged = 0
 
@@ -131,16 +133,18 @@ class _Following:
                     yield piece
                 await looking
             finally:
-                for task in (looking, self._logging):
-                    if task is not None:
-                        task.cancel()
-                        await asyncio.gather(task, return_exceptions=True)
+                self._is_left = True
+                tasks = [task for task in (looking, self._logging) if task is not None]
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _look(self, ear: Ear) -> None:
         try:
             await self._keep_current(ear)
         finally:
-            await self._said.put(None)
+            if not self._is_left:
+                await self._said.put(None)
 
     async def _keep_current(self, ear: Ear) -> None:
         _, view, task = await _find(self._reader, self._visit)
@@ -150,7 +154,7 @@ class _Following:
             await go_on(self._reader, tale, parts)
             _, view, now = await _find(self._reader, self._visit)
             self._is_over = now.state in TERMINAL
-            await self._follow(_attempt(self._visit, now), now.id)
+            await self._follow(_attempt(self._visit, _newest(now, tale)), now.id)
             return await self._pages.look(self._visit, self._run, view, now, tale)
 
         async for piece in keep_current(ear, look, every_s=lambda: OVER_EVERY_S if self._is_over else LOOK_EVERY_S):
@@ -182,11 +186,12 @@ async def _find(reader: Reader, visit: Visit) -> tuple[Run, RunView, TaskView]:
     return run, await run.status(), task
 
 
-def _attempt(visit: Visit, task: TaskView) -> int:
+def _newest(task: TaskView, tale: Tale) -> int:
+    """The number of the attempt that was made last, whether it counted or not; 0 if there was none."""
+    return tale.attempt or task.attempt
+
+
+def _attempt(visit: Visit, newest: int) -> int:
     """The attempt whose log is shown; 0 if there was none."""
     query: TaskFilter = visit.query
-    return min(max(0, query.attempt), task.attempt) or task.attempt
-
-
-async def _nothing() -> AsyncIterator[bytes]:
-    yield b""
+    return min(max(0, query.attempt), newest) or newest

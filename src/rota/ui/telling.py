@@ -13,9 +13,9 @@ from rota.core.history import GetStories
 from rota.core.ids import Millis
 from rota.core.questions import RunView
 from rota.core.records import Story
-from rota.core.story import RunChange, describe, read_story
+from rota.core.spans import show_span
+from rota.core.story import RunChange, is_told, read_story, tell
 from rota.ui.reading import Reader
-from rota.wire.spans import show_span
 
 LINES_KEPT_MAX = 100
 # Of a run that does not grow so many commits are enough for that many lines, as a rule.
@@ -42,8 +42,9 @@ class Tale:
     def __init__(self, names: Names, task: str = "") -> None:
         self.lines: deque[Line] = deque(maxlen=LINES_KEPT_MAX)
         self.is_cut = False
-        # Who had the task last; a task that has ended does not say.
+        # Who had the task last, and as which attempt; a task that has ended does not say, or does not count it.
         self.worker = ""
+        self.attempt = 0
         self.names = names
         self._heard = -1
         self._task = task
@@ -55,10 +56,10 @@ class Tale:
         self._heard = part.number
         for change in read_story(part):
             self.names.heard(change)
-            if not self._task or self.names.is_about(change, self._task):
+            if is_told(change) and (not self._task or self.names.is_about(change, self._task)):
                 self.is_cut = self.is_cut or len(self.lines) == LINES_KEPT_MAX
                 if isinstance(change, LeaseGranted):
-                    self.worker = change.worker
+                    self.worker, self.attempt = change.worker, change.attempt
                 self.lines.append(Line(part.at, _name(change), self._tell(change, part.at)))
 
     async def hear_all(self, parts: Iterable[Story]) -> None:
@@ -78,7 +79,7 @@ class Tale:
             more += f" and {len(tasks) - NAMED_MAX:,} more"
         # On the page of a task its name need not be said again.
         namer = _unsaid if self._task else self.names.name
-        text = describe(change, namer).removeprefix(type(change).__name__).strip()
+        text = tell(change, namer).strip()
         return (text if len(text) <= LINE_CHARS_MAX else f"{text[:LINE_CHARS_MAX]}…") + more
 
 

@@ -7,10 +7,23 @@ import msgspec
 from msgspec import Struct
 
 from rota.core.calendar import ScheduleSpec
+from rota.core.errors import Refused
 from rota.core.model import Graph, Param, PriorityClass
 
 # How long one file may take to load.
 LOAD_S = 30.0
+
+
+def names_a_file(said: str) -> bool:
+    """Whether whoever runs this means a file, and not a workflow that is deployed."""
+    return said.partition(":")[0].endswith(".py") or said.startswith((".", "/"))
+
+
+def check_workflow_name(name: str) -> None:
+    """Refuse the name of a workflow that nobody could run by it."""
+    if names_a_file(name):
+        text = f"a workflow cannot be called {name[:50]!r}: `rota run` would look for a file"
+        raise Refused("field.value", text, "Do not begin with . or /, nor end in .py.", path="graph.name")
 
 
 class Compiled(Struct, frozen=True, kw_only=True):

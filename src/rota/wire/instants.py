@@ -3,11 +3,14 @@
 Everybody reads them here, so that a day is the same stretch of time in a schedule, in a backfill and in a test.
 """
 
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from rota.core.errors import Refused
 from rota.core.ids import Millis
+from rota.core.model import Param, ParamType
 
 # A text in ISO form is a day or an instant, as it says.
 When = datetime | date | str
@@ -39,6 +42,14 @@ def end_of(said: When, zone: str, path: str) -> Millis:
         raise _far(moment, path) from None
     # Where a day was left out, it ends as it begins.
     return max(_begin(moment, zone, path), _begin(after, zone, path) - 1)
+
+
+def check_instants(params: Iterable[Param], given: Mapping[str, Any], zone: str) -> None:
+    """Refuse an instant among what a run is given that there is not in the workflow's zone."""
+    for param in params:
+        value = given.get(param.name)
+        if param.type is ParamType.DATETIME and isinstance(value, str | datetime):
+            instant(value, zone, f"params.{param.name}")
 
 
 def _read(said: When, path: str) -> datetime | date:

@@ -30,6 +30,14 @@ class Shaping(Struct, frozen=True):
     show: Callable[[Any], Any]
 
 
+def as_json(value: object, indent: int = 0) -> str:
+    """A value as the text that HTTP has for it too: numbers without end are null, what JSON has no form for is a text.
+
+    In one line, unless there is an indent.
+    """
+    return msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=indent).decode()
+
+
 def show_result(result: bytes | None) -> Any:
     """What a task returned, without running anything: a pickle is only named. Bytes are shown in base64."""
     if result is None:
@@ -217,10 +225,3 @@ class WorkflowShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     waiting_runs: int
     max_active_runs: int
     tasks: int
-
-
-class Told(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One line of a story: when, and what happened."""
-
-    at: Millis
-    text: str

@@ -25,7 +25,7 @@ def check_request(work: HttpWork) -> SplitResult:
     """Refuse a request that cannot be sent; the parts of its address."""
     if work.method not in METHODS:
         raise Refused("field.value", f"{work.method[:20]!r} is no method", f"Use {', '.join(METHODS)}.", path="method")
-    check_number(work.timeout_ms, 1, TIMEOUT_MS_MAX, "timeout")
+    check_number(work.timeout_ms, 1, TIMEOUT_MS_MAX, "timeout_ms")
     check_number(len(work.accepted), 1, ACCEPTED_MAX, "accepted")
     for code in work.accepted:
         check_number(code, 100, 599, "accepted")

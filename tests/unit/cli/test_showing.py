@@ -35,7 +35,7 @@ def test_what_others_wrote_cannot_move_the_cursor(capsys: pytest.CaptureFixture[
         (60_000, "1 min 00 s"),
         (3_599_000, "59 min 59 s"),
         (3_600_000, "1 h 00 min"),
-        (90_000_000, "25 h 00 min"),
+        (90_000_000, "1 day 1 h"),
     ],
 )
 def test_a_span_is_shown_in_the_unit_that_suits_it(ms: int, text: str):

@@ -1,5 +1,7 @@
 """Parameters: what is given is what was declared, or it is refused with the name, the value and what was wanted."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -127,3 +129,16 @@ def test_a_declaration_that_cannot_be_kept_is_refused(param: Param):
 def test_two_of_one_name_are_refused():
     with pytest.raises(Refused):
         check_declared((Param(name="p"), Param(name="p")))
+
+
+@pytest.mark.parametrize("value", [float("nan"), [1.0, float("inf")], {"a": [{"b": float("-inf")}]}])
+@pytest.mark.parametrize("kind", [ParamType.ANY, ParamType.ARRAY, ParamType.OBJECT, ParamType.NUMBER])
+def test_a_number_without_end_is_refused_at_any_depth(kind: ParamType, value: Any):
+    with pytest.raises(Refused, match=r"has a number without end in it|is not a"):
+        check_params((Param(name="x", type=kind),), pack({"x": value}))
+
+
+def test_what_is_declared_as_a_float_arrives_as_one():
+    params = (Param(name="x", type=ParamType.NUMBER), Param(name="y", type=ParamType.NUMBER, default=pack(2)))
+    found = msgspec.msgpack.decode(check_params(params, pack({"x": 1})))
+    assert [(value, type(value)) for value in found.values()] == [(1.0, float), (2.0, float)]

@@ -6,7 +6,8 @@ import pytest
 from rota.core import changes as ch
 from rota.core import commands as cm
 from rota.core.images import take_batch
-from rota.core.records import Story
+from rota.core.records import Growth, Slice, Story
+from rota.core.states import TaskState
 from rota.core.story import RunChange, describe, is_about, read_story, story, story_lines
 from tests.unit.core.world import World, graph, task
 
@@ -45,6 +46,15 @@ def test_a_line_names_its_task_and_its_fence_for_people():
     names = world.state.runs[("t", "r")].graph.task_id
     lines = list(story_lines(told(world), world.now, names))
     assert any("LeaseGranted" in line and "a" in line and "fence=1.1" in line for line in lines)
+
+
+def test_instants_and_growths_are_told_in_words_and_where_a_cascade_stands_is_not_told():
+    ended = ch.AttemptEnded("t", "r", 0, 1, TaskState.UP_FOR_RETRY, 5, None, None, "", 1_794_960_000_000)
+    assert describe(ended).endswith("due_at=2026-11-18T00:00:00Z")
+    assert describe(ch.RunGrew("t", "r", Growth("t", "r", 0, expands="each", width=3), 5)).endswith("each: width 3")
+    pending = ch.PendingSet("t", "r", (Slice(TaskState.NONE, 0, 5),))
+    part = Story("t", "r", 0, 0, 1, msgspec.msgpack.encode([pending, ch.RunStarted("t", "r", 1)]))
+    assert [line.split()[-1] for line in story_lines([part], 0)] == ["RunStarted"]
 
 
 def test_parts_of_a_story_are_numbered_without_gaps():

@@ -277,6 +277,15 @@ def test_each_situation_has_its_reason(situation, expected):
     assert all(reason.text and reason.code in REASON_CODES for reason in why(world))
 
 
+def test_durations_are_told_as_people_read_them():
+    world = World()
+    world.worker()
+    world.submit(task("x"))
+    (granted,) = world.turn()
+    world.report(granted, cm.Outcome.RESCHEDULE, resume_at=world.now + 3_597_000)
+    assert [reason.text for reason in why(world)] == ["asked to be tried again in 59 min 57 s"]
+
+
 @pytest.mark.parametrize("situation", [situation for situation, _ in TABLE], ids=lambda value: value.__name__)
 def test_in_each_situation_every_task_that_has_not_ended_has_a_reason(situation):
     world = World()

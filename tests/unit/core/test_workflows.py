@@ -509,6 +509,17 @@ def test_a_schedule_that_was_taken_away_fires_no_slot_again_when_it_comes_back(i
     assert len(made) == len(set(made)) == 8
 
 
+def test_what_was_once_does_not_come_a_second_time_when_its_workflow_comes_back():
+    world = World(now=NOW)
+    deploy(world, schedule=ScheduleSpec(cron="@once"))
+    world.fire_due()
+    world.client(cm.DropWorkflow, workflow="w")
+    world.advance(MINUTE_MS)
+    deploy(world, schedule=ScheduleSpec(cron="@once"))
+    world.fire_due()
+    assert len(world.state.runs) == 1
+
+
 def test_without_catch_up_a_schedule_that_comes_back_begins_like_a_new_one():
     world = World(now=NOW)
     deploy(world, schedule=MINUTELY)

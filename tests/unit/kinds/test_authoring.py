@@ -184,8 +184,20 @@ def test_an_arrow_to_something_else_is_refused():
 
 @pytest.mark.parametrize(
     "use",
-    [bool, list, lambda it: it["x"], lambda it: f"{it}"],
-    ids=["truth", "loop", "item", "text"],
+    [
+        *(bool, list, len, str, int, float, abs),
+        *(lambda it: it["x"], lambda it: f"{it}", lambda it: "x" in it, lambda it: "%s" % it),  # noqa: UP031 - on purpose
+        *(lambda it: it == 1, lambda it: it != 1, lambda it: it > 1, lambda it: it <= 1, lambda it: it in [1]),
+        *(
+            lambda it: it + 1,
+            lambda it: 1 + it,
+            lambda it: "x" + it,
+            lambda it: it * 2,
+            lambda it: it % 2,
+            lambda it: -it,
+        ),
+        *(lambda it: it & 1, lambda it: {"a": 1} | it),
+    ],
 )
 def test_an_output_or_parameter_that_is_used_too_early_says_what_to_do(use: Any):
     def of_output():
@@ -198,6 +210,26 @@ def test_an_output_or_parameter_that_is_used_too_early_says_what_to_do(use: Any)
         build(of_output)
     with pytest.raises(TypeError, match=r"the parameter 'day' is not known .* Pass it to a task"):
         build(of_parameter)
+
+
+def test_an_output_can_be_a_key_and_be_looked_for_by_what_it_is():
+    def g():
+        one = plain()
+        assert {one: 1}[one] == 1
+        assert one is not plain()
+        assert one in [one]
+
+    build(g)
+
+
+@pytest.mark.parametrize("retries", [-1, -2])
+def test_a_task_cannot_be_tried_again_fewer_times_than_never(retries: int):
+    def g():
+        plain.override(retries=retries)()
+
+    line = g.__code__.co_firstlineno + 1
+    with pytest.raises(Refused, match=rf"test_authoring\.py:{line}: a task cannot be tried again {retries} times"):
+        build(g)
 
 
 def test_a_parameter_is_not_silently_unequal_to_everything():

@@ -127,6 +127,41 @@ def test_a_default_that_its_own_parameter_would_refuse_is_refused_with_the_line(
         workflow(h)
 
 
+def test_an_instant_without_a_zone_is_in_that_of_the_workflow():
+    @rota.task
+    def seen(at: datetime) -> str:
+        return at.isoformat()
+
+    @rota.workflow(timezone="Europe/Berlin")
+    def g(at: datetime = datetime(2026, 7, 1, 12)):  # noqa: DTZ001 - the point
+        seen(at)
+
+    assert run_workflow(g).results["seen"] == "2026-07-01T12:00:00+02:00"
+    assert run_workflow(g, {"at": "2026-12-01T12:00:00"}).results["seen"] == "2026-12-01T12:00:00+01:00"
+    assert run_workflow(g, {"at": "2026-12-01T12:00:00Z"}).results["seen"] == "2026-12-01T12:00:00+00:00"
+    with pytest.raises(Refused, match=r"there is no 2026-03-29T02:30:00 in Europe/Berlin: .*params\.at"):
+        g.params({"at": "2026-03-29T02:30:00"})
+
+    def h(at: datetime = datetime(2026, 3, 29, 2, 30)):  # noqa: DTZ001 - the point
+        seen(at)
+
+    with pytest.raises(Refused, match=r"workflow 'h': there is no 2026-03-29T02:30:00 in Europe/Berlin"):
+        workflow(h, timezone="Europe/Berlin")
+
+
+def test_a_float_that_was_written_as_a_whole_number_arrives_as_a_float():
+    @rota.task
+    def seen(x: float) -> str:
+        return repr(x)
+
+    @rota.workflow
+    def g(x: float = 1):
+        seen(x)
+
+    assert run_workflow(g).results["seen"] == "1.0"
+    assert run_workflow(g, {"x": 2}).results["seen"] == "2.0"
+
+
 def test_a_date_arrives_as_a_date():
     @rota.task
     def kinds(*values: object) -> list[str]:
@@ -186,8 +221,15 @@ def test_a_schedule_is_what_was_said(options: dict[str, Any], expected: dict[str
         ({"schedule": "* * *"}, "schedule.cron", "has 3 fields, not five"),
         ({"schedule": "61 * * * *"}, "schedule.cron", "cannot be read"),
         ({"schedule": "@dayly"}, "schedule.cron", "there is no preset '@dayly'"),
-        ({"schedule": "0 0 30 2 *"}, "schedule.cron", "bad day-of-month"),
-        ({"schedule": 0.5}, "schedule.interval", "every_ms is 500"),
+        ({"schedule": "0 0 30 2 *"}, "schedule.cron", "'0 0 30 2 \\*' never fires"),
+        ({"schedule": " "}, "schedule.cron", "the schedule is empty"),
+        ({"schedule": 0.5}, "schedule.interval", "cannot be 0.5: 500 ms from one run to the next"),
+        ({"schedule": timedelta(0)}, "schedule.interval", r"datetime.timedelta\(0\): 0 ms"),
+        ({"schedule": timedelta(days=-1)}, "schedule.interval", "-1 day from one run to the next"),
+        ({"schedule": 1e12}, "schedule.interval", r"Use 1.0 s to 3660 days\."),
+        ({"schedule": float("nan")}, "field.value", "nan is no length of time"),
+        ({"schedule": float("inf")}, "field.value", "inf is no length of time"),
+        ({"schedule": "@daily", "start": "2300-01-01"}, "schedule.window", "start_at is 2300-01-01T00:00:00Z"),
         ({"schedule": "@daily", "timezone": "Europe/Berlinn"}, "schedule.zone", "is not an IANA time zone"),
         ({"timezone": "Mars"}, "schedule.zone", "is not an IANA time zone"),
         (
@@ -245,6 +287,8 @@ def test_a_workflow_says_what_it_is():
         ({"priority": "higher"}, "'higher' is no priority"),
         ({"max_active_runs": "3"}, "the option 'max_active_runs' of a workflow cannot be '3'"),
         ({"max_active_runs": True}, "cannot be True"),
+        ({"schedule": True}, "the option 'schedule' of a workflow cannot be True"),
+        ({"run_timeout": True}, "the option 'run_timeout' of a workflow cannot be True"),
         ({"schedule": ["@daily"]}, "the option 'schedule' of a workflow cannot be"),
         ({"start": 5}, "the option 'start' of a workflow cannot be 5"),
     ],

@@ -185,6 +185,15 @@ def test_too_many_elements_are_refused_where_they_are_known():
         (lambda: pair.expand(z=[1]), "task 'pair': missing a required argument: 'x'|unexpected keyword argument 'z'"),
         (lambda: pair.partial(x=1).expand(x=[1]), r"'x' is given in both partial\(\) and expand\(\)"),
         (lambda: pair.expand(y=[1]), "task 'pair': missing a required argument: 'x'"),
+        (
+            lambda: pair.expand_kwargs([{"x": 1}, {"x": 1, "z": 2}]),
+            "task 'pair': got an unexpected keyword argument 'z'",
+        ),
+        (lambda: pair.expand_kwargs([{"y": 1}]), "task 'pair': missing a required argument: 'x'"),
+        (
+            lambda: pair.partial(x=1).expand_kwargs([{"x": 2}]),
+            r"'x' is given in both partial\(\) and expand_kwargs\(\)",
+        ),
         (lambda: pair.expand_kwargs([5]), "takes a list of dictionaries, and 5 is none"),
         (lambda: pair.expand_kwargs(5), "not over a int"),
         (lambda: rota.task.branch(lambda x: x).expand(x=[1]), "decides what follows, and cannot be mapped"),

@@ -407,6 +407,51 @@ def test_what_was_set_up_is_taken_down_though_the_work_failed():
     assert (trial.state, str(trial.tasks["gone"].state)) == ("failed", OK)
 
 
+def test_a_teardown_by_option_runs_only_if_the_setups_on_the_way_to_it_succeeded():
+    @rota.task(setup=True)
+    def made() -> None:
+        raise rota.Fail("there is no room")
+
+    @rota.workflow
+    def g():
+        made() >> plain.override(id="work")() >> plain.override(id="gone", teardown=True)()
+
+    trial = run_workflow(g)
+    assert {id: str(view.state) for id, view in trial.tasks.items()} == {
+        "made": "failed",
+        "work": "upstream_failed",
+        "gone": "upstream_failed",
+    }
+
+
+def test_teardowns_by_option_belong_to_setups_as_brackets_do():
+    def g():
+        outer, inner = plain.override(id="outer", setup=True)(), plain.override(id="inner", setup=True)()
+        ended = plain.override(id="inner_gone", teardown=True)()
+        outer >> inner >> plain() >> ended >> plain.override(id="between")() >> named("outer_gone")[0].as_teardown()
+
+    found = edges(build(g))
+    assert found["inner_gone"] == ("plain", "inner")
+    assert found["outer_gone"] == ("between", "outer")
+
+
+def test_several_setups_and_teardowns_around_the_same_work_all_belong_together():
+    def g():
+        setups = [plain.override(id=id, setup=True)() for id in "ab"]
+        setups >> plain() >> [plain.override(id=id, teardown=True)() for id in "yz"]  # pyright: ignore[reportOperatorIssue] - a list may stand there
+
+    found = edges(build(g))
+    assert found["y"] == found["z"] == ("plain", "a", "b")
+
+
+def test_a_teardown_that_names_its_setups_has_no_others():
+    def g():
+        other, mine = plain.override(id="other", setup=True)(), plain.override(id="mine")()
+        other >> mine >> plain() >> named("gone")[0].as_teardown(setups=mine)
+
+    assert edges(build(g))["gone"] == ("mine", "plain")
+
+
 def test_setup_is_an_option_and_a_method():
     def g():
         plain.override(id="a", setup=True)()

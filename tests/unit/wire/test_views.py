@@ -12,7 +12,7 @@ from rota.core.questions import PoolView, RunView, TaskView, WorkerView
 from rota.core.reasons import Reason
 from rota.core.states import Phase, RunState, TaskState
 from rota.wire import views
-from rota.wire.views import as_plain, show_params, show_result
+from rota.wire.views import as_json, as_plain, show_params, show_result
 from rota.wire.work import StoredValue, Value, encode_value, plain
 
 RUN = RunView(
@@ -135,3 +135,17 @@ def test_a_shape_can_leave_fields_out_and_take_others():
     for wrong in ({"name": "q"}, {"name": "q", "colour": "red", "tenant": "t"}):
         with pytest.raises(msgspec.ValidationError):
             msgspec.convert(wrong, made)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"a": [float("nan"), float("inf"), 1.5]}, '{"a": [null, null, 1.5]}'),
+        ("ü", '"ü"'),
+        (10**30, str(10**30)),
+        ({(1, 2): {3}}, '{"(1, 2)": [3]}'),
+    ],
+)
+def test_json_is_valid_whatever_the_value(value: object, text: str):
+    assert as_json(value) == text
+    json.loads(as_json(value, indent=1), parse_constant=pytest.fail)

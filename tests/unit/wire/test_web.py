@@ -43,8 +43,8 @@ def test_a_request_travels_as_it_was_written() -> None:
         ({"headers": (("X", "1"),) * 65}, "headers"),
         ({"accepted": ()}, "accepted"),
         ({"accepted": (20,)}, "accepted"),
-        ({"timeout_ms": 300_001}, "timeout"),
-        ({"timeout_ms": 0}, "timeout"),
+        ({"timeout_ms": 300_001}, "timeout_ms"),
+        ({"timeout_ms": 0}, "timeout_ms"),
         ({"body": b"x"}, "body"),
     ],
 )

@@ -17,6 +17,7 @@ STATUS: dict[str, int] = {
     "auth.wrong": 401,
     "blob": 410,
     "blobs": 500,
+    "attempt": 404,
     "backfill": 422,
     "backfill.exists": 409,
     "backfill.unknown": 404,

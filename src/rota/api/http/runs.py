@@ -22,14 +22,16 @@ from rota.api.http.endpoints import LINES, Call, Endpoint, reply
 from rota.api.http.paging import check_page, next_link
 from rota.api.http.reading import SUBMISSION_BYTES_MAX
 from rota.api.http.streams import encode_lines, stream
+from rota.client.happenings import Happening
 from rota.core.commands import CancelRun, ClearTasks, ClientCommand, MarkTasks, MoveRun, PauseRun, RetryTasks
 from rota.core.errors import Refused
 from rota.core.history import GetGraph
 from rota.core.model import Graph
-from rota.wire.views import RunShape, Told, as_plain
+from rota.wire.views import RunShape, as_plain, shape_of
 
 RUNS = "/api/v1/runs"
 RUN = f"{RUNS}/{{run}}"
+ToldShape = shape_of(Happening, name="Told")
 
 
 class RunsQuery(Struct, frozen=True, kw_only=True):
@@ -163,9 +165,7 @@ async def move(call: Call) -> Response:
 
 async def story(call: Call) -> Response:
     """What happened."""
-    run = call.run
-    lines = await run.account(await run.status(), call.query.task)
-    return stream(encode_lines(Told(at=at, text=text) for at, text in lines), LINES)
+    return stream(encode_lines(await call.run.happened(call.query.task)), LINES)
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -260,7 +260,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         serve=story,
         summary="Tell what happened to a run, a line each",
         query=StoryQuery,
-        answer=Told,
+        answer=ToldShape,
         media=LINES,
     ),
 )

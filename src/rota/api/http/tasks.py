@@ -104,7 +104,7 @@ async def logs(call: Call) -> Response:
     query: LogsQuery = call.query
     check_number(query.attempt, 0, 1_000_000, "attempt")
     # Before anything is said: an answer that has begun cannot become a refusal.
-    await call.run.task(call.path["task"])
+    await call.run.check_attempt(call.path["task"], query.attempt, follow=query.follow)
     pieces = call.run.logs(call.path["task"], query.attempt, follow=query.follow)
     return stream(pieces, TEXT, call.readmit)
 

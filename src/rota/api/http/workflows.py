@@ -24,6 +24,7 @@ from rota.client.given import backfill_id
 from rota.core.bounds import BUNDLE_PACKED_BYTES_MAX
 from rota.core.commands import CancelBackfill, DeployWorkflow, DropWorkflow, PauseWorkflow, StartBackfill
 from rota.core.ids import BlobRef, Millis
+from rota.wire.deployments import check_workflow_name
 from rota.wire.given import packed
 from rota.wire.instants import end_of, instant
 from rota.wire.requests import PutBundle
@@ -67,6 +68,7 @@ async def deploy(call: Call) -> Response:
     """Make it the present version."""
     body: Any = call.body
     graph = graph_from(body.graph)
+    check_workflow_name(graph.name)
     await call.do(
         DeployWorkflow,
         graph=graph,

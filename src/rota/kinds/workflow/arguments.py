@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from rota.core.errors import Refused
 from rota.kinds.workflow.draft import Draft, Output, Parameter
-from rota.kinds.workflow.places import here
+from rota.kinds.workflow.places import RefusedAt, here
 from rota.wire.scripts import pack_by_name
 from rota.wire.templates import check_template, is_template
 from rota.wire.values import Unserialisable, pack
@@ -42,8 +42,8 @@ class Taken:
         except Refused as error:
             if error.code != "template.bad":
                 raise
-            text = f"{here()}: task {self._task!r}, {name}: {error.reason}"
-            raise Refused(error.code, text, error.hint, path=name) from None
+            text = f"task {self._task!r}, {name}: {error.reason}"
+            raise RefusedAt(Refused(error.code, text, error.hint, path=name), here()) from None
 
     def _argument(self, value: Any) -> Argument:
         kind = cast(type[object], type(value))

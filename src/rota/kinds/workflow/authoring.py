@@ -16,33 +16,33 @@ from rota.core.calendar import ScheduleSpec
 from rota.core.errors import Refused
 from rota.core.graph import check_graph
 from rota.core.model import Graph, Param
-from rota.core.params import check_declared, check_params
+from rota.core.params import check_declared, check_params, default_of
 from rota.kinds.workflow.draft import TASKS_PER_WORKFLOW_MAX, Draft, current
 from rota.kinds.workflow.functions import bundle_root, root_of
 from rota.kinds.workflow.options import Seconds, TaskOptions, check_options, millis
 from rota.kinds.workflow.parameters import params_of, stand_ins
-from rota.kinds.workflow.places import place_of
+from rota.kinds.workflow.places import RefusedAt, place_of
 from rota.kinds.workflow.schedules import schedule_of
 from rota.kinds.workflow.wiring import specs_of
 from rota.running import unpack_params
 from rota.wire.given import packed, priority_class
-from rota.wire.instants import When
+from rota.wire.instants import When, check_instants
 
 _SECONDS = (int, float, timedelta)
 # What is not checked by who reads it.
-_KINDS: dict[str, Any] = {
-    "name": str,
+_KINDS: dict[str, tuple[type, ...]] = {
+    "name": (str,),
     "schedule": (str, *_SECONDS, NoneType),
     "start": (date, str, NoneType),
     "end": (date, str, NoneType),
-    "timezone": str,
-    "catchup": bool,
-    "max_active_runs": int,
-    "max_active_tasks": int,
+    "timezone": (str,),
+    "catchup": (bool,),
+    "max_active_runs": (int,),
+    "max_active_tasks": (int,),
     "run_timeout": _SECONDS,
-    "default_args": dict,
+    "default_args": (dict,),
     "paused": (bool, NoneType),
-    "description": str,
+    "description": (str,),
 }
 _TASK = re.compile(r"graph\.tasks\[([0-9]+)\]")
 
@@ -104,6 +104,8 @@ class WorkflowFunction:
                 misfire=options.get("misfire", "run_latest"),
                 max_active_runs=self._max_active_runs,
             )
+            defaults = {param.name: default_of(param) for param in self.param_specs if param.default is not None}
+            check_instants(self.param_specs, defaults, self.zone)
         except Refused as error:
             raise self._placed(error, self.source) from None
 
@@ -138,7 +140,9 @@ class WorkflowFunction:
     def params(self, given: dict[str, Any]) -> dict[str, Any]:
         """The parameters of a run: what was given, and the defaults of the rest."""
         try:
-            return unpack_params(check_params(self.param_specs, packed(given)))
+            found = unpack_params(check_params(self.param_specs, packed(given)))
+            check_instants(self.param_specs, found, self.zone)
+            return found
         except Refused as error:
             raise Refused(error.code, f"workflow {self.name!r}: {error.reason}", error.hint, path=error.path) from None
 
@@ -169,8 +173,8 @@ class WorkflowFunction:
 
     def _placed(self, error: Refused, place: str) -> Refused:
         """The same refusal, with where it was written."""
-        at = f"{place}: " if place else ""
-        return Refused(error.code, f"{at}workflow {self.name!r}: {error.reason}", error.hint, path=error.path)
+        text = f"workflow {self.name!r}: {error.reason}"
+        return RefusedAt(Refused(error.code, text, error.hint, path=error.path), place)
 
 
 @overload
@@ -198,8 +202,9 @@ def _checked_options(options: Mapping[str, Any]) -> WorkflowOptions:
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
             raise TypeError(f"a workflow has no option {name!r}; {hint}")
-        wanted = _KINDS.get(name, object)
+        wanted = _KINDS.get(name, (object,))
         value = options[name]
-        if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        # True is a number to Python, and to nobody else.
+        if not isinstance(value, wanted) or (isinstance(value, bool) and not {bool, object} & set(wanted)):
             raise TypeError(f"the option {name!r} of a workflow cannot be {value!r}")
     return cast(WorkflowOptions, options)

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from rota.core.bounds import ID_CHARS_MAX
 from rota.core.errors import Refused
+from rota.kinds.workflow.later import Later
 from rota.kinds.workflow.options import TaskOptions, spec_fields
 from rota.kinds.workflow.places import here
 from rota.wire.work import AnyWork, PythonWork
@@ -25,6 +26,7 @@ class Node:
         "branching",
         "factor",
         "fields",
+        "has_setups",
         "id",
         "inputs",
         "is_mapped",
@@ -51,6 +53,8 @@ class Node:
         self.factor = 1
         # What its result decides: "branch", "condition" or "condition_direct".
         self.branching = ""
+        # Of a teardown: whether somebody said of which setups it is.
+        self.has_setups = False
 
 
 class Arrows(ABC):
@@ -88,7 +92,7 @@ class Arrows(ABC):
         return self
 
 
-class Output(Arrows):
+class Output(Later, Arrows):
     """What a task of a workflow will give."""
 
     __slots__ = ("draft", "id")
@@ -111,36 +115,29 @@ class Output(Arrows):
         return self
 
     def as_teardown(self, *, setups: Any = (), on_failure_fail_run: bool = False) -> "Output":
-        """Make the task a teardown of these setups: it runs when they succeeded, however what lies between ended."""
+        """Make the task a teardown of these setups: it runs when they succeeded, however what lies between ended.
+
+        If none are named, they are those on the way to it.
+        """
         found = self.draft.outputs((setups,))
         for setup in found:
             setup.as_setup()
         self.draft.link(found, self)
+        self.draft.nodes[self.id].has_setups = bool(found)
         fields = self.draft.nodes[self.id].fields
         fields["is_teardown"] = True
         fields["on_failure_fail_run"] = on_failure_fail_run
         return self
 
-    def __bool__(self) -> bool:
-        raise _too_early(f"the output of {self.id!r}")
-
-    def __iter__(self) -> Any:
-        raise _too_early(f"the output of {self.id!r}")
-
-    def __getitem__(self, key: object) -> Any:
-        raise _too_early(f"the output of {self.id!r}")
-
-    def __format__(self, spec: str) -> str:
-        raise _too_early(f"the output of {self.id!r}")
-
-    def __reduce__(self) -> Any:
-        raise _too_deep(f"the output of {self.id!r}")
+    def told(self) -> str:
+        """Whose it is."""
+        return f"the output of {self.id!r}"
 
     def __repr__(self) -> str:
         return f"<output of task {self.id!r}>"
 
 
-class Parameter:
+class Parameter(Later):
     """A parameter of a workflow: known when a run starts, not while the workflow is written down."""
 
     __slots__ = ("name", "read")
@@ -150,42 +147,12 @@ class Parameter:
         # How the runner reads it: as a "date", a "datetime" or as it is.
         self.read = read
 
-    def __bool__(self) -> bool:
-        raise _too_early(f"the parameter {self.name!r}")
-
-    def __iter__(self) -> Any:
-        raise _too_early(f"the parameter {self.name!r}")
-
-    def __getitem__(self, key: object) -> Any:
-        raise _too_early(f"the parameter {self.name!r}")
-
-    def __eq__(self, other: object) -> bool:
-        raise _too_early(f"the parameter {self.name!r}")
-
-    __hash__ = object.__hash__
-
-    def __format__(self, spec: str) -> str:
-        raise _too_early(f"the parameter {self.name!r}")
-
-    def __reduce__(self) -> Any:
-        raise _too_deep(f"the parameter {self.name!r}")
+    def told(self) -> str:
+        """Which it is."""
+        return f"the parameter {self.name!r}"
 
     def __repr__(self) -> str:
         return f"<parameter {self.name!r}>"
-
-
-def _too_early(what: str) -> TypeError:
-    return TypeError(
-        f"{what} is not known while the workflow is written down. Pass it to a task, and look at it there; "
-        "or make it a constant of the module."
-    )
-
-
-def _too_deep(what: str) -> TypeError:
-    return TypeError(
-        f"{what} is inside an object, where it cannot be found. "
-        "Pass it as an argument of its own, or in a list, a tuple or a dictionary."
-    )
 
 
 class Group(Arrows):

@@ -12,6 +12,7 @@ from rota.core.errors import Refused
 from rota.core.model import Graph
 from rota.kinds.workflow.authoring import WorkflowFunction
 from rota.kinds.workflow.functions import LOCALS, bundle_root
+from rota.kinds.workflow.places import RefusedAt
 from rota.wire.deployments import Broken, Compilation, Compiled, Job
 
 TRACE_CHARS_MAX = 8_000
@@ -63,6 +64,13 @@ def module_name(file: str) -> str:
         text = f"a module called {parts[0]!r} comes with Python or Rota, and is imported instead of {file}"
         raise Refused("field.value", text, "Rename it.", path="file")
     return name
+
+
+def relative_hint(error: BaseException) -> str:
+    """What to do about a file of a package that was loaded without its package; nothing for other errors."""
+    if not isinstance(error, ImportError) or "relative import" not in str(error):
+        return ""
+    return ". Its package has no name here: deploy the folder that holds the package, as in `rota deploy FOLDER`"
 
 
 def _import(root: Path, file: str) -> ModuleType:
@@ -130,10 +138,13 @@ class _Beginning:
         place = self._place(error) or (file, line)
         if isinstance(error, TooLong):
             text = f"loading it took longer than {timeout_s:g} s"
+        elif isinstance(error, RefusedAt):
+            # Its place is told beside it.
+            text = str(error.bare)
         elif isinstance(error, Refused):
             text = str(error)
         else:
-            text = traceback.format_exception_only(error)[-1].strip()
+            text = traceback.format_exception_only(error)[-1].strip() + relative_hint(error)
         return Broken(
             file=place[0],
             line=place[1],
@@ -146,6 +157,9 @@ class _Beginning:
         """The last line of the author's own that led to it."""
         if isinstance(error, SyntaxError) and (error.filename or "").startswith(self._root):
             return str(error.filename).removeprefix(self._root), error.lineno or 0
+        if isinstance(error, RefusedAt) and error.place.startswith(self._root):
+            written, _, line = error.place.removeprefix(self._root).rpartition(":")
+            return written, int(line)
         found: tuple[str, int] | None = None
         for frame, line in traceback.walk_tb(error.__traceback__):
             if frame.f_code.co_filename.startswith(self._root):

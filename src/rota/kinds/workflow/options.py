@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 from difflib import get_close_matches
+from math import isfinite
 from typing import Any, TypedDict
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from rota.core.errors import Refused
 from rota.core.model import PoolNeed, RetryPolicy
 from rota.core.trigger import TriggerRule
+from rota.kinds.workflow.places import RefusedAt, here
 
 Seconds = float | timedelta
 
@@ -57,6 +59,8 @@ def check_options(said: Mapping[str, Any]) -> TaskOptions:
 
 def millis(value: Seconds) -> int:
     """Seconds, or a timedelta, in milliseconds."""
+    if isinstance(value, float) and not isfinite(value):
+        raise Refused("field.value", f"{value} is no length of time", "Give seconds, or a timedelta.")
     return round(1_000 * (value.total_seconds() if isinstance(value, timedelta) else value))
 
 
@@ -77,6 +81,10 @@ def spec_fields(options: TaskOptions) -> dict[str, Any]:
 def _retry(options: TaskOptions) -> dict[str, Any]:
     said: dict[str, Any] = {}
     if "retries" in options:
+        if options["retries"] < 0:
+            # To the core, fewer than none means something else.
+            text = f"a task cannot be tried again {options['retries']} times"
+            raise RefusedAt(Refused("field.value", text, "Use 0 for never.", path="retries"), here())
         said["retries"] = options["retries"]
     if "backoff" in options:
         said["multiplier"] = options["backoff"]

@@ -6,7 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rota.core.errors import Refused
+
 _OURS = str(Path(__file__).parents[2])
+
+
+class RefusedAt(Refused):
+    """A refusal of something that was written at `place`; `bare` is what is said where the place is told beside it."""
+
+    def __init__(self, bare: Refused, place: str) -> None:
+        super().__init__(bare.code, f"{place}: {bare.reason}" if place else bare.reason, bare.hint, path=bare.path)
+        self.bare = bare
+        self.place = place
 
 
 def here() -> str:

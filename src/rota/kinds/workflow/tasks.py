@@ -13,9 +13,9 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, over
 from msgspec import Struct, structs
 
 from rota.core.errors import Refused
-from rota.core.graph import check_number
 from rota.core.model import Graph
 from rota.core.model import Param as ParamOfRuns
+from rota.core.spans import show_span
 from rota.kinds.workflow.arguments import Taken
 from rota.kinds.workflow.draft import Draft, Output, current
 from rota.kinds.workflow.functions import refer
@@ -198,18 +198,21 @@ class Partial:
         draft = self._draft("expand")
         if not lists:
             raise TypeError(f"task {self._task.name!r}: expand() needs at least one list to map over")
-        self._task.check_arguments((), self._together(lists))
+        self._task.check_arguments((), self._together(lists, "expand"))
         return self._add(draft, mapped_over_lists(draft, self._task.name, self._task.taken(draft), lists))
 
     def expand_kwargs(self, rows: Any) -> Any:
         """See `Task.expand_kwargs`."""
         draft = self._draft("expand_kwargs")
+        for row in cast("list[Any]", rows) if isinstance(rows, list | tuple) else ():
+            if isinstance(row, dict):
+                self._task.check_arguments((), self._together(cast(dict[str, Any], row), "expand_kwargs"))
         return self._add(draft, mapped_over_rows(draft, self._task.name, self._task.taken(draft), rows))
 
-    def _together(self, lists: dict[str, Any]) -> dict[str, Any]:
+    def _together(self, lists: dict[str, Any], what: str) -> dict[str, Any]:
         for name in lists:
             if name in self._fixed:
-                raise TypeError(f"task {self._task.name!r}: {name!r} is given in both partial() and expand()")
+                raise TypeError(f"task {self._task.name!r}: {name!r} is given in both partial() and {what}()")
         return {**self._fixed, **lists}
 
     def _draft(self, what: str) -> Draft:
@@ -237,7 +240,10 @@ def limited(draft: Draft, said: TaskOptions) -> tuple[TaskOptions, int]:
     if "execution_timeout" not in said:
         # What a workflow says of all its tasks is not meant to refuse a request.
         limit_ms = min(limit_ms, TIMEOUT_MS_MAX)
-    check_number(limit_ms, 1, TIMEOUT_MS_MAX, "execution_timeout")
+    if not 0 < limit_ms <= TIMEOUT_MS_MAX:
+        text = f"a request cannot be given {show_span(limit_ms)}"
+        hint = f"Use up to {show_span(TIMEOUT_MS_MAX)}."
+        raise Refused("field.value", text, hint, path="execution_timeout")
     return cast(TaskOptions, {**said, "execution_timeout": limit_ms / 1_000}), limit_ms
 
 

@@ -14,7 +14,7 @@ from rota.wire.work import Branches, CommandWork, PythonWork, encode_work
 def specs_of(draft: Draft) -> tuple[TaskSpec, ...]:
     """The tasks of a workflow as the scheduler knows them."""
     nodes = draft.nodes
-    _check_circles(draft)
+    _find_setups(nodes, _check_circles(draft))
     below = _downstream(nodes)
     for node in nodes.values():
         if node.is_mapped:
@@ -36,9 +36,43 @@ def specs_of(draft: Draft) -> tuple[TaskSpec, ...]:
     )
 
 
-def _check_circles(draft: Draft) -> None:
+def _find_setups(nodes: dict[str, Node], order: list[str]) -> None:
+    """Make each teardown of which nobody said of which setups it is one of those on the way to it.
+
+    As with brackets: a setup that has been taken down on that way belongs to the teardown that did it.
+    """
+    above = {id: list(node.upstream) for id, node in nodes.items()}
+    # Of each teardown, the setups that it takes down.
+    ended: dict[str, list[str]] = {}
+    for id in order:
+        node = nodes[id]
+        if not node.fields.get("is_teardown"):
+            continue
+        if not node.has_setups:
+            before = {setup for other in _reach(id, above) for setup in ended.get(other, ())}
+            node.upstream.update(dict.fromkeys(_nearest_setups(node, nodes, before)))
+        ended[id] = [up for up in node.upstream if nodes[up].fields.get("is_setup")]
+
+
+def _nearest_setups(node: Node, nodes: dict[str, Node], ended: set[str]) -> list[str]:
+    found: list[str] = []
+    seen = dict.fromkeys(node.upstream)
+    frontier = list(seen)
+    for id in frontier:
+        if nodes[id].fields.get("is_setup") and id not in ended:
+            found.append(id)
+            continue
+        for up in nodes[id].upstream:
+            if up not in seen:
+                seen[up] = None
+                frontier.append(up)
+    return found
+
+
+def _check_circles(draft: Draft) -> list[str]:
+    """An order in which each task comes after those before it."""
     try:
-        TopologicalSorter({node.id: node.upstream for node in draft.nodes.values()}).prepare()
+        return list(TopologicalSorter({node.id: node.upstream for node in draft.nodes.values()}).static_order())
     except CycleError as error:
         circle: list[str] = error.args[1]
         # From upstream to downstream, each once.

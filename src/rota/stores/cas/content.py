@@ -1,11 +1,11 @@
 """The Content port: small contents in packs, large ones as files, an index in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -69,7 +69,7 @@ class DiskContent:
         self._reader = Reader(stock, self._threads)
         self._room = Room(stock, appender, self._reader, bounds.bytes_max)
         self._uploads = Uploads(self, self._room, uploads, clock, bounds.small_bytes_max)
-        self._keeping: list[asyncio.Task[None]] = []
+        self._unfinished: list[asyncio.Task[None]] = []
         self._noted_to: Tick = stock.tick()
         self._tidying: asyncio.Task[None] | None = asyncio.create_task(self._keep_tidy())
         self._is_closed = False
@@ -112,14 +112,7 @@ class DiskContent:
             self._room.release(size)
 
     async def keep_large(self, tenant: str, digest: Digest, path: Path) -> None:
-        """Keep a file that was checked."""
-        task = asyncio.create_task(self._keep_large(tenant, digest, path))
-        self._keeping.append(task)
-        task.add_done_callback(self._keeping.remove)
-        await asyncio.shield(task)
-
-    async def _keep_large(self, tenant: str, digest: Digest, path: Path) -> None:
-        """Have the journal know of it, then give it its name, then its entry."""
+        """Keep a file that was checked: have the journal know of it, then give it its name, then its entry."""
         key = key_of(digest)
         name = blob_name_of_large(tenant, key)
         await self._stock.claim(name)
@@ -267,6 +260,13 @@ class DiskContent:
         finally:
             pack.is_moving = False
 
+    def see_through(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Have something done that is not to be left halfway, not even by closing."""
+        task = asyncio.create_task(work)
+        self._unfinished.append(task)
+        task.add_done_callback(self._unfinished.remove)
+        return task
+
     async def apart(self, work: Callable[[], R]) -> R:
         """Do something in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -280,7 +280,7 @@ class DiskContent:
             self._tidying.cancel()
             await asyncio.gather(self._tidying, return_exceptions=True)
         await self._uploads.close()
-        await asyncio.gather(*self._keeping, return_exceptions=True)
+        await asyncio.gather(*self._unfinished, return_exceptions=True)
         await self._room.close()
         await self._appender.close()
         await self._note_uses()

@@ -5,6 +5,7 @@ content is read through once before its first byte is given out after a start.
 """
 
 import asyncio
+import errno
 import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -79,9 +80,12 @@ class Reader:
             except BlobLost:
                 return None
         content = read_cached(opened.fd, place, size)
-        if content is None:
-            content = await self.apart(lambda: os.pread(opened.fd, size, place))
-        return content
+        if content is not None:
+            return content
+        try:
+            return await self.apart(lambda: os.pread(opened.fd, size, place))
+        except BlobLost:
+            return None
 
     def _opened(self, pack: Pack) -> OpenFile | None:
         opened = self._open.get(pack.number)
@@ -114,14 +118,14 @@ class Reader:
             read = await self._range(self._stock.name_of_large(slot))
             async for piece in _ahead(read, offset, offset + size):
                 yield piece
-        except (BlobLost, FileNotFoundError):
+        except BlobLost:
             self._stock.index.is_sure[slot] = False
             await self._lose(row)
         finally:
             self._stock.end_reading(slot)
 
     async def verify(self, slot: Slot) -> None:
-        """Read a large content through. Raises `BlobLost` or `FileNotFoundError` if it is not what it should be."""
+        """Read a large content through. Raises `BlobLost` if it is not what it should be."""
         row = self._stock.index.row(slot)
         name = self._stock.name_of_large(slot)
         path = self._stock.blobs.local(name)
@@ -141,7 +145,7 @@ class Reader:
         self._stock.index.is_sure[slot] = False
         try:
             await self.verify(slot)
-        except (BlobLost, FileNotFoundError):
+        except BlobLost:
             await self._lose(row)
         finally:
             self._stock.end_reading(slot)
@@ -176,12 +180,12 @@ class Reader:
                 yield item
 
     async def apart(self, work: Callable[[], R]) -> R:
-        """Do something in a thread. Trouble with the disk is nobody's fault."""
+        """Read something in a thread. Raises `BlobLost` where it can never be read."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-        except FileNotFoundError:
-            raise
         except OSError as error:
+            if error.errno in (errno.ENOENT, errno.EIO):
+                raise BlobLost(f"{error}") from error
             raise unavailable(error) from error
 
 

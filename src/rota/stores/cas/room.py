@@ -6,11 +6,12 @@ before a file goes: a restart must not promise what is gone.
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any
 
 from rota.core.errors import Unavailable
 from rota.core.ids import Millis
-from rota.ports import ContentFull
+from rota.ports import BlobLost, ContentFull
 from rota.stores.cas.appending import Appender
 from rota.stores.cas.index import NO_PACK, Slot, Tick
 from rota.stores.cas.packs import Pack
@@ -39,7 +40,7 @@ class Room:
         self._held_bytes = 0
         self._keep_from: Tick = _NEVER
         self._making = asyncio.Lock()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[bool]] = []
         self._is_closed = False
 
     def keep_since(self, at: Millis | None) -> None:
@@ -48,14 +49,9 @@ class Room:
 
     async def hold(self, size: int) -> None:
         """Have room for some bytes, until they are released. Raises `ContentFull`."""
-        if self._lacks(size):
-            if size <= self._bytes_max:
-                # Not to be left halfway by whoever is cancelled.
-                try:
-                    await asyncio.shield(self._begin(self._make(size)))
-                except OSError as error:
-                    raise unavailable(error) from error
-            if self._lacks(size):
+        while self._lacks(size):
+            # Others may take the room that was made for this; then it is made again.
+            if not await self._has_made(size) and self._lacks(size):
                 raise ContentFull(f"{size:,} bytes do not fit: {self._bytes_max:,} may be kept, and the rest is in use")
         self._held_bytes += size
         if self._stock.disk_bytes + self._held_bytes > HIGH * self._bytes_max and not self._tasks:
@@ -68,30 +64,41 @@ class Room:
     def _lacks(self, size: int) -> bool:
         return self._stock.disk_bytes + self._held_bytes + size > self._bytes_max
 
-    def _begin(self, making: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    async def _has_made(self, size: int) -> bool:
+        """Make room for some bytes; whether there is."""
+        if size > self._bytes_max:
+            return False
+        try:
+            # Not to be left halfway by whoever is cancelled.
+            return await asyncio.shield(self._begin(self._make(size)))
+        except OSError as error:
+            raise unavailable(error) from error
+
+    def _begin(self, making: Coroutine[Any, Any, bool]) -> asyncio.Task[bool]:
         task = asyncio.create_task(making)
         self._tasks.append(task)
         task.add_done_callback(self._ended)
         return task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[bool]) -> None:
         self._tasks.remove(task)
         if not task.cancelled():
             # Whoever needs the room is told. In the background it is tried again with the next content.
             task.exception()
 
-    async def _make(self, size: int) -> None:
-        """Make room for some bytes and a little more, as far as that can be."""
+    async def _make(self, size: int) -> bool:
+        """Make room for some bytes and a little more, as far as that can be; whether there is room for them."""
         async with self._making:
             while not self._is_closed:
                 excess = self._stock.disk_bytes + self._held_bytes + size - int(LOW * self._bytes_max)
                 if excess <= 0:
-                    return
+                    break
                 if await self._compact(_HOLES) or await self._evict(excess):
                     continue
                 # Nothing more can go, and moving things together is better than refusing.
                 if not self._lacks(size) or not await self._compact(_HOLES_AT_LEAST):
-                    return
+                    break
+            return not self._lacks(size)
 
     async def _evict(self, wanted_bytes: int) -> bool:
         """Let a slice of the oldest go; whether there was any."""
@@ -164,12 +171,14 @@ class Room:
         """Move what counts in a pack to another."""
         shelf = self._stock.index.shelves[pack.shelf]
         moves: list[asyncio.Task[None]] = []
-        async for item in self._reader.items(pack):
-            if item.is_whole and self._stock.index.is_at(shelf, item.key, pack.number, item.place):
-                land = self._stock.moving(shelf, item.key, len(item.content), pack.number, item.place)
-                moves.append(asyncio.create_task(self._appender.append(shelf, item.key, item.content, land)))
-            if len(moves) >= _MOVED_AT_ONCE:
-                await _all(moves)
+        # If it can not be read to its end, what follows there is lost.
+        with suppress(BlobLost):
+            async for item in self._reader.items(pack):
+                if item.is_whole and self._stock.index.is_at(shelf, item.key, pack.number, item.place):
+                    land = self._stock.moving(shelf, item.key, len(item.content), pack.number, item.place)
+                    moves.append(asyncio.create_task(self._appender.append(shelf, item.key, item.content, land)))
+                if len(moves) >= _MOVED_AT_ONCE:
+                    await _all(moves)
         await _all(moves)
         if pack.live:
             # What is left could not be read.
@@ -186,8 +195,7 @@ class Room:
         await self._forget()
         self._reader.forget(pack.number)
         if pack.path is not None:
-            path = pack.path
-            await self._reader.apart(lambda: path.unlink(missing_ok=True))
+            await asyncio.to_thread(pack.path.unlink, missing_ok=True)
         else:
             await self._stock.blobs.drop([pack.name])
             self._stock.journal.left(pack.name)

@@ -39,6 +39,10 @@ class Keeper(Protocol):
         """Keep a file that was checked; it is moved away, and room for it is held."""
         ...
 
+    def see_through(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Have something done that is not to be left halfway."""
+        ...
+
     def apart(self, work: Callable[[], None]) -> Coroutine[Any, Any, None]:
         """Do something in a thread."""
         ...
@@ -199,7 +203,7 @@ class LargeUpload(_Sending):
     async def finish(self) -> None:
         """See the port. Goes on if whoever asked for it is gone."""
         self._check_open()
-        await asyncio.shield(asyncio.ensure_future(self._finish()))
+        await asyncio.shield(self._keeper.see_through(self._finish()))
 
     async def _finish(self) -> None:
         async with self._handing:
@@ -274,7 +278,8 @@ class Uploads:
             upload.used_at = self._clock()
             return upload
         if len(self._open) >= UPLOADS_MAX:
-            self._abort(min(self._open.values(), key=lambda each: each.used_at))
+            # One of which nothing came yet, if there is one: it costs its sender nothing.
+            self._abort(min(self._open.values(), key=lambda each: (each.committed > 0, each.used_at)))
 
         def ended() -> None:
             if self._open.get(key) is upload:

@@ -6,6 +6,7 @@ Everything that is wrong here is wrong for good: trying again would not help.
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from typing import Any, Protocol, cast
+from zoneinfo import ZoneInfo
 
 from rota.running import Context, Skip
 from rota.wire.elements import elements_of
@@ -126,7 +127,11 @@ class Arguments:
         if not argument.read or not isinstance(value, str):
             return value
         try:
-            return date.fromisoformat(value) if argument.read == "date" else datetime.fromisoformat(value)
+            if argument.read == "date":
+                return date.fromisoformat(value)
+            moment = datetime.fromisoformat(value)
+            # Without a zone of its own it is in the workflow's.
+            return moment if moment.tzinfo is not None else moment.replace(tzinfo=ZoneInfo(self._context.zone))
         except ValueError as error:
             raise Uncallable(f"the parameter {argument.name!r} is no {argument.read}: {error}") from None
 

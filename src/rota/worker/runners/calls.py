@@ -64,6 +64,8 @@ class Call(Struct):
     owns_process: bool
     # When the task was first started, in milliseconds since 1970; 0 if that is now.
     first_started_at: int = 0
+    # What is called, where it is at hand and need not be found.
+    function: Callable[..., Any] | None = None
     # Milliseconds since 1970; a trial has a clock of its own.
     now: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
@@ -77,7 +79,7 @@ def perform(call: Call) -> Done:
     fence = call.context.fence
     with Entered(call.context, owns_process=call.owns_process):
         try:
-            function = find_function(call.work, owns_process=call.owns_process)
+            function = call.function or find_function(call.work, owns_process=call.owns_process)
             value = _called(call, function)
             if call.work.sensor is not None and not value:
                 raise ask_again(call.work.sensor, call.first_started_at, call.now())
@@ -157,6 +159,8 @@ def find_function(work: PythonWork, *, owns_process: bool = False) -> Callable[.
 
 def name_of(work: PythonWork, function: object) -> str:
     """What to call a function in messages."""
+    if work.file:
+        return f"{Path(work.file).name}:{work.function.partition(':')[2]}"
     return work.function or str(getattr(function, "__qualname__", type(function).__qualname__))
 
 

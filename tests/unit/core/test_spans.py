@@ -1,0 +1,53 @@
+"""Durations and instants as people read them."""
+
+import pytest
+
+from rota.core.errors import Refused
+from rota.core.graph import check_id, check_number
+from rota.core.spans import show_instant, show_span
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (1_500, "1.5 s"),
+        (61_000, "1 min 01 s"),
+        (3_597_000, "59 min 57 s"),
+        (7_260_000, "2 h 01 min"),
+        (86_400_000, "1 day"),
+        (90_000_000, "1 day 1 h"),
+        (30 * 86_400_000, "30 days"),
+        (-1_500, "-1.5 s"),
+    ],
+)
+def test_a_span_is_shown_in_the_unit_that_suits_it(ms: int, text: str):
+    assert show_span(ms) == text
+
+
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        (0, "1970-01-01T00:00:00Z"),
+        (1_794_960_000_250, "2026-11-18T00:00:00.250Z"),
+        (1 << 62, str(1 << 62)),
+    ],
+)
+def test_an_instant_is_shown_in_utc(at: int, text: str):
+    assert show_instant(at) == text
+
+
+def test_a_number_that_is_out_of_range_is_shown_by_what_its_name_says_it_is():
+    with pytest.raises(Refused, match=r"40 days is out of range \(at task\.timeout_ms\) Use 0 ms to 30 days\."):
+        check_number(40 * 86_400_000, 0, 30 * 86_400_000, "task", "timeout_ms")
+    with pytest.raises(Refused, match=r"2500-01-01T00:00:00Z is out of range"):
+        check_number(16_725_225_600_000, 0, 10, "logical_at")
+    with pytest.raises(Refused, match=r"5000 is out of range \(at slots\) Use 0 to 10\."):
+        check_number(5_000, 0, 10, "slots")
+
+
+@pytest.mark.parametrize("id", [".", ".."])
+def test_an_id_that_an_address_would_take_for_a_folder_is_none(id: str):
+    with pytest.raises(Refused, match=r"is not a usable id .* not \. or \.\. alone"):
+        check_id(id, "run")
