@@ -31,14 +31,21 @@ class Beside:
         self._command = _command(config)
         self._coordinator: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._tell: Callable[[Tell], None] = lambda _: None
+        self._keeper: asyncio.Task[None] | None = None
         listen = read_address(config.server.listen, "server.listen")
         if listen.port:
             self._coordinator.set_result(f"{'grpcs' if config.tls.cert else 'grpc'}://{listen}")
 
     def start(self, parts: AsyncExitStack) -> None:
-        """Begin; `parts` stops it."""
-        keeper = asyncio.create_task(self._keep_up())
-        parts.push_async_callback(_stop, keeper)
+        """Begin; `parts` stops it, if nobody has done so before."""
+        self._keeper = asyncio.create_task(self._keep_up())
+        parts.push_async_callback(self.stop)
+
+    async def stop(self) -> None:
+        """End it, and start no other."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
 
     def found(self, coordinator: str, tell: Callable[[Tell], None]) -> None:
         """The coordinator is there, whichever port it was given. `tell` hears of front ends that died."""
@@ -95,11 +102,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-
-
-async def _stop(keeper: "asyncio.Task[None]") -> None:
-    keeper.cancel()
-    await asyncio.gather(keeper, return_exceptions=True)
 
 
 class Lifeline:

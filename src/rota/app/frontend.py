@@ -136,7 +136,7 @@ def _keeper(
             build = decode_result(end.result)
             if build.status or build.exit_code:
                 return
-            result, _ = await read_result(content, tenant, end.result)
+            result, _ = await read_result(content, tenant, end.result, ongoing.created_at)
             await results.keep(tenant, ongoing.work.instance, ongoing.work.action, result, end.fence)
         except (Refused, ContentLost, msgspec.MsgspecError) as error:
             say(f"the result of {ongoing.run} was not kept: {error}")

@@ -60,6 +60,9 @@ async def serve(config: Config, signals: Signals, *, with_worker: bool) -> int:
         if worker is not None and not signals.at_once.is_set():
             code = await drain(worker, config.worker.drain_s, signals.at_once, service.failed)
         tell("stopping")
+        if beside is not None:
+            # Before the coordinator, which its clients would miss.
+            await beside.stop()
     return code
 
 

@@ -99,6 +99,7 @@ class Backlog:
         if ongoing is None or ongoing.work.instance != name.instance:
             return None
         ongoing.asked_at = self._clock()
+        await ongoing.settled()
         return ongoing, ongoing.operation(name)
 
     async def cancel(self, ongoing: Ongoing, operation: Operation) -> None:
@@ -163,7 +164,7 @@ class Backlog:
             return None
         ongoing = self._runs.get(run)
         if ongoing is None:
-            ongoing = self._add(Ongoing(run, work, self._clock()))
+            ongoing = self._add(Ongoing(run, work, self._clock(), created_at=view.created_at))
             await self._read(ongoing)
         return ongoing
 
@@ -210,7 +211,11 @@ class Backlog:
                 return
             except (Refused, Unavailable) as trouble:
                 end = Conclusion(RunState.FAILED, error=f"{trouble}")
-        await self._keep(self._line.tenant, ongoing, end)
+        try:
+            await self._keep(self._line.tenant, ongoing, end)
+        except Exception as error:
+            # A result that others will not find is no reason to keep it from those who wait for it.
+            self._say(f"the result of {ongoing.run} was not kept: {type(error).__name__}: {error}")
         ongoing.end(end)
         self._forget(ongoing)
         self._changed()
@@ -262,7 +267,8 @@ class Backlog:
         for view in await self._client.runs(name=BUILD, limit=1_000_000, history=False):
             if view.kind == BUILD and view.state not in RUN_TERMINAL and view.id not in self._runs:
                 try:
-                    self._add(Ongoing(view.id, decode_work(view.params), self._clock()))
+                    work = decode_work(view.params)
+                    self._add(Ongoing(view.id, work, self._clock(), created_at=view.created_at))
                 except msgspec.MsgspecError:
                     continue
         for ongoing in self.under_way():

@@ -47,12 +47,15 @@ class Operation:
 class Ongoing:
     """One run; `now` is the time of whoever looks after it."""
 
-    def __init__(self, run: str, work: BuildWork, now: Millis, asked: Asked | None = None) -> None:
-        """`asked` is None of a run that another process has submitted."""
+    def __init__(
+        self, run: str, work: BuildWork, now: Millis, asked: Asked | None = None, *, created_at: Millis = 0
+    ) -> None:
+        """`asked` is None of a run that another process has submitted; that was `created_at` then."""
         self.run = run
         self.asked = asked
         self.work = work
         self.accepted_at = now
+        self.created_at = created_at or now
         # When somebody last asked for it, if nobody is listening.
         self.asked_at = now
         self.stage = Stage.QUEUED
@@ -91,6 +94,11 @@ class Ongoing:
         if self._change is None:
             self._change = asyncio.get_running_loop().create_future()
         return asyncio.shield(self._change)
+
+    async def settled(self) -> None:
+        """Wait until what is known to have ended can be told, too."""
+        while self.is_over and self.conclusion is None and self.successor is None:
+            await self.next_change()
 
     def tell(self) -> None:
         """There is something new."""
