@@ -4,7 +4,8 @@ SEEDS ?= 1000
 JOBS  ?= 4
 
 BIN    := .venv/bin
-PYTEST := $(BIN)/python -m pytest -q -n $(JOBS)
+# Tests of one group share something that is slow to start, and so a process.
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup
 ROTA   := $(BIN)/rota
 
 .DEFAULT_GOAL := help

@@ -14,8 +14,8 @@ from contextlib import AsyncExitStack, suppress
 from rota.config import Config, read_address
 from rota.control.events import Level, Tell
 
-# By this a process knows that it is beside another one: the end of a pipe that only that one holds. The first line in it
-# says where the coordinator is, and its end that the other one is gone.
+# By this a process knows that it is beside another one: the end of a pipe that only that one holds. The first line in
+# it says where the coordinator is, and its end that the other one is gone.
 LIFELINE = "ROTA_LIFELINE_FD"
 # One that does not live for so long is not started again at once.
 STEADY_S = 5.0
@@ -124,7 +124,7 @@ class Lifeline:
         return os.read(self._pipe, LINE_BYTES_MAX).decode().strip()
 
     async def cut(self) -> None:
-        """Wait until whoever started this process is gone, or speaks for the first time; for ever if there is nobody."""
+        """Wait until whoever started this process is gone, or speaks first; for ever if there is nobody."""
         heard = asyncio.Event()
         loop = asyncio.get_running_loop()
         if self._pipe is not None:

@@ -53,7 +53,8 @@ async def serve(config: Config, signals: Signals) -> int:
             return 0
         front = starting.result()
         # Whoever is beside says by itself when it is ready.
-        tell(f"{'builds' if lifeline.is_held else 'ready'}: bazel --remote_executor={front.url}; content in {front.folder}")
+        what = "builds" if lifeline.is_held else "ready"
+        tell(f"{what}: bazel --remote_executor={front.url}; content in {front.folder}")
         left = asyncio.ensure_future(lifeline.cut())
         await done_before(left, signals.asked)
         tell("stopping")

@@ -27,12 +27,9 @@ def done(name: OperationName, action: Digest, response: pb.ExecuteResponse) -> o
 
 
 def cancelled(name: OperationName, action: Digest) -> operations_pb2.Operation:
-    """An operation that its own client has cancelled."""
-    operation = _operation(name, action, Stage.COMPLETED)
-    operation.done = True
-    operation.error.code = code_pb2.CANCELLED
-    operation.error.message = "the operation was cancelled"
-    return operation
+    """An operation that its own client has cancelled. Clients look into the response for that, like for all else."""
+    status = status_pb2.Status(code=code_pb2.CANCELLED, message="the operation was cancelled")
+    return done(name, action, pb.ExecuteResponse(status=status))
 
 
 def failure(state: RunState, error: str) -> status_pb2.Status:

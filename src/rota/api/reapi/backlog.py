@@ -34,6 +34,10 @@ LOOK_EVERY_S = 1.0
 # How soon a coordinator that is away is looked for again.
 AGAIN_S = 0.2
 
+# What is said by a front end that ends a run, so that those who wait at another one can tell it from a person's cancel.
+NOT_WANTED = "its client has cancelled it"
+NOT_ASKED_FOR = "no client has asked for it"
+
 # Given the end of a tenant's run before its clients are: the action cache is written.
 Keep = Callable[[str, Ongoing, Conclusion], Awaitable[None]]
 
@@ -107,7 +111,7 @@ class Backlog:
         operation.is_cancelled = True
         ongoing.tell()
         if not ongoing.is_waited_for and not ongoing.is_over:
-            await self._end(ongoing, "its client has cancelled it")
+            await self._end(ongoing, NOT_WANTED)
 
     def attach(self, operation: Operation) -> None:
         """A client begins to listen."""
@@ -204,9 +208,10 @@ class Backlog:
             self._spawn(self._finish(ongoing, end))
 
     async def _finish(self, ongoing: Ongoing, end: Conclusion) -> None:
-        if end.state is RunState.CANCELLED and ongoing.is_waited_for and ongoing.asked is not None:
+        is_for_another = end.state is RunState.CANCELLED and end.reason.startswith((NOT_WANTED, NOT_ASKED_FOR))
+        if is_for_another and ongoing.is_waited_for and ongoing.asked is not None:
             try:
-                # Somebody else's cancel. Those who wait here did not ask for it.
+                # Those who wait here did not ask for it. What a person has cancelled stays so.
                 await self._succeed(ongoing, ongoing.asked)
                 return
             except (Refused, Unavailable) as trouble:
@@ -303,7 +308,7 @@ class Backlog:
 
     async def _give_up(self, ongoing: Ongoing, grace_ms: Millis) -> None:
         try:
-            await self._end(ongoing, f"no client has asked for it for {grace_ms // 1_000} s")
+            await self._end(ongoing, f"{NOT_ASKED_FOR} for {grace_ms // 1_000} s")
         except (Refused, Unavailable) as trouble:
             # Looked at again when it was quiet for as long.
             self._say(f"{ongoing.run} could not be cancelled: {trouble}")

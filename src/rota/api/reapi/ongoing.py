@@ -25,12 +25,16 @@ class Stage(IntEnum):
 
 
 class Conclusion(Struct, frozen=True):
-    """How a run ended. `result` is what its worker reported, under which fence; `error` why there is none."""
+    """How a run ended. `result` is what its worker reported, under which fence; `error` why there is none.
+
+    `reason` is what was said by whoever ended it before its time.
+    """
 
     state: RunState
     result: bytes | None = None
     fence: Fence = 0
     error: str = ""
+    reason: str = ""
 
 
 class Operation:
@@ -125,7 +129,7 @@ class Ongoing:
             case ch.TaskEnded():
                 self._error = change.error
             case ch.RunEnded():
-                conclude(Conclusion(change.state, self._result, self._fence, self._error or change.reason))
+                conclude(self._concluded(change.state, change.reason))
             case _:
                 pass
 
@@ -136,7 +140,7 @@ class Ongoing:
             self._result, self._fence, self._error = task.result, task.fence, task.error
             self.parked = task.error if task.state is NEEDS_ATTENTION else ""
         if run.state in RUN_TERMINAL:
-            conclude(Conclusion(run.state, self._result, self._fence, self._error or run.reason))
+            conclude(self._concluded(run.state, run.reason))
         else:
             self._move(Stage.EXECUTING if task is not None and task.state is RUNNING else Stage.QUEUED)
 
@@ -145,6 +149,9 @@ class Ongoing:
         self.conclusion = conclusion
         self.stage = Stage.COMPLETED
         self.tell()
+
+    def _concluded(self, state: RunState, reason: str) -> Conclusion:
+        return Conclusion(state, self._result, self._fence, self._error or reason, reason)
 
     def _move(self, stage: Stage) -> None:
         if not self.is_over and stage is not self.stage:

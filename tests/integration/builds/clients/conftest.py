@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.builds.clients.bazel import Bazel, open_bazel
-from tests.integration.builds.clients.service import Service, open_service
+from tests.integration.builds.clients.service import IMPATIENT, Service, open_service
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +18,6 @@ def bazel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bazel]:
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A `rota up` for tests that do it no harm; each uses an instance of its own, so that nothing is found there."""
-    with open_service(tmp_path_factory.mktemp("shared")) as service:
+    with open_service(tmp_path_factory.mktemp("shared"), IMPATIENT) as service:
         service.up()
         yield service

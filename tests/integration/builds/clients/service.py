@@ -16,14 +16,15 @@ from tests.servers.ports import free_port
 LEASE_S = 20
 SLOTS = 4
 _BUILDS = "rota: builds: "
-# So that what no worker could ever do fails while a test waits for it.
+# What nobody asks for is given up while a test waits for that.
 QUEUE = """
 [queues.builds]
 unservable = "fail"
-unservable_ms = 500
 client_action_timeout_ms = 3000
-properties = {qubits = "exact"}
+properties = {cpu_count = "minimum", qubits = "exact"}
 """
+# And what no worker could ever do fails; only where a worker is there from the beginning.
+IMPATIENT = "unservable_ms = 500\n"
 
 
 class Service:

@@ -10,12 +10,19 @@ from tests.integration.builds.clients.service import Service, open_service
 pytestmark = pytest.mark.xdist_group("bazel")
 TOKENS = "writer:write-secret,reader:read-secret,writer@elsewhere:other-secret,worker:work-secret"
 
+# Each tenant has queues of its own.
+QUEUE_ELSEWHERE = """
+[queues.elsewhere]
+tenant = "elsewhere"
+name = "builds"
+"""
+
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service that lets nobody in without a token, its own worker neither."""
     env = {"ROTA_COORDINATOR_BEARER_TOKENS": TOKENS, "ROTA_EXECUTOR_TASK_BEARER_TOKEN": "work-secret"}
-    with open_service(tmp_path_factory.mktemp("guarded"), env=env) as service:
+    with open_service(tmp_path_factory.mktemp("guarded"), QUEUE_ELSEWHERE, env) as service:
         service.stage.token = "read-secret"
         service.up(env={"ROTA_WORKER_BUILD_CONTENT": f"grpc://127.0.0.1:{service.port}"})
         yield service
@@ -50,7 +57,7 @@ def test_a_reader_and_a_worker_may_not_build(bazel: Bazel, guarded: Service) -> 
     for secret in ("read-secret", "work-secret"):
         code, said = _build(bazel, guarded, secret, "//many:g3")
         assert code != DONE
-        assert "PERMISSION_DENIED" in said
+        assert "PERMISSION_DENIED" in said, said
     assert len(guarded.runs()) == before
 
 

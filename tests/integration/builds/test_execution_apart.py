@@ -1,0 +1,121 @@
+"""Actions while coordinator, front end and workers are processes of their own, of which one or the other is missing."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from google.rpc import code_pb2
+
+from tests.integration.builds.clients.service import Service
+from tests.integration.builds.remote import open_remote, response_of, stage_of
+from tests.integration.builds.test_execution import Door, run_named
+from tests.integration.deadlines import until
+from tests.integration.service.stage import open_stage
+
+# Short: a worker that is silent for so long has lost its work.
+LEASE_S = 3
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """A coordinator and a front end; workers are the tests' own."""
+    with open_stage(tmp_path, lease_s=LEASE_S) as stage:
+        one = Service(stage)
+        stage.start_server()
+        one.front_end()
+        yield one
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Door:
+    return Door(tmp_path)
+
+
+def test_what_waits_for_a_worker_goes_on_for_whoever_still_wants_it(service: Service, door: Door) -> None:
+    with open_remote(service.port) as remote, open_remote(service.port) as other:
+        action = remote.action(door.line)
+        first, second = remote.execute(action), other.execute(action)
+        assert [stage_of(heard.next()) for heard in (first, second)] == ["queued", "queued"]
+        remote.cancel(first.name)
+        assert first.response().status.code == code_pb2.CANCELLED
+        service.stage.start_worker("hand")
+        door.open()
+        assert second.response().result.stdout_raw == b"through\n"
+
+
+def test_what_nobody_wants_any_more_is_never_begun(service: Service, door: Door) -> None:
+    with open_remote(service.port) as remote:
+        heard = remote.execute(remote.action(door.line))
+        heard.next()
+        remote.cancel(heard.name)
+        assert heard.response().status.code == code_pb2.CANCELLED
+        service.stage.start_worker("hand")
+        assert remote.execute(remote.action("echo later")).response().result.stdout_raw == b"later\n"
+        assert run_named(service, heard.name) == "cancelled"
+        assert not door.begun.exists()
+
+
+def test_those_who_share_an_action_are_all_told_although_its_worker_died(service: Service, door: Door) -> None:
+    worker = service.stage.start_worker("hand")
+    with open_remote(service.port) as remote, open_remote(service.port) as other:
+        action = remote.action(door.line)
+        first, second = remote.execute(action).until("executing"), other.execute(action)
+        second.next()
+        service.kill_all(worker)
+        service.stage.start_worker("hand")
+        until(lambda: door.times == 2, "it to begin again")
+        door.open()
+        assert [heard.response().result.stdout_raw for heard in (first, second)] == [b"through\n"] * 2
+
+
+def test_an_action_of_a_silent_worker_is_given_to_another(service: Service, door: Door) -> None:
+    silent = service.stage.start_worker("silent")
+    with open_remote(service.port) as remote:
+        heard = remote.execute(remote.action(door.line)).until("executing")
+        silent.freeze()
+        service.stage.start_worker("spare")
+        until(lambda: door.times == 2, "the other one to begin it", patience_s=60)
+        door.open()
+        metadata = heard.response().result.execution_metadata
+        assert metadata.worker == "spare"
+        silent.thaw()
+
+
+def test_an_operation_outlives_its_front_end_and_its_coordinator(service: Service, door: Door) -> None:
+    service.stage.start_worker("hand")
+    front = next(process for process in service.stage.processes if process.name == "frontend")
+    server = next(process for process in service.stage.processes if process.name == "server")
+    with open_remote(service.port) as remote:
+        heard = remote.execute(remote.action(door.line)).until("executing")
+    front.kill()
+    server.kill()
+    service.stage.start_server()
+    service.front_end()
+    with open_remote(service.port) as remote:
+        again = remote.wait(heard.name)
+        again.next()
+        door.open()
+        assert again.response().result.stdout_raw == b"through\n"
+        assert response_of(remote.get(heard.name)).result.stdout_raw == b"through\n"
+    assert door.times == 1, "all that while it ran on"
+
+
+@pytest.mark.long
+def test_an_action_that_ends_every_worker_is_given_up(service: Service, door: Door) -> None:
+    with open_remote(service.port) as remote:
+        worker = service.stage.start_worker("hand")
+        heard = remote.execute(remote.action(door.line))
+        for times in range(1, 8):
+            until(lambda times=times: door.begun.exists() and door.times >= times or run_is_over(service), "its turn")
+            if run_is_over(service):
+                break
+            service.kill_all(worker)
+            worker = service.stage.start_worker("hand")
+        response = heard.response()
+        assert response.status.code == code_pb2.INTERNAL
+        assert "interrupted" in response.status.message
+
+
+def run_is_over(service: Service) -> bool:
+    """Whether the one run there is has ended."""
+    return all(str(view.state) in ("failed", "cancelled") for view in service.runs())
