@@ -2,17 +2,24 @@
 
 import asyncio
 import os
+import socket
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 
-from rota.config import Config
+from rota.config import Address, Config
 from rota.control.events import Level, Tell
 
 # By this a process knows that it should end when whoever started it does: the end of a pipe that only that one holds.
 LIFELINE = "ROTA_LIFELINE_FD"
 AGAIN_S = 1.0
 STOP_S = 10.0
+
+
+def front_end_url(config: Config, listen: Address, port: int) -> str:
+    """Where workers reach a front end that listens there."""
+    host = config.builds.advertise or (socket.gethostname() if listen.is_everywhere else listen.host)
+    return f"{'grpcs' if config.tls.cert else 'grpc'}://{Address(host, port)}"
 
 
 async def start_beside(parts: AsyncExitStack, config: Config, coordinator: str, tell: Callable[[Tell], None]) -> None:

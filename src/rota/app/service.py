@@ -13,7 +13,7 @@ from rota.api.auth import Gate, check_exposure
 from rota.api.http.server import HttpServer
 from rota.api.http.service import HttpService
 from rota.api.rpc import RpcServer
-from rota.app.beside import start_beside
+from rota.app.beside import front_end_url, start_beside
 from rota.app.clocks import SystemClock, wall_clock
 from rota.app.hosting import Host, Hosting, begin, host
 from rota.app.journal import Journal
@@ -182,6 +182,11 @@ class _Defining:
 async def _local_worker(parts: AsyncExitStack, here: Host, config: Config, journal: Journal) -> WorkerDriver:
     logs = ship_logs(parts, here.path, here.blobs, complaint(journal))
     working = working_of(config, here.path, kept_open=(here.lock.fd,))
+    if config.builds.listen:
+        # The front end beside it is ours, and may know the worker's token.
+        listen = read_address(config.builds.listen, "builds.listen")
+        own = front_end_url(config, listen, listen.port)
+        working = structs.replace(working, build_content=(*working.build_content, own))
     if here.shared is not None:
         # Of several on one machine each has a worker of its own.
         identity = take_identity(here.path / "worker", config.worker.name)

@@ -16,7 +16,7 @@ from rota.api.reapi.results import Results
 from rota.api.reapi.statuses import MissingContent, as_status
 from rota.api.reapi.trees import Trees
 from rota.core.errors import Refused
-from rota.core.ids import Digest
+from rota.core.ids import Digest, Millis
 from rota.core.model import Pairs
 from rota.kinds.build.naming import OperationName, new_name, new_run, read_name
 from rota.kinds.build.scheduling import Asked
@@ -132,7 +132,7 @@ class Execution:
                 return pb.ExecuteResponse(status=as_status(await self._lacking(tenant, ongoing.work)))
             return pb.ExecuteResponse(status=answers.failure(end.state, end.error))
         try:
-            result, status = await read_result(self._content, tenant, end.result)
+            result, status = await read_result(self._content, tenant, end.result, ongoing.queued_at)
         except (Refused, ContentLost, msgspec.MsgspecError) as error:
             return pb.ExecuteResponse(status=answers.failure(end.state, f"the result cannot be read: {error}"))
         return pb.ExecuteResponse(result=result, status=status, message=status.message)
@@ -194,11 +194,19 @@ class Execution:
             raise MissingContent(f"{what} {digest.hash}", [digest]) from None
 
 
-async def read_result(content: Content, tenant: str, reported: bytes) -> tuple[pb.ActionResult, status_pb2.Status]:
-    """What a worker reported of an action. Raises Refused, ContentLost or MsgspecError."""
+async def read_result(
+    content: Content, tenant: str, reported: bytes, queued_at: Millis
+) -> tuple[pb.ActionResult, status_pb2.Status]:
+    """What a worker reported of an action that waited from `queued_at` on.
+
+    Raises Refused, ContentLost or MsgspecError.
+    """
     build = decode_result(reported)
     raw = build.result if build.stored is None else await content.get(tenant, build.stored)
-    return parse(pb.ActionResult, raw), status_pb2.Status(code=build.status, message=build.message)
+    result: pb.ActionResult = parse(pb.ActionResult, raw)
+    # The worker was not there then.
+    result.execution_metadata.queued_timestamp.FromMilliseconds(queued_at)
+    return result, status_pb2.Status(code=build.status, message=build.message)
 
 
 def unknown(name: str) -> Refused:

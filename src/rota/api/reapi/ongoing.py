@@ -53,6 +53,8 @@ class Ongoing:
         self.asked = asked
         self.work = work
         self.accepted_at = now
+        # When its run was made: that may have been long before somebody joined it.
+        self.queued_at = now
         # When somebody last asked for it, if nobody is listening.
         self.asked_at = now
         self.stage = Stage.QUEUED
@@ -123,6 +125,7 @@ class Ongoing:
 
     def read(self, run: RunView, task: TaskView | None, conclude: Callable[[Conclusion], None]) -> None:
         """How it stands, for whoever has not heard everything."""
+        self.queued_at = run.created_at
         if task is not None:
             self.worker = task.worker
             self._result, self._fence, self._error = task.result, task.fence, task.error
