@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from bench.rig import Rig, Row, Stopwatch
 from rota.core.bounds import TimeLimits
-from rota.core.changes import AttemptEnded
+from rota.core.changes import AttemptEnded, Change, LeaseGranted
 from rota.core.commands import RegisterWorker, SubmitRun
 from rota.core.decide import decide
 from rota.core.evolve import evolve
@@ -177,27 +177,32 @@ def _settle(state: State) -> None:
         heard_from(state, worker, 1)
 
 
-def _fill(state: State) -> list[object]:
-    running: list[object] = []
-    while (granted := place(state, 1)) is not None:
+def _fill(state: State) -> list[LeaseGranted]:
+    running: list[LeaseGranted] = []
+    while (granted := _granted(place(state, 1))) is not None:
         evolve(state, granted)
         running.append(granted)
     return running
 
 
-def _churn(state: State, running: list[object], decisions: int) -> float:
+def _granted(placed: list[Change]) -> LeaseGranted | None:
+    return next((change for change in placed if isinstance(change, LeaseGranted)), None)
+
+
+def _churn(state: State, running: list[LeaseGranted], decisions: int) -> float:
     """End attempts one at a time; only the decision that follows is timed."""
     spent = 0.0
     gc.collect()
     gc.freeze()
     for number in range(decisions):
         granted = running[number % len(running)]
-        key = (granted.tenant, granted.run)  # type: ignore[attr-defined] - a LeaseGranted
-        ended = AttemptEnded(*key, granted.task, granted.fence, SUCCESS, 2, None, None, "", 0)  # type: ignore[attr-defined] - a LeaseGranted
+        key = (granted.tenant, granted.run)
+        ended = AttemptEnded(*key, granted.task, granted.fence, SUCCESS, 2, None, None, "", 0)
         evolve(state, ended)
         began = time.process_time()
-        follower = place(state, 2)
+        placed = place(state, 2)
         spent += time.process_time() - began
+        follower = _granted(placed)
         if follower is None:
             decisions = number
             break

@@ -252,15 +252,15 @@ class Loop:
         until = self._until()
         while self.work < until:
             try:
-                granted = place(self.state, now)
+                placed = place(self.state, now)
             except Exception as error:
                 self._note("place", error)
                 self.state.index.fresh.clear()
                 self.state.index.hungry.clear()
                 return
-            if granted is None:
+            if not placed:
                 return
-            self._apply([granted])
+            self._apply(placed)
 
     # Carrying out commands.
 

@@ -125,7 +125,7 @@ class TasksSettled(OfRun, frozen=True):
 
 
 class TasksReset(OfRun, frozen=True):
-    """Tasks went back to `none`: cleared by a person (with a fresh budget), or their output, or input, was lost."""
+    """Tasks went back to `none`: cleared by a person (with a fresh budget), or what they need was lost or changed."""
 
     tasks: tuple[int, ...]
     at: Millis

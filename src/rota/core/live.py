@@ -154,6 +154,7 @@ class LiveRun:
         "key",
         "leaf_bad",
         "leased",
+        "mended",
         "moving",
         "purse",
         "reset",
@@ -179,6 +180,8 @@ class LiveRun:
         self.before: LiveRun | None = None
         self.after: LiveRun | None = None
         self.is_held = False
+        # Something was put back or marked, so what waits for a worker may have been overtaken by that.
+        self.mended = False
         self.revived_at: Millis = 0
         self.start_over(graph)
 

@@ -1,4 +1,4 @@
-"""Matching: the next grant, one at a time.
+"""Matching: the next grant, one at a time; or that a task whose turn it is has to wait once more.
 
 A task that arrives looks for a worker; a worker that has room looks for a task. Either way fair order chooses the task
 and the allocation strategy chooses the worker. Each grant is a decision of its own, so that every one sees what the one
@@ -6,30 +6,30 @@ before it used up.
 """
 
 from rota.core.buckets import Bucket
-from rota.core.changes import LeaseGranted
-from rota.core.decide.leases import grant
+from rota.core.changes import Change
+from rota.core.decide.leases import grant, send_back
 from rota.core.ids import Millis
 from rota.core.live import LiveWorker
 from rota.core.match import Picked
 from rota.core.state import State
 
 
-def place(state: State, now: Millis) -> LeaseGranted | None:
-    """The next grant, or None when nothing more can be placed until something changes."""
+def place(state: State, now: Millis) -> list[Change]:
+    """The next grant; nothing when nothing more can be placed until something changes."""
     index = state.index
     while index.fresh:
         bucket = next(iter(index.fresh))
         found = _place_bucket(state, bucket, now)
-        if found is not None:
+        if found:
             return found
         index.fresh.pop(bucket, None)
     while index.hungry:
         worker = next(iter(index.hungry))
         found = _place_worker(state, worker, now)
-        if found is not None:
+        if found:
             return found
         index.hungry.pop(worker, None)
-    return None
+    return []
 
 
 def is_held(state: State, bucket: Bucket, now: Millis) -> bool:
@@ -45,39 +45,41 @@ def is_held(state: State, bucket: Bucket, now: Millis) -> bool:
     return True
 
 
-def _place_bucket(state: State, bucket: Bucket, now: Millis) -> LeaseGranted | None:
+def _place_bucket(state: State, bucket: Bucket, now: Millis) -> list[Change]:
     if not bucket.live or bucket.demand.pull:
-        return None
+        return []
     if bucket.demand.signature.pools and is_held(state, bucket, now):
-        return None
+        return []
     worker = state.index.pick_worker(bucket, now)
     if worker is None:
         alone_at = state.index.alone_at(bucket) if bucket.demand.signature.avoid else 0
         if alone_at > now:
             state.set_timer(alone_at, "alone", bucket.demand.signature)
-        return None
+        return []
     # The bucket has found a worker; whose turn it is on that worker is a question of its own, unless nobody else waits.
     picked = state.index.pick_only(bucket, worker) or state.index.pick_task(
         worker, now, lambda other: is_held(state, other, now)
     )
     if picked is None:
-        return None
+        return []
     if picked.bucket is not bucket:
         worker = state.index.pick_worker(picked.bucket, now) or worker
     return _grant(state, picked, worker, now)
 
 
-def _place_worker(state: State, worker: LiveWorker, now: Millis) -> LeaseGranted | None:
+def _place_worker(state: State, worker: LiveWorker, now: Millis) -> list[Change]:
     if worker.row.capacity.pull or worker.slots_free <= 0:
-        return None
+        return []
     picked = state.index.pick_task(worker, now, lambda bucket: is_held(state, bucket, now))
     if picked is None:
-        return None
+        return []
     if picked.bucket.demand.soft:
         # It is this task's turn; that this worker asked first does not make it the one the task prefers.
         worker = state.index.pick_worker(picked.bucket, now) or worker
     return _grant(state, picked, worker, now)
 
 
-def _grant(state: State, picked: Picked, worker: LiveWorker, now: Millis) -> LeaseGranted:
-    return grant(state, picked.run, picked.task, worker, state.limits.lease_ms, now, overdue=picked.overdue)
+def _grant(state: State, picked: Picked, worker: LiveWorker, now: Millis) -> list[Change]:
+    run, task = picked.run, picked.task
+    overtaken = send_back(run, task, now)
+    return overtaken or [grant(state, run, task, worker, state.limits.lease_ms, now, overdue=picked.overdue)]

@@ -112,6 +112,10 @@ class Cascade:
         self.task_reset(idx)
         return self._verdict(self.graph.node(idx)) is Verdict.WAIT
 
+    def may_start(self, idx: int) -> bool:
+        """Whether what a task waited for still is as it has to be."""
+        return self._verdict(self.graph.node(idx)) is Verdict.SCHEDULE
+
     def judge(self, node: int) -> None:
         """Look at a node's trigger rule in this cascade, after every node above it."""
         heappush(self._judge, (self.graph.rank[node], node))

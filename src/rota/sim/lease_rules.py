@@ -7,7 +7,8 @@ from rota.core.ids import Fence, RunKey, fence_epoch
 from rota.core.model import FailureClass
 from rota.core.reap import FELL_SILENT, LEASE_RAN_OUT
 from rota.core.retry import retries_allowed
-from rota.core.states import ASSIGNED, RUNNING, SUCCESS, UP_FOR_RESCHEDULE, UP_FOR_RETRY
+from rota.core.states import ASSIGNED, CANCELLED, RUNNING, SUCCESS, UP_FOR_RESCHEDULE, UP_FOR_RETRY
+from rota.core.trigger import Verdict, evaluate_trigger_rule
 from rota.sim.broken import Broken
 from rota.sim.limit_rules import LimitRules
 from rota.sim.models import LeaseModel, Model, TaskModel
@@ -42,7 +43,7 @@ class LeaseRules:
         self.granted_now.clear()
 
     def granted(self, run: RunKey, change: ch.LeaseGranted) -> None:
-        """P-FENCE: fences only grow. P-LIMIT: nothing is exceeded. P-HOLD: held runs get nothing. P-UNSPENT."""
+        """P-FENCE: fences only grow. P-LIMIT: nothing is exceeded. P-HOLD: held runs wait. P-UNSPENT, P-STANDS."""
         if change.fence <= self._floor or change.fence in self.model.granted:
             raise Broken(f"P-FENCE: fence {change.fence} after {self._floor}")
         if fence_epoch(change.fence) != self.model.epoch:
@@ -56,11 +57,24 @@ class LeaseRules:
         model.forget_own_note()
         if change.attempt != model.spent + 1:
             raise Broken(f"P-UNSPENT: {run}/{change.task} is granted as {change.attempt} after {model.spent} outcomes")
+        self._check_rule(run, change.task)
         pools = self.limits.pools_of(run, change.task)
         self.model.live[change.fence] = LeaseModel(change.worker, change.incarnation, pools)
         self.model.granted[change.fence] = change.at
         self.granted_now.append(change.fence)
         self.limits.spend_tokens(run[0], pools, change.at)
+
+    def _check_rule(self, run: RunKey, idx: int) -> None:
+        """P-STANDS: what a task waited for is still as it has to be when it is granted."""
+        spec, graph = self.model.spec(run, idx), self.model.graph(run)
+        if spec is None or graph is None:
+            return
+        above = [other for other in graph.tasks if other.id in spec.upstream]
+        if not above or not all(other.width for other in above) or any(other.is_setup for other in graph.tasks):
+            return
+        states = [self.model.task(run, up).state for up in self.model.tasks_of(run, spec.upstream)]
+        if evaluate_trigger_rule(spec.trigger_rule, states) is not Verdict.SCHEDULE:
+            raise Broken(f"P-STANDS: {run}/{idx} is granted while {spec.trigger_rule} of {list(map(str, states))}")
 
     def started(self, run: RunKey, change: ch.AttemptStarted) -> None:
         """P-FENCE: only the holder of the live fence starts."""
@@ -123,6 +137,8 @@ class LeaseRules:
             self.takeovers += 1
             if self.takeovers > TAKEOVERS_MAX:
                 raise Broken(f"P-CLONE: {run}/{change.task} was taken from a worker that is alive and well")
+        # What a person ends after it began has been an attempt.
+        model.spent += change.state is CANCELLED and model.state is RUNNING
         model.interrupted += change.counted
         if model.interrupted > INTERRUPTIONS_MAX:
             raise Broken(f"P-POISON: {run}/{change.task} was interrupted {model.interrupted} times")

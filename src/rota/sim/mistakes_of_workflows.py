@@ -183,6 +183,14 @@ OF_WORKFLOWS: tuple[Mutant, ...] = (
         "            pass\n",
     ),
     mistake(
+        "overtaken_task_starts",
+        "a task starts only while its rule holds",
+        "core.decide.leases",
+        "    if cascade.may_start(task.idx):\n",
+        "    if cascade is not None:\n",
+        ("core.decide.remedies", "    tasks.update(dict.fromkeys(_waiting_for(run, list(tasks))))\n", ""),
+    ),
+    mistake(
         "moved_run_not_judged",
         "every task of the other version is judged",
         "core.decide.remedies",

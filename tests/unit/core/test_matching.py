@@ -726,10 +726,12 @@ def place_and_compare(world: World) -> list[LeaseGranted]:
     made: list[LeaseGranted] = []
     while True:
         pairs = fitting_pairs(world)
-        granted = place(world.state, world.now)
-        if granted is None:
+        placed = place(world.state, world.now)
+        if not placed:
             assert pairs == [], "something fits and nothing is granted"
             return made
+        (granted,) = placed
+        assert isinstance(granted, LeaseGranted), "nobody has cleared anything"
         assert (granted.run, granted.task, granted.worker) in pairs, "something is granted that does not fit"
         assert_best(world, granted)
         evolve(world.state, granted)

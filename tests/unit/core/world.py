@@ -156,12 +156,15 @@ class World:
                     state.continues.pop((tenant, name), None)
 
     def place_one(self) -> LeaseGranted | None:
-        """The next grant, if any."""
-        granted = place(self.state, self.now)
-        if granted is not None:
-            evolve(self.state, granted)
-            self.changes.append(granted)
-        return granted
+        """The next grant, if any; tasks that have to wait once more are sent back on the way."""
+        while placed := place(self.state, self.now):
+            for change in placed:
+                evolve(self.state, change)
+            self.changes += placed
+            if isinstance(placed[0], LeaseGranted):
+                return placed[0]
+            self.follow_up()
+        return None
 
     def place(self) -> list[LeaseGranted]:
         """Every grant that can be made now."""

@@ -30,6 +30,7 @@ from rota.core.changes import (
     LeaseReturned,
     ReportRefused,
     RunEnded,
+    TasksReset,
     WorkerQuarantined,
 )
 from rota.core.decide.decision import Decision, clean_text, find_task
@@ -219,7 +220,7 @@ def _may_be_expanded_again(run: LiveRun, graph: LiveGraph, node: int, width: int
     if not width and node in graph.hollow:
         return False
     tasks = [run.tasks.get(idx) for idx in graph.tasks_of(node)]
-    return all(task is not None and task.state is NONE for task in tasks)
+    return all(task is None or task.state is NONE for task in tasks)
 
 
 def _ended(
@@ -317,6 +318,20 @@ def returned(lease: Lease, cause: str, now: Millis) -> LeaseReturned:
     return LeaseReturned(*run.key, task.idx, lease.fence, QUEUED, now, cause, counted=counted)
 
 
+def send_back(run: LiveRun, task: Task, now: Millis) -> list[Change]:
+    """What becomes of a task whose turn it is and that must not start: its upstreams were cleared or marked since.
+
+    Nothing if it may start. Whoever cleared them may have left it alone because it was at work then.
+    """
+    if not run.mended:
+        return []
+    cascade = Cascade(run, now)
+    if cascade.may_start(task.idx):
+        return []
+    cascade.task_reset(task.idx)
+    return [TasksReset(*run.key, (task.idx,), now, "what it waits for has changed", fresh=False), *cascade.settle()]
+
+
 def grant(
     state: State, run: LiveRun, task: Task, worker: LiveWorker, lease_ms: int, now: Millis, *, overdue: bool = False
 ) -> LeaseGranted:
@@ -383,6 +398,9 @@ def claim(state: State, command: cm.ClaimTask, now: Millis) -> Decision:
     picked = state.index.pick_task(worker, now, is_held)
     if picked is None:
         return Decision([], answer="")
+    overtaken = send_back(picked.run, picked.task, now)
+    if overtaken:
+        return Decision(overtaken, answer="")
     granted = grant(state, picked.run, picked.task, worker, command.lease_ms, now, overdue=picked.overdue)
     return Decision([granted], answer=str(granted.fence))
 

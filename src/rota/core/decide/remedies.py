@@ -39,7 +39,6 @@ from rota.core.states import (
     LEASED,
     NEEDS_ATTENTION,
     NONE,
-    QUEUED,
     RUN_TERMINAL,
     TERMINAL,
     UP_FOR_RESCHEDULE,
@@ -71,22 +70,30 @@ def _check_idle(run: LiveRun, tasks: list[int]) -> None:
 def to_clear(run: LiveRun, names: tuple[str, ...], *, downstream: bool, only_failed: bool) -> list[int]:
     """The tasks that clearing would run again. No names are all tasks.
 
-    What comes after them and only waits for a worker, or for its next try, goes back to wait for them.
+    What comes right after them and waits for a worker, or for its next try, goes back to wait for them.
     """
     graph = run.graph
     chosen = find_all(run, names) if names else list(run.tasks)
     wanted = BAD if only_failed else TERMINAL
     tasks = {idx: None for idx in chosen if _state(run, idx) in wanted}
     if downstream and names:
-        after = wanted if only_failed else wanted | WAITING
         for node in below_of(graph, list({graph.node(idx): None for idx in chosen})):
-            tasks.update({idx: None for idx in graph.tasks_of(node) if _state(run, idx) in after})
+            tasks.update({idx: None for idx in graph.tasks_of(node) if _state(run, idx) in wanted})
     if not only_failed:
         for node in _torn_down(run, list({graph.node(idx): None for idx in tasks})):
             tasks.update({idx: None for idx in graph.tasks_of(node) if _state(run, idx) in TERMINAL})
+    tasks.update(dict.fromkeys(_waiting_for(run, list(tasks))))
     found = [idx for idx in tasks if idx not in graph.retired]
     check_number(len(found), 0, REMEDY_TASKS_MAX, "tasks")
     return found
+
+
+def _waiting_for(run: LiveRun, tasks: list[int]) -> list[int]:
+    """Tasks right after these that wait for a worker or for their next try: their rule has to be asked again."""
+    graph = run.graph
+    nodes = {graph.node(idx): None for idx in tasks}
+    after = {down: None for node in nodes for down in (*graph.downs[node], *graph.setup_downs.get(node, ()))}
+    return [idx for node in after for idx in graph.tasks_of(node) if _state(run, idx) in WAITING]
 
 
 def _torn_down(run: LiveRun, nodes: list[int]) -> list[int]:
@@ -151,8 +158,9 @@ def mark(state: State, command: cm.MarkTasks, now: Millis) -> Decision:
         task = run.tasks.get(idx)
         if task is not None and task.state in LEASED:
             cause = f"marked as {to}"
-            changes.append(LeaseReturned(*run.key, idx, task.fence, QUEUED, now, cause, counted=False))
+            changes.append(LeaseReturned(*run.key, idx, task.fence, CANCELLED, now, cause, counted=False))
     reset = [idx for idx in chosen if _state(run, idx) is not NONE]
+    reset += [idx for idx in _waiting_for(run, chosen) if idx not in chosen]
     if to is not FAILED:
         nodes = list({run.graph.node(idx): None for idx in chosen})
         below = [idx for node in below_of(run.graph, nodes) for idx in run.graph.tasks_of(node)]
@@ -165,7 +173,21 @@ def mark(state: State, command: cm.MarkTasks, now: Millis) -> Decision:
     for idx in chosen:
         changes.append(TaskMarked(*run.key, idx, to, now))
         cascade.task_marked(idx, to)
+    if to is not FAILED:
+        _map_over_nothing(cascade, chosen)
     return Decision([*changes, *_follow(run, cascade, now)], answer=command.run)
+
+
+def _map_over_nothing(cascade: Cascade, marked: list[int]) -> None:
+    """Whoever says that tasks are well gives no output: what is mapped over it, is mapped over nothing.
+
+    If it is mapped over another task, that one will say more.
+    """
+    graph, run = cascade.graph, cascade.run
+    for node in {down: None for idx in marked for down in graph.downs[graph.node(idx)]}:
+        if not graph.width[node]:
+            number = run.row.grown + len(cascade.grows)
+            cascade.grow(Growth(*run.key, number, (), graph.specs[node].id, 0))
 
 
 def _check_whole(run: LiveRun, chosen: list[int]) -> None:
@@ -285,10 +307,12 @@ def _carried_over(run: LiveRun, graph: LiveGraph) -> tuple[tuple[Growth, ...], t
         if node is not None and not graph.width[node]:
             growths.append(structs.replace(growth, number=len(growths)))
             graph = graph.grown(growths[-1])
+    # Only a task that runs says over how many others are mapped that nobody has counted yet.
+    counting = {up: None for node, width in enumerate(graph.width) if not width for up in graph.ups[node]}
     kept: list[tuple[int, int]] = []
     for node, spec in enumerate(run.graph.specs):
         there = graph.index.get(spec.id)
-        if there is None:
+        if there is None or there in counting:
             continue
         tasks, others = run.graph.tasks_of(node), graph.tasks_of(there)
         if len(tasks) == len(others):

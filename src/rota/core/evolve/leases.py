@@ -11,7 +11,16 @@ from rota.core.order import SHARE
 from rota.core.reap import reaper_of
 from rota.core.records import Task
 from rota.core.state import State
-from rota.core.states import ASSIGNED, NEEDS_ATTENTION, RUNNING, SUCCESS, TERMINAL, UP_FOR_RESCHEDULE, UP_FOR_RETRY
+from rota.core.states import (
+    ASSIGNED,
+    CANCELLED,
+    NEEDS_ATTENTION,
+    RUNNING,
+    SUCCESS,
+    TERMINAL,
+    UP_FOR_RESCHEDULE,
+    UP_FOR_RETRY,
+)
 
 
 def begin_lease(state: State, run: LiveRun, task: Task, worker: LiveWorker, bucket: Bucket, now: Millis) -> Lease:
@@ -169,8 +178,9 @@ def lease_returned(state: State, change: ch.LeaseReturned) -> None:
     reaper = reaper_of(change.cause)
     if reaper:
         state.decided[reaper] += 1
-    # The attempt was not spent: the next grant has the same number.
-    task.attempt -= 1
+    if change.state is not CANCELLED or not task.started_at:
+        # The attempt was not spent: the next grant has the same number.
+        task.attempt -= 1
     task.error = change.cause if reaper or change.state is NEEDS_ATTENTION else ""
     move(state, run, task, change.state)
     if change.state in TERMINAL:

@@ -236,6 +236,8 @@ def lay_out(run: LiveRun, graph: LiveGraph, growths: Iterable[Growth], tasks: It
     for growth in run.growths:
         graph = graph.grown(growth)
     run.start_over(graph)
+    # Nobody has written down whether it was; asking once more than needed does no harm.
+    run.mended = True
     run.tasks = {task.idx: task for task in sorted(tasks, key=lambda task: task.idx)}
     for idx, task in run.tasks.items():
         if idx in graph.retired:

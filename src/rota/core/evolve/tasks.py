@@ -89,6 +89,7 @@ def tasks_reset(state: State, change: ch.TasksReset) -> None:
             task.skips = ()
         run.put_back(run.graph.node(idx), idx)
         touch(state, run, task)
+    run.mended = True
     tell(state, run, change)
 
 
@@ -115,6 +116,7 @@ def task_marked(state: State, change: ch.TaskMarked) -> None:
         forget_reset(run, node, change.task)
     move(state, run, task, change.state)
     task.ended_at = change.at
+    run.mended = True
     note(state, run, task, change)
 
 
