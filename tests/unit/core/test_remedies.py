@@ -315,3 +315,19 @@ def test_a_run_out_of_history_stays_as_long_as_one_that_has_just_ended_whoever_l
     assert other.state.runs
     other.advance(2)
     assert not other.state.runs
+
+
+def test_the_teardown_of_a_cancelled_run_can_be_run_afterwards():
+    world = World()
+    world.worker("w", slots=5)
+    gone = task("gone", "made", "work", is_teardown=True, trigger_rule=TriggerRule.ALL_DONE_SETUP_SUCCESS)
+    world.submit(graph(task("made", is_setup=True), task("work", "made"), gone))
+    (made,) = world.turn()
+    world.succeed(made)
+    world.turn()
+    world.client(cm.CancelRun, run="r")
+    world.follow_up()
+    assert world.states() == {"made": "success", "work": "cancelled", "gone": "cancelled"}
+    world.client(cm.ClearTasks, run="r", tasks=("gone",), downstream=False)
+    finish(world)
+    assert world.states() == {"made": "success", "work": "cancelled", "gone": "success"}
