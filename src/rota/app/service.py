@@ -21,7 +21,16 @@ from rota.app.laborer import complain_to
 from rota.app.pages import make_pages
 from rota.app.shared import sharing_of
 from rota.app.working import check_threads, complaint, ship_logs, start_resident, token_of, working_of
-from rota.config import Address, Config, ServerTls, commands_for, read_address, read_server_tls, server_context
+from rota.config import (
+    Address,
+    Config,
+    ServerTls,
+    check_backends,
+    commands_for,
+    read_address,
+    read_server_tls,
+    server_context,
+)
 from rota.control.events import Escalate, Level, Tell
 from rota.control.telemetry import Telemetry
 from rota.core.commands import PutQueue
@@ -52,6 +61,7 @@ class Service(Struct, frozen=True):
 async def start_service(parts: AsyncExitStack, config: Config, *, with_worker: bool) -> Service:
     """Start everything that the settings say; `parts` stops it in order. Refuses what is not safe to start."""
     server = config.server
+    check_backends(config)
     if with_worker:
         check_threads(config)
         _check_worker_token(config)
