@@ -3,7 +3,10 @@
 import re
 from pathlib import Path
 
+from msgspec import structs
+
 from rota.config import SETTINGS
+from rota.config.schedulers import Simple
 from rota.control.telemetry import METRICS
 from rota.core.states import PHASES, TaskState
 
@@ -26,6 +29,14 @@ SetDispatchLostThreshold SetDispatcher SetInlineRunner SetLeading SetOrphanThres
 SteppingDown StaleQueuedCandidate
 Store ActiveRuns MaterializeTasks ApplyTransition ResetForRetry SetRunState ScheduledDAGs CreateScheduledRun SetTaskNote
 TriggerDecision DecisionWait DecisionSchedule DecisionSkip DecisionUpstreamFailed EvaluateTriggerRule
+"""
+
+
+# Every key and word of the schedulers page.
+SCHEDULERS = """
+name <type> supported_platform_properties retain_completed_for_s client_action_timeout_s worker_timeout_s
+max_action_executing_timeout_s max_job_retries allocation_strategy least_recently_used most_recently_used
+worker_match_logging_interval_s experimental_backend minimum exact priority ignore
 """
 
 
@@ -60,6 +71,28 @@ def test_the_lifecycle_has_each_state_in_its_phase() -> None:
 def test_every_symbol_of_the_scheduler_package_is_accounted_for() -> None:
     part = TEXT.partition("## The scheduler package\n")[2]
     assert [name for name in PACKAGE.split() if not re.search(rf"`(\w+\.)?{re.escape(name)}(\(\w*\))?`", part)] == []
+
+
+def test_every_key_of_the_schedulers_page_is_accounted_for_with_the_test_that_holds_it() -> None:
+    part = TEXT.partition("## The schedulers page\n")[2]
+    assert [name for name in SCHEDULERS.split() if f"`{name}`" not in part] == []
+    rows = [cells(line) for line in part.splitlines() if line.startswith("| ") and not line.startswith("| there")]
+    usual = "tests/unit/config/test_schedulers.py"
+    for row in rows:
+        path = re.search(r"`(tests/[\w/]+\.py)`", row[-1])
+        code = (ROOT / (path[1] if path else usual)).read_text(encoding="utf-8")
+        names = re.findall(r"`(test_\w+)`", row[-1])
+        assert names, row[0]
+        assert [name for name in names if f"def {name}(" not in code] == []
+
+
+def test_the_defaults_of_the_schedulers_page_are_those_of_a_scheduler() -> None:
+    part = TEXT.partition("### `simple`\n")[2].partition("###")[0]
+    told = {row[0].strip("`"): row[1].strip("`") for row in map(cells, part.splitlines()) if len(row) == 6}
+    known = {field.name: field.default for field in structs.fields(Simple) if field.name in told}
+    assert {name: str(default) for name, default in known.items() if told[name] != "–"} == {
+        name: default for name, default in told.items() if default not in ("–", "default", "---")
+    }
 
 
 def test_what_is_named_beside_a_module_is_in_it() -> None:

@@ -6,12 +6,13 @@ most of a start is loading code. It has patience itself: clients wait with it un
 
 import asyncio
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 
-from rota.config import Config, read_address
+from rota.config import Address, Config, read_address
 from rota.control.events import Level, Tell
 
 # By this a process knows that it is beside another one: the end of a pipe that only that one holds. The first line in
@@ -22,6 +23,12 @@ STEADY_S = 5.0
 AGAIN_S = 1.0
 STOP_S = 10.0
 LINE_BYTES_MAX = 4_096
+
+
+def front_end_url(config: Config, listen: Address, port: int) -> str:
+    """Where workers reach a front end that listens there."""
+    host = config.builds.advertise or (socket.gethostname() if listen.is_everywhere else listen.host)
+    return f"{'grpcs' if config.tls.cert else 'grpc'}://{Address(host, port)}"
 
 
 class Beside:

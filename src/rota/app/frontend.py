@@ -1,7 +1,6 @@
 """A front end for builds: the Remote Execution API in a process of its own, for a coordinator elsewhere."""
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -21,11 +20,12 @@ from rota.api.reapi.operations import Operations
 from rota.api.reapi.results import Results
 from rota.api.reapi.server import ReapiServer
 from rota.api.reapi.trees import Trees
+from rota.app.beside import front_end_url
 from rota.app.clocks import SystemClock, wall_clock
 from rota.app.journal import Journal
 from rota.client.line import FarLine
 from rota.client.rpc import RpcConnection
-from rota.config import Address, Config, read_address, read_server_tls
+from rota.config import Config, read_address, read_server_tls
 from rota.control.events import Tell
 from rota.core.errors import Refused
 from rota.ports import Content, ContentLost
@@ -94,7 +94,7 @@ async def start_front_end(parts: AsyncExitStack, config: Config) -> FrontEnd:
     server = ReapiServer(services, gate, failed, addresses=[str(listen)], credentials=credentials, say=say)
     (port,) = await server.start()
     parts.push_async_callback(server.stop)
-    where.at = f"{'grpcs' if tls else 'grpc'}://{Address(_host(builds.advertise, listen), port)}"
+    where.at = front_end_url(config, listen, port)
     return FrontEnd(where.at, folder)
 
 
@@ -105,10 +105,6 @@ class _Where:
 
     def url(self) -> str:
         return self.at
-
-
-def _host(advertise: str, listen: Address) -> str:
-    return advertise or (socket.gethostname() if listen.is_everywhere else listen.host)
 
 
 def _lines(config: Config) -> Callable[[str, str], Awaitable[FarLine]]:
@@ -136,7 +132,7 @@ def _keeper(
             build = decode_result(end.result)
             if build.status or build.exit_code:
                 return
-            result, _ = await read_result(content, tenant, end.result, ongoing.created_at)
+            result, _ = await read_result(content, tenant, end.result, ongoing.queued_at)
             await results.keep(tenant, ongoing.work.instance, ongoing.work.action, result, end.fence)
         except (Refused, ContentLost, msgspec.MsgspecError) as error:
             say(f"the result of {ongoing.run} was not kept: {error}")

@@ -13,7 +13,7 @@ from rota.api.auth import Gate, check_exposure
 from rota.api.http.server import HttpServer
 from rota.api.http.service import HttpService
 from rota.api.rpc import RpcServer
-from rota.app.beside import Beside
+from rota.app.beside import Beside, front_end_url
 from rota.app.clocks import SystemClock, wall_clock
 from rota.app.hosting import Host, Hosting, begin, host
 from rota.app.journal import Journal
@@ -21,7 +21,16 @@ from rota.app.laborer import complain_to
 from rota.app.pages import make_pages
 from rota.app.shared import sharing_of
 from rota.app.working import check_threads, complaint, ship_logs, start_resident, token_of, working_of
-from rota.config import Address, Config, ServerTls, commands_for, read_address, read_server_tls, server_context
+from rota.config import (
+    Address,
+    Config,
+    ServerTls,
+    check_backends,
+    commands_for,
+    read_address,
+    read_server_tls,
+    server_context,
+)
 from rota.control.events import Escalate, Level, Tell
 from rota.control.telemetry import Telemetry
 from rota.core.commands import PutQueue
@@ -57,6 +66,7 @@ async def start_service(
     `beside` is a front end that is to know where it is.
     """
     server = config.server
+    check_backends(config)
     if with_worker:
         check_threads(config)
         _check_worker_token(config)
@@ -187,6 +197,11 @@ class _Defining:
 async def _local_worker(parts: AsyncExitStack, here: Host, config: Config, journal: Journal) -> WorkerDriver:
     logs = ship_logs(parts, here.path, here.blobs, complaint(journal))
     working = working_of(config, here.path, kept_open=(here.lock.fd,))
+    if config.builds.listen:
+        # The front end beside it is ours, and may know the worker's token.
+        listen = read_address(config.builds.listen, "builds.listen")
+        own = front_end_url(config, listen, listen.port)
+        working = structs.replace(working, build_content=(*working.build_content, own))
     if here.shared is not None:
         # Of several on one machine each has a worker of its own.
         identity = take_identity(here.path / "worker", config.worker.name)

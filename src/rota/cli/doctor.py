@@ -21,7 +21,16 @@ from rota.app.clocks import wall_clock
 from rota.app.shared import Sharing, open_shared, sharing_of
 from rota.cli import EXIT_FAILED
 from rota.cli.showing import add_json, put, put_json, put_table, show_span
-from rota.config import SETTINGS, Config, Secret, load_config, read_address, read_client_tls, read_server_tls
+from rota.config import (
+    SETTINGS,
+    Config,
+    Secret,
+    check_backends,
+    load_config,
+    read_address,
+    read_client_tls,
+    read_server_tls,
+)
 from rota.config.addresses import store_kind
 from rota.config.reading import FILE_VARIABLE
 from rota.config.settings import Server
@@ -141,6 +150,10 @@ def _settings(config: Config, env: Mapping[str, str]) -> Iterator[Finding]:
     if config.auth.token_file and _is_readable_by_others(Path(config.auth.token_file)):
         text = f"{config.auth.token_file} can be read by others"
         yield Finding("warn", "tokens", text, f"chmod go= {config.auth.token_file}")
+    try:
+        check_backends(config)
+    except Refused as refused:
+        yield Finding("fail", "schedulers", str(refused))
     yield from _store(config)
     yield from _misspelt(env)
 

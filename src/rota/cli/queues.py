@@ -12,6 +12,16 @@ from rota.core.model import Allocation, PropertyRule, Unservable
 from rota.wire.views import as_plain
 
 _NOT_POLICY = ("tenant", "name", "properties")
+# What of a queue is a number: what it says, and its unit.
+_NUMBERS = {
+    "worker_timeout_ms": ("from when a silent worker gets no new work; 0: never", "MS"),
+    "unservable_ms": ("how long it is waited for a worker that could run a task, where --unservable is fail", "MS"),
+    "retain_completed_for_ms": ("how long its ended runs stay out of history, if longer than others", "MS"),
+    "client_action_timeout_ms": ("how long a build goes on that nobody asks for", "MS"),
+    "max_action_executing_timeout_ms": ("how long an attempt may run without a word about it; 0: for ever", "MS"),
+    "max_job_retries": ("retries of what fails through no fault of its own", "N"),
+    "worker_match_logging_interval_ms": ("how often it is logged what nobody takes; -1: never", "MS"),
+}
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -27,9 +37,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--allocation", choices=list(Allocation), help="which of equally good workers gets the work")
     parser.add_argument("--unservable", choices=list(Unservable), help="what becomes of a task that nobody can run")
-    parser.add_argument(
-        "--worker-timeout-ms", type=int, metavar="MS", help="from when a silent worker gets no new work"
-    )
+    for name, (what, unit) in _NUMBERS.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, metavar=unit, help=what)
     parser.add_argument(
         "--pull", action=argparse.BooleanOptionalAction, help="whether its tasks are claimed by pull workers"
     )
@@ -79,8 +88,8 @@ def _set(rota: Rota, options: argparse.Namespace) -> None:
     given = {
         "allocation": options.allocation,
         "unservable": options.unservable,
-        "worker_timeout_ms": options.worker_timeout_ms,
         "pull": options.pull,
+        **{name: getattr(options, name) for name in _NUMBERS},
     }
     policy |= {name: value for name, value in given.items() if value is not None}
     properties = dict(known.properties) if known is not None else {}

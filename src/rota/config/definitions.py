@@ -1,10 +1,12 @@
-"""Queues, pools and tenants of rota.toml: the same structs and the same rules as when they are put by a client."""
+"""What a file defines, queues, schedulers, pools and tenants: by the same rules as when a client puts them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from msgspec import Struct
 
+from rota.config.lines import Unknown, Where
+from rota.config.schedulers import read_schedulers
 from rota.config.settings import Definitions
 from rota.core.bounds import TimeLimits
 from rota.core.commands import ClientCommand, PutPool, PutQueue, PutTenant
@@ -17,17 +19,15 @@ from rota.core.model import Pool, Queue, Tenant
 from rota.core.state import State
 
 KINDS: dict[str, type[Struct]] = {"queues": Queue, "pools": Pool, "tenants": Tenant}
+SCHEDULERS = "schedulers"
 # Who asked, as the audit shows it.
 ACTOR = "rota.toml"
 
-# Where something stands in the file, by its path.
-Where = Callable[[str], str]
-Unknown = Callable[[str, str, list[str]], Refused]
 
-
-def read_definitions(tables: Mapping[str, Mapping[str, object]], where: Where, unknown: Unknown) -> Definitions:
+def read_definitions(tables: Mapping[str, Any], where: Where, unknown: Unknown) -> Definitions:
     """The definitions in a file's tables; `unknown` makes the refusal of a name that nobody knows."""
-    found: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+    found: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+    seen: dict[tuple[str, str, str], str] = {}
     for kind, shape in KINDS.items():
         for name, table in tables.get(kind, {}).items():
             path = f"{kind}.{name}"
@@ -41,12 +41,21 @@ def read_definitions(tables: Mapping[str, Mapping[str, object]], where: Where, u
                     raise unknown(f"{path}.{key}", key, fields)
             try:
                 check_id(name, "name")
-                found[kind][name] = _read(shape, name, content)
+                defined = _read(shape, name, content)
             except Refused as refused:
                 raise _refusal(refused, path, where) from None
-    definitions = Definitions(*(tuple(found[kind].values()) for kind in KINDS))
-    _check_names(definitions)
-    return definitions
+            _check_name(kind, defined, path, seen, where)
+            found[kind].append(defined)
+    schedulers, backends = read_schedulers(tables[SCHEDULERS], where, unknown) if SCHEDULERS in tables else ([], [])
+    for position, queue in enumerate(schedulers):
+        path = f"{SCHEDULERS}[{position}]"
+        try:
+            check(queue)
+        except Refused as refused:
+            raise _refusal(refused, path, where) from None
+        _check_name("queues", queue, path, seen, where)
+    queues = (*found["queues"], *schedulers)
+    return Definitions(queues, tuple(found["pools"]), tuple(found["tenants"]), tuple(backends))
 
 
 def _read(shape: type[Struct], name: str, content: dict[str, object]) -> Any:
@@ -57,9 +66,13 @@ def _read(shape: type[Struct], name: str, content: dict[str, object]) -> Any:
         # A table reads better in a file than a list of pairs.
         whole["properties"] = list(cast(dict[str, object], properties).items())
     defined = check_shape(whole, shape)
-    # The rules are those of the command, so the command is asked; on a state in which nothing is.
-    decide(State(1, TimeLimits(), 0), _command(defined, "config"), 0)
+    check(defined)
     return defined
+
+
+def check(defined: Queue | Pool | Tenant) -> None:
+    """The rules are those of the command, so the command is asked; on a state in which nothing is."""
+    decide(State(1, TimeLimits(), 0), _command(defined, "config"), 0)
 
 
 def _refusal(refused: Refused, path: str, where: Where) -> Refused:
@@ -68,14 +81,17 @@ def _refusal(refused: Refused, path: str, where: Where) -> Refused:
     return Refused("config.value", refused.reason, f"{refused.hint} It is at {where(path)}.".strip(), path=path)
 
 
-def _check_names(definitions: Definitions) -> None:
-    for kind, defined in (("queues", definitions.queues), ("pools", definitions.pools)):
-        seen: dict[tuple[str, str], None] = {}
-        for each in defined:
-            if (each.tenant, each.name) in seen:
-                text = f"{each.name!r} of tenant {each.tenant!r} is defined twice"
-                raise Refused("config.value", text, "Remove one of the two.", path=kind)
-            seen[(each.tenant, each.name)] = None
+def _check_name(
+    kind: str, defined: Queue | Pool | Tenant, path: str, seen: dict[tuple[str, str, str], str], where: Where
+) -> None:
+    """A queue and a scheduler are one thing: they share their names."""
+    if isinstance(defined, Tenant):
+        return
+    first = seen.setdefault((kind, defined.tenant, defined.name), path)
+    if first != path:
+        text = f"{defined.name!r} of tenant {defined.tenant!r} is defined twice"
+        hint = f"It is at {where(first)} and at {where(path)}: remove one of the two."
+        raise Refused("config.value", text, hint, path=path)
 
 
 def commands_for(definitions: Definitions, start: str) -> list[ClientCommand]:

@@ -1,4 +1,4 @@
-"""From options, environment and rota.toml to one `Config`, or to a refusal that says which value and where it stands.
+"""From options, environment and a file to one `Config`, or to a refusal that says which value and where it stands.
 
 An option beats a variable, a variable beats the file, the file beats the default.
 """
@@ -14,7 +14,8 @@ from typing import Any, cast
 import msgspec
 
 from rota.config.addresses import check_host, check_store_url, has_password, read_address, read_target
-from rota.config.definitions import KINDS, read_definitions
+from rota.config.definitions import KINDS, SCHEDULERS, read_definitions
+from rota.config.json5 import Json5Error, read_json5
 from rota.config.lines import lines_of
 from rota.config.secret import Secret
 from rota.config.settings import SECTIONS, SETTINGS, Config, Definitions, Setting
@@ -23,6 +24,8 @@ from rota.core.errors import Refused
 from rota.core.graph import check_id, check_text
 
 FILE = "rota.toml"
+# The other form that a file may have; it is known by its name.
+JSON5 = ".json5"
 FILE_VARIABLE = "ROTA_CONFIG"
 FILE_BYTES_MAX = 1 << 20
 
@@ -43,19 +46,19 @@ class _File:
             raise Refused("config.file", f"{path} cannot be read: {error.strerror}", hint) from None
         if len(content) > FILE_BYTES_MAX:
             raise Refused("config.file", f"{path} has {len(content)} bytes", f"Use at most {FILE_BYTES_MAX}.")
+        kind = "JSON5" if path.suffix == JSON5 else "TOML"
         try:
             text = content.decode()
-            self.tables = tomllib.loads(text)
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            self.tables, self._lines = _read_json5(text) if kind == "JSON5" else (tomllib.loads(text), lines_of(text))
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError, Json5Error) as error:
             # The message of a decoder names a place; only this one could hold a piece of the text.
             what = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
-            raise Refused("config.file", f"{path} is not TOML: {what}") from None
-        self._lines = lines_of(text)
+            raise Refused("config.file", f"{path} is not {kind}: {what}") from None
 
     def where(self, path: str) -> str:
         """File and line of a key, or of the table it is in."""
         while path and path not in self._lines:
-            path = path.rpartition(".")[0]
+            path = path.rpartition("." if "." in path else "[")[0]
         return f"{self.path}:{self._lines[path]}" if path else str(self.path)
 
     def unknown(self, path: str, key: str, known: list[str]) -> Refused:
@@ -75,8 +78,10 @@ class _File:
             if section in KINDS:
                 self._need_table(section, table)
                 continue
+            if section == SCHEDULERS:
+                continue
             if section not in SECTIONS:
-                raise self.unknown(section, section, [*SECTIONS, *KINDS])
+                raise self.unknown(section, section, [*SECTIONS, *KINDS, SCHEDULERS])
             for name, value in self._need_table(section, table).items():
                 path = f"{section}.{name}"
                 if path not in _BY_PATH:
@@ -98,7 +103,8 @@ def load_config(
 ) -> Config:
     """All settings. `options` are by path (`server.listen`), and None in them means that nothing was said.
 
-    `file` is what `--config` named. Without it ROTA_CONFIG does, and else ./rota.toml is read if there is one.
+    `file` is what `--config` named. Without it ROTA_CONFIG does, and else ./rota.toml or ./rota.json5 is read if there
+    is one.
     """
     env = env or {}
     found = _find_file(file, env)
@@ -147,7 +153,17 @@ def _find_file(named: str | None, env: Mapping[str, str]) -> _File | None:
     name = named if named is not None else env.get(FILE_VARIABLE)
     if name is not None:
         return _File(Path(name))
-    return _File(Path(FILE)) if Path(FILE).exists() else None
+    found = [path for path in (Path(FILE), Path(FILE).with_suffix(JSON5)) if path.exists()]
+    if len(found) > 1:
+        raise Refused("config.file", f"there are {found[0]} and {found[1]}", "Name one with --config, or remove one.")
+    return _File(found[0]) if found else None
+
+
+def _read_json5(text: str) -> tuple[dict[str, Any], dict[str, int]]:
+    value, lines = read_json5(text)
+    if not isinstance(value, dict):
+        raise Json5Error("expected a table, in braces")
+    return cast(dict[str, Any], value), lines
 
 
 def _no_secrets(path: str, where: str) -> Refused:

@@ -213,12 +213,23 @@ class Builds(Section, frozen=True, kw_only=True):
     ] = field(default_factory=dict[str, str])
 
 
+class Backend(Struct, frozen=True):
+    """A store that a scheduler names, and where in the file."""
+
+    scheduler: str
+    store: str
+    path: str
+    where: str
+
+
 class Definitions(Struct, frozen=True):
     """What is defined in the file and put into the coordinator at its start."""
 
     queues: tuple[Queue, ...] = ()
     pools: tuple[Pool, ...] = ()
     tenants: tuple[Tenant, ...] = ()
+    # Named by schedulers; `rota.config.schedulers` compares them with the coordinator's own.
+    backends: tuple[Backend, ...] = ()
 
 
 class Config(Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ class Ask(Struct, frozen=True):
     token: Token | None = None
 
 
-_TICKS_OF_RUNS = frozenset({"due", "deadline", "archive", "overrun", "review", "replan", "orphan", "starved"})
+_TICKS_OF_RUNS = frozenset({"due", "deadline", "archive", "overrun", "review", "replan", "orphan", "starved", "parked"})
 
 
 def run_of(command: Command, state: State) -> RunKey:

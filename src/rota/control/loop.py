@@ -24,6 +24,7 @@ from rota.control.events import (
     Tell,
     Token,
 )
+from rota.control.matchlog import MatchLog
 from rota.control.streams import Act, Streams
 from rota.control.tally import Tally
 from rota.control.trouble import StoreTrouble
@@ -98,6 +99,7 @@ class Loop:
         self.budget = WORK_PER_TURN
         self.turned_at: Millis = 0
         self.tally = Tally()
+        self.match_log = MatchLog()
         self.trouble: list[Intent] = []
         # Most changes are only applied. These also have an effect to hold, or move many tasks and count for as many.
         self._apply_one: dict[type[Change], Callable[[Any], int]] = {
@@ -163,6 +165,8 @@ class Loop:
             intents += self._replay_one(now)
         else:
             intents += self._go_on(now)
+        for line in self.match_log.lines(self.state, now):
+            self.hold(lambda line=line: (line,))
         intents += self._release(now)
         intents += self._commit(now)
         if self.trouble:
@@ -315,7 +319,7 @@ class Loop:
         return 1
 
     def _end_attempt(self, change: AttemptEnded) -> int:
-        if change.failure is not FailureClass.TIMEOUT:
+        if change.failure is not FailureClass.TIMEOUT and change.failure is not FailureClass.INTERNAL:
             evolve(self.state, change)
             return 1
         # Perhaps it was we who ended it. A worker that said so itself holds it no more, and is told nothing.
@@ -360,7 +364,7 @@ class Loop:
         else:
             detail: object = None
             if isinstance(command, RenewLease) and isinstance(outcome.detail, tuple):
-                detail = self._renewed(*outcome.detail)
+                detail = self._renewed(*outcome.detail, now)
             elif isinstance(command, RegisterWorker):
                 self._registered(ask, command, now)
             elif isinstance(command, ClaimTask) and outcome.answer:
@@ -389,8 +393,8 @@ class Loop:
         told, self.waiting = (self.waiting, {}) if self.store_trouble.is_lasting else ({}, self.waiting)
         return [Answer(token, self.store_trouble.refusal()) for token in told]
 
-    def _renewed(self, fence: Fence, until: Millis) -> Millis:
-        renew_one(self.state, fence, until)
+    def _renewed(self, fence: Fence, until: Millis, now: Millis) -> Millis:
+        renew_one(self.state, fence, until, now)
         return until
 
     def _registered(self, ask: Ask, command: RegisterWorker, now: Millis) -> None:

@@ -89,9 +89,8 @@ class Streams:
         speaking, self.speaking = self.speaking, {}
         intents: list[Intent] = []
         state = self.host.state
-        limits = state.limits
         for session in speaking.values():
-            frame = session.say(state.epoch, limits.beat_ms, limits.lease_ms)
+            frame = session.say(state.epoch, state.beat_ms, state.limits.lease_ms)
             if frame is not None and self.sessions.get(session.stream) is session:
                 intents.append(Send(session.stream, frame))
         return intents

@@ -51,6 +51,8 @@ BUNDLE_FILES_MAX = 10_000
 BUNDLE_PACKED_BYTES_MAX = 50 * 1024 * 1024
 BUNDLE_BYTES_MAX = 200 * 1024 * 1024
 
+BEAT_MS_LEAST = 100
+MATCH_LOG_MS_LEAST = 1_000
 CHANGES_PER_COMMIT_MAX = 10_000
 TASKS_PER_SLICE = 1_000
 WORK_PER_TURN = 1_000
@@ -84,7 +86,6 @@ class TimeLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sweep_ms: int = 15_000
     step_ms: int = 60_000
     orphan_ms: int = 5 * 60_000
-    unservable_ms: int = 60_000
     starve_ms: int = 120_000
     forget_worker_ms: int = 24 * 3_600_000
     quarantine_ms: int = 60_000

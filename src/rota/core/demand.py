@@ -115,12 +115,14 @@ def static_reasons(demand: Demand, capacity: Capacity, values: dict[str, tuple[s
 def total_reasons(demand: Demand, totals: dict[str, int]) -> Reasons:
     """Which quantities the worker could not offer even if it were idle."""
     return tuple(
-        reason(
-            "worker.incompatible", f"{name} is {totals.get(name, 0)} in all, {need} needed", property=name, needs=need
-        )
+        reason("worker.incompatible", _short_of(name, totals.get(name), need), property=name, needs=need)
         for name, need in demand.minimum
         if totals.get(name, -1) < need
     )
+
+
+def _short_of(name: str, have: int | None, need: int) -> str:
+    return f"{name} is {have} in all, {need} needed" if have is not None else f"{name} is nothing, {need} needed"
 
 
 def free_reasons(demand: Demand, free: dict[str, int]) -> Reasons:

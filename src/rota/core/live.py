@@ -33,6 +33,7 @@ class Lease:
         "run",
         "share",
         "task",
+        "unheard_at",
         "worker",
     )
 
@@ -50,9 +51,16 @@ class Lease:
         self.expires_at: Millis = 0
         # When an attempt is ended whose worker does not keep its time limit; 0: it has none, or has not begun.
         self.overruns_at: Millis = 0
+        # When it is taken back unless its worker says something about it; 0: never, or it has not begun.
+        self.unheard_at: Millis = 0
         self.confirmed = True
         self.charged = 0
         self.share = 0
+
+    @property
+    def limit_at(self) -> Millis:
+        """When the first of its two limits is reached; 0 if it has none."""
+        return min(self.overruns_at or self.unheard_at, self.unheard_at or self.overruns_at)
 
 
 class LiveWorker:

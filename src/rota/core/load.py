@@ -10,7 +10,7 @@ from rota.core.live import LiveWorker
 from rota.core.model import Pool, Queue, Tenant
 from rota.core.records import GraphRecord, Growth, Receipt, Record, Run, Schedule, Task, Worker, Workflow
 from rota.core.state import State
-from rota.core.states import LEASED, RUN_TERMINAL, UP_FOR_RESCHEDULE, UP_FOR_RETRY, RunState
+from rota.core.states import LEASED, NEEDS_ATTENTION, RUN_TERMINAL, UP_FOR_RESCHEDULE, UP_FOR_RETRY, RunState
 
 
 def load(epoch: Epoch, limits: TimeLimits, records: Iterable[Record], now: Millis) -> State:
@@ -126,6 +126,8 @@ def _set_timers(state: State, now: Millis) -> None:
         for task in run.tasks.values():
             if task.state in (UP_FOR_RETRY, UP_FOR_RESCHEDULE):
                 state.set_timer(task.due_at, "due", *run.key, task.idx)
+            elif task.state is NEEDS_ATTENTION:
+                state.set_timer(now, "parked", *run.key, task.idx)
     for graph in state.graphs.values():
         if not graph.users:
             state.set_timer(now + state.limits.retain_ended_ms, "graph", graph.tenant, graph.digest)

@@ -27,6 +27,9 @@ from rota.core.states import QUEUED
 # same tenant by at most one grant per signature it has waiting; classes and tenants are always exact.
 PATIENCE = 8
 
+# The five smallest of a heap are among so many at its beginning.
+FEW_AGES = 31
+
 # How many tasks that left a small bucket are remembered before it is tidied.
 SPARE_AGES = 64
 
@@ -285,6 +288,15 @@ class Index:
             return None
         eligible_at, _, run, idx = ages[0]
         return eligible_at, run, run.tasks[idx]
+
+    def oldest_few(self, bucket: Bucket) -> list[tuple[Millis, int, LiveRun, Task]]:
+        """A few of those that have waited longest in a bucket, the longest first, each with the order of its coming.
+
+        They are at the beginning of the heap, so no more is looked at, however many wait.
+        """
+        self.oldest(bucket)
+        first = sorted(entry for entry in bucket.ages[:FEW_AGES] if self._is_waiting(bucket, entry))
+        return [(at, number, run, run.tasks[idx]) for at, number, run, idx in first]
 
     # Choosing.
 

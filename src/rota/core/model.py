@@ -64,7 +64,10 @@ class Allocation(StrEnum):
 
 
 class Unservable(StrEnum):
-    """What becomes of a task that no registered worker could ever run."""
+    """What becomes of a task that no registered worker could ever run, or that was interrupted too often.
+
+    On the ladder it ends up parked, for a person to decide; where programs wait for it, it should rather fail.
+    """
 
     LADDER = "ladder"
     FAIL = "fail"
@@ -73,13 +76,14 @@ class Unservable(StrEnum):
 class RetryPolicy(Struct, frozen=True, forbid_unknown_fields=True):
     """How often and how soon to try again. Each failure class may have a number of its own.
 
-    -1 retries are as many as whoever runs the service has set (`ROTA_MAX_TASK_RETRIES`).
+    -1 retries are as many as whoever runs the service has set (`ROTA_MAX_TASK_RETRIES`). Without `internal_retries` the
+    queue says how many there are (`max_job_retries`).
     """
 
     retries: int = 0
     timeout_retries: int | None = None
     memory_retries: int | None = None
-    internal_retries: int = 3
+    internal_retries: int | None = None
     delay_ms: int = 0
     multiplier: int = 1
     delay_ms_max: int = 3_600_000

@@ -49,12 +49,16 @@ def renew_all(state: State, worker: LiveWorker, now: Millis) -> None:
             lease.expires_at = max(lease.expires_at, clock + lease.task.lease_ms)
 
 
-def renew_one(state: State, fence: Fence, until: Millis) -> None:
+def renew_one(state: State, fence: Fence, until: Millis, now: Millis) -> None:
     """A pull worker's lease was renewed; it may also have been shortened."""
     lease = state.leases.get(fence)
     if lease is not None:
         lease.expires_at = until
         state.set_timer(until + state.stalled_ms, "worker", *lease.worker.key)
+        if lease.unheard_at:
+            # It spoke of this very attempt. The timer that is set comes up too early, and is set again then.
+            heard_ms = state.queue_of(lease.run, lease.task).max_action_executing_timeout_ms
+            lease.unheard_at = max(lease.unheard_at, now - state.stalled_ms + heard_ms)
 
 
 def watch_again(state: State, worker: LiveWorker, now: Millis) -> None:

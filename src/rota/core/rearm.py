@@ -29,8 +29,8 @@ def rearm(state: State, kind: str, key: tuple[object, ...], detail: Detail, now:
             state.index.touch(worker, freed=True)
     elif kind == "overrun":
         lease = find_lease(state, key)
-        if lease is not None and lease.overruns_at > now - state.stalled_ms:
-            state.set_timer(lease.overruns_at + state.stalled_ms, kind, *key)
+        if lease is not None and lease.limit_at > now - state.stalled_ms:
+            state.set_timer(lease.limit_at + state.stalled_ms, kind, *key)
     elif kind in ("rate", "alone"):
         bucket = state.index.buckets.get(key[0])
         if bucket is not None:

@@ -2,22 +2,26 @@
 
 from rota.core.bounds import SERVICE_RETRIES, TASK_RETRIES
 from rota.core.ids import Millis
-from rota.core.model import FailureClass, RetryPolicy
+from rota.core.model import FailureClass, Queue, RetryPolicy
 
+JOB_RETRIES = Queue(tenant="", name="").max_job_retries
 # How soon what is not the task's fault is tried again: an outage should be over before its tries are.
 INTERNAL_DELAY_MS = 1_000
 INTERNAL_DELAY_MS_MAX = 60_000
 
 
-def retries_allowed(policy: RetryPolicy, failure: FailureClass, service: int = TASK_RETRIES) -> int:
+def retries_allowed(
+    policy: RetryPolicy, failure: FailureClass, service: int = TASK_RETRIES, of_queue: int = JOB_RETRIES
+) -> int:
     """How many retries a class of failure has. What the user did not set apart counts as the user's own errors.
 
-    `service` is for tasks that leave the number to whoever runs the service.
+    `service` is for tasks that leave the number to whoever runs the service; `of_queue` is how many the task's queue
+    gives to what is nobody's fault.
     """
     if failure is FailureClass.FATAL:
         return 0
     if failure is FailureClass.INTERNAL:
-        return policy.internal_retries
+        return of_queue if policy.internal_retries is None else policy.internal_retries
     if failure is FailureClass.TIMEOUT and policy.timeout_retries is not None:
         return policy.timeout_retries
     if failure is FailureClass.OUT_OF_MEMORY and policy.memory_retries is not None:
@@ -25,9 +29,15 @@ def retries_allowed(policy: RetryPolicy, failure: FailureClass, service: int = T
     return service if policy.retries == SERVICE_RETRIES else policy.retries
 
 
-def may_retry(policy: RetryPolicy, failure: FailureClass, tries: int, service: int = TASK_RETRIES) -> bool:
+def may_retry(
+    policy: RetryPolicy,
+    failure: FailureClass,
+    tries: int,
+    service: int = TASK_RETRIES,
+    of_queue: int = JOB_RETRIES,
+) -> bool:
     """Whether an attempt that was try number `tries` (from 1) may be followed by another."""
-    return tries <= retries_allowed(policy, failure, service)
+    return tries <= retries_allowed(policy, failure, service, of_queue)
 
 
 def retry_delay_ms(policy: RetryPolicy, failure: FailureClass, tries: int, draw: int) -> Millis:

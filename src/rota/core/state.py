@@ -7,7 +7,7 @@ memory and disk agree.
 from collections import OrderedDict
 from heapq import heapify, heappop, heappush
 
-from rota.core.bounds import TASK_RETRIES, TimeLimits
+from rota.core.bounds import BEAT_MS_LEAST, TASK_RETRIES, TimeLimits
 from rota.core.buckets import Bucket
 from rota.core.changes import Change
 from rota.core.demand import Demand, Signature, read_demand
@@ -64,6 +64,8 @@ class State:
         self.uses = 0
         # From when on some queue may have stopped giving work to a silent worker: the least patient one decides.
         self.silence_ms = SILENCE_MS
+        # The longest time for which a queue keeps its ended runs.
+        self.retain_ms_most: Millis = 0
         self.graphs: dict[tuple[str, str], LiveGraph] = {}
         self.runs: dict[RunKey, LiveRun] = {}
         self.run_number = 0
@@ -118,6 +120,25 @@ class State:
         if queue is None and name == DEFAULT_QUEUE:
             return Queue(tenant=tenant, name=name, properties=DEFAULT_QUEUE_PROPERTIES)
         return queue
+
+    def queue_of(self, run: LiveRun, task: Task) -> Queue:
+        """The queue of a task. One that is gone is taken for one of which nothing was said."""
+        name = run.graph.spec(task.idx).queue
+        return self.queue(run.row.tenant, name) or Queue(tenant=run.row.tenant, name=name)
+
+    def retain_ms(self, run: LiveRun) -> Millis:
+        """How long a run stays alive after its end: as long as all do, or longer if one of its queues says so."""
+        usual_ms = self.limits.retain_ended_ms
+        if self.retain_ms_most <= usual_ms:
+            return usual_ms
+        names = dict.fromkeys(spec.queue for spec in run.graph.specs)
+        found = (self.queues.get((run.row.tenant, name)) for name in names)
+        return max([usual_ms, *(each.retain_completed_for_ms for each in found if each is not None)])
+
+    @property
+    def beat_ms(self) -> Millis:
+        """How often workers speak: three times within the patience of the least patient queue, and not less often."""
+        return min(self.limits.beat_ms, max(self.silence_ms // 3, BEAT_MS_LEAST))
 
     def bucket_of(self, run: LiveRun, task: Task) -> Bucket:
         """Where a task waits: the bucket of its node, unless the task has needs of its own."""
@@ -232,6 +253,7 @@ class State:
         self._count_consumable(DEFAULT_QUEUE_PROPERTIES)
         # The default queue exists without being defined, so its patience always counts.
         self.silence_ms = SILENCE_MS
+        self.retain_ms_most = max(each.retain_completed_for_ms for each in self.queues.values())
         for each in self.queues.values():
             self._count_consumable(each.properties)
             if each.worker_timeout_ms:

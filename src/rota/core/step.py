@@ -35,7 +35,7 @@ def reap(state: State, now: Millis) -> Iterator[Command]:
     for key in list(state.workers):
         yield Tick(tenant=key[0], kind="worker", key=key)
     for lease in list(state.leases.values()):
-        if 0 < lease.overruns_at <= now - state.stalled_ms:
+        if 0 < lease.limit_at <= now - state.stalled_ms:
             yield Tick(tenant=lease.run.row.tenant, kind="overrun", key=(*lease.run.key, lease.task.idx))
     if now - state.born_at < state.limits.settle_ms:
         return

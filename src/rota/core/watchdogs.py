@@ -13,6 +13,7 @@ from rota.core.decide.runs import continue_run, start_runs, stop
 from rota.core.decide.timers import (
     deadline,
     due,
+    give_up,
     orphan,
     replan,
     review,
@@ -50,7 +51,7 @@ STATE_WATCHDOG: dict[TaskState, tuple[Watchdog, ...]] = {
     UP_FOR_RETRY: (due, review),
     UP_FOR_RESCHEDULE: (due, review),
     # A person or a policy: requeue, fail, cancel or other requirements. It is listed until then.
-    NEEDS_ATTENTION: (resolve, stop),
+    NEEDS_ATTENTION: (resolve, stop, give_up),
 }
 
 RUN_STATE_WATCHDOG: dict[RunState, tuple[Watchdog, ...]] = {

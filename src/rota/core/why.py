@@ -3,9 +3,11 @@
 `explain` is total: every task that has not ended has at least one reason. A simulation in which one has none fails.
 """
 
+from itertools import islice
+
 from rota.core.buckets import Bucket
-from rota.core.demand import total_reasons
-from rota.core.fits import dynamic_reasons, fits
+from rota.core.demand import Demand, static_reasons, total_reasons
+from rota.core.fits import dynamic_reasons
 from rota.core.ids import Millis
 from rota.core.live import LiveRun, LiveWorker
 from rota.core.plan import past_of
@@ -28,6 +30,7 @@ from rota.core.states import (
 
 _NAMED_MAX = 5
 _LOOKED_AT_MAX = 50
+_NEAREST_MAX = 1_000
 
 
 def explain(state: State, run: LiveRun, idx: int, now: Millis) -> Reasons:
@@ -137,9 +140,7 @@ def _worker_reasons(state: State, bucket: Bucket, now: Millis) -> list[Reason]:
     if not state.workers:
         return [reason("worker.none_registered", "no worker is registered")]
     if not state.index.is_servable(bucket):
-        nearest = _nearest(state, bucket, now)
-        about = f"; nearest is {nearest[0].row.id}: {nearest[1][0].text}" if nearest else ""
-        return [reason("worker.none_match", f"no registered worker could ever run this{about}")]
+        return [_none_match(state, bucket)]
     if bucket.demand.pull:
         return [reason("worker.pull", "waits to be claimed by a worker that asks for work")]
     absent = busy = 0
@@ -164,18 +165,43 @@ def _suitable(bucket: Bucket) -> list[LiveWorker]:
     return [worker for worker in workers if not total_reasons(bucket.demand, worker.totals)][:_LOOKED_AT_MAX]
 
 
-def _nearest(state: State, bucket: Bucket, now: Millis) -> tuple[LiveWorker, Reasons] | None:
-    """The worker with the fewest reasons against it: what a person would have to change.
+def _none_match(state: State, bucket: Bucket) -> Reason:
+    """That nobody could ever run this: who comes nearest, and everything that is wrong with it."""
+    nearest = _nearest(state, bucket)
+    text = "no registered worker could ever run this"
+    if nearest is None:
+        return reason("worker.none_match", text)
+    worker, reasons = nearest
+    wrong = ", ".join(item.text for item in reasons[:_NAMED_MAX])
+    about = {name: value for item in reversed(reasons) for name, value in item.about}
+    return reason("worker.none_match", f"{text}; nearest is {worker.row.id}: {wrong}", worker=worker.row.id, **about)
 
-    One that serves other tenants is none of this one's business, and not named.
+
+def _nearest(state: State, bucket: Bucket) -> tuple[LiveWorker, Reasons] | None:
+    """The worker with the least against it: what a person would have to change. What it is doing now does not count.
+
+    One that serves other tenants is none of this one's business, and not named. Of those that are alike one is looked
+    at.
     """
-    best: tuple[LiveWorker, Reasons] | None = None
-    tenant = bucket.demand.signature.tenant
-    for worker in list(state.workers.values())[:_LOOKED_AT_MAX]:
-        served = worker.row.capacity.tenants
-        if served and tenant not in served:
+    best: tuple[tuple[int, int, int], LiveWorker, Reasons] | None = None
+    demand = bucket.demand
+    seen: dict[tuple[int, tuple[tuple[str, int], ...]], None] = {}
+    for worker in islice(state.workers.values(), _NEAREST_MAX):
+        served, sort = worker.row.capacity.tenants, (id(worker.shape), tuple(worker.totals.items()))
+        if worker.row.gone_at or sort in seen or (served and demand.signature.tenant not in served):
             continue
-        reasons = fits(bucket.demand, worker, now)
-        if reasons and (best is None or len(reasons) < len(best[1])):
-            best = (worker, reasons)
-    return best
+        seen[sort] = None
+        reasons = (
+            *static_reasons(demand, worker.row.capacity, worker.values),
+            *total_reasons(demand, worker.totals),
+        )
+        if reasons and (best is None or _distance(demand, worker, reasons) < best[0]):
+            best = (_distance(demand, worker, reasons), worker, reasons)
+    return best[1:] if best is not None else None
+
+
+def _distance(demand: Demand, worker: LiveWorker, reasons: Reasons) -> tuple[int, int, int]:
+    """How far a worker is from being able to: a property is changed more easily than what it is there for."""
+    properties = sum(item.code == "worker.incompatible" for item in reasons)
+    short = sum(max(0, need - worker.totals.get(name, 0)) * 1_000 // need for name, need in demand.minimum if need)
+    return len(reasons) - properties, properties, short

@@ -18,6 +18,7 @@ from rota.core.commands import (
 )
 from rota.core.ids import Millis
 from rota.core.live import LiveRun
+from rota.core.model import Unservable
 from rota.core.plan import past_of
 from rota.core.records import Run, Schedule, Workflow
 from rota.core.states import NEEDS_ATTENTION, RUN_TERMINAL, RunState
@@ -87,6 +88,9 @@ class Caretaker:
     def _decide_parked(self, loop: Loop) -> None:
         for run in loop.state.runs.values():
             for idx, task in run.tasks.items():
+                if loop.state.queue_of(run, task).unservable is Unservable.FAIL:
+                    # Nobody looks after builds.
+                    continue
                 # An operator is in no hurry, so that a parked task is seen to stay where it is.
                 if task.state is NEEDS_ATTENTION and self.world.chance("operator").random() < 0.4:
                     # What kills its workers would do so again; what nobody can serve may be asked for less.

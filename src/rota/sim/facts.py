@@ -2,7 +2,7 @@
 
 from rota.core.commands import Outcome
 from rota.core.ids import Epoch, Fence, Millis
-from rota.core.model import Graph, TaskSpec
+from rota.core.model import Graph, Queue, TaskSpec
 from rota.core.records import Worker
 from rota.sim.stage import Stage
 
@@ -21,6 +21,11 @@ class SceneFacts:
     def graph(self, tenant: str, digest: str) -> Graph | None:
         """The stored definition."""
         return self.stage.store.disk.graph(tenant, digest)
+
+    def queue(self, tenant: str, name: str) -> Queue:
+        """The stored queue; what is not stored has the defaults."""
+        found = self.stage.store.disk.records.get(("Queue", tenant, name))
+        return found if isinstance(found, Queue) else Queue(tenant=tenant, name=name)
 
     def times_in_history(self, tenant: str, run: str, created_at: Millis) -> int:
         """How often that run is in history."""

@@ -63,7 +63,6 @@ FAST = TimeLimits(
     sweep_ms=3_000,
     step_ms=20_000,
     orphan_ms=30_000,
-    unservable_ms=12_000,
     starve_ms=8_000,
     quarantine_ms=6_000,
     stall_ms=400,

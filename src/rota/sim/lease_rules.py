@@ -2,7 +2,7 @@
 
 from rota.core import changes as ch
 from rota.core.bounds import INTERRUPTIONS_MAX
-from rota.core.decide.leases import OVERRAN
+from rota.core.decide.leases import OVERRAN, UNHEARD
 from rota.core.ids import Fence, RunKey, fence_epoch
 from rota.core.model import FailureClass
 from rota.core.reap import FELL_SILENT, LEASE_RAN_OUT
@@ -87,6 +87,8 @@ class LeaseRules:
         model = self._must_hold(run, change.task, change.fence)
         if change.failure is FailureClass.TIMEOUT and change.error.startswith(OVERRAN):
             self._check_overrun(run, change)
+        elif change.failure is FailureClass.INTERNAL and change.error.startswith(UNHEARD):
+            self._check_unheard(run, change)
         elif not self.model.facts.has_concluded(change.fence):
             raise Broken(f"P-ONE: {run}/{change.task} got an outcome that the holder of {change.fence} never gave")
         model.spent += 1
@@ -101,7 +103,8 @@ class LeaseRules:
             model.interrupted = 0
         spec = self.model.spec(run, change.task)
         if change.state is UP_FOR_RETRY and spec is not None and change.failure is not None:
-            allowed = retries_allowed(spec.retry, change.failure)
+            queue = self.model.facts.queue(run[0], spec.queue)
+            allowed = retries_allowed(spec.retry, change.failure, of_queue=queue.max_job_retries)
             if model.tries > allowed:
                 raise Broken(f"P-BUDGET: {run}/{change.task} is tried again after {model.tries} of {allowed} retries")
         self.model.move(run, change.task, change.state, change.at)
@@ -114,6 +117,17 @@ class LeaseRules:
             return
         if not spec.timeout_ms or waited < spec.timeout_ms + model.mix.limits.overrun_ms:
             raise Broken(f"P-OVERRUN: {run}/{change.task} was ended as too long after {waited} ms")
+
+    def _check_unheard(self, run: RunKey, change: ch.AttemptEnded) -> None:
+        """P-UNHEARD: an attempt is not taken back for silence about it before its queue's limit is over."""
+        model, spec = self.model, self.model.spec(run, change.task)
+        model.facts.note("went_unheard")
+        if spec is None or model.mix.skew_ms or model.mix.clock_step:
+            return
+        limit_ms = model.facts.queue(run[0], spec.queue).max_action_executing_timeout_ms
+        waited = change.at - model.granted[change.fence]
+        if not limit_ms or waited < limit_ms:
+            raise Broken(f"P-UNHEARD: {run}/{change.task} was taken back after {waited} of {limit_ms} ms")
 
     def returned(self, run: RunKey, change: ch.LeaseReturned) -> None:
         """P-LEASE: nobody's lease is cut short. P-OUTAGE: finished work is not thrown away. P-POISON: not for ever."""

@@ -53,4 +53,30 @@ OF_BUILDS: tuple[Mutant, ...] = (
         "            if not purse.of_run.runs:\n",
         "            if purse.of_run.runs < 2:\n",
     ),
+    mistake(
+        "unheard_too_early",
+        "an attempt may run for as long as its queue lets it without a word",
+        "core.evolve.leases",
+        "max(begun_at + unheard_ms, now + min(unheard_ms, grace_ms))",
+        "max(begun_at + unheard_ms // 3, now + min(unheard_ms // 3, grace_ms))",
+    ),
+    mistake(
+        "retries_of_the_queue_ignored",
+        "internal failures have the retries of their queue",
+        "core.decide.leases",
+        "    of_queue = state.queue_of(run, task).max_job_retries\n",
+        "    of_queue = state.queue_of(run, task).max_job_retries + 3\n",
+    ),
+    mistake(
+        "parked_where_nobody_looks",
+        "what is parked in a queue of builds fails",
+        "core.decide.timers",
+        '    "parked": give_up,\n',
+        '    "parked": nothing,\n',
+        (
+            "core.decide.timers",
+            "            late.changes += give_up(state, (*key, idx), now).changes\n",
+            "            pass\n",
+        ),
+    ),
 )

@@ -146,8 +146,8 @@ OF_LEASES: tuple[Mutant, ...] = (
         "retry_budget_ignored",
         "retries by class, no more",
         "core.retry",
-        "    return tries <= retries_allowed(policy, failure, service)\n",
-        "    return tries <= retries_allowed(policy, failure, service) + 1\n",
+        "    return tries <= retries_allowed(policy, failure, service, of_queue)\n",
+        "    return tries <= retries_allowed(policy, failure, service, of_queue) + 1\n",
     ),
     mistake(
         "cooldown_skipped",

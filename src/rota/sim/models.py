@@ -7,7 +7,7 @@ from typing import Protocol
 
 from rota.core.ids import Epoch, Fence, Millis, RunKey
 from rota.core.ladder import is_ours
-from rota.core.model import Graph, TaskSpec
+from rota.core.model import Graph, Queue, TaskSpec
 from rota.core.records import Run
 from rota.core.states import (
     LEASED,
@@ -84,6 +84,10 @@ class Facts(Protocol):
 
     def graph(self, tenant: str, digest: str) -> Graph | None:
         """A stored definition."""
+        ...
+
+    def queue(self, tenant: str, name: str) -> Queue:
+        """A stored queue, or the one that is there without being defined."""
         ...
 
     def times_in_history(self, tenant: str, run: str, created_at: Millis) -> int:

@@ -38,13 +38,25 @@ from rota.sim.scripts import Script, write_script
 TENANTS = ("ada", "bob")
 # Twice the longest script: only what hangs, or stands still with its worker, comes to it.
 TIMEOUT_MS = 40_000
+# Likewise, and sooner: what hangs in a queue that minds.
+UNHEARD_MS = 30_000
 PROPERTIES = (("cpu_count", PropertyRule.MINIMUM), ("os", PropertyRule.EXACT), ("image", PropertyRule.PRIORITY))
 
 
 def definitions(tenant: str) -> list[ClientCommand]:
     """Queues and pools that every world has."""
     agents = Queue(tenant=tenant, name="agents", pull=True)
-    builds = Queue(tenant=tenant, name="builds", properties=PROPERTIES, unservable=Unservable.FAIL)
+    builds = Queue(
+        tenant=tenant,
+        name="builds",
+        properties=PROPERTIES,
+        unservable=Unservable.FAIL,
+        unservable_ms=12_000,
+        retain_completed_for_ms=15_000,
+        worker_timeout_ms=3_000,
+        max_action_executing_timeout_ms=UNHEARD_MS,
+        max_job_retries=2,
+    )
     pools = (
         Pool(tenant=tenant, name="db", slots=2),
         Pool(tenant=tenant, name="keyed", slots=4, slots_per_key=1),

@@ -176,6 +176,7 @@ _STATUS_OF: Final[dict[str, grpc.StatusCode]] = {
     "field.value": grpc.StatusCode.INVALID_ARGUMENT,
     # Where it is not found, something would be taken for missing and sent, or done, again.
     "instance.unknown": grpc.StatusCode.INVALID_ARGUMENT,
+    "requirement.value": grpc.StatusCode.INVALID_ARGUMENT,
     "service.failed": grpc.StatusCode.INTERNAL,
 }
 

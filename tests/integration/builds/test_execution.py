@@ -11,7 +11,7 @@ from google.rpc import code_pb2
 from rota.wire.reapi import remote_execution_pb2 as rx
 from tests.integration.builds.clients.service import Service, open_service
 from tests.integration.builds.front_end import message_of
-from tests.integration.builds.remote import Remote, missing_of, name_of, open_remote, response_of, stage_of
+from tests.integration.builds.remote import Heard, Remote, missing_of, name_of, open_remote, response_of, stage_of
 from tests.integration.deadlines import until, until_there
 
 
@@ -44,16 +44,19 @@ class Door:
         self.opened = folder / f"opened-{secrets.token_hex(8)}"
         self.line = f"echo x >> {self.begun}; until [ -e {self.opened} ]; do sleep 0.05; done; echo through"
 
-    def until_begun(self) -> None:
-        until_there(self.begun)
-
     def open(self) -> None:
         self.opened.touch()
 
     @property
     def times(self) -> int:
         """How often it began."""
-        return len(self.begun.read_text().splitlines())
+        return len(self.begun.read_text().splitlines()) if self.begun.exists() else 0
+
+    def begin(self, remote: Remote, action: rx.Digest) -> Heard:
+        """An action that is executing: the worker has it, and its process is there."""
+        heard = remote.execute(action).until("executing")
+        until_there(self.begun)
+        return heard
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ def test_clients_that_ask_for_the_same_share_one_run_under_names_of_their_own(
     remote: Remote, other: Remote, door: Door
 ) -> None:
     action = remote.action(door.line)
-    first = remote.execute(action).until("executing")
+    first = door.begin(remote, action)
     second = other.execute(action)
     second.next()
     third = other.wait(first.name)
@@ -97,7 +100,6 @@ def test_clients_that_ask_for_the_same_share_one_run_under_names_of_their_own(
 def test_what_is_not_to_be_cached_is_neither_shared_nor_kept(remote: Remote, other: Remote, door: Door) -> None:
     action = remote.action(door.line, do_not_cache=True)
     both = [each.execute(action) for each in (remote, other)]
-    door.until_begun()
     until(lambda: door.times == 2, "both to begin")
     door.open()
     assert [heard.response().result.stdout_raw for heard in both] == [b"through\n"] * 2
@@ -135,7 +137,7 @@ def test_one_client_that_gives_up_does_not_end_it_for_another(
     service: Service, remote: Remote, other: Remote, door: Door, how: str
 ) -> None:
     action = remote.action(door.line)
-    first = remote.execute(action).until("executing")
+    first = door.begin(remote, action)
     second = other.execute(action)
     second.next()
     if how == "cancels":
@@ -152,7 +154,7 @@ def test_one_client_that_gives_up_does_not_end_it_for_another(
 
 def test_what_its_last_client_cancels_is_killed(service: Service, remote: Remote, other: Remote, door: Door) -> None:
     action = remote.action(door.line)
-    first, second = remote.execute(action).until("executing"), other.execute(action)
+    first, second = door.begin(remote, action), other.execute(action)
     second.next()
     for client, heard in ((remote, first), (other, second)):
         client.cancel(heard.name)
@@ -167,7 +169,7 @@ def test_what_its_last_client_cancels_is_killed(service: Service, remote: Remote
 
 
 def test_what_a_person_cancels_is_told_to_its_clients(service: Service, remote: Remote, door: Door) -> None:
-    heard = remote.execute(remote.action(door.line)).until("executing")
+    heard = door.begin(remote, remote.action(door.line))
     service.client().run(heard.name.rpartition("/")[2].partition(".")[0]).cancel(reason="it is too hot here")
     response = heard.response()
     assert response.status.code == code_pb2.CANCELLED
@@ -179,7 +181,7 @@ def test_what_a_person_cancels_is_told_to_its_clients(service: Service, remote: 
 
 
 def test_a_client_that_comes_back_finds_its_operation(remote: Remote, other: Remote, door: Door) -> None:
-    heard = remote.execute(remote.action(door.line)).until("executing")
+    heard = door.begin(remote, remote.action(door.line))
     heard.hang_up()
     assert stage_of(other.get(heard.name)) == "executing"
     again = other.wait(heard.name)
@@ -193,7 +195,7 @@ def test_a_client_that_comes_back_finds_its_operation(remote: Remote, other: Rem
 def test_asking_about_it_keeps_an_action_alive_and_silence_does_not(
     service: Service, remote: Remote, door: Door
 ) -> None:
-    asked = remote.execute(remote.action(door.line)).until("executing")
+    asked = door.begin(remote, remote.action(door.line))
     left = remote.execute(remote.action(own("sleep 300"))).until("executing")
     asked.hang_up()
     left.hang_up()
@@ -209,7 +211,7 @@ def test_asking_about_it_keeps_an_action_alive_and_silence_does_not(
 
 def test_what_was_given_up_can_be_asked_for_again(service: Service, remote: Remote, door: Door) -> None:
     action = remote.action(door.line)
-    left = remote.execute(action).until("executing")
+    left = door.begin(remote, action)
     left.hang_up()
     until(lambda: run_named(service, left.name) == "cancelled", "it to be given up")
     again = remote.execute(action)

@@ -59,7 +59,7 @@ def test_those_who_share_an_action_are_all_told_although_its_worker_died(service
     worker = service.stage.start_worker("hand")
     with open_remote(service.port) as remote, open_remote(service.port) as other:
         action = remote.action(door.line)
-        first, second = remote.execute(action).until("executing"), other.execute(action)
+        first, second = door.begin(remote, action), other.execute(action)
         second.next()
         service.kill_all(worker)
         service.stage.start_worker("hand")
@@ -71,7 +71,7 @@ def test_those_who_share_an_action_are_all_told_although_its_worker_died(service
 def test_an_action_of_a_silent_worker_is_given_to_another(service: Service, door: Door) -> None:
     silent = service.stage.start_worker("silent")
     with open_remote(service.port) as remote:
-        heard = remote.execute(remote.action(door.line)).until("executing")
+        heard = door.begin(remote, remote.action(door.line))
         silent.freeze()
         service.stage.start_worker("spare")
         until(lambda: door.times == 2, "the other one to begin it", patience_s=60)
@@ -86,7 +86,7 @@ def test_an_operation_outlives_its_front_end_and_its_coordinator(service: Servic
     front = next(process for process in service.stage.processes if process.name == "frontend")
     server = next(process for process in service.stage.processes if process.name == "server")
     with open_remote(service.port) as remote:
-        heard = remote.execute(remote.action(door.line)).until("executing")
+        heard = door.begin(remote, remote.action(door.line))
     front.kill()
     server.kill()
     service.stage.start_server()
@@ -106,7 +106,7 @@ def test_an_action_that_ends_every_worker_is_given_up(service: Service, door: Do
         worker = service.stage.start_worker("hand")
         heard = remote.execute(remote.action(door.line))
         for times in range(1, 8):
-            until(lambda times=times: door.begun.exists() and door.times >= times or run_is_over(service), "its turn")
+            until(lambda times=times: door.times >= times or run_is_over(service), "its turn")
             if run_is_over(service):
                 break
             service.kill_all(worker)

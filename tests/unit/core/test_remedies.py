@@ -268,7 +268,8 @@ def test_a_note_stays_with_its_task_through_everything():
     finish(world)
     assert world.task("a").note == "the vendor is down"
     assert world.client(cm.NoteTask, run="r", task="a", note="the vendor is down").changes == []
-    assert world.refusal(world.command(cm.NoteTask, run="r", task="a", note="x" * 1001)).code == "field.value"
+    refused = world.refusal(world.command(cm.NoteTask, run="r", task="a", note="x" * 1001))
+    assert (refused.code, refused.hint) == ("field.value", "Use at most 1,000 characters.")
 
 
 # Out of history.

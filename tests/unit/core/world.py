@@ -263,7 +263,7 @@ class World:
             )
         )
         fence, until = decision.detail
-        renew_one(self.state, fence, until)
+        renew_one(self.state, fence, until, self.now)
 
     # Looking.
 

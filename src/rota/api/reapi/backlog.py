@@ -168,7 +168,7 @@ class Backlog:
             return None
         ongoing = self._runs.get(run)
         if ongoing is None:
-            ongoing = self._add(Ongoing(run, work, self._clock(), created_at=view.created_at))
+            ongoing = self._add(Ongoing(run, work, self._clock()))
             await self._read(ongoing)
         return ongoing
 
@@ -272,8 +272,7 @@ class Backlog:
         for view in await self._client.runs(name=BUILD, limit=1_000_000, history=False):
             if view.kind == BUILD and view.state not in RUN_TERMINAL and view.id not in self._runs:
                 try:
-                    work = decode_work(view.params)
-                    self._add(Ongoing(view.id, work, self._clock(), created_at=view.created_at))
+                    self._add(Ongoing(view.id, decode_work(view.params), self._clock()))
                 except msgspec.MsgspecError:
                     continue
         for ongoing in self.under_way():

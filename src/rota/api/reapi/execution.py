@@ -132,7 +132,7 @@ class Execution:
                 return pb.ExecuteResponse(status=as_status(await self._lacking(tenant, ongoing.work)))
             return pb.ExecuteResponse(status=answers.failure(end.state, end.error))
         try:
-            result, status = await read_result(self._content, tenant, end.result, ongoing.created_at)
+            result, status = await read_result(self._content, tenant, end.result, ongoing.queued_at)
         except (Refused, ContentLost, msgspec.MsgspecError) as error:
             return pb.ExecuteResponse(status=answers.failure(end.state, f"the result cannot be read: {error}"))
         return pb.ExecuteResponse(result=result, status=status, message=status.message)
@@ -197,12 +197,14 @@ class Execution:
 async def read_result(
     content: Content, tenant: str, reported: bytes, queued_at: Millis
 ) -> tuple[pb.ActionResult, status_pb2.Status]:
-    """What a worker reported of an action, with the one time that it does not know. Raises Refused, ContentLost or
-    MsgspecError.
+    """What a worker reported of an action that waited from `queued_at` on.
+
+    Raises Refused, ContentLost or MsgspecError.
     """
     build = decode_result(reported)
     raw = build.result if build.stored is None else await content.get(tenant, build.stored)
     result: pb.ActionResult = parse(pb.ActionResult, raw)
+    # The worker was not there then.
     result.execution_metadata.queued_timestamp.FromMilliseconds(queued_at)
     return result, status_pb2.Status(code=build.status, message=build.message)
 

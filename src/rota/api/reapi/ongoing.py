@@ -51,15 +51,14 @@ class Operation:
 class Ongoing:
     """One run; `now` is the time of whoever looks after it."""
 
-    def __init__(
-        self, run: str, work: BuildWork, now: Millis, asked: Asked | None = None, *, created_at: Millis = 0
-    ) -> None:
-        """`asked` is None of a run that another process has submitted; that was `created_at` then."""
+    def __init__(self, run: str, work: BuildWork, now: Millis, asked: Asked | None = None) -> None:
+        """`asked` is None of a run that another process has submitted."""
         self.run = run
         self.asked = asked
         self.work = work
         self.accepted_at = now
-        self.created_at = created_at or now
+        # When its run was made: that may have been long before somebody joined it.
+        self.queued_at = now
         # When somebody last asked for it, if nobody is listening.
         self.asked_at = now
         self.stage = Stage.QUEUED
@@ -135,6 +134,7 @@ class Ongoing:
 
     def read(self, run: RunView, task: TaskView | None, conclude: Callable[[Conclusion], None]) -> None:
         """How it stands, for whoever has not heard everything."""
+        self.queued_at = run.created_at
         if task is not None:
             self.worker = task.worker
             self._result, self._fence, self._error = task.result, task.fence, task.error

@@ -1,7 +1,15 @@
 """Deciding about queues, pools and schedules."""
 
 from rota.core import commands as cm
-from rota.core.bounds import DELAY_MS_MAX, POOL_SLOTS_MAX, PROPERTY_VALUES_MAX, SCHEDULE_ID_CHARS_MAX, TENANT_WEIGHT_MAX
+from rota.core.bounds import (
+    DELAY_MS_MAX,
+    MATCH_LOG_MS_LEAST,
+    POOL_SLOTS_MAX,
+    PROPERTY_VALUES_MAX,
+    RETRIES_MAX,
+    SCHEDULE_ID_CHARS_MAX,
+    TENANT_WEIGHT_MAX,
+)
 from rota.core.calendar import check_schedule, count_slots
 from rota.core.changes import Change, PoolDropped, PoolPut, QueuePut, ScheduleDropped, SchedulePut, TenantPut
 from rota.core.decide.decision import Decision
@@ -13,6 +21,16 @@ from rota.core.model import Tenant
 from rota.core.records import Schedule
 from rota.core.state import State
 
+_DURATIONS = (
+    "worker_timeout_ms",
+    "unservable_ms",
+    "retain_completed_for_ms",
+    "client_action_timeout_ms",
+    "max_action_executing_timeout_ms",
+)
+# Instead of an interval.
+NEVER = -1
+
 
 def put_queue(state: State, command: cm.PutQueue, now: Millis) -> Decision:  # noqa: ARG001 - decided without time
     """Define a queue. Tasks that wait in it are read again by the new rules."""
@@ -20,7 +38,12 @@ def put_queue(state: State, command: cm.PutQueue, now: Millis) -> Decision:  # n
     check_id(queue.name, "queue.name")
     _check_tenant(command.tenant, queue.tenant)
     check_number(len(queue.properties), 0, PROPERTY_VALUES_MAX, "queue.properties")
-    check_number(queue.worker_timeout_ms, 0, DELAY_MS_MAX, "queue.worker_timeout_ms")
+    for name in _DURATIONS:
+        check_number(getattr(queue, name), 0, DELAY_MS_MAX, f"queue.{name}")
+    check_number(queue.max_job_retries, 0, RETRIES_MAX, "queue.max_job_retries")
+    if queue.worker_match_logging_interval_ms != NEVER:
+        path = "queue.worker_match_logging_interval_ms"
+        check_number(queue.worker_match_logging_interval_ms, MATCH_LOG_MS_LEAST, DELAY_MS_MAX, path)
     names = [name for name, _ in queue.properties]
     if len(set(names)) != len(names):
         raise Refused("field.value", "a property has two rules", path="queue.properties")

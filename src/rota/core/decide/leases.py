@@ -62,6 +62,7 @@ from rota.core.states import (
 STRIKES_MAX = 5
 REMAKE_LOOK_MS = 1_000
 OVERRAN = "ran beyond its limit of"
+UNHEARD = "nothing was said about it for"
 
 
 class Judgement(StrEnum):
@@ -239,7 +240,7 @@ def _ended(
 
 
 def _failed(state: State, command: cm.Report, lease: Lease, now: Millis) -> list[Change]:
-    run, task, worker = lease.run, lease.task, lease.worker
+    run, task = lease.run, lease.task
     error = clean_text(command.error)
     failure = command.failure
     if failure is FailureClass.INPUT_LOST:
@@ -256,21 +257,22 @@ def _failed(state: State, command: cm.Report, lease: Lease, now: Millis) -> list
             ]
         # Nobody could make that input again: waiting for it would go round for ever.
         failure = FailureClass.INTERNAL
-    changes = _retried_or_failed(state, lease, failure, error, command.salt, now)
-    if failure is FailureClass.INTERNAL and worker.strikes + 1 >= STRIKES_MAX:
-        changes.append(WorkerQuarantined(*worker.key, now + state.limits.quarantine_ms))
-    return changes
+    return _retried_or_failed(state, lease, failure, error, command.salt, now)
 
 
 def _retried_or_failed(
     state: State, lease: Lease, failure: FailureClass, error: str, salt: int, now: Millis
 ) -> list[Change]:
-    """The attempt failed: another follows if its class of failure has one left, else what waits for it is told."""
-    run, task = lease.run, lease.task
+    """The attempt failed: another follows if its class of failure has one left, else what waits for it is told.
+
+    A worker on which it is always something else rests for a while.
+    """
+    run, task, worker = lease.run, lease.task, lease.worker
     policy = run.graph.spec(task.idx).retry
     tries = task.attempt - task.budget_from
     changes: list[Change] = []
-    if may_retry(policy, failure, tries, state.task_retries):
+    of_queue = state.queue_of(run, task).max_job_retries
+    if may_retry(policy, failure, tries, state.task_retries, of_queue):
         draw = derive(salt, run.row.id, task.idx, task.attempt)
         due_at = now + retry_delay_ms(policy, failure, tries, draw)
         changes.append(_ended(run, task, UP_FOR_RETRY, now, failure=failure, error=error, due_at=due_at))
@@ -279,6 +281,8 @@ def _retried_or_failed(
         cascade = Cascade(run, now)
         cascade.task_ended(task.idx, FAILED)
         changes += cascade.settle()
+    if failure is FailureClass.INTERNAL and worker.strikes + 1 >= STRIKES_MAX:
+        changes.append(WorkerQuarantined(*worker.key, now + state.limits.quarantine_ms))
     return changes
 
 
@@ -287,6 +291,13 @@ def overran(state: State, lease: Lease, now: Millis) -> list[Change]:
     timeout_ms = lease.run.graph.spec(lease.task.idx).timeout_ms
     text = f"{OVERRAN} {timeout_ms} ms, and worker {lease.worker.row.id} did not end it"
     return _retried_or_failed(state, lease, FailureClass.TIMEOUT, text, lease.fence, now)
+
+
+def went_unheard(state: State, lease: Lease, now: Millis) -> list[Change]:
+    """An attempt of which its worker has said nothing for too long is taken from it, and tried again elsewhere."""
+    limit_ms = state.queue_of(lease.run, lease.task).max_action_executing_timeout_ms
+    text = f"{UNHEARD} {limit_ms} ms by worker {lease.worker.row.id}, which is well"
+    return _retried_or_failed(state, lease, FailureClass.INTERNAL, text, lease.fence, now)
 
 
 def _find_lost(run: LiveRun, task: Task, name: str) -> int | None:

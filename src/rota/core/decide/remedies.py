@@ -208,7 +208,8 @@ def retry(state: State, command: cm.RetryTasks, now: Millis) -> Decision:
     failed = [idx for idx in chosen if _state(run, idx) in BAD]
     if not waiting and not failed:
         here = ", ".join(f"{run.graph.task_id(idx)} is {_state(run, idx)}" for idx in chosen[:3])
-        raise Refused("task.not_waiting", f"nothing of this waits for another try: {here or 'no task'}", path="tasks")
+        text = f"nothing of this has failed or waits for another try: {here or 'no task'}"
+        raise Refused("task.not_waiting", text, "Clear what is to run again all the same.", path="tasks")
     changes: list[Change] = [TaskRequeued(*run.key, idx, now, "retry now") for idx in waiting]
     if failed:
         nodes = list({run.graph.node(idx): None for idx in failed})
@@ -222,7 +223,9 @@ def put_note(state: State, command: cm.NoteTask, now: Millis) -> Decision:
     """Keep what somebody has to say about a task; nothing takes it away again."""
     run = find_run(state, command.tenant, command.run, may_have_ended=True)
     idx = find_task(run, command.task)
-    check_number(len(command.note), 0, NOTE_CHARS_MAX, "note")
+    if len(command.note) > NOTE_CHARS_MAX:
+        text = f"a note of {len(command.note):,} characters is too long"
+        raise Refused("field.value", text, f"Use at most {NOTE_CHARS_MAX:,} characters.", path="note")
     task = run.tasks.get(idx)
     if task is None:
         text = f"task {command.task!r} has not been scheduled, so there is nothing to say about it yet"

@@ -56,8 +56,11 @@ def submit(state: State, command: cm.SubmitRun, now: Millis) -> Decision:
     check_id(command.run, "run")
     check_size(command.params, PARAMS_BYTES_MAX, "params")
     check_text(command.parent, "parent")
-    if (command.tenant, command.run) in state.runs:
-        raise Refused("run.exists", f"a live run {command.run!r} exists", "Choose another id.", path="run")
+    there = state.runs.get((command.tenant, command.run))
+    if there is not None:
+        # One that has ended keeps its id until it is in history.
+        text = f"there is a run {command.run!r} already: it is {there.row.state}"
+        raise Refused("run.exists", text, "Choose another id.", path="run")
     if (command.tenant, command.run) in state.touched.archives:
         raise Unavailable("run.busy", f"an earlier run {command.run!r} is moving to history", retry_after_ms=100)
     check_number(command.logical_at, 0, AT_MAX, "logical_at")
@@ -205,7 +208,8 @@ def check_needs(state: State, tenant: str, spec: TaskSpec, path: str) -> None:
     for position, need in enumerate(spec.pools):
         pool = state.pools.get((tenant, need.pool))
         if pool is None or need.pool.startswith("@"):
-            raise Refused("pool.unknown", f"pool {need.pool!r} does not exist", "Define it first.", path=path)
+            hint = f"Define it first: rota pools set {need.pool} --slots N."
+            raise Refused("pool.unknown", f"pool {need.pool!r} does not exist", hint, path=path)
         if is_too_small(need, pool):
             raise Refused(
                 "pool.too_small",

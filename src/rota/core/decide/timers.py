@@ -20,11 +20,12 @@ from rota.core.changes import (
     ScheduleAdvanced,
     ScheduleDropped,
     TaskEnded,
+    TaskNoted,
     TaskRequeued,
     TaskStarved,
 )
 from rota.core.decide.decision import AT_CAP, Decision, find_lease, spare_receipts
-from rota.core.decide.leases import overran, returned
+from rota.core.decide.leases import overran, returned, went_unheard
 from rota.core.decide.runs import continue_run, scheduled_run, stop_run
 from rota.core.decide.workers import gone
 from rota.core.ids import Millis
@@ -100,7 +101,7 @@ def archive(state: State, key: tuple[object, ...], now: Millis) -> Decision:
         return Decision([])
     # Whoever took it out of history is given as long to say what for. So is whoever was about to in an earlier reign:
     # what was read there must not come true after the run has been back in between.
-    at = max(run.row.ended_at, run.revived_at, state.born_at) + state.limits.retain_ended_ms
+    at = max(run.row.ended_at, run.revived_at, state.born_at) + state.retain_ms(run)
     if now < at:
         return Decision([], detail=at)
     return Decision([RunArchived(*run.key, now), *spare_receipts(state, now)])
@@ -133,11 +134,18 @@ def watch_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision
 
 
 def watch_overrun(state: State, key: tuple[object, ...], now: Millis) -> Decision:
-    """An attempt is beyond its time limit. Its worker should have ended it; this is for workers that do not."""
+    """An attempt is beyond its time limit, or its worker has not said anything about it for too long.
+
+    Its worker should have ended it; this is for workers that do not. What a task says of itself comes first: it may
+    have no retries for that.
+    """
     lease = find_lease(state, key)
-    if lease is None or not lease.overruns_at or lease.overruns_at > now - state.stalled_ms:
-        return Decision([])
-    return Decision(overran(state, lease, now))
+    clock = now - state.stalled_ms
+    if lease is not None and 0 < lease.overruns_at <= clock:
+        return Decision(overran(state, lease, now))
+    if lease is not None and 0 < lease.unheard_at <= clock:
+        return Decision(went_unheard(state, lease, now))
+    return Decision([])
 
 
 def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Decision:
@@ -185,26 +193,22 @@ def _unserved(state: State, now: Millis) -> Iterator[tuple[str, str, int]]:
             continue
         patience_ms = _patience_ms(state, bucket)
         oldest = state.index.oldest(bucket)
-        if oldest is None or now - oldest[0] < patience_ms:
-            continue
-        for run, task in bucket.tasks():
-            if now - task.eligible_at >= patience_ms:
+        is_young = oldest is None or now - oldest[0] < patience_ms
+        for run, task in islice(bucket.tasks(), SWEEP_TASKS_MAX if is_young else None):
+            # One of which nothing has been said yet is told at once why it waits; of many alike some are enough.
+            if not task.note or now - task.eligible_at >= patience_ms:
                 yield (*run.key, task.idx)
 
 
 def _patience_ms(state: State, bucket: Bucket) -> Millis:
     """How long a task of this bucket waits before its being unservable has consequences."""
-    return state.limits.unservable_ms if _fails(state, bucket) else state.limits.starve_ms
-
-
-def _fails(state: State, bucket: Bucket) -> bool:
     signature = bucket.demand.signature
     queue = state.queue(signature.tenant, signature.queue)
-    return queue is not None and queue.unservable is Unservable.FAIL
+    return queue.unservable_ms if queue is not None and queue.unservable is Unservable.FAIL else state.limits.starve_ms
 
 
 def starved(state: State, key: tuple[object, ...], now: Millis) -> Decision:
-    """One task, one cycle: up the ladder, or failed, as its queue says."""
+    """One task, one cycle: up the ladder, or failed, as its queue says; before that it is said why it waits."""
     run = state.runs.get((str(key[0]), str(key[1])))
     task = run.tasks.get(int(str(key[2]))) if run is not None else None
     if run is None or task is None or task.state is not QUEUED or not run.is_runnable:
@@ -213,20 +217,35 @@ def starved(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     if state.index.is_servable(bucket):
         return Decision([])
     if not may_climb(task.eligible_at, now, _patience_ms(state, bucket)):
-        return Decision([])
-    if _fails(state, bucket):
+        return Decision([] if task.note else [TaskNoted(*run.key, task.idx, _no_fit(state, run, task, now), now)])
+    if state.queue_of(run, task).unservable is Unservable.FAIL:
         return Decision(_fail_unserved(state, run, task, now))
     return Decision(_climb(state, run, task, now))
+
+
+def _no_fit(state: State, run: LiveRun, task: Task, now: Millis) -> str:
+    return f"{NO_FIT}{queued_reasons(state, run, task, now)[-1].text}"[:NO_FIT_CHARS_MAX]
+
+
+def give_up(state: State, key: tuple[object, ...], now: Millis) -> Decision:
+    """A task was parked in a queue in which nobody looks after such tasks: it fails, with what happened to it."""
+    run = state.runs.get((str(key[0]), str(key[1])))
+    task = run.tasks.get(int(str(key[2]))) if run is not None else None
+    if run is None or task is None or task.state is not NEEDS_ATTENTION or run.row.stopping is not None:
+        return Decision([])
+    if run.row.pending or state.queue_of(run, task).unservable is not Unservable.FAIL:
+        return Decision([])
+    cascade = Cascade(run, now)
+    cascade.task_ended(task.idx, FAILED)
+    ended = TaskEnded(*run.key, task.idx, FAILED, now, FailureClass.INTERNAL, task.error)
+    return Decision([ended, *cascade.settle()])
 
 
 def _climb(state: State, run: LiveRun, task: Task, now: Millis) -> list[Change]:
     cycles = task.cycles + 1
     tier = tier_of(cycles, THRESHOLDS)
-    note = ""
-    if tier != task.tier or cycles == 1:
-        # Looking for the nearest worker costs more than the rest of this, so it is done a few times and not each time.
-        worst = queued_reasons(state, run, task, now)[-1]
-        note = f"{NO_FIT}{worst.text}"[:NO_FIT_CHARS_MAX]
+    # Looking for the nearest worker costs more than the rest of this, so it is done a few times and not each time.
+    note = _no_fit(state, run, task, now) if tier != task.tier or cycles == 1 else ""
     changes: list[Change] = [TaskStarved(*run.key, task.idx, cycles, int(tier), now, note)]
     if tier is Tier.PARK:
         text = f"no registered worker could run this for {(now - task.eligible_at) // 1000} s ({cycles} cycles)"
@@ -235,7 +254,8 @@ def _climb(state: State, run: LiveRun, task: Task, now: Millis) -> list[Change]:
 
 
 def _fail_unserved(state: State, run: LiveRun, task: Task, now: Millis) -> list[Change]:
-    text = f"worker.none_match: no registered worker could run this for {state.limits.unservable_ms // 1000} s"
+    why = queued_reasons(state, run, task, now)[-1].text
+    text = f"worker.none_match: {why}; so it was for {(now - task.eligible_at) // 1000} s"
     cascade = Cascade(run, now)
     cascade.task_ended(task.idx, FAILED)
     return [TaskEnded(*run.key, task.idx, FAILED, now, FailureClass.FATAL, text), *cascade.settle()]
@@ -256,6 +276,9 @@ def review(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     for idx, task in run.tasks.items():
         if task.due_at and task.due_at <= now:
             late.changes += due(state, (*key, idx), now).changes
+        elif task.state is NEEDS_ATTENTION and not late.changes:
+            # One at a time: what follows from an end must not be decided twice.
+            late.changes += give_up(state, (*key, idx), now).changes
     return late if late.changes else replan(state, key, now)
 
 
@@ -351,6 +374,7 @@ TICKS: dict[str, Callable[[State, tuple[object, ...], Millis], Decision]] = {
     "schedule": look_at_schedule,
     "sweep": sweep,
     "starved": starved,
+    "parked": give_up,
     "review": review,
     "replan": replan,
     "past": look_back,

@@ -51,7 +51,7 @@ def end_lease(state: State, fence: Fence, at: Millis) -> None:
     lease = state.leases.pop(fence)
     run, task, worker, bucket = lease.run, lease.task, lease.worker, lease.bucket
     del worker.leases[fence]
-    if lease.overruns_at:
+    if lease.limit_at:
         state.drop_timer("overrun", *run.key, task.idx)
     worker.give_back(bucket)
     state.uses += 1
@@ -73,15 +73,20 @@ def end_lease(state: State, fence: Fence, at: Millis) -> None:
 
 
 def limit_lease(state: State, lease: Lease, begun_at: Millis, now: Millis) -> None:
-    """Set the time at which an attempt is ended from here, if its worker lets it go on beyond its limit.
+    """Set the times at which an attempt is ended from here: if its worker lets it go on beyond its limit, or says
+    nothing about it for as long as its queue allows.
 
     What ended in time while nobody led is on its way, so after loading the grace is given once more.
     """
+    grace_ms = state.limits.overrun_ms
     timeout_ms = lease.run.graph.spec(lease.task.idx).timeout_ms
     if timeout_ms:
-        at = max(begun_at + timeout_ms, now) + state.limits.overrun_ms
-        lease.overruns_at = at - state.stalled_ms
-        state.set_timer(at, "overrun", *lease.run.key, lease.task.idx)
+        lease.overruns_at = max(begun_at + timeout_ms, now) + grace_ms - state.stalled_ms
+    unheard_ms = state.queue_of(lease.run, lease.task).max_action_executing_timeout_ms
+    if unheard_ms:
+        lease.unheard_at = max(begun_at + unheard_ms, now + min(unheard_ms, grace_ms)) - state.stalled_ms
+    if lease.limit_at:
+        state.set_timer(lease.limit_at + state.stalled_ms, "overrun", *lease.run.key, lease.task.idx)
 
 
 def lease_granted(state: State, change: ch.LeaseGranted) -> None:
@@ -185,6 +190,9 @@ def lease_returned(state: State, change: ch.LeaseReturned) -> None:
     move(state, run, task, change.state)
     if change.state in TERMINAL:
         task.ended_at = change.at
+    elif change.state is NEEDS_ATTENTION:
+        # Its queue may have nobody who looks after it.
+        state.set_timer(0, "parked", *run.key, task.idx)
     note(state, run, task, change)
 
 
