@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import core, embedded, etcd, machines, postgres, runners, service, simulator, sqlite, workflows
+from bench import builds, core, embedded, etcd, machines, postgres, runners, service, simulator, sqlite, workflows
 from bench.rig import Row
 
 BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
@@ -32,6 +32,9 @@ BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
     "workflows": workflows.latency,
     "minutely": workflows.minutely,
     "responsive": workflows.responsive,
+    "build_content": builds.content,
+    "build_actions": builds.actions,
+    "build_beside": builds.beside,
     "machines": machines.throughput,
     "standby": machines.standby,
     "failover": machines.failover,

@@ -75,7 +75,14 @@ def _pss_kb(pid: int) -> int:
     return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:"))
 
 
-def _wait_for(port: int, give_up_at: float) -> None:
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(port: int, give_up_at: float) -> None:
     while True:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -108,7 +115,7 @@ def running(
         processes = [subprocess.Popen(words, stdout=log, stderr=log, env=env) for words in commands]  # noqa: S603 - our own program
         try:
             give_up_at = time.monotonic() + 30
-            _wait_for(port, give_up_at)
+            wait_for(port, give_up_at)
             with rota.connect(url) as client:
                 while sum(worker.present for worker in client.workers()) < workers:
                     assert time.monotonic() < give_up_at, (Path(folder) / "log").read_text()
