@@ -98,11 +98,14 @@ class Remote:
         do_not_cache: bool = False,
         properties: Mapping[str, str] | None = None,
         outputs: tuple[str, ...] = (),
+        inputs: Mapping[str, bytes] | None = None,
     ) -> rx.Digest:
         """An action that runs a line in a shell, with all that it needs."""
         command = rx.Command(arguments=["/bin/sh", "-c", line], output_paths=outputs)
         command.environment_variables.add(name="PATH", value="/usr/bin:/bin")
         root = rx.Directory()
+        for name, content in (inputs or {}).items():
+            root.files.add(name=name, digest=self.put(content)[0])
         command_digest, root_digest = self.put(command, root)
         action = rx.Action(command_digest=command_digest, input_root_digest=root_digest, do_not_cache=do_not_cache)
         if timeout_s:

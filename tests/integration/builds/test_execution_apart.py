@@ -1,6 +1,7 @@
 """Actions while coordinator, front end and workers are processes of their own, of which one or the other is missing."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,17 +13,25 @@ from tests.integration.builds.test_execution import Door, run_named
 from tests.integration.deadlines import until
 from tests.integration.service.stage import open_stage
 
-# Short: a worker that is silent for so long has lost its work.
-LEASE_S = 3
+# A worker that is silent for so long has lost its work. A coordinator is back sooner, also on a busy machine.
+LEASE_S = 20
+SHORT_LEASE_S = 3
+
+
+@contextmanager
+def open_apart(folder: Path, lease_s: int = LEASE_S) -> Iterator[Service]:
+    """A coordinator and a front end; workers are the tests' own."""
+    with open_stage(folder, lease_s=lease_s) as stage:
+        one = Service(stage)
+        stage.start_server()
+        one.front_end()
+        yield one
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    """A coordinator and a front end; workers are the tests' own."""
-    with open_stage(tmp_path, lease_s=LEASE_S) as stage:
-        one = Service(stage)
-        stage.start_server()
-        one.front_end()
+    """One in which leases are long."""
+    with open_apart(tmp_path) as one:
         yield one
 
 
@@ -68,9 +77,9 @@ def test_those_who_share_an_action_are_all_told_although_its_worker_died(service
         assert [heard.response().result.stdout_raw for heard in (first, second)] == [b"through\n"] * 2
 
 
-def test_an_action_of_a_silent_worker_is_given_to_another(service: Service, door: Door) -> None:
-    silent = service.stage.start_worker("silent")
-    with open_remote(service.port) as remote:
+def test_an_action_of_a_silent_worker_is_given_to_another(tmp_path: Path, door: Door) -> None:
+    with open_apart(tmp_path, SHORT_LEASE_S) as service, open_remote(service.port) as remote:
+        silent = service.stage.start_worker("silent")
         heard = door.begin(remote, remote.action(door.line))
         silent.freeze()
         service.stage.start_worker("spare")
@@ -100,7 +109,24 @@ def test_an_operation_outlives_its_front_end_and_its_coordinator(service: Servic
     assert door.times == 1, "all that while it ran on"
 
 
-@pytest.mark.long
+def test_trouble_that_is_not_the_action_s_result_is_tried_again_as_often_as_the_queue_says(tmp_path: Path) -> None:
+    with open_stage(tmp_path, lease_s=LEASE_S) as stage:
+        service = Service(stage, "max_job_retries = 1\n")
+        stage.start_server()
+        service.front_end()
+        stage.start_worker("hand")
+        with open_remote(service.port) as remote:
+            line = "chmod u+w shared.txt; echo mine >> shared.txt"
+            heard = remote.execute(remote.action(line, inputs={"shared.txt": b"everybody's"}))
+            response = heard.response()
+        assert response.status.code == code_pb2.INTERNAL
+        assert "an input was written to" in response.status.message, "the last trouble is what its client is told"
+        (run,) = service.runs()
+        (task,) = service.client().run(run.id).tasks()
+        assert task.attempt == 2
+        assert heard.stages[-3:] == ["queued", "executing", "completed"], "it waited again in between"
+
+
 def test_an_action_that_ends_every_worker_is_given_up(service: Service, door: Door) -> None:
     with open_remote(service.port) as remote:
         worker = service.stage.start_worker("hand")

@@ -35,6 +35,7 @@ class Service:
         self.port = free_port()
         (stage.folder / "rota.toml").write_text(f"{QUEUE}{settings}")
         self._numbers = count(1)
+        self._client: rota.Rota | None = None
 
     @property
     def executor(self) -> str:
@@ -79,7 +80,9 @@ class Service:
     # What became of the actions.
 
     def client(self) -> rota.Rota:
-        return self.stage.client()
+        if self._client is None:
+            self._client = self.stage.client()
+        return self._client
 
     def runs(self, state: str = "") -> list[RunView]:
         """What is known of actions, the newest first."""

@@ -1,5 +1,6 @@
 """Builds and tests with Bazel, on a service that runs as it should."""
 
+import json
 import re
 
 import pytest
@@ -88,6 +89,19 @@ def test_a_priority_becomes_a_class(bazel: Bazel, shared: Service) -> None:
     words = ["build", "//many:g1", shared.executor, shared.new_instance(), "--remote_execution_priority=-200"]
     assert bazel.run(*words).code == DONE
     assert shared.runs()[0].priority.name == "URGENT"
+
+
+def test_a_build_is_found_by_its_invocation_with_its_targets(bazel: Bazel, shared: Service) -> None:
+    bazel.clean()
+    done = bazel.run("build", "//many:l2", shared.executor, shared.new_instance()).well()
+    invocation = re.findall(r"Invocation ID: (\S+)", done.said)[0]
+    listed = json.loads(shared.stage.run_command("builds", "--json").stdout)
+    (found,) = [each for each in listed if each["invocation"] == invocation]
+    assert (found["actions"], found["states"]) == (done.carried_out, {"success": done.carried_out})
+    actions = json.loads(shared.stage.run_command("builds", invocation[:13], "--json").stdout)
+    assert {each["target"] for each in actions} == {"//many:l2"}
+    assert "CppCompile" in {each["mnemonic"] for each in actions}
+    assert {each["exit"] for each in actions} == {"0"}
 
 
 def test_outputs_are_left_where_they_are_if_nobody_needs_them(bazel: Bazel, shared: Service) -> None:
