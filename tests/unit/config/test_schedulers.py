@@ -138,7 +138,7 @@ def _named(name: str, text: str) -> str:
 def test_the_guides_two_examples_are_one():
     guide = Path(__file__).parents[3] / "docs" / "guides" / "queues.md"
     text = guide.read_text(encoding="utf-8")
-    found = {kind: body for kind, body in re.findall(r"```(json5|toml)\n(.*?)```", text, re.DOTALL)}
+    found = dict(re.findall(r"```(json5|toml)\n(.*?)```", text, re.DOTALL))
     one = load_config(file=_named("a.json5", found["json5"])).definitions
     assert one == load_config(file=_named("a.toml", found["toml"])).definitions
     assert dict(one.queues[0].properties)["container-image"] is PropertyRule.PRIORITY
