@@ -333,6 +333,14 @@ class IncludesTheEnd(RowStore):
         return super().is_asked_for(run, msgspec.structs.replace(query, ended_to=query.ended_to and query.ended_to + 1))
 
 
+class FindsAnyLabel(RowStore):
+    """One of the labels that are asked for is enough."""
+
+    def is_asked_for(self, run: Run, query: HistoryQuery) -> bool:
+        asked = super().is_asked_for(run, msgspec.structs.replace(query, labels=()))
+        return asked and (not query.labels or any(label in run.labels for label in query.labels))
+
+
 class FindsTheOldest(RowStore):
     """The first that matches."""
 
@@ -660,6 +668,7 @@ BROKEN: list[tuple[type[RowStore], Promise]] = [
     (RepeatsTheLastOfAPage, history.history_is_told_page_by_page_from_the_newest_end),
     (CountsPages, history.a_run_that_ends_between_two_pages_moves_no_other),
     (IncludesTheEnd, history.history_finds_what_is_asked_for_and_nothing_else),
+    (FindsAnyLabel, history.history_is_found_by_all_labels_that_are_asked_for),
     (MisreadsAnyPlace, history.a_place_that_no_page_gave_is_refused),
     (FindsTheOldest, history.of_several_runs_with_one_id_the_newest_is_found_or_the_one_that_is_named),
     (SharesStories, history.of_several_runs_with_one_id_the_newest_is_found_or_the_one_that_is_named),

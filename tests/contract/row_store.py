@@ -153,6 +153,7 @@ class RowStore:
             and (not query.states or run.state in query.states)
             and run.ended_at >= query.ended_from
             and (not query.ended_to or run.ended_at < query.ended_to)
+            and set(query.labels) <= set(run.labels)
         )
 
     def read_after(self, after: str) -> tuple[int, int] | None:

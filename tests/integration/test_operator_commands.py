@@ -62,6 +62,10 @@ def test_queues_are_set_and_seen(say: Say):
         "push",
         "gpu_count=minimum, arch=exact",
     ]
+    say("queues", "set", "gpu", "--max-job-retries", 0, "--worker-match-logging-interval-ms", -1)
+    (queue,) = json.loads(say("queues", "--json")[1])
+    kept = ("max_job_retries", "worker_match_logging_interval_ms", "unservable", "unservable_ms")
+    assert [queue[name] for name in kept] == [0, -1, "fail", 60_000]
     code, _, err = say("queues", "set", "gpu", "--property", "gpu_count=most")
     assert code == EXIT_REFUSED
     assert "properties" in err

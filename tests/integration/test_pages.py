@@ -103,7 +103,7 @@ def test_a_stuck_task_is_explained_on_its_page_and_on_its_run(stage: Stage):
     assert "No attempt has begun" in page.text
     run = look(stage, "/runs/stuck")
     assert "What waits, and why" in run.text
-    assert "gpu_count is 0 in all, 64 needed" in run.text
+    assert "gpu_count is nothing, 64 needed" in run.text
 
 
 def deploy(stage: Stage, name: str, *tasks: dict[str, object], **more: object) -> None:

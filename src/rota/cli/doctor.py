@@ -65,7 +65,7 @@ class Value(Struct, frozen=True):
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
-    parser.add_argument("--config", metavar="FILE", help="the file of settings (default ROTA_CONFIG, or ./rota.toml)")
+    parser.add_argument("--config", metavar="FILE", help="the settings (default ROTA_CONFIG, ./rota.toml or .json5)")
     parser.add_argument("--data", metavar="DIR", help="the data folder (setting server.data)")
     add_json(parser)
     parser.set_defaults(run=run)

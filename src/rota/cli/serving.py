@@ -25,7 +25,7 @@ AT_ONCE_S = 40.0
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     """The option that names the file of settings."""
-    parser.add_argument("--config", metavar="FILE", help="the file of settings (default $ROTA_CONFIG, or ./rota.toml)")
+    parser.add_argument("--config", metavar="FILE", help="the settings (default $ROTA_CONFIG, ./rota.toml or .json5)")
 
 
 def add_setting(parser: argparse.ArgumentParser, option: str, path: str, **how: Any) -> None:

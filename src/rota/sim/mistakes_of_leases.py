@@ -106,8 +106,8 @@ OF_LEASES: tuple[Mutant, ...] = (
         "overrun_early",
         "a worker has its time limit and the grace to end an attempt itself",
         "core.evolve.leases",
-        "        at = max(begun_at + timeout_ms, now) + state.limits.overrun_ms\n",
-        "        at = max(begun_at + timeout_ms, now)\n",
+        "max(begun_at + timeout_ms, now) + grace_ms - state.stalled_ms\n",
+        "max(begun_at + timeout_ms, now) - state.stalled_ms\n",
     ),
     mistake(
         "no_self_stop",

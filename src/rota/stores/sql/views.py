@@ -62,7 +62,7 @@ def _runs(speak: Dialect, table: str, live: str) -> str:
     CASE WHEN ended_at > 0 AND started_at > 0 THEN (ended_at - started_at) / 1000.0 END AS seconds,
     {speak.day("CASE WHEN ended_at > 0 THEN ended_at ELSE created_at END")} AS day,
     CASE WHEN fault <> '' THEN fault ELSE reason END AS why, schedule, parent, paused, graph,
-    nullif(version, 0) AS version, backfill
+    nullif(version, 0) AS version, backfill, labels
 FROM {table}"""
 
 
