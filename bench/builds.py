@@ -47,7 +47,7 @@ def front_end(service: Service) -> Iterator[str]:
         port = free_port()
         words = [sys.executable, "-m", "rota", "frontend", "--coordinator", service.url]
         words += ["--listen", f"127.0.0.1:{port}", "--data", folder, "--queue", "default"]
-        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603 - our own
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603 - our own program
         service.processes.append(process)
         try:
             wait_for(port, time.monotonic() + 30)
@@ -59,7 +59,7 @@ def front_end(service: Service) -> Iterator[str]:
 
 @contextmanager
 def null_worker(url: str) -> Iterator[None]:
-    process = subprocess.Popen([sys.executable, "-m", "bench.null_worker", url, str(AT_ONCE)])  # noqa: S603 - our own
+    process = subprocess.Popen([sys.executable, "-m", "bench.null_worker", url, str(AT_ONCE)])  # noqa: S603 - our own program
     try:
         with rota.connect(url) as client:
             while not any(worker.present for worker in client.workers()):

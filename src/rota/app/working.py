@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field, structs
 
@@ -22,7 +23,6 @@ from rota.core.ids import DEFAULT_TENANT, Millis
 from rota.core.model import Capacity
 from rota.ports import Blobs
 from rota.wire.builds import BUILD
-from rota.wire.places import Place, read_places
 from rota.wire.work import COMMAND, HTTP, PYTHON
 from rota.worker.accounts import find_account
 from rota.worker.bundles.driver import BundleCache
@@ -41,6 +41,9 @@ from rota.worker.runners.process import ProcessRunner
 from rota.worker.runners.thread import ThreadRunner
 from rota.worker.supervisor.driver import Supervisor
 from rota.worker.sync import SyncMachine
+
+if TYPE_CHECKING:
+    from rota.wire.places import Place
 
 # How long work that was handed back is waited for to be acknowledged, and logs to be shipped.
 PATIENCE_S = 2.0
@@ -213,8 +216,11 @@ async def _builds(
     return runner
 
 
-def _front_end(working: Working, url: str) -> Place:
+def _front_end(working: Working, url: str) -> "Place":
     """Where an address is, and with which certificates it is spoken to."""
+    # Whoever runs embedded and builds nothing needs no gRPC, and it takes a while to load.
+    from rota.wire.places import read_places
+
     side = structs.replace(working.certificates, coordinator=url)
     if not url.startswith("grpcs:"):
         side = structs.replace(side, ca="", cert="", key="")

@@ -129,7 +129,7 @@ def test_a_shell_user_can_do_everything_from_submission_to_result(stage: Stage, 
         until(lambda: http.get("runs/walk").json()["state"] == "success", "the run to end")
         assert http.get("runs/walk/tasks/second/result").json() == "two"
         assert http.get("runs/walk/tasks/first/logs").text == "begun\ndone\n"
-        assert "RunEnded" in json.loads(http.get("runs/walk/story").text.splitlines()[-1])["text"]
+        assert json.loads(http.get("runs/walk/story").text.splitlines()[-1])["what"] == "RunEnded"
         assert http.post("runs/walk/clear", json={"tasks": ["second"]}).status_code == 200
         until(lambda: http.get("runs/walk").json()["state"] == "success", "the run to end again")
         (worker,) = http.get("workers").json()["workers"]

@@ -99,6 +99,7 @@ def test_every_setting_but_tables_has_a_variable_of_its_own():
     assert [setting.path for setting in SETTINGS if not setting.env] == [
         "worker.properties",
         "worker.property_commands",
+        "builds.instances",
     ]
     names = [setting.env for setting in SETTINGS if setting.env]
     assert len(set(names)) == len(names)

@@ -13,7 +13,6 @@ from rota.core.decide.leases import Offer
 from rota.core.ids import Millis
 from rota.core.model import FailureClass
 from rota.wire.builds import INVALID_ACTION, decode_work
-from rota.wire.places import Place
 from rota.worker.logs.driver import LogShipper
 from rota.worker.runners.builds.cache import ContentCache
 from rota.worker.runners.builds.folder import BuildFolder
@@ -24,6 +23,7 @@ from rota.worker.supervisor.driver import Supervisor
 from rota.worker.sync import AttemptOver
 
 if TYPE_CHECKING:
+    from rota.wire.places import Place
     from rota.worker.runners.builds.carrying import Carrier
 
 CACHE_BYTES_MAX = 10 << 30
@@ -32,7 +32,7 @@ CACHE_BYTES_MAX = 10 << 30
 class Sources(Struct, frozen=True):
     """How front ends are reached: the place of an address, and the token that is presented there, as it is now."""
 
-    find: Callable[[str], Place]
+    find: "Callable[[str], Place]"
     token: Callable[[str], str]
 
 
