@@ -33,6 +33,10 @@ GRACE_MS = 60_000
 LOOK_EVERY_S = 1.0
 # How soon a coordinator that is away is looked for again.
 AGAIN_S = 0.2
+# And one that does not let this caller in.
+REFUSED_S = 10.0
+# How many runs are read at once by who has missed something.
+READ_AT_ONCE = 100
 
 # What is said by a front end that ends a run, so that those who wait at another one can tell it from a person's cancel.
 NOT_WANTED = "its client has cancelled it"
@@ -67,6 +71,11 @@ class Backlog:
         self._queues: dict[str, Queue] = {}
         self._watched = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], None] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way."""
+        return not self._runs
 
     @property
     def oldest_at(self) -> Millis | None:
@@ -132,7 +141,8 @@ class Backlog:
         ongoing = self._add(Ongoing(run, asked.work, self._clock(), asked))
         try:
             taken = await self._send(asked, run)
-        except BaseException:
+        except (Refused, Unavailable):
+            # If it was made all the same, it is found again when somebody catches up.
             self._remove(ongoing)
             raise
         if taken == run:
@@ -248,9 +258,14 @@ class Backlog:
             try:
                 connection = await self._line.connect()
                 watching = connection.watch("")
-            except (Refused, Unavailable) as away:
+            except Unavailable as away:
                 self._say(f"no coordinator: {away}")
                 await asyncio.sleep(AGAIN_S)
+                continue
+            except Refused as refused:
+                # A token that was revoked, say: whoever comes with it is not let in here either.
+                self._say(f"the coordinator refuses: {refused}")
+                await asyncio.sleep(REFUSED_S)
                 continue
             try:
                 await self._catch_up()
@@ -275,9 +290,9 @@ class Backlog:
                     self._add(Ongoing(view.id, decode_work(view.params), self._clock()))
                 except msgspec.MsgspecError:
                     continue
-        for ongoing in self.under_way():
-            if not ongoing.is_over:
-                await self._read(ongoing)
+        left = [ongoing for ongoing in self.under_way() if not ongoing.is_over]
+        for first in range(0, len(left), READ_AT_ONCE):
+            await asyncio.gather(*map(self._read, left[first : first + READ_AT_ONCE]))
 
     def _hear(self, story: Story) -> None:
         ongoing = self._runs.get(story.run)

@@ -6,10 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from rota.api.reapi.backlog import Backlog, Keep
 from rota.api.reapi.calls import Caller
 from rota.client.line import FarLine
-from rota.core.errors import Refused
+from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Millis
 from rota.ports import Content
 from rota.wire.reapi.names import check_instance
+
+# Callers that are served at once, each by its token and tenant.
+CALLERS_MAX = 200
 
 # Opens a line to the coordinator for a caller, by its token and its tenant.
 Open = Callable[[str, str], Awaitable[FarLine]]
@@ -56,17 +59,29 @@ class Desks:
     async def backlog(self, caller: Caller) -> Backlog:
         """The caller's runs under way."""
         key = (caller.token, caller.tenant)
-        found = self._backlogs.get(key)
+        found = self._backlogs.pop(key, None)
         if found is not None:
+            # The one that was asked for last is at the end.
+            self._backlogs[key] = found
             return found
         async with self._opening:
             if key not in self._backlogs:
+                await self._make_room()
                 assert self.keep is not None, "it is set before anybody is served"
                 line = await self._open_line(*key)
                 backlog = Backlog(line, self._clock, self.keep, self._say, changed=self._changed)
                 backlog.start()
                 self._backlogs[key] = backlog
         return self._backlogs[key]
+
+    async def _make_room(self) -> None:
+        """A caller may name one tenant after the other; who was not here for longest, and waits for nothing, goes."""
+        if len(self._backlogs) < CALLERS_MAX:
+            return
+        idle = next((key for key, backlog in self._backlogs.items() if backlog.is_idle), None)
+        if idle is None:
+            raise Unavailable("service.busy", f"{CALLERS_MAX} callers have actions under way.")
+        await self._backlogs.pop(idle).close()
 
     async def close(self) -> None:
         """Hang up everywhere. The runs go on."""

@@ -1,5 +1,6 @@
 """From an action to the run that carries it out."""
 
+from functools import lru_cache
 from hashlib import sha256
 
 from msgspec import Struct
@@ -37,19 +38,16 @@ def class_of(priority: int) -> PriorityClass:
     return PriorityClass.LOW if priority else PriorityClass.NORMAL
 
 
-def graph_for(asked: Asked) -> Graph:
-    """How it is to be scheduled; many actions have the same, which the coordinator then knows already.
+@lru_cache(maxsize=1_024)
+def graph_for(queue: str, properties: Pairs, priority: int) -> tuple[Graph, str]:
+    """How it is to be scheduled, and the digest of that; many actions have the same, and the coordinator knows it then.
 
     Whatever an action did is its result, so only what is nobody's fault is tried again, as often as the queue says.
     """
-    spec = TaskSpec(
-        id="action",
-        kind=BUILD,
-        queue=asked.queue,
-        requires=asked.properties,
-        priority=max(-PRIORITY_MAX, min(PRIORITY_MAX, -asked.priority)),
-    )
-    return Graph(name=BUILD, kind=BUILD, tasks=(spec,))
+    sooner = max(-PRIORITY_MAX, min(PRIORITY_MAX, -priority))
+    spec = TaskSpec(id="action", kind=BUILD, queue=queue, requires=properties, priority=sooner)
+    graph = Graph(name=BUILD, kind=BUILD, tasks=(spec,))
+    return graph, graph_digest(graph)
 
 
 def merge_key(instance: str, action: Digest) -> str:
@@ -59,7 +57,8 @@ def merge_key(instance: str, action: Digest) -> str:
 
 def submission(asked: Asked, run: str) -> tuple[SubmitRun, Graph]:
     """The command that makes the run, and the graph that goes with it if the coordinator does not know it."""
-    work, graph = asked.work, graph_for(asked)
+    work = asked.work
+    graph, digest = graph_for(asked.queue, asked.properties, asked.priority)
     labels = (
         ("action", work.action.hash),
         ("instance", work.instance),
@@ -71,7 +70,7 @@ def submission(asked: Asked, run: str) -> tuple[SubmitRun, Graph]:
         tenant=asked.tenant,
         command_id=f"submit-{run}",
         run=run,
-        digest=graph_digest(graph),
+        digest=digest,
         priority=class_of(asked.priority),
         params=encode_build(work),
         merge=merge_key(work.instance, work.action) if asked.is_shared else "",
