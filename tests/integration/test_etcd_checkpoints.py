@@ -129,6 +129,7 @@ async def survive(stage: Stage, fate: Fate) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_whoever_comes_after_a_process_that_died_at_any_call_finds_all_that_it_was_told_is_written() -> None:
     async def run() -> int:
         for last in count(1):

@@ -41,7 +41,9 @@ class Beside:
         self._keeper: asyncio.Task[None] | None = None
         listen = read_address(config.server.listen, "server.listen")
         if listen.port:
-            self._coordinator.set_result(f"{'grpcs' if config.tls.cert else 'grpc'}://{listen}")
+            # Where it is reached from everywhere it is reached from here, by the name in its certificate.
+            host = config.server.advertise or ("127.0.0.1" if listen.is_everywhere else listen.host)
+            self._coordinator.set_result(f"{'grpcs' if config.tls.cert else 'grpc'}://{Address(host, listen.port)}")
 
     def start(self, parts: AsyncExitStack) -> None:
         """Begin; `parts` stops it, if nobody has done so before."""
@@ -63,8 +65,10 @@ class Beside:
     async def _keep_up(self) -> None:
         while True:
             began = time.monotonic()
-            status = await self._run_once()
-            text = f"the front end for builds ended with status {status}, and is started again"
+            try:
+                text = f"the front end for builds ended with status {await self._run_once()}, and is started again"
+            except OSError as error:
+                text = f"the front end for builds could not be started, which is tried again: {error}"
             self._tell(Tell("frontend.ended", (("warning", text),), Level.WARNING))
             if time.monotonic() - began < STEADY_S:
                 await asyncio.sleep(AGAIN_S)

@@ -77,11 +77,11 @@ async def start_front_end(parts: AsyncExitStack, config: Config) -> FrontEnd:
         journal(Tell("request.failed", (("request", what[:200]), ("error", text[:1000]))))
         return Refused("service.failed", "the front end met an error of its own", "Its journal says more.")
 
-    desks = Desks(_lines(config), content, clock, say, queues=builds.instances, queue=builds.queue)
+    where = _Where()
+    desks = Desks(_lines(config), content, clock, say, where=where.url, queues=builds.instances, queue=builds.queue)
     parts.push_async_callback(desks.close)
     desks.keep = _keeper(results, content, say)
-    where = _Where()
-    execution = Execution(desks, content, results, trees, where.url)
+    execution = Execution(desks, content, results, trees)
     services = (
         Capabilities(can_execute=True, instances=desks.instances),
         ContentStorage(content, trees, desks.instances),

@@ -32,7 +32,7 @@ class Simple(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     supported_platform_properties: dict[str, PropertyRule] = msgspec.field(default_factory=dict[str, PropertyRule])
     retain_completed_for_s: Seconds = 60
-    client_action_timeout_s: Seconds = 60
+    client_action_timeout_s: Annotated[int, Meta(ge=1, le=DELAY_MS_MAX // 1_000)] = 60
     worker_timeout_s: Seconds = 5
     max_action_executing_timeout_s: Seconds = 0
     max_job_retries: Annotated[int, Meta(ge=0, le=RETRIES_MAX)] = 3

@@ -13,6 +13,9 @@ from rota.core.ids import Millis
 # How a note begins that the scheduler writes on a task that climbs. It takes away no other note than such a one.
 NO_FIT = "queued but no worker fits: "
 NO_FIT_CHARS_MAX = 300
+# How the error of a task begins that was parked, or has failed, because nobody could ever run it.
+PARKED_UNSERVED = "no registered worker could run this"
+FAILED_UNSERVED = "worker.none_match"
 
 
 class Tier(IntEnum):

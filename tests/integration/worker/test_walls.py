@@ -22,6 +22,15 @@ from tests.integration.worker.stage import AS_NOBODY, ROOT
 
 SECRET = "sesame-9c1f"
 NOBODY = "nobody"
+# Not by `user=`: that forks, and beside gRPC, which other tests have loaded, the child may crash before it is another.
+BECOME = """
+import os, sys
+user, group, *command = sys.argv[1:]
+os.setgroups([])
+os.setgid(int(group))
+os.setuid(int(user))
+os.execv(command[0], command)
+"""
 IS_ROOT = os.geteuid() == 0
 needs_root = pytest.mark.skipif(not IS_ROOT, reason="only root can start workers as somebody else")
 
@@ -32,8 +41,11 @@ def snooped(python: str, folder: Path, run_as: str, kinds: str, who: dict[str, A
     home.mkdir(mode=0o700)
     if who is not None:
         os.chown(home, who["user"], who["group"])
+    command = [python, "-P", "-m", "tests.integration.worker.snooped", str(home), run_as, kinds]
+    if who is not None:
+        command = [sys.executable, "-c", BECOME, str(who["user"]), str(who["group"]), *command]
     done = subprocess.run(
-        [python, "-P", "-m", "tests.integration.worker.snooped", str(home), run_as, kinds],
+        command,
         cwd=ROOT,
         env={
             "PATH": os.environ["PATH"],
@@ -43,7 +55,6 @@ def snooped(python: str, folder: Path, run_as: str, kinds: str, who: dict[str, A
         capture_output=True,
         timeout=120,
         check=False,
-        **(who or {}),
     )
     assert done.returncode == 0, done.stderr.decode()[-4_000:]
     found = json.loads(done.stdout)

@@ -6,6 +6,7 @@ from google.rpc import code_pb2, status_pb2  # pyright: ignore[reportMissingType
 from rota.api.reapi.ongoing import Ongoing, Stage
 from rota.api.reapi.statuses import TEXT_CHARS_MAX
 from rota.core.ids import Digest
+from rota.core.ladder import FAILED_UNSERVED, PARKED_UNSERVED
 from rota.core.states import RunState
 from rota.kinds.build.naming import OperationName
 from rota.wire.builds import INVALID_ACTION
@@ -37,14 +38,10 @@ def failure(state: RunState, error: str) -> status_pb2.Status:
     code = code_pb2.CANCELLED if state is RunState.CANCELLED else code_pb2.INTERNAL
     if error.startswith(INVALID_ACTION):
         code = code_pb2.INVALID_ARGUMENT
-    elif error.startswith(UNSERVABLE):
+    elif error.startswith((FAILED_UNSERVED, PARKED_UNSERVED)):
         # Nobody will ever carry it out as things are; trying again does not help.
         code = code_pb2.FAILED_PRECONDITION
     return status_pb2.Status(code=code, message=error[:TEXT_CHARS_MAX] or f"the run was {state}")
-
-
-# How the core's error begins when no registered worker could ever run a task.
-UNSERVABLE = "worker.none_match"
 
 
 def _operation(name: OperationName, action: Digest, stage: Stage) -> operations_pb2.Operation:

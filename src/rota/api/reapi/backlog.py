@@ -7,6 +7,7 @@ again by its id, and how it stands is read anew whenever something may have been
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import msgspec
 from msgspec import structs
@@ -20,12 +21,13 @@ from rota.core.commands import CancelRun
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Millis
 from rota.core.model import Queue
+from rota.core.questions import RunView
 from rota.core.records import Story
 from rota.core.states import RUN_TERMINAL, RunState
 from rota.core.story import read_story
 from rota.kinds.build.naming import OperationName, new_name, new_run
 from rota.kinds.build.scheduling import Asked, submission
-from rota.wire.builds import BUILD, decode_work
+from rota.wire.builds import BUILD, BuildWork, decode_work
 
 # How long an action goes on that nobody asks for, where its queue does not say so.
 GRACE_MS = 60_000
@@ -44,6 +46,28 @@ NOT_ASKED_FOR = "no client has asked for it"
 
 # Given the end of a tenant's run before its clients are: the action cache is written.
 Keep = Callable[[str, Ongoing, Conclusion], Awaitable[None]]
+# How long before a run was made its inputs were looked through, at most. Of another process's run it is not known.
+WALKED_MS = 5 * 60_000
+
+
+class House(Protocol):
+    """What a backlog has to know of the front end that it is in."""
+
+    def changed(self) -> None:
+        """Other runs are under way than before."""
+        ...
+
+    def where(self) -> str:
+        """The address of this front end's content; it is what tells its runs from those of others."""
+        ...
+
+    def queue_of(self, instance: str) -> str:
+        """In which queue the actions of an instance wait."""
+        ...
+
+    def is_wanted(self, tenant: str, run: str) -> bool:
+        """Whether any caller of the tenant waits for a run, over whichever line."""
+        ...
 
 
 class Backlog:
@@ -55,16 +79,15 @@ class Backlog:
         clock: Callable[[], Millis],
         keep: Keep,
         say: Callable[[str], None],
-        *,
-        changed: Callable[[], None],
+        house: House,
     ) -> None:
-        """`changed` hears that other runs are under way than before, `say` of what an operator should know."""
+        """`say` hears of what an operator should know."""
         self._client = Client(line)
         self._line = line
         self._clock = clock
         self._keep = keep
         self._say = say
-        self._changed = changed
+        self._house = house
         self._runs: dict[str, Ongoing] = {}
         # By the ids under which they were known before they had to be submitted again.
         self._successors: dict[str, str] = {}
@@ -94,6 +117,15 @@ class Backlog:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._line.close()
 
+    def is_wanted(self, run: str) -> bool:
+        """Whether a caller waits for this run here."""
+        ongoing = self._runs.get(run)
+        return ongoing is not None and self._is_wanted_here(ongoing)
+
+    async def ready(self) -> None:
+        """Wait until everything is known that is under way. Raises Unavailable."""
+        await self._until_watched()
+
     async def submit(self, asked: Asked) -> tuple[Ongoing, Operation]:
         """Have an action carried out, or join those who asked for it before. Raises Refused or Unavailable."""
         # What happens to it must not be missed.
@@ -111,15 +143,16 @@ class Backlog:
         ongoing = self._runs.get(run) or await self._adopt(run)
         if ongoing is None or ongoing.work.instance != name.instance:
             return None
-        ongoing.asked_at = self._clock()
         await ongoing.settled()
-        return ongoing, ongoing.operation(name)
+        operation = ongoing.operation(name)
+        ongoing.asked_at = operation.asked_at = self._clock()
+        return ongoing, operation
 
     async def cancel(self, ongoing: Ongoing, operation: Operation) -> None:
         """A client wants it no more. The run ends unless others wait for it."""
         operation.is_cancelled = True
         ongoing.tell()
-        if not ongoing.is_waited_for and not ongoing.is_over:
+        if not ongoing.is_over and not self._house.is_wanted(self._line.tenant, ongoing.run):
             await self._end(ongoing, NOT_WANTED)
 
     def attach(self, operation: Operation) -> None:
@@ -129,7 +162,7 @@ class Backlog:
     def detach(self, ongoing: Ongoing, operation: Operation) -> None:
         """A client listens no more, which is no cancel."""
         operation.streams -= 1
-        ongoing.asked_at = self._clock()
+        ongoing.asked_at = operation.asked_at = self._clock()
         self._forget(ongoing)
 
     def under_way(self) -> list[Ongoing]:
@@ -139,12 +172,17 @@ class Backlog:
     async def _submit(self, asked: Asked) -> Ongoing:
         run = new_run(asked.work.action)
         ongoing = self._add(Ongoing(run, asked.work, self._clock(), asked))
+        # Until then nobody who does not find it may conclude anything from that.
+        ongoing.is_submitted = False
         try:
             taken = await self._send(asked, run)
         except (Refused, Unavailable):
             # If it was made all the same, it is found again when somebody catches up.
             self._remove(ongoing)
             raise
+        finally:
+            # Also if its client has gone: then it is looked after like any other that nobody asks for.
+            ongoing.is_submitted = True
         if taken == run:
             return ongoing
         self._remove(ongoing)
@@ -178,8 +216,20 @@ class Backlog:
             return None
         ongoing = self._runs.get(run)
         if ongoing is None:
-            ongoing = self._add(Ongoing(run, work, self._clock()))
-            await self._read(ongoing)
+            ongoing = self._add(self._adopted(view, work))
+            # Its result was kept then, or has been replaced since.
+            ongoing.is_past = view.state in RUN_TERMINAL
+            try:
+                await self._read(ongoing)
+            except BaseException:
+                self._remove(ongoing)
+                raise
+        return ongoing
+
+    def _adopted(self, view: RunView, work: BuildWork) -> Ongoing:
+        """A run that another process has submitted. Its inputs were used before it was made."""
+        ongoing = Ongoing(view.id, work, self._clock())
+        ongoing.accepted_at = max(1, view.created_at - WALKED_MS)
         return ongoing
 
     async def _read(self, ongoing: Ongoing) -> None:
@@ -207,9 +257,8 @@ class Backlog:
             await self._read(ongoing)
 
     async def _unpark(self, ongoing: Ongoing) -> None:
-        """Nobody looks after a parked action; its client is told instead."""
+        """Nobody looks after a parked action: it is ended, and its client told why."""
         if ongoing.parked and not ongoing.is_over:
-            self._conclude(ongoing, Conclusion(RunState.FAILED, error=ongoing.parked))
             await self._end(ongoing, f"parked: {ongoing.parked}")
 
     def _conclude(self, ongoing: Ongoing, end: Conclusion) -> None:
@@ -219,7 +268,7 @@ class Backlog:
 
     async def _finish(self, ongoing: Ongoing, end: Conclusion) -> None:
         is_for_another = end.state is RunState.CANCELLED and end.reason.startswith((NOT_WANTED, NOT_ASKED_FOR))
-        if is_for_another and ongoing.is_waited_for and ongoing.asked is not None:
+        if is_for_another and ongoing.asked is not None and self._is_wanted_here(ongoing):
             try:
                 # Those who wait here did not ask for it. What a person has cancelled stays so.
                 await self._succeed(ongoing, ongoing.asked)
@@ -227,13 +276,14 @@ class Backlog:
             except (Refused, Unavailable) as trouble:
                 end = Conclusion(RunState.FAILED, error=f"{trouble}")
         try:
-            await self._keep(self._line.tenant, ongoing, end)
+            if not ongoing.is_past:
+                await self._keep(self._line.tenant, ongoing, end)
         except Exception as error:
             # A result that others will not find is no reason to keep it from those who wait for it.
             self._say(f"the result of {ongoing.run} was not kept: {type(error).__name__}: {error}")
         ongoing.end(end)
         self._forget(ongoing)
-        self._changed()
+        self._house.changed()
 
     async def _succeed(self, ongoing: Ongoing, asked: Asked) -> None:
         """Have an action carried out by another run, for the same clients."""
@@ -263,8 +313,13 @@ class Backlog:
                 await asyncio.sleep(AGAIN_S)
                 continue
             except Refused as refused:
-                # A token that was revoked, say: whoever comes with it is not let in here either.
+                # A token that was revoked, say: whoever comes with it is not let in here either, and nothing will be
+                # heard of what was begun with it.
                 self._say(f"the coordinator refuses: {refused}")
+                for ongoing in self.under_way():
+                    ongoing.is_over = True
+                    ongoing.end(Conclusion(RunState.FAILED, error=f"{refused}"))
+                    self._remove(ongoing)
                 await asyncio.sleep(REFUSED_S)
                 continue
             try:
@@ -284,13 +339,17 @@ class Backlog:
     async def _catch_up(self) -> None:
         """Take on what others have submitted, and see how everything stands."""
         self._queues = {queue.name: queue for queue in await self._client.queues()}
-        for view in await self._client.runs(name=BUILD, limit=1_000_000, history=False):
-            if view.kind == BUILD and view.state not in RUN_TERMINAL and view.id not in self._runs:
+        unfinished = [state for state in RunState if state not in RUN_TERMINAL]
+        for view in await self._client.runs(name=BUILD, states=unfinished, limit=1_000_000, history=False):
+            if view.kind == BUILD and view.id not in self._runs:
                 try:
-                    self._add(Ongoing(view.id, decode_work(view.params), self._clock()))
+                    work = decode_work(view.params)
                 except msgspec.MsgspecError:
                     continue
-        left = [ongoing for ongoing in self.under_way() if not ongoing.is_over]
+                # Another front end looks after its own.
+                if work.content == self._house.where():
+                    self._add(self._adopted(view, work))
+        left = [ongoing for ongoing in self.under_way() if ongoing.is_submitted and not ongoing.is_over]
         for first in range(0, len(left), READ_AT_ONCE):
             await asyncio.gather(*map(self._read, left[first : first + READ_AT_ONCE]))
 
@@ -309,16 +368,25 @@ class Backlog:
             await asyncio.sleep(LOOK_EVERY_S)
             now = self._clock()
             for ongoing in self.under_way():
-                is_quiet = not (ongoing.is_over or ongoing.is_listened_to)
+                if ongoing.is_over or ongoing.is_listened_to or not ongoing.is_submitted:
+                    continue
                 grace_ms = self._grace_ms(ongoing)
-                if is_quiet and now - ongoing.asked_at > grace_ms:
+                is_late = now - ongoing.asked_at > grace_ms
+                if is_late and not self._house.is_wanted(self._line.tenant, ongoing.run):
                     ongoing.asked_at = now
                     self._spawn(self._give_up(ongoing, grace_ms))
 
     def _grace_ms(self, ongoing: Ongoing) -> Millis:
-        """How long it goes on though nobody asks for it; of another process's run it is not known where it waits."""
-        queue = self._queues.get(ongoing.asked.queue) if ongoing.asked is not None else None
+        """How long it goes on though nobody asks for it."""
+        queue = self._queues.get(self._house.queue_of(ongoing.work.instance))
         return GRACE_MS if queue is None else queue.client_action_timeout_ms
+
+    def _is_wanted_here(self, ongoing: Ongoing) -> bool:
+        """Whether a client listens, or asked not long ago, and has not cancelled."""
+        since = self._clock() - self._grace_ms(ongoing)
+        return any(
+            not each.is_cancelled and (each.streams or each.asked_at > since) for each in ongoing.operations.values()
+        )
 
     async def _give_up(self, ongoing: Ongoing, grace_ms: Millis) -> None:
         try:
@@ -329,7 +397,7 @@ class Backlog:
 
     def _add(self, ongoing: Ongoing) -> Ongoing:
         self._runs[ongoing.run] = ongoing
-        self._changed()
+        self._house.changed()
         return ongoing
 
     def _remove(self, ongoing: Ongoing) -> None:
@@ -337,7 +405,7 @@ class Backlog:
         for before, after in list(self._successors.items()):
             if after == ongoing.run:
                 del self._successors[before]
-        self._changed()
+        self._house.changed()
 
     def _forget(self, ongoing: Ongoing) -> None:
         """What is over is with the coordinator; it is kept here only while somebody has to be told."""

@@ -1,7 +1,8 @@
 """Which instance is served by which queue, and the backlog of each caller."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 
 from rota.api.reapi.backlog import Backlog, Keep
 from rota.api.reapi.calls import Caller
@@ -28,6 +29,7 @@ class Desks:
         clock: Callable[[], Millis],
         say: Callable[[str], None],
         *,
+        where: Callable[[], str],
         queues: Mapping[str, str],
         queue: str,
     ) -> None:
@@ -36,7 +38,11 @@ class Desks:
         self._content = content
         self._clock = clock
         self._say = say
+        self.where = where
         self._queues = dict(queues)
+        # Since when actions are looked through that are not submitted yet.
+        self._accepting: dict[int, Millis] = {}
+        self._number = 0
         self._queue = queue
         # Whoever hears of ends; set by who composes the services.
         self.keep: Keep | None = None
@@ -69,7 +75,7 @@ class Desks:
                 await self._make_room()
                 assert self.keep is not None, "it is set before anybody is served"
                 line = await self._open_line(*key)
-                backlog = Backlog(line, self._clock, self.keep, self._say, changed=self._changed)
+                backlog = Backlog(line, self._clock, self.keep, self._say, self)
                 backlog.start()
                 self._backlogs[key] = backlog
         return self._backlogs[key]
@@ -87,6 +93,25 @@ class Desks:
         """Hang up everywhere. The runs go on."""
         await asyncio.gather(*(backlog.close() for backlog in self._backlogs.values()))
 
-    def _changed(self) -> None:
+    def is_wanted(self, tenant: str, run: str) -> bool:
+        """Whether any caller of the tenant waits for a run."""
+        return any(backlog.is_wanted(run) for (_, other), backlog in self._backlogs.items() if other == tenant)
+
+    @contextmanager
+    def accepting(self) -> Generator[Millis]:
+        """While an action is looked through, what it uses stays; the answer is since when."""
+        self._number += 1
+        number = self._number
+        self._accepting[number] = now = self._clock()
+        self.changed()
+        try:
+            yield now
+        finally:
+            del self._accepting[number]
+            self.changed()
+
+    def changed(self) -> None:
+        """Tell the content since when actions are under way."""
         ages = [backlog.oldest_at for backlog in self._backlogs.values()]
+        ages.append(next(iter(self._accepting.values()), None))
         self._content.keep_since(min((at for at in ages if at is not None), default=None))

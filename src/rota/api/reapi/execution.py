@@ -1,6 +1,7 @@
 """The service Execution: actions are carried out by workers, and clients are told how far they are."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 
 import msgspec
 from google.longrunning import operations_pb2  # pyright: ignore[reportMissingTypeStubs] - not marked as typed
@@ -28,6 +29,8 @@ from rota.wire.reapi.methods import EXECUTE, WAIT_EXECUTION
 
 # An Action is small; one that carries more than its digests and properties is not sent along.
 INLINE_ACTION_BYTES_MAX = 4_096
+# How often a client is told that nothing is new.
+REPEAT_S = 30.0
 TIMEOUT_S_MAX = 366 * 24 * 3_600
 PROPERTY_CHARS_MAX = 1_000
 
@@ -35,15 +38,11 @@ PROPERTY_CHARS_MAX = 1_000
 class Execution:
     """Takes actions from clients, and tells them what becomes of each."""
 
-    def __init__(
-        self, desks: Desks, content: Content, results: Results, trees: Trees, where: Callable[[], str]
-    ) -> None:
-        """`where` says at which address workers reach the content."""
+    def __init__(self, desks: Desks, content: Content, results: Results, trees: Trees) -> None:
         self._desks = desks
         self._content = content
         self._results = results
         self._trees = trees
-        self._where = where
 
     def methods(self) -> Mapping[str, Method]:
         """See `Service`."""
@@ -62,15 +61,16 @@ class Execution:
                 response = pb.ExecuteResponse(result=kept, cached_result=True)
                 yield answers.done(OperationName(instance, cached=digest), digest, response)
                 return
-        try:
-            asked = await self._read(caller, instance, digest, request.execution_policy.priority)
-        except MissingContent as missing:
-            # As an answer, not as the status of the call: that has no room for many.
-            name = new_name(instance, new_run(digest))
-            yield answers.done(name, digest, pb.ExecuteResponse(status=as_status(missing)))
-            return
-        backlog = await self._desks.backlog(caller)
-        ongoing, operation = await backlog.submit(asked)
+        with self._desks.accepting() as since:
+            try:
+                asked = await self._read(caller, instance, digest, request.execution_policy.priority, since)
+            except MissingContent as missing:
+                # As an answer, not as the status of the call: that has no room for many.
+                name = new_name(instance, new_run(digest))
+                yield answers.done(name, digest, pb.ExecuteResponse(status=as_status(missing)))
+                return
+            backlog = await self._desks.backlog(caller)
+            ongoing, operation = await backlog.submit(asked)
         async for answer in self.follow(caller, backlog, ongoing, operation):
             yield answer
 
@@ -100,7 +100,8 @@ class Execution:
     ) -> AsyncIterator[operations_pb2.Operation]:
         """How an operation stands, and whenever that changes, until it is done."""
         backlog.attach(operation)
-        told = None
+        # The stages that the client knows.
+        told: list[int] = []
         try:
             while True:
                 if ongoing.successor is not None:
@@ -113,10 +114,13 @@ class Execution:
                 if ongoing.conclusion is not None:
                     yield await self.conclude(caller.tenant, ongoing, ongoing.conclusion, operation.name)
                     return
-                if ongoing.stage is not told:
-                    told = ongoing.stage
+                if told != [ongoing.stage.value]:
+                    told[:] = [ongoing.stage.value]
                     yield answers.under_way(operation.name, ongoing)
-                await changed
+                await _at_most(changed, REPEAT_S)
+                if not changed.done():
+                    # Whoever is in between cuts off streams on which nothing is said.
+                    told.clear()
         finally:
             backlog.detach(ongoing, operation)
 
@@ -146,7 +150,7 @@ class Execution:
         # It came back meanwhile; naming the action itself makes the client look at everything, and ask again.
         return MissingContent(f"action {work.action.hash}", missing or [work.action])
 
-    async def _read(self, caller: Caller, instance: str, digest: Digest, priority: int) -> Asked:
+    async def _read(self, caller: Caller, instance: str, digest: Digest, priority: int, since: Millis) -> Asked:
         """An action as it is to be scheduled. Refuses one that cannot be carried out as it is."""
         raw, (action, command), missing = await self._walk(caller.tenant, digest)
         if missing:
@@ -159,11 +163,11 @@ class Execution:
         work = BuildWork(
             instance=instance,
             action=digest,
-            content=self._where(),
+            content=self._desks.where(),
             action_bytes=raw if len(raw) <= INLINE_ACTION_BYTES_MAX else b"",
-            target=about.target_id,
-            mnemonic=about.action_mnemonic,
-            invocation=about.tool_invocation_id,
+            target=_clean(about.target_id),
+            mnemonic=_clean(about.action_mnemonic),
+            invocation=_clean(about.tool_invocation_id),
         )
         return Asked(
             tenant=caller.tenant,
@@ -171,6 +175,7 @@ class Execution:
             queue=self._desks.queue_of(instance),
             properties=_properties(action.platform if action.platform.properties else command.platform),
             priority=priority,
+            since=since,
             is_shared=not action.do_not_cache,
         )
 
@@ -194,6 +199,10 @@ class Execution:
             raise MissingContent(f"{what} {digest.hash}", [digest]) from None
 
 
+async def _at_most(future: "asyncio.Future[None]", seconds: float) -> None:
+    await asyncio.wait((future,), timeout=seconds)
+
+
 async def read_result(
     content: Content, tenant: str, reported: bytes, queued_at: Millis
 ) -> tuple[pb.ActionResult, status_pb2.Status]:
@@ -207,6 +216,11 @@ async def read_result(
     # The worker was not there then.
     result.execution_metadata.queued_timestamp.FromMilliseconds(queued_at)
     return result, status_pb2.Status(code=build.status, message=build.message)
+
+
+def _clean(text: str) -> str:
+    """What a client says of itself is a courtesy: what cannot be kept of it is left out."""
+    return "".join(letter for letter in text if letter.isprintable())
 
 
 def unknown(name: str) -> Refused:

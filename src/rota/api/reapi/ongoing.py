@@ -40,10 +40,12 @@ class Conclusion(Struct, frozen=True):
 class Operation:
     """One client's wait for it."""
 
-    __slots__ = ("is_cancelled", "name", "streams")
+    __slots__ = ("asked_at", "is_cancelled", "name", "streams")
 
     def __init__(self, name: OperationName) -> None:
         self.name = name
+        # When its client was here last.
+        self.asked_at: Millis = 0
         self.streams = 0
         self.is_cancelled = False
 
@@ -56,7 +58,12 @@ class Ongoing:
         self.run = run
         self.asked = asked
         self.work = work
-        self.accepted_at = now
+        # Its inputs are in use since then.
+        self.accepted_at = now if asked is None else asked.since
+        # The coordinator knows it.
+        self.is_submitted = True
+        # It had ended before it was looked at here.
+        self.is_past = False
         # When its run was made: that may have been long before somebody joined it.
         self.queued_at = now
         # When somebody last asked for it, if nobody is listening.
@@ -79,11 +86,6 @@ class Ongoing:
     def is_listened_to(self) -> bool:
         """Whether any client is there that wants to hear of it."""
         return any(each.streams for each in self.operations.values())
-
-    @property
-    def is_waited_for(self) -> bool:
-        """Whether a client that has not cancelled is listening."""
-        return any(each.streams and not each.is_cancelled for each in self.operations.values())
 
     def operation(self, name: OperationName) -> Operation:
         """One client's wait, by its name; also of one that another process has begun."""
@@ -127,6 +129,8 @@ class Ongoing:
                     self._move(Stage.QUEUED)
             case ch.TaskEnded():
                 self._error = change.error
+                if change.state is NEEDS_ATTENTION:
+                    self.parked = change.error
             case ch.RunEnded():
                 conclude(self._concluded(change.state, change.reason))
             case _:
@@ -151,6 +155,8 @@ class Ongoing:
         self.tell()
 
     def _concluded(self, state: RunState, reason: str) -> Conclusion:
+        if self.parked:
+            return Conclusion(RunState.FAILED, error=self.parked, reason=reason)
         return Conclusion(state, self._result, self._fence, self._error or reason, reason)
 
     def _move(self, stage: Stage) -> None:

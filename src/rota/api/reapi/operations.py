@@ -52,13 +52,14 @@ class Operations:
         first = int(request.page_token or 0)
         size = min(request.page_size if request.page_size > 0 else PAGE, PAGE_MAX)
         backlog = await self._desks.backlog(caller)
+        await backlog.ready()
         names = [
-            (ongoing, each.name)
+            (ongoing, each)
             for ongoing in backlog.under_way()
             if ongoing.work.instance == instance
             for each in (list(ongoing.operations.values()) or [Operation(OperationName(instance, ongoing.run, "0"))])
         ]
-        shown = [answers.under_way(name, ongoing) for ongoing, name in names[first : first + size]]
+        shown = [await self._show(caller, ongoing, each) for ongoing, each in names[first : first + size]]
         following = str(first + size) if len(names) > first + size else ""
         return operations_pb2.ListOperationsResponse(operations=shown, next_page_token=following)
 

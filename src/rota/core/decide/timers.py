@@ -29,7 +29,16 @@ from rota.core.decide.leases import overran, returned, went_unheard
 from rota.core.decide.runs import continue_run, scheduled_run, stop_run
 from rota.core.decide.workers import gone
 from rota.core.ids import Millis
-from rota.core.ladder import NO_FIT, NO_FIT_CHARS_MAX, Thresholds, Tier, may_climb, tier_of
+from rota.core.ladder import (
+    FAILED_UNSERVED,
+    NO_FIT,
+    NO_FIT_CHARS_MAX,
+    PARKED_UNSERVED,
+    Thresholds,
+    Tier,
+    may_climb,
+    tier_of,
+)
 from rota.core.live import LiveRun
 from rota.core.model import FailureClass, Unservable
 from rota.core.plan import DEADLOCK, Cascade
@@ -248,14 +257,14 @@ def _climb(state: State, run: LiveRun, task: Task, now: Millis) -> list[Change]:
     note = _no_fit(state, run, task, now) if tier != task.tier or cycles == 1 else ""
     changes: list[Change] = [TaskStarved(*run.key, task.idx, cycles, int(tier), now, note)]
     if tier is Tier.PARK:
-        text = f"no registered worker could run this for {(now - task.eligible_at) // 1000} s ({cycles} cycles)"
+        text = f"{PARKED_UNSERVED} for {(now - task.eligible_at) // 1000} s ({cycles} cycles)"
         changes.append(TaskEnded(*run.key, task.idx, NEEDS_ATTENTION, now, None, text))
     return changes
 
 
 def _fail_unserved(state: State, run: LiveRun, task: Task, now: Millis) -> list[Change]:
     why = queued_reasons(state, run, task, now)[-1].text
-    text = f"worker.none_match: {why}; so it was for {(now - task.eligible_at) // 1000} s"
+    text = f"{FAILED_UNSERVED}: {why}; so it was for {(now - task.eligible_at) // 1000} s"
     cascade = Cascade(run, now)
     cascade.task_ended(task.idx, FAILED)
     return [TaskEnded(*run.key, task.idx, FAILED, now, FailureClass.FATAL, text), *cascade.settle()]

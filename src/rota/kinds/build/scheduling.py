@@ -8,7 +8,7 @@ from msgspec import Struct
 from rota.core.bounds import PRIORITY_MAX, TEXT_CHARS_MAX
 from rota.core.commands import SubmitRun
 from rota.core.graph import graph_digest
-from rota.core.ids import Digest
+from rota.core.ids import Millis
 from rota.core.model import Graph, Pairs, PriorityClass, TaskSpec
 from rota.wire.builds import BUILD, BuildWork, encode_build
 
@@ -25,6 +25,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     queue: str
     properties: Pairs = ()
     priority: int = 0
+    # When its inputs began to be looked through.
+    since: Millis = 0
     # Whether the same action may serve others that ask for it meanwhile.
     is_shared: bool = True
 
@@ -50,9 +52,10 @@ def graph_for(queue: str, properties: Pairs, priority: int) -> tuple[Graph, str]
     return graph, graph_digest(graph)
 
 
-def merge_key(instance: str, action: Digest) -> str:
-    """By this those find each other who ask for the same."""
-    return sha256(f"{instance}\0{action.hash}\0{action.size}".encode()).hexdigest()
+def merge_key(work: BuildWork) -> str:
+    """By this those find each other who ask for the same, where the same content is."""
+    about = (work.instance, work.content, work.action.hash, str(work.action.size))
+    return sha256("\0".join(about).encode()).hexdigest()
 
 
 def submission(asked: Asked, run: str) -> tuple[SubmitRun, Graph]:
@@ -73,7 +76,7 @@ def submission(asked: Asked, run: str) -> tuple[SubmitRun, Graph]:
         digest=digest,
         priority=class_of(asked.priority),
         params=encode_build(work),
-        merge=merge_key(work.instance, work.action) if asked.is_shared else "",
+        merge=merge_key(work) if asked.is_shared else "",
         labels=tuple((name, value[:LABEL_CHARS_MAX]) for name, value in labels if value),
         share=work.invocation[:TEXT_CHARS_MAX],
     )

@@ -56,6 +56,7 @@ def test_tests_pass_fail_are_sharded_and_run_out_of_time_with_what_they_printed(
     assert 'failures="0"' in (logs / "good/test.xml").read_text()
 
 
+@pytest.mark.long
 def test_an_action_that_fails_is_told_with_its_words_and_is_tried_anew_next_time(bazel: Bazel, shared: Service) -> None:
     bazel.clean()
     words = ["build", "//special:broken", shared.executor, shared.new_instance()]
@@ -67,6 +68,7 @@ def test_an_action_that_fails_is_told_with_its_words_and_is_tried_anew_next_time
     assert [str(view.state) for view in shared.runs()[:2]] == ["success", "success"], "whatever it did is its result"
 
 
+@pytest.mark.long
 def test_what_an_action_prints_is_shown_again_when_it_is_found(bazel: Bazel, shared: Service) -> None:
     words = ["build", "//special:loud", shared.executor, shared.new_instance()]
     for found in (0, 1):
@@ -84,6 +86,7 @@ def test_a_property_that_no_worker_has_is_named_quickly(bazel: Bazel, shared: Se
     assert "qubits" in done.said, "which property it is"
 
 
+@pytest.mark.long
 def test_a_priority_becomes_a_class(bazel: Bazel, shared: Service) -> None:
     bazel.clean()
     words = ["build", "//many:g1", shared.executor, shared.new_instance(), "--remote_execution_priority=-200"]
@@ -104,6 +107,7 @@ def test_a_build_is_found_by_its_invocation_with_its_targets(bazel: Bazel, share
     assert {each["exit"] for each in actions} == {"0"}
 
 
+@pytest.mark.long
 def test_outputs_are_left_where_they_are_if_nobody_needs_them(bazel: Bazel, shared: Service) -> None:
     bazel.clean()
     words = ["build", "//many:main", shared.executor, shared.new_instance(), "--remote_download_minimal"]
@@ -112,6 +116,7 @@ def test_outputs_are_left_where_they_are_if_nobody_needs_them(bazel: Bazel, shar
     assert not bazel.output("many/main").exists()
 
 
+@pytest.mark.long
 def test_content_alone_is_served_to_those_who_build_at_home(bazel: Bazel, shared: Service) -> None:
     cache = shared.executor.replace("executor", "cache")
     words = ["build", "//many:all", cache, shared.new_instance()]

@@ -52,6 +52,7 @@ def test_nobody_gets_in_without_a_token_that_is_accepted(bazel: Bazel, guarded: 
     assert len(guarded.runs()) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("secret", ["read-secret", "work-secret"])
 def test_a_reader_and_a_worker_may_not_build(bazel: Bazel, guarded: Service, secret: str) -> None:
     before = len(guarded.runs())
@@ -63,6 +64,7 @@ def test_a_reader_and_a_worker_may_not_build(bazel: Bazel, guarded: Service, sec
     assert len(guarded.runs()) == before
 
 
+@pytest.mark.long
 def test_tenants_do_not_find_each_other_s_results(bazel: Bazel, guarded: Service) -> None:
     for secret in ("write-secret", "other-secret"):
         code, said = _build(bazel, guarded, secret, "//many:g4")

@@ -52,6 +52,7 @@ def test_a_build_outlives_its_front_end(bazel: Bazel, service: Service) -> None:
     assert len(runs) <= SLOW + 1, "what was under way was found again"
 
 
+@pytest.mark.long
 def test_a_build_outlives_each_part_on_its_own(bazel: Bazel, service: Service) -> None:
     server = service.stage.start_server()
     service.front_end()
@@ -85,6 +86,7 @@ def test_a_result_whose_files_are_gone_is_made_again(bazel: Bazel, service: Serv
     assert bazel.output("many/g7.txt").read_text() == "7\n"
 
 
+@pytest.mark.long
 def test_two_clients_that_build_the_same_share_what_they_can(
     bazel: Bazel, service: Service, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -96,7 +98,8 @@ def test_two_clients_that_build_the_same_share_what_they_can(
         done = [building.end().well() for building in both]
         assert other.output("slow/s3.txt").read_text() == "3\n"
     assert all(each.carried_out + each.found == SLOW for each in done)
-    assert len(service.runs()) == SLOW, "nothing was carried out twice"
+    # What ends between one client's look into the cache and its submission is carried out once more.
+    assert SLOW <= len(service.runs()) <= SLOW + SLOW // 4, "hardly anything was carried out twice"
 
 
 def test_what_a_client_left_is_cancelled_when_nobody_asked_for_it_for_a_while(bazel: Bazel, service: Service) -> None:

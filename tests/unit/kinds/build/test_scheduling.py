@@ -46,7 +46,12 @@ def test_actions_that_are_scheduled_alike_share_a_graph() -> None:
 def test_who_asks_for_the_same_finds_those_who_did() -> None:
     one, other = submission(ASKED, "r1")[0], submission(ASKED, "r2")[0]
     assert one.merge == other.merge != ""
-    assert merge_key("main", ACTION) != merge_key("", ACTION) != merge_key("", Digest(ACTION.hash, 18))
+    others = [
+        structs.replace(WORK, instance=""),
+        structs.replace(WORK, content="grpc://there:1"),
+        structs.replace(WORK, action=Digest(ACTION.hash, 18)),
+    ]
+    assert len({merge_key(work) for work in (WORK, *others)}) == 4
     assert submission(structs.replace(ASKED, is_shared=False), "r")[0].merge == ""
 
 
