@@ -296,8 +296,8 @@ class ActionResults(Protocol):
         ...
 
     async def put(self, tenant: str, instance: str, action: Digest, result: bytes, fence: Fence = NO_FENCE) -> bool:
-        """Keep a result, unless one with a later fence is there: then it is not kept. One of a client has no fence,
-        and replaces any.
+        """Keep a result, unless one with a later fence was: then it is not kept. One of a client has no fence, and
+        replaces any.
         """
         ...
 

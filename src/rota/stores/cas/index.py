@@ -161,6 +161,11 @@ class Index:
         self._line = deque(sorted(by_tick.items()))
         self._places = len(self)
 
+    @property
+    def newest(self) -> Tick:
+        """When anything was used last."""
+        return self._line[-1][0] if self._line else _FREE
+
     def _grow(self, count: int) -> None:
         """Have this many slots more."""
         self.keys += [b""] * count

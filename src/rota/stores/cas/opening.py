@@ -111,6 +111,7 @@ class _Opening:
         for home in sorted({*homes, *local}):
             await self._find_packs(home, tenants, local.get(home, {}))
         await asyncio.to_thread(self._load_rows, self._known.rows)
+        self.stock.go_on_from(self.stock.index.newest)
         for number in sorted(self.stock.packs):
             await self._read_on(self.stock.packs[number])
         if self._known.is_new:

@@ -38,7 +38,7 @@ _WHICH = "tenant = ? AND instance = ? AND action = ? AND size = ?"
 _PUT = """
 INSERT INTO results (tenant, instance, action, size, fence, used, result) VALUES (?, ?, ?, ?, ?, ?, ?)
   ON CONFLICT (tenant, instance, action, size) DO UPDATE
-  SET fence = excluded.fence, used = excluded.used, result = excluded.result
+  SET fence = max(results.fence, excluded.fence), used = excluded.used, result = excluded.result
   WHERE excluded.fence = 0 OR excluded.fence >= results.fence
 """
 _GET = f"SELECT result, used FROM results WHERE {_WHICH}"

@@ -76,6 +76,10 @@ class Stock:
         self._tick = max(self._tick, self._clock() // 1_000)
         return self._tick
 
+    def go_on_from(self, tick: Tick) -> None:
+        """What was used before was used before now, also if the clock has been set back since."""
+        self._tick = max(self._tick, tick)
+
     def shelf(self, tenant: str) -> Shelf:
         """A tenant's shelf; made if there is none."""
         shelf = self.index.find_shelf(tenant)

@@ -276,3 +276,24 @@ def test_a_folder_whose_blobs_are_lost_has_nothing(tmp_path: Path) -> None:
         assert stage.content.missing(ACME, [digest, Digest("a" * 64, 3)]) == [digest, Digest("a" * 64, 3)]
 
     play(stage, test)
+
+
+def test_what_is_used_after_a_clock_was_set_back_is_still_the_last_to_go(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, bytes_max=400_000, pack_bytes_max=5_000)
+    old, new = [some_bytes(100_000, seed) for seed in (1, 2)], some_bytes(100_000, 3)
+
+    async def test() -> None:
+        for content in old:
+            await stage.put(content)
+            stage.now += 10_000
+        stage.now -= 3_600_000
+        await stage.reopen()
+        await stage.put(new)
+        stage.now += 2_000
+        for seed in (4, 5):
+            await stage.put(some_bytes(100_000, seed))
+            await stage.content.tidy()
+        assert await stage.has(new)
+        assert not await stage.has(old[0])
+
+    play(stage, test)

@@ -64,7 +64,16 @@ def test_a_result_is_found_by_its_action_tenant_and_instance(tmp_path: Path) -> 
 
 def test_only_a_later_fence_or_a_client_replaces_a_result(tmp_path: Path) -> None:
     async def test(results: DiskResults) -> None:
-        for fence, is_kept in ((5, True), (4, False), (5, True), (6, True), (5, False), (0, True), (1, True)):
+        for fence, is_kept in (
+            (5, True),
+            (4, False),
+            (5, True),
+            (6, True),
+            (5, False),
+            (0, True),
+            (5, False),
+            (6, True),
+        ):
             before = await results.get(ACME, "", ACTION)
             text = f"by {fence}".encode()
             assert await results.put(ACME, "", ACTION, text, fence) is is_kept

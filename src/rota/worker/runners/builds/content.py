@@ -40,6 +40,8 @@ CHANNELS_MAX = 16
 # How long a front end is waited for, and how long one answer or one piece may take.
 PATIENCE_S = 60.0
 ANSWER_S = 60.0
+# And a large one is not waited for that goes slower than this.
+SLOWEST_BYTES_S = 1 << 20
 _PAUSE_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 _INVALID_ARGUMENT, _NOT_FOUND = 3, 5
@@ -279,7 +281,9 @@ class Content:
         )
         file = _open_plain(blob.path, os.O_RDONLY) if blob.path else -1
         try:
-            return (await method(_pieces(name, blob, file), metadata=self._said)).committed_size
+            patience_s = ANSWER_S + blob.digest.size / SLOWEST_BYTES_S
+            call = method(_pieces(name, blob, file), metadata=self._said, timeout=patience_s)
+            return (await call).committed_size
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 raise Changed(_said_by(error)) from None
