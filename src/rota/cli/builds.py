@@ -54,11 +54,13 @@ def describe(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """List them."""
     with reach(options) as rota:
-        views = rota.runs(name=BUILD, limit=RUNS_MAX)
         if options.invocation:
+            # Whoever gives all of it need not be shown what else there is.
+            exact = rota.runs(name=BUILD, labels=(("invocation", options.invocation),), limit=RUNS_MAX)
+            views = exact or rota.runs(name=BUILD, limit=RUNS_MAX)
             wanted = [view for view in views if _invocation(view).startswith(options.invocation)]
-            actions = [_action(rota, view) for view in reversed(wanted)]
-            return _show_actions(options, actions)
+            return _show_actions(options, [_action(rota, view) for view in reversed(wanted)])
+        views = rota.runs(name=BUILD, limit=RUNS_MAX)
     found = list(_gather(views))[: options.limit]
     if options.json:
         put_json(found)
