@@ -103,7 +103,10 @@ def read_lines(folder: Path) -> list[Line]:
     """Every line, in the order in which they were written."""
     path = folder / FILE
     decoder = msgspec.json.Decoder(Line)
-    return [decoder.decode(text) for text in path.read_bytes().splitlines()] if path.exists() else []
+    if not path.exists():
+        return []
+    # One that is being written has no end yet.
+    return [decoder.decode(text) for text in path.read_bytes().split(b"\n")[:-1]]
 
 
 def read_attempts(folder: Path) -> list[Attempt]:

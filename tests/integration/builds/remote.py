@@ -16,7 +16,7 @@ from rota.wire.reapi import methods
 from rota.wire.reapi import remote_execution_pb2 as rx
 from tests.integration.builds.front_end import message_of
 
-PATIENCE_S = 60
+PATIENCE_S = 180
 STAGES = {2: "queued", 3: "executing", 4: "completed"}
 M = TypeVar("M", bound=Message)
 
