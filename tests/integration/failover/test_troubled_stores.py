@@ -36,6 +36,7 @@ def test_a_store_that_stands_still_for_ten_seconds_costs_time_only(tmp_path: Pat
         trial.judged()
 
 
+@pytest.mark.long
 def test_a_store_that_is_slow_is_waited_for(tmp_path: Path, backing: Backing) -> None:
     with (
         Proxy(backing.target) as proxy,
@@ -71,6 +72,7 @@ def test_a_store_that_takes_seconds_to_answer_loses_nothing(
         assert report.epochs == 1, "two questions fit into a term: slow is not gone"
 
 
+@pytest.mark.long
 def test_members_of_etcd_are_stopped_and_killed_one_after_the_other_and_nobody_is_deposed(
     tmp_path: Path, etcd_members: EtcdMembers
 ) -> None:

@@ -38,6 +38,7 @@ def test_a_build_outlives_everything_being_killed(bazel: Bazel, service: Service
     assert {bazel.output(f"slow/s{i}.txt").read_text() for i in range(SLOW)} == {f"{i}\n" for i in range(SLOW)}
 
 
+@pytest.mark.long
 def test_a_build_outlives_its_front_end(bazel: Bazel, service: Service) -> None:
     up = service.up()
     bazel.clean()

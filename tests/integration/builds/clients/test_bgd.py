@@ -104,6 +104,7 @@ def test_a_command_leaves_its_files_and_is_found_by_its_action(bgd: Bgd, shared:
     assert len(shared.runs()) == carried_out, "the second time it was found"
 
 
+@pytest.mark.long
 def test_an_operation_is_listed_shown_waited_for_and_cancelled(bgd: Bgd, shared: Service) -> None:
     executing = bgd.start("execute", "command", "in", "/bin/sh", "--", "-c", "sleep 300")
     (name,) = until(bgd.operations, "the operation to be listed", patience_s=COMMAND_S)
