@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.integration.deadlines import until
 from tests.rig.backing import Backing
 from tests.rig.trial import on_trial
@@ -30,6 +32,7 @@ def test_a_leader_that_stood_still_is_replaced_writes_nothing_more_and_follows(
     assert report.rerun == 0
 
 
+@pytest.mark.long
 def test_a_leader_whose_day_is_set_goes_on_leading(tmp_path: Path, backing: Backing) -> None:
     with on_trial(tmp_path, backing, seed=7) as trial:
         fleet, load = trial.fleet, trial.load

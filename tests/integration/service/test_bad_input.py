@@ -232,6 +232,7 @@ with rota.connect(sys.argv[1]) as client:
 """
 
 
+@pytest.mark.long
 def test_clocks_that_are_hours_off_disturb_neither_leases_nor_work(stage: Stage, tmp_path: Path):
     stage.start_server()
     disguises = {hours: disguised(tmp_path / f"shifted{hours}", SHIFTED.format(hours=hours)) for hours in (-5, 5)}
