@@ -9,7 +9,6 @@ and a program that ends right after such an answer is aborted now and then: one 
 
 import asyncio
 import errno
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -25,6 +24,7 @@ from obstore.store import LocalStore, MemoryStore, from_url
 from rota.core.errors import Refused
 from rota.core.ids import BlobRef, Millis
 from rota.ports import BlobLost, Blobs, Listed
+from rota.stores.flushing import flush
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -90,7 +90,7 @@ class ObjectBlobs:
             try:
                 if is_durable:
                     # Before it has its name: after a loss of power the name must not stand for an empty file.
-                    _sync(path)
+                    flush(path)
                 target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 path.replace(target)
                 if is_durable:
@@ -285,12 +285,4 @@ def _flush(root: Path, name: str) -> None:
     """Have a file and every folder on the way to it on disk: a reference outlives a loss of power."""
     path = root / name
     for place in (path, *list(path.parents)[: len(name.split("/"))]):
-        _sync(place)
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        flush(place)

@@ -1,7 +1,6 @@
 """A front end and a build runner with a real supervisor, in a folder of their own."""
 
 import asyncio
-import functools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -28,6 +27,7 @@ from rota.worker.runners.builds.sandbox import NONE, find_sandbox
 from rota.worker.supervisor.driver import Supervisor
 from rota.worker.sync import AttemptOver
 from tests.integration.builds.front_end import FrontEnd
+from tests.integration.playing import played
 
 PATIENCE_S = 60
 TENANT = "acme"
@@ -233,12 +233,6 @@ def staged(**options: Any) -> Callable[[Callable[[Stage], Awaitable[None]]], Cal
             async with asyncio.timeout(PATIENCE_S), open_stage(folder, **options) as stage:
                 await test(stage)
 
-        def run(tmp_path: Path) -> None:
-            asyncio.run(play(tmp_path))
-
-        functools.update_wrapper(run, test)
-        del run.__wrapped__
-        run.__annotations__ = {"tmp_path": Path}
-        return run
+        return played(test, play)
 
     return decorate

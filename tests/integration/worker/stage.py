@@ -1,7 +1,6 @@
 """A supervisor and runners in a folder of their own, and ways to see what is left of what they started."""
 
 import asyncio
-import functools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -26,6 +25,7 @@ from rota.worker.runners.process import ProcessRunner
 from rota.worker.supervisor import trees
 from rota.worker.supervisor.driver import LOG_BYTES_MAX, Supervisor
 from rota.worker.sync import AttemptOver
+from tests.integration.playing import played
 
 ROOT = Path(__file__).parents[3]
 # What makes a program that is started somebody else's.
@@ -210,13 +210,7 @@ def staged(**options: Any) -> Callable[[Callable[[Stage], Awaitable[None]]], Cal
             async with asyncio.timeout(PATIENCE_S), open_stage(folder, **options) as stage:
                 await test(stage)
 
-        def run(tmp_path: Path) -> None:
-            asyncio.run(play(tmp_path))
-
-        functools.update_wrapper(run, test)
-        del run.__wrapped__
-        run.__annotations__ = {"tmp_path": Path}
-        return run
+        return played(test, play)
 
     return decorate
 

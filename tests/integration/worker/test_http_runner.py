@@ -1,7 +1,6 @@
 """Requests that a worker sends: their ends, their values, where they may go, and what is told about them."""
 
 import asyncio
-import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from rota.worker.runners.egress import EgressPolicy
 from rota.worker.runners.http import RESPONSE_BYTES_MAX, HttpRunner
 from rota.worker.runners.thread import ThreadRunner
 from rota.worker.sync import AttemptOver
+from tests.integration.playing import played
 from tests.integration.worker.stage import python_work
 
 PATIENCE_S = 30
@@ -105,23 +105,17 @@ class Bench:
         return unpack(value.encoding, content)
 
 
-def played(test: Callable[[Bench], Awaitable[None]]) -> Callable[[Path], None]:
+def benched(test: Callable[[Bench], Awaitable[None]]) -> Callable[[Path], None]:
     async def play(folder: Path) -> None:
         async with asyncio.timeout(PATIENCE_S), open_site() as site:
             bench = Bench(folder, site)
             await test(bench)
             await bench.logs.close(PATIENCE_S)
 
-    def run(tmp_path: Path) -> None:
-        asyncio.run(play(tmp_path))
-
-    functools.update_wrapper(run, test)
-    del run.__wrapped__
-    run.__annotations__ = {"tmp_path": Path}
-    return run
+    return played(test, play)
 
 
-@played
+@benched
 async def test_what_is_answered_is_the_result(bench: Bench) -> None:
     for content_type, body, value in (
         ("application/json", b'{"a": [1, null, "x"]}', {"a": [1, None, "x"]}),
@@ -144,7 +138,7 @@ async def test_what_is_answered_is_the_result(bench: Bench) -> None:
         assert await bench.value(await bench.ask()) == value
 
 
-@played
+@benched
 async def test_method_headers_and_body_are_sent_as_they_were_written(bench: Bench) -> None:
     bench.site.answers["/x?y=1"] = (201, {}, b"")
     over = await bench.ask(bench.site.url("/x?y=1"), method="PUT", headers=(("X-Mark", "a b"),), body=b"\0body")
@@ -154,7 +148,7 @@ async def test_method_headers_and_body_are_sent_as_they_were_written(bench: Benc
     assert headers["host"] == f"127.0.0.1:{bench.site.port}"
 
 
-@played
+@benched
 async def test_a_status_that_is_not_accepted_is_a_failure_with_the_beginning_of_the_answer(bench: Bench) -> None:
     bench.site.answers["/"] = (500, {}, b"because " * 1_000)
     over = await bench.ask()
@@ -166,7 +160,7 @@ async def test_a_status_that_is_not_accepted_is_a_failure_with_the_beginning_of_
     assert (await bench.ask(accepted=(500,))).outcome is Outcome.SUCCESS
 
 
-@played
+@benched
 async def test_an_answer_that_is_too_large_is_not_tried_again(bench: Bench) -> None:
     bench.site.answers["/"] = (200, {}, bytes(RESPONSE_BYTES_MAX + 1))
     over = await bench.ask()
@@ -176,7 +170,7 @@ async def test_an_answer_that_is_too_large_is_not_tried_again(bench: Bench) -> N
     assert len(await bench.value(await bench.ask())) == RESPONSE_BYTES_MAX
 
 
-@played
+@benched
 async def test_an_address_inside_is_not_asked_unless_it_is_allowed(bench: Bench) -> None:
     for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "127.1"):
         over = await bench.ask(bench.site.url(host=host), allow=())
@@ -186,7 +180,7 @@ async def test_an_address_inside_is_not_asked_unless_it_is_allowed(bench: Bench)
     assert bench.site.asked == []
 
 
-@played
+@benched
 async def test_the_address_that_was_checked_is_the_one_that_is_asked(bench: Bench) -> None:
     """A name that answers with another address the second time gains nothing by it: there is no second time."""
     bench.site.answers["/"] = (200, {}, b"x")
@@ -204,7 +198,7 @@ async def test_the_address_that_was_checked_is_the_one_that_is_asked(bench: Benc
     assert bench.site.asked[0][2]["host"] == f"rebound.example:{bench.site.port}"
 
 
-@played
+@benched
 async def test_redirects_are_followed_and_each_is_checked(bench: Bench) -> None:
     bench.site.answers["/a"] = (302, {"Location": "/b"}, b"")
     bench.site.answers["/b"] = (307, {"Location": bench.site.url("/c")}, b"")
@@ -224,7 +218,7 @@ async def test_redirects_are_followed_and_each_is_checked(bench: Bench) -> None:
     assert len(bench.site.asked) == 6
 
 
-@played
+@benched
 async def test_what_is_meant_for_one_origin_is_not_sent_to_another(bench: Bench) -> None:
     secrets = (("Authorization", "Bearer sesame"), ("Cookie", "a=sesame"), ("X-Mark", "public"))
     async with open_site() as other:
@@ -240,7 +234,7 @@ async def test_what_is_meant_for_one_origin_is_not_sent_to_another(bench: Bench)
         assert "cookie" not in headers
 
 
-@played
+@benched
 async def test_a_post_that_is_redirected_to_see_something_becomes_a_get(bench: Bench) -> None:
     for status, after in ((301, "GET"), (302, "GET"), (303, "GET"), (307, "POST"), (308, "POST")):
         bench.site.asked.clear()
@@ -251,7 +245,7 @@ async def test_a_post_that_is_redirected_to_see_something_becomes_a_get(bench: B
         assert (method, body, "content-type" in headers) == (after, b"b" * (after == "POST"), after == "POST")
 
 
-@played
+@benched
 async def test_no_answer_in_time_is_a_timeout_and_closes_the_connection(bench: Bench) -> None:
     # The first request loads what sends it.
     await bench.ask()
@@ -262,7 +256,7 @@ async def test_no_answer_in_time_is_a_timeout_and_closes_the_connection(bench: B
     assert over.error == "no answer within 50 ms"
 
 
-@played
+@benched
 async def test_cancelling_closes_the_connection(bench: Bench) -> None:
     asking = asyncio.create_task(bench.ask(bench.site.url("/never")))
     await bench.site.waits.wait()
@@ -272,7 +266,7 @@ async def test_cancelling_closes_the_connection(bench: Bench) -> None:
         await asking
 
 
-@played
+@benched
 async def test_nobody_there_is_a_failure_that_may_be_tried_again(bench: Bench) -> None:
     async with open_site() as other:
         gone = other.url()
@@ -282,7 +276,7 @@ async def test_nobody_there_is_a_failure_that_may_be_tried_again(bench: Bench) -
         assert "cannot be asked" in over.error
 
 
-@played
+@benched
 async def test_one_line_is_logged_without_anything_secret(bench: Bench) -> None:
     bench.site.answers["/path?token=sesame"] = (200, {}, b"sesame")
     await bench.ask(bench.site.url("/path?token=sesame"), headers=(("Authorization", "sesame"),))
@@ -292,7 +286,7 @@ async def test_one_line_is_logged_without_anything_secret(bench: Bench) -> None:
     assert took.isdigit()
 
 
-@played
+@benched
 async def test_work_that_cannot_be_sent_is_not_tried_again(bench: Bench) -> None:
     for fields in ({"url": "ftp://example.org"}, {"method": "TRACE"}, {"headers": (("Host", "x"),)}):
         assert (await bench.ask(**fields)).failure is FailureClass.FATAL
@@ -302,7 +296,7 @@ async def test_work_that_cannot_be_sent_is_not_tried_again(bench: Bench) -> None
 # Requests that a function makes.
 
 
-@played
+@benched
 async def test_a_function_makes_the_request_and_what_is_answered_can_be_mapped_over(bench: Bench) -> None:
     bench.site.answers["/list"] = (200, {"Content-Type": "application/json"}, b"[1, 2, 3]")
     call = structs.replace(python_work("a_request", bench.site.url("/list")), is_preparing=True)
@@ -317,7 +311,7 @@ async def test_a_function_makes_the_request_and_what_is_answered_can_be_mapped_o
     assert (over.failure, "'down' is mapped over what this task gives" in over.error) == (FailureClass.FATAL, True)
 
 
-@played
+@benched
 async def test_a_request_that_a_function_makes_is_checked_like_any_other(bench: Bench) -> None:
     for url, said in (("ftp://example.org", "cannot be asked"), ("http://10.0.0.1/", "10.0.0.1")):
         call = structs.replace(python_work("a_request", url), is_preparing=True)
@@ -363,7 +357,7 @@ def lone(site: Site) -> Any:
     return alone
 
 
-@played
+@benched
 async def test_a_request_that_succeeded_has_succeeded_though_its_log_cannot_be_written(bench: Bench) -> None:
     bench.site.answers["/"] = (200, {"Content-Type": "text/plain"}, b"done")
     (bench.folder / "logs").write_text("in the way")
@@ -372,7 +366,7 @@ async def test_a_request_that_succeeded_has_succeeded_though_its_log_cannot_be_w
     assert "cannot be written" in complaint
 
 
-@played
+@benched
 async def test_a_name_that_no_host_can_have_is_the_tasks_own_fault(bench: Bench) -> None:
     for url in ("http://a..b/", f"http://{'x' * 70}.example/"):
         over = await bench.ask(url)

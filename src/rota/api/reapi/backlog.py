@@ -19,7 +19,7 @@ from rota.client.runs import Client
 from rota.client.watching import Interrupted
 from rota.core.commands import CancelRun
 from rota.core.errors import Refused, Unavailable
-from rota.core.ids import Millis
+from rota.core.ids import Digest, Millis
 from rota.core.model import Queue
 from rota.core.questions import RunView
 from rota.core.records import Story
@@ -89,6 +89,8 @@ class Backlog:
         self._say = say
         self._house = house
         self._runs: dict[str, Ongoing] = {}
+        # Those whose end is not in the cache yet, by instance and action.
+        self._shared: dict[tuple[str, Digest], Ongoing] = {}
         # By the ids under which they were known before they had to be submitted again.
         self._successors: dict[str, str] = {}
         self._queues: dict[str, Queue] = {}
@@ -131,8 +133,20 @@ class Backlog:
         # What happens to it must not be missed.
         await self._until_watched()
         ongoing = await self._submit(asked)
-        name = new_name(asked.work.instance, ongoing.run)
-        return ongoing, ongoing.operation(name)
+        return ongoing, self.join(ongoing)
+
+    def same(self, instance: str, action: Digest) -> Ongoing | None:
+        """The run of an action under way that others may share, also one whose end has not been told yet.
+
+        Whoever looks here first and then into the cache finds it in one of the two.
+        """
+        found = self._shared.get((instance, action))
+        # One that is still on its way to the coordinator may be refused there.
+        return found if found is not None and found.is_submitted else None
+
+    def join(self, ongoing: Ongoing) -> Operation:
+        """One more client waits for a run."""
+        return ongoing.operation(new_name(ongoing.work.instance, ongoing.run))
 
     async def find(self, name: OperationName) -> tuple[Ongoing, Operation] | None:
         """An operation by its name, whoever began it; None if there is no such run."""
@@ -281,6 +295,8 @@ class Backlog:
         except Exception as error:
             # A result that others will not find is no reason to keep it from those who wait for it.
             self._say(f"the result of {ongoing.run} was not kept: {type(error).__name__}: {error}")
+        # From now on it is in the cache, or nobody wants it.
+        self._unshare(ongoing)
         ongoing.end(end)
         self._forget(ongoing)
         self._house.changed()
@@ -290,6 +306,7 @@ class Backlog:
         following = await self._submit(asked)
         self._successors[ongoing.run] = following.run
         self._runs.pop(ongoing.run, None)
+        self._unshare(ongoing)
         for number, operation in ongoing.operations.items():
             following.operations[number] = operation
         ongoing.successor = following
@@ -397,15 +414,23 @@ class Backlog:
 
     def _add(self, ongoing: Ongoing) -> Ongoing:
         self._runs[ongoing.run] = ongoing
+        if ongoing.asked is not None and ongoing.asked.is_shared:
+            self._shared.setdefault((ongoing.work.instance, ongoing.work.action), ongoing)
         self._house.changed()
         return ongoing
 
     def _remove(self, ongoing: Ongoing) -> None:
         self._runs.pop(ongoing.run, None)
+        self._unshare(ongoing)
         for before, after in list(self._successors.items()):
             if after == ongoing.run:
                 del self._successors[before]
         self._house.changed()
+
+    def _unshare(self, ongoing: Ongoing) -> None:
+        key = (ongoing.work.instance, ongoing.work.action)
+        if self._shared.get(key) is ongoing:
+            del self._shared[key]
 
     def _forget(self, ongoing: Ongoing) -> None:
         """What is over is with the coordinator; it is kept here only while somebody has to be told."""

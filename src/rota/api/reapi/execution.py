@@ -55,12 +55,18 @@ class Execution:
         instance = self._desks.instances(request.instance_name)
         check_function(request.digest_function)
         digest = read_digest(request.action_digest, "action_digest")
+        backlog = await self._desks.backlog(caller)
+        same = backlog.same(instance, digest)
         if not request.skip_cache_lookup:
             kept = await self._results.find(caller.tenant, instance, digest)
             if kept is not None:
                 response = pb.ExecuteResponse(result=kept, cached_result=True)
                 yield answers.done(OperationName(instance, cached=digest), digest, response)
                 return
+        if same is not None and may_be_shared(same):
+            async for answer in self.follow(caller, backlog, same, backlog.join(same)):
+                yield answer
+            return
         with self._desks.accepting() as since:
             try:
                 asked = await self._read(caller, instance, digest, request.execution_policy.priority, since)
@@ -69,7 +75,6 @@ class Execution:
                 name = new_name(instance, new_run(digest))
                 yield answers.done(name, digest, pb.ExecuteResponse(status=as_status(missing)))
                 return
-            backlog = await self._desks.backlog(caller)
             ongoing, operation = await backlog.submit(asked)
         async for answer in self.follow(caller, backlog, ongoing, operation):
             yield answer
@@ -216,6 +221,11 @@ async def read_result(
     # The worker was not there then.
     result.execution_metadata.queued_timestamp.FromMilliseconds(queued_at)
     return result, status_pb2.Status(code=build.status, message=build.message)
+
+
+def may_be_shared(same: Ongoing) -> bool:
+    """Whether a run that was under way a moment ago gives what another client asks for: not if it gave nothing."""
+    return same.conclusion is None or same.conclusion.result is not None
 
 
 def _clean(text: str) -> str:

@@ -5,14 +5,13 @@ from hashlib import sha256
 
 from msgspec import Struct
 
-from rota.core.bounds import PRIORITY_MAX, TEXT_CHARS_MAX
+from rota.core.bounds import LABEL_CHARS_MAX, PRIORITY_MAX, TEXT_CHARS_MAX
 from rota.core.commands import SubmitRun
 from rota.core.graph import graph_digest
 from rota.core.ids import Millis
 from rota.core.model import Graph, Pairs, PriorityClass, TaskSpec
 from rota.wire.builds import BUILD, BuildWork, encode_build
 
-LABEL_CHARS_MAX = 200
 # Where classes begin, in the numbers of the API: lower is sooner.
 URGENT_BELOW = -100
 

@@ -1,5 +1,6 @@
 """What is known only when a run is there: nobody can compute with it, or decide by it, while a workflow is written."""
 
+from abc import ABC, abstractmethod
 from typing import Any, NoReturn
 
 # What would look at a value. Arrows are not among them, nor `is` and `isinstance`, which look at the thing itself.
@@ -16,14 +17,14 @@ _LOOKS = (
 )
 
 
-class Later:
+class Later(ABC):
     """Stands for a value of a run while the workflow is written down. It can be passed on, and nothing else."""
 
     __slots__ = ()
 
+    @abstractmethod
     def told(self) -> str:
         """What it is, for messages."""
-        raise NotImplementedError
 
     def __reduce__(self) -> Any:
         raise TypeError(

@@ -235,9 +235,14 @@ class DiskContent:
         if self._stock.index.is_slack():
             for _ in self._stock.index.squeeze():
                 await asyncio.sleep(0)
-        for pack in [each for each in self._stock.packs.values() if each.path is not None]:
-            if not pack.is_moving and not self._appender.is_tail(pack.shelf, pack.number):
+        for number in list(self._stock.packs):
+            # While one is moved, another may go to make room.
+            pack = self._stock.packs.get(number)
+            if pack is not None and pack.path is not None and not pack.is_moving and not self._is_tail(pack):
                 await self._move_away(pack)
+
+    def _is_tail(self, pack: Pack) -> bool:
+        return self._appender.is_tail(pack.shelf, pack.number)
 
     async def _note_uses(self) -> None:
         """Tell the journal what was used since the last time, as far as it was not used shortly before that."""

@@ -14,6 +14,7 @@ from rota.core.ids import EPOCH_MAX, Millis
 from rota.core.invariants import validate
 from rota.core.load import load
 from rota.core.records import Record
+from rota.stores.flushing import flush
 from rota.stores.sqlite import reading
 from rota.stores.sqlite.connection import CREATE, READ_WRITE, Connection, connect
 from rota.stores.sqlite.errors import UNREADABLE, at_open
@@ -71,7 +72,7 @@ def backup(folder: Path, target: Path, *, force: bool = False, progress: Progres
         try:
             _copy(source, part, progress)
             part.replace(target)
-            _sync(target.parent)
+            flush(target.parent)
         except apsw.Error as error:
             raise at_open(error, source, part) from error
         except OSError as error:
@@ -101,15 +102,7 @@ def _copy(source: Connection, part: Path, progress: Progress | None) -> None:
             "UPDATE meta SET value = min(value + ?, ?) WHERE name = 'epoch'", (EPOCHS_AHEAD, EPOCH_MAX - EPOCHS_AHEAD)
         )
         copy.pragma("journal_mode", "wal")
-    _sync(part)
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    flush(part)
 
 
 def check(folder: Path, now: Millis) -> Report:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from msgspec import msgpack
+from msgspec import msgpack, structs
 
 from rota.api.reapi.backlog import Backlog
 from rota.api.reapi.ongoing import Conclusion, Ongoing
@@ -196,5 +196,41 @@ def test_inputs_are_in_use_from_when_they_began_to_be_looked_through() -> None:
     async def work(front: Front) -> None:
         await front.backlog.submit(ASKED)
         assert front.backlog.oldest_at == ASKED.since
+
+    with_front(work)
+
+
+def test_an_action_is_found_here_until_it_can_be_found_in_the_cache() -> None:
+    async def work(front: Front) -> None:
+        arrived, go = asyncio.Event(), asyncio.Event()
+
+        async def hold() -> None:
+            arrived.set()
+            await go.wait()
+
+        front.wire.hold = hold
+        submitting = asyncio.ensure_future(front.backlog.submit(ASKED))
+        await arrived.wait()
+        assert front.backlog.same("", WORK.action) is None, "it may still be refused"
+        go.set()
+        ongoing, _ = await submitting
+        assert front.backlog.same("", WORK.action) is ongoing
+        assert front.backlog.same("other", WORK.action) is None
+        mine = front.backlog.join(ongoing)
+        assert ongoing.operation(mine.name) is mine
+        over = ch.AttemptEnded("t", ongoing.run, 0, 7, SUCCESS, 1, RESULT, None, "", 0)
+        front.wire.say(ongoing.run, over, ch.RunEnded("t", ongoing.run, RunState.SUCCESS, 1, ""))
+        while front.backlog.same("", WORK.action) is not None:
+            assert not front.kept, "it is kept before it is forgotten here"
+            await asyncio.sleep(0)
+        assert len(front.kept) == 1
+
+    with_front(work)
+
+
+def test_an_action_that_is_not_to_be_kept_is_shared_with_nobody() -> None:
+    async def work(front: Front) -> None:
+        await front.backlog.submit(structs.replace(ASKED, is_shared=False))
+        assert front.backlog.same("", WORK.action) is None
 
     with_front(work)

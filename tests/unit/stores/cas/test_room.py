@@ -53,6 +53,28 @@ def test_what_was_used_longest_ago_goes_first(stage: Stage, size: int) -> None:
     play(stage, test)
 
 
+def test_packs_may_go_while_another_is_moved(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    adopt = stage.blobs.adopt
+
+    async def adopt_slowly(name: str, path: Path, *, is_durable: bool = True) -> None:
+        here = set(stage.packs())
+        seed = 10_000
+        while here <= set(stage.packs()):
+            seed += 1
+            stage.now += 1_000
+            await stage.put(some_bytes(5_000, seed))
+        await adopt(name, path, is_durable=is_durable)
+
+    async def test() -> None:
+        for seed in range(LIMIT * 3 // 4 // 5_000):
+            await stage.put(some_bytes(5_000, seed))
+        monkeypatch.setattr(stage.blobs, "adopt", adopt_slowly)
+        await stage.content.tidy()
+        assert on_disk(stage) <= LIMIT + PACK
+
+    play(stage, test)
+
+
 @pytest.mark.parametrize("size", [5_000, 150_000])
 def test_what_an_action_under_way_may_need_stays(stage: Stage, size: int) -> None:
     async def test() -> None:

@@ -42,6 +42,8 @@ PATIENCE_S = 60.0
 ANSWER_S = 60.0
 # And a large one is not waited for that goes slower than this.
 SLOWEST_BYTES_S = 1 << 20
+# gRPC's own words for a stream that ended while it was written to. What the other side said then is lost.
+_BROKEN = "Internal error from Core"
 _PAUSE_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 
 _INVALID_ARGUMENT, _NOT_FOUND = 3, 5
@@ -310,7 +312,8 @@ class Content:
             except TimeoutError:
                 raise ContentAway(f"{self._url} stopped in the middle of an answer") from None
             except grpc.aio.AioRpcError as error:
-                if error.code() is not grpc.StatusCode.UNAVAILABLE or loop.time() > until:
+                is_lost = error.code() is grpc.StatusCode.UNAVAILABLE or error.details() == _BROKEN
+                if not is_lost or loop.time() > until:
                     raise ContentAway(f"{self._url} does not answer as it should: {_said_by(error)}") from None
             await asyncio.sleep(_PAUSE_S[min(tries, len(_PAUSE_S) - 1)])
             tries += 1
