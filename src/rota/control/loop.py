@@ -41,12 +41,14 @@ from rota.core.changes import (
     TaskStarved,
 )
 from rota.core.commands import (
+    BeatWorker,
     ClaimTask,
     ClientCommand,
     Command,
     ContinueRun,
     RegisterWorker,
     RenewLease,
+    Report,
     StartRuns,
     Tick,
 )
@@ -58,7 +60,7 @@ from rota.core.ids import Fence, Millis
 from rota.core.images import is_clean, take_batch
 from rota.core.model import FailureClass
 from rota.core.place import place
-from rota.core.presence import heard_from, renew_one, stalled, went_away
+from rota.core.presence import heard_from, renew_one, stalled, take_mood, went_away
 from rota.core.questions import Question, answer
 from rota.core.rearm import rearm
 from rota.core.records import Batch
@@ -348,9 +350,9 @@ class Loop:
         if isinstance(command, Question):
             self._reply(ask.token, self._read(command, now), None)
             return []
-        if isinstance(command, ClaimTask | RenewLease) and now > self.proven_until:
+        if isinstance(command, ClaimTask | RenewLease | BeatWorker) and now > self.proven_until:
             return self._refuse_now(ask, Unavailable("leader.none"))
-        if isinstance(command, ClaimTask | RenewLease):
+        if isinstance(command, ClaimTask | RenewLease | BeatWorker | Report):
             self._heard_from_puller(command, now)
         outcome = self.carry_out(command, now)
         if isinstance(outcome, Decision) and outcome.changes:
@@ -405,11 +407,19 @@ class Loop:
         else:
             self._heard_from_puller(command, now)
 
-    def _heard_from_puller(self, command: RegisterWorker | ClaimTask | RenewLease, now: Millis) -> None:
-        """A pull worker has no stream; each of its requests is its beat."""
-        worker = self.state.workers.get((command.tenant, command.worker))
-        if worker is not None and worker.row.capacity.pull and worker.row.incarnation == command.incarnation:
-            heard_from(self.state, worker, now)
+    def _heard_from_puller(
+        self, command: RegisterWorker | ClaimTask | RenewLease | BeatWorker | Report, now: Millis
+    ) -> None:
+        """A pull worker has no stream; each of its requests is its beat, if it is its owner who sends it."""
+        tenant = command.worker_tenant if isinstance(command, Report) else command.tenant
+        worker = self.state.workers.get((tenant, command.worker))
+        if worker is None or not worker.row.capacity.pull or worker.row.incarnation != command.incarnation:
+            return
+        if not isinstance(command, Report) and command.owner != worker.row.owner:
+            return
+        heard_from(self.state, worker, now)
+        if isinstance(command, BeatWorker) and command.mood is not None:
+            take_mood(self.state, worker, command.mood)
 
     def _reply(self, token: Token | None, value: Reply, detail: object) -> None:
         if token is not None:

@@ -33,8 +33,8 @@ def place(state: State, now: Millis) -> list[Change]:
 
 
 def is_held(state: State, bucket: Bucket, now: Millis) -> bool:
-    """Whether a pool holds a bucket back; if so the bucket is looked at again when the pool opens."""
-    if not state.pool_reasons(bucket, now):
+    """Whether a pause or a pool holds a bucket back; if so it is looked at again when that is over."""
+    if not state.hold_reasons(bucket, now):
         return False
     tenant = bucket.demand.signature.tenant
     for need in bucket.demand.signature.pools:
@@ -48,7 +48,7 @@ def is_held(state: State, bucket: Bucket, now: Millis) -> bool:
 def _place_bucket(state: State, bucket: Bucket, now: Millis) -> list[Change]:
     if not bucket.live or bucket.demand.pull:
         return []
-    if bucket.demand.signature.pools and is_held(state, bucket, now):
+    if state.index.may_be_held(bucket) and is_held(state, bucket, now):
         return []
     worker = state.index.pick_worker(bucket, now)
     if worker is None:
