@@ -233,3 +233,14 @@ DEFAULT_QUEUE_PROPERTIES: tuple[tuple[str, PropertyRule], ...] = (
     ("gpu_count", PropertyRule.MINIMUM),
     ("memory_kb", PropertyRule.MINIMUM),
 )
+
+# Where work waits for agents' sessions, and how it is compared with them (`rota.kinds.agent.matching`).
+AGENTS_QUEUE = "agents"
+AGENT_PROPERTIES: tuple[tuple[str, PropertyRule], ...] = (
+    ("workspace", PropertyRule.EXACT),
+    ("channel", PropertyRule.EXACT),
+    ("agent", PropertyRule.EXACT),
+    ("session", PropertyRule.EXACT),
+    ("capability", PropertyRule.EXACT),
+    ("prefers", PropertyRule.PRIORITY),
+)

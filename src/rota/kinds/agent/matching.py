@@ -24,21 +24,19 @@ from msgspec import Struct
 from rota.core.demand import Demand, Signature, read_demand
 from rota.core.errors import Refused
 from rota.core.ids import DEFAULT_TENANT
-from rota.core.model import CLASS_WEIGHT, Capacity, Pairs, PriorityClass, PropertyRule, Queue
+from rota.core.model import (
+    AGENT_PROPERTIES,
+    AGENTS_QUEUE,
+    CLASS_WEIGHT,
+    Capacity,
+    Pairs,
+    PriorityClass,
+    Queue,
+)
 
 AGENT_KIND = "agent"
-AGENTS_QUEUE = "agents"
 NO_WORKSPACE = "-"
 CAPABILITY_BYTES_MAX = 128
-
-AGENT_PROPERTIES: tuple[tuple[str, PropertyRule], ...] = (
-    ("workspace", PropertyRule.EXACT),
-    ("channel", PropertyRule.EXACT),
-    ("agent", PropertyRule.EXACT),
-    ("session", PropertyRule.EXACT),
-    ("capability", PropertyRule.EXACT),
-    ("prefers", PropertyRule.PRIORITY),
-)
 
 
 class Priority(StrEnum):
