@@ -23,6 +23,7 @@ from rota.control.events import (
     Reply,
     Tell,
     Token,
+    Wake,
 )
 from rota.control.matchlog import MatchLog
 from rota.control.streams import Act, Streams
@@ -65,6 +66,7 @@ from rota.core.questions import Question, answer
 from rota.core.rearm import rearm
 from rota.core.records import Batch
 from rota.core.state import State
+from rota.core.waking import stir_all, wakes, woke
 from rota.wire.frames import WorkerFrame
 
 REVIEW_PER_TURN = 200
@@ -195,6 +197,7 @@ class Loop:
         self._place(now)
         self._follow_up(now)
         self._place(now)
+        self._wake(now)
         return intents
 
     def _replay_one(self, now: Millis) -> list[Intent]:
@@ -225,6 +228,9 @@ class Loop:
             self.agenda.begin(state, now)
             state.set_timer(now + state.limits.step_ms, "step")
             return
+        if kind == "sweep":
+            stir_all(state, now)
+            self._wake(now, everybody=True)
         tenant = str(key[0]) if key else ""
         decision = self.carry_out(Tick(tenant=tenant, kind=kind, key=key), now)
         rearm(state, kind, key, decision.detail if isinstance(decision, Decision) else None, now)
@@ -267,6 +273,16 @@ class Loop:
             if not placed:
                 return
             self._apply(placed)
+
+    def _wake(self, now: Millis, *, everybody: bool = False) -> None:
+        """Tell pull workers of what they could claim. What is told is durable by then."""
+        if not self.state.index.stirred or now > self.proven_until or self.store_trouble:
+            return
+        for wake in wakes(self.state, now, everybody=everybody):
+            worker, run = woke(self.state, wake, now), self.state.runs[wake.item]
+            if worker is not None:
+                told = Wake(*wake.session, run.row.id, run.row.labels, now)
+                self.hold(lambda told=told: (told,))
 
     # Carrying out commands.
 

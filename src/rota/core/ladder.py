@@ -56,3 +56,58 @@ def is_ours(note: str) -> bool:
 def may_climb(eligible_at: Millis, now: Millis, starve_ms: Millis) -> bool:
     """Whether a task has waited long enough for the ladder to count."""
     return now - eligible_at >= starve_ms
+
+
+class Starvation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far one waiting thing has climbed, as it is stored. An instant of 0 means never.
+
+    What a tier asks for is done once in an episode. It is stamped by whoever did it, and only if it worked, so that
+    what failed is asked for again in the next cycle.
+    """
+
+    cycles: int = 0
+    tier: Tier = Tier.WAITING
+    first_at: Millis = 0
+    last_at: Millis = 0
+    spawn_requested_at: Millis = 0
+    event_at: Millis = 0
+
+
+class Rung(Struct, frozen=True):
+    """One cycle further up: the row to store, and what this tier and those below it still have to see done."""
+
+    row: Starvation
+    spawn: bool = False
+    event: bool = False
+    park: bool = False
+
+
+def climb(row: Starvation | None, now: Millis, thresholds: Thresholds) -> Rung:
+    """One more starved cycle. Tiers add up: what failed at a lower one is tried again beside the higher one's."""
+    before = row or Starvation(first_at=now)
+    cycles = before.cycles + 1
+    tier = tier_of(cycles, thresholds)
+    after = Starvation(
+        cycles=cycles,
+        tier=tier,
+        first_at=before.first_at or now,
+        last_at=now,
+        spawn_requested_at=before.spawn_requested_at,
+        event_at=before.event_at,
+    )
+    return Rung(
+        after,
+        spawn=tier >= Tier.SPAWN and not before.spawn_requested_at,
+        event=tier >= Tier.EVENT and not before.event_at,
+        park=tier is Tier.PARK,
+    )
+
+
+def rising(thresholds: Thresholds) -> Thresholds:
+    """Thresholds that can be climbed: what is not positive is the usual one, and none is below the one before it."""
+    usual = Thresholds()
+    fan_out = thresholds.fan_out if thresholds.fan_out > 0 else usual.fan_out
+    spawn = max(fan_out, thresholds.spawn if thresholds.spawn > 0 else usual.spawn)
+    event = max(spawn, thresholds.event if thresholds.event > 0 else usual.event)
+    park = max(event, thresholds.park if thresholds.park > 0 else usual.park)
+    return Thresholds(fan_out=fan_out, spawn=spawn, event=event, park=park)

@@ -60,6 +60,8 @@ class Index:
         self.unpaired: dict[Bucket, None] = {}
         self.fresh: dict[Bucket, None] = {}
         self.hungry: dict[LiveWorker, None] = {}
+        # Buckets of work that is claimed, of which somebody should be told.
+        self.stirred: dict[Bucket, None] = {}
         self.queued = 0
         # Whether anything is paused, so that every bucket has to be asked.
         self.has_pauses = False
@@ -87,6 +89,7 @@ class Index:
         demand = bucket.demand
         del self.buckets[demand.signature]
         self.fresh.pop(bucket, None)
+        self.stirred.pop(bucket, None)
         for _, shape in bucket.shapes:
             shape.forget_bucket(bucket)
         if demand.exact:
@@ -215,8 +218,10 @@ class Index:
             for _, shape in bucket.shapes:
                 self._open(bucket, priority, shape)
         self._remember_age(bucket, run, task)
-        # A bucket that had waiting tasks before has been looked at since; one more task changes nothing for it.
-        if bucket.live == 1:
+        if bucket.demand.pull:
+            self.stirred[bucket] = None
+        elif bucket.live == 1:
+            # A bucket that had waiting tasks before has been looked at since; one more task changes nothing for it.
             self.fresh[bucket] = None
 
     def _join_line(self, bucket: Bucket, run: LiveRun, flow: Flow) -> None:
@@ -266,12 +271,13 @@ class Index:
             ages = bucket.ages[priority] = []
         if len(ages) > 2 * bucket.waiting[priority] + SPARE_AGES:
             # Whoever left is forgotten now and then, so that the cost of it is shared by those who came.
-            ages[:] = [entry for entry in ages if self._is_waiting(bucket, entry)]
+            ages[:] = [entry for entry in ages if self.is_waiting(bucket, entry)]
             heapify(ages)
         self._number += 1
         heappush(ages, (task.eligible_at, run.row.id, self._number, run, task.idx))
 
-    def _is_waiting(self, bucket: Bucket, entry: Age) -> bool:
+    def is_waiting(self, bucket: Bucket, entry: Age) -> bool:
+        """Whether what is remembered of a task's age is still so."""
         eligible_at, _, _, run, idx = entry
         task = run.tasks.get(idx)
         return (
@@ -285,7 +291,7 @@ class Index:
     def oldest_of(self, bucket: Bucket, priority: PriorityClass) -> Oldest | None:
         """The task of one class that has waited longest in a bucket; of those that came together the first by name."""
         ages = bucket.ages.get(priority, ())
-        while ages and not self._is_waiting(bucket, ages[0]):
+        while ages and not self.is_waiting(bucket, ages[0]):
             heappop(ages)
         if not ages:
             return None
@@ -308,7 +314,7 @@ class Index:
         return [
             (at, number, run, run.tasks[idx])
             for at, number, run, idx in waiting
-            if self._is_waiting(bucket, (at, run.row.id, number, run, idx))
+            if self.is_waiting(bucket, (at, run.row.id, number, run, idx))
         ]
 
     # Choosing.

@@ -253,7 +253,8 @@ DEFAULT_QUEUE_PROPERTIES: tuple[tuple[str, PropertyRule], ...] = (
     ("memory_kb", PropertyRule.MINIMUM),
 )
 
-# Where work waits for those who claim it: a queue that exists without being defined, like the default one.
+# Where work waits for agents' sessions, and how it is compared with them (`rota.kinds.agent.matching`). The queue is
+# there without being defined, like the default one.
 AGENTS_QUEUE = "agents"
 AGENT_PROPERTIES: tuple[tuple[str, PropertyRule], ...] = (
     ("workspace", PropertyRule.EXACT),

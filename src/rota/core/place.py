@@ -46,7 +46,10 @@ def is_held(state: State, bucket: Bucket, now: Millis) -> bool:
 
 
 def _place_bucket(state: State, bucket: Bucket, now: Millis) -> list[Change]:
-    if not bucket.live or bucket.demand.pull:
+    if not bucket.live:
+        return []
+    if bucket.demand.pull:
+        state.index.stirred[bucket] = None
         return []
     if state.index.may_be_held(bucket) and is_held(state, bucket, now):
         return []
@@ -68,7 +71,11 @@ def _place_bucket(state: State, bucket: Bucket, now: Millis) -> list[Change]:
 
 
 def _place_worker(state: State, worker: LiveWorker, now: Millis) -> list[Change]:
-    if worker.row.capacity.pull or worker.slots_free <= 0:
+    if worker.row.capacity.pull:
+        # It claims its work itself, and may want to be told that there is some.
+        state.index.stirred.update(dict.fromkeys(worker.shape.waiting if worker.shape is not None else ()))
+        return []
+    if worker.slots_free <= 0:
         return []
     picked = state.index.pick_task(worker, now, lambda bucket: is_held(state, bucket, now))
     if picked is None:
