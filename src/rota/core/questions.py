@@ -202,6 +202,8 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     leases: int
     mood: Mood = Mood.IDLE
     registered_at: Millis = 0
+    # After how long without a word it is struck off.
+    silence_ms: int = 0
     # What it holds, by run.
     held: tuple[tuple[str, Fence], ...] = ()
 
@@ -423,6 +425,7 @@ def _list_workers(state: State, question: ListWorkers) -> tuple[WorkerView, ...]
             leases=len(worker.leases),
             mood=worker.mood,
             registered_at=worker.row.registered_at,
+            silence_ms=state.silence_of(worker),
             held=tuple((lease.run.row.id, fence) for fence, lease in islice(worker.leases.items(), HELD_SHOWN_MAX)),
         )
         for worker in state.workers.values()

@@ -38,7 +38,7 @@ from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, below_of, check_number, check_size
 from rota.core.ids import NO_FENCE, BlobRef, Fence, Millis, derive, fence_epoch
 from rota.core.live import Lease, LiveRun, LiveWorker
-from rota.core.model import FailureClass
+from rota.core.model import FailureClass, Pairs
 from rota.core.plan import Cascade
 from rota.core.records import Growth, Task
 from rota.core.retry import may_retry, retry_delay_ms
@@ -114,6 +114,10 @@ class Offer(Struct, frozen=True, omit_defaults=True):
     map_index: int = -1
     first_started_at: Millis = 0
     bundle: BlobRef | None = None
+    # For those who claim: how often it was lost before, what was said of it, and when it fails.
+    deliveries: int = 0
+    labels: Pairs = ()
+    deadline_at: Millis = 0
 
 
 def judge_report(state: State, command: cm.Report) -> tuple[Judgement, Lease | None]:
@@ -412,6 +416,10 @@ def offer_of(lease: Lease) -> Offer:
         task.idx - graph.start[node] if graph.is_group(node) else -1,
         task.first_started_at,
         graph.graph.bundle,
+        task.interruptions,
+        # Whoever is assigned its work has no use for these.
+        row.labels if lease.worker.row.capacity.pull else (),
+        row.deadline_at if lease.worker.row.capacity.pull else 0,
     )
 
 
