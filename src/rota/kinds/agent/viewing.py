@@ -6,9 +6,9 @@ from functools import lru_cache
 from msgspec import Struct
 
 from rota.core.audience import Session
-from rota.core.cycle import CycleSettings, View, Waiting, WakeKey
+from rota.core.cycle import CycleSettings, View, Waiting, Woken
 from rota.core.demand import Demand, property_values
-from rota.core.ids import DEFAULT_TENANT, Millis, RunKey, WorkerKey
+from rota.core.ids import DEFAULT_TENANT, RunKey, WorkerKey
 from rota.core.ladder import Starvation
 from rota.core.model import Capacity
 from rota.kinds.agent.matching import PRIORITY_WEIGHT, Owner, capacity_of, demand_of, is_for_sessions, requires_of
@@ -48,7 +48,7 @@ def look(
     active: Iterable[AgentRun],
     sessions: Iterable[SessionSnapshot],
     rows: Mapping[str, Starvation],
-    woken: Mapping[WakeKey, Millis],
+    woken: Woken,
     settings: CycleSettings,
 ) -> Sight:
     """What a cycle sees. Of two snapshots with one id the first counts."""
@@ -68,8 +68,8 @@ def is_claimable(work: RunSnapshot) -> bool:
         run.status is RunStatus.QUEUED
         and not task.paused
         and task.status not in NOT_CLAIMABLE
+        and (task.owner is None or is_for_sessions(task.owner))
         and bool(run.id.strip() and task.id.strip())
-        and is_for_sessions(task.owner)
     )
 
 
