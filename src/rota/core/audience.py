@@ -61,7 +61,10 @@ class Audience:
         self._by_pair: dict[tuple[str, str], Ranks] = {}
         self._by_terms: dict[tuple[object, ...], Ranks] = {}
         self._welcome: dict[tuple[object, ...], Ranks] = {}
-        self._seat({pair for demand in demands for pair in (*demand.exact, *demand.soft)})
+        mentioned: set[tuple[str, str]] = set()
+        for demand in demands:
+            mentioned.update(demand.exact, demand.soft)
+        self._seat(mentioned)
 
     def line(self, demand: Demand) -> Line:
         """Who may have the work of a demand, one of those that the audience was made for."""
@@ -89,14 +92,18 @@ class Audience:
         """
         if line.tiers is None:
             suited = line.suited & ~self._avoided(line)
-            at_least = [suited] + [0] * len(line.demand.soft)
-            for pair in line.demand.soft:
-                having = self._by_pair.get(pair, 0)
-                for points in range(len(line.demand.soft), 0, -1):
-                    at_least[points] |= at_least[points - 1] & having
-            above = [*at_least[1:], 0]
-            line.tiers = [tier for low, high in zip(at_least, above, strict=True) if (tier := low & ~high)][::-1]
+            line.tiers = self._by_preference(line.demand, suited) if line.demand.soft else [suited]
         return line.tiers
+
+    def _by_preference(self, demand: Demand, suited: Ranks) -> list[Ranks]:
+        """Sessions by how many preferences they meet (`score`), the most first."""
+        at_least = [suited] + [0] * len(demand.soft)
+        for pair in demand.soft:
+            having = self._by_pair.get(pair, 0)
+            for points in range(len(demand.soft), 0, -1):
+                at_least[points] |= at_least[points - 1] & having
+        above = [*at_least[1:], 0]
+        return [tier for low, high in zip(at_least, above, strict=True) if (tier := low & ~high)][::-1]
 
     def take(self, one: Ranks) -> WorkerKey:
         """This session has its target for the cycle."""

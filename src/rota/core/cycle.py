@@ -12,6 +12,7 @@ It decides and never claims: a wake is advice, and the session claims for itself
 """
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 from msgspec import Struct
 
@@ -30,7 +31,7 @@ BACKOFF_MS_MAX = 15 * 60_000
 Woken = Mapping[RunKey, Mapping[WorkerKey, Millis]]
 
 
-class Waiting(Struct, frozen=True, kw_only=True):
+class Waiting(Struct, frozen=True, kw_only=True, gc=False):
     """An item that waits. What is paused or blocked is not claimable, and neither woken for nor moved on the ladder.
 
     `eligible_since` is when it last became claimable: time spent paused, blocked or at work is no waiting.
@@ -69,7 +70,7 @@ class View(Struct, frozen=True, kw_only=True):
     settings: CycleSettings = CycleSettings()
 
 
-class Wake(Struct, frozen=True):
+class Wake(Struct, frozen=True, gc=False):
     """Tell this session about this item."""
 
     item: RunKey
@@ -110,15 +111,10 @@ def cycle(view: View, now: Millis) -> Plan:
 
 
 def _in_turn(waiting: Sequence[Waiting]) -> list[Waiting]:
-    """What may be claimed, in the order in which it is dispatched: weight, then since when, then key.
-
-    Sorted weight by weight, since comparing is quickest where the first of what is compared nearly always differs.
-    """
-    by_weight: dict[int, list[tuple[Millis, RunKey, int]]] = {}
-    for place, item in enumerate(waiting):
-        if item.claimable:
-            by_weight.setdefault(item.weight, []).append((item.eligible_since, item.key, place))
-    return [waiting[place] for weight in sorted(by_weight, reverse=True) for _, _, place in sorted(by_weight[weight])]
+    """What may be claimed, in the order in which it is dispatched: weight, then since when, then key."""
+    ordered = sorted([item for item in waiting if item.claimable], key=attrgetter("eligible_since", "key"))
+    ordered.sort(key=attrgetter("weight"), reverse=True)  # leaves those of one weight as they are
+    return ordered
 
 
 class _Choice(Struct):
@@ -160,7 +156,7 @@ class _Pass:
                     starved.append(item.key)
                     steps.append(LadderStep(item.key, climb(item.starvation, now, settings.thresholds)))
                 continue
-            if not audience.free:
+            if not line.suited & audience.free:
                 busy += 1
                 continue
             cooling = self._cooling(item, late)

@@ -88,13 +88,18 @@ def _read_runs(
             key = (DEFAULT_TENANT, run.id)
             if key in works:
                 continue
-            demand = _demand(
+            asked = _demand(
                 task.workspace_id, run.channel, task.owner, run.required_capabilities, run.preferred_capabilities
             )
-            since = run.waits_since
-            weight = PRIORITY_WEIGHT[task.priority]
-            row = rows.get(run.id) if rows else None
-            waiting.append(Waiting(key=key, demand=demand, weight=weight, eligible_since=since, starvation=row))
+            waiting.append(
+                Waiting(
+                    key=key,
+                    demand=asked,
+                    weight=PRIORITY_WEIGHT[task.priority],
+                    eligible_since=run.waits_since,
+                    starvation=rows.get(run.id),
+                )
+            )
             works[key] = work
         except Exception as error:  # one that cannot be read must not keep the others waiting
             errors.append(_about("run", getattr(getattr(work, "run", None), "id", "?"), error))
