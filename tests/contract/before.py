@@ -7,12 +7,19 @@ from msgspec import Struct
 
 from rota.core.history import Ended
 from rota.core.model import Queue
-from rota.core.records import GraphRecord, Growth, Record, Run, Schedule, Task, Workflow
+from rota.core.records import GraphRecord, Growth, Pause, Record, Run, Schedule, Task, Worker, Workflow
 from tests.contract.records import default_of, fields_of
 
-# What version 4 of SQLite's tables and version 3 of PostgreSQL's brought.
+# What version 5 of SQLite's tables and version 4 of PostgreSQL's brought.
+AGENTS: dict[type[Struct], tuple[str, ...]] = {
+    Run: ("after", "approval"),
+    Task: ("token_hash",),
+    Worker: ("owner",),
+}
+# What version 4 of SQLite's tables and version 3 of PostgreSQL's brought, and all that came after.
 BUILDS: dict[type[Struct], tuple[str, ...]] = {
-    Run: ("merge", "labels", "share"),
+    **AGENTS,
+    Run: ("merge", "labels", "share", *AGENTS[Run]),
     Queue: (
         "retain_completed_for_ms",
         "client_action_timeout_ms",
@@ -26,10 +33,10 @@ BUILDS: dict[type[Struct], tuple[str, ...]] = {
 LATER: dict[type[Struct], tuple[str, ...]] = {
     **BUILDS,
     Run: ("version", "backfill", *BUILDS[Run]),
-    Task: ("first_started_at", "skips", "note"),
+    Task: ("first_started_at", "skips", "note", *AGENTS[Task]),
     Schedule: ("params", "version", "backfill"),
 }
-LATER_TYPES = (Workflow,)
+LATER_TYPES = (Workflow, Pause)
 
 
 def without_later(records: list[Record]) -> list[Record]:
@@ -39,7 +46,14 @@ def without_later(records: list[Record]) -> list[Record]:
 
 def without_builds(records: list[Record]) -> list[Record]:
     """These records as they were when there were workflows and no builds."""
-    return [_at_default(record, BUILDS) for record in records]
+    return [_built(record) for record in records if not isinstance(record, Pause)]
+
+
+def _built(record: Any) -> Any:
+    made = _at_default(record, BUILDS)
+    if isinstance(made, Run) and made.solo is not None:
+        made.solo = _at_default(made.solo, BUILDS)
+    return made
 
 
 def _bare(record: Any) -> Any:

@@ -18,13 +18,13 @@ from tests.integration.worker.stage import ROOT
 ORDER = {
     "Run": "tenant id graph name kind state priority created_at started_at ended_at deadline_at params schedule slot_at"
     " parent command_id paused stopping pending grown reason fault story solo"
-    " version backfill merge labels share",
+    " version backfill merge labels share after approval",
     "Task": "tenant run idx state attempt budget_from interruptions losses fence done_fence worker_tenant worker"
     " incarnation lease_ms eligible_at assigned_at started_at ended_at due_at failure error result avoid_tenant avoid"
-    " requires cycles tier first_started_at skips note",
+    " requires cycles tier first_started_at skips note token_hash",
     "Growth": "tenant run number specs expands width",
     "GraphRecord": "tenant digest graph put_at",
-    "Worker": "tenant id incarnation capacity registered_at draining quarantined_until gone_at",
+    "Worker": "tenant id incarnation capacity registered_at draining quarantined_until gone_at owner",
     "Queue": "tenant name properties allocation worker_timeout_ms unservable pull retain_completed_for_ms"
     " client_action_timeout_ms max_action_executing_timeout_ms max_job_retries worker_match_logging_interval_ms"
     " unservable_ms",
@@ -33,6 +33,7 @@ ORDER = {
     "Schedule": "tenant id graph spec priority cursor fired missed paused params version backfill",
     "Receipt": "tenant command_id digest answer at",
     "Workflow": "tenant name version graph versions paused source doc latest is_dropped spec cursor",
+    "Pause": "tenant scope paused at actor reason",
     "Audit": "tenant at actor command about command_id",
     "Story": "tenant run created_at number at changes",
 }

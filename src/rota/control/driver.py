@@ -40,6 +40,7 @@ from rota.control.events import (
     StreamClosed,
     Tell,
     Vacated,
+    Wake,
     Woke,
 )
 from rota.control.following.driver import Following
@@ -50,7 +51,7 @@ from rota.core.bounds import HISTORY_KEPT_MS, TimeLimits
 from rota.core.commands import ClientCommand, Command
 from rota.core.errors import Refused, Unavailable
 from rota.core.history import HistoryQuery
-from rota.core.ids import Millis
+from rota.core.ids import Millis, WorkerKey
 from rota.core.questions import Question
 from rota.core.records import Story
 from rota.ports import Candidate, CommitUnknown, Fenced, SharedStore, Store, StoreRefused
@@ -66,6 +67,8 @@ TIDY_EVERY_S = 5.0
 Outlet = Callable[[CoordinatorFrame | None], None]
 # What became durable, or None when that is not known any more: whoever watches reads the story and watches anew.
 Watcher = Callable[[list[Story] | None], None]
+# A wake, or None when nobody can tell of any more: whoever waits asks for work, and listens anew.
+Waker = Callable[[Wake | None], None]
 Listener = Callable[[Tell | Escalate], None]
 
 
@@ -104,6 +107,7 @@ class CoordinatorDriver:
         self._answers: dict[int, asyncio.Future[tuple[object, object]]] = {}
         self._outlets: dict[int, Outlet] = {}
         self._watchers: dict[int, Watcher] = {}
+        self._wakers: dict[WorkerKey, dict[int, Waker]] = {}
         self._number = 0
         self._running: dict[asyncio.Task[None], None] = {}
         self._alarm = Alarm(self._pump)
@@ -252,6 +256,20 @@ class CoordinatorDriver:
 
         return end
 
+    def on_wake(self, worker: WorkerKey, waker: Waker) -> Callable[[], None]:
+        """Be told of the wakes of a pull worker; None when this coordinator leads no longer. The answer ends it."""
+        self._number += 1
+        number = self._number
+        self._wakers.setdefault(worker, {})[number] = waker
+
+        def end() -> None:
+            wakers = self._wakers.get(worker, {})
+            wakers.pop(number, None)
+            if not wakers:
+                self._wakers.pop(worker, None)
+
+        return end
+
     # The machine.
 
     def _post(self, event: Event) -> None:
@@ -321,6 +339,10 @@ class CoordinatorDriver:
         watchers, self._watchers = self._watchers, {}
         for watcher in watchers.values():
             watcher(None)
+        wakers, self._wakers = self._wakers, {}
+        for group in wakers.values():
+            for waker in group.values():
+                waker(None)
 
     def _gone(self) -> Unavailable:
         cause = f": {type(self.failed).__name__}: {self.failed}" if self.failed is not None else ""
@@ -361,6 +383,9 @@ class CoordinatorDriver:
                 self._run(self._release(intent))
             case Tell() | Escalate():
                 self._tell(intent)
+            case Wake():
+                for waker in list(self._wakers.get((intent.tenant, intent.worker), {}).values()):
+                    waker(intent)
 
     def _close(self, stream: int) -> None:
         outlet = self._outlets.pop(stream, None)

@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from rota.core.commands import Command
 from rota.core.errors import Refused, Unavailable
-from rota.core.ids import Epoch
+from rota.core.ids import Epoch, Millis
+from rota.core.model import Pairs
 from rota.core.questions import Question, Reading
 from rota.core.records import Batch, Record, Story
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
@@ -186,5 +187,15 @@ class Escalate(Struct, frozen=True):
     tier: int
 
 
-Intent = Elect | AskHolds | Release | Load | Commit | Answer | Send | CloseStream | Publish | Tell | Escalate
+class Wake(Struct, frozen=True):
+    """Tell a pull worker of a run that waits to be claimed. It is advice: whoever is told first may be too late."""
+
+    tenant: str
+    worker: str
+    run: str
+    labels: Pairs
+    at: Millis
+
+
+Intent = Elect | AskHolds | Release | Load | Commit | Answer | Send | CloseStream | Publish | Tell | Escalate | Wake
 Reply = str | Refused | Unavailable | Reading

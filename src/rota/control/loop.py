@@ -23,6 +23,7 @@ from rota.control.events import (
     Reply,
     Tell,
     Token,
+    Wake,
 )
 from rota.control.matchlog import MatchLog
 from rota.control.streams import Act, Streams
@@ -41,12 +42,14 @@ from rota.core.changes import (
     TaskStarved,
 )
 from rota.core.commands import (
+    BeatWorker,
     ClaimTask,
     ClientCommand,
     Command,
     ContinueRun,
     RegisterWorker,
     RenewLease,
+    Report,
     StartRuns,
     Tick,
 )
@@ -58,11 +61,12 @@ from rota.core.ids import Fence, Millis
 from rota.core.images import is_clean, take_batch
 from rota.core.model import FailureClass
 from rota.core.place import place
-from rota.core.presence import heard_from, renew_one, stalled, went_away
+from rota.core.presence import heard_from, renew_one, stalled, take_mood, went_away
 from rota.core.questions import Question, answer
 from rota.core.rearm import rearm
 from rota.core.records import Batch
 from rota.core.state import State
+from rota.core.waking import stir_all, wakes, woke
 from rota.wire.frames import WorkerFrame
 
 REVIEW_PER_TURN = 200
@@ -193,6 +197,7 @@ class Loop:
         self._place(now)
         self._follow_up(now)
         self._place(now)
+        self._wake(now)
         return intents
 
     def _replay_one(self, now: Millis) -> list[Intent]:
@@ -223,6 +228,9 @@ class Loop:
             self.agenda.begin(state, now)
             state.set_timer(now + state.limits.step_ms, "step")
             return
+        if kind == "sweep":
+            stir_all(state, now)
+            self._wake(now, everybody=True)
         tenant = str(key[0]) if key else ""
         decision = self.carry_out(Tick(tenant=tenant, kind=kind, key=key), now)
         rearm(state, kind, key, decision.detail if isinstance(decision, Decision) else None, now)
@@ -265,6 +273,16 @@ class Loop:
             if not placed:
                 return
             self._apply(placed)
+
+    def _wake(self, now: Millis, *, everybody: bool = False) -> None:
+        """Tell pull workers of what they could claim. What is told is durable by then."""
+        if not self.state.index.stirred or now > self.proven_until or self.store_trouble:
+            return
+        for wake in wakes(self.state, now, everybody=everybody):
+            worker, run = woke(self.state, wake, now), self.state.runs[wake.item]
+            if worker is not None:
+                told = Wake(*wake.session, run.row.id, run.row.labels, now)
+                self.hold(lambda told=told: (told,))
 
     # Carrying out commands.
 
@@ -348,9 +366,9 @@ class Loop:
         if isinstance(command, Question):
             self._reply(ask.token, self._read(command, now), None)
             return []
-        if isinstance(command, ClaimTask | RenewLease) and now > self.proven_until:
+        if isinstance(command, ClaimTask | RenewLease | BeatWorker) and now > self.proven_until:
             return self._refuse_now(ask, Unavailable("leader.none"))
-        if isinstance(command, ClaimTask | RenewLease):
+        if isinstance(command, ClaimTask | RenewLease | BeatWorker | Report):
             self._heard_from_puller(command, now)
         outcome = self.carry_out(command, now)
         if isinstance(outcome, Decision) and outcome.changes:
@@ -405,11 +423,19 @@ class Loop:
         else:
             self._heard_from_puller(command, now)
 
-    def _heard_from_puller(self, command: RegisterWorker | ClaimTask | RenewLease, now: Millis) -> None:
-        """A pull worker has no stream; each of its requests is its beat."""
-        worker = self.state.workers.get((command.tenant, command.worker))
-        if worker is not None and worker.row.capacity.pull and worker.row.incarnation == command.incarnation:
-            heard_from(self.state, worker, now)
+    def _heard_from_puller(
+        self, command: RegisterWorker | ClaimTask | RenewLease | BeatWorker | Report, now: Millis
+    ) -> None:
+        """A pull worker has no stream; each of its requests is its beat, if it is its owner who sends it."""
+        tenant = command.worker_tenant if isinstance(command, Report) else command.tenant
+        worker = self.state.workers.get((tenant, command.worker))
+        if worker is None or not worker.row.capacity.pull or worker.row.incarnation != command.incarnation:
+            return
+        if not isinstance(command, Report) and command.owner != worker.row.owner:
+            return
+        heard_from(self.state, worker, now)
+        if isinstance(command, BeatWorker) and command.mood is not None:
+            take_mood(self.state, worker, command.mood)
 
     def _reply(self, token: Token | None, value: Reply, detail: object) -> None:
         if token is not None:

@@ -17,6 +17,8 @@ from rota.core.records import Task
 
 # A waiting task: by its priority, then since when it may run, then the order of runs; the first two are of the task.
 Waiting = tuple[int, Millis, int, int, LiveRun]
+# Since when a task may run, the name of its run, the order of coming, and which task it is.
+Age = tuple[Millis, str, int, LiveRun, int]
 
 
 def place_in_line(run: LiveRun, task: Task) -> Waiting:
@@ -63,7 +65,7 @@ class Bucket:
         self.live = 0
         self.shapes: list[tuple[int, Shape]] = []
         # By the time since which a task may run; a task that was returned keeps its age.
-        self.ages: list[tuple[Millis, int, LiveRun, int]] = []
+        self.ages: dict[PriorityClass, list[Age]] = {}
         self.users = 0
 
     def head(self, priority: PriorityClass) -> tuple[int, Flow] | None:

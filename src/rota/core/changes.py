@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from rota.core.ids import Fence, Millis
 from rota.core.model import FailureClass, Graph, Pairs, Pool, Queue, Tenant
-from rota.core.records import Audit, Growth, Receipt, Run, Schedule, Slice, Task, Worker, Workflow
+from rota.core.records import Audit, Growth, Pause, Receipt, Run, Schedule, Slice, Task, Worker, Workflow
 from rota.core.states import RunState, TaskState
 
 
@@ -53,6 +53,22 @@ class RunPaused(OfRun, frozen=True):
     """A run was paused or resumed."""
 
     paused: bool
+    at: Millis
+
+
+class RunUnblocked(OfRun, frozen=True):
+    """A run that this one waited for has succeeded."""
+
+    after: str
+    at: Millis
+
+
+class RunApproved(OfRun, frozen=True):
+    """A person approved of a run, or did not; then it has ended."""
+
+    approved: bool
+    actor: str
+    reason: str
     at: Millis
 
 
@@ -197,6 +213,16 @@ class LeaseGranted(OfRun, frozen=True):
     at: Millis
     lease_ms: int
     overdue: bool = False
+    token_hash: str = ""
+
+
+class TokenReplaced(OfRun, frozen=True):
+    """A claim was repeated: its lease is spoken for with another secret, and the former one is void."""
+
+    task: int
+    fence: Fence
+    token_hash: str
+    at: Millis
 
 
 class AttemptStarted(OfRun, frozen=True):
@@ -234,6 +260,8 @@ class LeaseReturned(OfRun, frozen=True):
     at: Millis
     cause: str
     counted: bool
+    # When it may be had again, if not at once: then it is up for reschedule.
+    due_at: Millis = 0
 
 
 class ReportRefused(OfRun, frozen=True):
@@ -347,6 +375,12 @@ class WorkflowPut(Change, frozen=True):
 
     workflow: Workflow
     at: Millis
+
+
+class PausePut(Change, frozen=True):
+    """Work of a scope was paused or resumed."""
+
+    pause: Pause
 
 
 class CommandRecorded(Change, frozen=True):

@@ -11,7 +11,7 @@ from msgspec import Struct
 from rota.core.bounds import BACKFILL_ACTIVE_RUNS
 from rota.core.calendar import ScheduleSpec
 from rota.core.ids import Fence, Millis
-from rota.core.model import Capacity, FailureClass, Graph, Pairs, Param, Pool, PriorityClass, Queue, TaskSpec
+from rota.core.model import Capacity, FailureClass, Graph, Mood, Pairs, Param, Pool, PriorityClass, Queue, TaskSpec
 from rota.core.records import Growth, Run, Task
 
 
@@ -49,6 +49,20 @@ class SubmitRun(ClientCommand, frozen=True, kw_only=True):
     merge: str = ""
     labels: Pairs = ()
     share: str = ""
+    # Runs that have to succeed before this one starts.
+    after: tuple[str, ...] = ()
+    # Whether a person has to approve of it first.
+    needs_approval: bool = False
+    # When it fails if it has not ended; 0: never.
+    deadline_at: Millis = 0
+
+
+class ApproveRun(ClientCommand, frozen=True, kw_only=True):
+    """Let a run that waits for a person's word go on, or end it."""
+
+    run: str
+    approved: bool = True
+    reason: str = ""
 
 
 class CancelRun(ClientCommand, frozen=True, kw_only=True):
@@ -91,6 +105,7 @@ class MarkTasks(ClientCommand, frozen=True, kw_only=True):
     run: str
     tasks: tuple[str, ...]
     to: Mark
+    reason: str = ""
 
 
 class RetryTasks(ClientCommand, frozen=True, kw_only=True):
@@ -98,6 +113,14 @@ class RetryTasks(ClientCommand, frozen=True, kw_only=True):
 
     run: str
     tasks: tuple[str, ...] = ()
+
+
+class ReleaseTasks(ClientCommand, frozen=True, kw_only=True):
+    """Take tasks from whoever has them, at no cost, and let others have them. No names are all that are held."""
+
+    run: str
+    tasks: tuple[str, ...] = ()
+    reason: str = ""
 
 
 class NoteTask(ClientCommand, frozen=True, kw_only=True):
@@ -258,12 +281,29 @@ class ForgetWorker(ClientCommand, frozen=True, kw_only=True):
     worker: str
 
 
+class PauseScheduler(ClientCommand, frozen=True, kw_only=True):
+    """Give nobody work of a scope, or go on; what runs goes on. Scopes are those of `Pause`."""
+
+    scope: str = ""
+    paused: bool = True
+    reason: str = ""
+
+
 class ClaimTask(ClientCommand, frozen=True, kw_only=True):
-    """A pull worker asks for the best task it may have."""
+    """A pull worker asks for the best task it may have.
+
+    `least` leaves out less urgent classes, `where` what does not have these requirements, `run` all but one run.
+    `token_hash` is of a secret that the way in made up and gives to the worker with the lease.
+    """
 
     worker: str
     incarnation: str
     lease_ms: int = 5 * 60_000
+    least: PriorityClass = PriorityClass.LOW
+    where: Pairs = ()
+    run: str = ""
+    owner: str = ""
+    token_hash: str = ""
 
 
 class RegisterWorker(Command, frozen=True, kw_only=True):
@@ -272,6 +312,24 @@ class RegisterWorker(Command, frozen=True, kw_only=True):
     worker: str
     incarnation: str
     capacity: Capacity
+    owner: str = ""
+
+
+class BeatWorker(Command, frozen=True, kw_only=True):
+    """A pull worker is alive, and says what it is up to. Memory only; the answer is what it holds."""
+
+    worker: str
+    incarnation: str
+    mood: Mood | None = None
+    owner: str = ""
+
+
+class LeaveWorker(Command, frozen=True, kw_only=True):
+    """A pull worker is done: it is struck off, and what it holds is returned at once."""
+
+    worker: str
+    incarnation: str
+    owner: str = ""
 
 
 class Outcome(StrEnum):
@@ -307,6 +365,7 @@ class Report(Command, frozen=True, kw_only=True):
     expands: tuple[tuple[str, int], ...] = ()
     lost: tuple[str, ...] = ()
     skips: tuple[str, ...] = ()
+    token_hash: str = ""
 
 
 class ReturnLease(Command, frozen=True, kw_only=True):
@@ -323,6 +382,8 @@ class RenewLease(Command, frozen=True, kw_only=True):
     incarnation: str
     fence: Fence
     lease_ms: int = 5 * 60_000
+    owner: str = ""
+    token_hash: str = ""
 
 
 class Tick(Command, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ ClientRequest = (
     | cm.ClearTasks
     | cm.MarkTasks
     | cm.RetryTasks
+    | cm.ReleaseTasks
     | cm.NoteTask
     | cm.MoveRun
     | cm.GrowRun
@@ -36,6 +37,8 @@ ClientRequest = (
     | cm.CancelBackfill
     | cm.DrainWorker
     | cm.ForgetWorker
+    | cm.ApproveRun
+    | cm.PauseScheduler
     | cm.ClaimTask
 )
 

@@ -65,4 +65,5 @@ def all_records(state: State) -> list[Record]:
     records.extend(copy(schedule) for schedule in state.schedules.values())
     records.extend(copy(workflow) for workflow in state.workflows.values())
     records.extend(state.receipts.values())
+    records.extend(state.pauses.values())
     return records

@@ -33,6 +33,7 @@ def validate(state: State, now: Millis) -> list[str]:
         _check_reasons(state, run, now, broken)
     _check_run_counts(state, broken)
     _check_keys(state, broken)
+    _check_relations(state, broken)
     return broken
 
 
@@ -153,6 +154,26 @@ def _check_neighbours(state: State, run: LiveRun, broken: list[str]) -> None:
         broken.append(f"{run.key} has other neighbours than it should have")
 
 
+def _check_relations(state: State, broken: list[str]) -> None:
+    """Who is part of whom, and who waits for whom, is known at both ends."""
+    parts: dict[tuple[str, str], list[str]] = {}
+    waiters: dict[tuple[str, str], list[str]] = {}
+    for run in state.runs.values():
+        row = run.row
+        if row.parent and (row.tenant, row.parent) in state.runs:
+            parts.setdefault((row.tenant, row.parent), []).append(row.id)
+        for name in row.after:
+            if (row.tenant, name) not in state.runs:
+                broken.append(f"{run.key} waits for {name}, which is gone")
+            waiters.setdefault((row.tenant, name), []).append(row.id)
+        if row.after and row.state is not RunState.QUEUED:
+            broken.append(f"{run.key} is {row.state} and waits for {row.after}")
+    for run in state.runs.values():
+        for kind, found, expected in (("parts", run.parts, parts), ("waiters", run.waiters, waiters)):
+            if sorted(key[1] for key in found) != sorted(expected.get(run.key, [])):
+                broken.append(f"{run.key} has other {kind} than it should have")
+
+
 def _check_countdowns(run: LiveRun, broken: list[str]) -> None:
     graph = run.graph
     assert run.success is not None and run.failed is not None, "a graph with edges has countdowns"
@@ -248,7 +269,7 @@ def _check_run_counts(state: State, broken: list[str]) -> None:
         name = run.admission
         if run.row.state is RunState.RUNNING:
             active[name] = active.get(name, 0) + 1
-        elif run.row.state is RunState.QUEUED:
+        elif run.row.state is RunState.QUEUED and not run.is_gated:
             waiting[name] = waiting.get(name, 0) + 1
     if active != state.active_runs:
         broken.append(f"active runs are {active}, counted {state.active_runs}")

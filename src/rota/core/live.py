@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rota.core.demand import parse_quantity, property_values
 from rota.core.ids import Fence, Millis, RunKey, WorkerKey
+from rota.core.model import Approval, Mood
 from rota.core.order import Purse
 from rota.core.records import Growth, Run, Task, Worker
 from rota.core.states import RUN_TERMINAL
@@ -71,12 +72,14 @@ class LiveWorker:
         "has_spoken",
         "key",
         "leases",
+        "mood",
         "parked_use",
         "present",
         "row",
         "seen_at",
         "shape",
         "slots_free",
+        "stalled_ms",
         "strikes",
         "totals",
         "used",
@@ -91,7 +94,11 @@ class LiveWorker:
         self.leases: dict[Fence, Lease] = {}
         self.present = False
         self.has_spoken = False
+        # What a pull worker says that it is up to.
+        self.mood = Mood.IDLE
         self.seen_at = now
+        # For how long the coordinator had not run when it was last heard: that time is not its silence.
+        self.stalled_ms = 0
         self.shape: Shape | None = None
         self.vector: tuple[object, ...] | None = None
         self.used = 0
@@ -135,6 +142,8 @@ class LiveWorker:
 # Shared by the many runs in which nothing ever goes back to `none`, and nothing branches; never changed.
 _NONE_RESET: dict[int, dict[int, None]] = {}
 _NONE_FORCED: dict[int, int] = {}
+# Shared by the many runs that nobody waits for and that have no parts; never changed.
+_NO_RUNS: dict[RunKey, "LiveRun"] = {}
 
 
 class LiveRun:
@@ -144,8 +153,9 @@ class LiveRun:
     that way; they exist only in graphs with edges. `fired` marks nodes whose trigger rule has been answered, `reset`
     the tasks of such nodes that went back to `none` and wait for a second answer. `forced` counts, per node, the
     branches that decided to skip it. `before` and `after` are its neighbours in a graph whose runs depend on the past,
-    in the order of what they are about; `is_held` says that its workflow is paused, `revived_at` when it left history.
-    `number` is the order in which runs came into memory.
+    in the order of what they are about; `is_held` says that its workflow is paused or a run it is part of,
+    `revived_at` when it left history. `parts` are the runs that name this one as their parent, `waiters` those that
+    wait for it to succeed. `number` is the order in which runs came into memory.
     """
 
     __slots__ = (
@@ -166,6 +176,7 @@ class LiveRun:
         "mended",
         "moving",
         "number",
+        "parts",
         "purse",
         "reset",
         "revived_at",
@@ -175,6 +186,7 @@ class LiveRun:
         "tasks",
         "told",
         "upstream_failed",
+        "waiters",
     )
 
     def __init__(self, row: Run, graph: "LiveGraph", purse: Purse, number: int = 0) -> None:
@@ -191,6 +203,8 @@ class LiveRun:
         self.before: LiveRun | None = None
         self.after: LiveRun | None = None
         self.is_held = False
+        self.parts: dict[RunKey, LiveRun] = _NO_RUNS
+        self.waiters: dict[RunKey, LiveRun] = _NO_RUNS
         # Something was put back or marked, so what waits for a worker may have been overtaken by that.
         self.mended = False
         self.revived_at: Millis = 0
@@ -254,6 +268,8 @@ class LiveRun:
     @property
     def is_kept(self) -> bool:
         """Whether a later run depends, or may yet depend, on how this one went."""
+        if self.waiters:
+            return True
         return bool(self.graph.past) and (self.after is None or self.after.row.state not in RUN_TERMINAL)
 
     @property
@@ -261,6 +277,23 @@ class LiveRun:
         """Under which cap the run starts: that of its graph, or none where its backfill has one of its own."""
         row = self.row
         return (row.tenant, f"\0{row.schedule}" if row.backfill else row.name)
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether it may not even start: it waits for other runs, or for a person's word."""
+        return bool(self.row.after) or self.row.approval is Approval.PENDING
+
+    def await_end(self, waiter: "LiveRun") -> None:
+        """Another run waits for this one."""
+        if self.waiters is _NO_RUNS:
+            self.waiters = {}
+        self.waiters[waiter.key] = waiter
+
+    def take_part(self, part: "LiveRun") -> None:
+        """Another run is part of this one."""
+        if self.parts is _NO_RUNS:
+            self.parts = {}
+        self.parts[part.key] = part
 
     @property
     def is_runnable(self) -> bool:

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 
 from rota.core.bounds import RECEIPTS_KEPT_MS, TimeLimits
-from rota.core.evolve import begin_lease, count_scheduled, lay_out, limit_lease
+from rota.core.evolve import begin_lease, count_scheduled, lay_out, limit_lease, stand_in_line
 from rota.core.graph import LiveGraph
 from rota.core.ids import Epoch, Millis, RunKey
 from rota.core.live import LiveWorker
 from rota.core.model import Pool, Queue, Tenant
-from rota.core.records import GraphRecord, Growth, Receipt, Record, Run, Schedule, Task, Worker, Workflow
+from rota.core.records import GraphRecord, Growth, Pause, Receipt, Record, Run, Schedule, Task, Worker, Workflow
 from rota.core.state import State
 from rota.core.states import LEASED, NEEDS_ATTENTION, RUN_TERMINAL, UP_FOR_RESCHEDULE, UP_FOR_RETRY, RunState
 
@@ -42,6 +42,10 @@ def load(epoch: Epoch, limits: TimeLimits, records: Iterable[Record], now: Milli
         _define(state, record, now)
     for row in sorted(runs, key=lambda row: (row.created_at, row.tenant, row.id)):
         _load_run(state, row, tasks.get((row.tenant, row.id), []), growths.get((row.tenant, row.id), []))
+    for run in state.runs.values():
+        # Now that all of them are there.
+        state.relate(run)
+        run.is_held = state.is_held(run.row)
     for schedule in state.schedules.values():
         state.graphs[(schedule.tenant, schedule.graph)].users += 1
         state.set_timer(now, "schedule", schedule.tenant, schedule.id)
@@ -70,6 +74,8 @@ def _define(state: State, record: Record, now: Millis) -> None:
             state.schedules[(record.tenant, record.id)] = record
         case Workflow():
             state.workflows[(record.tenant, record.name)] = record
+        case Pause():
+            state.pauses[(record.tenant, record.scope)] = record
         case _:
             raise AssertionError(f"a record of an unknown type: {type(record).__name__}")
 
@@ -86,8 +92,7 @@ def _load_run(state: State, row: Run, tasks: list[Task], growths: list[Growth]) 
         count_scheduled(state, run, 1)
     name = run.admission
     if row.state is RunState.QUEUED:
-        state.waiting_runs.setdefault(name, {})[run.key] = None
-        state.starts[name] = None
+        stand_in_line(state, run)
     elif row.state is RunState.RUNNING:
         state.active_runs[name] = state.active_runs.get(name, 0) + 1
         if row.pending:
@@ -112,7 +117,7 @@ def _set_timers(state: State, now: Millis) -> None:
         if worker.leases:
             worker.watched = True
             state.set_timer(now + state.limits.dispatch_ms, "worker", *worker.key)
-        state.set_timer(now + state.limits.forget_worker_ms, "forget", *worker.key)
+        state.set_timer(now + state.silence_of(worker), "forget", *worker.key)
         if worker.row.quarantined_until > now:
             state.set_timer(worker.row.quarantined_until, "rested", *worker.key)
     for run in state.runs.values():
@@ -120,6 +125,9 @@ def _set_timers(state: State, now: Millis) -> None:
             state.set_timer(run.row.ended_at + state.limits.retain_ended_ms, "archive", *run.key)
         elif run.row.deadline_at:
             state.set_timer(run.row.deadline_at, "deadline", *run.key)
+        if run.row.after:
+            # One of them may have succeeded in the last commit before.
+            state.set_timer(now, "after", *run.key)
         if run.before is not None:
             # Something there may have ended in the last commit before.
             state.set_timer(now, "past", *run.key)

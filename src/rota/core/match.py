@@ -13,13 +13,13 @@ from heapq import heapify, heappop, heappush
 from msgspec import Struct
 
 from rota.core.bounds import OVERDUE_GRANTS, OVERDUE_MS
-from rota.core.buckets import Bucket, Flow, Shape, TenantLine, flow_key, place_in_line
+from rota.core.buckets import Age, Bucket, Flow, Shape, TenantLine, flow_key, place_in_line
 from rota.core.demand import Demand, is_silent, score, static_reasons, total_reasons
 from rota.core.fits import dynamic_reasons
 from rota.core.ids import Millis
 from rota.core.live import LiveRun, LiveWorker
 from rota.core.model import Allocation, PriorityClass
-from rota.core.order import HEAP_SLACK, Books, LazyHeap
+from rota.core.order import Books, LazyHeap
 from rota.core.records import Task
 from rota.core.states import QUEUED
 
@@ -34,6 +34,7 @@ FEW_AGES = 31
 SPARE_AGES = 64
 
 Held = Callable[[Bucket], bool]
+Oldest = tuple[Millis, LiveRun, Task]
 BucketOf = Callable[[LiveRun, Task], Bucket]
 
 
@@ -59,7 +60,11 @@ class Index:
         self.unpaired: dict[Bucket, None] = {}
         self.fresh: dict[Bucket, None] = {}
         self.hungry: dict[LiveWorker, None] = {}
+        # Buckets of work that is claimed, of which somebody should be told.
+        self.stirred: dict[Bucket, None] = {}
         self.queued = 0
+        # Whether anything is paused, so that every bucket has to be asked.
+        self.has_pauses = False
         self._number = 0
 
     # Buckets and shapes: which suit which.
@@ -84,6 +89,7 @@ class Index:
         demand = bucket.demand
         del self.buckets[demand.signature]
         self.fresh.pop(bucket, None)
+        self.stirred.pop(bucket, None)
         for _, shape in bucket.shapes:
             shape.forget_bucket(bucket)
         if demand.exact:
@@ -212,8 +218,10 @@ class Index:
             for _, shape in bucket.shapes:
                 self._open(bucket, priority, shape)
         self._remember_age(bucket, run, task)
-        # A bucket that had waiting tasks before has been looked at since; one more task changes nothing for it.
-        if bucket.live == 1:
+        if bucket.demand.pull:
+            self.stirred[bucket] = None
+        elif bucket.live == 1:
+            # A bucket that had waiting tasks before has been looked at since; one more task changes nothing for it.
             self.fresh[bucket] = None
 
     def _join_line(self, bucket: Bucket, run: LiveRun, flow: Flow) -> None:
@@ -257,19 +265,20 @@ class Index:
         run.purse.leave()
 
     def _remember_age(self, bucket: Bucket, run: LiveRun, task: Task) -> None:
-        ages = bucket.ages
-        if len(ages) > 2 * bucket.live + SPARE_AGES:
+        priority = run.row.priority
+        ages = bucket.ages.get(priority)
+        if ages is None:
+            ages = bucket.ages[priority] = []
+        if len(ages) > 2 * bucket.waiting[priority] + SPARE_AGES:
             # Whoever left is forgotten now and then, so that the cost of it is shared by those who came.
-            ages[:] = [entry for entry in ages if self._is_waiting(bucket, entry)]
+            ages[:] = [entry for entry in ages if self.is_waiting(bucket, entry)]
             heapify(ages)
         self._number += 1
-        heappush(ages, (task.eligible_at, self._number, run, task.idx))
-        if len(ages) > 2 * bucket.live + HEAP_SLACK:
-            ages[:] = [entry for entry in ages if self._is_waiting(bucket, entry)]
-            heapify(ages)
+        heappush(ages, (task.eligible_at, run.row.id, self._number, run, task.idx))
 
-    def _is_waiting(self, bucket: Bucket, entry: tuple[Millis, int, LiveRun, int]) -> bool:
-        eligible_at, _, run, idx = entry
+    def is_waiting(self, bucket: Bucket, entry: Age) -> bool:
+        """Whether what is remembered of a task's age is still so."""
+        eligible_at, _, _, run, idx = entry
         task = run.tasks.get(idx)
         return (
             task is not None
@@ -279,24 +288,34 @@ class Index:
             and self.bucket_of(run, task) is bucket
         )
 
-    def oldest(self, bucket: Bucket) -> tuple[Millis, LiveRun, Task] | None:
-        """The task that has waited longest in a bucket."""
-        ages = bucket.ages
-        while ages and not self._is_waiting(bucket, ages[0]):
+    def oldest_of(self, bucket: Bucket, priority: PriorityClass) -> Oldest | None:
+        """The task of one class that has waited longest in a bucket; of those that came together the first by name."""
+        ages = bucket.ages.get(priority, ())
+        while ages and not self.is_waiting(bucket, ages[0]):
             heappop(ages)
         if not ages:
             return None
-        eligible_at, _, run, idx = ages[0]
+        eligible_at, _, _, run, idx = ages[0]
         return eligible_at, run, run.tasks[idx]
+
+    def oldest(self, bucket: Bucket) -> Oldest | None:
+        """The task that has waited longest in a bucket."""
+        found = [one for priority in bucket.ages if (one := self.oldest_of(bucket, priority)) is not None]
+        return min(found, key=lambda one: (one[0], one[1].number)) if found else None
 
     def oldest_few(self, bucket: Bucket) -> list[tuple[Millis, int, LiveRun, Task]]:
         """A few of those that have waited longest in a bucket, the longest first, each with the order of its coming.
 
-        They are at the beginning of the heap, so no more is looked at, however many wait.
+        They are at the beginning of the heaps, so no more is looked at, however many wait.
         """
         self.oldest(bucket)
-        first = sorted(entry for entry in bucket.ages[:FEW_AGES] if self._is_waiting(bucket, entry))
-        return [(at, number, run, run.tasks[idx]) for at, number, run, idx in first]
+        first = [entry for ages in bucket.ages.values() for entry in ages[:FEW_AGES]]
+        waiting = sorted((at, number, run, idx) for at, _, number, run, idx in first if run.is_runnable)
+        return [
+            (at, number, run, run.tasks[idx])
+            for at, number, run, idx in waiting
+            if self.is_waiting(bucket, (at, run.row.id, number, run, idx))
+        ]
 
     # Choosing.
 
@@ -380,11 +399,9 @@ class Index:
         shape = worker.shape
         if shape is None or not shape.waiting:
             return None
-        if shape.grants >= self._overdue_after():
-            overdue = self._pick_overdue(shape, worker, now, is_held)
-            if overdue is not None:
-                return overdue
-            shape.grants = 0
+        overdue = self.pick_overdue(shape, worker, now, is_held)
+        if overdue is not None:
+            return overdue
         if len(shape.waiting) == 1:
             only = next(iter(shape.waiting))
             return self._pick_first(only) if self._may_take(only, worker, now, is_held) else None
@@ -416,6 +433,15 @@ class Index:
         assert head is not None, "a bucket without a head was offered"
         return Picked(bucket, *head[1].head())
 
+    def pick_overdue(self, shape: Shape, worker: LiveWorker, now: Millis, is_held: Held) -> Picked | None:
+        """The oldest overdue task, if it is time for one."""
+        if shape.grants < self._overdue_after():
+            return None
+        overdue = self._pick_overdue(shape, worker, now, is_held)
+        if overdue is None:
+            shape.grants = 0
+        return overdue
+
     def _pick_overdue(self, shape: Shape, worker: LiveWorker, now: Millis, is_held: Held) -> Picked | None:
         best: tuple[Millis, Bucket, LiveRun, Task] | None = None
         for bucket in shape.waiting:
@@ -426,9 +452,15 @@ class Index:
                 best = (oldest[0], bucket, oldest[1], oldest[2])
         return Picked(best[1], best[2], best[3], overdue=True) if best is not None else None
 
-    def _may_take(self, bucket: Bucket, worker: LiveWorker, now: Millis, is_held: Held) -> bool:
+    def may_take(self, bucket: Bucket, worker: LiveWorker, now: Millis) -> bool:
+        """Whether a worker that suits a bucket may have a task of it at the moment."""
         demand = bucket.demand
         alone = bool(demand.signature.avoid) and self.is_alone(bucket, now)
-        return not dynamic_reasons(demand, worker, now, alone=alone) and not (
-            demand.signature.pools and is_held(bucket)
-        )
+        return not dynamic_reasons(demand, worker, now, alone=alone)
+
+    def _may_take(self, bucket: Bucket, worker: LiveWorker, now: Millis, is_held: Held) -> bool:
+        return self.may_take(bucket, worker, now) and not (self.may_be_held(bucket) and is_held(bucket))
+
+    def may_be_held(self, bucket: Bucket) -> bool:
+        """Whether it has to be asked at all what holds a bucket back."""
+        return self.has_pauses or bool(bucket.demand.signature.pools)

@@ -90,6 +90,15 @@ class RetryPolicy(Struct, frozen=True, forbid_unknown_fields=True):
     jitter: bool = True
 
 
+class Approval(StrEnum):
+    """Whether a run waits for a person's word, and what that was."""
+
+    NONE = "none"
+    PENDING = "pending"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+
+
 class PoolNeed(Struct, frozen=True, forbid_unknown_fields=True):
     """What a task takes from a pool while its lease lives."""
 
@@ -213,6 +222,14 @@ class Tenant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     weight: int = 1
 
 
+class Mood(StrEnum):
+    """What a pull worker is up to: free for a wake, busy with somebody, or about to leave."""
+
+    IDLE = "idle"
+    PROMPTING = "prompting"
+    STOPPING = "stopping"
+
+
 class Capacity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a worker says of itself.
 
@@ -226,6 +243,8 @@ class Capacity(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tenants: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     pull: bool = False
+    # After how long a silence a pull worker counts as dead; 0: after as long as a lease.
+    silence_ms: int = 0
 
 
 DEFAULT_QUEUE_PROPERTIES: tuple[tuple[str, PropertyRule], ...] = (
@@ -234,7 +253,8 @@ DEFAULT_QUEUE_PROPERTIES: tuple[tuple[str, PropertyRule], ...] = (
     ("memory_kb", PropertyRule.MINIMUM),
 )
 
-# Where work waits for agents' sessions, and how it is compared with them (`rota.kinds.agent.matching`).
+# Where work waits for agents' sessions, and how it is compared with them (`rota.kinds.agent.matching`). The queue is
+# there without being defined, like the default one.
 AGENTS_QUEUE = "agents"
 AGENT_PROPERTIES: tuple[tuple[str, PropertyRule], ...] = (
     ("workspace", PropertyRule.EXACT),

@@ -33,8 +33,8 @@ def place(state: State, now: Millis) -> list[Change]:
 
 
 def is_held(state: State, bucket: Bucket, now: Millis) -> bool:
-    """Whether a pool holds a bucket back; if so the bucket is looked at again when the pool opens."""
-    if not state.pool_reasons(bucket, now):
+    """Whether a pause or a pool holds a bucket back; if so it is looked at again when that is over."""
+    if not state.hold_reasons(bucket, now):
         return False
     tenant = bucket.demand.signature.tenant
     for need in bucket.demand.signature.pools:
@@ -46,9 +46,12 @@ def is_held(state: State, bucket: Bucket, now: Millis) -> bool:
 
 
 def _place_bucket(state: State, bucket: Bucket, now: Millis) -> list[Change]:
-    if not bucket.live or bucket.demand.pull:
+    if not bucket.live:
         return []
-    if bucket.demand.signature.pools and is_held(state, bucket, now):
+    if bucket.demand.pull:
+        state.index.stirred[bucket] = None
+        return []
+    if state.index.may_be_held(bucket) and is_held(state, bucket, now):
         return []
     worker = state.index.pick_worker(bucket, now)
     if worker is None:
@@ -68,7 +71,11 @@ def _place_bucket(state: State, bucket: Bucket, now: Millis) -> list[Change]:
 
 
 def _place_worker(state: State, worker: LiveWorker, now: Millis) -> list[Change]:
-    if worker.row.capacity.pull or worker.slots_free <= 0:
+    if worker.row.capacity.pull:
+        # It claims its work itself, and may want to be told that there is some.
+        state.index.stirred.update(dict.fromkeys(worker.shape.waiting if worker.shape is not None else ()))
+        return []
+    if worker.slots_free <= 0:
         return []
     picked = state.index.pick_task(worker, now, lambda bucket: is_held(state, bucket, now))
     if picked is None:

@@ -6,6 +6,7 @@ lease time before it ends any (docs/protocol.md, P-LEASE).
 
 from rota.core.ids import Fence, Millis
 from rota.core.live import LiveWorker
+from rota.core.model import Mood
 from rota.core.state import State
 
 
@@ -14,6 +15,7 @@ def heard_from(state: State, worker: LiveWorker, now: Millis) -> None:
     was_quiet = not worker.present or now - worker.seen_at > state.silence_ms
     worker.present = worker.has_spoken = True
     worker.seen_at = now
+    worker.stalled_ms = state.stalled_ms
     if was_quiet:
         state.index.touch(worker, freed=True)
 
@@ -39,6 +41,13 @@ def leaves(state: State, worker: LiveWorker, now: Millis) -> None:
         worker.present = False
         state.index.touch(worker, freed=False)
         state.index.wake_avoiders()
+
+
+def take_mood(state: State, worker: LiveWorker, mood: Mood) -> None:
+    """A pull worker says what it is up to. One that is free again may be told of work."""
+    was, worker.mood = worker.mood, mood
+    if mood is Mood.IDLE and was is not Mood.IDLE:
+        state.index.touch(worker, freed=True)
 
 
 def renew_all(state: State, worker: LiveWorker, now: Millis) -> None:

@@ -5,9 +5,11 @@ durable. Runs that moved to history are read from the store, and give the same v
 """
 
 from collections.abc import Iterable
+from itertools import islice
 
 from msgspec import Struct
 
+from rota.core.backlog import BacklogLine, GetScheduler, ListBacklog, SchedulerView, list_backlog, view_scheduler
 from rota.core.calendar import ScheduleSpec, count_slots, next_slot
 from rota.core.decide.decision import find_all, find_run, find_task
 from rota.core.decide.remedies import to_clear
@@ -17,8 +19,21 @@ from rota.core.evolve import lay_out
 from rota.core.graph import LiveGraph, check_number
 from rota.core.ids import Fence, Millis
 from rota.core.live import LiveRun
-from rota.core.model import Capacity, FailureClass, Graph, Pairs, Pool, PriorityClass, Queue, Tenant, has_labels
+from rota.core.model import (
+    Approval,
+    Capacity,
+    FailureClass,
+    Graph,
+    Mood,
+    Pairs,
+    Pool,
+    PriorityClass,
+    Queue,
+    Tenant,
+    has_labels,
+)
 from rota.core.order import Books
+from rota.core.question import Question
 from rota.core.reasons import Reasons
 from rota.core.records import Growth, Run, Task, Workflow, copy
 from rota.core.state import State
@@ -26,12 +41,7 @@ from rota.core.states import NONE, PHASES, Phase, RunState, TaskState
 from rota.core.why import explain
 
 PAGE_MAX = 10_000
-
-
-class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
-    """One read."""
-
-    tenant: str
+HELD_SHOWN_MAX = 100
 
 
 class GetRun(Question, frozen=True, kw_only=True):
@@ -135,6 +145,9 @@ class RunView(Struct, frozen=True, kw_only=True):
     merge: str = ""
     labels: Pairs = ()
     share: str = ""
+    after: tuple[str, ...] = ()
+    approval: Approval = Approval.NONE
+    deadline_at: Millis = 0
 
 
 class TaskView(Struct, frozen=True, kw_only=True):
@@ -187,6 +200,10 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     quarantined_until: Millis
     seen_at: Millis
     leases: int
+    mood: Mood = Mood.IDLE
+    registered_at: Millis = 0
+    # What it holds, by run.
+    held: tuple[tuple[str, Fence], ...] = ()
 
 
 class PoolView(Struct, frozen=True, kw_only=True):
@@ -237,6 +254,8 @@ Reading = (
     | WorkflowView
     | tuple[WorkflowView, ...]
     | tuple[BackfillView, ...]
+    | SchedulerView
+    | tuple[BacklogLine, ...]
 )
 
 
@@ -270,6 +289,10 @@ def answer(state: State, question: Question, now: Millis) -> Reading:
             return tuple(_view_workflow(state, each) for each in sorted(found, key=lambda each: each.name))
         case ListBackfills():
             return _list_backfills(state, question, now)
+        case GetScheduler():
+            return view_scheduler(state, question, now)
+        case ListBacklog():
+            return list_backlog(state, question, now)
         case PreviewClear():
             return _preview(find_run(state, question.tenant, question.run, may_have_ended=True), question)
         case _:
@@ -312,6 +335,9 @@ def view_run(row: Run, graph: LiveGraph, tasks: Iterable[Task]) -> RunView:
         merge=row.merge,
         labels=row.labels,
         share=row.share,
+        after=row.after,
+        approval=row.approval,
+        deadline_at=row.deadline_at,
     )
 
 
@@ -395,6 +421,9 @@ def _list_workers(state: State, question: ListWorkers) -> tuple[WorkerView, ...]
             quarantined_until=worker.row.quarantined_until,
             seen_at=worker.seen_at,
             leases=len(worker.leases),
+            mood=worker.mood,
+            registered_at=worker.row.registered_at,
+            held=tuple((lease.run.row.id, fence) for fence, lease in islice(worker.leases.items(), HELD_SHOWN_MAX)),
         )
         for worker in state.workers.values()
         if not worker.row.gone_at

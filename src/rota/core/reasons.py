@@ -15,6 +15,9 @@ Reasons = tuple[Reason, ...]
 
 # Every code a Reason may carry, with what it means; docs/reference/reasons.md is checked against this table.
 REASON_CODES: dict[str, str] = {
+    "after.failed": "A run that has to succeed first has not.",
+    "after.waiting": "A run that has to succeed first has not ended.",
+    "approval.waiting": "A person has to approve of the run first.",
     "attempt.assigned": "A worker was given the task and has not said that it started.",
     "attempt.running": "The task is running.",
     "attention.parked": "The task was parked and waits for a person.",
@@ -27,12 +30,14 @@ REASON_CODES: dict[str, str] = {
     "pool.too_small": "A pool has fewer slots in all than the task needs.",
     "pool.rate": "A pool's rate allows no start yet.",
     "queue.gone": "The queue the task waits in does not exist any more.",
+    "redelivery.waiting": "The task was claimed and lost before; it is offered again later.",
     "reschedule.waiting": "The task asked to be tried again at a later time.",
     "retry.cooldown": "The task waits before its next attempt.",
     "run.cancelling": "The run is being cancelled.",
     "run.faulted": "The run met an error of the scheduler itself and is held for inspection.",
     "run.paused": "The run is paused.",
     "run.queued": "The run has not started: its graph has as many active runs as it may.",
+    "scheduler.paused": "Work of this sort is paused.",
     "upstream.waiting": "Upstream tasks have not ended.",
     "worker.absent": "A worker that could run the task is registered but away.",
     "worker.avoided": "The task was interrupted on this worker and tries another first.",

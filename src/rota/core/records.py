@@ -12,7 +12,19 @@ from msgspec import Struct
 
 from rota.core.calendar import ScheduleSpec
 from rota.core.ids import Fence, Millis
-from rota.core.model import Capacity, FailureClass, Graph, Pairs, Param, Pool, PriorityClass, Queue, TaskSpec, Tenant
+from rota.core.model import (
+    Approval,
+    Capacity,
+    FailureClass,
+    Graph,
+    Pairs,
+    Param,
+    Pool,
+    PriorityClass,
+    Queue,
+    TaskSpec,
+    Tenant,
+)
 from rota.core.states import RunState, TaskState
 
 
@@ -52,6 +64,8 @@ class Task(Struct, gc=False):
     skips: tuple[str, ...] = ()
     # What a person, or the scheduler, has to say about it.
     note: str = ""
+    # Whoever speaks for its lease has to know what this is the SHA-256 of; empty: nothing.
+    token_hash: str = ""
 
 
 class Slice(Struct, frozen=True, gc=False):
@@ -99,6 +113,9 @@ class Run(Struct):
     labels: Pairs = ()
     # Runs of a tenant with the same share take their turns as if they were one run. Empty: it is one by itself.
     share: str = ""
+    # Runs that have to succeed before it starts; those that have are not listed any more.
+    after: tuple[str, ...] = ()
+    approval: Approval = Approval.NONE
 
 
 class Growth(Struct, frozen=True):
@@ -132,6 +149,23 @@ class Worker(Struct):
     draining: bool = False
     quarantined_until: Millis = 0
     gone_at: Millis = 0
+    # Whose token registered it; only that one speaks for it. Empty: nobody's.
+    owner: str = ""
+
+
+class Pause(Struct, frozen=True):
+    """Nobody is given work of this scope: all of the tenant's if it is empty, or what has that one requirement.
+
+    A scope is `name=value`, as in `workspace=docs`. One that was lifted is kept, because what waited meanwhile has
+    not been waiting for a worker.
+    """
+
+    tenant: str
+    scope: str
+    paused: bool = True
+    at: Millis = 0
+    actor: str = ""
+    reason: str = ""
 
 
 class Schedule(Struct):
@@ -228,7 +262,7 @@ class Story(Struct, frozen=True):
     changes: bytes
 
 
-Record = Run | Task | Growth | GraphRecord | Worker | Queue | Pool | Tenant | Schedule | Workflow | Receipt
+Record = Run | Task | Growth | GraphRecord | Worker | Queue | Pool | Tenant | Schedule | Workflow | Receipt | Pause
 RECORD_TYPES: tuple[type[Struct], ...] = (
     Run,
     Task,
@@ -241,6 +275,7 @@ RECORD_TYPES: tuple[type[Struct], ...] = (
     Schedule,
     Workflow,
     Receipt,
+    Pause,
 )
 
 Key = tuple[str | int, ...]
@@ -257,6 +292,7 @@ _KEY: dict[type, Callable[[Any], Key]] = {
     Schedule: lambda row: ("Schedule", row.tenant, row.id),
     Workflow: lambda row: ("Workflow", row.tenant, row.name),
     Receipt: lambda row: ("Receipt", row.tenant, row.command_id),
+    Pause: lambda row: ("Pause", row.tenant, row.scope),
 }
 
 

@@ -17,13 +17,24 @@ from rota.core.ids import Epoch, Fence, Millis, RunKey, WorkerKey, make_fence
 from rota.core.limits import PoolKey, Usage, next_token_at, pool_reasons
 from rota.core.live import Lease, LiveRun, LiveWorker
 from rota.core.match import Index
-from rota.core.model import DEFAULT_QUEUE_PROPERTIES, Pool, PropertyRule, Queue, Tenant
+from rota.core.model import (
+    AGENT_PROPERTIES,
+    AGENTS_QUEUE,
+    DEFAULT_QUEUE_PROPERTIES,
+    Pool,
+    PropertyRule,
+    Queue,
+    Tenant,
+)
 from rota.core.order import Books
+from rota.core.pauses import pause_reasons, pauses_of
 from rota.core.reasons import Reasons
-from rota.core.records import Audit, Key, Receipt, Record, Run, Schedule, Task, Worker, Workflow
+from rota.core.records import Audit, Key, Pause, Receipt, Record, Run, Schedule, Task, Worker, Workflow
 from rota.core.states import MOVES, QUEUED, RUN_TERMINAL, TaskState
 
 DEFAULT_QUEUE = "default"
+# How many runs one may be part of, one inside the other.
+PARENTS_MAX = 8
 UNREADABLE = "a readable requirement"
 SILENCE_MS = Queue(tenant="", name="").worker_timeout_ms
 # Timers of which the earliest counts, because whoever looks sets the next one; of the others the latest counts.
@@ -80,6 +91,10 @@ class State:
         self.tenants: dict[str, Tenant] = {}
         self.schedules: dict[tuple[str, str], Schedule] = {}
         self.workflows: dict[tuple[str, str], Workflow] = {}
+        # By tenant and scope; those that were lifted, too.
+        self.pauses: dict[tuple[str, str], Pause] = {}
+        # Wakes: when a pull worker was last told of a task. Memory only.
+        self.woken: dict[tuple[RunKey, WorkerKey], Millis] = {}
         # Oldest first.
         self.receipts: OrderedDict[tuple[str, str], Receipt] = OrderedDict()
         self.active_runs: dict[tuple[str, str], int] = {}
@@ -115,10 +130,12 @@ class State:
         return make_fence(self.epoch, self.lease_number + 1)
 
     def queue(self, tenant: str, name: str) -> Queue | None:
-        """A tenant's queue; the default one exists without being defined."""
+        """A tenant's queue; the default one exists without being defined, and so does that of agents."""
         queue = self.queues.get((tenant, name))
         if queue is None and name == DEFAULT_QUEUE:
             return Queue(tenant=tenant, name=name, properties=DEFAULT_QUEUE_PROPERTIES)
+        if queue is None and name == AGENTS_QUEUE:
+            return Queue(tenant=tenant, name=name, properties=AGENT_PROPERTIES, pull=True)
         return queue
 
     def queue_of(self, run: LiveRun, task: Task) -> Queue:
@@ -134,6 +151,13 @@ class State:
         names = dict.fromkeys(spec.queue for spec in run.graph.specs)
         found = (self.queues.get((run.row.tenant, name)) for name in names)
         return max([usual_ms, *(each.retain_completed_for_ms for each in found if each is not None)])
+
+    def silence_of(self, worker: LiveWorker) -> Millis:
+        """After how long a silence a worker is struck off. Who claims its work has no stream: only its beat tells."""
+        capacity = worker.row.capacity
+        if not capacity.pull:
+            return self.limits.forget_worker_ms
+        return capacity.silence_ms or self.limits.lease_ms
 
     @property
     def beat_ms(self) -> Millis:
@@ -172,9 +196,20 @@ class State:
         return Demand(signature, minimum=((UNREADABLE, 1),))
 
     def is_held(self, row: Run) -> bool:
-        """Whether a run's workflow is paused."""
+        """Whether a run's workflow is paused, or a run that it is part of."""
         workflow = self.workflows.get((row.tenant, row.name)) if row.version else None
-        return workflow is not None and workflow.paused
+        if workflow is not None and workflow.paused:
+            return True
+        return bool(row.parent) and self.paused_above(row) is not None
+
+    def paused_above(self, row: Run) -> LiveRun | None:
+        """The nearest paused run that a run is part of."""
+        above = self.runs.get((row.tenant, row.parent)) if row.parent else None
+        for _ in range(PARENTS_MAX):
+            if above is None or (above.row.paused and above.row.state not in RUN_TERMINAL):
+                return above
+            above = self.runs.get((row.tenant, above.row.parent)) if above.row.parent else None
+        return None
 
     def schedules_of(self, tenant: str, workflow: str) -> list[Schedule]:
         """The calendar of a workflow and its backfills."""
@@ -185,6 +220,17 @@ class State:
             and schedule.tenant == tenant
             and self.graphs[(tenant, schedule.graph)].graph.name == workflow
         ]
+
+    def hold_reasons(self, bucket: Bucket, now: Millis) -> Reasons:
+        """What keeps everybody from a bucket's tasks: pauses and pools. Nothing means that nothing does."""
+        paused = pause_reasons(self.pauses, bucket.demand.signature) if self.index.has_pauses else ()
+        return (*paused, *self.pool_reasons(bucket, now))
+
+    def waits_since(self, bucket: Bucket, eligible_at: Millis) -> Millis:
+        """Since when a task could have had a worker: the time during which it was paused does not count."""
+        if not self.pauses:
+            return eligible_at
+        return max([eligible_at, *(pause.at for pause in pauses_of(self.pauses, bucket.demand.signature))])
 
     def pool_reasons(self, bucket: Bucket, now: Millis) -> Reasons:
         """Why pools hold a bucket back; nothing means they do not."""
@@ -274,6 +320,15 @@ class State:
         if graph.graph.max_active_tasks:
             self.cap_tasks(graph, now)
 
+    def put_pause(self, pause: Pause) -> None:
+        """Work of a scope is paused or resumed; whatever waited for that is looked at again."""
+        self.pauses[(pause.tenant, pause.scope)] = pause
+        self.index.has_pauses = any(each.paused for each in self.pauses.values())
+        if not pause.paused:
+            for bucket in self.index.buckets.values():
+                if bucket.live and bucket.demand.signature.tenant == pause.tenant:
+                    self.index.fresh[bucket] = None
+
     def put_tenant(self, tenant: Tenant) -> None:
         """Remember a tenant's share, and charge by it from now on."""
         self.tenants[tenant.tenant] = tenant
@@ -287,6 +342,7 @@ class State:
     def reindex(self) -> None:
         """Build the matching index anew from the records: after loading, and when a queue's rules change."""
         self.index = Index(self.books, self.bucket_of)
+        self.index.has_pauses = any(pause.paused for pause in self.pauses.values())
         self.pool_waiters = {}
         for graph in (*self.graphs.values(), *(run.graph for run in self.runs.values())):
             graph.buckets = [None] * len(graph.specs)
@@ -390,11 +446,32 @@ class State:
     def list_run(self, run: LiveRun) -> None:
         """Have a run found by its id, by its command, and by its neighbours in time."""
         row = run.row
-        run.is_held = self.is_held(row)
         self.runs[run.key] = run
+        run.is_held = self.is_held(row)
         self.join_lineage(run)
         if row.command_id:
             self.by_command[(row.tenant, row.command_id)] = run.key
+
+    def relate(self, run: LiveRun) -> None:
+        """Have a run found by the one that it is part of, and by those that it waits for."""
+        row = run.row
+        parent = self.runs.get((row.tenant, row.parent)) if row.parent else None
+        if parent is not None:
+            parent.take_part(run)
+        for name in row.after:
+            self.runs[(row.tenant, name)].await_end(run)
+
+    def unrelate(self, run: LiveRun) -> None:
+        """A run waits for nobody any more: it started, or has ended. Who was kept for it may go to history."""
+        for name in run.row.after:
+            self.stop_waiting(run, name)
+
+    def stop_waiting(self, run: LiveRun, name: str) -> None:
+        """A run does not wait for that one any more."""
+        awaited = self.runs[(run.row.tenant, name)]
+        del awaited.waiters[run.key]
+        if not awaited.waiters and awaited.row.state in RUN_TERMINAL:
+            self.set_timer(awaited.row.ended_at + self.limits.retain_ended_ms, "archive", *awaited.key)
 
     def take_merge(self, run: LiveRun) -> None:
         """A run that has not ended may be joined by its key. One that was opened again gives up a key that is taken."""
@@ -410,6 +487,9 @@ class State:
     def forget_run(self, run: LiveRun) -> None:
         """A run moved to history: its tenant's accounts go with the last run of its class."""
         row = run.row
+        parent = self.runs.get((row.tenant, row.parent)) if row.parent else None
+        if parent is not None:
+            parent.parts.pop(run.key, None)
         if self.books.leave(row.priority, row.tenant, row.share):
             self.index.forget_tenant(row.priority, row.tenant)
 

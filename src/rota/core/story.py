@@ -16,6 +16,8 @@ RunChange = (
     | ch.RunEnded
     | ch.RunReopened
     | ch.RunPaused
+    | ch.RunUnblocked
+    | ch.RunApproved
     | ch.RunStopping
     | ch.RunFaulted
     | ch.RunGrew
@@ -32,6 +34,7 @@ RunChange = (
     | ch.TaskEnded
     | ch.TaskStarved
     | ch.LeaseGranted
+    | ch.TokenReplaced
     | ch.AttemptStarted
     | ch.AttemptEnded
     | ch.LeaseReturned
@@ -40,7 +43,19 @@ RunChange = (
 Namer = Callable[[int], str]
 
 _decode = msgspec.msgpack.Decoder(list[RunChange]).decode
-_UNTOLD = ("tenant", "run", "row", "at", "worker_tenant", "incarnation", "growths", "lease_ms", "result", "pending")
+_UNTOLD = (
+    "tenant",
+    "run",
+    "row",
+    "at",
+    "worker_tenant",
+    "incarnation",
+    "growths",
+    "lease_ms",
+    "result",
+    "pending",
+    "token_hash",
+)
 
 
 def read_story(story: Story) -> list[RunChange]:

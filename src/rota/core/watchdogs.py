@@ -7,7 +7,8 @@ when that one fails. Every function here is called for a timer, for a command or
 from collections.abc import Callable
 from typing import Any
 
-from rota.core.decide.leases import claim, report
+from rota.core.decide.claims import claim
+from rota.core.decide.leases import report
 from rota.core.decide.remedies import resolve
 from rota.core.decide.runs import continue_run, start_runs, stop
 from rota.core.decide.timers import (

@@ -10,7 +10,9 @@ from rota.core.demand import Demand, static_reasons, total_reasons
 from rota.core.fits import dynamic_reasons
 from rota.core.ids import Millis
 from rota.core.live import LiveRun, LiveWorker
+from rota.core.model import Approval
 from rota.core.plan import past_of
+from rota.core.reap import reaper_of
 from rota.core.reasons import Reason, Reasons, reason
 from rota.core.records import Task
 from rota.core.spans import show_span
@@ -50,6 +52,10 @@ def explain(state: State, run: LiveRun, idx: int, now: Millis) -> Reasons:
         rest = show_span(max(0, task.due_at - now))
         text = f"attempt {task.attempt} failed ({task.failure}); the next one starts in {rest}"
         return (*held, reason("retry.cooldown", text, at=task.due_at))
+    if task.state is UP_FOR_RESCHEDULE and task.interruptions and reaper_of(task.error):
+        rest = show_span(max(0, task.due_at - now))
+        text = f"was claimed and lost {task.interruptions} times ({task.error}); it is offered again in {rest}"
+        return (*held, reason("redelivery.waiting", text, at=task.due_at))
     if task.state is UP_FOR_RESCHEDULE:
         text = f"asked to be tried again in {show_span(max(0, task.due_at - now))}"
         return (*held, reason("reschedule.waiting", text, at=task.due_at))
@@ -64,19 +70,44 @@ def _run_reasons(state: State, run: LiveRun) -> Reasons:
     found: list[Reason] = []
     if row.fault:
         found.append(reason("run.faulted", f"held after an error of the scheduler: {row.fault}", run=row.id))
-    if run.is_held:
+    above = state.paused_above(row)
+    if above is not None:
+        text = f"run {above.row.id}, which this one is part of, is paused"
+        found.append(reason("run.paused", text, run=above.row.id))
+    elif run.is_held:
         text = f"workflow {row.name} is paused"
         found.append(reason("workflow.paused", text, workflow=row.name))
     if row.paused:
         found.append(reason("run.paused", "the run is paused", run=row.id))
     if row.stopping is not None:
         found.append(reason("run.cancelling", f"the run is being stopped: {row.reason}", run=row.id))
-    if row.state is RunState.QUEUED:
+    found += _gate_reasons(state, run)
+    if row.state is RunState.QUEUED and not run.is_gated:
         cap = 0 if row.backfill else run.graph.graph.max_active_runs
         active = state.active_runs.get(run.admission, 0)
         text = f"graph {row.name} has {active} active runs of {cap}" if cap else "the run is about to start"
         found.append(reason("run.queued", text, run=row.id, graph=row.name))
     return tuple(found)
+
+
+def _gate_reasons(state: State, run: LiveRun) -> list[Reason]:
+    """What has to happen before a run may start."""
+    row = run.row
+    found: list[Reason] = []
+    if row.approval is Approval.PENDING:
+        text = f"a person has to approve of it: rota work approve {row.id}"
+        found.append(reason("approval.waiting", text, run=row.id))
+    for name in row.after[:_NAMED_MAX]:
+        awaited = state.runs[(row.tenant, name)].row
+        if awaited.state in RUN_TERMINAL and awaited.state is not RunState.SUCCESS:
+            text = f"{name} has to succeed first, and is {awaited.state}; try it again, or cancel this one"
+            found.append(reason("after.failed", text, run=name))
+        else:
+            found.append(reason("after.waiting", f"{name} has to succeed first, and is {awaited.state}", run=name))
+    if len(row.after) > _NAMED_MAX:
+        text = f"{len(row.after) - _NAMED_MAX} more runs have to succeed first"
+        found.append(reason("after.waiting", text, run=row.id))
+    return found
 
 
 def _upstream_reasons(run: LiveRun, idx: int) -> Reasons:
@@ -124,7 +155,7 @@ def queued_reasons(state: State, run: LiveRun, task: Task, now: Millis) -> Reaso
 
 def bucket_reasons(state: State, bucket: Bucket, now: Millis) -> Reasons:
     """The same for all tasks of a bucket: nothing tells them apart but their turn."""
-    found = list(state.pool_reasons(bucket, now))
+    found = list(state.hold_reasons(bucket, now))
     found += _worker_reasons(state, bucket, now)
     if not found:
         ahead = state.index.queued - 1

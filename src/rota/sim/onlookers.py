@@ -29,7 +29,7 @@ def check_idle(loop: Loop) -> None:
             if task.state is not QUEUED:
                 continue
             bucket = state.bucket_of(run, task)
-            if bucket.demand.pull or state.pool_reasons(bucket, now):
+            if bucket.demand.pull or state.hold_reasons(bucket, now):
                 continue
             alone = state.index.is_alone(bucket, now)
             for worker in state.workers.values():

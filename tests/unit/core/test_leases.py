@@ -189,6 +189,7 @@ def test_every_judgement_has_been_seen_here():
         "UNKNOWN_FENCE",
         "NOT_THE_HOLDER",
         "OTHER_INCARNATION",
+        "WRONG_TOKEN",
         "ALREADY_ENDED",
         "OLD_EPOCH",
         "OLD_FENCE",
@@ -458,7 +459,7 @@ def test_a_forgotten_workers_leases_are_returned():
 def pull_world() -> World:
     world = World()
     world.queue("agents", pull=True)
-    world.worker("agent", pull=True)
+    world.worker("agent", pull=True, silence_ms=3_600_000)
     world.submit(task("x", queue="agents"))
     assert world.turn() == [], "the scheduler never claims for a pull worker"
     return world
@@ -476,7 +477,7 @@ def test_a_pull_worker_claims_its_task_and_a_second_claim_is_told_that_it_is_bus
     granted = claim(world)
     assert granted is not None
     refused = world.refusal(world.command(cm.ClaimTask, worker="agent", incarnation="i1"))
-    assert refused.code == "worker.busy"
+    assert refused.code == "lease.held"
     assert world.succeed(granted) == Judgement.ACCEPTED
     assert claim(world) is None
 
@@ -507,7 +508,7 @@ def test_a_pull_lease_ends_on_its_own_time_unless_it_is_renewed():
 def test_a_short_pull_lease_ends_on_time_beside_a_long_one():
     world = World()
     world.queue("agents", pull=True)
-    world.worker("agent", slots=2, pull=True)
+    world.worker("agent", slots=2, pull=True, silence_ms=3_600_000)
     world.submit(task("x", queue="agents", width=2))
     world.follow_up()
     long, short = claim(world, lease_ms=300_000), claim(world, lease_ms=1_000)

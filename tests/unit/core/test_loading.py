@@ -297,6 +297,7 @@ def full_world() -> tuple[World, Disk]:
     world.queue("q")
     world.pool("p", slots=1)
     world.client(cm.PutTenant, weight=3)
+    world.client(cm.PauseScheduler, scope="workspace=w", reason="for a test")
     world.worker("w", slots=5)
     world.client(cm.PutSchedule, schedule="s", graph=graph(task("a"), name="s"), spec=ScheduleSpec(every_ms=DAY_MS))
     world.client(cm.DeployWorkflow, graph=graph(task("a"), name="w"), schedule=ScheduleSpec(every_ms=DAY_MS))

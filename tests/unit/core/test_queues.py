@@ -412,7 +412,7 @@ def test_each_renewal_of_a_pull_worker_is_a_word_about_its_attempt():
     for _ in range(3):
         world.advance(50_000)
         world.renew(granted, 3_600_000)
-    assert world.task("x").state == "assigned"
+    assert world.task("x").state == "running"
     world.advance(60_000)
     assert world.task("x").state is UP_FOR_RETRY
 

@@ -6,7 +6,7 @@ from rota.core.changes import LeaseGranted
 from rota.core.decide.leases import Judgement
 from rota.core.model import FailureClass, RetryPolicy
 from rota.core.presence import stalled
-from rota.core.states import ASSIGNED, FAILED, QUEUED, RUNNING, UP_FOR_RETRY, RunState
+from rota.core.states import FAILED, QUEUED, RUNNING, UP_FOR_RETRY, RunState
 from rota.core.step import step
 from tests.unit.core.world import World, task
 
@@ -119,7 +119,7 @@ def test_a_pull_workers_claim_is_its_start():
     world.follow_up()
     world.client(cm.ClaimTask, worker="w", incarnation="i1", lease_ms=10 * TIMEOUT_MS)
     world.advance(TIMEOUT_MS + GRACE_MS - 1)
-    assert world.task("x").state is ASSIGNED
+    assert world.task("x").state is RUNNING
     world.advance(1)
     assert (world.task("x").state, world.task("x").failure) == (FAILED, FailureClass.TIMEOUT)
 

@@ -120,7 +120,7 @@ def rescheduled() -> World:
     [
         (QUEUED, unservable),
         (ASSIGNED, assigned),
-        (ASSIGNED, claimed),
+        (RUNNING, claimed),
         (RUNNING, running),
         (RUNNING, endless),
         (UP_FOR_RETRY, cooling),

@@ -235,6 +235,47 @@ def is_parked(world: World) -> None:
         world.interrupt(granted)
 
 
+def waits_for_another_run(world: World) -> None:
+    world.submit(task("y", requires=(("never", "there"),)), "first")
+    world.submit(task("x"), after=("first",))
+    world.follow_up()
+
+
+def waits_for_a_run_that_failed(world: World) -> None:
+    world.worker()
+    world.submit(task("y"), "first")
+    world.submit(task("x"), after=("first",))
+    world.fail(*world.turn())
+
+
+def waits_for_a_person(world: World) -> None:
+    world.submit(task("x"), needs_approval=True)
+
+
+def is_part_of_a_paused_run(world: World) -> None:
+    world.submit(task("y"), "whole")
+    world.submit(task("x"), parent="whole")
+    world.follow_up()
+    world.client(cm.PauseRun, run="whole")
+
+
+def is_of_a_paused_workspace(world: World) -> None:
+    world.worker()
+    world.client(cm.PauseScheduler, scope="workspace=docs", reason="tidying up")
+    world.submit(task("x", requires=(("workspace", "docs"),)))
+    world.turn()
+
+
+def was_claimed_and_lost(world: World) -> None:
+    world.worker(pull=True, silence_ms=1_000)
+    world.submit(task("x", queue="agents"))
+    for _ in range(2):
+        world.worker(pull=True, silence_ms=1_000)
+        world.client(cm.ClaimTask, worker="w", incarnation="i1")
+        world.silence()
+        world.advance(1_000)
+
+
 TABLE: list[tuple[Callable[[World], None], list[str]]] = [
     (waits_for_its_cap, ["run.queued"]),
     (is_of_a_paused_workflow, ["workflow.paused", "run.queued"]),
@@ -266,6 +307,12 @@ TABLE: list[tuple[Callable[[World], None], list[str]]] = [
     (cools_down, ["retry.cooldown"]),
     (was_put_off, ["reschedule.waiting"]),
     (is_parked, ["attention.parked"]),
+    (waits_for_another_run, ["after.waiting"]),
+    (waits_for_a_run_that_failed, ["after.failed"]),
+    (waits_for_a_person, ["approval.waiting"]),
+    (is_part_of_a_paused_run, ["run.paused"]),
+    (is_of_a_paused_workspace, ["scheduler.paused"]),
+    (was_claimed_and_lost, ["redelivery.waiting"]),
 ]
 
 

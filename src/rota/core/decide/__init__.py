@@ -13,12 +13,20 @@ import msgspec
 from rota.core import commands as cm
 from rota.core.bounds import AUDIT_CHARS_MAX
 from rota.core.changes import CommandRecorded
-from rota.core.decide import workflows
+from rota.core.decide import claims, workflows
 from rota.core.decide.decision import Decision, spare_receipts
-from rota.core.decide.definitions import drop_pool, drop_schedule, put_pool, put_queue, put_schedule, put_tenant
-from rota.core.decide.leases import claim, renew, report, return_lease
-from rota.core.decide.remedies import clear, mark, move, put_note, resolve, retry, revive
-from rota.core.decide.runs import continue_run, grow, lose_outputs, pause, start_runs, stop, submit
+from rota.core.decide.definitions import (
+    drop_pool,
+    drop_schedule,
+    pause_scheduler,
+    put_pool,
+    put_queue,
+    put_schedule,
+    put_tenant,
+)
+from rota.core.decide.leases import report, return_lease
+from rota.core.decide.remedies import clear, mark, move, put_note, release, resolve, retry, revive
+from rota.core.decide.runs import approve, continue_run, grow, lose_outputs, pause, start_runs, stop, submit
 from rota.core.decide.timers import tick
 from rota.core.decide.workers import drain, forget, register
 from rota.core.errors import Refused
@@ -37,11 +45,13 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 DECIDERS: dict[type[cm.Command], Callable[[State, Any, Millis], Decision]] = {
     cm.SubmitRun: submit,
+    cm.ApproveRun: approve,
     cm.CancelRun: stop,
     cm.PauseRun: pause,
     cm.ClearTasks: clear,
     cm.MarkTasks: mark,
     cm.RetryTasks: retry,
+    cm.ReleaseTasks: release,
     cm.NoteTask: put_note,
     cm.MoveRun: move,
     cm.ReviveRun: revive,
@@ -61,11 +71,14 @@ DECIDERS: dict[type[cm.Command], Callable[[State, Any, Millis], Decision]] = {
     cm.CancelBackfill: workflows.cancel_backfill,
     cm.DrainWorker: drain,
     cm.ForgetWorker: forget,
-    cm.ClaimTask: claim,
+    cm.PauseScheduler: pause_scheduler,
+    cm.ClaimTask: claims.claim,
     cm.RegisterWorker: register,
     cm.Report: report,
     cm.ReturnLease: return_lease,
-    cm.RenewLease: renew,
+    cm.RenewLease: claims.renew,
+    cm.BeatWorker: claims.beat,
+    cm.LeaveWorker: claims.leave,
     cm.Tick: tick,
     cm.ContinueRun: continue_run,
     cm.StartRuns: start_runs,
@@ -78,7 +91,7 @@ def decide(state: State, command: cm.Command, now: Millis) -> Decision:
         return DECIDERS[type(command)](state, command, now)
     check_id(command.command_id, "command_id")
     check_id(command.tenant, "tenant")
-    earlier = _earlier_answer(state, command)
+    earlier = _earlier_answer(state, command, now)
     if earlier is not None:
         return earlier
     decision = DECIDERS[type(command)](state, command, now)
@@ -107,7 +120,7 @@ def _audit(command: cm.ClientCommand, now: Millis) -> Audit | None:
     )
 
 
-def _earlier_answer(state: State, command: cm.ClientCommand) -> Decision | None:
+def _earlier_answer(state: State, command: cm.ClientCommand, now: Millis) -> Decision | None:
     key = (command.tenant, command.command_id)
     run_key = state.by_command.get(key)
     if run_key is not None:
@@ -121,11 +134,14 @@ def _earlier_answer(state: State, command: cm.ClientCommand) -> Decision | None:
         raise _reused(command)
     if not receipt.digest and not (isinstance(command, cm.SubmitRun) and command.run == receipt.answer):
         raise _reused(command)
+    if isinstance(command, cm.ClaimTask):
+        return claims.claim_again(state, command, receipt, now)
     return Decision([], answer=receipt.answer, is_repeat=True)
 
 
 def _is_same_submission(row: Run, command: cm.SubmitRun) -> bool:
     # Its key to be joined by may have gone to another run.
+    # What it waits for, and its deadline, may have changed since.
     asked = (command.run, command.priority, command.parent, command.logical_at, command.labels, command.share)
     if asked != (row.id, row.priority, row.parent, row.slot_at, row.labels, row.share):
         return False
@@ -152,8 +168,11 @@ def _reused(command: cm.ClientCommand) -> Refused:
 
 def command_digest(command: cm.ClientCommand) -> int:
     """What a command asks, in 63 bits, without what the shell adds anew at each try."""
+    anew: dict[str, object] = {"salt": 0, "actor": ""}
+    if isinstance(command, cm.ClaimTask):
+        anew["token_hash"] = ""
     try:
-        content = _encode(msgspec.structs.replace(command, salt=0, actor=""))
+        content = _encode(msgspec.structs.replace(command, **anew))
     except (OverflowError, UnicodeEncodeError) as error:
         raise Refused("field.value", f"the command cannot be written down: {error}") from None
     return 1 + int.from_bytes(blake2b(content, digest_size=8).digest(), "big") % (2**62)

@@ -4,6 +4,7 @@ from rota.core import commands as cm
 from rota.core.bounds import (
     DELAY_MS_MAX,
     MATCH_LOG_MS_LEAST,
+    PAUSES_PER_TENANT_MAX,
     POOL_SLOTS_MAX,
     PROPERTY_VALUES_MAX,
     RETRIES_MAX,
@@ -11,14 +12,15 @@ from rota.core.bounds import (
     TENANT_WEIGHT_MAX,
 )
 from rota.core.calendar import check_schedule, count_slots
-from rota.core.changes import Change, PoolDropped, PoolPut, QueuePut, ScheduleDropped, SchedulePut, TenantPut
+from rota.core.changes import Change, PausePut, PoolDropped, PoolPut, QueuePut, ScheduleDropped, SchedulePut, TenantPut
 from rota.core.decide.decision import Decision
 from rota.core.decide.runs import use_graph
 from rota.core.errors import Refused
-from rota.core.graph import check_id, check_number
+from rota.core.graph import check_id, check_number, check_text
 from rota.core.ids import Millis
 from rota.core.model import Tenant
-from rota.core.records import Schedule
+from rota.core.pauses import check_scope
+from rota.core.records import Pause, Schedule
 from rota.core.state import State
 
 _DURATIONS = (
@@ -142,3 +144,17 @@ def drop_schedule(state: State, command: cm.DropSchedule, now: Millis) -> Decisi
 def _check_tenant(caller: str, named: str) -> None:
     if caller != named:
         raise Refused("field.value", f"tenant {named!r} is not the caller's", path="tenant")
+
+
+def pause_scheduler(state: State, command: cm.PauseScheduler, now: Millis) -> Decision:
+    """Pause the work of a scope, or go on. Doing so twice changes nothing."""
+    check_scope(command.scope)
+    check_text(command.reason, "reason")
+    known = state.pauses.get((command.tenant, command.scope))
+    if command.paused == (known is not None and known.paused):
+        return Decision([], answer=command.scope)
+    if known is None:
+        count = sum(pause.tenant == command.tenant for pause in state.pauses.values())
+        check_number(count + 1, 0, PAUSES_PER_TENANT_MAX, "scope")
+    pause = Pause(command.tenant, command.scope, command.paused, now, command.actor, command.reason)
+    return Decision([PausePut(pause)], answer=command.scope)

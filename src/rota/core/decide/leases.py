@@ -5,6 +5,7 @@ the live lease, by its holder, in its incarnation, changes nothing and is told w
 """
 
 from enum import StrEnum
+from hmac import compare_digest
 
 from msgspec import Struct
 
@@ -14,13 +15,11 @@ from rota.core.bounds import (
     GROWTH_TASKS_MAX,
     INTEGER_MAX,
     INTERRUPTIONS_MAX,
-    LEASE_MS_MAX,
     NAMES_PER_COMMAND_MAX,
     REFUSED_REPORTS_TOLD_MAX,
     RESULT_BYTES_MAX,
     TASKS_PER_GRAPH_MAX,
 )
-from rota.core.buckets import Bucket
 from rota.core.changes import (
     RELEASED,
     AttemptEnded,
@@ -61,6 +60,9 @@ from rota.core.states import (
 
 STRIKES_MAX = 5
 REMAKE_LOOK_MS = 1_000
+# How long claimed work that was lost twice rests; twice as long each further time.
+REDELIVER_MS = 5_000
+REDELIVER_MS_MAX = 300_000
 OVERRAN = "ran beyond its limit of"
 UNHEARD = "nothing was said about it for"
 
@@ -75,6 +77,7 @@ class Judgement(StrEnum):
     UNKNOWN_FENCE = "unknown_fence"
     NOT_THE_HOLDER = "not_the_holder"
     OTHER_INCARNATION = "other_incarnation"
+    WRONG_TOKEN = "wrong_token"  # noqa: S105 - what is wrong, not the token
     ALREADY_ENDED = "already_ended"
     OLD_EPOCH = "old_epoch"
     OLD_FENCE = "old_fence"
@@ -127,6 +130,8 @@ def judge_report(state: State, command: cm.Report) -> tuple[Judgement, Lease | N
             return Judgement.NOT_THE_HOLDER, None
         if task.incarnation != command.incarnation:
             return Judgement.OTHER_INCARNATION, None
+        if not is_token(task, command.token_hash):
+            return Judgement.WRONG_TOKEN, None
         return Judgement.ACCEPTED, lease
     if command.fence == task.done_fence and command.fence != NO_FENCE:
         return Judgement.DUPLICATE, None
@@ -137,6 +142,11 @@ def judge_report(state: State, command: cm.Report) -> tuple[Judgement, Lease | N
     if fence_epoch(command.fence) < state.epoch:
         return Judgement.OLD_EPOCH, None
     return Judgement.OLD_FENCE, None
+
+
+def is_token(task: Task, token_hash: str) -> bool:
+    """Whether somebody knows the secret of a task's lease; compared in the same time whatever it says."""
+    return compare_digest(task.token_hash.encode(), token_hash.encode(errors="replace"))
 
 
 def report(state: State, command: cm.Report, now: Millis) -> Decision:
@@ -320,12 +330,20 @@ def return_lease(state: State, command: cm.ReturnLease, now: Millis) -> Decision
 
 
 def returned(lease: Lease, cause: str, now: Millis) -> LeaseReturned:
-    """The attempt is returned unspent. An interruption of started work is counted, and parked after too many."""
+    """The attempt is returned unspent. An interruption of started work is counted, and parked after too many.
+
+    What was claimed and lost more than once is not offered again at once: it may be what ends those who claim it.
+    """
     run, task = lease.run, lease.task
     counted = task.state is not ASSIGNED
     if counted and task.interruptions + 1 >= INTERRUPTIONS_MAX:
         text = f"{cause}; interrupted {INTERRUPTIONS_MAX} times, last on worker {lease.worker.row.id}"
         return LeaseReturned(*run.key, task.idx, lease.fence, NEEDS_ATTENTION, now, text, counted=True)
+    if counted and task.interruptions and lease.worker.row.capacity.pull:
+        due_at = now + min(REDELIVER_MS << (task.interruptions - 1), REDELIVER_MS_MAX)
+        return LeaseReturned(
+            *run.key, task.idx, lease.fence, UP_FOR_RESCHEDULE, now, cause, counted=True, due_at=due_at
+        )
     return LeaseReturned(*run.key, task.idx, lease.fence, QUEUED, now, cause, counted=counted)
 
 
@@ -344,7 +362,15 @@ def send_back(run: LiveRun, task: Task, now: Millis) -> list[Change]:
 
 
 def grant(
-    state: State, run: LiveRun, task: Task, worker: LiveWorker, lease_ms: int, now: Millis, *, overdue: bool = False
+    state: State,
+    run: LiveRun,
+    task: Task,
+    worker: LiveWorker,
+    lease_ms: int,
+    now: Millis,
+    *,
+    overdue: bool = False,
+    token_hash: str = "",
 ) -> LeaseGranted:
     """A new lease with a new fence; the fence of a lease never changes."""
     return LeaseGranted(
@@ -357,6 +383,7 @@ def grant(
         now,
         lease_ms,
         overdue,
+        token_hash,
     )
 
 
@@ -392,50 +419,3 @@ def _input_of(run: LiveRun, name: str) -> Input:
     node = run.graph.index[name]
     tasks = (run.tasks.get(idx) for idx in run.graph.tasks_of(node))
     return Input(name, tuple(None if task is None else task.result for task in tasks), run.graph.is_group(node))
-
-
-def claim(state: State, command: cm.ClaimTask, now: Millis) -> Decision:
-    """Give a pull worker the task whose turn it is, or nothing. The scheduler never claims for it."""
-    worker = find_holder(state, command.tenant, command.worker, command.incarnation)
-    check_number(command.lease_ms, 1_000, LEASE_MS_MAX, "lease_ms")
-    if worker.row.draining:
-        raise Refused("worker.draining", f"worker {command.worker!r} is draining", path="worker")
-    if worker.slots_free <= 0:
-        raise Refused("worker.busy", f"worker {command.worker!r} holds {len(worker.leases)} leases", path="worker")
-
-    def is_held(bucket: Bucket) -> bool:
-        return bool(state.pool_reasons(bucket, now))
-
-    picked = state.index.pick_task(worker, now, is_held)
-    if picked is None:
-        return Decision([], answer="")
-    overtaken = send_back(picked.run, picked.task, now)
-    if overtaken:
-        return Decision(overtaken, answer="")
-    granted = grant(state, picked.run, picked.task, worker, command.lease_ms, now, overdue=picked.overdue)
-    return Decision([granted], answer=str(granted.fence))
-
-
-def find_holder(state: State, tenant: str, name: str, incarnation: str) -> LiveWorker:
-    """A registered worker in its present incarnation."""
-    worker = state.workers.get((tenant, name))
-    if worker is None or worker.row.incarnation != incarnation:
-        raise Refused("worker.unknown", f"worker {name!r} is not registered in this incarnation", "Register again.")
-    return worker
-
-
-def renew(state: State, command: cm.RenewLease, now: Millis) -> Decision:
-    """Keep a pull worker's lease. Memory only: nothing is written, and `detail` says until when."""
-    check_number(command.lease_ms, 1_000, LEASE_MS_MAX, "lease_ms")
-    lease = state.leases.get(command.fence)
-    if (
-        lease is None
-        or lease.worker.key != (command.tenant, command.worker)
-        or lease.task.incarnation != command.incarnation
-    ):
-        raise Refused("lease.lost", f"fence {command.fence} is not yours any more", "Stop and discard.", path="fence")
-    if command.lease_ms > lease.task.lease_ms:
-        # A longer promise would not survive a change of coordinator, which knows only what was granted.
-        hint = f"Claim for longer, or renew for at most {lease.task.lease_ms} ms."
-        raise Refused("field.value", f"{command.lease_ms} ms is longer than the lease", hint, path="lease_ms")
-    return Decision([], answer="renewed", detail=(lease.fence, now - state.stalled_ms + command.lease_ms))

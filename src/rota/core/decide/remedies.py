@@ -39,6 +39,7 @@ from rota.core.states import (
     LEASED,
     NEEDS_ATTENTION,
     NONE,
+    QUEUED,
     RUN_TERMINAL,
     TERMINAL,
     UP_FOR_RESCHEDULE,
@@ -157,7 +158,7 @@ def mark(state: State, command: cm.MarkTasks, now: Millis) -> Decision:
     for idx in chosen:
         task = run.tasks.get(idx)
         if task is not None and task.state in LEASED:
-            cause = f"marked as {to}"
+            cause = f"marked as {to}" + (f": {clean_text(command.reason)}" if command.reason else "")
             changes.append(LeaseReturned(*run.key, idx, task.fence, CANCELLED, now, cause, counted=False))
     reset = [idx for idx in chosen if _state(run, idx) is not NONE]
     reset += [idx for idx in _waiting_for(run, chosen) if idx not in chosen]
@@ -217,6 +218,25 @@ def retry(state: State, command: cm.RetryTasks, now: Millis) -> Decision:
         reset = dict.fromkeys((*failed, *(idx for idx in below if _state(run, idx) in BAD)))
         changes += _run_again(run, list(reset), now)
     return Decision(changes, answer=command.run)
+
+
+def release(state: State, command: cm.ReleaseTasks, now: Millis) -> Decision:
+    """Take tasks from whoever has them. Nothing is charged: it was not the work's fault, nor the worker's."""
+    run = find_run(state, command.tenant, command.run)
+    chosen = find_all(run, command.tasks) if command.tasks else list(run.tasks)
+    held = [idx for idx in chosen if _state(run, idx) in LEASED]
+    if not held:
+        here = ", ".join(f"{run.graph.task_id(idx)} is {_state(run, idx)}" for idx in chosen[:3])
+        raise Refused("lease.none", f"nobody has this: {here or 'no task'}", path="tasks")
+    check_number(len(held), 0, NAMES_PER_COMMAND_MAX, "tasks")
+    cause = f"taken back by {command.actor or 'somebody'}" + (f": {command.reason}" if command.reason else "")
+    return Decision(
+        [
+            LeaseReturned(*run.key, idx, run.tasks[idx].fence, QUEUED, now, clean_text(cause), counted=False)
+            for idx in held
+        ],
+        answer=command.run,
+    )
 
 
 def put_note(state: State, command: cm.NoteTask, now: Millis) -> Decision:

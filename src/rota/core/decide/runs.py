@@ -4,12 +4,14 @@ from difflib import get_close_matches
 
 from rota.core import commands as cm
 from rota.core.bounds import (
+    AFTER_MAX,
     ID_CHARS_MAX,
     LABEL_CHARS_MAX,
     LABEL_NAME_CHARS_MAX,
     LABELS_MAX,
     OUTPUT_LOSSES_MAX,
     PARAMS_BYTES_MAX,
+    WAITERS_MAX,
 )
 from rota.core.calendar import AT_MAX
 from rota.core.changes import (
@@ -17,11 +19,13 @@ from rota.core.changes import (
     GraphPut,
     LeaseReturned,
     PendingSet,
+    RunApproved,
     RunEnded,
     RunPaused,
     RunStarted,
     RunStopping,
     RunSubmitted,
+    RunUnblocked,
     TasksReset,
     TasksScheduled,
     TasksSettled,
@@ -33,11 +37,11 @@ from rota.core.graph import check_graph, check_growth, check_id, check_number, c
 from rota.core.ids import Millis
 from rota.core.limits import is_too_small, size_of
 from rota.core.live import LiveRun
-from rota.core.model import Graph, Pairs, TaskSpec
+from rota.core.model import Approval, Graph, Pairs, TaskSpec
 from rota.core.params import check_params
 from rota.core.plan import Cascade
 from rota.core.records import Growth, Run, Schedule, Slice, Version, Workflow
-from rota.core.state import State
+from rota.core.state import PARENTS_MAX, State
 from rota.core.states import (
     CANCELLED,
     LEASED,
@@ -99,14 +103,81 @@ def submit(state: State, command: cm.SubmitRun, now: Millis) -> Decision:
         merge=command.merge,
         labels=command.labels,
         share=command.share,
+        after=_check_after(state, command),
+        approval=Approval.PENDING if command.needs_approval else Approval.NONE,
+        deadline_at=_check_deadline(command, now),
     )
+    _check_parents(state, row)
     changes.append(RunSubmitted(row))
-    if is_plain(graph) and not graph.max_active_runs and not state.is_held(row):
+    is_free = not (row.after or command.needs_approval or state.is_held(row))
+    if is_plain(graph) and not graph.max_active_runs and is_free:
         # One task without a cap has nothing to wait for and nothing to plan.
         row.state = RunState.RUNNING
         row.started_at = now
         changes.append(TasksScheduled(command.tenant, command.run, (0,), now))
     return Decision(changes, answer=command.run)
+
+
+def _check_after(state: State, command: cm.SubmitRun) -> tuple[str, ...]:
+    """The runs that have to succeed first. One that has is not waited for; one that is not known is refused."""
+    check_number(len(command.after), 0, AFTER_MAX, "after")
+    left: list[str] = []
+    for position, name in enumerate(dict.fromkeys(command.after)):
+        run = state.runs.get((command.tenant, name))
+        if run is None:
+            hint = "Name one that has not ended, or has succeeded."
+            raise Refused("run.unknown", f"there is no run {name[:100]!r} to wait for", hint, path=f"after[{position}]")
+        if len(run.waiters) >= WAITERS_MAX:
+            text = f"{len(run.waiters)} runs wait for {name!r} already"
+            raise Refused("field.size", text, "Let them wait for one that waits for it.", path=f"after[{position}]")
+        if run.row.state is not RunState.SUCCESS:
+            left.append(name)
+    return tuple(left)
+
+
+def _check_deadline(command: cm.SubmitRun, now: Millis) -> Millis:
+    if command.deadline_at:
+        check_number(command.deadline_at, now + 1, AT_MAX, "deadline_at")
+    return command.deadline_at
+
+
+def _check_parents(state: State, row: Run) -> None:
+    """A run is part of few others, one inside the other."""
+    above = state.runs.get((row.tenant, row.parent)) if row.parent else None
+    depth = 0
+    while above is not None:
+        depth += 1
+        if depth >= PARENTS_MAX or above.row.id == row.id:
+            text = f"{row.id!r} would be part of {depth} others, one inside the other"
+            raise Refused("field.size", text, f"At most {PARENTS_MAX - 1} are kept apart.", path="parent")
+        above = state.runs.get((row.tenant, above.row.parent)) if above.row.parent else None
+
+
+def approve(state: State, command: cm.ApproveRun, now: Millis) -> Decision:
+    """A person's word on a run. Saying the same twice changes nothing."""
+    run = find_run(state, command.tenant, command.run, may_have_ended=True)
+    approval = run.row.approval
+    if approval is (Approval.APPROVED if command.approved else Approval.REJECTED):
+        return Decision([], answer=command.run)
+    if approval is not Approval.PENDING or run.row.state in RUN_TERMINAL:
+        text = f"run {command.run!r} does not wait for approval: it is {run.row.state}, its approval {approval}"
+        raise Refused("run.approval", text, path="run")
+    reason = clean_text(command.reason)
+    said = RunApproved(*run.key, command.approved, command.actor, reason, now)
+    if command.approved:
+        return Decision([said], answer=command.run)
+    text = f"rejected by {command.actor or 'somebody'}" + (f": {reason}" if reason else "")
+    return Decision([said, RunEnded(*run.key, RunState.CANCELLED, now, text)], answer=command.run)
+
+
+def look_after(state: State, key: tuple[object, ...], now: Millis) -> Decision:
+    """Runs that this one waits for may have succeeded. One that failed may be tried again, and is still waited for."""
+    run = state.runs.get((str(key[0]), str(key[1])))
+    if run is None or run.row.state is not RunState.QUEUED:
+        return Decision([])
+    tenant = run.row.tenant
+    met = [name for name in run.row.after if state.runs[(tenant, name)].row.state is RunState.SUCCESS]
+    return Decision([RunUnblocked(*run.key, name, now) for name in met])
 
 
 def check_labels(labels: Pairs) -> None:

@@ -26,7 +26,7 @@ from rota.core.changes import (
 )
 from rota.core.decide.decision import AT_CAP, Decision, find_lease, spare_receipts
 from rota.core.decide.leases import overran, returned, went_unheard
-from rota.core.decide.runs import continue_run, scheduled_run, stop_run
+from rota.core.decide.runs import continue_run, look_after, scheduled_run, stop_run
 from rota.core.decide.workers import gone
 from rota.core.ids import Millis
 from rota.core.ladder import (
@@ -41,6 +41,7 @@ from rota.core.ladder import (
 )
 from rota.core.live import LiveRun
 from rota.core.model import FailureClass, Unservable
+from rota.core.pauses import pause_reasons
 from rota.core.plan import DEADLOCK, Cascade
 from rota.core.reap import (
     FELL_SILENT,
@@ -96,7 +97,7 @@ def due(state: State, key: tuple[object, ...], now: Millis) -> Decision:
 def deadline(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """A run is out of time."""
     run = state.runs.get((str(key[0]), str(key[1])))
-    if run is None or run.row.state is not RunState.RUNNING or run.row.stopping is not None:
+    if run is None or run.row.state in RUN_TERMINAL or run.row.stopping is not None:
         return Decision([])
     if not run.row.deadline_at or run.row.deadline_at > now:
         return Decision([])
@@ -198,15 +199,20 @@ def sweep(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # no
 
 def _unserved(state: State, now: Millis) -> Iterator[tuple[str, str, int]]:
     for bucket in state.index.buckets.values():
-        if not bucket.live or state.index.is_servable(bucket):
+        if not bucket.live or state.index.is_servable(bucket) or is_paused(state, bucket):
             continue
         patience_ms = _patience_ms(state, bucket)
         oldest = state.index.oldest(bucket)
-        is_young = oldest is None or now - oldest[0] < patience_ms
+        is_young = oldest is None or now - state.waits_since(bucket, oldest[0]) < patience_ms
         for run, task in islice(bucket.tasks(), SWEEP_TASKS_MAX if is_young else None):
             # One of which nothing has been said yet is told at once why it waits; of many alike some are enough.
-            if not task.note or now - task.eligible_at >= patience_ms:
+            if not task.note or now - state.waits_since(bucket, task.eligible_at) >= patience_ms:
                 yield (*run.key, task.idx)
+
+
+def is_paused(state: State, bucket: Bucket) -> bool:
+    """Whether nobody is given a bucket's tasks because somebody paused them."""
+    return state.index.has_pauses and bool(pause_reasons(state.pauses, bucket.demand.signature))
 
 
 def _patience_ms(state: State, bucket: Bucket) -> Millis:
@@ -223,9 +229,9 @@ def starved(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     if run is None or task is None or task.state is not QUEUED or not run.is_runnable:
         return Decision([])
     bucket = state.bucket_of(run, task)
-    if state.index.is_servable(bucket):
+    if state.index.is_servable(bucket) or is_paused(state, bucket):
         return Decision([])
-    if not may_climb(task.eligible_at, now, _patience_ms(state, bucket)):
+    if not may_climb(state.waits_since(bucket, task.eligible_at), now, _patience_ms(state, bucket)):
         return Decision([] if task.note else [TaskNoted(*run.key, task.idx, _no_fit(state, run, task, now), now)])
     if state.queue_of(run, task).unservable is Unservable.FAIL:
         return Decision(_fail_unserved(state, run, task, now))
@@ -346,9 +352,11 @@ def forget_worker(state: State, key: tuple[object, ...], now: Millis) -> Decisio
     # A pull worker has no stream to lose: only its silence tells.
     if worker is None or (worker.present and not worker.row.capacity.pull):
         return Decision([])
-    if now - worker.seen_at < state.limits.forget_worker_ms:
-        return Decision([], detail=worker.seen_at + state.limits.forget_worker_ms)
-    return Decision(gone(worker, now, WAS_FORGOTTEN))
+    patience_ms = state.silence_of(worker)
+    seen_at = worker.seen_at + state.stalled_ms - worker.stalled_ms
+    if now - seen_at < patience_ms:
+        return Decision([], detail=seen_at + patience_ms)
+    return Decision(gone(worker, now, FELL_SILENT if worker.row.capacity.pull else WAS_FORGOTTEN))
 
 
 def drop_graph(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # noqa: ARG001 - use decides, not time
@@ -387,6 +395,7 @@ TICKS: dict[str, Callable[[State, tuple[object, ...], Millis], Decision]] = {
     "review": review,
     "replan": replan,
     "past": look_back,
+    "after": look_after,
     "orphan": orphan,
     "forget": forget_worker,
     "graph": drop_graph,

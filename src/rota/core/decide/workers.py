@@ -1,7 +1,7 @@
 """Deciding about workers: who they are, draining, forgetting."""
 
 from rota.core import commands as cm
-from rota.core.bounds import PROPERTY_VALUES_MAX, WORKER_SLOTS_MAX
+from rota.core.bounds import LEASE_MS_MAX, PROPERTY_VALUES_MAX, SILENCE_MS_LEAST, WORKER_SLOTS_MAX
 from rota.core.changes import Change, WorkerDrained, WorkerGone, WorkerRegistered
 from rota.core.decide.decision import Decision
 from rota.core.decide.leases import returned
@@ -19,6 +19,8 @@ def check_capacity(state: State, capacity: Capacity) -> None:
     """What a worker says of itself can be compared by every queue that may look at it."""
     check_number(capacity.slots, 1, WORKER_SLOTS_MAX, "capacity.slots")
     check_number(len(capacity.properties), 0, PROPERTY_VALUES_MAX, "capacity.properties")
+    if capacity.silence_ms:
+        check_number(capacity.silence_ms, SILENCE_MS_LEAST, LEASE_MS_MAX, "capacity.silence_ms")
     for text in (*capacity.queues, *capacity.tenants, *capacity.kinds):
         check_text(text, "capacity")
     for name, value in capacity.properties:
@@ -47,10 +49,14 @@ def register(state: State, command: cm.RegisterWorker, now: Millis) -> Decision:
         registered_at=now,
         draining=known.row.draining if known else False,
         quarantined_until=known.row.quarantined_until if known else 0,
+        owner=command.owner,
     )
     changes: list[Change] = []
+    if known is not None:
+        check_owner(known, command.owner)
     if known is not None and known.row.incarnation != command.incarnation:
-        if is_live(state, known, now):
+        # Who claims work has one process at a time, and knows best which: the newest.
+        if is_live(state, known, now) and not known.row.capacity.pull:
             raise Refused(
                 "worker.duplicate",
                 f"worker {command.worker!r} is alive as incarnation {known.row.incarnation[:12]}",
@@ -74,7 +80,15 @@ def row_as_known(row: Worker, known: LiveWorker) -> Worker:
         row.draining,
         row.quarantined_until,
         known.row.gone_at,
+        row.owner,
     )
+
+
+def check_owner(worker: LiveWorker, owner: str) -> None:
+    """Refuse whoever has another token than the one that registered a worker."""
+    if worker.row.owner != owner:
+        hint = "Register under an id of your own."
+        raise Refused("session.foreign", f"{worker.row.id!r} was registered with another token", hint, path="worker")
 
 
 def is_live(state: State, worker: LiveWorker, now: Millis) -> bool:

@@ -11,6 +11,7 @@ from rota.core.evolve.definitions import (
     command_recorded,
     graph_dropped,
     graph_put,
+    pause_put,
     pool_dropped,
     pool_put,
     queue_put,
@@ -28,11 +29,13 @@ from rota.core.evolve.leases import (
     lease_returned,
     limit_lease,
     report_refused,
+    token_replaced,
 )
 from rota.core.evolve.runs import (
     count_scheduled,
     lay_out,
     pending_set,
+    run_approved,
     run_archived,
     run_ended,
     run_faulted,
@@ -44,6 +47,8 @@ from rota.core.evolve.runs import (
     run_started,
     run_stopping,
     run_submitted,
+    run_unblocked,
+    stand_in_line,
 )
 from rota.core.evolve.tasks import (
     task_amended,
@@ -60,7 +65,7 @@ from rota.core.evolve.workers import worker_drained, worker_gone, worker_quarant
 from rota.core.evolve.workflows import workflow_put
 from rota.core.state import State
 
-__all__ = ["begin_lease", "count_scheduled", "evolve", "lay_out", "limit_lease"]
+__all__ = ["begin_lease", "count_scheduled", "evolve", "lay_out", "limit_lease", "stand_in_line"]
 
 
 def evolve(state: State, change: ch.Change) -> None:
@@ -74,6 +79,8 @@ _APPLY: dict[type[ch.Change], Callable[[State, Any], None]] = {
     ch.RunEnded: run_ended,
     ch.RunReopened: run_reopened,
     ch.RunPaused: run_paused,
+    ch.RunUnblocked: run_unblocked,
+    ch.RunApproved: run_approved,
     ch.RunStopping: run_stopping,
     ch.RunFaulted: run_faulted,
     ch.RunGrew: run_grew,
@@ -91,6 +98,7 @@ _APPLY: dict[type[ch.Change], Callable[[State, Any], None]] = {
     ch.TaskEnded: task_ended,
     ch.TaskStarved: task_starved,
     ch.LeaseGranted: lease_granted,
+    ch.TokenReplaced: token_replaced,
     ch.AttemptStarted: attempt_started,
     ch.AttemptEnded: attempt_ended,
     ch.LeaseReturned: lease_returned,
@@ -109,6 +117,7 @@ _APPLY: dict[type[ch.Change], Callable[[State, Any], None]] = {
     ch.ScheduleAdvanced: schedule_advanced,
     ch.ScheduleDropped: schedule_dropped,
     ch.WorkflowPut: workflow_put,
+    ch.PausePut: pause_put,
     ch.CommandRecorded: command_recorded,
     ch.ReceiptDropped: receipt_dropped,
 }

@@ -136,3 +136,8 @@ def receipt_dropped(state: State, change: ch.ReceiptDropped) -> None:
     state.receipts.pop(key, None)
     state.touched.puts.pop(("Receipt", *key), None)
     state.touched.drops[("Receipt", *key)] = None
+
+
+def pause_put(state: State, change: ch.PausePut) -> None:
+    state.put_pause(change.pause)
+    state.touched.puts[("Pause", change.pause.tenant, change.pause.scope)] = change.pause

@@ -69,7 +69,7 @@ def end_lease(state: State, fence: Fence, at: Millis) -> None:
     if task.state is RUNNING or task.state in TERMINAL:
         run.account.learn(took_ms)
     task.fence = 0
-    task.worker_tenant = task.worker = task.incarnation = ""
+    task.worker_tenant = task.worker = task.incarnation = task.token_hash = ""
 
 
 def limit_lease(state: State, lease: Lease, begun_at: Millis, now: Millis) -> None:
@@ -101,6 +101,7 @@ def lease_granted(state: State, change: ch.LeaseGranted) -> None:
     task.worker = change.worker
     task.incarnation = change.incarnation
     task.lease_ms = change.lease_ms
+    task.token_hash = change.token_hash
     task.assigned_at = change.at
     task.started_at = task.ended_at = task.due_at = 0
     if task.note and is_ours(task.note):
@@ -126,8 +127,13 @@ def lease_granted(state: State, change: ch.LeaseGranted) -> None:
     if worker.row.capacity.pull:
         # Its length is its own: it may end before the worker is looked at for another.
         state.set_timer(change.at + change.lease_ms, "worker", *worker.key)
-        # Who claims a task begins it; that it says so besides is not required.
-        limit_lease(state, lease, change.at, change.at)
+    note(state, run, task, change)
+
+
+def token_replaced(state: State, change: ch.TokenReplaced) -> None:
+    run = state.runs[(change.tenant, change.run)]
+    task = run.tasks[change.task]
+    task.token_hash = change.token_hash
     note(state, run, task, change)
 
 
@@ -188,6 +194,9 @@ def lease_returned(state: State, change: ch.LeaseReturned) -> None:
         task.attempt -= 1
     task.error = change.cause if reaper or change.state is NEEDS_ATTENTION else ""
     move(state, run, task, change.state)
+    if change.state is UP_FOR_RESCHEDULE:
+        task.due_at = change.due_at
+        state.set_timer(change.due_at, "due", *run.key, task.idx)
     if change.state in TERMINAL:
         task.ended_at = change.at
     elif change.state is NEEDS_ATTENTION:

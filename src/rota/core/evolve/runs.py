@@ -9,10 +9,11 @@ from rota.core.evolve.tasks import forget_due
 from rota.core.graph import LiveGraph
 from rota.core.ids import Millis
 from rota.core.live import LiveRun
+from rota.core.model import Approval
 from rota.core.reap import reaper_of
 from rota.core.records import Growth, Receipt, Task, copy
 from rota.core.state import State
-from rota.core.states import NONE, QUEUED, TERMINAL, RunState, can_transition_run
+from rota.core.states import NONE, QUEUED, RUN_TERMINAL, TERMINAL, RunState, can_transition_run
 
 
 def run_submitted(state: State, change: ch.RunSubmitted) -> None:
@@ -20,7 +21,10 @@ def run_submitted(state: State, change: ch.RunSubmitted) -> None:
     row = copy(change.row)
     run = state.make_run(row)
     state.list_run(run)
+    state.relate(run)
     state.take_merge(run)
+    if row.deadline_at:
+        state.set_timer(row.deadline_at, "deadline", *run.key)
     if row.state is RunState.RUNNING:
         count_scheduled(state, run, 1)
         begin(state, run, row.started_at)
@@ -42,9 +46,39 @@ def count_scheduled(state: State, run: LiveRun, step: int) -> None:
 
 def wait_to_start(state: State, run: LiveRun) -> None:
     count_scheduled(state, run, 1)
+    stand_in_line(state, run)
+
+
+def stand_in_line(state: State, run: LiveRun) -> None:
+    """A run waits for its turn to start, unless something has to happen first."""
+    if not run.is_gated:
+        name = run.admission
+        state.waiting_runs.setdefault(name, {})[run.key] = None
+        state.starts[name] = None
+
+
+def leave_line(state: State, run: LiveRun) -> None:
+    """A run does not wait for its turn to start any more."""
     name = run.admission
-    state.waiting_runs.setdefault(name, {})[run.key] = None
-    state.starts[name] = None
+    waiting = state.waiting_runs.get(name, {})
+    if waiting.pop(run.key, run) is None and not waiting:
+        del state.waiting_runs[name]
+
+
+def run_unblocked(state: State, change: ch.RunUnblocked) -> None:
+    run = state.runs[(change.tenant, change.run)]
+    state.stop_waiting(run, change.after)
+    run.row.after = tuple(name for name in run.row.after if name != change.after)
+    stand_in_line(state, run)
+    tell(state, run, change)
+
+
+def run_approved(state: State, change: ch.RunApproved) -> None:
+    run = state.runs[(change.tenant, change.run)]
+    run.row.approval = Approval.APPROVED if change.approved else Approval.REJECTED
+    if change.approved:
+        stand_in_line(state, run)
+    tell(state, run, change)
 
 
 def run_started(state: State, change: ch.RunStarted) -> None:
@@ -71,7 +105,7 @@ def begin(state: State, run: LiveRun, at: Millis) -> None:
     state.active_runs[name] = state.active_runs.get(name, 0) + 1
     timeout_ms = run.graph.graph.run_timeout_ms
     if timeout_ms:
-        row.deadline_at = at + timeout_ms
+        row.deadline_at = min(row.deadline_at or at + timeout_ms, at + timeout_ms)
         state.set_timer(row.deadline_at, "deadline", *run.key)
 
 
@@ -86,10 +120,9 @@ def run_ended(state: State, change: ch.RunEnded) -> None:
     if row.state is RunState.RUNNING:
         free_run_slot(state, name)
     else:
-        waiting = state.waiting_runs[name]
-        del waiting[run.key]
-        if not waiting:
-            del state.waiting_runs[name]
+        leave_line(state, run)
+        state.unrelate(run)
+        row.after = ()
     check_run_move(row.state, change.state)
     row.state = change.state
     row.ended_at = change.at
@@ -104,6 +137,10 @@ def run_ended(state: State, change: ch.RunEnded) -> None:
         # It was kept for the sake of this one.
         state.set_timer(change.at + state.limits.retain_ended_ms, "archive", *run.before.key)
     count_scheduled(state, run, -1)
+    if row.paused and run.parts:
+        hold_parts(state, run)
+    for waiter in run.waiters:
+        state.set_timer(0, "after", *waiter)
     if row.deadline_at:
         state.drop_timer("deadline", *run.key)
     if (row.tenant, row.schedule) in state.schedules:
@@ -160,7 +197,25 @@ def run_paused(state: State, change: ch.RunPaused) -> None:
                 state.starts[run.admission] = None
 
     hold(state, run, flag)
+    if run.parts:
+        hold_parts(state, run)
     tell(state, run, change)
+
+
+def hold_parts(state: State, run: LiveRun) -> None:
+    """A run was paused, resumed or ended, and so is everything that is part of it; nothing of that is written."""
+    for part in run.parts.values():
+        if part.row.state in RUN_TERMINAL:
+            continue
+
+        def flag(part: LiveRun = part) -> None:
+            part.is_held = state.is_held(part.row)
+
+        hold(state, part, flag)
+        if not part.is_held and part.row.state is RunState.QUEUED:
+            state.starts[part.admission] = None
+        if part.parts:
+            hold_parts(state, part)
 
 
 def run_stopping(state: State, change: ch.RunStopping) -> None:
@@ -259,6 +314,7 @@ def run_revived(state: State, change: ch.RunRevived) -> None:
     run = state.make_run(row)
     lay_out(run, run.graph, change.growths, tasks)
     state.list_run(run)
+    state.relate(run)
     run.revived_at = change.at
     state.set_timer(change.at + state.limits.retain_ended_ms, "archive", *run.key)
     state.touched.revives.append((row.tenant, row.id, row.created_at))

@@ -3,6 +3,7 @@
 from copy import copy
 
 from rota.core import changes as ch
+from rota.core.model import Mood
 from rota.core.state import State
 
 
@@ -18,9 +19,11 @@ def worker_registered(state: State, change: ch.WorkerRegistered) -> None:
         state.index.join(worker)
     worker.present = worker.has_spoken = True
     worker.seen_at = row.registered_at
+    worker.stalled_ms = state.stalled_ms
     worker.strikes = 0
+    worker.mood = Mood.IDLE
     if row.capacity.pull:
-        state.set_timer(row.registered_at + state.limits.forget_worker_ms, "forget", *worker.key)
+        state.set_timer(row.registered_at + state.silence_of(worker), "forget", *worker.key)
     state.index.touch(worker, freed=True)
     state.touched.drops.pop(("Worker", row.tenant, row.id), None)
     state.touched.puts[("Worker", row.tenant, row.id)] = row

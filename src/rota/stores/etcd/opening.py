@@ -14,8 +14,9 @@ from rota.stores.etcd.failures import missing
 from rota.stores.etcd.keys import SNAPSHOTS, Keys, after, entry_of, epoch_of
 
 # What this code writes. It grows when older code could misunderstand what is written, and not for new fields: 2 has
-# workflows, and runs that leave history, which 1 would show there and lose among the living.
-FORMAT = 2
+# workflows, and runs that leave history, which 1 would show there and lose among the living; 3 has pauses, and
+# runs that wait for others or for a person, which 2 would start.
+FORMAT = 3
 _FORMAT = b"rota-etcd "
 FORMAT_VALUE = _FORMAT + b"%d" % FORMAT
 

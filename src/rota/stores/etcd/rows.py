@@ -13,7 +13,20 @@ from msgspec import NODEFAULT, Struct, defstruct
 from msgspec.structs import astuple, fields
 
 from rota.core.model import Pool, Queue, Tenant
-from rota.core.records import Audit, GraphRecord, Growth, Key, Receipt, Record, Run, Schedule, Task, Worker, Workflow
+from rota.core.records import (
+    Audit,
+    GraphRecord,
+    Growth,
+    Key,
+    Pause,
+    Receipt,
+    Record,
+    Run,
+    Schedule,
+    Task,
+    Worker,
+    Workflow,
+)
 
 # What a row is of is a number, its place in this list, and never changes. The first fields are the key.
 ROWS: tuple[tuple[type[Struct], int], ...] = (
@@ -28,6 +41,7 @@ ROWS: tuple[tuple[type[Struct], int], ...] = (
     (Schedule, 2),
     (Receipt, 2),
     (Workflow, 2),
+    (Pause, 2),
 )
 RUN, TASK, GROWTH, GRAPH = range(4)
 # One record: what it is of, and its bytes.

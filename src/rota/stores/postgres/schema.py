@@ -294,6 +294,35 @@ _BUILDS = (
 )
 
 
+# Version 4.
+_AGENTS = (
+    """CREATE TABLE pause (
+    tenant text COLLATE "C" NOT NULL,
+    scope text COLLATE "C" NOT NULL,
+    paused boolean NOT NULL,
+    at bigint NOT NULL,
+    actor text COLLATE "C" NOT NULL,
+    reason text COLLATE "C" NOT NULL,
+    PRIMARY KEY (tenant, scope)
+)""",
+    *adding(
+        (
+            "after json NOT NULL DEFAULT '[]'",
+            """approval text COLLATE "C" NOT NULL DEFAULT 'none'""",
+            """solo_token_hash text COLLATE "C" DEFAULT ''""",
+        ),
+        "run",
+        "history_run",
+    ),
+    *adding(("""token_hash text COLLATE "C" NOT NULL DEFAULT ''""",), "task", "history_task"),
+    *adding(("""owner text COLLATE "C" NOT NULL DEFAULT ''""",), "worker"),
+    "COMMENT ON COLUMN pause.scope IS 'empty for everything, or one requirement: workspace=docs'",
+    "COMMENT ON COLUMN pause.paused IS 'false once it was lifted'",
+    "COMMENT ON COLUMN run.after IS 'runs that have to succeed before it starts'",
+    "COMMENT ON COLUMN worker.owner IS 'whose token registered it'",
+)
+
+
 class Step(Struct, frozen=True):
     """One step between versions: `number` is the one it leads to. Never changed once it was released."""
 
@@ -306,6 +335,7 @@ STEPS: tuple[Step, ...] = (
     Step(1, "the first tables", _FIRST),
     Step(2, "workflows, and what runs, tasks and schedules know of them", _WORKFLOWS),
     Step(3, "keys, labels and shares of runs, and what else a queue decides", _BUILDS),
+    Step(4, "pauses, and runs that wait for others, a person, or whoever knows a token", _AGENTS),
 )
 
 

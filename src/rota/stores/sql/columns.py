@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct, inspect
 
 from rota.core.model import Pool, Queue, Tenant
-from rota.core.records import Audit, GraphRecord, Growth, Receipt, Run, Schedule, Story, Task, Worker, Workflow
+from rota.core.records import Audit, GraphRecord, Growth, Pause, Receipt, Run, Schedule, Story, Task, Worker, Workflow
 
 Value = str | int | bytes | None
 Row = tuple[Value, ...]
@@ -192,6 +192,7 @@ ALONE: dict[type, tuple[str, Table, tuple[str, ...]]] = {
     Schedule: ("schedule", _plain_table(Schedule), ("tenant", "id")),
     Workflow: ("workflow", _plain_table(Workflow), ("tenant", "name")),
     Receipt: ("receipt", _plain_table(Receipt), ("tenant", "command_id")),
+    Pause: ("pause", _plain_table(Pause), ("tenant", "scope")),
 }
 
 # The first stories of a one-task run live in its row, each after its number, instant and length. That halves the rows

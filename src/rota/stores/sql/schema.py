@@ -272,6 +272,30 @@ _OF_QUEUES = (
 # Version 4.
 BUILDS = (*adding(_KEYS_OF_RUNS, "run", "history_run"), *adding(_OF_QUEUES, "queue"))
 
+# Version 5.
+AGENTS = (
+    """CREATE TABLE pause (
+    tenant TEXT NOT NULL,
+    scope TEXT NOT NULL, -- empty for everything, or one requirement: workspace=docs
+    paused INTEGER NOT NULL, -- 0 once it was lifted
+    at INTEGER NOT NULL,
+    actor TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    PRIMARY KEY (tenant, scope)
+) STRICT""",
+    *adding(
+        (
+            "after TEXT NOT NULL DEFAULT '[]'",
+            "approval TEXT NOT NULL DEFAULT 'none'",
+            "solo_token_hash TEXT DEFAULT ''",
+        ),
+        "run",
+        "history_run",
+    ),
+    *adding(("token_hash TEXT NOT NULL DEFAULT ''",), "task", "history_task"),
+    *adding(("owner TEXT NOT NULL DEFAULT ''",), "worker"),
+)
+
 # Dropped and made again with every version.
 VIEWS = views(
     Dialect(

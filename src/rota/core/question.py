@@ -1,0 +1,9 @@
+"""What every question has."""
+
+from msgspec import Struct
+
+
+class Question(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=True):
+    """One read."""
+
+    tenant: str
