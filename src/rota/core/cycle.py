@@ -11,7 +11,7 @@ It decides and never claims: a wake is advice, and the session claims for itself
   or do not want it, waits and is never parked.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 
 from msgspec import Struct
@@ -20,15 +20,13 @@ from rota.core.audience import Audience, Line, Ranks, Session
 from rota.core.demand import Demand
 from rota.core.ids import Millis, RunKey, WorkerKey
 from rota.core.ladder import Rung, Starvation, Thresholds, climb
+from rota.core.wakes import Woken
 
 COOLDOWN_MS = 60_000
 STARVE_MS = 120_000
 # How many sessions one starved item may wake in a cycle, and how long at most until it wakes the same one again.
 FAN_OUT_MAX = 5
 BACKOFF_MS_MAX = 15 * 60_000
-
-# For each item, when each session was last woken for it.
-Woken = Mapping[RunKey, Mapping[WorkerKey, Millis]]
 
 
 class Waiting(Struct, frozen=True, kw_only=True, gc=False):

@@ -31,6 +31,7 @@ from rota.core.pauses import pause_reasons, pauses_of
 from rota.core.reasons import Reasons
 from rota.core.records import Audit, Key, Pause, Receipt, Record, Run, Schedule, Task, Worker, Workflow
 from rota.core.states import MOVES, QUEUED, RUN_TERMINAL, TaskState
+from rota.core.wakes import WakeMemory
 
 DEFAULT_QUEUE = "default"
 # How many runs one may be part of, one inside the other.
@@ -93,8 +94,7 @@ class State:
         self.workflows: dict[tuple[str, str], Workflow] = {}
         # By tenant and scope; those that were lifted, too.
         self.pauses: dict[tuple[str, str], Pause] = {}
-        # Wakes: when a pull worker was last told of a task. Memory only.
-        self.woken: dict[tuple[RunKey, WorkerKey], Millis] = {}
+        self.wakes = WakeMemory()
         # Oldest first.
         self.receipts: OrderedDict[tuple[str, str], Receipt] = OrderedDict()
         self.active_runs: dict[tuple[str, str], int] = {}

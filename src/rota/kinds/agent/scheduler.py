@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from rota.core.cycle import Plan, cycle
 from rota.core.errors import Refused
 from rota.core.ids import Millis
+from rota.core.wakes import WakeMemory
 from rota.kinds.agent.climbing import Climbing, Rows
 from rota.kinds.agent.options import Option, chosen
 from rota.kinds.agent.outcomes import CycleFailed, Stopped
@@ -32,7 +33,7 @@ from rota.kinds.agent.snapshots import (
 )
 from rota.kinds.agent.sources import ExpiredLeaseRecovery, SessionSource, TaskSource, Waker
 from rota.kinds.agent.viewing import Sight, look
-from rota.kinds.agent.waking import Memory, deliver
+from rota.kinds.agent.waking import deliver
 
 # So many ids are named in one line of the log.
 _IDS_TOLD_MAX = 20
@@ -59,7 +60,7 @@ class Scheduler:
         self._options = chosen(options)
         self._settings = self._options.settings
         self._stats = Stats()
-        self._memory = Memory()
+        self._memory = WakeMemory()
         self._one_at_a_time = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
@@ -185,7 +186,7 @@ class Scheduler:
 
     async def _wake(self, now: Millis, plan: Plan, sight: Sight, result: CycleResult, errors: list[Exception]) -> None:
         reason = self._options.wake_reason
-        targets = [WakeTarget(sight.works[wake.item], sight.sessions[wake.session], reason) for wake in plan.wakes]
+        targets = [WakeTarget(sight.works[wake.item[1]], sight.sessions[wake.session], reason) for wake in plan.wakes]
         result.wake_attempts = len(targets)
         for wake, outcome in zip(plan.wakes, await deliver(self._waker, targets), strict=True):
             if outcome is not None:
@@ -196,7 +197,7 @@ class Scheduler:
             result.wake_succeeded += 1
             result.selected_run_ids.append(wake.item[1])
             if self._settings.cooldown_ms:
-                self._memory.note(wake, now)
+                self._memory.note(wake.item, wake.session, now)
 
     def _record(self, now: Millis, result: CycleResult) -> None:
         sums = {name: getattr(self._stats, name) + getattr(result, name) for name in SUMMED}
