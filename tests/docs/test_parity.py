@@ -9,6 +9,8 @@ from rota.config import SETTINGS
 from rota.config.schedulers import Simple
 from rota.control.telemetry import METRICS
 from rota.core.states import PHASES, TaskState
+from rota.kinds import agent
+from rota.kinds.agent.snapshots import SUMMED
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "parity.md").read_text(encoding="utf-8")
@@ -40,6 +42,23 @@ worker_match_logging_interval_s experimental_backend minimum exact priority igno
 """
 
 
+# Everything that the mechanical scheduler documents.
+MECHANICAL = """
+BatchWaker WakeMany CycleResult EscalationActor EmitRunStarved RequestWorkerSpawn MarkRunNeedsAttention Option
+WithActor WithClock WithEscalationActor WithInterval WithLogger WithPauseStore WithStarvationAge WithStarvationStore
+WithStarvationThresholds WithSweepLimit WithSweepReason WithWakeCooldown WithWakeReason
+PauseStore GetSchedulerPause RebuildResult RunSnapshot Scheduler New Rebuild RunOnce Shutdown Start Stats
+SessionSnapshot SessionSource Sessions StarvationStore LoadRunStarvation ListRunStarvation UpsertRunStarvation
+ClearRunStarvation StarvationThresholds DefaultStarvationThresholds TaskSource PendingRuns ActiveRuns GetRunStatus
+RecoverExpiredRunLeases WakeTarget Waker Wake ErrStopped ErrSpawnUnresolvable
+"""
+
+
+def part_of(title: str) -> str:
+    """A source's part of the page."""
+    return TEXT.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
 def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
@@ -69,12 +88,12 @@ def test_the_lifecycle_has_each_state_in_its_phase() -> None:
 
 
 def test_every_symbol_of_the_scheduler_package_is_accounted_for() -> None:
-    part = TEXT.partition("## The scheduler package\n")[2]
+    part = part_of("The scheduler package")
     assert [name for name in PACKAGE.split() if not re.search(rf"`(\w+\.)?{re.escape(name)}(\(\w*\))?`", part)] == []
 
 
 def test_every_key_of_the_schedulers_page_is_accounted_for_with_the_test_that_holds_it() -> None:
-    part = TEXT.partition("## The schedulers page\n")[2]
+    part = part_of("The schedulers page")
     assert [name for name in SCHEDULERS.split() if f"`{name}`" not in part] == []
     rows = [cells(line) for line in part.splitlines() if line.startswith("| ") and not line.startswith("| there")]
     usual = "tests/unit/config/test_schedulers.py"
@@ -84,6 +103,32 @@ def test_every_key_of_the_schedulers_page_is_accounted_for_with_the_test_that_ho
         names = re.findall(r"`(test_\w+)`", row[-1])
         assert names, row[0]
         assert [name for name in names if f"def {name}(" not in code] == []
+
+
+def test_every_symbol_of_the_mechanical_scheduler_is_accounted_for() -> None:
+    part = part_of("The mechanical scheduler")
+    assert [name for name in MECHANICAL.split() if not re.search(rf"`{name}(\(\))?`", part)] == []
+    here = set(re.findall(r"`(with_\w+)`", part))
+    assert here == {name for name in agent.__all__ if name.startswith("with_")}
+
+
+def test_the_members_of_the_mechanical_scheduler_are_those_of_its_structs() -> None:
+    rows = [cells(line) for line in part_of("The mechanical scheduler").splitlines() if line.startswith("| `")]
+    told = {row[0].partition("`:")[0].strip("`"): re.findall(r"`(\w+)`", row[0].partition(":")[2]) for row in rows}
+    for name, count in (("SessionSnapshot", 9), ("WakeTarget", 3), ("CycleResult", 20), ("RebuildResult", 5)):
+        members = [field.name for field in structs.fields(getattr(agent, name))]
+        assert ([snake(member) for member in told[name]], len(members)) == (members, count)
+    ladder = [field.name for field in structs.fields(agent.StarvationThresholds)]
+    assert [snake(member) for member in told["StarvationThresholds"]] == [name.removesuffix("_ms") for name in ladder]
+    sums = [field.name for field in structs.fields(agent.Stats)]
+    assert (len(sums), set(sums)) == (17, {*SUMMED, *(snake(member) for member in told["Stats"])})
+    for name in ("TaskSource", "SessionSource", "Waker", "BatchWaker", "PauseStore", "StarvationStore"):
+        assert all(hasattr(getattr(agent, name), snake(method)) for method in told[name])
+
+
+def snake(name: str) -> str:
+    """A name of theirs as it is written here."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.replace("IDs", "Ids").replace("ID", "Id")).lower()
 
 
 def test_the_defaults_of_the_schedulers_page_are_those_of_a_scheduler() -> None:

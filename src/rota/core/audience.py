@@ -57,18 +57,23 @@ class Audience:
     def __init__(self, sessions: Sequence[Session], demands: Iterable[Demand]) -> None:
         self.ranked = sorted(sessions, key=_seniority)
         self.free: Ranks = 0
-        self._lines: dict[Demand, Line] = {}
+        self._ones = {session.key: 1 << rank for rank, session in enumerate(self.ranked)}
         self._by_pair: dict[tuple[str, str], Ranks] = {}
         self._by_terms: dict[tuple[object, ...], Ranks] = {}
         self._welcome: dict[tuple[object, ...], Ranks] = {}
-        asked = list(dict.fromkeys(demands))
-        self._seat({pair for demand in asked for pair in (*demand.exact, *demand.soft)})
-        for demand in asked:
-            self._lines[demand] = self._line_of(demand)
+        mentioned: set[tuple[str, str]] = set()
+        for demand in demands:
+            mentioned.update(demand.exact, demand.soft)
+        self._seat(mentioned)
 
     def line(self, demand: Demand) -> Line:
-        """Who may have the work of a demand."""
-        return self._lines[demand]
+        """Who may have the work of a demand, one of those that the audience was made for."""
+        suited = self._welcomed(demand)
+        for pair in demand.exact:
+            suited &= self._by_pair.get(pair, 0)
+        line = Line(demand, suited)
+        line.is_servable = bool(suited) and bool(self.first(suited, line))
+        return line
 
     def first(self, among: Ranks, line: Line) -> Ranks:
         """The oldest of these sessions that the predicate lets have the work, as a set of one; or of none."""
@@ -87,29 +92,33 @@ class Audience:
         """
         if line.tiers is None:
             suited = line.suited & ~self._avoided(line)
-            at_least = [suited] + [0] * len(line.demand.soft)
-            for pair in line.demand.soft:
-                having = self._by_pair.get(pair, 0)
-                for points in range(len(line.demand.soft), 0, -1):
-                    at_least[points] |= at_least[points - 1] & having
-            above = [*at_least[1:], 0]
-            line.tiers = [tier for low, high in zip(at_least, above, strict=True) if (tier := low & ~high)][::-1]
+            line.tiers = self._by_preference(line.demand, suited) if line.demand.soft else [suited]
         return line.tiers
+
+    def _by_preference(self, demand: Demand, suited: Ranks) -> list[Ranks]:
+        """Sessions by how many preferences they meet (`score`), the most first."""
+        at_least = [suited] + [0] * len(demand.soft)
+        for pair in demand.soft:
+            having = self._by_pair.get(pair, 0)
+            for points in range(len(demand.soft), 0, -1):
+                at_least[points] |= at_least[points - 1] & having
+        above = [*at_least[1:], 0]
+        return [tier for low, high in zip(at_least, above, strict=True) if (tier := low & ~high)][::-1]
 
     def take(self, one: Ranks) -> WorkerKey:
         """This session has its target for the cycle."""
         assert self.free & one, "a session has at most one target in a cycle"
         self.free ^= one
-        return self.key_of(one)
-
-    def key_of(self, one: Ranks) -> WorkerKey:
-        """The only session of a set."""
         return self.ranked[one.bit_length() - 1].key
+
+    def only(self, key: WorkerKey) -> Ranks:
+        """A session as a set of one; of none, if it is not here any more."""
+        return self._ones.get(key, 0)
 
     def _seat(self, mentioned: set[tuple[str, str]]) -> None:
         """Say for each pair that matters, and for each sort of standing terms, which sessions have it."""
-        for rank, session in enumerate(self.ranked):
-            one = 1 << rank
+        for session in self.ranked:
+            one = self._ones[session.key]
             if session.idle:
                 self.free |= one
             for pair in session.capacity.properties:
@@ -117,14 +126,6 @@ class Audience:
                     self._by_pair[pair] = self._by_pair.get(pair, 0) | one
             terms = _terms(session.capacity)
             self._by_terms[terms] = self._by_terms.get(terms, 0) | one
-
-    def _line_of(self, demand: Demand) -> Line:
-        suited = self._welcomed(demand)
-        for pair in demand.exact:
-            suited &= self._by_pair.get(pair, 0)
-        line = Line(demand, suited)
-        line.is_servable = bool(self.first(suited, line))
-        return line
 
     def _welcomed(self, demand: Demand) -> Ranks:
         """Whom the predicate would let have work of this queue, tenant and kind that required nothing further."""
@@ -153,10 +154,8 @@ class Audience:
     def _avoided(self, line: Line) -> Ranks:
         """The session that was interrupted at this very work, while any other could do it."""
         avoid = line.demand.signature.avoid
-        for rank, session in enumerate(self.ranked if avoid else ()):
-            if session.key == avoid:
-                return 1 << rank if self.first(line.suited & ~(1 << rank), line) else 0
-        return 0
+        one = self.only(avoid) if avoid else 0
+        return one if one and self.first(line.suited & ~one, line) else 0
 
 
 def _seniority(session: Session) -> tuple[Millis, WorkerKey]:

@@ -11,14 +11,16 @@ It decides and never claims: a wake is advice, and the session claims for itself
   or do not want it, waits and is never parked.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from operator import attrgetter
 
 from msgspec import Struct
 
-from rota.core.audience import Audience, Line, Session
+from rota.core.audience import Audience, Line, Ranks, Session
 from rota.core.demand import Demand
 from rota.core.ids import Millis, RunKey, WorkerKey
-from rota.core.ladder import Rung, Starvation, Thresholds, climb, may_climb
+from rota.core.ladder import Rung, Starvation, Thresholds, climb
+from rota.core.wakes import Woken
 
 COOLDOWN_MS = 60_000
 STARVE_MS = 120_000
@@ -26,10 +28,8 @@ STARVE_MS = 120_000
 FAN_OUT_MAX = 5
 BACKOFF_MS_MAX = 15 * 60_000
 
-WakeKey = tuple[RunKey, WorkerKey]
 
-
-class Waiting(Struct, frozen=True, kw_only=True):
+class Waiting(Struct, frozen=True, kw_only=True, gc=False):
     """An item that waits. What is paused or blocked is not claimable, and neither woken for nor moved on the ladder.
 
     `eligible_since` is when it last became claimable: time spent paused, blocked or at work is no waiting.
@@ -59,16 +59,16 @@ class CycleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """All that a cycle looks at. `woken`: when a session was last woken for an item. Keys are unique."""
+    """All that a cycle looks at. Keys are unique."""
 
     waiting: Sequence[Waiting]
     sessions: Sequence[Session]
-    woken: Mapping[WakeKey, Millis] = {}
+    woken: Woken = {}
     paused: bool = False
     settings: CycleSettings = CycleSettings()
 
 
-class Wake(Struct, frozen=True):
+class Wake(Struct, frozen=True, gc=False):
     """Tell this session about this item."""
 
     item: RunKey
@@ -104,12 +104,15 @@ def cycle(view: View, now: Millis) -> Plan:
     """Decide one pass: wakes, no-match, starvation and the ladder. While paused nothing is decided at all."""
     if view.paused:
         return Plan(paused=True)
-    claimable = [item for item in view.waiting if item.claimable]
-    return _Pass(view, now, sorted(claimable, key=_turn)).plan(unclaimable=len(view.waiting) - len(claimable))
+    ordered = _in_turn(view.waiting)
+    return _Pass(view, now, ordered).plan(unclaimable=len(view.waiting) - len(ordered))
 
 
-def _turn(item: Waiting) -> tuple[int, Millis, RunKey]:
-    return (-item.weight, item.eligible_since, item.key)
+def _in_turn(waiting: Sequence[Waiting]) -> list[Waiting]:
+    """What may be claimed, in the order in which it is dispatched: weight, then since when, then key."""
+    ordered = sorted([item for item in waiting if item.claimable], key=attrgetter("eligible_since", "key"))
+    ordered.sort(key=attrgetter("weight"), reverse=True)  # leaves those of one weight as they are
+    return ordered
 
 
 class _Choice(Struct):
@@ -117,12 +120,12 @@ class _Choice(Struct):
 
     item: Waiting
     line: Line
-    late: bool
+    cooling: Ranks
     sessions: list[WorkerKey]
 
 
 class _Pass:
-    """The scratch of one cycle. Demands are told apart by identity first: most items share theirs."""
+    """The scratch of one cycle. Demands are told apart by identity: items that ask for the same mostly share theirs."""
 
     def __init__(self, view: View, now: Millis, ordered: list[Waiting]) -> None:
         self.view = view
@@ -134,31 +137,41 @@ class _Pass:
 
     def plan(self, *, unclaimable: int) -> Plan:
         settings, now = self.view.settings, self.now
+        starved_before = now - settings.starve_ms if settings.starve_ms > 0 else -1
+        lines, audience = self.lines, self.audience
         chosen: list[_Choice] = []
+        fanning: list[_Choice] = []
         no_match: list[RunKey] = []
         starved: list[RunKey] = []
         steps: list[LadderStep] = []
         recently_notified = busy = 0
         for item in self.ordered:
-            line = self.lines[id(item.demand)]
-            late = settings.starve_ms > 0 and may_climb(item.eligible_since, now, settings.starve_ms)
+            line = lines[id(item.demand)]
+            late = item.eligible_since <= starved_before
             if not line.is_servable:
                 no_match.append(item.key)
                 if late:
                     starved.append(item.key)
                     steps.append(LadderStep(item.key, climb(item.starvation, now, settings.thresholds)))
                 continue
-            session, cooling = self._choose(item, line, late) if self.audience.free else (None, False)
-            if session is None and not cooling:
+            if not line.suited & audience.free:
                 busy += 1
                 continue
-            if late:
-                starved.append(item.key)
-            if session is None:
+            cooling = self._cooling(item, late)
+            session = self._choose(line, cooling)
+            if session is not None:
+                choice = _Choice(item, line, cooling, [session])
+                chosen.append(choice)
+                if late:
+                    starved.append(item.key)
+                    fanning.append(choice)
+            elif cooling and self._is_held_back(line, cooling):
                 recently_notified += 1
+                if late:
+                    starved.append(item.key)
             else:
-                chosen.append(_Choice(item, line, late, [session]))
-        self._fan_out(chosen)
+                busy += 1
+        self._fan_out(fanning)
         return Plan(
             wakes=tuple([Wake(choice.item.key, session) for choice in chosen for session in choice.sessions]),
             no_match=tuple(no_match),
@@ -169,33 +182,40 @@ class _Pass:
             unclaimable=unclaimable,
         )
 
-    def _fan_out(self, chosen: list[_Choice]) -> None:
+    def _fan_out(self, starved: list[_Choice]) -> None:
         """Let starved items wake more sessions, out of those that nothing else was given."""
-        for choice in chosen:
-            while choice.late and self.audience.free and len(choice.sessions) < self.view.settings.fan_out_max:
-                session, _ = self._choose(choice.item, choice.line, choice.late)
+        for choice in starved:
+            while self.audience.free and len(choice.sessions) < self.view.settings.fan_out_max:
+                session = self._choose(choice.line, choice.cooling)
                 if session is None:
                     break
                 choice.sessions.append(session)
 
-    def _choose(self, item: Waiting, line: Line, late: bool) -> tuple[WorkerKey | None, bool]:
-        """The best session that is free for an item and was not woken for it lately, which is taken.
-
-        And whether some were free, but had been woken lately.
-        """
-        audience, cooling = self.audience, False
+    def _choose(self, line: Line, cooling: Ranks) -> WorkerKey | None:
+        """The best session that is free and not cooling; it is taken."""
+        audience = self.audience
+        willing = audience.free & ~cooling
         for tier in audience.tiers(line):
-            free = tier & audience.free
-            while one := free and audience.first(free, line):
-                if not self._is_cooling(item, audience.key_of(one), late):
-                    return audience.take(one), cooling
-                cooling = True
-                free ^= one
-        return None, cooling
+            one = tier & willing and audience.first(tier & willing, line)
+            if one:
+                return audience.take(one)
+        return None
 
-    def _is_cooling(self, item: Waiting, session: WorkerKey, late: bool) -> bool:
-        woken_at = self.view.woken.get((item.key, session)) if self.view.woken else None
-        return woken_at is not None and self.now - woken_at < quiet_ms(item, self.view.settings, self.now, late=late)
+    def _is_held_back(self, line: Line, cooling: Ranks) -> bool:
+        """Whether there is somebody for the work who would only be told again too soon."""
+        held = self.audience.free & cooling
+        return any(self.audience.first(tier & held, line) for tier in self.audience.tiers(line))
+
+    def _cooling(self, item: Waiting, late: bool) -> Ranks:
+        """Who was told about an item so lately that they are left alone."""
+        woken = self.view.woken.get(item.key)
+        if not woken:
+            return 0
+        cooling, quiet = 0, quiet_ms(item, self.view.settings, self.now, late=late)
+        for session, woken_at in woken.items():
+            if self.now - woken_at < quiet:
+                cooling |= self.audience.only(session)
+        return cooling
 
 
 def quiet_ms(item: Waiting, settings: CycleSettings, now: Millis, *, late: bool) -> Millis:

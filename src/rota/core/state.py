@@ -32,6 +32,7 @@ from rota.core.reasons import Reasons
 from rota.core.records import Audit, Key, Pause, Receipt, Record, Run, Schedule, Task, Worker, Workflow
 from rota.core.relations import Relations
 from rota.core.states import MOVES, QUEUED, TaskState
+from rota.core.wakes import WakeMemory
 
 DEFAULT_QUEUE = "default"
 UNREADABLE = "a readable requirement"
@@ -92,8 +93,7 @@ class State(Relations):
         self.workflows: dict[tuple[str, str], Workflow] = {}
         # By tenant and scope; those that were lifted, too.
         self.pauses: dict[tuple[str, str], Pause] = {}
-        # Wakes: when a pull worker was last told of a task. Memory only.
-        self.woken: dict[tuple[RunKey, WorkerKey], Millis] = {}
+        self.wakes = WakeMemory()
         # Oldest first.
         self.receipts: OrderedDict[tuple[str, str], Receipt] = OrderedDict()
         self.active_runs: dict[tuple[str, str], int] = {}

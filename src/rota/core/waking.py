@@ -29,9 +29,7 @@ def stir_all(state: State, now: Millis) -> None:
     for bucket in state.index.buckets.values():
         if bucket.live and bucket.demand.pull:
             state.index.stirred[bucket] = None
-    gone = [key for key, at in state.woken.items() if now - at >= SETTINGS.remembered_ms]
-    for key in gone:
-        del state.woken[key]
+    state.wakes.forget_until(now - SETTINGS.remembered_ms)
 
 
 def wakes(state: State, now: Millis, *, everybody: bool = False) -> tuple[Wake, ...]:
@@ -48,7 +46,7 @@ def wakes(state: State, now: Millis, *, everybody: bool = False) -> tuple[Wake, 
             waiting += _first(state, bucket, MANY if everybody else FEW)
     if not waiting:
         return ()
-    view = View(waiting=waiting, sessions=list(sessions.values()), woken=state.woken, settings=SETTINGS)
+    view = View(waiting=waiting, sessions=list(sessions.values()), woken=state.wakes.woken, settings=SETTINGS)
     return cycle(view, now).wakes
 
 
@@ -56,7 +54,7 @@ def woke(state: State, wake: Wake, now: Millis) -> LiveWorker | None:
     """Remember that a session was told of a task. It goes to the end of the line of those that are idle."""
     worker = state.workers.get(wake.session)
     if worker is not None:
-        state.woken[(wake.item, wake.session)] = now
+        state.wakes.note(wake.item, wake.session, now)
         state.uses += 1
         worker.used = state.uses
         if worker.shape is not None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota.core.audience import Session
-from rota.core.cycle import CycleSettings, LadderStep, Plan, View, Waiting, Wake, WakeKey, cycle, quiet_ms
+from rota.core.cycle import CycleSettings, LadderStep, Plan, View, Waiting, Wake, cycle, quiet_ms
 from rota.core.demand import Demand, Signature, property_values, read_demand, score, static_reasons, total_reasons
 from rota.core.ids import RunKey, WorkerKey
 from rota.core.ladder import Starvation, Thresholds, Tier, climb, rising
@@ -53,7 +53,9 @@ def run(
     **fields: object,
 ) -> Plan:
     """A cycle; `woken` says how long ago."""
-    keys: dict[WakeKey, int] = {((T, i), (T, s)): NOW - ago for (i, s), ago in (woken or {}).items()}
+    keys: dict[RunKey, dict[WorkerKey, int]] = {}
+    for (i, s), ago in (woken or {}).items():
+        keys.setdefault((T, i), {})[T, s] = NOW - ago
     view = View(waiting=waiting, sessions=sessions, woken=keys, paused=paused, settings=CycleSettings(**fields))
     return cycle(view, NOW)
 
@@ -219,7 +221,7 @@ class Oracle:
         for other in willing(one, self.view):
             if not other.idle or other.key in self.taken:
                 continue
-            at = self.view.woken.get((one.key, other.key))
+            at = self.view.woken.get(one.key, {}).get(other.key)
             if at is not None and NOW - at < quiet_ms(one, self.view.settings, NOW, late=late):
                 cooling = True
                 continue
@@ -297,10 +299,13 @@ def views(draw: st.DrawFn) -> View:
         )
         for n in range(draw(st.integers(0, 9)))
     ]
-    woken: dict[WakeKey, int] = {
-        (one.key, other.key): NOW - draw(st.sampled_from([0, 59_999, 60_000, 5 * AGE, 1_000_000]))
+    woken = {
+        one.key: {
+            other: NOW - draw(st.sampled_from([0, 59_999, 60_000, 5 * AGE, 1_000_000]))
+            for other in [*(other.key for other in sessions), (T, "gone")]
+            if draw(st.booleans())
+        }
         for one in waiting
-        for other in sessions
         if draw(st.booleans())
     }
     bounds = CycleSettings(cooldown_ms=draw(st.sampled_from([0, 60_000])), fan_out_max=draw(st.integers(1, 3)))

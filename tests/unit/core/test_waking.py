@@ -94,10 +94,10 @@ def test_wakes_are_forgotten_when_they_do_not_matter_any_more():
     session(world)
     item(world, "one")
     woken(world)
-    assert len(world.state.woken) == 1
+    assert len(world.state.wakes) == 1
     world.advance(3_600_000)
     stir_all(world.state, world.now)
-    assert world.state.woken == {}
+    assert len(world.state.wakes) == 0
 
 
 def test_a_wake_gives_nobody_anything():

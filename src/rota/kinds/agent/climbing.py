@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rota.core.cycle import LadderStep
-from rota.core.ids import Millis, RunKey
+from rota.core.ids import Millis
 from rota.core.ladder import PARKED_UNSERVED, Rung, Starvation, Thresholds, Tier, climb
 from rota.kinds.agent.outcomes import InvalidStatusTransition, SpawnUnresolvable
 from rota.kinds.agent.snapshots import CycleResult, RunSnapshot, RunStatus
@@ -53,11 +53,11 @@ class Climbing(Struct, frozen=True):
                 whole = False
         return Rows(known, whole)
 
-    async def climb_all(self, steps: Sequence[LadderStep], works: Mapping[RunKey, RunSnapshot], rows: Rows) -> None:
+    async def climb_all(self, steps: Sequence[LadderStep], works: Mapping[str, RunSnapshot], rows: Rows) -> None:
         """Every step of a plan, then whatever is stored of runs that took none."""
         climbed: dict[str, None] = {}
         for step in steps:
-            work = works[step.item]
+            work = works[step.item[1]]
             climbed[work.run.id] = None
             try:
                 await self._climb(work, step.rung, rows)

@@ -14,9 +14,10 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rota.core.cycle import Plan, WakeKey, cycle
+from rota.core.cycle import Plan, cycle
 from rota.core.errors import Refused
 from rota.core.ids import Millis
+from rota.core.wakes import WakeMemory
 from rota.kinds.agent.climbing import Climbing, Rows
 from rota.kinds.agent.options import Option, chosen
 from rota.kinds.agent.outcomes import CycleFailed, Stopped
@@ -59,8 +60,7 @@ class Scheduler:
         self._options = chosen(options)
         self._settings = self._options.settings
         self._stats = Stats()
-        # In the order in which they were written, so that the oldest are found at the front.
-        self._woken: dict[WakeKey, Millis] = {}
+        self._memory = WakeMemory()
         self._one_at_a_time = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
@@ -141,8 +141,8 @@ class Scheduler:
     async def _select(self, now: Millis, found: Snapshots, result: CycleResult, errors: list[Exception]) -> None:
         ladder = self._ladder(now, result, errors)
         rows = await ladder.read_rows() if ladder is not None else Rows({}, whole=True)
-        self._forget_old_wakes(now)
-        sight = look(found.pending, found.active, found.sessions, rows.known, self._woken, self._settings)
+        self._memory.forget_until(now - self._settings.remembered_ms)
+        sight = look(found.pending, found.active, found.sessions, rows.known, self._memory.woken, self._settings)
         errors.extend(sight.errors)
         plan = cycle(sight.view, now)
         _report(plan, sight, result)
@@ -186,7 +186,7 @@ class Scheduler:
 
     async def _wake(self, now: Millis, plan: Plan, sight: Sight, result: CycleResult, errors: list[Exception]) -> None:
         reason = self._options.wake_reason
-        targets = [WakeTarget(sight.works[wake.item], sight.sessions[wake.session], reason) for wake in plan.wakes]
+        targets = [WakeTarget(sight.works[wake.item[1]], sight.sessions[wake.session], reason) for wake in plan.wakes]
         result.wake_attempts = len(targets)
         for wake, outcome in zip(plan.wakes, await deliver(self._waker, targets), strict=True):
             if outcome is not None:
@@ -197,15 +197,7 @@ class Scheduler:
             result.wake_succeeded += 1
             result.selected_run_ids.append(wake.item[1])
             if self._settings.cooldown_ms:
-                self._woken.pop((wake.item, wake.session), None)
-                self._woken[wake.item, wake.session] = now
-
-    def _forget_old_wakes(self, now: Millis) -> None:
-        while self._woken:
-            oldest = next(iter(self._woken))
-            if now - self._woken[oldest] < self._settings.remembered_ms:
-                break
-            del self._woken[oldest]
+                self._memory.note(wake.item, wake.session, now)
 
     def _record(self, now: Millis, result: CycleResult) -> None:
         sums = {name: getattr(self._stats, name) + getattr(result, name) for name in SUMMED}
@@ -224,8 +216,7 @@ class Scheduler:
         async with self._one_at_a_time:
             found = await self._read()
             now = self._options.clock.now()
-            cleared = len(self._woken)
-            self._woken.clear()
+            cleared = self._memory.forget_all()
             self._stats = replace(self._stats, rebuilds=self._stats.rebuilds + 1, last_rebuild_at=now)
             return RebuildResult(
                 pending_runs=len(found.pending),

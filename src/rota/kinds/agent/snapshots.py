@@ -44,7 +44,7 @@ class TaskStatus(StrEnum):
 
 
 # Runs of such tasks are not claimed, though they be queued.
-NOT_CLAIMABLE = (TaskStatus.DRAFT, TaskStatus.BLOCKED, TaskStatus.CANCELLED)
+NOT_CLAIMABLE = frozenset((TaskStatus.DRAFT, TaskStatus.BLOCKED, TaskStatus.CANCELLED))
 
 
 class SessionState(StrEnum):

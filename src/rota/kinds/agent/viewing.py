@@ -6,11 +6,12 @@ from functools import lru_cache
 from msgspec import Struct
 
 from rota.core.audience import Session
-from rota.core.cycle import CycleSettings, View, Waiting, WakeKey
+from rota.core.cycle import CycleSettings, View, Waiting
 from rota.core.demand import Demand, property_values
-from rota.core.ids import DEFAULT_TENANT, Millis, RunKey, WorkerKey
+from rota.core.ids import DEFAULT_TENANT, WorkerKey
 from rota.core.ladder import Starvation
 from rota.core.model import Capacity
+from rota.core.wakes import Woken
 from rota.kinds.agent.matching import PRIORITY_WEIGHT, Owner, capacity_of, demand_of, is_for_sessions, requires_of
 from rota.kinds.agent.snapshots import (
     AT_WORK,
@@ -29,18 +30,13 @@ _LIVE = (SessionState.ACTIVE, SessionState.STARTING)
 
 
 class Sight(Struct, frozen=True):
-    """A view, and what its keys stand for."""
+    """A view, and what its keys stand for; runs by their ids."""
 
     view: View
-    works: dict[RunKey, RunSnapshot]
+    works: dict[str, RunSnapshot]
     sessions: dict[WorkerKey, SessionSnapshot]
     unclaimable: int
     errors: list[Exception]
-
-
-def key_of(id: str) -> tuple[str, str]:
-    """A run's or a session's key; there is one tenant here."""
-    return (DEFAULT_TENANT, id)
 
 
 def look(
@@ -48,12 +44,12 @@ def look(
     active: Iterable[AgentRun],
     sessions: Iterable[SessionSnapshot],
     rows: Mapping[str, Starvation],
-    woken: Mapping[WakeKey, Millis],
+    woken: Woken,
     settings: CycleSettings,
 ) -> Sight:
     """What a cycle sees. Of two snapshots with one id the first counts."""
     errors: list[Exception] = []
-    works: dict[RunKey, RunSnapshot] = {}
+    works: dict[str, RunSnapshot] = {}
     waiting = _read_runs(pending, rows, works, errors)
     live = _read_sessions(sessions, _bound(active, errors), errors)
     view = View(waiting=waiting, sessions=[one for one, _ in live.values()], woken=woken, settings=settings)
@@ -68,15 +64,15 @@ def is_claimable(work: RunSnapshot) -> bool:
         run.status is RunStatus.QUEUED
         and not task.paused
         and task.status not in NOT_CLAIMABLE
+        and (task.owner is None or is_for_sessions(task.owner))
         and bool(run.id.strip() and task.id.strip())
-        and is_for_sessions(task.owner)
     )
 
 
 def _read_runs(
     pending: Iterable[RunSnapshot],
     rows: Mapping[str, Starvation],
-    works: dict[RunKey, RunSnapshot],
+    works: dict[str, RunSnapshot],
     errors: list[Exception],
 ) -> list[Waiting]:
     waiting: list[Waiting] = []
@@ -85,17 +81,21 @@ def _read_runs(
             if not is_claimable(work):
                 continue
             run, task = work.run, work.task
-            key = (DEFAULT_TENANT, run.id)
-            if key in works:
+            if run.id in works:
                 continue
-            demand = _demand(
+            asked = _demand(
                 task.workspace_id, run.channel, task.owner, run.required_capabilities, run.preferred_capabilities
             )
-            since = run.waits_since
-            weight = PRIORITY_WEIGHT[task.priority]
-            row = rows.get(run.id) if rows else None
-            waiting.append(Waiting(key=key, demand=demand, weight=weight, eligible_since=since, starvation=row))
-            works[key] = work
+            waiting.append(
+                Waiting(
+                    key=(DEFAULT_TENANT, run.id),
+                    demand=asked,
+                    weight=PRIORITY_WEIGHT[task.priority],
+                    eligible_since=run.waits_since,
+                    starvation=rows.get(run.id),
+                )
+            )
+            works[run.id] = work
         except Exception as error:  # one that cannot be read must not keep the others waiting
             errors.append(_about("run", getattr(getattr(work, "run", None), "id", "?"), error))
     return waiting
@@ -111,7 +111,9 @@ def _read_sessions(
                 continue
             capacity, values = _offer(one.id, one.agent_name, one.workspace_id, one.channel, tuple(one.capabilities))
             idle = one.state == SessionState.ACTIVE and not one.prompting and one.id not in bound
-            seen = Session(key=key_of(one.id), capacity=capacity, values=values, created_at=one.created_at, idle=idle)
+            seen = Session(
+                key=(DEFAULT_TENANT, one.id), capacity=capacity, values=values, created_at=one.created_at, idle=idle
+            )
             live.setdefault(seen.key, (seen, one))
         except Exception as error:  # likewise
             errors.append(_about("session", getattr(one, "id", "?"), error))

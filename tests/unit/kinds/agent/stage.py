@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from rota.core.cycle import WakeKey
 from rota.kinds.agent import (
     Actor,
     AgentRun,
@@ -267,8 +266,9 @@ class Stage:
         return [(target.work.run.id, target.session.id) for target in self.waker.targets]
 
     @property
-    def keys(self) -> dict[WakeKey, int]:
-        return self.scheduler._woken
+    def keys(self) -> int:
+        """How many pairs are remembered."""
+        return len(self.scheduler._memory)
 
 
 TASK_FIELDS = ("title", "priority", "workspace_id", "owner", "paused")
