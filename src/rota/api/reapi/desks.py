@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 
-from rota.api.reapi.backlog import Backlog, Keep
 from rota.api.reapi.calls import Caller
+from rota.api.reapi.driver import BacklogDriver, Keep
 from rota.client.line import FarLine
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Millis
@@ -46,7 +46,7 @@ class Desks:
         self._queue = queue
         # Whoever hears of ends; set by who composes the services.
         self.keep: Keep | None = None
-        self._backlogs: dict[tuple[str, str], Backlog] = {}
+        self._backlogs: dict[tuple[str, str], BacklogDriver] = {}
         self._opening = asyncio.Lock()
 
     def instances(self, name: str) -> str:
@@ -62,7 +62,7 @@ class Desks:
         """In which queue the actions of an instance wait."""
         return self._queues.get(instance, self._queue)
 
-    async def backlog(self, caller: Caller) -> Backlog:
+    async def backlog(self, caller: Caller) -> BacklogDriver:
         """The caller's runs under way."""
         key = (caller.token, caller.tenant)
         found = self._backlogs.pop(key, None)
@@ -75,7 +75,7 @@ class Desks:
                 await self._make_room()
                 assert self.keep is not None, "it is set before anybody is served"
                 line = await self._open_line(*key)
-                backlog = Backlog(line, self._clock, self.keep, self._say, self)
+                backlog = BacklogDriver(line, self._clock, self.keep, self._say, self)
                 backlog.start()
                 self._backlogs[key] = backlog
         return self._backlogs[key]
