@@ -133,6 +133,16 @@ def test_what_another_client_has_cancelled_is_made_again_also_by_a_front_end_tha
         assert len(service.runs()) == 2
 
 
+def test_what_nobody_comes_back_for_is_given_up_by_a_front_end_that_was_restarted(service: Service, door: Door) -> None:
+    front = next(process for process in service.stage.processes if process.name == "frontend")
+    with open_remote(service.port) as remote:
+        heard = remote.execute(remote.action(door.line))
+        heard.next()
+        front.kill()
+    service.front_end()
+    until(lambda: run_named(service, heard.name) == "cancelled", "it to be given up")
+
+
 def test_trouble_that_is_not_the_action_s_result_is_tried_again_as_often_as_the_queue_says(tmp_path: Path) -> None:
     with open_stage(tmp_path, lease_s=LEASE_S) as stage:
         service = Service(stage, "max_job_retries = 1\n")

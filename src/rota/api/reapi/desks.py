@@ -1,11 +1,12 @@
 """Which instance is served by which queue, and the backlog of each caller."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 
 from rota.api.reapi.calls import Caller
 from rota.api.reapi.driver import BacklogDriver, Keep
+from rota.api.reapi.ongoing import Ongoing
 from rota.client.line import FarLine
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Millis
@@ -64,7 +65,11 @@ class Desks:
 
     async def backlog(self, caller: Caller) -> BacklogDriver:
         """The caller's runs under way."""
-        key = (caller.token, caller.tenant)
+        return await self.open(caller.token, caller.tenant)
+
+    async def open(self, token: str, tenant: str) -> BacklogDriver:
+        """The runs that somebody with this token has under way for a tenant; from now on they are looked after."""
+        key = (token, tenant)
         found = self._backlogs.pop(key, None)
         if found is not None:
             # The one that was asked for last is at the end.
@@ -96,6 +101,11 @@ class Desks:
     def is_wanted(self, tenant: str, run: str) -> bool:
         """Whether any caller of the tenant waits for a run."""
         return any(backlog.is_wanted(run) for (_, other), backlog in self._backlogs.items() if other == tenant)
+
+    def under_way(self) -> Iterator[Ongoing]:
+        """Actions of all callers that are not over."""
+        for backlog in self._backlogs.values():
+            yield from (ongoing for ongoing in backlog.under_way() if not ongoing.is_over)
 
     @contextmanager
     def accepting(self) -> Generator[Millis]:

@@ -30,6 +30,8 @@ LOOK_EVERY_S = 1.0
 AGAIN_S = 0.2
 # And one that does not let this caller in.
 REFUSED_S = 10.0
+# How long it may be away before that is worth a word: who starts with us, or again, is there sooner.
+AWAY_MS = 5_000
 # How many runs are read at once by who has missed something.
 READ_AT_ONCE = 100
 
@@ -299,12 +301,13 @@ class BacklogDriver:
 
     async def _watch(self) -> None:
         """Hear of everything, for ever; what was missed is read."""
+        away = _Away(self._say)
         while True:
             try:
                 connection = await self._line.connect()
                 watching = connection.watch("")
-            except Unavailable as away:
-                self._say(f"no coordinator: {away}")
+            except Unavailable as trouble:
+                away.again(trouble, self._clock())
                 await asyncio.sleep(AGAIN_S)
                 continue
             except Refused as refused:
@@ -313,6 +316,7 @@ class BacklogDriver:
                 self._handle(ev.TurnedAway(f"{refused}"))
                 await asyncio.sleep(REFUSED_S)
                 continue
+            away.is_back()
             try:
                 await self._catch_up()
                 self._watched.set()
@@ -320,8 +324,8 @@ class BacklogDriver:
                     self._handle(ev.Told(story))
             except Interrupted:
                 pass
-            except (Refused, Unavailable) as away:
-                self._say(f"the watch broke off: {away}")
+            except (Refused, Unavailable) as trouble:
+                self._say(f"the watch broke off: {trouble}")
                 await asyncio.sleep(AGAIN_S)
             finally:
                 self._watched.clear()
@@ -350,6 +354,26 @@ class BacklogDriver:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._say(f"{type(error).__name__}: {error}")
+
+
+class _Away:
+    """A coordinator that does not answer: told once, and not at all if it is back soon."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._since: Millis | None = None
+        self._is_told = False
+
+    def again(self, trouble: Unavailable, now: Millis) -> None:
+        """In vain."""
+        self._since = now if self._since is None else self._since
+        if not self._is_told and now - self._since >= AWAY_MS:
+            self._is_told = True
+            self._say(f"no coordinator: {trouble}")
+
+    def is_back(self) -> None:
+        """It answers."""
+        self._since, self._is_told = None, False
 
 
 def _builds(views: list[RunView]) -> Iterator[tuple[RunView, BuildWork]]:
