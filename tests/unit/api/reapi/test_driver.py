@@ -2,82 +2,24 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
-from msgspec import msgpack, structs
+from msgspec import structs
 
 from rota.api.reapi.driver import BacklogDriver
 from rota.api.reapi.ongoing import Conclusion, Ongoing
-from rota.client.watching import Watching
 from rota.core import changes as ch
-from rota.core.commands import CancelRun, SubmitRun
-from rota.core.errors import Refused, Unavailable
+from rota.core.errors import Unavailable
 from rota.core.ids import Digest
-from rota.core.questions import RunsPage
-from rota.core.records import Story
 from rota.core.states import NEEDS_ATTENTION, SUCCESS, RunState
 from rota.kinds.build.scheduling import Asked
 from rota.wire.builds import BuildResult, BuildWork, encode_build
+from tests.unit.api.reapi.wire import Wire
 
 HERE = "grpc://here:1"
 WORK = BuildWork(instance="", action=Digest("ab" * 32, 3), content=HERE)
 ASKED = Asked(tenant="t", work=WORK, queue="builds", since=5)
 RESULT = encode_build(BuildResult(exit_code=0))
-
-
-class Wire:
-    """A line to a coordinator that knows runs by what was submitted, and says what a test wants it to say."""
-
-    tenant = "t"
-
-    def __init__(self) -> None:
-        self.runs: dict[str, SubmitRun] = {}
-        self.cancelled: list[CancelRun] = []
-        self.watching: Watching | None = None
-        self.is_lost = False
-        # Before a submission is answered.
-        self.hold: Callable[[], Awaitable[None]] | None = None
-
-    async def connect(self) -> "Wire":
-        self.is_lost = False
-        return self
-
-    def watch(self, run: str) -> Watching:
-        assert run == "", "everything is watched at once"
-        self.watching = Watching()
-        return self.watching
-
-    def lose(self) -> None:
-        self.is_lost = True
-        assert self.watching is not None
-        self.watching.lose()
-
-    async def ask(self, request: Any) -> Any:
-        match request:
-            case SubmitRun():
-                if self.hold is not None:
-                    await self.hold()
-                self.runs[request.run] = request
-                return request.run
-            case CancelRun():
-                self.cancelled.append(request)
-                return request.run
-            case _:
-                pass
-        name = type(request).__name__
-        if name == "ListRuns":
-            return RunsPage(())
-        if name == "ListQueues":
-            return ()
-        raise Refused("run.unknown", f"nothing is known of {request.run}")
-
-    def say(self, run: str, *changes: ch.Change) -> None:
-        assert self.watching is not None
-        self.watching.tell(Story("t", run, 1, 0, 1, msgpack.encode(list(changes))))
-
-    async def close(self) -> None:
-        """Nothing is open."""
 
 
 class Front:
