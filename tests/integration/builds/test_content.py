@@ -204,6 +204,21 @@ async def test_a_front_end_that_stays_away_is_nobodys_fault(stage: Stage, patien
 
 
 @staged()
+async def test_a_front_end_that_takes_an_output_and_never_says_so_is_not_waited_for_for_ever(stage: Stage) -> None:
+    async def hang(method: str, context: Any) -> None:
+        if method == "Write":
+            await asyncio.Event().wait()
+
+    stage.front.before = hang
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(content, "ANSWER_S", 1.0)
+        patch.setattr(content, "SLOWEST_BYTES_S", 1 << 40)
+        over = await stage.fails("head -c 2000000 /dev/zero > o", {}, output_paths=["o"])
+    assert over.failure is FailureClass.INTERNAL
+    assert "DEADLINE_EXCEEDED" in over.error
+
+
+@staged()
 async def test_a_front_end_in_trouble_is_nobodys_fault(stage: Stage) -> None:
     broken = [""]
 

@@ -166,11 +166,12 @@ class Execution:
         if end.result is None:
             if end.error.startswith(MISSING_INPUTS):
                 return pb.ExecuteResponse(status=as_status(await self._lacking(tenant, ongoing.work)))
-            return pb.ExecuteResponse(status=answers.failure(end.state, end.error))
+            return pb.ExecuteResponse(status=answers.failure(end))
         try:
             result, status = await read_result(self._content, tenant, end.result, ongoing.queued_at)
         except (Refused, ContentLost, msgspec.MsgspecError) as error:
-            return pb.ExecuteResponse(status=answers.failure(end.state, f"the result cannot be read: {error}"))
+            unread = Conclusion(RunState.FAILED, error=f"the result cannot be read: {error}")
+            return pb.ExecuteResponse(status=answers.failure(unread))
         return pb.ExecuteResponse(result=result, status=status, message=status.message)
 
     async def _lacking(self, tenant: str, work: BuildWork) -> MissingContent:

@@ -134,6 +134,6 @@ def test_any_action_is_carried_out_or_refused(theatre: Theatre, drawn: st.DataOb
     action = drawn.draw(messages(pb.Action))
     action.command_digest.CopyFrom(as_message(command))  # type: ignore[attr-defined] - an Action has both
     action.input_root_digest.CopyFrom(as_message(root))  # type: ignore[attr-defined] - likewise
-    action.timeout.seconds = drawn.draw(st.integers(-(1 << 63), (1 << 63) - 1))  # type: ignore[attr-defined] - too
+    action.timeout.seconds = drawn.draw(st.integers(-(1 << 63), (1 << 63) - 1))  # type: ignore[attr-defined] - it has one
     theatre.execute(action.SerializeToString())
     theatre.execute(drawn.draw(st.binary(min_size=1, max_size=50)))
