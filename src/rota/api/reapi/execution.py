@@ -93,9 +93,7 @@ class Execution:
         found = await backlog.find(name)
         if found is None:
             raise unknown(request.name)
-        ongoing, operation = found
-        ongoing = await self.again(caller, backlog, ongoing, operation)
-        async for answer in self.follow(caller, backlog, ongoing, operation):
+        async for answer in self.follow(caller, backlog, *found):
             yield answer
 
     async def cached(self, caller: Caller, name: OperationName, action: Digest) -> operations_pb2.Operation:
@@ -120,8 +118,11 @@ class Execution:
                     yield answers.cancelled(operation.name, ongoing.work.action)
                     return
                 elif ongoing.conclusion is not None:
-                    yield await self.conclude(caller.tenant, ongoing, ongoing.conclusion, operation.name)
-                    return
+                    following = await self.again(caller, backlog, ongoing, operation)
+                    if following is ongoing:
+                        yield await self.conclude(caller.tenant, ongoing, ongoing.conclusion, operation.name)
+                        return
+                    ongoing = following
                 elif told != ongoing.stage.value:
                     told = ongoing.stage.value
                     yield answers.under_way(operation.name, ongoing)
