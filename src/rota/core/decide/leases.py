@@ -16,6 +16,7 @@ from rota.core.bounds import (
     INTEGER_MAX,
     INTERRUPTIONS_MAX,
     NAMES_PER_COMMAND_MAX,
+    NO_ROOM_MS,
     REFUSED_REPORTS_TOLD_MAX,
     RESULT_BYTES_MAX,
     TASKS_PER_GRAPH_MAX,
@@ -178,7 +179,7 @@ def report(state: State, command: cm.Report, now: Millis) -> Decision:
 def _end_attempt(state: State, command: cm.Report, lease: Lease, now: Millis) -> list[Change]:
     run, task = lease.run, lease.task
     if command.outcome is cm.Outcome.RELEASED:
-        return [LeaseReturned(*run.key, task.idx, lease.fence, QUEUED, now, RELEASED, counted=False)]
+        return _released(command, lease, now)
     if command.outcome is cm.Outcome.RESCHEDULE:
         due_at = min(max(command.resume_at, now), now + DELAY_MS_MAX)
         return [_ended(run, task, UP_FOR_RESCHEDULE, now, due_at=due_at)]
@@ -204,6 +205,22 @@ def _end_attempt(state: State, command: cm.Report, lease: Lease, now: Millis) ->
     cascade.force(skips)
     changes = cascade.settle()
     return [ended, *changes]
+
+
+def _released(command: cm.Report, lease: Lease, now: Millis) -> list[Change]:
+    """A worker hands an attempt back unspent.
+
+    One that says why has no room for it now, and rests, so that the two do not go round. The task may be what takes the
+    room: it is given back only as often as it may be interrupted.
+    """
+    run, task, worker = lease.run, lease.task, lease.worker
+    if not command.error:
+        return [LeaseReturned(*run.key, task.idx, lease.fence, QUEUED, now, RELEASED, counted=False)]
+    rests_until = max(worker.row.quarantined_until, now + NO_ROOM_MS)
+    return [
+        returned(lease, f"{RELEASED}: {clean_text(command.error)}", now),
+        WorkerQuarantined(*worker.key, rests_until),
+    ]
 
 
 def _skips(run: LiveRun, task: Task, names: tuple[str, ...]) -> tuple[str, ...]:
