@@ -1,4 +1,4 @@
-"""Workers that claim their work: they have no stream, so what they ask is their beat, and wakes go to whoever listens."""
+"""Workers that claim their work: they have no stream, so what they ask is their beat; wakes go to whoever listens."""
 
 from typing import Protocol
 
