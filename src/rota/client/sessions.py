@@ -14,7 +14,7 @@ from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Fence, Millis
 from rota.core.model import Mood
 from rota.wire import sessions as ss
-from rota.wire.items import PRIORITY_CLASSES, Priority, open_plain, pack_plain
+from rota.wire.items import PRIORITY_CLASSES, RESULT_BYTES_MAX, Priority, open_plain, pack_plain
 
 WAKE_WAIT_MS = 30_000
 # The reason of a wake that names no item: some may have been missed, so look for yourself.
@@ -98,7 +98,7 @@ class WorkClaim:
 
     async def complete(self, result: Any = None) -> None:
         """It is done. A result is plain data, at most 64 KiB of it."""
-        await self._finish(ss.Ending.COMPLETE, result=pack_plain(result, "result"))
+        await self._finish(ss.Ending.COMPLETE, result=pack_plain(result, "result", RESULT_BYTES_MAX))
 
     async def fail(self, error: str) -> None:
         """It went wrong; it is tried again if it has attempts left."""
