@@ -189,6 +189,30 @@ class AgentSession:
         leases: tuple[ss.WorkLease, ...] = await self.ask(request)
         return [WorkClaim(self, lease) for lease in leases]
 
+    async def renew_claim(self, item: str, fence: Fence, token: str, lease_s: float = 0) -> Millis:
+        """Keep a claim that another program made for this session."""
+        return await self._taken(item, fence, token).renew(lease_s)
+
+    async def complete_claim(self, item: str, fence: Fence, token: str, result: Any = None) -> None:
+        """Complete a claim that another program made for this session."""
+        await self._taken(item, fence, token).complete(result)
+
+    def _taken(self, item: str, fence: Fence, token: str) -> WorkClaim:
+        lease = ss.WorkLease(
+            item=item,
+            title="",
+            payload=b"",
+            labels=(),
+            fence=fence,
+            token=token,
+            attempt=0,
+            deliveries=0,
+            lease_ms=ss.LEASE_MS,
+            expires_at=0,
+            deadline_at=0,
+        )
+        return WorkClaim(self, lease)
+
     async def wakes(self) -> AsyncIterator[ss.WakeView]:
         """What it is told, for as long as it is a session. A wake is advice: claim, and see what there is.
 
