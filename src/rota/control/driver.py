@@ -7,7 +7,7 @@ it shares a turn and a commit.
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -212,22 +212,29 @@ class CoordinatorDriver:
 
     async def ask(self, request: Command | Question) -> tuple[object, object]:
         """Carry out a command or answer a question: the word and its detail. Raises Refused or Unavailable."""
-        if self.is_stopped:
-            raise self._gone()
-        if isinstance(request, ClientCommand) and not request.salt:
-            request = structs.replace(request, salt=secrets.randbits(63))
-        self._number += 1
-        token = self._number
-        future: asyncio.Future[tuple[object, object]] = asyncio.get_running_loop().create_future()
-        self._answers[token] = future
-        self._post(Asked(token, request))
-        try:
-            value, detail = await future
-        finally:
-            self._answers.pop(token, None)
+        ((value, detail),) = await self.ask_all((request,))
         if isinstance(value, Refused | Unavailable):
             raise value
         return value, detail
+
+    async def ask_all(self, requests: Sequence[Command | Question]) -> list[tuple[object, object]]:
+        """Several at once, so that they share a turn and a commit; what is refused is among the answers."""
+        if self.is_stopped:
+            raise self._gone()
+        loop = asyncio.get_running_loop()
+        asked: dict[int, asyncio.Future[tuple[object, object]]] = {}
+        for request in requests:
+            salted = request
+            if isinstance(request, ClientCommand) and not request.salt:
+                salted = structs.replace(request, salt=secrets.randbits(63))
+            self._number += 1
+            asked[self._number] = self._answers[self._number] = loop.create_future()
+            self._post(Asked(self._number, salted))
+        try:
+            return [await future for future in asked.values()]
+        finally:
+            for token in asked:
+                self._answers.pop(token, None)
 
     def open_stream(self, outlet: Outlet) -> int:
         """A worker's stream: what it is told goes to `outlet`, what it says comes by `hear`."""
