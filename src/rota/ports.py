@@ -222,6 +222,15 @@ class Checked(Struct, frozen=True):
     damaged: int
 
 
+class Held(Struct, frozen=True):
+    """How much content there is, with how many bytes on the disk, how many there may be, and how much had to go."""
+
+    entries: int
+    bytes: int
+    bytes_max: int
+    evicted: int
+
+
 class Upload(Protocol):
     """Content on its way in, piece by piece. It is nothing until it is finished."""
 
@@ -279,6 +288,10 @@ class Content(Protocol):
         """Nothing that was used at this moment or later may go: the oldest action under way was accepted then."""
         ...
 
+    def held(self) -> Held:
+        """How much there is now, and what went since it was opened."""
+        ...
+
     async def check(self) -> Checked:
         """Read everything and drop what is damaged."""
         ...
@@ -299,10 +312,6 @@ class ActionResults(Protocol):
         """Keep a result, unless one with a later fence was: then it is not kept. One of a client has no fence, and
         replaces any.
         """
-        ...
-
-    async def drop(self, tenant: str, instance: str, action: Digest) -> None:
-        """Forget a result."""
         ...
 
     async def close(self) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rota.api.reapi.telemetry import METRICS as FRONT_END_METRICS
 from rota.config import SETTINGS, Setting, load_config
 from rota.control.telemetry import AGAIN, METRICS, MOVED_TO
 from rota.core.state import DECIDED
@@ -64,7 +65,8 @@ def test_the_example_is_a_file_that_is_accepted_and_uses_every_table(
 def test_every_metric_is_documented_with_its_sort_and_labels_and_no_other_is() -> None:
     documented = {name: cells[:2] for name, cells in rows("metrics.md").items()}
     expected = {
-        metric.name: [metric.sort, ", ".join(f"`{label}`" for label in metric.labels) or "–"] for metric in METRICS
+        metric.name: [metric.sort, ", ".join(f"`{label}`" for label in metric.labels) or "–"]
+        for metric in (*METRICS, *FRONT_END_METRICS)
     }
     assert documented == expected
     assert [name for name, cells in rows("metrics.md").items() if not cells[2]] == []

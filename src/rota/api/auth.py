@@ -1,8 +1,9 @@
 """Who may call, and what for: tokens, roles, tenants. Every call on every surface asks the gate.
 
-An accepted token is an entry `secret`, `role:secret` or `role@tenant:secret`. Only digests of secrets are kept, and a
-presented token is compared with all of them, in the same time whichever it is. Once any source of tokens is configured
-nobody gets in without one, also if all sources are empty: that is how everything is revoked.
+An accepted token is an entry `secret`, `role:secret` or `role@tenant:secret`; that of an agent says what its sessions
+may offer, `agent@tenant+review+python:secret`. Only digests of secrets are kept, and a presented token is compared with
+all of them, in the same time whichever it is. Once any source of tokens is configured nobody gets in without one, also
+if all sources are empty: that is how everything is revoked.
 """
 
 import re
@@ -18,15 +19,19 @@ from msgspec import Struct, structs
 from rota.config import Address, Secret, fingerprint
 from rota.config.settings import Auth
 from rota.control.events import Tell
+from rota.core import backlog as bl
 from rota.core import commands as cm
 from rota.core import history as hs
 from rota.core import questions as qu
 from rota.core.errors import Refused
 from rota.core.graph import check_id
 from rota.core.ids import DEFAULT_TENANT, Millis
+from rota.wire import sessions as ss
 from rota.wire.requests import AwaitRun, FindBundle, GetService, PutBundle, ReadBlob, ReadLog
 
 ANY_TENANT = "*"
+# Instead of capabilities: all of them.
+EVERYTHING = "*"
 TOKENS_MAX = 1_000
 TOKEN_CHARS_MAX = 1_000
 FILE_BYTES_MAX = 1 << 20
@@ -35,6 +40,7 @@ LOOK_EVERY_MS = 1_000
 
 # What a bearer token may consist of (RFC 6750, 2.1); anything else could not be sent.
 _SECRET = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+_CAPABILITY = re.compile(r"\*|[^\s,+:@*]{1,128}")
 
 
 class Role(StrEnum):
@@ -44,6 +50,8 @@ class Role(StrEnum):
     WRITER = "writer"
     ADMIN = "admin"
     WORKER = "worker"
+    # Sessions that claim work. They may read, too: whoever does work should know why some of it waits.
+    AGENT = "agent"
     # Whoever reaches a coordinator that asks for no token; no token has this role.
     OWNER = "owner"
 
@@ -57,9 +65,10 @@ _COVERS: dict[Role, tuple[Role, ...]] = {
     Role.WRITER: (Role.READER, Role.WRITER),
     Role.ADMIN: (Role.READER, Role.WRITER, Role.ADMIN),
     Role.WORKER: (Role.WORKER,),
+    Role.AGENT: (Role.READER, Role.AGENT),
     Role.OWNER: tuple(Role),
 }
-TOKEN_ROLES = (Role.READER, Role.WRITER, Role.ADMIN, Role.WORKER)
+TOKEN_ROLES = (Role.READER, Role.WRITER, Role.ADMIN, Role.WORKER, Role.AGENT)
 
 # What each request takes. What is not here is never taken from outside.
 NEEDS: dict[type, Role] = {
@@ -114,6 +123,18 @@ NEEDS: dict[type, Role] = {
     cm.ClaimTask: Role.WORKER,
     cm.RenewLease: Role.WORKER,
     cm.Report: Role.WORKER,
+    cm.ApproveRun: Role.WRITER,
+    cm.ReleaseTasks: Role.WRITER,
+    cm.PauseScheduler: Role.ADMIN,
+    bl.GetScheduler: Role.READER,
+    bl.ListBacklog: Role.READER,
+    ss.RegisterSession: Role.AGENT,
+    ss.BeatSession: Role.AGENT,
+    ss.EndSession: Role.AGENT,
+    ss.AwaitWake: Role.AGENT,
+    ss.ClaimWork: Role.AGENT,
+    ss.RenewWork: Role.AGENT,
+    ss.FinishWork: Role.AGENT,
 }
 # Shares concern all tenants: nobody sets their own.
 OF_ALL_TENANTS = (qu.ListTenants, cm.PutTenant)
@@ -125,6 +146,17 @@ class Principal(Struct, frozen=True):
     name: str
     role: Role
     tenant: str
+    # What its sessions may say that they are capable of; one `*` is everything.
+    capabilities: tuple[str, ...] = ()
+
+    def may_offer(self, capabilities: Iterable[str]) -> None:
+        """Refuse a session that says it is capable of more than its token allows."""
+        allowed = (EVERYTHING,) if self.role is Role.OWNER else self.capabilities
+        beyond = [] if EVERYTHING in allowed else [name for name in capabilities if name not in allowed]
+        if beyond:
+            have = ", ".join(allowed) or "none"
+            hint = f"It allows {have}. Whoever runs the service can add to that: agent+{beyond[0][:100]}:…"
+            raise Refused("auth.capability", f"{self.name} may not offer {', '.join(beyond)[:200]}", hint)
 
     @property
     def acting_tenant(self) -> str:
@@ -181,6 +213,7 @@ def _read_entry(text: str, where: str) -> Entry:
     named, colon, secret = text.rpartition(":")
     if not colon:
         return _entry(secret, Role.ADMIN, DEFAULT_TENANT, where, is_plain=True)
+    named, *capabilities = named.split("+")
     word, at, tenant = named.partition("@")
     if word not in TOKEN_ROLES:
         # The word is a role that was misspelt, or else the beginning of a secret, which is not shown.
@@ -192,16 +225,21 @@ def _read_entry(text: str, where: str) -> Entry:
             hint = "Write role@tenant:secret, with a tenant of letters, digits and signs that a header can hold."
             raise Refused("config.value", f"{where} names no tenant that can be sent", hint)
         check_id(tenant, "tenant")
+    if capabilities and (word != Role.AGENT or not all(map(_CAPABILITY.fullmatch, capabilities))):
+        hint = "Only an agent's token has capabilities: agent@tenant+review+python:secret, or agent+*:secret for all."
+        raise Refused("config.value", f"{where} has capabilities that cannot be", hint)
     usual = ANY_TENANT if word == Role.WORKER else DEFAULT_TENANT
-    return _entry(secret, Role(word), tenant if at else usual, where, is_plain=False)
+    return _entry(secret, Role(word), tenant if at else usual, where, is_plain=False, capabilities=tuple(capabilities))
 
 
-def _entry(secret: str, role: Role, tenant: str, where: str, *, is_plain: bool) -> Entry:
+def _entry(
+    secret: str, role: Role, tenant: str, where: str, *, is_plain: bool, capabilities: tuple[str, ...] = ()
+) -> Entry:
     if not _SECRET.fullmatch(secret) or len(secret) > TOKEN_CHARS_MAX:
         hint = "A token has letters, digits and ._~+/-, such as `openssl rand -hex 32` prints."
         raise Refused("config.value", f"{where} is not a token that can be sent", hint)
     name = f"{role}@{tenant}#{fingerprint(secret)}"
-    return Entry(sha256(secret.encode()).digest(), Principal(name, role, tenant), is_plain)
+    return Entry(sha256(secret.encode()).digest(), Principal(name, role, tenant, capabilities), is_plain)
 
 
 def merge(entries: Iterable[Entry]) -> tuple[Entry, ...]:

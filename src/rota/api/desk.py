@@ -13,14 +13,15 @@ from rota.api.auth import Principal
 from rota.api.bundles import Bundles
 from rota.api.logs import read_log
 from rota.api.reviving import carry_out, preview
+from rota.api.sessions import Sessions
 from rota.control.driver import Listener
 from rota.control.driver import ignore as tell_nobody
-from rota.control.events import Tell
+from rota.control.events import Tell, Wake
 from rota.core.changes import RunEnded
 from rota.core.commands import ClientCommand
 from rota.core.errors import Refused, Unavailable
 from rota.core.history import GetEnded, GetGraph, GetStories, HistoryQuery, ListAudits
-from rota.core.ids import RunKey
+from rota.core.ids import Millis, RunKey, WorkerKey
 from rota.core.model import Graph
 from rota.core.questions import GetRun, PreviewClear, Question, RunView
 from rota.core.records import Story
@@ -28,6 +29,7 @@ from rota.core.states import RUN_TERMINAL
 from rota.ports import BlobLost, Blobs, Store
 from rota.wire.names import safe_name
 from rota.wire.requests import AwaitRun, FindBundle, GetService, PutBundle, ReadBlob, ReadLog, ServiceView
+from rota.wire.sessions import AwaitWake, BeatSession, ClaimWork, EndSession, FinishWork, RegisterSession, RenewWork
 
 # What became durable of a run, or None when that is not known any more: read the story, and watch anew.
 Heard = Callable[[list[Story] | None], None]
@@ -41,6 +43,11 @@ class Coordinator(Protocol):
 
     store: Store
 
+    @property
+    def clock(self) -> Callable[[], Millis]:
+        """What time it is."""
+        ...
+
     async def ask(self, request: Any) -> tuple[object, object]:
         """Carry out a command or answer a question."""
         ...
@@ -51,6 +58,10 @@ class Coordinator(Protocol):
 
     def check_leads(self) -> None:
         """Raise Unavailable if another should be asked."""
+        ...
+
+    def on_wake(self, worker: WorkerKey, waker: Callable[[Wake | None], None]) -> Callable[[], None]:
+        """Be told of a pull worker's wakes; the answer ends it."""
         ...
 
 
@@ -76,6 +87,7 @@ class Desk:
         self._refused = refused
         self._coordinator = coordinator
         self._bundles = Bundles(blobs)
+        self.sessions = Sessions(coordinator)
         self._watchers = Watchers(coordinator)
 
     async def ask(self, who: Principal, request: ClientCommand | Question) -> Any:
@@ -99,6 +111,16 @@ class Desk:
                 if self.service is None:
                     raise Unavailable("leader.none", "this coordinator is starting.")
                 return self.service
+            case (
+                RegisterSession()
+                | BeatSession()
+                | EndSession()
+                | AwaitWake()
+                | ClaimWork()
+                | RenewWork()
+                | FinishWork()
+            ):
+                return await self.sessions.answer(who, request)
             case AwaitRun():
                 return await self._await(request)
             case ReadLog():

@@ -18,9 +18,11 @@ from rota.control.events import Level, Tell
 # By this a process knows that it is beside another one: the end of a pipe that only that one holds. The first line in
 # it says where the coordinator is, and its end that the other one is gone.
 LIFELINE = "ROTA_LIFELINE_FD"
-# One that does not live for so long is not started again at once.
+# One that does not live for so long is not started again at once, and each time later: a port that is taken, say, is
+# worth a line now and then, not a journal full of them.
 STEADY_S = 5.0
 AGAIN_S = 1.0
+AGAIN_S_MAX = 30.0
 STOP_S = 10.0
 LINE_BYTES_MAX = 4_096
 
@@ -63,6 +65,7 @@ class Beside:
             self._coordinator.set_result(coordinator)
 
     async def _keep_up(self) -> None:
+        again_s = AGAIN_S
         while True:
             began = time.monotonic()
             try:
@@ -71,7 +74,10 @@ class Beside:
                 text = f"the front end for builds could not be started, which is tried again: {error}"
             self._tell(Tell("frontend.ended", (("warning", text),), Level.WARNING))
             if time.monotonic() - began < STEADY_S:
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(again_s)
+                again_s = min(2 * again_s, AGAIN_S_MAX)
+            else:
+                again_s = AGAIN_S
 
     async def _run_once(self) -> int:
         """One front end from its start to its end, which is not of its own will."""

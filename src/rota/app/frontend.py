@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
-from rota.api.auth import Gate, check_exposure
+from rota.api.auth import Gate, check_exposure, count_nothing
 from rota.api.reapi.action_cache import ActionCache
 from rota.api.reapi.bytestream import ByteStream
 from rota.api.reapi.capabilities import Capabilities
@@ -28,13 +29,17 @@ from rota.client.rpc import RpcConnection
 from rota.config import Config, read_address, read_server_tls
 from rota.control.events import Tell
 from rota.core.errors import Refused
-from rota.ports import Content, ContentLost
+from rota.core.ids import Millis
+from rota.ports import ActionResults, Checked, Content, ContentLost
 from rota.stores.blobs import open_blobs
 from rota.stores.cas import ContentBounds, open_content, open_results
 from rota.wire.builds import decode_result
 from rota.wire.places import read_places, server_credentials
 from rota.wire.reapi import remote_execution_pb2 as pb
 from rota.wire.routes import Route
+
+if TYPE_CHECKING:
+    from rota.app.measuring import Measuring
 
 LISTEN = "127.0.0.1:8980"
 
@@ -44,6 +49,8 @@ class FrontEnd(Struct, frozen=True):
 
     url: str
     folder: Path
+    # Where its metrics are; empty if they are nowhere.
+    http: str = ""
 
 
 async def start_front_end(parts: AsyncExitStack, config: Config) -> FrontEnd:
@@ -55,17 +62,13 @@ async def start_front_end(parts: AsyncExitStack, config: Config) -> FrontEnd:
     journal = Journal(clock)
     parts.callback(journal.close)
     journal.start()
-    gate = Gate(config.auth, clock, tell=journal)
-    for warning in check_exposure([listen], is_open=gate.is_open, has_tls=tls is not None):
+    measuring = _measuring(config)
+    gate = Gate(config.auth, clock, tell=journal, count=measuring.calls.auth_refused if measuring else count_nothing)
+    addresses = [listen] if measuring is None else [listen, measuring.address]
+    for warning in check_exposure(addresses, is_open=gate.is_open, has_tls=tls is not None):
         journal(Tell("exposed", (("warning", warning),)))
     folder = Path(builds.data or Path(config.server.data, "builds"))
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    blobs = open_blobs(builds.blobs or str(folder / "blobs"))
-    bounds = ContentBounds(bytes_max=builds.content_gb << 30)
-    content = await open_content(folder / "content", blobs, clock=clock, bounds=bounds)
-    parts.push_async_callback(content.close)
-    kept = await open_results(folder / "results", clock=clock, bytes_max=builds.results_mb << 20)
-    parts.push_async_callback(kept.close)
+    content, kept = await _open_stores(parts, config, folder, clock)
     trees = Trees(content)
     results = Results(content, kept, trees)
 
@@ -91,11 +94,60 @@ async def start_front_end(parts: AsyncExitStack, config: Config) -> FrontEnd:
         Operations(desks, execution),
     )
     credentials = server_credentials(tls) if tls is not None else None
-    server = ReapiServer(services, gate, failed, addresses=[str(listen)], credentials=credentials, say=say)
+    counted = {"count": measuring.calls.request} if measuring is not None else {}
+    server = ReapiServer(services, gate, failed, addresses=[str(listen)], credentials=credentials, say=say, **counted)
     (port,) = await server.start()
     parts.push_async_callback(server.stop)
     where.at = front_end_url(config, listen, port)
-    return FrontEnd(where.at, folder)
+    await _look_after_own(config, gate, desks)
+    if measuring is None:
+        return FrontEnd(where.at, folder)
+    shown = await measuring.show(parts, config, gate, server, desks=desks, results=results, content=content)
+    return FrontEnd(where.at, folder, shown)
+
+
+async def _look_after_own(config: Config, gate: Gate, desks: Desks) -> None:
+    """From the start on, also if no client comes back: runs of the tenant whose token this process has, or needs none.
+
+    Those of others are looked after from when somebody comes with a token for them.
+    """
+    token = "" if config.auth.token is None else config.auth.token.reveal().strip()
+    if gate.is_open or token:
+        await desks.open(token, gate.admit(token or None).acting_tenant)
+
+
+async def _open_stores(
+    parts: AsyncExitStack, config: Config, folder: Path, clock: Callable[[], Millis]
+) -> tuple[Content, ActionResults]:
+    """What a front end keeps, in its folder."""
+    builds = config.builds
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    blobs = open_blobs(builds.blobs or str(folder / "blobs"))
+    bounds = ContentBounds(bytes_max=builds.content_gb << 30)
+    content = await open_content(folder / "content", blobs, clock=clock, bounds=bounds)
+    parts.push_async_callback(content.close)
+    kept = await open_results(folder / "results", clock=clock, bytes_max=builds.results_mb << 20)
+    parts.push_async_callback(kept.close)
+    return content, kept
+
+
+async def check_content(config: Config) -> Checked:
+    """Read all content of a front end that is not running, and drop what is damaged. Refuses if it runs."""
+    folder = Path(config.builds.data or Path(config.server.data, "builds"))
+    if not folder.is_dir():
+        raise Refused("config.value", f"there is no folder {folder}", "Say which with --data.", path="builds.data")
+    async with AsyncExitStack() as parts:
+        content, _ = await _open_stores(parts, config, folder, SystemClock())
+        return await content.check()
+
+
+def _measuring(config: Config) -> "Measuring | None":
+    """Who counts, if anybody wants to know."""
+    if not config.builds.http:
+        return None
+    from rota.app.measuring import Measuring  # it takes a while to load, and clients wait for who is started again
+
+    return Measuring(read_address(config.builds.http, "builds.http"))
 
 
 class _Where:

@@ -3,12 +3,16 @@
 import argparse
 import asyncio
 from contextlib import AsyncExitStack
+from types import ModuleType
 
 from msgspec import structs
 
 from rota.cli.serving import Signals, add_config, add_setting, done_before, run_until_stopped, settings, tell
+from rota.cli.showing import put, say
 from rota.config import Config
 from rota.core.errors import Refused
+
+EXIT_DAMAGED = 1
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -22,22 +26,43 @@ def describe(parser: argparse.ArgumentParser) -> None:
     add_setting(parser, "--data", "builds.data", metavar="DIR", help=text)
     text = "the queue in which actions wait (default builds)"
     add_setting(parser, "--queue", "builds.queue", metavar="NAME", help=text)
+    text = "where it shows its metrics, such as 127.0.0.1:8981 (default: nowhere)"
+    add_setting(parser, "--http", "builds.http", metavar="HOST:PORT", help=text)
+    text = "serve nothing: read all content that it keeps, drop what is damaged, and end (1 if anything was)"
+    parser.add_argument("--check", action="store_true", help=text)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve until told to stop."""
     config = settings(options)
+    if options.check:
+        return asyncio.run(check(config))
     return run_until_stopped(lambda signals: serve(config, signals))
+
+
+def _load() -> ModuleType:
+    """What it takes, which is not needed to show help."""
+    try:
+        from rota.app import frontend
+    except ModuleNotFoundError as missing:
+        text = f"a front end for builds needs {missing.name}"
+        raise Refused("config.value", text, "pip install 'rota[build]'.", path="builds.listen") from None
+    return frontend
+
+
+async def check(config: Config) -> int:
+    """Look at everything that a front end keeps."""
+    found = await _load().check_content(config)
+    put(f"{found.checked:,} contents with {found.checked_bytes:,} bytes, {found.damaged:,} damaged")
+    if found.damaged:
+        say("what was damaged is gone; clients send it again when they are told that it is missing")
+    return EXIT_DAMAGED if found.damaged else 0
 
 
 async def serve(config: Config, signals: Signals) -> int:
     """A front end from its start to its end."""
-    try:
-        from rota.app.frontend import start_front_end  # not needed to show help
-    except ModuleNotFoundError as missing:
-        text = f"a front end for builds needs {missing.name}"
-        raise Refused("config.value", text, "pip install 'rota[build]'.", path="builds.listen") from None
+    frontend = _load()
 
     from rota.app.beside import Lifeline
 
@@ -48,13 +73,14 @@ async def serve(config: Config, signals: Signals) -> int:
             return 0
         config = structs.replace(config, client=structs.replace(config.client, coordinator=told.result()))
     async with AsyncExitStack() as parts:
-        starting = asyncio.ensure_future(start_front_end(parts, config))
+        starting = asyncio.ensure_future(frontend.start_front_end(parts, config))
         if not await done_before(starting, signals.asked):
             return 0
         front = starting.result()
         # Whoever is beside says by itself when it is ready.
         what = "builds" if lifeline.is_held else "ready"
-        tell(f"{what}: bazel --remote_executor={front.url}; content in {front.folder}")
+        shown = f"; metrics at {front.http}/metrics" if front.http else ""
+        tell(f"{what}: bazel --remote_executor={front.url}; content in {front.folder}{shown}")
         left = asyncio.ensure_future(lifeline.cut())
         await done_before(left, signals.asked)
         tell("stopping")

@@ -202,6 +202,7 @@ class Builds(Section, frozen=True, kw_only=True):
     """`[builds]`: a front end for builds, which speaks the Remote Execution API."""
 
     listen: Annotated[str, _meta("where clients and workers reach it, with gRPC; empty: `rota up` starts none")] = ""
+    http: Annotated[str, _meta("where its metrics are served; empty: nowhere")] = ""
     advertise: Annotated[str, _meta("the host that workers reach it by; empty: the one it listens on")] = ""
     data: Annotated[str, _meta("its folder, with the content of builds; empty: `builds` in `server.data`")] = ""
     blobs: Annotated[str, _meta("where that content goes: a folder or a URL; empty: in `data`")] = ""

@@ -23,9 +23,9 @@ from rota.control.events import (
     Reply,
     Tell,
     Token,
-    Wake,
 )
 from rota.control.matchlog import MatchLog
+from rota.control.pullers import Pullers
 from rota.control.streams import Act, Streams
 from rota.control.tally import Tally
 from rota.control.trouble import StoreTrouble
@@ -57,16 +57,16 @@ from rota.core.decide import Decision, decide
 from rota.core.decide.leases import offer_of
 from rota.core.errors import Refused, Unavailable
 from rota.core.evolve import evolve
-from rota.core.ids import Fence, Millis
+from rota.core.ids import Millis
 from rota.core.images import is_clean, take_batch
 from rota.core.model import FailureClass
 from rota.core.place import place
-from rota.core.presence import heard_from, renew_one, stalled, take_mood, went_away
+from rota.core.presence import stalled
 from rota.core.questions import Question, answer
 from rota.core.rearm import rearm
 from rota.core.records import Batch
 from rota.core.state import State
-from rota.core.waking import stir_all, wakes, woke
+from rota.core.waking import stir_all
 from rota.wire.frames import WorkerFrame
 
 REVIEW_PER_TURN = 200
@@ -99,6 +99,7 @@ class Loop:
         self.wanted_at: Millis = 0
         self.store_trouble = StoreTrouble()
         self.streams = Streams(self)
+        self.pullers = Pullers(self)
         self.work = self.open_changes = self.filled_turns = self.faults = 0
         self.budget = WORK_PER_TURN
         self.turned_at: Millis = 0
@@ -197,7 +198,7 @@ class Loop:
         self._place(now)
         self._follow_up(now)
         self._place(now)
-        self._wake(now)
+        self.pullers.wake(now)
         return intents
 
     def _replay_one(self, now: Millis) -> list[Intent]:
@@ -230,7 +231,7 @@ class Loop:
             return
         if kind == "sweep":
             stir_all(state, now)
-            self._wake(now, everybody=True)
+            self.pullers.wake(now, everybody=True)
         tenant = str(key[0]) if key else ""
         decision = self.carry_out(Tick(tenant=tenant, kind=kind, key=key), now)
         rearm(state, kind, key, decision.detail if isinstance(decision, Decision) else None, now)
@@ -273,16 +274,6 @@ class Loop:
             if not placed:
                 return
             self._apply(placed)
-
-    def _wake(self, now: Millis, *, everybody: bool = False) -> None:
-        """Tell pull workers of what they could claim. What is told is durable by then."""
-        if not self.state.index.stirred or now > self.proven_until or self.store_trouble:
-            return
-        for wake in wakes(self.state, now, everybody=everybody):
-            worker, run = woke(self.state, wake, now), self.state.runs[wake.item]
-            if worker is not None:
-                told = Wake(*wake.session, run.row.id, run.row.labels, now)
-                self.hold(lambda told=told: (told,))
 
     # Carrying out commands.
 
@@ -369,7 +360,7 @@ class Loop:
         if isinstance(command, ClaimTask | RenewLease | BeatWorker) and now > self.proven_until:
             return self._refuse_now(ask, Unavailable("leader.none"))
         if isinstance(command, ClaimTask | RenewLease | BeatWorker | Report):
-            self._heard_from_puller(command, now)
+            self.pullers.heard(command, now)
         outcome = self.carry_out(command, now)
         if isinstance(outcome, Decision) and outcome.changes:
             self.asks.append(ask)
@@ -382,9 +373,9 @@ class Loop:
         else:
             detail: object = None
             if isinstance(command, RenewLease) and isinstance(outcome.detail, tuple):
-                detail = self._renewed(*outcome.detail, now)
+                detail = self.pullers.renewed(*outcome.detail, now)
             elif isinstance(command, RegisterWorker):
-                self._registered(ask, command, now)
+                self.pullers.registered(ask, command, now)
             elif isinstance(command, ClaimTask) and outcome.answer:
                 lease = self.state.leases.get(int(outcome.answer))
                 detail = offer_of(lease) if lease is not None else None
@@ -410,32 +401,6 @@ class Loop:
         """Nobody waits for a store whose trouble lasts. What they asked may be written yet; a repeat is answered."""
         told, self.waiting = (self.waiting, {}) if self.store_trouble.is_lasting else ({}, self.waiting)
         return [Answer(token, self.store_trouble.refusal()) for token in told]
-
-    def _renewed(self, fence: Fence, until: Millis, now: Millis) -> Millis:
-        renew_one(self.state, fence, until, now)
-        return until
-
-    def _registered(self, ask: Ask, command: RegisterWorker, now: Millis) -> None:
-        """A greeting that is tried again has lost its stream: its worker is known, and away until it greets anew."""
-        worker = self.state.workers.get((command.tenant, command.worker))
-        if ask.token is None and worker is not None and not worker.row.capacity.pull:
-            went_away(self.state, worker, now, hung_up=False)
-        else:
-            self._heard_from_puller(command, now)
-
-    def _heard_from_puller(
-        self, command: RegisterWorker | ClaimTask | RenewLease | BeatWorker | Report, now: Millis
-    ) -> None:
-        """A pull worker has no stream; each of its requests is its beat, if it is its owner who sends it."""
-        tenant = command.worker_tenant if isinstance(command, Report) else command.tenant
-        worker = self.state.workers.get((tenant, command.worker))
-        if worker is None or not worker.row.capacity.pull or worker.row.incarnation != command.incarnation:
-            return
-        if not isinstance(command, Report) and command.owner != worker.row.owner:
-            return
-        heard_from(self.state, worker, now)
-        if isinstance(command, BeatWorker) and command.mood is not None:
-            take_mood(self.state, worker, command.mood)
 
     def _reply(self, token: Token | None, value: Reply, detail: object) -> None:
         if token is not None:

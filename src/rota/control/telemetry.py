@@ -5,13 +5,11 @@ looked up when somebody asks; the coordinator stands still meanwhile, so that re
 only. Label values come from tables of ours, or are cut off after a fixed number of them.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from heapq import nlargest
 
-from msgspec import Struct
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 
 from rota.control.coordinator import Coordinator
@@ -35,12 +33,10 @@ from rota.core.states import (
     UPSTREAM_FAILED,
 )
 from rota.core.why import bucket_reasons
+from rota.wire.metrics import CALLS, OTHER, Calls, Labelled, Metric
 
 QUEUES_SHOWN_MAX = 50
 BUCKETS_EXPLAINED_MAX = 100
-REQUESTS_SHOWN_MAX = 500
-OTHER = "other"
-AUTH_CAUSES = ("auth.missing", "auth.wrong", "auth.role", "auth.tenant")
 # Moves of tasks that count as decisions of the scheduler, by where they lead; and those that lead back to work.
 MOVED_TO: tuple[str, ...] = (
     SCHEDULED,
@@ -63,17 +59,9 @@ _COMMIT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 _COMMIT_ROWS = (1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000)
 
 
-class Metric(Struct, frozen=True):
-    """One metric: its name on the wire, its sort, its labels, and what it says."""
-
-    name: str
-    sort: str
-    labels: tuple[str, ...]
-    what: str
-
-
 # docs/reference/metrics.md is checked against this table.
 METRICS: tuple[Metric, ...] = (
+    *CALLS,
     Metric("rota_decisions_total", "counter", ("command", "outcome"), "Commands that were decided or refused."),
     Metric("rota_scheduler_decisions_total", "counter", ("decision",), "What the scheduler decided, by sort."),
     Metric("rota_transitions_total", "counter", ("from", "to"), "Moves of tasks from one state to another."),
@@ -84,8 +72,6 @@ METRICS: tuple[Metric, ...] = (
     Metric("rota_steps_total", "counter", ("outcome",), "Passes of the safety net over everything."),
     Metric("rota_step_seconds", "gauge", (), "How long the last pass of the safety net took, with what came between."),
     Metric("rota_faults_total", "counter", (), "Errors of the scheduler itself."),
-    Metric("rota_auth_refusals_total", "counter", ("cause",), "Calls that were not let in."),
-    Metric("rota_requests_total", "counter", ("surface", "method", "code"), "Calls that were answered."),
     Metric("rota_undispatchable_tasks", "gauge", ("reason",), "Queued tasks by what they wait for."),
     Metric("rota_queue_tasks", "gauge", ("queue",), "Tasks that wait for a worker."),
     Metric("rota_queue_oldest_seconds", "gauge", ("queue",), "How long the oldest of them has waited."),
@@ -100,8 +86,6 @@ METRICS: tuple[Metric, ...] = (
 )
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
-Labelled = Mapping[tuple[str, ...], float]
-
 
 class Telemetry:
     """What one coordinator and the ways into it have done. To be used in the coordinator's event loop only."""
@@ -112,8 +96,7 @@ class Telemetry:
         self._clock: Callable[[], Millis] = int
         # Of reigns that are over.
         self._past: dict[str, dict[tuple[str, ...], float]] = {}
-        self._requests: dict[tuple[str, ...], float] = {}
-        self._auth: dict[tuple[str, ...], float] = {(cause,): 0 for cause in AUTH_CAUSES}
+        self._calls = Calls()
         self._turn = self._histogram("rota_turn_seconds", _TURN_S)
         self._commit = self._histogram("rota_commit_seconds", _COMMIT_S)
         self._rows = self._histogram("rota_commit_rows", _COMMIT_ROWS)
@@ -153,16 +136,12 @@ class Telemetry:
     # What the ways in tell.
 
     def request(self, surface: str, method: str, code: str | int) -> None:
-        """A call was answered. `method` is the name of a route or a procedure, never a path that somebody typed."""
-        key = (surface, method, str(code))
-        if key not in self._requests and len(self._requests) >= REQUESTS_SHOWN_MAX:
-            key = (surface, OTHER, OTHER)
-        self._requests[key] = self._requests.get(key, 0) + 1
+        """See `Calls`."""
+        self._calls.request(surface, method, code)
 
     def auth_refused(self, cause: str) -> None:
-        """A call was not let in; `cause` is the code of the refusal."""
-        key = (cause if cause in AUTH_CAUSES else OTHER,)
-        self._auth[key] = self._auth.get(key, 0) + 1
+        """See `Calls`."""
+        self._calls.auth_refused(cause)
 
     # What is asked of it.
 
@@ -178,8 +157,7 @@ class Telemetry:
         """Every metric that is no histogram; for the registry."""
         machine = self._machine
         loop = machine.loop if machine is not None else None
-        yield _family("rota_requests_total", self._requests)
-        yield _family("rota_auth_refusals_total", self._auth)
+        yield from self._calls.families()
         for name, counts in _counts(loop).items():
             past = self._past.get(name, {})
             keys = dict.fromkeys((*past, *counts))
@@ -197,12 +175,7 @@ class Telemetry:
 
 
 def _family(name: str, values: Labelled) -> Family:
-    metric = _BY_NAME[name]
-    sort = CounterMetricFamily if metric.sort == "counter" else GaugeMetricFamily
-    family = sort(name, metric.what, labels=metric.labels)
-    for labels, value in values.items():
-        family.add_metric(labels, value)
-    return family
+    return _BY_NAME[name].family(values)
 
 
 def _counts(loop: Loop | None) -> dict[str, Labelled]:

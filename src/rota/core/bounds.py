@@ -70,6 +70,8 @@ RECEIPTS_MAX = 200_000
 REFUSED_REPORTS_TOLD_MAX = 8
 
 INTERRUPTIONS_MAX = 5
+# How long a worker rests that has handed something back because it has no room.
+NO_ROOM_MS = 10_000
 OUTPUT_LOSSES_MAX = 8
 OVERDUE_MS = 10 * 60_000
 OVERDUE_GRANTS = 20

@@ -5,8 +5,9 @@ from rota.core.ids import Millis
 from rota.core.limits import Usage
 from rota.core.live import LiveRun
 from rota.core.plan import past_of, waits_for_past
+from rota.core.relations import lineage_order
 from rota.core.snapshot import RunSnapshot, SnapshotTask, plan_run
-from rota.core.state import State, lineage_order
+from rota.core.state import State
 from rota.core.states import (
     BAD,
     FAILED,

@@ -10,7 +10,6 @@ from itertools import islice
 from msgspec import Struct
 
 from rota.core.backlog import BacklogLine, GetScheduler, ListBacklog, SchedulerView, list_backlog, view_scheduler
-from rota.core.calendar import ScheduleSpec, count_slots, next_slot
 from rota.core.decide.decision import find_all, find_run, find_task
 from rota.core.decide.remedies import to_clear
 from rota.core.decide.runs import find_workflow
@@ -35,10 +34,19 @@ from rota.core.model import (
 from rota.core.order import Books
 from rota.core.question import Question
 from rota.core.reasons import Reasons
-from rota.core.records import Growth, Run, Task, Workflow, copy
+from rota.core.records import Growth, Run, Task
 from rota.core.state import State
 from rota.core.states import NONE, PHASES, Phase, RunState, TaskState
 from rota.core.why import explain
+from rota.core.workflow_questions import (
+    BackfillView,
+    GetWorkflow,
+    ListBackfills,
+    ListWorkflows,
+    WorkflowView,
+    list_backfills,
+    view_workflow,
+)
 
 PAGE_MAX = 10_000
 HELD_SHOWN_MAX = 100
@@ -85,20 +93,6 @@ class ListPools(Question, frozen=True, kw_only=True):
 
 class ListTenants(Question, frozen=True, kw_only=True):
     """Tenants that were given a weight, or that have runs."""
-
-
-class GetWorkflow(Question, frozen=True, kw_only=True):
-    """A workflow by its name."""
-
-    workflow: str
-
-
-class ListWorkflows(Question, frozen=True, kw_only=True):
-    """The tenant's workflows, by name."""
-
-
-class ListBackfills(Question, frozen=True, kw_only=True):
-    """Backfills that have not made all their runs yet, or whose runs have not all ended."""
 
 
 class PreviewClear(Question, frozen=True, kw_only=True):
@@ -202,6 +196,8 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     leases: int
     mood: Mood = Mood.IDLE
     registered_at: Millis = 0
+    # After how long without a word it is struck off.
+    silence_ms: int = 0
     # What it holds, by run.
     held: tuple[tuple[str, Fence], ...] = ()
 
@@ -212,33 +208,6 @@ class PoolView(Struct, frozen=True, kw_only=True):
     pool: Pool
     taken: int
     by_key: dict[str, int]
-
-
-class WorkflowView(Struct, frozen=True, kw_only=True):
-    """A workflow as its readers see it: with its schedule, when that fires next, and how many runs there are."""
-
-    workflow: Workflow
-    schedule: ScheduleSpec | None
-    next_at: Millis | None
-    last_slot_at: Millis | None
-    active_runs: int
-    waiting_runs: int
-    max_active_runs: int
-    tasks: int
-
-
-class BackfillView(Struct, frozen=True, kw_only=True):
-    """A backfill as its readers see it: how many runs it has made, how many of those live, how many are to be made."""
-
-    id: str
-    workflow: str
-    version: int
-    start_at: Millis
-    end_at: Millis
-    max_active_runs: int
-    made: int
-    active: int
-    left: int
 
 
 Reading = (
@@ -281,14 +250,14 @@ def answer(state: State, question: Question, now: Millis) -> Reading:
         case ListPools():
             return _list_pools(state, question)
         case GetWorkflow():
-            return _view_workflow(state, find_workflow(state, question.tenant, question.workflow))
+            return view_workflow(state, find_workflow(state, question.tenant, question.workflow))
         case ListWorkflows():
             found = [
                 each for each in state.workflows.values() if each.tenant == question.tenant and not each.is_dropped
             ]
-            return tuple(_view_workflow(state, each) for each in sorted(found, key=lambda each: each.name))
+            return tuple(view_workflow(state, each) for each in sorted(found, key=lambda each: each.name))
         case ListBackfills():
-            return _list_backfills(state, question, now)
+            return list_backfills(state, question, now)
         case GetScheduler():
             return view_scheduler(state, question, now)
         case ListBacklog():
@@ -423,6 +392,7 @@ def _list_workers(state: State, question: ListWorkers) -> tuple[WorkerView, ...]
             leases=len(worker.leases),
             mood=worker.mood,
             registered_at=worker.row.registered_at,
+            silence_ms=state.silence_of(worker),
             held=tuple((lease.run.row.id, fence) for fence, lease in islice(worker.leases.items(), HELD_SHOWN_MAX)),
         )
         for worker in state.workers.values()
@@ -455,50 +425,6 @@ def preview_clear(
     run = LiveRun(row, whole, Books().purse(row.priority, row.tenant))
     lay_out(run, whole, growths, tasks)
     return _preview(run, question)
-
-
-def _view_workflow(state: State, workflow: Workflow) -> WorkflowView:
-    key = (workflow.tenant, workflow.name)
-    schedule = state.schedules.get(key)
-    graph = state.graphs[(workflow.tenant, workflow.graph)]
-    next_at = None
-    if schedule is not None and not workflow.paused:
-        next_at = next_slot(schedule.spec, state.born_at if schedule.cursor is None else schedule.cursor)
-    return WorkflowView(
-        workflow=copy(workflow),
-        schedule=None if schedule is None else schedule.spec,
-        next_at=next_at,
-        last_slot_at=None if schedule is None else schedule.cursor,
-        active_runs=state.active_runs.get(key, 0),
-        waiting_runs=len(state.waiting_runs.get(key, ())),
-        max_active_runs=graph.graph.max_active_runs,
-        # What is mapped counts as one: how many it will be is not known.
-        tasks=sum(width or 1 for width in graph.width),
-    )
-
-
-def _list_backfills(state: State, question: ListBackfills, now: Millis) -> tuple[BackfillView, ...]:
-    views: list[BackfillView] = []
-    for key, schedule in state.schedules.items():
-        spec = schedule.spec
-        if schedule.tenant != question.tenant or not schedule.backfill:
-            continue
-        assert spec.start_at is not None and spec.end_at is not None, "a backfill has a beginning and an end"
-        after = spec.start_at - 1 if schedule.cursor is None else schedule.cursor
-        views.append(
-            BackfillView(
-                id=schedule.id,
-                workflow=state.graphs[(schedule.tenant, schedule.graph)].graph.name,
-                version=schedule.version,
-                start_at=spec.start_at,
-                end_at=spec.end_at,
-                max_active_runs=spec.max_active_runs,
-                made=schedule.fired,
-                active=state.scheduled_runs.get(key, 0),
-                left=count_slots(spec, after, min(now, spec.end_at)),
-            )
-        )
-    return tuple(views)
 
 
 def _list_tenants(state: State) -> tuple[Tenant, ...]:

@@ -30,12 +30,11 @@ from rota.core.order import Books
 from rota.core.pauses import pause_reasons, pauses_of
 from rota.core.reasons import Reasons
 from rota.core.records import Audit, Key, Pause, Receipt, Record, Run, Schedule, Task, Worker, Workflow
-from rota.core.states import MOVES, QUEUED, RUN_TERMINAL, TaskState
+from rota.core.relations import Relations
+from rota.core.states import MOVES, QUEUED, TaskState
 from rota.core.wakes import WakeMemory
 
 DEFAULT_QUEUE = "default"
-# How many runs one may be part of, one inside the other.
-PARENTS_MAX = 8
 UNREADABLE = "a readable requirement"
 SILENCE_MS = Queue(tenant="", name="").worker_timeout_ms
 # Timers of which the earliest counts, because whoever looks sets the next one; of the others the latest counts.
@@ -62,7 +61,7 @@ class Touched:
         self.audits: list[Audit] = []
 
 
-class State:
+class State(Relations):
     """Everything the coordinator knows."""
 
     def __init__(self, epoch: Epoch, limits: TimeLimits, now: Millis) -> None:
@@ -201,15 +200,6 @@ class State:
         if workflow is not None and workflow.paused:
             return True
         return bool(row.parent) and self.paused_above(row) is not None
-
-    def paused_above(self, row: Run) -> LiveRun | None:
-        """The nearest paused run that a run is part of."""
-        above = self.runs.get((row.tenant, row.parent)) if row.parent else None
-        for _ in range(PARENTS_MAX):
-            if above is None or (above.row.paused and above.row.state not in RUN_TERMINAL):
-                return above
-            above = self.runs.get((row.tenant, above.row.parent)) if above.row.parent else None
-        return None
 
     def schedules_of(self, tenant: str, workflow: str) -> list[Schedule]:
         """The calendar of a workflow and its backfills."""
@@ -397,45 +387,6 @@ class State:
         if usage is not None and not usage.taken and key not in self.pools:
             del self.usage[key]
 
-    def join_lineage(self, run: LiveRun) -> None:
-        """Give a run its neighbours in time, if its graph's runs depend on the past."""
-        if not run.graph.past:
-            return
-        name = run.line
-        after, before = None, self.lineages.get(name)
-        while before is not None and lineage_order(before) > lineage_order(run):
-            after, before = before, before.before
-        run.before, run.after = before, after
-        if before is not None:
-            before.after = run
-        if after is not None:
-            after.before = run
-            self._look_back_again(after)
-        else:
-            self.lineages[name] = run
-
-    def leave_lineage(self, run: LiveRun) -> None:
-        """Take a run from between its neighbours."""
-        name = run.line
-        if run.before is not None:
-            run.before.after = run.after
-        if run.after is not None:
-            run.after.before = run.before
-            self._look_back_again(run.after)
-        elif self.lineages.get(name) is run:
-            if run.before is None:
-                del self.lineages[name]
-            else:
-                self.lineages[name] = run.before
-        run.before = run.after = None
-
-    def _look_back_again(self, run: LiveRun) -> None:
-        """A run has another one before it: what waits for the past is judged by that, and that one may be let go."""
-        if run.row.state not in RUN_TERMINAL:
-            self.set_timer(0, "past", *run.key)
-        elif run.before is not None and run.before.row.state in RUN_TERMINAL:
-            self.set_timer(run.before.row.ended_at + self.limits.retain_ended_ms, "archive", *run.before.key)
-
     def make_run(self, row: Run) -> LiveRun:
         """A run in memory, with the accounts that it is charged on. It is not listed yet."""
         graph = self.graphs[(row.tenant, row.graph)]
@@ -451,27 +402,6 @@ class State:
         self.join_lineage(run)
         if row.command_id:
             self.by_command[(row.tenant, row.command_id)] = run.key
-
-    def relate(self, run: LiveRun) -> None:
-        """Have a run found by the one that it is part of, and by those that it waits for."""
-        row = run.row
-        parent = self.runs.get((row.tenant, row.parent)) if row.parent else None
-        if parent is not None:
-            parent.take_part(run)
-        for name in row.after:
-            self.runs[(row.tenant, name)].await_end(run)
-
-    def unrelate(self, run: LiveRun) -> None:
-        """A run waits for nobody any more: it started, or has ended. Who was kept for it may go to history."""
-        for name in run.row.after:
-            self.stop_waiting(run, name)
-
-    def stop_waiting(self, run: LiveRun, name: str) -> None:
-        """A run does not wait for that one any more."""
-        awaited = self.runs[(run.row.tenant, name)]
-        del awaited.waiters[run.key]
-        if not awaited.waiters and awaited.row.state in RUN_TERMINAL:
-            self.set_timer(awaited.row.ended_at + self.limits.retain_ended_ms, "archive", *awaited.key)
 
     def take_merge(self, run: LiveRun) -> None:
         """A run that has not ended may be joined by its key. One that was opened again gives up a key that is taken."""
@@ -500,8 +430,3 @@ class State:
         if not row.gone_at:
             self.index.join(worker)
         return worker
-
-
-def lineage_order(run: LiveRun) -> tuple[Millis, Millis, str]:
-    """The order in which runs of a graph follow each other: what they are about, then when they were made."""
-    return run.logical_at, run.row.created_at, run.row.id

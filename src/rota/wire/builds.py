@@ -31,6 +31,8 @@ class BuildWork(Struct, frozen=True, kw_only=True, omit_defaults=True):
     target: str = ""
     mnemonic: str = ""
     invocation: str = ""
+    # As its client gave it: lower is sooner. So that it can be submitted again as it was.
+    priority: int = 0
 
 
 class BuildResult(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -9,14 +9,16 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Struct
 
+from rota.core import backlog as bl
 from rota.core import history as hs
 from rota.core import questions as qs
 from rota.core.door import ClientRequest, refusal
 from rota.core.errors import CODES, Refused, Unavailable
-from rota.core.ids import BlobRef, Fence
+from rota.core.ids import BlobRef, Fence, Millis
 from rota.core.model import Graph, Queue, Tenant
 from rota.core.reasons import Reason
 from rota.core.records import Story
+from rota.wire import sessions as ss
 
 LENGTH_BYTES = 4
 # More would take more memory to look at than to send.
@@ -92,7 +94,10 @@ class ServiceView(Struct, frozen=True, kw_only=True):
 
 
 AnyQuestion = (
-    qs.GetRun
+    ss.SessionRequest
+    | bl.GetScheduler
+    | bl.ListBacklog
+    | qs.GetRun
     | qs.ListRuns
     | qs.ListTasks
     | qs.ListWorkers
@@ -162,6 +167,15 @@ class Response(Struct, frozen=True, array_like=True):
 
 
 _ANSWERS: dict[type, Any] = {
+    ss.RegisterSession: ss.SessionView,
+    ss.BeatSession: tuple[Fence, ...],
+    ss.EndSession: None,
+    ss.AwaitWake: ss.WakeView | None,
+    ss.ClaimWork: tuple[ss.WorkLease, ...],
+    ss.RenewWork: Millis,
+    ss.FinishWork: None,
+    bl.GetScheduler: bl.SchedulerView,
+    bl.ListBacklog: tuple[bl.BacklogLine, ...],
     qs.GetRun: qs.RunView,
     qs.ListRuns: qs.RunsPage,
     qs.ListTasks: qs.TasksPage,

@@ -172,7 +172,8 @@ def test_what_a_person_cancels_is_told_to_its_clients(service: Service, remote: 
     heard = door.begin(remote, remote.action(door.line))
     service.client().run(heard.name.rpartition("/")[2].partition(".")[0]).cancel(reason="it is too hot here")
     response = heard.response()
-    assert response.status.code == code_pb2.CANCELLED
+    assert response.status.code == code_pb2.FAILED_PRECONDITION, "at CANCELLED, clients ask again"
+    assert not response.status.details
     assert "it is too hot here" in response.status.message
     assert door.times == 1, "and is not begun again behind their back"
 

@@ -109,6 +109,40 @@ def test_an_operation_outlives_its_front_end_and_its_coordinator(service: Servic
     assert door.times == 1, "all that while it ran on"
 
 
+def test_what_another_client_has_cancelled_is_made_again_also_by_a_front_end_that_knows_neither(
+    service: Service, door: Door
+) -> None:
+    front = next(process for process in service.stage.processes if process.name == "frontend")
+    with open_remote(service.port) as remote, open_remote(service.port) as other:
+        action = remote.action(door.line)
+        first, second = remote.execute(action), other.execute(action)
+        assert [stage_of(heard.next()) for heard in (first, second)] == ["queued", "queued"]
+    front.kill()
+    service.front_end()
+    with open_remote(service.port) as remote, open_remote(service.port) as other:
+        remote.cancel(first.name)
+        until(lambda: run_named(service, first.name) == "cancelled", "it to be cancelled")
+        again = other.wait(second.name)
+        assert stage_of(again.next()) == "queued"
+        assert again.name == second.name
+        assert response_of(remote.get(first.name)).status.code == code_pb2.CANCELLED, "who has cancelled it, has"
+        service.stage.start_worker("hand")
+        door.open()
+        assert again.response().result.stdout_raw == b"through\n"
+        assert other.wait(second.name).response().result.stdout_raw == b"through\n", "and is found by it later"
+        assert len(service.runs()) == 2
+
+
+def test_what_nobody_comes_back_for_is_given_up_by_a_front_end_that_was_restarted(service: Service, door: Door) -> None:
+    front = next(process for process in service.stage.processes if process.name == "frontend")
+    with open_remote(service.port) as remote:
+        heard = remote.execute(remote.action(door.line))
+        heard.next()
+        front.kill()
+    service.front_end()
+    until(lambda: run_named(service, heard.name) == "cancelled", "it to be given up")
+
+
 def test_trouble_that_is_not_the_action_s_result_is_tried_again_as_often_as_the_queue_says(tmp_path: Path) -> None:
     with open_stage(tmp_path, lease_s=LEASE_S) as stage:
         service = Service(stage, "max_job_retries = 1\n")

@@ -28,6 +28,7 @@ from rota.core.history import ListAudits
 from rota.core.model import Pool
 from rota.core.questions import GetRun, ListTenants, Question
 from rota.wire.requests import FindBundle, PutBundle
+from rota.wire.sessions import OfSession, SessionRequest
 
 SECOND = 1_000
 
@@ -92,7 +93,7 @@ def test_entries_say_role_and_tenant_or_are_an_admin_of_the_default_one(text: st
     ("text", "hint"),
     [
         ("ok,wrter@acme:hush", "Did you mean writer?"),
-        ("ok,hush:hush", "There are: reader, writer, admin, worker."),
+        ("ok,hush:hush", "There are: reader, writer, admin, worker, agent."),
         ("ok,owner:hush", "There are: reader"),
         ("ok,reader:", "A token has"),
         ("ok,reader:hush hush", "A token has"),
@@ -220,9 +221,11 @@ def kinds(root: type[Any]) -> Iterator[type[Any]]:
 
 def test_every_command_of_a_client_and_every_question_has_its_role():
     asked = {*kinds(ClientCommand), *kinds(Question), RegisterWorker, RenewLease, Report}
-    asked = {kind for kind in asked if kind.__module__.startswith("rota.")}
+    asked = {kind for kind in asked if kind.__module__.startswith("rota.")} - {OfSession}
     assert set(NEEDS) == asked
-    assert {kind for kind in asked if issubclass(kind, Question) and NEEDS[kind] is not Role.READER} == {
+    assert {kind for kind, need in NEEDS.items() if need is Role.AGENT} == set(SessionRequest.__args__)
+    others = {kind for kind in asked if issubclass(kind, Question) and not issubclass(kind, OfSession)}
+    assert {kind for kind in others if NEEDS[kind] is not Role.READER} == {
         FindBundle,
         ListAudits,
         ListTenants,
@@ -236,7 +239,7 @@ def test_every_command_of_a_client_and_every_question_has_its_role():
     }
 
 
-@pytest.mark.parametrize("role", [role for role in Role if role is not Role.OWNER])
+@pytest.mark.parametrize("role", [role for role in Role if role not in (Role.OWNER, Role.AGENT)])
 @pytest.mark.parametrize("need", [Role.READER, Role.WRITER, Role.ADMIN, Role.WORKER])
 def test_who_may_do_what(role: Role, need: Role):
     ladder = [Role.READER, Role.WRITER, Role.ADMIN]
@@ -252,6 +255,30 @@ def test_who_may_do_what(role: Role, need: Role):
             principal.may(need, "acme")
     with pytest.raises(Refused, match=r"auth\.tenant"):
         principal.may(need, "other")
+
+
+@pytest.mark.parametrize("need", [role for role in Role if role is not Role.OWNER])
+def test_an_agent_may_read_and_do_an_agents_work(need: Role):
+    assert Role.AGENT.covers(need) == (need in (Role.AGENT, Role.READER))
+    assert need is Role.AGENT or not need.covers(Role.AGENT)
+
+
+def test_an_agents_sessions_offer_what_its_token_allows_and_nothing_else():
+    few, none, all_of_them = read_tokens("agent+review+code.python:a,agent:b,agent@acme+*:c", "the list")
+    few.principal.may_offer(["review", "code.python"])
+    none.principal.may_offer([])
+    all_of_them.principal.may_offer(["anything"])
+    ANYONE.may_offer(["anything"])
+    for entry, offered in ((few, "deploy"), (none, "review")):
+        with pytest.raises(Refused, match=r"auth\.capability") as refused:
+            entry.principal.may_offer([offered])
+        assert offered in refused.value.reason
+
+
+@pytest.mark.parametrize("text", ["writer+review:a", "agent+:a", "agent+a b:a", "agent+*x:a"])
+def test_capabilities_that_cannot_be_are_refused(text: str):
+    with pytest.raises(Refused, match=r"config\.value"):
+        read_tokens(text, "the list")
 
 
 def test_requests_are_judged_by_their_kind_and_their_tenant():

@@ -98,6 +98,9 @@ EXAMPLES: list[tuple[RunChange, list[tuple[str | None, str]]]] = [
     (ch.AttemptEnded(*OF_RUN, 1, 7, TaskState.UP_FOR_RETRY, 1, None, None, "oops", 9), [("b", "up_for_retry")]),
     (ch.LeaseReturned(*OF_RUN, 1, 7, TaskState.QUEUED, 1, "silent", True), [("b", "queued")]),
     (ch.ReportRefused(*OF_RUN, 1, 7, "late", 1), [("b", "")]),
+    (ch.RunUnblocked(*OF_RUN, "other", 1), [(None, "")]),
+    (ch.RunApproved(*OF_RUN, True, "ann", "fine", 1), [(None, "")]),
+    (ch.TokenReplaced(*OF_RUN, 1, 7, "hash", 1), [("b", "")]),
 ]
 
 

@@ -11,13 +11,14 @@ import pytest
 from rota.control import telemetry as module
 from rota.control.driver import CoordinatorDriver
 from rota.control.events import Commit
-from rota.control.telemetry import AUTH_CAUSES, METRICS, OTHER, REQUESTS_SHOWN_MAX, Telemetry
+from rota.control.telemetry import METRICS, Telemetry
 from rota.core import commands as cm
 from rota.core.bounds import REFUSED_REPORTS_TOLD_MAX, TimeLimits
 from rota.core.calendar import ScheduleSpec
 from rota.core.model import Graph, Pool, PoolNeed, Queue, RetryPolicy, TaskSpec
 from rota.ports import Candidate
 from rota.stores.memory import MemoryStore
+from rota.wire.metrics import AUTH_CAUSES, OTHER, REQUESTS_SHOWN_MAX
 from tests.unit.control.stage import TENANT, UNKNOWN, Speaker, Stage, reigning
 
 SUCCESS = cm.Outcome.SUCCESS

@@ -6,7 +6,7 @@ from rota.core import commands as cm
 from rota.core.bounds import AFTER_MAX
 from rota.core.invariants import validate
 from rota.core.model import Approval
-from rota.core.state import PARENTS_MAX
+from rota.core.relations import PARENTS_MAX
 from rota.core.states import QUEUED, RUNNING, RunState
 from tests.unit.core.test_loading import Disk, assert_survives
 from tests.unit.core.world import TENANT, World, graph, task

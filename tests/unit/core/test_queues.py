@@ -6,7 +6,7 @@ The numbers are those of the list of cases that other schedulers are tested with
 import pytest
 
 from rota.core import commands as cm
-from rota.core.bounds import INTERRUPTIONS_MAX
+from rota.core.bounds import INTERRUPTIONS_MAX, NO_ROOM_MS
 from rota.core.invariants import validate
 from rota.core.ladder import NO_FIT
 from rota.core.model import Allocation, FailureClass, PropertyRule, RetryPolicy, TaskSpec, Unservable
@@ -298,6 +298,58 @@ def test_32_an_action_that_kills_its_workers_fails_with_what_happened():
     row = world.task("x")
     assert (row.state, row.failure, world.result()) == (FAILED, F.INTERNAL, RunState.FAILED)
     assert f"interrupted {INTERRUPTIONS_MAX} times, last on worker w" in row.error
+
+
+def test_44_a_worker_without_room_hands_an_action_back_at_no_cost_and_is_left_alone_while_it_is_busy():
+    world = builds()
+    world.worker("w", slots=2)
+    world.submit(graph(action("first")), run="first")
+    (first,) = world.turn()
+    world.start(first)
+    world.submit(graph(action("second")), run="second")
+    (second,) = world.turn()
+    world.start(second)
+    assert world.report(second, cm.Outcome.RELEASED, error="its disk is full") == "accepted"
+    assert world.report(second, cm.Outcome.RELEASED, error="its disk is full") == "duplicate"
+    waiting = world.task("second", run="second")
+    assert (waiting.state, waiting.attempt, waiting.interruptions) == (QUEUED, 0, 1), "no retry is spent"
+    assert world.turn() == []
+    world.succeed(first)
+    assert world.turn() == [], "it rests, whatever ends meanwhile"
+    world.advance(NO_ROOM_MS)
+    (again,) = world.turn()
+    assert again.attempt == 1
+    world.succeed(again)
+    assert validate(world.state, world.now) == []
+
+
+def test_44_an_idle_worker_without_room_is_backed_off_from_and_an_action_for_which_nobody_has_room_fails():
+    world = builds()
+    world.worker("w")
+    world.submit(graph(action("x")), run="r")
+    for _ in range(INTERRUPTIONS_MAX):
+        (granted,) = world.turn()
+        world.start(granted)
+        world.report(granted, cm.Outcome.RELEASED, error="its disk is full")
+        assert world.turn() == []
+        world.advance(NO_ROOM_MS)
+    world.fire_due()
+    row = world.task("x")
+    assert row.state is FAILED
+    assert "its disk is full" in row.error
+    assert validate(world.state, world.now) == []
+
+
+def test_44_another_worker_is_asked_first():
+    world = builds()
+    world.worker("small")
+    world.submit(graph(action("x")), run="r")
+    (granted,) = world.turn()
+    world.start(granted)
+    world.worker("large")
+    world.report(granted, cm.Outcome.RELEASED, error="its disk is full")
+    (again,) = world.turn()
+    assert again.worker == "large"
 
 
 def test_a_parked_task_of_another_queue_waits_for_a_person():

@@ -3,16 +3,18 @@
 import msgspec
 import pytest
 
+from rota.core import backlog as bl
 from rota.core import commands as cm
 from rota.core import history as hs
 from rota.core import questions as qs
 from rota.core.calendar import ScheduleSpec
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import BlobRef
-from rota.core.model import Capacity, FailureClass, Graph, Param, Pool, PriorityClass, Queue, TaskSpec, Tenant
+from rota.core.model import Capacity, FailureClass, Graph, Mood, Param, Pool, PriorityClass, Queue, TaskSpec, Tenant
 from rota.core.reasons import Reason
 from rota.core.records import Audit, Growth, Run, Story, Task, Version, Workflow
 from rota.core.states import Phase, RunState, TaskState
+from rota.wire import sessions as ss
 from rota.wire.requests import (
     LENGTH_BYTES,
     AnyQuestion,
@@ -63,6 +65,18 @@ REQUESTS = [
     cm.DrainWorker(**BY, worker="w"),
     cm.ForgetWorker(**BY, worker="w"),
     cm.ClaimTask(**BY, worker="w", incarnation="i"),
+    cm.ReleaseTasks(**BY, run="r", tasks=("a",), reason="why"),
+    cm.ApproveRun(**BY, run="r", approved=False),
+    cm.PauseScheduler(**BY, scope="workspace=w"),
+    ss.RegisterSession(tenant="t", session="s", capabilities=("c",), limit=2),
+    ss.BeatSession(tenant="t", session="s", mood=Mood.PROMPTING),
+    ss.EndSession(tenant="t", session="s"),
+    ss.AwaitWake(tenant="t", session="s", wait_ms=5),
+    ss.ClaimWork(tenant="t", session="s", command_id="c", least=PriorityClass.HIGH, channel="x"),
+    ss.RenewWork(tenant="t", session="s", fence=7, token="secret"),
+    ss.FinishWork(tenant="t", session="s", item="r", fence=7, token="secret", ending=ss.Ending.FAIL, error="oops"),
+    bl.GetScheduler(tenant="t"),
+    bl.ListBacklog(tenant="t", scope="workspace=w", limit=3),
     qs.GetRun(tenant="t", run="r"),
     qs.ListRuns(tenant="t", states=(RunState.FAILED,), limit=3),
     qs.ListTasks(tenant="t", run="r", names=("a",), states=(TaskState.QUEUED,)),

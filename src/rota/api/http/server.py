@@ -5,12 +5,13 @@ import socket
 import ssl
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Protocol
 
 import uvicorn
+from starlette.types import Receive, Scope, Send
 
 from rota.api.http.protocol import HEAD_BYTES_MAX, KEEP_ALIVE_S, PatientProtocol
 from rota.api.http.room import Arrivals, Room
-from rota.api.http.service import HttpService
 from rota.core.errors import Refused
 from rota.core.graph import check_number
 
@@ -18,6 +19,18 @@ from rota.core.graph import check_number
 GRACE_S = 5
 # How many connections the system holds for us until we accept them.
 BACKLOG = 1_024
+
+
+class Application(Protocol):
+    """What is served: an ASGI application that can be told to end what would go on by itself."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        ...
+
+    async def stop(self) -> None:
+        """Begin no more, and end what streams."""
+        ...
 
 
 class _Server(uvicorn.Server):
@@ -39,9 +52,9 @@ class _Server(uvicorn.Server):
 
 
 class HttpServer:
-    """Serves an HttpService on one address."""
+    """Serves an application on one address."""
 
-    def __init__(self, service: HttpService, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, service: Application, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
         """Port 0 takes a free one."""
         self._service = service
         self._address = (host, port)

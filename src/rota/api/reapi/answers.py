@@ -3,7 +3,8 @@
 from google.longrunning import operations_pb2  # pyright: ignore[reportMissingTypeStubs] - not marked as typed
 from google.rpc import code_pb2, status_pb2  # pyright: ignore[reportMissingTypeStubs] - not marked as typed
 
-from rota.api.reapi.ongoing import Ongoing, Stage
+from rota.api.reapi.backlog import ended_for_others
+from rota.api.reapi.ongoing import Conclusion, Ongoing, Stage
 from rota.api.reapi.statuses import TEXT_CHARS_MAX
 from rota.core.ids import Digest
 from rota.core.ladder import FAILED_UNSERVED, PARKED_UNSERVED
@@ -33,15 +34,20 @@ def cancelled(name: OperationName, action: Digest) -> operations_pb2.Operation:
     return done(name, action, pb.ExecuteResponse(status=status))
 
 
-def failure(state: RunState, error: str) -> status_pb2.Status:
+def failure(end: Conclusion) -> status_pb2.Status:
     """Why there is no result."""
-    code = code_pb2.CANCELLED if state is RunState.CANCELLED else code_pb2.INTERNAL
-    if error.startswith(INVALID_ACTION):
+    error, code = end.error, code_pb2.INTERNAL
+    if ended_for_others(end):
+        code = code_pb2.CANCELLED
+    elif end.state is RunState.CANCELLED:
+        # By a person, who does not want it asked for again, and that is what Bazel does when it hears CANCELLED.
+        error, code = f"the run was cancelled: {error}", code_pb2.FAILED_PRECONDITION
+    elif error.startswith(INVALID_ACTION):
         code = code_pb2.INVALID_ARGUMENT
     elif error.startswith((FAILED_UNSERVED, PARKED_UNSERVED)):
         # Nobody will ever carry it out as things are; trying again does not help.
         code = code_pb2.FAILED_PRECONDITION
-    return status_pb2.Status(code=code, message=error[:TEXT_CHARS_MAX] or f"the run was {state}")
+    return status_pb2.Status(code=code, message=error[:TEXT_CHARS_MAX] or f"the run was {end.state}")
 
 
 def _operation(name: OperationName, action: Digest, stage: Stage) -> operations_pb2.Operation:

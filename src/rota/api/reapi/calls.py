@@ -106,6 +106,16 @@ class Caller:
             return pb.RequestMetadata()
 
 
+class Traffic:
+    """Bytes of messages, both ways."""
+
+    __slots__ = ("received", "sent")
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.sent = 0
+
+
 class Reception:
     """Lets callers in to the methods of services, and tells each what became of its call."""
 
@@ -114,6 +124,7 @@ class Reception:
         self.say = say
         self.count = count
         self.failed = failed
+        self.traffic = Traffic()
         self.calls: dict[_Call, None] = {}
         # Why nobody is let in any more.
         self.closed: Unavailable | None = None
@@ -121,22 +132,29 @@ class Reception:
 
     def open(self, name: str, method: Method) -> Any:
         """The method as gRPC wants it. It passes bytes on as they are, so that what they are is ours to judge."""
+        traffic = self.traffic
 
         async def one(content: bytes, context: Context) -> bytes:
+            traffic.received += len(content)
             async with _Call(self, name, method, context) as caller:
-                return _bytes(await method.serve(caller, parse(method.request, content)))
+                answer = _bytes(await method.serve(caller, parse(method.request, content)))
+                traffic.sent += len(answer)
+                return answer
 
         async def many(content: bytes, context: Context) -> None:
+            traffic.received += len(content)
             async with (
                 _Call(self, name, method, context) as caller,
                 aclosing(method.serve(caller, parse(method.request, content))) as answers,
             ):
                 async for answer in answers:
-                    await context.write(_bytes(answer))
+                    content = _bytes(answer)
+                    traffic.sent += len(content)
+                    await context.write(content)
 
         async def pieces(_requests: object, context: Context) -> bytes:
             async with _Call(self, name, method, context) as caller:
-                return _bytes(await method.serve(caller, _pieces(method.request, context)))
+                return _bytes(await method.serve(caller, _pieces(method.request, context, traffic)))
 
         opened: dict[Sort, Any] = {
             Sort.ONE_ANSWER: grpc.unary_unary_rpc_method_handler(one),
@@ -273,6 +291,7 @@ def _bytes(answer: Message | bytes) -> bytes:
     return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 
-async def _pieces(kind: type[Message], context: Context) -> AsyncIterator[Any]:
+async def _pieces(kind: type[Message], context: Context, traffic: Traffic) -> AsyncIterator[Any]:
     while isinstance(content := await context.read(), bytes):
+        traffic.received += len(content)
         yield parse(kind, content)

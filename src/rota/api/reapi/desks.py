@@ -1,11 +1,12 @@
 """Which instance is served by which queue, and the backlog of each caller."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 
-from rota.api.reapi.backlog import Backlog, Keep
 from rota.api.reapi.calls import Caller
+from rota.api.reapi.driver import BacklogDriver, Keep
+from rota.api.reapi.ongoing import Ongoing
 from rota.client.line import FarLine
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Millis
@@ -46,7 +47,7 @@ class Desks:
         self._queue = queue
         # Whoever hears of ends; set by who composes the services.
         self.keep: Keep | None = None
-        self._backlogs: dict[tuple[str, str], Backlog] = {}
+        self._backlogs: dict[tuple[str, str], BacklogDriver] = {}
         self._opening = asyncio.Lock()
 
     def instances(self, name: str) -> str:
@@ -62,9 +63,13 @@ class Desks:
         """In which queue the actions of an instance wait."""
         return self._queues.get(instance, self._queue)
 
-    async def backlog(self, caller: Caller) -> Backlog:
+    async def backlog(self, caller: Caller) -> BacklogDriver:
         """The caller's runs under way."""
-        key = (caller.token, caller.tenant)
+        return await self.open(caller.token, caller.tenant)
+
+    async def open(self, token: str, tenant: str) -> BacklogDriver:
+        """The runs that somebody with this token has under way for a tenant; from now on they are looked after."""
+        key = (token, tenant)
         found = self._backlogs.pop(key, None)
         if found is not None:
             # The one that was asked for last is at the end.
@@ -75,7 +80,7 @@ class Desks:
                 await self._make_room()
                 assert self.keep is not None, "it is set before anybody is served"
                 line = await self._open_line(*key)
-                backlog = Backlog(line, self._clock, self.keep, self._say, self)
+                backlog = BacklogDriver(line, self._clock, self.keep, self._say, self)
                 backlog.start()
                 self._backlogs[key] = backlog
         return self._backlogs[key]
@@ -96,6 +101,11 @@ class Desks:
     def is_wanted(self, tenant: str, run: str) -> bool:
         """Whether any caller of the tenant waits for a run."""
         return any(backlog.is_wanted(run) for (_, other), backlog in self._backlogs.items() if other == tenant)
+
+    def under_way(self) -> Iterator[Ongoing]:
+        """Actions of all callers that are not over."""
+        for backlog in self._backlogs.values():
+            yield from (ongoing for ongoing in backlog.under_way() if not ongoing.is_over)
 
     @contextmanager
     def accepting(self) -> Generator[Millis]:

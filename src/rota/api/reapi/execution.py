@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator, Mapping
 import msgspec
 from google.longrunning import operations_pb2  # pyright: ignore[reportMissingTypeStubs] - not marked as typed
 from google.rpc import status_pb2  # pyright: ignore[reportMissingTypeStubs] - not marked as typed
+from msgspec import structs
 
 from rota.api.auth import Role
 from rota.api.reapi import answers
-from rota.api.reapi.backlog import Backlog
+from rota.api.reapi.backlog import ended_for_others
 from rota.api.reapi.calls import Caller, Method, Sort, parse
 from rota.api.reapi.desks import Desks
+from rota.api.reapi.driver import BacklogDriver
 from rota.api.reapi.ongoing import Conclusion, Ongoing, Operation
 from rota.api.reapi.results import Results
 from rota.api.reapi.statuses import MissingContent, as_status
@@ -19,10 +21,11 @@ from rota.api.reapi.trees import Trees
 from rota.core.errors import Refused
 from rota.core.ids import Digest, Millis
 from rota.core.model import Pairs
+from rota.core.states import RunState
 from rota.kinds.build.naming import OperationName, new_name, new_run, read_name
 from rota.kinds.build.scheduling import Asked
 from rota.ports import Content, ContentLost
-from rota.wire.builds import MISSING_INPUTS, BuildWork, decode_result
+from rota.wire.builds import MISSING_INPUTS, BuildResult, BuildWork, decode_result, encode_build
 from rota.wire.reapi import remote_execution_pb2 as pb
 from rota.wire.reapi.digests import check_function, read_digest
 from rota.wire.reapi.methods import EXECUTE, WAIT_EXECUTION
@@ -101,33 +104,58 @@ class Execution:
         return answers.done(name, action, pb.ExecuteResponse(result=kept, cached_result=True))
 
     async def follow(
-        self, caller: Caller, backlog: Backlog, ongoing: Ongoing, operation: Operation
+        self, caller: Caller, backlog: BacklogDriver, ongoing: Ongoing, operation: Operation
     ) -> AsyncIterator[operations_pb2.Operation]:
         """How an operation stands, and whenever that changes, until it is done."""
         backlog.attach(operation)
-        # The stages that the client knows.
-        told: list[int] = []
+        # The stage that the client knows.
+        told: int | None = None
         try:
             while True:
                 if ongoing.successor is not None:
                     ongoing = ongoing.successor
-                    continue
-                changed = ongoing.next_change()
-                if operation.is_cancelled:
+                elif operation.is_cancelled:
                     yield answers.cancelled(operation.name, ongoing.work.action)
                     return
-                if ongoing.conclusion is not None:
-                    yield await self.conclude(caller.tenant, ongoing, ongoing.conclusion, operation.name)
-                    return
-                if told != [ongoing.stage.value]:
-                    told[:] = [ongoing.stage.value]
+                elif ongoing.conclusion is not None:
+                    following = await self.again(caller, backlog, ongoing, operation)
+                    if following is ongoing:
+                        yield await self.conclude(caller.tenant, ongoing, ongoing.conclusion, operation.name)
+                        return
+                    ongoing = following
+                elif told != ongoing.stage.value:
+                    told = ongoing.stage.value
                     yield answers.under_way(operation.name, ongoing)
-                await _at_most(changed, REPEAT_S)
-                if not changed.done():
-                    # Whoever is in between cuts off streams on which nothing is said.
-                    told.clear()
+                else:
+                    changed = backlog.next_change(ongoing)
+                    await asyncio.wait((changed,), timeout=REPEAT_S)
+                    if not changed.done():
+                        # Whoever is in between cuts off streams on which nothing is said.
+                        told = None
         finally:
             backlog.detach(ongoing, operation)
+
+    async def again(self, caller: Caller, backlog: BacklogDriver, ongoing: Ongoing, operation: Operation) -> Ongoing:
+        """What was ended for others is made again for a client that still asks for it. Raises MissingContent."""
+        end, work = ongoing.conclusion, ongoing.work
+        if operation.is_cancelled or end is None or not ended_for_others(end):
+            return ongoing
+        kept = await self._results.find(caller.tenant, work.instance, work.action)
+        if kept is not None:
+            result = encode_build(BuildResult(result=kept.SerializeToString()))
+            ongoing.end(Conclusion(RunState.SUCCESS, result))
+            return ongoing
+        try:
+            with self._desks.accepting() as since:
+                asked = await self._read(caller, work.instance, work.action, work.priority, since)
+                said = {"target": work.target, "mnemonic": work.mnemonic, "invocation": work.invocation}
+                asked = structs.replace(asked, work=structs.replace(asked.work, **said))
+                return await backlog.replace(ongoing, asked)
+        except MissingContent:
+            raise
+        except Refused:
+            # A reader, say, may only see how it ended.
+            return ongoing
 
     async def conclude(
         self, tenant: str, ongoing: Ongoing, end: Conclusion, name: OperationName
@@ -139,11 +167,12 @@ class Execution:
         if end.result is None:
             if end.error.startswith(MISSING_INPUTS):
                 return pb.ExecuteResponse(status=as_status(await self._lacking(tenant, ongoing.work)))
-            return pb.ExecuteResponse(status=answers.failure(end.state, end.error))
+            return pb.ExecuteResponse(status=answers.failure(end))
         try:
             result, status = await read_result(self._content, tenant, end.result, ongoing.queued_at)
         except (Refused, ContentLost, msgspec.MsgspecError) as error:
-            return pb.ExecuteResponse(status=answers.failure(end.state, f"the result cannot be read: {error}"))
+            unread = Conclusion(RunState.FAILED, error=f"the result cannot be read: {error}")
+            return pb.ExecuteResponse(status=answers.failure(unread))
         return pb.ExecuteResponse(result=result, status=status, message=status.message)
 
     async def _lacking(self, tenant: str, work: BuildWork) -> MissingContent:
@@ -173,6 +202,7 @@ class Execution:
             target=_clean(about.target_id),
             mnemonic=_clean(about.action_mnemonic),
             invocation=_clean(about.tool_invocation_id),
+            priority=priority,
         )
         return Asked(
             tenant=caller.tenant,
@@ -202,10 +232,6 @@ class Execution:
             return await self._content.get(tenant, digest)
         except ContentLost:
             raise MissingContent(f"{what} {digest.hash}", [digest]) from None
-
-
-async def _at_most(future: "asyncio.Future[None]", seconds: float) -> None:
-    await asyncio.wait((future,), timeout=seconds)
 
 
 async def read_result(

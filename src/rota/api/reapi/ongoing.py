@@ -1,7 +1,5 @@
 """One run of an action as those see it who wait for it: how far it is, who waits, and how it ended."""
 
-import asyncio
-from collections.abc import Callable
 from enum import IntEnum
 
 from msgspec import Struct
@@ -80,12 +78,16 @@ class Ongoing:
         self._result: bytes | None = None
         self._fence: Fence = 0
         self._error = ""
-        self._change: asyncio.Future[None] | None = None
 
     @property
     def is_listened_to(self) -> bool:
         """Whether any client is there that wants to hear of it."""
         return any(each.streams for each in self.operations.values())
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is nothing known of it that cannot be told yet."""
+        return not self.is_over or self.conclusion is not None or self.successor is not None
 
     def operation(self, name: OperationName) -> Operation:
         """One client's wait, by its name; also of one that another process has begun."""
@@ -94,49 +96,33 @@ class Ongoing:
             found = self.operations[name.number] = Operation(name)
         return found
 
-    def next_change(self) -> "asyncio.Future[None]":
-        """Done when there is something new to be told; asked for before looking, so that nothing is missed."""
-        if self._change is None:
-            self._change = asyncio.get_running_loop().create_future()
-        return asyncio.shield(self._change)
-
-    async def settled(self) -> None:
-        """Wait until what is known to have ended can be told, too."""
-        while self.is_over and self.conclusion is None and self.successor is None:
-            await self.next_change()
-
-    def tell(self) -> None:
-        """There is something new."""
-        change, self._change = self._change, None
-        if change is not None:
-            change.set_result(None)
-
-    def hear(self, change: RunChange, conclude: Callable[[Conclusion], None]) -> None:
-        """Something became durable; `conclude` is given the end."""
+    def hear(self, change: RunChange) -> Conclusion | None:
+        """Something became durable; the answer is the end, if that is it."""
         match change:
             case ch.LeaseGranted():
                 self.worker = change.worker
             case ch.AttemptStarted():
-                self._move(Stage.EXECUTING)
+                self.stage = Stage.EXECUTING
             case ch.LeaseReturned():
                 if change.state is NEEDS_ATTENTION:
                     self.parked = change.cause
-                self._move(Stage.QUEUED)
+                self.stage = Stage.QUEUED
             case ch.AttemptEnded():
                 self._result = change.result if change.state is SUCCESS else None
                 self._fence, self._error = change.fence, change.error
                 if change.state not in TERMINAL:
-                    self._move(Stage.QUEUED)
+                    self.stage = Stage.QUEUED
             case ch.TaskEnded():
                 self._error = change.error
                 if change.state is NEEDS_ATTENTION:
                     self.parked = change.error
             case ch.RunEnded():
-                conclude(self._concluded(change.state, change.reason))
+                return self._concluded(change.state, change.reason)
             case _:
                 pass
+        return None
 
-    def read(self, run: RunView, task: TaskView | None, conclude: Callable[[Conclusion], None]) -> None:
+    def read(self, run: RunView, task: TaskView | None) -> Conclusion | None:
         """How it stands, for whoever has not heard everything."""
         self.queued_at = run.created_at
         if task is not None:
@@ -144,22 +130,17 @@ class Ongoing:
             self._result, self._fence, self._error = task.result, task.fence, task.error
             self.parked = task.error if task.state is NEEDS_ATTENTION else ""
         if run.state in RUN_TERMINAL:
-            conclude(self._concluded(run.state, run.reason))
-        else:
-            self._move(Stage.EXECUTING if task is not None and task.state is RUNNING else Stage.QUEUED)
+            return self._concluded(run.state, run.reason)
+        self.stage = Stage.EXECUTING if task is not None and task.state is RUNNING else Stage.QUEUED
+        return None
 
     def end(self, conclusion: Conclusion) -> None:
-        """It is over, and everybody is told."""
+        """It is over, and can be told."""
+        self.is_over = True
         self.conclusion = conclusion
         self.stage = Stage.COMPLETED
-        self.tell()
 
     def _concluded(self, state: RunState, reason: str) -> Conclusion:
         if self.parked:
             return Conclusion(RunState.FAILED, error=self.parked, reason=reason)
         return Conclusion(state, self._result, self._fence, self._error or reason, reason)
-
-    def _move(self, stage: Stage) -> None:
-        if not self.is_over and stage is not self.stage:
-            self.stage = stage
-            self.tell()

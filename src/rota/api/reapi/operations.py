@@ -7,9 +7,9 @@ from google.protobuf import empty_pb2
 
 from rota.api.auth import Role
 from rota.api.reapi import answers
-from rota.api.reapi.backlog import Backlog
 from rota.api.reapi.calls import Caller, Method
 from rota.api.reapi.desks import Desks
+from rota.api.reapi.driver import BacklogDriver
 from rota.api.reapi.execution import Execution, unknown
 from rota.api.reapi.ongoing import Ongoing, Operation
 from rota.core.errors import Refused
@@ -39,7 +39,8 @@ class Operations:
         name = read_name(request.name)
         if name is not None and name.cached is not None:
             return await self._execution.cached(caller, name, name.cached)
-        _, ongoing, operation = await self._find(caller, name, request.name)
+        backlog, ongoing, operation = await self._find(caller, name, request.name)
+        ongoing = await self._execution.again(caller, backlog, ongoing, operation)
         return await self._show(caller, ongoing, operation)
 
     async def _list(
@@ -70,7 +71,9 @@ class Operations:
             await backlog.cancel(ongoing, operation)
         return empty_pb2.Empty()
 
-    async def _find(self, caller: Caller, name: OperationName | None, text: str) -> tuple[Backlog, Ongoing, Operation]:
+    async def _find(
+        self, caller: Caller, name: OperationName | None, text: str
+    ) -> tuple[BacklogDriver, Ongoing, Operation]:
         backlog = await self._desks.backlog(caller)
         found = await backlog.find(name) if name is not None else None
         if found is None:

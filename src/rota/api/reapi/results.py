@@ -24,12 +24,17 @@ class Results:
         self._content = content
         self._results = results
         self._trees = trees
+        # How often there was one, none, or one of which something was missing.
+        self.lookups = {"hit": 0, "miss": 0, "incomplete": 0}
 
     async def find(self, tenant: str, instance: str, action: Digest) -> pb.ActionResult | None:
         """A result of which everything is there, which then counts as used now."""
         kept = await self._results.get(tenant, instance, action)
-        if kept is None:
-            return None
+        result = await self._whole(tenant, kept) if kept is not None else None
+        self.lookups["miss" if kept is None else "incomplete" if result is None else "hit"] += 1
+        return result
+
+    async def _whole(self, tenant: str, kept: bytes) -> pb.ActionResult | None:
         try:
             result: pb.ActionResult = parse(pb.ActionResult, kept)
             missing = await self._missing(tenant, result, TREE_DEPTH_MAX)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rota.api.reapi.calls import Reception, Service
+from rota.api.reapi.calls import Reception, Service, Traffic
 from rota.api.rpc.server import RECHECK_EVERY_S, STOP_S, count_nothing, say_nothing
 from rota.api.rpc.visits import Count, Failed, Gate
 from rota.core.errors import Refused, Unavailable
@@ -46,6 +46,11 @@ class ReapiServer:
                 self._methods[name] = self._reception.open(name, method)
         self._server: Any = None
         self._rechecking: asyncio.Task[None] | None = None
+
+    @property
+    def traffic(self) -> Traffic:
+        """What came in and went out."""
+        return self._reception.traffic
 
     async def start(self) -> list[int]:
         """Begin to listen; the answer is the port of each address."""

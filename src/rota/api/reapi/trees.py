@@ -5,11 +5,10 @@ and again and be enormous on a disk: what counts is how many paths it has there.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count, islice
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -26,16 +25,12 @@ from rota.wire.reapi.limits import (
     TREE_DIRECTORIES_MAX,
     TREE_PATHS_MAX,
 )
+from rota.wire.reapi.memory import Memory
 
-# What is remembered of directories and trees that were read before, counted in names.
-REMEMBERED_MAX = 500_000
 # Directories that are read at once.
 READ_TOGETHER = 32
 # Digests that are looked up, or names that are walked over, before others have a turn.
 SLICE = 5_000
-
-_Key = tuple[str, Digest]
-_Kept = TypeVar("_Kept")
 
 
 class Inputs(Struct, frozen=True):
@@ -52,8 +47,8 @@ class Trees:
 
     def __init__(self, content: Content) -> None:
         self._content = content
-        self._listings: _Memory[Listing] = _Memory()
-        self._trees: _Memory[TreeContent] = _Memory()
+        self._listings: Memory[Listing] = Memory()
+        self._trees: Memory[TreeContent] = Memory()
 
     async def walk_inputs(self, tenant: str, root: Digest, above: int = 0) -> Inputs:
         """All that an input root needs. Everything that is there counts as used now. Refuses what cannot be made.
@@ -210,32 +205,6 @@ def _add_up(listing: Listing, extents: Mapping[Digest, _Extent]) -> _Extent:
         sum(file.size for file in listing.files) + sum(extent.size for extent in below),
         1 + max((extent.levels for extent in below), default=0),
     )
-
-
-class _Memory(Generic[_Kept]):
-    """What was read, up to so many names; what was not used for longest goes first."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[_Key, tuple[_Kept, int]] = OrderedDict()
-        self._names = 0
-
-    def get(self, key: _Key) -> _Kept | None:
-        """What is remembered of that content."""
-        found = self._kept.get(key)
-        if found is None:
-            return None
-        self._kept.move_to_end(key)
-        return found[0]
-
-    def keep(self, key: _Key, kept: _Kept, names: int) -> None:
-        """Remember it, if it is not larger than all that may be remembered."""
-        if key in self._kept:
-            return
-        self._kept[key] = (kept, names + 1)
-        self._names += names + 1
-        while self._names > REMEMBERED_MAX:
-            _, (_, names) = self._kept.popitem(last=False)
-            self._names -= names
 
 
 def _together(digests: Iterable[Digest]) -> Iterator[list[Digest]]:

@@ -16,6 +16,7 @@ from rota.core.bounds import (
     INTEGER_MAX,
     INTERRUPTIONS_MAX,
     NAMES_PER_COMMAND_MAX,
+    NO_ROOM_MS,
     REFUSED_REPORTS_TOLD_MAX,
     RESULT_BYTES_MAX,
     TASKS_PER_GRAPH_MAX,
@@ -38,7 +39,7 @@ from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, below_of, check_number, check_size
 from rota.core.ids import NO_FENCE, BlobRef, Fence, Millis, derive, fence_epoch
 from rota.core.live import Lease, LiveRun, LiveWorker
-from rota.core.model import FailureClass
+from rota.core.model import FailureClass, Pairs
 from rota.core.plan import Cascade
 from rota.core.records import Growth, Task
 from rota.core.retry import may_retry, retry_delay_ms
@@ -114,6 +115,10 @@ class Offer(Struct, frozen=True, omit_defaults=True):
     map_index: int = -1
     first_started_at: Millis = 0
     bundle: BlobRef | None = None
+    # For those who claim: how often it was lost before, what was said of it, and when it fails.
+    deliveries: int = 0
+    labels: Pairs = ()
+    deadline_at: Millis = 0
 
 
 def judge_report(state: State, command: cm.Report) -> tuple[Judgement, Lease | None]:
@@ -174,7 +179,7 @@ def report(state: State, command: cm.Report, now: Millis) -> Decision:
 def _end_attempt(state: State, command: cm.Report, lease: Lease, now: Millis) -> list[Change]:
     run, task = lease.run, lease.task
     if command.outcome is cm.Outcome.RELEASED:
-        return [LeaseReturned(*run.key, task.idx, lease.fence, QUEUED, now, RELEASED, counted=False)]
+        return _released(command, lease, now)
     if command.outcome is cm.Outcome.RESCHEDULE:
         due_at = min(max(command.resume_at, now), now + DELAY_MS_MAX)
         return [_ended(run, task, UP_FOR_RESCHEDULE, now, due_at=due_at)]
@@ -200,6 +205,22 @@ def _end_attempt(state: State, command: cm.Report, lease: Lease, now: Millis) ->
     cascade.force(skips)
     changes = cascade.settle()
     return [ended, *changes]
+
+
+def _released(command: cm.Report, lease: Lease, now: Millis) -> list[Change]:
+    """A worker hands an attempt back unspent.
+
+    One that says why has no room for it now, and rests, so that the two do not go round. The task may be what takes the
+    room: it is given back only as often as it may be interrupted.
+    """
+    run, task, worker = lease.run, lease.task, lease.worker
+    if not command.error:
+        return [LeaseReturned(*run.key, task.idx, lease.fence, QUEUED, now, RELEASED, counted=False)]
+    rests_until = max(worker.row.quarantined_until, now + NO_ROOM_MS)
+    return [
+        returned(lease, f"{RELEASED}: {clean_text(command.error)}", now),
+        WorkerQuarantined(*worker.key, rests_until),
+    ]
 
 
 def _skips(run: LiveRun, task: Task, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -412,6 +433,10 @@ def offer_of(lease: Lease) -> Offer:
         task.idx - graph.start[node] if graph.is_group(node) else -1,
         task.first_started_at,
         graph.graph.bundle,
+        task.interruptions,
+        # Whoever is assigned its work has no use for these.
+        row.labels if lease.worker.row.capacity.pull else (),
+        row.deadline_at if lease.worker.row.capacity.pull else 0,
     )
 
 

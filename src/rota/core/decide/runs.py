@@ -41,7 +41,8 @@ from rota.core.model import Approval, Graph, Pairs, TaskSpec
 from rota.core.params import check_params
 from rota.core.plan import Cascade
 from rota.core.records import Growth, Run, Schedule, Slice, Version, Workflow
-from rota.core.state import PARENTS_MAX, State
+from rota.core.relations import PARENTS_MAX
+from rota.core.state import State
 from rota.core.states import (
     CANCELLED,
     LEASED,

@@ -184,7 +184,7 @@ def lease_returned(state: State, change: ch.LeaseReturned) -> None:
         task.interruptions += 1
         state.interruptions += 1
         task.avoid_tenant, task.avoid = worker_tenant, worker
-    if change.cause == ch.RELEASED:
+    if change.cause.startswith(ch.RELEASED):
         task.done_fence = change.fence
     reaper = reaper_of(change.cause)
     if reaper:

@@ -121,8 +121,10 @@ def capacity_of(
     capabilities: Iterable[str] = (),
     slots: int = 1,
     tenants: tuple[str, ...] = (),
+    silence_ms: int = 0,
+    type: str = "",  # noqa: A002 - what sessions call it
 ) -> Capacity:
-    """What a session has to offer; `slots` is how many leases it may hold at once."""
+    """What a session has to offer; `slots` is how many leases it may hold at once. Its type is not compared."""
     _check_workspace(workspace)
     pairs = [("workspace", workspace or NO_WORKSPACE), ("session", session)]
     if channel:
@@ -131,7 +133,16 @@ def capacity_of(
         pairs.append(("agent", agent))
     names = sorted(check_capabilities(capabilities, path="capabilities"))
     pairs += [(rule, name) for name in names for rule in ("capability", "prefers")]
-    return Capacity(pull=True, slots=slots, queues=(AGENTS_QUEUE,), tenants=tenants, properties=tuple(pairs))
+    if type:
+        pairs.append(("type", type))
+    return Capacity(
+        pull=True,
+        slots=slots,
+        queues=(AGENTS_QUEUE,),
+        tenants=tenants,
+        properties=tuple(pairs),
+        silence_ms=silence_ms,
+    )
 
 
 def check_capabilities(names: Iterable[str], *, path: str = "capabilities") -> Sequence[str]:

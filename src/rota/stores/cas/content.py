@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Digest, Millis
-from rota.ports import BlobLost, Checked, ContentLost, Upload, WrongContent
+from rota.ports import BlobLost, Checked, ContentLost, Held, Upload, WrongContent
 from rota.stores.cas.appending import Appender
 from rota.stores.cas.index import EMPTY_KEY, NO_PACK, Slot, Tick, key_of
 from rota.stores.cas.journal import Arriving
@@ -194,6 +194,11 @@ class DiskContent:
     def keep_since(self, at: Millis | None) -> None:
         """See the port."""
         self._room.keep_since(at)
+
+    def held(self) -> Held:
+        """See the port."""
+        stock = self._stock
+        return Held(len(stock.index), stock.disk_bytes, self._bounds.bytes_max, self._room.evicted)
 
     async def check(self) -> Checked:
         """See the port."""

@@ -43,7 +43,6 @@ INSERT INTO results (tenant, instance, action, size, fence, used, result) VALUES
 """
 _GET = f"SELECT result, used FROM results WHERE {_WHICH}"
 _USED = f"UPDATE results SET used = ? WHERE {_WHICH}"
-_DROP = f"DELETE FROM results WHERE {_WHICH}"
 _OLDEST = f"DELETE FROM results WHERE id IN (SELECT id FROM results ORDER BY used LIMIT {_SLICE})"
 
 # Tenant, instance, and the action's key and size.
@@ -96,10 +95,6 @@ class DiskResults:
         if len(result) > RESULT_BYTES_MAX:
             raise Refused("field.size", f"a result of {len(result):,} bytes; at most {RESULT_BYTES_MAX:,} are kept.")
         return await self._ask(_PUT, (*_which(tenant, instance, action), fence, self._clock(), result))
-
-    async def drop(self, tenant: str, instance: str, action: Digest) -> None:
-        """See the port."""
-        await self._ask(_DROP, _which(tenant, instance, action))
 
     def _ask(self, statement: str, values: tuple[Value, ...]) -> "asyncio.Future[bool]":
         """Have a statement written with the others that wait."""

@@ -38,6 +38,8 @@ class Room:
         self._reader = reader
         self._bytes_max = bytes_max
         self._held_bytes = 0
+        # Contents that went to make room.
+        self.evicted = 0
         self._keep_from: Tick = _NEVER
         self._making = asyncio.Lock()
         self._tasks: list[asyncio.Task[bool]] = []
@@ -114,6 +116,7 @@ class Room:
                     busy.append(slot)
                     continue
                 has_gone = True
+                self.evicted += 1
                 if name := self._stock.remove(slot):
                     self._stock.claim_now(name)
                     names.append(name)

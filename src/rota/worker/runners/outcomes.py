@@ -56,6 +56,11 @@ def failed(offer: Offer, failure: FailureClass, error: str, lost: tuple[str, ...
     return AttemptOver(fence=offer.fence, outcome=Outcome.FAILED, failure=failure, error=cut(error), lost=lost)
 
 
+def no_room(offer: Offer, why: str) -> AttemptOver:
+    """The report on an attempt for which this worker has no room now: it costs nothing, and the worker is let be."""
+    return AttemptOver(fence=offer.fence, outcome=Outcome.RELEASED, error=cut(why))
+
+
 def timed_out(offer: Offer, ending: str) -> AttemptOver:
     """The report on an attempt that took too long."""
     text = f"took longer than its time limit of {offer.timeout_ms:,} ms{ending}"

@@ -5,9 +5,10 @@ import re
 
 import pytest
 
-from tests.integration.builds.clients.bazel import DONE, FAILED, REMOTE_FAILED, TESTS_FAILED, Bazel
+from tests.integration.builds.clients.bazel import DONE, FAILED, REMOTE_FAILED, RETRIES, TESTS_FAILED, Bazel
 from tests.integration.builds.clients.service import Service
 from tests.integration.builds.clients.workspace import GENRULES, LIBRARIES, SHARDS
+from tests.integration.deadlines import until
 
 pytestmark = pytest.mark.xdist_group("bazel")
 # A genrule each; of each library a source compiled twice, an archive and a shared object; and the program.
@@ -87,6 +88,17 @@ def test_a_property_that_no_worker_has_is_named_quickly(bazel: Bazel, shared: Se
 
 
 @pytest.mark.long
+@pytest.mark.long
+def test_what_a_person_cancels_fails_and_is_not_asked_for_again(bazel: Bazel, shared: Service) -> None:
+    building = bazel.start("build", "//slow:long", shared.executor, shared.new_instance(), RETRIES)
+    (run,) = until(lambda: [view for view in shared.runs() if view.tasks.get("running")], "it to run", patience_s=90)
+    shared.client().run(run.id).cancel(reason="it is too hot here")
+    done = building.end()
+    assert done.code == REMOTE_FAILED, done.said
+    assert "it is too hot here" in done.said
+    assert shared.runs()[0].id == run.id, "nothing newer"
+
+
 def test_a_priority_becomes_a_class(bazel: Bazel, shared: Service) -> None:
     bazel.clean()
     words = ["build", "//many:g1", shared.executor, shared.new_instance(), "--remote_execution_priority=-200"]
@@ -103,6 +115,9 @@ def test_a_build_is_found_by_its_invocation_with_its_targets(bazel: Bazel, share
     assert (found["actions"], found["states"]) == (done.carried_out, {"success": done.carried_out})
     actions = json.loads(shared.stage.run_command("builds", invocation[:13], "--json").stdout)
     assert {each["target"] for each in actions} == {"//many:l2"}
+    assert json.loads(shared.stage.run_command("builds", invocation, "--json").stdout) == actions, (
+        "all of its name, too"
+    )
     assert "CppCompile" in {each["mnemonic"] for each in actions}
     assert {each["exit"] for each in actions} == {"0"}
 

@@ -23,7 +23,7 @@ from rota.config import Secret
 from rota.config.settings import Auth
 from rota.core.errors import Refused
 from rota.core.ids import NO_FENCE, Digest, Fence, Millis
-from rota.ports import Checked, Content, ContentFull, ContentLost, WrongContent
+from rota.ports import Checked, Content, ContentFull, ContentLost, Held, WrongContent
 from rota.wire.reapi import bytestream_pb2 as bs
 from rota.wire.reapi import remote_execution_pb2 as pb
 from rota.wire.reapi.digests import EMPTY, as_message, digest_of
@@ -142,6 +142,9 @@ class Shelf:
     def keep_since(self, at: Millis | None) -> None:
         pass
 
+    def held(self) -> Held:
+        return Held(len(self.kept), sum(map(len, self.kept.values())), self.room, 0)
+
     async def check(self) -> Checked:
         return Checked(0, 0, 0)
 
@@ -172,9 +175,6 @@ class Cabinet:
             return False
         self.kept[tenant, instance, action] = (result, fence)
         return True
-
-    async def drop(self, tenant: str, instance: str, action: Digest) -> None:
-        self.kept.pop((tenant, instance, action), None)
 
     async def close(self) -> None:
         pass

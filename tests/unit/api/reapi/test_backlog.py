@@ -1,96 +1,37 @@
-"""The memory of a front end, over a coordinator that is lost, slow to answer, or shared with others."""
-
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+"""What a backlog decides, one event after the other: no loop, no line, no clock."""
 
 import pytest
 from msgspec import msgpack, structs
 
-from rota.api.reapi.backlog import Backlog
-from rota.api.reapi.ongoing import Conclusion, Ongoing
-from rota.client.watching import Watching
+from rota.api.reapi import events as ev
+from rota.api.reapi.backlog import AGES_MIN, GRACE_MS, WALKED_MS, Backlog, ended_for_others
+from rota.api.reapi.ongoing import Conclusion, Ongoing, Operation, Stage
 from rota.core import changes as ch
-from rota.core.commands import CancelRun, SubmitRun
-from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Digest
-from rota.core.questions import RunsPage
+from rota.core.model import PriorityClass, Queue
+from rota.core.questions import RunView
 from rota.core.records import Story
 from rota.core.states import NEEDS_ATTENTION, SUCCESS, RunState
+from rota.kinds.build.naming import OperationName
 from rota.kinds.build.scheduling import Asked
 from rota.wire.builds import BuildResult, BuildWork, encode_build
 
 HERE = "grpc://here:1"
 WORK = BuildWork(instance="", action=Digest("ab" * 32, 3), content=HERE)
-ASKED = Asked(tenant="t", work=WORK, queue="builds", since=5)
+ASKED = Asked(tenant="t", work=WORK, queue="builds", since=900)
 RESULT = encode_build(BuildResult(exit_code=0))
+RUN = "build-abababababab-0000000000000001"
+NOW = 1_000_000
 
 
-class Wire:
-    """A line to a coordinator that knows runs by what was submitted, and says what a test wants it to say."""
-
-    tenant = "t"
-
-    def __init__(self) -> None:
-        self.runs: dict[str, SubmitRun] = {}
-        self.cancelled: list[CancelRun] = []
-        self.watching: Watching | None = None
-        self.is_lost = False
-        # Before a submission is answered.
-        self.hold: Callable[[], Awaitable[None]] | None = None
-
-    async def connect(self) -> "Wire":
-        self.is_lost = False
-        return self
-
-    def watch(self, run: str) -> Watching:
-        assert run == "", "everything is watched at once"
-        self.watching = Watching()
-        return self.watching
-
-    def lose(self) -> None:
-        self.is_lost = True
-        assert self.watching is not None
-        self.watching.lose()
-
-    async def ask(self, request: Any) -> Any:
-        match request:
-            case SubmitRun():
-                if self.hold is not None:
-                    await self.hold()
-                self.runs[request.run] = request
-                return request.run
-            case CancelRun():
-                self.cancelled.append(request)
-                return request.run
-            case _:
-                pass
-        name = type(request).__name__
-        if name == "ListRuns":
-            return RunsPage(())
-        if name == "ListQueues":
-            return ()
-        raise Refused("run.unknown", f"nothing is known of {request.run}")
-
-    def say(self, run: str, *changes: ch.Change) -> None:
-        assert self.watching is not None
-        self.watching.tell(Story("t", run, 1, 0, 1, msgpack.encode(list(changes))))
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-
-class Front:
-    """The front end that a backlog is in."""
+class House:
+    """A front end with one caller."""
 
     def __init__(self) -> None:
-        self.wire = Wire()
-        self.kept: list[Conclusion] = []
-        self.now = 1_000
-        self.backlog = Backlog(self.wire, lambda: self.now, self._keep, lambda line: None, self)  # type: ignore[arg-type] - as far as it is needed
-
-    def changed(self) -> None:
-        """Nobody evicts anything."""
+        self.backlog = Backlog("t", self)
+        self.now = NOW
+        # Whether a caller with another token wants everything.
+        self.is_wanted_by_another = False
 
     def where(self) -> str:
         return HERE
@@ -99,138 +40,262 @@ class Front:
         return "builds"
 
     def is_wanted(self, tenant: str, run: str) -> bool:
-        return self.backlog.is_wanted(run)
+        return self.is_wanted_by_another or self.backlog.is_wanted(run, self.now)
 
-    async def _keep(self, tenant: str, ongoing: Ongoing, end: Conclusion) -> None:
-        self.kept.append(end)
+    def handle(self, event: ev.Event) -> list[ev.Intent]:
+        return self.backlog.handle(event, self.now)
 
+    def submitted(self, run: str = RUN, asked: Asked = ASKED) -> Ongoing:
+        assert self.handle(ev.Submitting(run, asked)) == []
+        assert self.handle(ev.Submitted(run, run)) == []
+        ongoing = self.backlog.get(run)
+        assert ongoing is not None
+        return ongoing
 
-def with_front(work: Callable[[Front], Awaitable[None]]) -> None:
-    async def inside() -> None:
-        front = Front()
-        front.backlog.start()
-        try:
-            async with asyncio.timeout(10):
-                await work(front)
-        finally:
-            await front.backlog.close()
+    def tell(self, run: str, *changes: ch.Change) -> list[ev.Intent]:
+        return self.handle(ev.Told(Story("t", run, 1, 0, 1, msgpack.encode(list(changes)))))
 
-    asyncio.run(inside())
-
-
-async def ended(ongoing: Ongoing) -> Conclusion:
-    while ongoing.conclusion is None:
-        await ongoing.next_change()
-    return ongoing.conclusion
+    def end(self, run: str, state: RunState = RunState.CANCELLED, reason: str = "") -> list[ev.Intent]:
+        return self.tell(run, ch.RunEnded("t", run, state, 1, reason))
 
 
-def test_an_end_is_kept_and_told_with_its_result() -> None:
-    async def work(front: Front) -> None:
-        ongoing, operation = await front.backlog.submit(ASKED)
-        front.backlog.attach(operation)
-        over = ch.AttemptEnded("t", ongoing.run, 0, 7, SUCCESS, 1, RESULT, None, "", 0)
-        front.wire.say(ongoing.run, over, ch.RunEnded("t", ongoing.run, RunState.SUCCESS, 1, ""))
-        end = await ended(ongoing)
-        assert (end.result, end.fence, front.kept) == (RESULT, 7, [end])
-        front.backlog.detach(ongoing, operation)
-        assert front.backlog.is_idle
-
-    with_front(work)
+@pytest.fixture
+def house() -> House:
+    return House()
 
 
-def test_a_submission_on_its_way_outlives_its_coordinator() -> None:
-    async def work(front: Front) -> None:
-        calls = 0
-
-        async def lose_the_first() -> None:
-            nonlocal calls
-            calls += 1
-            if calls == 1:
-                front.wire.lose()
-                # The watch is back before the command is.
-                before = front.wire.watching
-                while front.wire.watching is before:
-                    await asyncio.sleep(0)
-                await front.backlog.ready()
-                raise Unavailable("leader.none", "it died.", retry_after_ms=1)
-
-        await front.backlog.ready()
-        front.wire.hold = lose_the_first
-        ongoing, _ = await front.backlog.submit(ASKED)
-        assert (calls, ongoing.conclusion, ongoing.run in front.wire.runs) == (2, None, True)
-
-    with_front(work)
+def listening(ongoing: Ongoing, number: str = "1") -> Operation:
+    operation = ongoing.operation(OperationName("", ongoing.run, number))
+    operation.streams = 1
+    return operation
 
 
-def test_an_action_that_was_parked_is_ended_and_its_client_told_why() -> None:
-    async def work(front: Front) -> None:
-        ongoing, operation = await front.backlog.submit(ASKED)
-        front.backlog.attach(operation)
-        text = "no registered worker could run this for 150 s"
-        front.wire.say(ongoing.run, ch.TaskEnded("t", ongoing.run, 0, NEEDS_ATTENTION, 1, None, text))
-        while not front.wire.cancelled:
-            await asyncio.sleep(0)
-        assert ongoing.conclusion is None, "nobody is told before it is durable"
-        front.wire.say(ongoing.run, ch.RunEnded("t", ongoing.run, RunState.CANCELLED, 1, "parked"))
-        end = await ended(ongoing)
-        assert (end.state, end.error) == (RunState.FAILED, text)
-
-    with_front(work)
-
-
-@pytest.mark.parametrize("polls", [True, False])
-def test_a_cancel_leaves_the_run_to_others_who_still_want_it(polls: bool) -> None:
-    async def work(front: Front) -> None:
-        ongoing, mine = await front.backlog.submit(ASKED)
-        front.backlog.attach(mine)
-        if polls:
-            other = await front.backlog.find(type(mine.name)("", ongoing.run, "ffff"))
-            assert other is not None
-        await front.backlog.cancel(ongoing, mine)
-        assert len(front.wire.cancelled) == (0 if polls else 1)
-
-    with_front(work)
+def view_of(run: str, state: RunState = RunState.RUNNING, reason: str = "", created_at: int = NOW) -> RunView:
+    return RunView(
+        tenant="t",
+        id=run,
+        name="build",
+        kind="build",
+        graph="",
+        state=state,
+        priority=PriorityClass.NORMAL,
+        created_at=created_at,
+        started_at=0,
+        ended_at=0,
+        paused=False,
+        reason=reason,
+        fault="",
+        schedule="",
+        slot_at=0,
+        parent="",
+        params=encode_build(WORK),
+        total=1,
+        tasks={},
+        story=1,
+    )
 
 
-def test_inputs_are_in_use_from_when_they_began_to_be_looked_through() -> None:
-    async def work(front: Front) -> None:
-        await front.backlog.submit(ASKED)
-        assert front.backlog.oldest_at == ASKED.since
-
-    with_front(work)
+# Submissions.
 
 
-def test_an_action_is_found_here_until_it_can_be_found_in_the_cache() -> None:
-    async def work(front: Front) -> None:
-        arrived, go = asyncio.Event(), asyncio.Event()
-
-        async def hold() -> None:
-            arrived.set()
-            await go.wait()
-
-        front.wire.hold = hold
-        submitting = asyncio.ensure_future(front.backlog.submit(ASKED))
-        await arrived.wait()
-        assert front.backlog.same("", WORK.action) is None, "it may still be refused"
-        go.set()
-        ongoing, _ = await submitting
-        assert front.backlog.same("", WORK.action) is ongoing
-        assert front.backlog.same("other", WORK.action) is None
-        mine = front.backlog.join(ongoing)
-        assert ongoing.operation(mine.name) is mine
-        over = ch.AttemptEnded("t", ongoing.run, 0, 7, SUCCESS, 1, RESULT, None, "", 0)
-        front.wire.say(ongoing.run, over, ch.RunEnded("t", ongoing.run, RunState.SUCCESS, 1, ""))
-        while front.backlog.same("", WORK.action) is not None:
-            assert not front.kept, "it is kept before it is forgotten here"
-            await asyncio.sleep(0)
-        assert len(front.kept) == 1
-
-    with_front(work)
+def test_what_is_on_its_way_is_neither_shared_nor_judged(house: House) -> None:
+    house.handle(ev.Submitting(RUN, ASKED))
+    assert house.backlog.same("", WORK.action) is None
+    assert house.handle(ev.Caught()) == [], "that the coordinator does not know it means nothing yet"
+    house.now += GRACE_MS * 2
+    assert house.handle(ev.Ticked()) == []
+    house.handle(ev.Submitted(RUN, RUN))
+    assert house.backlog.same("", WORK.action) is house.backlog.get(RUN)
 
 
-def test_an_action_that_is_not_to_be_kept_is_shared_with_nobody() -> None:
-    async def work(front: Front) -> None:
-        await front.backlog.submit(structs.replace(ASKED, is_shared=False))
-        assert front.backlog.same("", WORK.action) is None
+def test_what_was_refused_is_as_if_it_had_never_been(house: House) -> None:
+    house.handle(ev.Submitting(RUN, ASKED))
+    assert house.handle(ev.NotSubmitted(RUN)) == []
+    assert (house.backlog.under_way, house.backlog.oldest_at) == ([], None)
 
-    with_front(work)
+
+def test_who_is_given_another_run_reads_how_that_one_stands(house: House) -> None:
+    house.handle(ev.Submitting(RUN, ASKED))
+    (intent,) = house.handle(ev.Submitted(RUN, "build-other"))
+    other = house.backlog.get("build-other")
+    assert intent == ev.Read(other)  # type: ignore[arg-type] - and so it is there
+    assert house.backlog.under_way == [other]
+    house.handle(ev.Submitting("build-third", ASKED))
+    assert house.handle(ev.Submitted("build-third", "build-other")) == [], "it is known by now"
+    assert house.backlog.under_way == [other]
+
+
+# What is heard.
+
+
+def test_stages_are_told_once_and_the_end_when_it_is_kept(house: House) -> None:
+    ongoing = house.submitted()
+    listening(ongoing)
+    started = ch.AttemptStarted("t", RUN, 0, 7, 1)
+    assert house.tell(RUN, started) == [ev.Tell(ongoing)]
+    assert ongoing.stage is Stage.EXECUTING
+    assert house.tell(RUN, started) == []
+    over = ch.AttemptEnded("t", RUN, 0, 7, SUCCESS, 1, RESULT, None, "", 0)
+    (keep,) = house.tell(RUN, over, ch.RunEnded("t", RUN, RunState.SUCCESS, 1, ""))
+    assert isinstance(keep, ev.Keep)
+    assert (keep.end.result, keep.end.fence, ongoing.conclusion) == (RESULT, 7, None)
+    assert house.backlog.same("", WORK.action) is ongoing, "until it can be found in the cache"
+    assert house.tell(RUN, started) == [], "what is over is over"
+    assert house.handle(ev.Kept(ongoing, keep.end)) == [ev.Tell(ongoing)]
+    assert (ongoing.conclusion, house.backlog.same("", WORK.action)) == (keep.end, None)
+
+
+def test_what_is_over_is_forgotten_when_the_last_client_has_gone(house: House) -> None:
+    ongoing = house.submitted()
+    operation = listening(ongoing)
+    house.handle(ev.Kept(ongoing, Conclusion(RunState.SUCCESS, RESULT)))
+    assert house.backlog.under_way == [ongoing]
+    house.handle(ev.Left(ongoing, operation))
+    assert house.backlog.under_way == []
+
+
+def test_a_parked_action_is_ended_and_has_failed(house: House) -> None:
+    ongoing = house.submitted()
+    told = house.tell(RUN, ch.TaskEnded("t", RUN, 0, NEEDS_ATTENTION, 1, None, "nobody has a gpu"))
+    assert told == [ev.End(ongoing, "parked: nobody has a gpu")]
+    (keep,) = house.end(RUN)
+    assert isinstance(keep, ev.Keep)
+    assert (keep.end.state, keep.end.error) == (RunState.FAILED, "nobody has a gpu")
+
+
+def test_a_run_that_nobody_knows_any_more_has_failed(house: House) -> None:
+    ongoing = house.submitted()
+    (keep,) = house.handle(ev.Seen(ongoing, None))
+    assert isinstance(keep, ev.Keep)
+    assert keep.end.state is RunState.FAILED
+
+
+def test_whoever_catches_up_reads_everything_and_takes_on_what_belongs_here(house: House) -> None:
+    mine = house.submitted()
+    elsewhere = structs.replace(WORK, content="grpc://elsewhere:1")
+    found = ((view_of("build-a"), WORK), (view_of("build-b"), elsewhere), (view_of(RUN), WORK))
+    intents = house.handle(ev.Caught(found))
+    assert intents == [ev.Read(each) for each in house.backlog.under_way]
+    assert [each.run for each in house.backlog.under_way] == [RUN, "build-a"]
+    assert house.backlog.get(RUN) is mine
+
+
+def test_a_caller_that_is_turned_away_is_told_so(house: House) -> None:
+    ongoing = house.submitted()
+    listening(ongoing)
+    assert house.handle(ev.TurnedAway("auth.unknown: no such token")) == [ev.Tell(ongoing)]
+    assert ongoing.conclusion is not None
+    assert house.backlog.under_way == []
+    assert house.handle(ev.Submitted(RUN, RUN)) == []
+
+
+# Who wants what.
+
+
+def test_the_last_client_that_cancels_ends_it_and_the_run_says_who_that_was(house: House) -> None:
+    ongoing = house.submitted()
+    first, second = listening(ongoing, "1"), listening(ongoing, "2")
+    assert house.handle(ev.Cancelled(ongoing, first)) == [ev.Tell(ongoing)]
+    assert house.handle(ev.Cancelled(ongoing, second)) == [
+        ev.Tell(ongoing),
+        ev.End(ongoing, "its client has cancelled it: 1 2"),
+    ]
+
+
+def test_a_client_with_another_token_keeps_it_alive(house: House) -> None:
+    ongoing = house.submitted()
+    house.is_wanted_by_another = True
+    assert house.handle(ev.Cancelled(ongoing, listening(ongoing))) == [ev.Tell(ongoing)]
+    house.now += GRACE_MS * 2
+    assert house.handle(ev.Ticked()) == []
+
+
+def test_what_nobody_asks_for_is_given_up_after_the_time_of_its_queue(house: House) -> None:
+    house.handle(ev.Caught(queues=(Queue(tenant="t", name="builds", client_action_timeout_ms=5_000),)))
+    ongoing = house.submitted()
+    operation = listening(ongoing)
+    house.now += 100_000
+    assert house.handle(ev.Ticked()) == [], "somebody listens"
+    house.handle(ev.Left(ongoing, operation))
+    house.now += 5_000
+    assert house.handle(ev.Ticked()) == []
+    house.now += 1
+    assert house.handle(ev.Ticked()) == [ev.End(ongoing, "no client has asked for it for 5 s")]
+    assert house.handle(ev.Ticked()) == [], "once, and again only after the same time"
+
+
+@pytest.mark.parametrize("reason", ["its client has cancelled it: 9", "no client has asked for it for 60 s"])
+def test_what_was_ended_for_others_is_replaced_for_whoever_waits(house: House, reason: str) -> None:
+    ongoing = house.submitted()
+    operation = listening(ongoing)
+    assert house.end(RUN, reason=reason) == [ev.Replace(ongoing, ASKED)]
+    following = house.submitted("build-next")
+    assert house.handle(ev.Replaced(ongoing, following)) == [ev.Tell(ongoing)]
+    assert ongoing.successor is following
+    assert house.backlog.get(RUN) is following
+    assert following.operations["1"] is operation
+
+
+@pytest.mark.parametrize("is_listening", [True, False])
+def test_what_a_person_cancels_stays_so_and_what_nobody_waits_for_too(house: House, is_listening: bool) -> None:
+    ongoing = house.submitted()
+    if is_listening:
+        listening(ongoing)
+    reason = "it is too hot here" if is_listening else "no client has asked for it for 60 s"
+    (keep,) = house.end(RUN, reason=reason)
+    assert isinstance(keep, ev.Keep)
+
+
+@pytest.mark.parametrize(
+    ("reason", "owed", "cancelled"),
+    [
+        ("its client has cancelled it: 1 2", True, ["1", "2"]),
+        ("no client has asked for it for 60 s", True, []),
+        ("cancelled on request", False, []),
+    ],
+)
+def test_the_end_of_a_run_says_for_whom_it_was_ended(
+    house: House, reason: str, owed: bool, cancelled: list[str]
+) -> None:
+    view = view_of(RUN, RunState.CANCELLED, reason)
+    (read,) = house.handle(ev.Adopted(view, WORK))
+    house.handle(ev.Seen(read.ongoing, view))
+    end = read.ongoing.conclusion
+    assert end is not None
+    assert ended_for_others(end) is owed
+    assert not ended_for_others(structs.replace(end, state=RunState.FAILED))
+    assert [number for number, each in read.ongoing.operations.items() if each.is_cancelled] == cancelled
+
+
+def test_a_run_of_the_past_is_told_and_not_kept_again(house: House) -> None:
+    view = view_of(RUN, RunState.SUCCESS)
+    (read,) = house.handle(ev.Adopted(view, WORK))
+    assert house.handle(ev.Seen(read.ongoing, view)) == [ev.Tell(read.ongoing)]
+    assert read.ongoing.conclusion is not None
+    assert house.backlog.under_way == []
+
+
+# Inputs that are in use.
+
+
+def test_inputs_are_in_use_since_the_oldest_action_was_looked_through_whatever_came_first(house: House) -> None:
+    ongoing = house.submitted()
+    assert house.backlog.oldest_at == ASKED.since
+    old = view_of("build-old", created_at=WALKED_MS + 5)
+    house.handle(ev.Adopted(old, WORK))
+    assert house.backlog.oldest_at == 5
+    adopted = house.backlog.get("build-old")
+    assert adopted is not None
+    house.handle(ev.Seen(adopted, structs.replace(old, state=RunState.FAILED)))
+    assert house.backlog.oldest_at == ASKED.since
+    house.handle(ev.Kept(ongoing, Conclusion(RunState.SUCCESS, RESULT)))
+    assert house.backlog.oldest_at is None
+
+
+def test_a_long_action_does_not_make_all_later_ones_remembered(house: House) -> None:
+    house.submitted()
+    for number in range(AGES_MIN * 5):
+        short = house.submitted(f"build-{number}", structs.replace(ASKED, since=NOW + number))
+        house.handle(ev.Kept(short, Conclusion(RunState.SUCCESS, RESULT)))
+    assert house.backlog.oldest_at == ASKED.since
+    assert len(house.backlog._ages) <= AGES_MIN + 4  # pyright: ignore[reportPrivateUsage] - its size is the point

@@ -8,6 +8,7 @@ from rota.api.reapi import trees as module
 from rota.api.reapi.trees import Inputs, Trees
 from rota.core.errors import Refused
 from rota.core.ids import Digest
+from rota.wire.reapi import memory
 from rota.wire.reapi import remote_execution_pb2 as pb
 from rota.wire.reapi.digests import EMPTY, digest_of
 from rota.wire.reapi.limits import DIRECTORY_BYTES_MAX
@@ -76,7 +77,7 @@ def test_a_tenant_learns_nothing_of_what_another_has():
 
 
 def test_what_is_remembered_has_a_limit(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "REMEMBERED_MAX", 10)
+    monkeypatch.setattr(memory, "NAMES_MAX", 10)
     shelf = Shelf()
     roots = [shelf.hold_directory(pb.Directory(files=[file_node(f"f{number}", EMPTY)])) for number in range(10)]
     trees = Trees(shelf)

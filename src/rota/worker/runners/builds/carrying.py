@@ -33,7 +33,7 @@ from rota.worker.runners.builds.shelf import Key, WrongContent
 from rota.worker.runners.builds.staging import stage
 from rota.worker.runners.builds.trees import Folders, Invalid, Layout, check_link
 from rota.worker.runners.command import ended_in_time
-from rota.worker.runners.outcomes import failed
+from rota.worker.runners.outcomes import failed, no_room
 from rota.worker.supervisor.driver import Ended, NotStarted, Supervisor, SupervisorLost
 from rota.worker.supervisor.patience import outlast
 from rota.worker.sync import AttemptOver
@@ -42,6 +42,8 @@ DEADLINE_EXCEEDED = 4
 # How often outputs are looked at that change while they are sent.
 LOOKS_MAX = 3
 NAMED_MAX = 20
+# What a machine says that has too little of something just now.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 # So little room on a disk is none: what an action failed for is then not its own fault.
 FULL_BYTES = 1 << 20
 
@@ -70,6 +72,10 @@ class NotHere(Exception):
     """This worker could not carry out an action; another try may."""
 
 
+class NoRoom(Exception):
+    """This worker has no room for an action; when others have ended it may."""
+
+
 class Carrier:
     """Carries out actions, many at once."""
 
@@ -93,8 +99,12 @@ class Carrier:
             return failed(offer, FailureClass.INTERNAL, str(error))
         except SupervisorLost:
             return failed(offer, FailureClass.INTERNAL, "the supervisor died, and the action with it")
+        except NoRoom as error:
+            return no_room(offer, str(error))
         except OSError as error:
-            return failed(offer, FailureClass.INTERNAL, _of_this_machine(error))
+            if error.errno in NO_ROOM:
+                return no_room(offer, f"this worker has no disk, files or memory left: {error}")
+            return failed(offer, FailureClass.INTERNAL, f"this worker or its disk is broken: {error}")
         return AttemptOver(offer.fence, Outcome.SUCCESS, result)
 
     async def close(self) -> None:
@@ -191,7 +201,7 @@ class Carrier:
         if ending.exit_code == FAILED_CODE and means.sandbox is not None:
             _check_sandbox(room)
         if ending.exit_code and _is_full(room.path):
-            raise NotHere(f"the disk of this worker is full, and the action ended with code {ending.exit_code}")
+            raise NoRoom(f"the disk of this worker is full, and the action ended with code {ending.exit_code}")
         return ending
 
     # After.
@@ -276,12 +286,6 @@ def _check_sandbox(room: Room) -> None:
 def _is_full(path: str) -> bool:
     about = os.statvfs(path)
     return about.f_bavail * about.f_frsize < FULL_BYTES
-
-
-def _of_this_machine(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"the disk of this worker is full: {error}"
-    return f"this worker is out of files or memory, or its disk is broken: {error}"
 
 
 async def _to_end(work: Callable[..., T], *args: Any) -> T:

@@ -10,12 +10,11 @@ from msgspec import Struct
 from rota.core.ids import Digest
 from rota.wire.reapi.directories import climb_of, list_directory, read_directory
 from rota.wire.reapi.limits import DIRECTORY_BYTES_MAX, PATH_BYTES_MAX, TREE_DEPTH_MAX, TREE_PATHS_MAX
+from rota.wire.reapi.memory import Memory
 from rota.worker.runners.builds.content import Content
 
 # So many are laid out before others of the worker have their turn.
 SLICE = 5_000
-# Entries of folders that are kept in memory.
-REMEMBERED_MAX = 500_000
 
 
 class Invalid(Exception):
@@ -47,8 +46,7 @@ class Folders:
     """Folders of one worker's actions by tenant and digest; those that were used least recently are forgotten."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, Digest], Folder] = {}
-        self._entries = 0
+        self._known: Memory[Folder] = Memory()
 
     async def lay_out(self, tenant: str, content: Content, root: Digest) -> Layout:
         """Read a tree. Raises Invalid, ContentMissing, ContentAway."""
@@ -82,11 +80,11 @@ class Folders:
         found: dict[Digest, Folder] = {}
         unknown: list[Digest] = []
         for digest in dict.fromkeys(digests):
-            folder = self._known.pop((tenant, digest), None)
+            folder = self._known.get((tenant, digest))
             if folder is None:
                 unknown.append(digest)
             else:
-                found[digest] = self._known[(tenant, digest)] = folder
+                found[digest] = folder
         if not unknown:
             return found
         for digest in unknown:
@@ -94,14 +92,8 @@ class Folders:
                 raise Invalid(f"a folder of its input tree would be {digest.size:,} bytes large")
         for digest, raw in (await content.read(unknown)).items():
             found[digest] = folder = read_folder(raw, digest)
-            self._remember((tenant, digest), folder)
+            self._known.keep((tenant, digest), folder, folder.entries)
         return found
-
-    def _remember(self, key: tuple[str, Digest], folder: Folder) -> None:
-        self._known[key] = folder
-        self._entries += folder.entries
-        while self._entries > REMEMBERED_MAX and len(self._known) > 1:
-            self._entries -= self._known.pop(next(iter(self._known))).entries
 
 
 def read_folder(raw: bytes, digest: Digest) -> Folder:

@@ -1,0 +1,296 @@
+"""Agent sessions at the desk: their words as commands, their tokens, and waiting for work without asking all the time.
+
+A token is made here, given to whoever claimed, and only its hash goes on; so neither the store nor any log can give one
+away. Whoever waits for work is a waker of its session: it asks once, and again when it is told that there is something.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from typing import Any, Protocol, cast
+
+from rota.api.auth import Principal
+from rota.control.events import Wake
+from rota.core import commands as cm
+from rota.core.decide.leases import Judgement, Offer
+from rota.core.errors import Refused
+from rota.core.graph import check_number
+from rota.core.ids import Fence, Millis, WorkerKey
+from rota.core.model import Pairs
+from rota.core.questions import ListWorkers, WorkerView
+from rota.kinds.agent.matching import NO_WORKSPACE, capacity_of
+from rota.wire import sessions as ss
+
+WAKE_REASON = "pending_task_run"
+TITLE = "title"
+# How often whoever waits for work is heard of meanwhile.
+BEAT_S = 5.0
+
+_REFUSALS: dict[str, tuple[str, str]] = {
+    Judgement.NOT_THE_HOLDER: ("lease.foreign", "another session holds this item"),
+    Judgement.OTHER_INCARNATION: ("lease.foreign", "another incarnation of this session holds this item"),
+    Judgement.WRONG_TOKEN: ("lease.token", "this is not the token of the lease"),
+    Judgement.UNKNOWN_RUN: ("lease.none", "there is no such item, or it has ended"),
+    Judgement.UNKNOWN_TASK: ("lease.none", "the item has not been claimed"),
+    Judgement.UNKNOWN_FENCE: ("lease.none", "no lease has this fence"),
+    Judgement.ALREADY_ENDED: ("lease.expired", "the item has ended without this lease"),
+    Judgement.OLD_EPOCH: ("lease.expired", "the lease is over"),
+    Judgement.OLD_FENCE: ("lease.expired", "the lease is over"),
+}
+
+
+class Coordinator(Protocol):
+    """Whoever decides."""
+
+    @property
+    def clock(self) -> Callable[[], Millis]:
+        """What time it is."""
+        ...
+
+    async def ask(self, request: Any) -> tuple[object, object]:
+        """Carry out a command or answer a question."""
+        ...
+
+    def on_wake(self, worker: WorkerKey, waker: Callable[[Wake | None], None]) -> Callable[[], None]:
+        """Be told of a session's wakes; the answer ends it."""
+        ...
+
+
+def hash_of(token: str) -> str:
+    """What is kept of a token."""
+    return sha256(token.encode(errors="replace")).hexdigest()
+
+
+def wake_view(wake: Wake) -> ss.WakeView:
+    """A wake as a session is told of it."""
+    title = dict(wake.labels).get(TITLE, "")
+    return ss.WakeView(item=wake.run, title=title, labels=wake.labels, reason=WAKE_REASON, at=wake.at)
+
+
+class Sessions:
+    """What sessions ask of one coordinator."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    async def answer(self, who: Principal, request: ss.SessionRequest) -> Any:
+        """Do what a session asks. Raises Refused or Unavailable."""
+        if not request.session:
+            hint = "Register one, and name it in every call."
+            raise Refused("session.required", "this call names no session", hint, path="session")
+        match request:
+            case ss.RegisterSession():
+                return await self._register(who, request)
+            case ss.BeatSession():
+                return await self.beat(who, request)
+            case ss.EndSession():
+                await self._ask(self._command(cm.LeaveWorker, who, request))
+                return None
+            case ss.AwaitWake():
+                return await self._await_wake(who, request)
+            case ss.ClaimWork():
+                return await self._claim(who, request)
+            case ss.RenewWork():
+                return await self._renew(who, request)
+            case ss.FinishWork():
+                return await self._finish(who, request)
+
+    async def _ask(self, command: cm.Command) -> tuple[object, object]:
+        return await self._coordinator.ask(command)
+
+    @staticmethod
+    def _command(kind: Any, who: Principal, request: ss.OfSession, **fields: object) -> cm.Command:
+        return kind(tenant=request.tenant, worker=request.session, incarnation=request.life, owner=who.name, **fields)
+
+    async def _register(self, who: Principal, request: ss.RegisterSession) -> ss.SessionView:
+        who.may_offer(request.capabilities)
+        capacity = capacity_of(
+            request.session,
+            agent=request.agent,
+            workspace=request.workspace,
+            channel=request.channel,
+            capabilities=request.capabilities,
+            slots=request.limit,
+            tenants=(request.tenant,),
+            silence_ms=request.silence_ms,
+            type=request.session_type,
+        )
+        await self._ask(self._command(cm.RegisterWorker, who, request, capacity=capacity))
+        view = await self._view(request)
+        silence_ms = view.silence_ms
+        return ss.SessionView(
+            session=request.session,
+            incarnation=request.life,
+            beat_ms=max(1_000, silence_ms // 6),
+            silence_ms=silence_ms,
+            created_at=view.registered_at,
+        )
+
+    async def _view(self, request: ss.OfSession) -> WorkerView:
+        found = (await self._coordinator.ask(ListWorkers(tenant=request.tenant)))[0]
+        views = cast("tuple[WorkerView, ...]", found)
+        for view in views:
+            if (view.tenant, view.id) == (request.tenant, request.session):
+                return view
+        raise Refused("worker.unknown", f"session {request.session!r} is not registered", "Register again.")
+
+    async def beat(self, who: Principal, request: ss.BeatSession) -> tuple[Fence, ...]:
+        """A session is alive. The answer is what it holds."""
+        held, _ = await self._ask(self._command(cm.BeatWorker, who, request, mood=request.mood))
+        return tuple(int(fence) for fence in str(held).split(",") if fence)
+
+    # Wakes.
+
+    @asynccontextmanager
+    async def wakes(self, who: Principal, request: ss.OfSession) -> AsyncGenerator["asyncio.Queue[Wake | None]"]:
+        """What a session is told, while somebody listens; None when this coordinator leads no longer."""
+        # Whoever may not beat for the session may not listen for it either.
+        await self.beat(who, ss.BeatSession(tenant=request.tenant, session=request.session, incarnation=request.life))
+        told: asyncio.Queue[Wake | None] = asyncio.Queue()
+        end = self._coordinator.on_wake((request.tenant, request.session), told.put_nowait)
+        try:
+            yield told
+        finally:
+            end()
+
+    async def _await_wake(self, who: Principal, request: ss.AwaitWake) -> ss.WakeView | None:
+        check_number(request.wait_ms, 0, ss.WAIT_MS_MAX, "wait_ms")
+        async with self.wakes(who, request) as told:
+            wake = await self._next(who, request, told, request.wait_ms)
+        return wake_view(wake) if wake is not None else None
+
+    async def _next(
+        self, who: Principal, request: ss.OfSession, told: "asyncio.Queue[Wake | None]", wait_ms: int
+    ) -> Wake | None:
+        """The next wake within a time; whoever waits is alive meanwhile."""
+        beat = ss.BeatSession(tenant=request.tenant, session=request.session, incarnation=request.life)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_ms / 1000
+        while (left := until - loop.time()) > 0:
+            try:
+                async with asyncio.timeout(min(left, BEAT_S)):
+                    return await told.get()
+            except TimeoutError:
+                await self.beat(who, beat)
+        return None
+
+    # Leases.
+
+    async def _claim(self, who: Principal, request: ss.ClaimWork) -> tuple[ss.WorkLease, ...]:
+        check_number(request.limit, 1, ss.CLAIMS_AT_ONCE_MAX, "limit")
+        check_number(request.wait_ms, 0, ss.WAIT_MS_MAX, "wait_ms")
+        if request.workspace:
+            await self._check_workspace(request)
+        if not request.wait_ms:
+            return await self._claim_now(who, request)
+        async with self.wakes(who, request) as told:
+            until = self._coordinator.clock() + request.wait_ms
+            while True:
+                found = await self._claim_now(who, request)
+                left = until - self._coordinator.clock()
+                if found or left <= 0 or await self._next(who, request, told, left) is None:
+                    return found
+
+    async def _check_workspace(self, request: ss.ClaimWork) -> None:
+        """A session claims in its own workspace, which is the one it is told of and judged by."""
+        own = dict((await self._view(request)).capacity.properties).get("workspace", NO_WORKSPACE)
+        if request.workspace != own:
+            shown = "none" if own == NO_WORKSPACE else repr(own)
+            text = f"session {request.session!r} is of another workspace: {shown}"
+            raise Refused("session.workspace", text, "Register a session there.", path="workspace")
+
+    async def _claim_now(self, who: Principal, request: ss.ClaimWork) -> tuple[ss.WorkLease, ...]:
+        """As many claims as are asked for, all at once, so that they share a commit.
+
+        Their ids are made of the request's: a repeat meets the same leases.
+        """
+        ids = [request.command_id, *(f"{request.command_id}+{number}" for number in range(1, request.limit))]
+        claims = [self._claim_one(who, request, command_id) for command_id in ids]
+        answers = await asyncio.gather(*claims, return_exceptions=True)
+        found = tuple(one for one in answers if isinstance(one, ss.WorkLease))
+        for one in answers:
+            # Beyond its limit a session has as much as it may; that is no mistake if it was given anything.
+            if isinstance(one, BaseException) and not (found and isinstance(one, Refused) and one.code == "lease.held"):
+                raise one
+        return found
+
+    async def _claim_one(self, who: Principal, request: ss.ClaimWork, command_id: str) -> ss.WorkLease | None:
+        token = secrets.token_urlsafe(32)
+        where: Pairs = (("channel", request.channel),) if request.channel else ()
+        command = self._command(
+            cm.ClaimTask,
+            who,
+            request,
+            command_id=command_id,
+            lease_ms=request.lease_ms,
+            least=request.least,
+            where=where,
+            run=request.item,
+            token_hash=hash_of(token),
+        )
+        _, offer = await self._ask(command)
+        if not isinstance(offer, Offer):
+            return None
+        return ss.WorkLease(
+            item=offer.run,
+            title=dict(offer.labels).get(TITLE, ""),
+            payload=offer.params,
+            labels=offer.labels,
+            fence=offer.fence,
+            token=token,
+            attempt=offer.attempt,
+            deliveries=offer.deliveries,
+            lease_ms=offer.lease_ms,
+            expires_at=self._coordinator.clock() + offer.lease_ms,
+            deadline_at=offer.deadline_at,
+        )
+
+    async def _renew(self, who: Principal, request: ss.RenewWork) -> Millis:
+        command = self._command(
+            cm.RenewLease,
+            who,
+            request,
+            fence=request.fence,
+            lease_ms=request.lease_ms,
+            token_hash=hash_of(request.token),
+        )
+        _, until = await self._ask(command)
+        assert isinstance(until, int), "a renewal is answered with its end"
+        return until
+
+    async def _finish(self, who: Principal, request: ss.FinishWork) -> None:
+        """Report how it went. That the same is said twice is no mistake."""
+        beat = ss.BeatSession(tenant=request.tenant, session=request.session, incarnation=request.life)
+        # Also a check that the session is this caller's.
+        await self.beat(who, beat)
+        outcomes = {
+            ss.Ending.COMPLETE: cm.Outcome.SUCCESS,
+            ss.Ending.FAIL: cm.Outcome.FAILED,
+            ss.Ending.RELEASE: cm.Outcome.RELEASED,
+        }
+        if request.ending is ss.Ending.FAIL and not request.error.strip():
+            raise Refused("field.value", "a failure needs an error", "Say what went wrong.", path="error")
+        judged, _ = await self._ask(
+            cm.Report(
+                tenant=request.tenant,
+                run=request.item,
+                task=0,
+                worker_tenant=request.tenant,
+                worker=request.session,
+                incarnation=request.life,
+                fence=request.fence,
+                outcome=outcomes[request.ending],
+                salt=secrets.randbits(63),
+                result=request.result or None,
+                error=request.error,
+                token_hash=hash_of(request.token),
+            )
+        )
+        refusal = _REFUSALS.get(str(judged))
+        if refusal is not None:
+            code, text = refusal
+            raise Refused(
+                code, f"{text}: {request.item} under fence {request.fence}", "Stop and discard.", path="fence"
+            )

@@ -1,0 +1,143 @@
+"""What agent sessions ask and are told: who they are, what they claim, and how it went.
+
+A session is named by whoever runs it, and speaks under one incarnation at a time. Its tokens are secrets: each is in
+one answer and in the requests about that lease, and nowhere else.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from rota.core.ids import Fence, Millis
+from rota.core.model import Mood, Pairs, PriorityClass
+from rota.core.question import Question
+
+CLAIMS_AT_ONCE_MAX = 100
+WAIT_MS_MAX = 60_000
+LEASE_MS = 5 * 60_000
+
+
+class OfSession(Question, frozen=True, kw_only=True):
+    """A request that is made for a session. Without an incarnation the session's own name is one."""
+
+    session: str
+    incarnation: str = ""
+
+    @property
+    def life(self) -> str:
+        """The incarnation that is meant."""
+        return self.incarnation or self.session
+
+
+class RegisterSession(OfSession, frozen=True, kw_only=True):
+    """Join as a session, or describe it anew. `limit` is how many leases it may hold at once.
+
+    `silence_ms` is after how long a silence it counts as dead; 0: as the service has it.
+    """
+
+    agent: str = ""
+    workspace: str = ""
+    channel: str = ""
+    session_type: str = "user"
+    capabilities: tuple[str, ...] = ()
+    limit: int = 1
+    silence_ms: int = 0
+
+
+class BeatSession(OfSession, frozen=True, kw_only=True):
+    """The session is alive, and perhaps in another mood. The answer is which fences it holds."""
+
+    mood: Mood | None = None
+
+
+class EndSession(OfSession, frozen=True, kw_only=True):
+    """The session is done; what it holds is returned at once."""
+
+
+class AwaitWake(OfSession, frozen=True, kw_only=True):
+    """Wait until the session is told of work, for so long at most. Being asked is a beat."""
+
+    wait_ms: int = 30_000
+
+
+class ClaimWork(OfSession, frozen=True, kw_only=True):
+    """The best work that the session may have, at most `limit` of it; nothing if there is none within `wait_ms`.
+
+    The same `command_id` again is answered with the same leases under new tokens. `workspace` is refused if it is not
+    the session's own.
+    """
+
+    command_id: str
+    limit: int = 1
+    lease_ms: int = LEASE_MS
+    least: PriorityClass = PriorityClass.LOW
+    workspace: str = ""
+    channel: str = ""
+    item: str = ""
+    wait_ms: int = 0
+
+
+class RenewWork(OfSession, frozen=True, kw_only=True):
+    """Keep a lease for so long from now on. The answer is until when."""
+
+    fence: Fence
+    token: str
+    lease_ms: int = LEASE_MS
+
+
+class Ending(StrEnum):
+    """How a session is done with an item."""
+
+    COMPLETE = "complete"
+    FAIL = "fail"
+    RELEASE = "release"
+
+
+class FinishWork(OfSession, frozen=True, kw_only=True):
+    """What became of an item that the session holds."""
+
+    item: str
+    fence: Fence
+    token: str
+    ending: Ending
+    result: bytes = b""
+    error: str = ""
+
+
+class SessionView(Struct, frozen=True, kw_only=True):
+    """A session as it is told of itself: it is to be heard of every `beat_ms`, and dead after `silence_ms` without."""
+
+    session: str
+    incarnation: str
+    beat_ms: int
+    silence_ms: int
+    created_at: Millis
+
+
+class WakeView(Struct, frozen=True, kw_only=True):
+    """A piece of advice: this item waits, and the session could claim it."""
+
+    item: str
+    title: str
+    labels: Pairs
+    reason: str
+    at: Millis
+
+
+class WorkLease(Struct, frozen=True, kw_only=True):
+    """An item that is the session's until `expires_at`, as long as it knows the token."""
+
+    item: str
+    title: str
+    payload: bytes
+    labels: Pairs
+    fence: Fence
+    token: str
+    attempt: int
+    deliveries: int
+    lease_ms: int
+    expires_at: Millis
+    deadline_at: Millis
+
+
+SessionRequest = RegisterSession | BeatSession | EndSession | AwaitWake | ClaimWork | RenewWork | FinishWork
