@@ -161,7 +161,7 @@ def _check_relations(state: State, broken: list[str]) -> None:
     waiters: dict[tuple[str, str], list[str]] = {}
     for run in state.runs.values():
         row = run.row
-        if row.parent and (row.tenant, row.parent) in state.runs:
+        if row.parent:
             parts.setdefault((row.tenant, row.parent), []).append(row.id)
         for name in row.after:
             if (row.tenant, name) not in state.runs:
@@ -169,10 +169,15 @@ def _check_relations(state: State, broken: list[str]) -> None:
             waiters.setdefault((row.tenant, name), []).append(row.id)
         if row.after and row.state is not RunState.QUEUED:
             broken.append(f"{run.key} is {row.state} and waits for {row.after}")
-    for run in state.runs.values():
-        for kind, found, expected in (("parts", run.parts, parts), ("waiters", run.waiters, waiters)):
-            if sorted(key[1] for key in found) != sorted(expected.get(run.key, [])):
-                broken.append(f"{run.key} has other {kind} than it should have")
+    if {key: sorted(run for _, run in found) for key, found in state.parts.items()} != {
+        key: sorted(names) for key, names in parts.items()
+    }:
+        broken.append(f"parts of runs are {parts}, kept otherwise")
+    broken += [
+        f"{run.key} is waited for by others than it should be"
+        for run in state.runs.values()
+        if sorted(key[1] for key in run.waiters) != sorted(waiters.get(run.key, []))
+    ]
 
 
 def _check_countdowns(run: LiveRun, broken: list[str]) -> None:

@@ -142,7 +142,7 @@ class LiveWorker:
 # Shared by the many runs in which nothing ever goes back to `none`, and nothing branches; never changed.
 _NONE_RESET: dict[int, dict[int, None]] = {}
 _NONE_FORCED: dict[int, int] = {}
-# Shared by the many runs that nobody waits for and that have no parts; never changed.
+# Shared by the many runs that nobody waits for; never changed.
 _NO_RUNS: dict[RunKey, "LiveRun"] = {}
 
 
@@ -154,8 +154,8 @@ class LiveRun:
     the tasks of such nodes that went back to `none` and wait for a second answer. `forced` counts, per node, the
     branches that decided to skip it. `before` and `after` are its neighbours in a graph whose runs depend on the past,
     in the order of what they are about; `is_held` says that its workflow is paused or a run it is part of,
-    `revived_at` when it left history. `parts` are the runs that name this one as their parent, `waiters` those that
-    wait for it to succeed. `number` is the order in which runs came into memory.
+    `revived_at` when it left history. `waiters` are the runs that wait for it to succeed. `number` is the order in
+    which runs came into memory.
     """
 
     __slots__ = (
@@ -176,7 +176,6 @@ class LiveRun:
         "mended",
         "moving",
         "number",
-        "parts",
         "purse",
         "reset",
         "revived_at",
@@ -203,7 +202,6 @@ class LiveRun:
         self.before: LiveRun | None = None
         self.after: LiveRun | None = None
         self.is_held = False
-        self.parts: dict[RunKey, LiveRun] = _NO_RUNS
         self.waiters: dict[RunKey, LiveRun] = _NO_RUNS
         # Something was put back or marked, so what waits for a worker may have been overtaken by that.
         self.mended = False
@@ -288,12 +286,6 @@ class LiveRun:
         if self.waiters is _NO_RUNS:
             self.waiters = {}
         self.waiters[waiter.key] = waiter
-
-    def take_part(self, part: "LiveRun") -> None:
-        """Another run is part of this one."""
-        if self.parts is _NO_RUNS:
-            self.parts = {}
-        self.parts[part.key] = part
 
     @property
     def is_runnable(self) -> bool:
