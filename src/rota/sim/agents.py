@@ -35,7 +35,7 @@ class PullWorker(Node):
         self.others: list[PullWorker] = []
         self.is_registered = False
         self.offer: Offer | None = None
-        self.claim_id = 0
+        self.claim_id = self.held_claim = 0
         # Each time it claims it makes a secret up. What it holds, it holds under the one that was heard of last.
         self.secrets = 0
         self.token = ""
@@ -91,7 +91,7 @@ class PullWorker(Node):
                 self._registered,
             )
         elif self.offer is not None and not self.token:
-            self._claim()
+            self._claim(self.held_claim)
         elif self.result is not None and self.offer is not None:
             self._report(self.offer, self.result)
         elif self.offer is not None:
@@ -107,21 +107,20 @@ class PullWorker(Node):
                 self._renewed,
             )
         else:
-            self.claim_id += 1
-            self._claim()
+            self._claim(self.claim_id)
 
-    def _claim(self) -> None:
+    def _claim(self, number: int) -> None:
         """Ask for work; or, under the same id, for another secret to what it has."""
         self.secrets += 1
         token = f"{self.incarnation} {self.secrets}"
 
         def claimed(value: object, detail: object) -> None:
-            self._claimed(token, value, detail)
+            self._claimed(number, token, value, detail)
 
         self._ask(
             ClaimTask(
                 tenant="shared",
-                command_id=f"{self.incarnation}.{self.claim_id}",
+                command_id=f"{self.incarnation}.{number}",
                 worker=self.name,
                 incarnation=self.incarnation,
                 lease_ms=self.lease_ms,
@@ -156,16 +155,19 @@ class PullWorker(Node):
     def _registered(self, value: object, detail: object) -> None:
         self.is_registered = isinstance(value, str) and detail is None
 
-    def _claimed(self, token: str, value: object, detail: object) -> None:
+    def _claimed(self, number: int, token: str, value: object, detail: object) -> None:
         if isinstance(value, Refused) and value.code == "worker.unknown":
             self.is_registered = False
         if isinstance(value, Refused) and value.code == "lease.expired":
             self.offer = self.result = None
+        if number == self.claim_id and isinstance(value, str | Refused):
+            self.claim_id += 1
         if isinstance(detail, Offer) and self.offer is not None and detail.fence == self.offer.fence:
             self.token = token
         elif isinstance(value, str) and isinstance(detail, Offer):
             self.offer = detail
             self.token = token
+            self.held_claim = number
             self.on_claim(self.name, detail)
             takes_ms = lasting_ms(detail)
             self.world.after(takes_ms, self.deliver, self.life, self._done, detail.fence)
