@@ -62,9 +62,11 @@ class ItemRules:
                     self._paused[scope] = None
                 else:
                     self._paused.pop(scope, None)
-        still = {scope: None for scope in paused if scope in self._paused}
+        # Within one commit it may have been lifted and put again, with something granted in between.
+        touched = {audit.tenant: None for audit in batch.audits if audit.command in ("PauseScheduler", "PauseRun")}
+        still = {scope: None for scope in paused if scope in self._paused and scope[0] not in touched}
         paused_runs = self._now_paused(batch)
-        kept = {run: None for run in self._paused_runs if run in paused_runs}
+        kept = {run: None for run in self._paused_runs if run in paused_runs and run[0] not in touched}
         for run, task, fence in self._granted:
             self._check_pause(run, task, fence, still)
             self._check_parts(run, fence, kept)
