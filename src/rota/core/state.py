@@ -40,7 +40,7 @@ SILENCE_MS = Queue(tenant="", name="").worker_timeout_ms
 # Timers of which the earliest counts, because whoever looks sets the next one; of the others the latest counts.
 _EARLIEST = frozenset({"schedule", "worker", "rate", "alone", "receipts", "starved", "sweep", "step"})
 # What is counted beside moves of tasks.
-DECIDED = ("create_run", "missed_slot", "run_error", "starved", "agent_lost", "dispatch_lost", "orphan_reaped")
+DECIDED = ("create_run", "missed_slot", "run_error", "starved", "wake", "agent_lost", "dispatch_lost", "orphan_reaped")
 # How many entries of timers that were dropped or moved may lie in the heap, beside as many as there are timers.
 TIMERS_SLACK = 64
 

@@ -55,6 +55,7 @@ def woke(state: State, wake: Wake, now: Millis) -> LiveWorker | None:
     worker = state.workers.get(wake.session)
     if worker is not None:
         state.wakes.note(wake.item, wake.session, now)
+        state.decided["wake"] += 1
         state.uses += 1
         worker.used = state.uses
         if worker.shape is not None:
