@@ -6,7 +6,20 @@ from pathlib import Path
 
 import msgspec
 
-from bench import builds, core, embedded, etcd, machines, postgres, runners, service, simulator, sqlite, workflows
+from bench import (
+    bazel,
+    builds,
+    core,
+    embedded,
+    etcd,
+    machines,
+    postgres,
+    runners,
+    service,
+    simulator,
+    sqlite,
+    workflows,
+)
 from bench.rig import Row
 
 BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
@@ -35,6 +48,7 @@ BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
     "build_content": builds.content,
     "build_actions": builds.actions,
     "build_beside": builds.beside,
+    "build_bazel": bazel.against_local,
     "machines": machines.throughput,
     "standby": machines.standby,
     "failover": machines.failover,

@@ -53,8 +53,8 @@ WALKED_MS = 5 * 60_000
 class House(Protocol):
     """What a backlog has to know of the front end that it is in."""
 
-    def changed(self) -> None:
-        """Other runs are under way than before."""
+    def changed(self, at: Millis) -> None:
+        """An action that was accepted then is under way, or is no more."""
         ...
 
     def where(self) -> str:
@@ -299,7 +299,7 @@ class Backlog:
         self._unshare(ongoing)
         ongoing.end(end)
         self._forget(ongoing)
-        self._house.changed()
+        self._house.changed(ongoing.accepted_at)
 
     async def _succeed(self, ongoing: Ongoing, asked: Asked) -> None:
         """Have an action carried out by another run, for the same clients."""
@@ -313,6 +313,8 @@ class Backlog:
         ongoing.tell()
 
     async def _until_watched(self) -> None:
+        if self._watched.is_set():
+            return
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self._watched.wait()
@@ -416,7 +418,7 @@ class Backlog:
         self._runs[ongoing.run] = ongoing
         if ongoing.asked is not None and ongoing.asked.is_shared:
             self._shared.setdefault((ongoing.work.instance, ongoing.work.action), ongoing)
-        self._house.changed()
+        self._house.changed(ongoing.accepted_at)
         return ongoing
 
     def _remove(self, ongoing: Ongoing) -> None:
@@ -425,7 +427,7 @@ class Backlog:
         for before, after in list(self._successors.items()):
             if after == ongoing.run:
                 del self._successors[before]
-        self._house.changed()
+        self._house.changed(ongoing.accepted_at)
 
     def _unshare(self, ongoing: Ongoing) -> None:
         key = (ongoing.work.instance, ongoing.work.action)

@@ -1,6 +1,5 @@
 """The service Execution: actions are carried out by workers, and clients are told how far they are."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 import msgspec
@@ -10,9 +9,9 @@ from google.rpc import status_pb2  # pyright: ignore[reportMissingTypeStubs] - n
 from rota.api.auth import Role
 from rota.api.reapi import answers
 from rota.api.reapi.backlog import Backlog
-from rota.api.reapi.calls import Caller, Method, Sort, parse
+from rota.api.reapi.calls import Caller, Last, Method, Sort, parse
 from rota.api.reapi.desks import Desks
-from rota.api.reapi.ongoing import Conclusion, Ongoing, Operation
+from rota.api.reapi.ongoing import Conclusion, Ongoing, Operation, Stage
 from rota.api.reapi.results import Results
 from rota.api.reapi.statuses import MissingContent, as_status
 from rota.api.reapi.trees import Trees
@@ -34,6 +33,9 @@ REPEAT_S = 30.0
 TIMEOUT_S_MAX = 366 * 24 * 3_600
 PROPERTY_CHARS_MAX = 1_000
 
+# How an operation stands, again and again, and how it ended.
+Told = AsyncIterator[operations_pb2.Operation | Last]
+
 
 class Execution:
     """Takes actions from clients, and tells them what becomes of each."""
@@ -47,11 +49,11 @@ class Execution:
     def methods(self) -> Mapping[str, Method]:
         """See `Service`."""
         return {
-            EXECUTE: Method(pb.ExecuteRequest, self._execute, Role.WRITER, Sort.MANY_ANSWERS),
-            WAIT_EXECUTION: Method(pb.WaitExecutionRequest, self._wait, Role.READER, Sort.MANY_ANSWERS),
+            EXECUTE: Method(pb.ExecuteRequest, self._execute, Role.WRITER, Sort.ANSWERS_TO_A_LAST),
+            WAIT_EXECUTION: Method(pb.WaitExecutionRequest, self._wait, Role.READER, Sort.ANSWERS_TO_A_LAST),
         }
 
-    async def _execute(self, caller: Caller, request: pb.ExecuteRequest) -> AsyncIterator[operations_pb2.Operation]:
+    async def _execute(self, caller: Caller, request: pb.ExecuteRequest) -> Told:
         instance = self._desks.instances(request.instance_name)
         check_function(request.digest_function)
         digest = read_digest(request.action_digest, "action_digest")
@@ -61,7 +63,7 @@ class Execution:
             kept = await self._results.find(caller.tenant, instance, digest)
             if kept is not None:
                 response = pb.ExecuteResponse(result=kept, cached_result=True)
-                yield answers.done(OperationName(instance, cached=digest), digest, response)
+                yield Last(answers.done(OperationName(instance, cached=digest), digest, response))
                 return
         if same is not None and may_be_shared(same):
             async for answer in self.follow(caller, backlog, same, backlog.join(same)):
@@ -73,18 +75,18 @@ class Execution:
             except MissingContent as missing:
                 # As an answer, not as the status of the call: that has no room for many.
                 name = new_name(instance, new_run(digest))
-                yield answers.done(name, digest, pb.ExecuteResponse(status=as_status(missing)))
+                yield Last(answers.done(name, digest, pb.ExecuteResponse(status=as_status(missing))))
                 return
             ongoing, operation = await backlog.submit(asked)
         async for answer in self.follow(caller, backlog, ongoing, operation):
             yield answer
 
-    async def _wait(self, caller: Caller, request: pb.WaitExecutionRequest) -> AsyncIterator[operations_pb2.Operation]:
+    async def _wait(self, caller: Caller, request: pb.WaitExecutionRequest) -> Told:
         name = read_name(request.name)
         if name is None:
             raise unknown(request.name)
         if name.cached is not None:
-            yield await self.cached(caller, name, name.cached)
+            yield Last(await self.cached(caller, name, name.cached))
             return
         backlog = await self._desks.backlog(caller)
         found = await backlog.find(name)
@@ -100,32 +102,30 @@ class Execution:
             raise unknown(str(name))
         return answers.done(name, action, pb.ExecuteResponse(result=kept, cached_result=True))
 
-    async def follow(
-        self, caller: Caller, backlog: Backlog, ongoing: Ongoing, operation: Operation
-    ) -> AsyncIterator[operations_pb2.Operation]:
+    async def follow(self, caller: Caller, backlog: Backlog, ongoing: Ongoing, operation: Operation) -> Told:
         """How an operation stands, and whenever that changes, until it is done."""
         backlog.attach(operation)
-        # The stages that the client knows.
-        told: list[int] = []
+        # The stage that the client knows.
+        told: Stage | None = None
         try:
             while True:
                 if ongoing.successor is not None:
                     ongoing = ongoing.successor
                     continue
-                changed = ongoing.next_change()
+                seen = ongoing.changes
                 if operation.is_cancelled:
-                    yield answers.cancelled(operation.name, ongoing.work.action)
+                    yield Last(answers.cancelled(operation.name, ongoing.work.action))
                     return
                 if ongoing.conclusion is not None:
-                    yield await self.conclude(caller.tenant, ongoing, ongoing.conclusion, operation.name)
+                    yield Last(await self.conclude(caller.tenant, ongoing, ongoing.conclusion, operation.name))
                     return
-                if told != [ongoing.stage.value]:
-                    told[:] = [ongoing.stage.value]
+                # What is over is told in a moment; that it was being carried out is no news by then.
+                if told is None or (told is not ongoing.stage and not ongoing.is_over):
+                    told = ongoing.stage
                     yield answers.under_way(operation.name, ongoing)
-                await _at_most(changed, REPEAT_S)
-                if not changed.done():
+                if not await ongoing.has_changed(seen, REPEAT_S):
                     # Whoever is in between cuts off streams on which nothing is said.
-                    told.clear()
+                    told = None
         finally:
             backlog.detach(ongoing, operation)
 
@@ -204,10 +204,6 @@ class Execution:
             raise MissingContent(f"{what} {digest.hash}", [digest]) from None
 
 
-async def _at_most(future: "asyncio.Future[None]", seconds: float) -> None:
-    await asyncio.wait((future,), timeout=seconds)
-
-
 async def read_result(
     content: Content, tenant: str, reported: bytes, queued_at: Millis
 ) -> tuple[pb.ActionResult, status_pb2.Status]:
@@ -230,7 +226,7 @@ def may_be_shared(same: Ongoing) -> bool:
 
 def _clean(text: str) -> str:
     """What a client says of itself is a courtesy: what cannot be kept of it is left out."""
-    return "".join(letter for letter in text if letter.isprintable())
+    return text if text.isprintable() else "".join(letter for letter in text if letter.isprintable())
 
 
 def unknown(name: str) -> Refused:

@@ -15,6 +15,9 @@ from rota.kinds.build.naming import OperationName
 from rota.kinds.build.scheduling import Asked
 from rota.wire.builds import BuildWork
 
+# How often it is looked whether what has ended can be told; nobody depends on it, since everybody is told.
+SETTLE_S = 30.0
+
 
 class Stage(IntEnum):
     """How far an action is, in the numbers of the API."""
@@ -80,7 +83,9 @@ class Ongoing:
         self._result: bytes | None = None
         self._fence: Fence = 0
         self._error = ""
-        self._change: asyncio.Future[None] | None = None
+        # How often there was something new, and who waits for the next time.
+        self.changes = 0
+        self._waiting: dict[asyncio.Future[bool], None] = {}
 
     @property
     def is_listened_to(self) -> bool:
@@ -94,22 +99,33 @@ class Ongoing:
             found = self.operations[name.number] = Operation(name)
         return found
 
-    def next_change(self) -> "asyncio.Future[None]":
-        """Done when there is something new to be told; asked for before looking, so that nothing is missed."""
-        if self._change is None:
-            self._change = asyncio.get_running_loop().create_future()
-        return asyncio.shield(self._change)
+    async def has_changed(self, seen: int, within_s: float) -> bool:
+        """Wait for something new since `changes` were seen; no if there was nothing for so long.
+
+        Every action is waited for twice or more, so this is a future and a timer, and not a task.
+        """
+        if self.changes != seen:
+            return True
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[bool] = loop.create_future()
+        self._waiting[waiting] = None
+        timer = loop.call_later(within_s, _answer, waiting, False)
+        try:
+            return await waiting
+        finally:
+            timer.cancel()
+            self._waiting.pop(waiting, None)
 
     async def settled(self) -> None:
         """Wait until what is known to have ended can be told, too."""
         while self.is_over and self.conclusion is None and self.successor is None:
-            await self.next_change()
+            await self.has_changed(self.changes, SETTLE_S)
 
     def tell(self) -> None:
         """There is something new."""
-        change, self._change = self._change, None
-        if change is not None:
-            change.set_result(None)
+        self.changes += 1
+        for waiting in self._waiting:
+            _answer(waiting, True)
 
     def hear(self, change: RunChange, conclude: Callable[[Conclusion], None]) -> None:
         """Something became durable; `conclude` is given the end."""
@@ -163,3 +179,8 @@ class Ongoing:
         if not self.is_over and stage is not self.stage:
             self.stage = stage
             self.tell()
+
+
+def _answer(waiting: "asyncio.Future[bool]", is_new: bool) -> None:
+    if not waiting.done():
+        waiting.set_result(is_new)

@@ -89,7 +89,7 @@ class Front:
         self.now = 1_000
         self.backlog = Backlog(self.wire, lambda: self.now, self._keep, lambda line: None, self)  # type: ignore[arg-type] - as far as it is needed
 
-    def changed(self) -> None:
+    def changed(self, at: int) -> None:
         """Nobody evicts anything."""
 
     def where(self) -> str:
@@ -120,7 +120,7 @@ def with_front(work: Callable[[Front], Awaitable[None]]) -> None:
 
 async def ended(ongoing: Ongoing) -> Conclusion:
     while ongoing.conclusion is None:
-        await ongoing.next_change()
+        await ongoing.has_changed(ongoing.changes, 10)
     return ongoing.conclusion
 
 
