@@ -8,6 +8,7 @@ import msgspec
 
 from bench import (
     agents,
+    bazel,
     builds,
     core,
     embedded,
@@ -49,6 +50,7 @@ BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
     "build_actions": builds.actions,
     "build_beside": builds.beside,
     "agents": agents.cycles,
+    "build_bazel": bazel.against_local,
     "machines": machines.throughput,
     "standby": machines.standby,
     "failover": machines.failover,

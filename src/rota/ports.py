@@ -239,7 +239,7 @@ class Upload(Protocol):
         """From where the next bytes are wanted; the whole size if the content is there already."""
         ...
 
-    async def write(self, offset: int, content: bytes) -> None:
+    async def write(self, offset: int, content: bytes | memoryview) -> None:
         """The next bytes. What was sent before is skipped. Raises `WrongContent` for a gap, or for too many."""
         ...
 

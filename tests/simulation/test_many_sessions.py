@@ -35,7 +35,7 @@ def test_a_small_crowd_gets_everything_done() -> None:
 
 @pytest.mark.long
 def test_a_thousand_sessions_get_ten_thousand_items_done() -> None:
-    # A burst has eight items on average.
-    result = Scene(7, crowd(1_000, 1_250), check_every=20_000).run()
+    # A burst has five items on average that are accepted: some wait for others that are not there yet.
+    result = Scene(7, crowd(1_000, 2_000), check_every=20_000).run()
     assert result.broken == ""
     assert result.runs > 9_000
