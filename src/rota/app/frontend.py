@@ -37,7 +37,7 @@ from rota.wire.reapi import remote_execution_pb2 as pb
 from rota.wire.routes import Route
 
 LISTEN = "127.0.0.1:8980"
-# The least time between two messages to a coordinator. A message and a commit cost more there than an action does, so in
+# The least time between two messages to a coordinator. A message and a commit cost more there than an action, so in
 # a build of quick actions these share them; an action that comes alone is told of at once.
 PACE_S = 0.005
 
