@@ -18,7 +18,7 @@ from bench.rig import Row
 from bench.service import cpu_s_of, free_port, tree_of, wait_for
 from tests.integration.builds.clients.bazel import Bazel, open_bazel
 
-ROUNDS = 7
+ROUNDS = 5
 LOCAL = ("--spawn_strategy=linux-sandbox",)
 START_S = 60
 
