@@ -20,6 +20,7 @@ from rota.app.journal import Journal
 from rota.app.laborer import complain_to
 from rota.app.pages import make_pages
 from rota.app.shared import sharing_of
+from rota.app.spawning import Nursery, start_nursery
 from rota.app.working import check_threads, complaint, ship_logs, start_resident, token_of, working_of
 from rota.config import (
     Address,
@@ -80,10 +81,15 @@ async def start_service(
     telemetry = Telemetry()
     failed = asyncio.Event()
 
+    nurseries: list[Nursery] = []
+
     def listener(said: Tell | Escalate) -> None:
         journal(said)
         if isinstance(said, Tell) and said.what == "coordinator.failed":
             failed.set()
+        elif isinstance(said, Escalate):
+            for nursery in nurseries:
+                nursery.heard(said)
 
     gate = Gate(config.auth, clock, tell=journal, count=telemetry.auth_refused)
     addresses = [address for address in (listen, http) if address is not None]
@@ -121,6 +127,8 @@ async def start_service(
     if beside is not None:
         beside.found(grpc_url, journal)
     worker = await _local_worker(parts, here, config, journal) if with_worker else None
+    if config.spawners:
+        nurseries.append(start_nursery(parts, here, config, journal, telemetry.spawned))
     return Service(here, grpc_url, http_url, worker, failed)
 
 
