@@ -166,8 +166,12 @@ def _agents(settings: SpawnerSettings, around: Surroundings, config: Config) -> 
     except Refused as refused:
         path = f"spawners.{settings.name}.{refused.path}"
         raise Refused("config.value", refused.reason, refused.hint, path=path) from None
-    own = config.auth.token.reveal().strip() if config.auth.token is not None else ""
-    return AgentSpawner(settings, around, offering, lambda: read_token(settings.token_file, own), NO_WORKSPACE)
+    if config.auth.asks_for_tokens and not settings.token_file:
+        # The service's own tokens may do more than an agent should.
+        text = f"agents of {settings.name!r} would be let in nowhere: they have no token"
+        hint = f"Put one into a file of its own, and accept it as agent+{'+'.join(settings.capabilities) or '*'}:…"
+        raise Refused("config.value", text, hint, path=f"spawners.{settings.name}.token_file")
+    return AgentSpawner(settings, around, offering, lambda: read_token(settings.token_file), NO_WORKSPACE)
 
 
 def _workers(settings: SpawnerSettings, around: Surroundings, config: Config) -> WorkerSpawner:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 from pathlib import Path
 
 import msgspec
@@ -12,7 +11,7 @@ from rota.config.spawners import SpawnerSettings
 from rota.core.model import Capacity
 from rota.kinds.agent.matching import capacity_of, demand_of, requires_of
 from rota.ports import Wanted
-from rota.worker.spawners import AgentSpawner, Surroundings, WorkerSpawner
+from rota.worker.spawners import AgentSpawner, Surroundings, WorkerSpawner, workers
 from rota.worker.spawners.processes import LOGS_KEPT
 
 SECRET = "token-of-the-agent"
@@ -137,7 +136,7 @@ def test_old_logs_go(tmp_path: Path):
 
 
 def test_workers_have_numbered_folders_and_their_token_in_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sys, "executable", "/bin/true")
+    monkeypatch.setattr(workers, "COMMAND", ("true",))
     settings = SpawnerSettings(name="more", max_alive=2)
     table = {"slots": 3, "properties": {"rack": "b7"}}
     spawner = WorkerSpawner(

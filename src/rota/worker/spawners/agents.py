@@ -4,7 +4,6 @@ Who it is to be is said in the words of the command and in its environment. Its 
 everybody on a machine can read the words of a command.
 """
 
-import os
 import secrets
 import shlex
 from collections.abc import Callable
@@ -106,9 +105,6 @@ def _chosen(named: tuple[str, ...], asked: str) -> str:
     return next(iter(named), "")
 
 
-def read_token(path: str, otherwise: str) -> str:
-    """The token of those who are started, read anew at each start. Raises OSError."""
-    if not path:
-        return otherwise
-    with os.fdopen(os.open(path, os.O_RDONLY), encoding="utf-8") as file:
-        return file.read().strip()
+def read_token(path: str) -> str:
+    """The token of those who are started, read anew at each start; none without a file. Raises OSError."""
+    return Path(path).read_text(encoding="utf-8").strip() if path else ""

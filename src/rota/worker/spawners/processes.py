@@ -5,8 +5,11 @@ that outlives the service would be one that nobody counts, so the kernel asks it
 """
 
 import asyncio
+import errno
 import os
+import shutil
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from rota.core.model import Pairs
-from rota.worker.supervisor.trees import die_with_parent
+from rota.worker.spawners import guard
 
 # What a program needs to run at all.
 PLAIN = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
@@ -80,19 +83,20 @@ async def start_process(
     words: Sequence[str], *, env: Mapping[str, str], folder: Path | None, log: Path, about: Pairs
 ) -> Process:
     """Start a program; what it prints goes to a file of its own. Raises OSError."""
-    service = os.getpid()
+    if shutil.which(words[0], path=env.get("PATH")) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), words[0])
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         process = await asyncio.create_subprocess_exec(
-            *words,
+            # Away from the environment of whoever developed something here, and from the folder that it is started in.
+            *(sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), *words),
             env=dict(env),
             cwd=folder,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=descriptor,
             stderr=descriptor,
             start_new_session=True,
-            preexec_fn=lambda: die_with_parent(service, signal.SIGTERM),
         )
     finally:
         os.close(descriptor)

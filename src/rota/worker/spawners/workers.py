@@ -16,6 +16,7 @@ from rota.ports import Wanted
 from rota.worker.spawners.processes import Process, Surroundings, start_process
 
 SETTINGS_FILE = "rota.json5"
+COMMAND = (sys.executable, "-m", "rota", "worker")
 
 
 class WorkerSpawner:
@@ -53,7 +54,7 @@ class WorkerSpawner:
         name = f"{self.name}-{number}"
         folder = self._around.folder / name
         try:
-            words = [sys.executable, "-m", "rota", "worker", f"--config={self._write(folder, name)}"]
+            words = [*COMMAND, f"--config={self._write(folder, name)}"]
             process = await start_process(
                 words,
                 env=self._around.env_of((), self._secrets()),

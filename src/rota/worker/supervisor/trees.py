@@ -31,9 +31,9 @@ def become_subreaper() -> None:
     prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
-    """Be sent a signal when the process that started this one dies. Kept across exec, not given to children."""
-    prctl(_PR_SET_PDEATHSIG, number)
+def die_with_parent(parent: int) -> None:
+    """Be killed when the process that started this one dies. Kept across exec, not given to children."""
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
