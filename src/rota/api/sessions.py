@@ -20,7 +20,7 @@ from rota.core.errors import Refused
 from rota.core.graph import check_number
 from rota.core.ids import Fence, Millis, WorkerKey
 from rota.core.model import Pairs
-from rota.core.questions import ListWorkers, WorkerView
+from rota.core.questions import ListTasks, ListWorkers, Question, TasksPage, WorkerView
 from rota.kinds.agent.matching import NO_WORKSPACE, capacity_of
 from rota.wire import sessions as ss
 from rota.wire.items import TITLE, check_plain
@@ -102,7 +102,7 @@ class Sessions:
             case ss.FinishWork():
                 return await self._finish(who, request)
 
-    async def _ask(self, command: cm.Command) -> tuple[object, object]:
+    async def _ask(self, command: cm.Command | Question) -> tuple[object, object]:
         return await self._coordinator.ask(command)
 
     @staticmethod
@@ -257,7 +257,27 @@ class Sessions:
         )
         _, until = await self._ask(command)
         assert isinstance(until, int), "a renewal is answered with its end"
+        if request.note:
+            await self._note(who, request)
         return until
+
+    async def _note(self, who: Principal, request: ss.RenewWork) -> None:
+        """Put down how far the work is. Whose the item is was shown by its token, so no other right is asked for."""
+        held = {fence: run for run, fence in (await self._view(request)).held}
+        run = held.get(request.fence)
+        if run is None:
+            raise Refused("lease.none", f"fence {request.fence} is over", "Stop and discard.", path="fence")
+        page = cast(TasksPage, (await self._ask(ListTasks(tenant=request.tenant, run=run, limit=1)))[0])
+        await self._ask(
+            cm.NoteTask(
+                tenant=request.tenant,
+                command_id=f"note-{secrets.token_hex(12)}",
+                actor=who.name,
+                run=run,
+                task=page.tasks[0].id,
+                note=request.note,
+            )
+        )
 
     async def _finish(self, who: Principal, request: ss.FinishWork) -> None:
         """Report how it went. That the same is said twice is no mistake."""
