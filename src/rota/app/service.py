@@ -10,11 +10,13 @@ from typing import cast
 from msgspec import Struct, structs
 
 from rota.api.auth import Gate, check_exposure
+from rota.api.http.room import CONNECTIONS_MAX
 from rota.api.http.server import HttpServer
 from rota.api.http.service import HttpService
 from rota.api.rpc import RpcServer
 from rota.app.beside import Beside, front_end_url
 from rota.app.clocks import SystemClock, wall_clock
+from rota.app.descriptors import make_room
 from rota.app.hosting import Host, Hosting, begin, host
 from rota.app.journal import Journal
 from rota.app.laborer import complain_to
@@ -263,6 +265,7 @@ async def _serve_http(
     config: Config,
     telemetry: Telemetry,
 ) -> int:
+    make_room(CONNECTIONS_MAX)
     service = HttpService(
         here.desk, here.driver, gate, telemetry=telemetry, hosts=(address.host,), pages=make_pages(gate)
     )
