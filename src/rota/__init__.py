@@ -11,6 +11,7 @@ from rota.running import Context, Fail, Request, Reschedule, Skip, context
 
 if TYPE_CHECKING:
     from rota.app import AsyncRota, Rota, connect
+    from rota.app.submitting import submit_work
     from rota.client.deploying import DeployFailed
     from rota.client.runs import RunFailed
     from rota.core.errors import Refused, Unavailable
@@ -43,6 +44,7 @@ __all__ = [
     "context",
     "http",
     "literal",
+    "submit_work",
     "task",
     "task_group",
     "workflow",
@@ -52,6 +54,7 @@ _HOMES = {
     "AsyncRota": "rota.app",
     "Rota": "rota.app",
     "connect": "rota.app",
+    "submit_work": "rota.app.submitting",
     "DeployFailed": "rota.client.deploying",
     "RunFailed": "rota.client.runs",
     "Refused": "rota.core.errors",

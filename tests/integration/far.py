@@ -11,7 +11,7 @@ from rota.api.auth import Principal, Role
 from rota.api.desk import Desk
 from rota.api.rpc import RpcServer
 from rota.app.clocks import SystemClock
-from rota.client.blocking import LoopThread
+from rota.client.threads import LoopThread
 from rota.control.driver import CoordinatorDriver
 from rota.core.bounds import TimeLimits
 from rota.core.errors import Refused

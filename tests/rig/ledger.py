@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from rota.app.embedded import AsyncRota
-from rota.client.blocking import LoopThread
 from rota.client.runs import Client
+from rota.client.threads import LoopThread
 from rota.core.changes import LeaseGranted
 from rota.core.graph import LiveGraph
 from rota.core.history import GetStories

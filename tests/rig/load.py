@@ -16,7 +16,8 @@ from msgspec import Struct, structs
 
 import rota
 from rota.app.embedded import AsyncRota
-from rota.client.blocking import BlockingClient, LoopThread
+from rota.client.blocking import BlockingClient
+from rota.client.threads import LoopThread
 from rota.core.errors import Refused, Unavailable
 from rota.core.model import Graph
 from tests.integration.deadlines import until

@@ -10,8 +10,8 @@ from contextlib import suppress
 from random import Random
 
 from rota.app.remote import open_line
-from rota.client.blocking import LoopThread
 from rota.client.operating import Operating
+from rota.client.threads import LoopThread
 from rota.core.commands import PutPool
 from rota.core.errors import Unavailable
 from rota.core.ids import DEFAULT_TENANT

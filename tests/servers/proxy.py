@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from rota.client.blocking import LoopThread
+from rota.client.threads import LoopThread
 
 CHUNK_BYTES = 1 << 16
 # How much one direction of a connection holds back: chunks that were read and may not pass yet.

@@ -27,6 +27,7 @@ from rota.core.errors import Refused
 from rota.core.graph import check_id
 from rota.core.ids import DEFAULT_TENANT, Millis
 from rota.wire import sessions as ss
+from rota.wire.items import ResolveWork, SubmitWork
 from rota.wire.requests import AwaitRun, FindBundle, GetService, PutBundle, ReadBlob, ReadLog
 
 ANY_TENANT = "*"
@@ -128,6 +129,8 @@ NEEDS: dict[type, Role] = {
     cm.PauseScheduler: Role.ADMIN,
     bl.GetScheduler: Role.READER,
     bl.ListBacklog: Role.READER,
+    SubmitWork: Role.WRITER,
+    ResolveWork: Role.WRITER,
     ss.RegisterSession: Role.AGENT,
     ss.BeatSession: Role.AGENT,
     ss.EndSession: Role.AGENT,

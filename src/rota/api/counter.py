@@ -24,10 +24,11 @@ from rota.wire.requests import (
     read_request,
     troubled,
 )
+from rota.wire.sessions import AwaitWake, ClaimWork
 
 # What is answered as soon as it can be. Whoever asks for more at once is heard more slowly.
 REQUESTS_MAX = 1_000
-# What goes on until something happens: watches, and waits for the end of a run.
+# What goes on until something happens: watches, waits for the end of a run or for work.
 HELD_MAX = 5_000
 # So long a client is not heard while it has as many requests under way as it may; then it is told.
 ROOM_S = 2.0
@@ -90,7 +91,8 @@ class Counter(ABC):
             return
         # Two answers under one number could not be told apart.
         self._forget(request.number)
-        goes_on = isinstance(request.body, Watch | AwaitRun)
+        body = request.body
+        goes_on = isinstance(body, Watch | AwaitRun) or (isinstance(body, AwaitWake | ClaimWork) and body.wait_ms > 0)
         if len(self._held) >= HELD_MAX if goes_on else len(self._asking) >= REQUESTS_MAX:
             what = f"{HELD_MAX:,} watches and waits" if goes_on else f"{REQUESTS_MAX:,} requests"
             self._trouble(request, Unavailable("service.busy", f"this connection has {what} under way already."))

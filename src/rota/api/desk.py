@@ -11,6 +11,7 @@ from msgspec import structs
 
 from rota.api.auth import Principal
 from rota.api.bundles import Bundles
+from rota.api.items import resolve_work, submit_work
 from rota.api.logs import read_log
 from rota.api.reviving import carry_out, preview
 from rota.api.sessions import Sessions
@@ -27,6 +28,7 @@ from rota.core.questions import GetRun, PreviewClear, Question, RunView
 from rota.core.records import Story
 from rota.core.states import RUN_TERMINAL
 from rota.ports import BlobLost, Blobs, Store
+from rota.wire.items import ResolveWork, SubmitWork
 from rota.wire.names import safe_name
 from rota.wire.requests import AwaitRun, FindBundle, GetService, PutBundle, ReadBlob, ReadLog, ServiceView
 from rota.wire.sessions import AwaitWake, BeatSession, ClaimWork, EndSession, FinishWork, RegisterSession, RenewWork
@@ -121,6 +123,10 @@ class Desk:
                 | FinishWork()
             ):
                 return await self.sessions.answer(who, request)
+            case SubmitWork():
+                return await submit_work(self._coordinator, who, request)
+            case ResolveWork():
+                return await resolve_work(self._coordinator, who, request)
             case AwaitRun():
                 return await self._await(request)
             case ReadLog():

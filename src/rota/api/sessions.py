@@ -6,12 +6,13 @@ away. Whoever waits for work is a waker of its session: it asks once, and again 
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from hashlib import sha256
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from rota.api.auth import Principal
+from rota.api.wakes import Boxes, Ear
 from rota.control.events import Wake
 from rota.core import commands as cm
 from rota.core.decide.leases import Judgement, Offer
@@ -19,14 +20,16 @@ from rota.core.errors import Refused
 from rota.core.graph import check_number
 from rota.core.ids import Fence, Millis, WorkerKey
 from rota.core.model import Pairs
-from rota.core.questions import ListWorkers, WorkerView
+from rota.core.questions import ListTasks, ListWorkers, Question, TasksPage, WorkerView
 from rota.kinds.agent.matching import NO_WORKSPACE, capacity_of
 from rota.wire import sessions as ss
+from rota.wire.items import TITLE, check_plain
+from rota.wire.values import PLAIN
+from rota.wire.work import Value, encode_value
 
 WAKE_REASON = "pending_task_run"
-TITLE = "title"
-# How often whoever waits for work is heard of meanwhile.
-BEAT_S = 5.0
+
+T = TypeVar("T")
 
 _REFUSALS: dict[str, tuple[str, str]] = {
     Judgement.NOT_THE_HOLDER: ("lease.foreign", "another session holds this item"),
@@ -74,6 +77,7 @@ class Sessions:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
+        self._boxes = Boxes(coordinator)
 
     async def answer(self, who: Principal, request: ss.SessionRequest) -> Any:
         """Do what a session asks. Raises Refused or Unavailable."""
@@ -87,6 +91,7 @@ class Sessions:
                 return await self.beat(who, request)
             case ss.EndSession():
                 await self._ask(self._command(cm.LeaveWorker, who, request))
+                self._boxes.drop((request.tenant, request.session))
                 return None
             case ss.AwaitWake():
                 return await self._await_wake(who, request)
@@ -97,7 +102,7 @@ class Sessions:
             case ss.FinishWork():
                 return await self._finish(who, request)
 
-    async def _ask(self, command: cm.Command) -> tuple[object, object]:
+    async def _ask(self, command: cm.Command | Question) -> tuple[object, object]:
         return await self._coordinator.ask(command)
 
     @staticmethod
@@ -118,6 +123,8 @@ class Sessions:
             type=request.session_type,
         )
         await self._ask(self._command(cm.RegisterWorker, who, request, capacity=capacity))
+        # From now on it is told of work, whether or not it listens yet.
+        self._boxes.keep((request.tenant, request.session))
         view = await self._view(request)
         silence_ms = view.silence_ms
         return ss.SessionView(
@@ -129,11 +136,10 @@ class Sessions:
         )
 
     async def _view(self, request: ss.OfSession) -> WorkerView:
-        found = (await self._coordinator.ask(ListWorkers(tenant=request.tenant)))[0]
-        views = cast("tuple[WorkerView, ...]", found)
-        for view in views:
-            if (view.tenant, view.id) == (request.tenant, request.session):
-                return view
+        question = ListWorkers(tenant=request.tenant, worker=request.session)
+        views = cast("tuple[WorkerView, ...]", (await self._coordinator.ask(question))[0])
+        if views:
+            return views[0]
         raise Refused("worker.unknown", f"session {request.session!r} is not registered", "Register again.")
 
     async def beat(self, who: Principal, request: ss.BeatSession) -> tuple[Fence, ...]:
@@ -144,37 +150,29 @@ class Sessions:
     # Wakes.
 
     @asynccontextmanager
-    async def wakes(self, who: Principal, request: ss.OfSession) -> AsyncGenerator["asyncio.Queue[Wake | None]"]:
-        """What a session is told, while somebody listens; None when this coordinator leads no longer."""
+    async def listening(self, who: Principal, request: ss.OfSession) -> AsyncGenerator[Ear]:
+        """Hear what a session is told. Whoever listens for it is its sign of life."""
+        beat = ss.BeatSession(tenant=request.tenant, session=request.session, incarnation=request.life)
         # Whoever may not beat for the session may not listen for it either.
-        await self.beat(who, ss.BeatSession(tenant=request.tenant, session=request.session, incarnation=request.life))
-        told: asyncio.Queue[Wake | None] = asyncio.Queue()
-        end = self._coordinator.on_wake((request.tenant, request.session), told.put_nowait)
-        try:
-            yield told
-        finally:
-            end()
+        await self.beat(who, beat)
+        silence_ms = (await self._view(request)).silence_ms
+        key = (request.tenant, request.session)
+        with self._boxes.listen(key, lambda: self.beat(who, beat), silence_ms) as ear:
+            yield ear
 
     async def _await_wake(self, who: Principal, request: ss.AwaitWake) -> ss.WakeView | None:
+        """The next wake after the one that was asked for last; what was told in between is kept."""
         check_number(request.wait_ms, 0, ss.WAIT_MS_MAX, "wait_ms")
-        async with self.wakes(who, request) as told:
-            wake = await self._next(who, request, told, request.wait_ms)
-        return wake_view(wake) if wake is not None else None
-
-    async def _next(
-        self, who: Principal, request: ss.OfSession, told: "asyncio.Queue[Wake | None]", wait_ms: int
-    ) -> Wake | None:
-        """The next wake within a time; whoever waits is alive meanwhile."""
-        beat = ss.BeatSession(tenant=request.tenant, session=request.session, incarnation=request.life)
-        loop = asyncio.get_running_loop()
-        until = loop.time() + wait_ms / 1000
-        while (left := until - loop.time()) > 0:
-            try:
-                async with asyncio.timeout(min(left, BEAT_S)):
-                    return await told.get()
-            except TimeoutError:
-                await self.beat(who, beat)
-        return None
+        async with self.listening(who, request) as ear:
+            box = ear.box
+            if not box.reaches((box.life, box.asked)):
+                # More was told than is kept: what is left is as good a reason to look.
+                box.asked = box.last - 1
+            told = await _within(ear.next((box.life, box.asked)), request.wait_ms)
+            if not told:
+                return None
+            box.asked, wake = told[0]
+        return wake_view(wake)
 
     # Leases.
 
@@ -185,12 +183,13 @@ class Sessions:
             await self._check_workspace(request)
         if not request.wait_ms:
             return await self._claim_now(who, request)
-        async with self.wakes(who, request) as told:
+        async with self.listening(who, request) as ear:
             until = self._coordinator.clock() + request.wait_ms
             while True:
+                place = ear.box.here
                 found = await self._claim_now(who, request)
                 left = until - self._coordinator.clock()
-                if found or left <= 0 or await self._next(who, request, told, left) is None:
+                if found or left <= 0 or await _within(ear.next(place), left) is None:
                     return found
 
     async def _check_workspace(self, request: ss.ClaimWork) -> None:
@@ -258,7 +257,27 @@ class Sessions:
         )
         _, until = await self._ask(command)
         assert isinstance(until, int), "a renewal is answered with its end"
+        if request.note:
+            await self._note(who, request)
         return until
+
+    async def _note(self, who: Principal, request: ss.RenewWork) -> None:
+        """Put down how far the work is. Whose the item is was shown by its token, so no other right is asked for."""
+        held = {fence: run for run, fence in (await self._view(request)).held}
+        run = held.get(request.fence)
+        if run is None:
+            raise Refused("lease.none", f"fence {request.fence} is over", "Stop and discard.", path="fence")
+        page = cast(TasksPage, (await self._ask(ListTasks(tenant=request.tenant, run=run, limit=1)))[0])
+        await self._ask(
+            cm.NoteTask(
+                tenant=request.tenant,
+                command_id=f"note-{secrets.token_hex(12)}",
+                actor=who.name,
+                run=run,
+                task=page.tasks[0].id,
+                note=request.note,
+            )
+        )
 
     async def _finish(self, who: Principal, request: ss.FinishWork) -> None:
         """Report how it went. That the same is said twice is no mistake."""
@@ -272,6 +291,7 @@ class Sessions:
         }
         if request.ending is ss.Ending.FAIL and not request.error.strip():
             raise Refused("field.value", "a failure needs an error", "Say what went wrong.", path="error")
+        check_plain(request.result, "result")
         judged, _ = await self._ask(
             cm.Report(
                 tenant=request.tenant,
@@ -283,7 +303,7 @@ class Sessions:
                 fence=request.fence,
                 outcome=outcomes[request.ending],
                 salt=secrets.randbits(63),
-                result=request.result or None,
+                result=encode_value(Value(PLAIN, request.result)) if request.result else None,
                 error=request.error,
                 token_hash=hash_of(request.token),
             )
@@ -294,3 +314,12 @@ class Sessions:
             raise Refused(
                 code, f"{text}: {request.item} under fence {request.fence}", "Stop and discard.", path="fence"
             )
+
+
+async def _within(told: Awaitable[T], wait_ms: int) -> T | None:
+    """What comes within a time; None if nothing does."""
+    try:
+        async with asyncio.timeout(wait_ms / 1000):
+            return await told
+    except TimeoutError:
+        return None

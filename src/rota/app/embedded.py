@@ -15,11 +15,12 @@ from rota.app.hosting import Hosting, begin, host
 from rota.app.lines import NearLine
 from rota.app.remote import RemoteOptions, open_line
 from rota.app.working import Working, complaint, ship_logs, start_resident
-from rota.client.blocking import BlockingClient, LoopThread
+from rota.client.blocking import BlockingClient
 from rota.client.connection import SocketConnection
 from rota.client.deploying import Deployed
 from rota.client.line import FarLine
 from rota.client.runs import Client
+from rota.client.threads import LoopThread
 from rota.control.driver import Listener, ignore
 from rota.core.bounds import HISTORY_KEPT_MS, INTEGER_MAX, WORKER_SLOTS_MAX, TimeLimits
 from rota.core.errors import Refused, Unavailable

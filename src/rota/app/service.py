@@ -10,16 +10,19 @@ from typing import cast
 from msgspec import Struct, structs
 
 from rota.api.auth import Gate, check_exposure
+from rota.api.http.room import CONNECTIONS_MAX
 from rota.api.http.server import HttpServer
 from rota.api.http.service import HttpService
 from rota.api.rpc import RpcServer
 from rota.app.beside import Beside, front_end_url
 from rota.app.clocks import SystemClock, wall_clock
+from rota.app.descriptors import make_room
 from rota.app.hosting import Host, Hosting, begin, host
 from rota.app.journal import Journal
 from rota.app.laborer import complain_to
 from rota.app.pages import make_pages
 from rota.app.shared import sharing_of
+from rota.app.spawning import Nursery, start_nursery
 from rota.app.working import check_threads, complaint, ship_logs, start_resident, token_of, working_of
 from rota.config import (
     Address,
@@ -80,10 +83,15 @@ async def start_service(
     telemetry = Telemetry()
     failed = asyncio.Event()
 
+    nurseries: list[Nursery] = []
+
     def listener(said: Tell | Escalate) -> None:
         journal(said)
         if isinstance(said, Tell) and said.what == "coordinator.failed":
             failed.set()
+        elif isinstance(said, Escalate):
+            for nursery in nurseries:
+                nursery.heard(said)
 
     gate = Gate(config.auth, clock, tell=journal, count=telemetry.auth_refused)
     addresses = [address for address in (listen, http) if address is not None]
@@ -121,6 +129,8 @@ async def start_service(
     if beside is not None:
         beside.found(grpc_url, journal)
     worker = await _local_worker(parts, here, config, journal) if with_worker else None
+    if config.spawners:
+        nurseries.append(start_nursery(parts, here, config, journal, telemetry.spawned))
     return Service(here, grpc_url, http_url, worker, failed)
 
 
@@ -255,6 +265,7 @@ async def _serve_http(
     config: Config,
     telemetry: Telemetry,
 ) -> int:
+    make_room(CONNECTIONS_MAX)
     service = HttpService(
         here.desk, here.driver, gate, telemetry=telemetry, hosts=(address.host,), pages=make_pages(gate)
     )

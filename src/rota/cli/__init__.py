@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "story": ("rota.cli.story", "tell what happened to a run"),
     "logs": ("rota.cli.logs", "show what a task printed"),
     "builds": ("rota.cli.builds", "see builds: invocations, their actions, what each waits for"),
+    "mcp": ("rota.cli.mcp", "give an agent tools to claim work, over MCP"),
     "frontend": ("rota.cli.frontend", "serve builds by the Remote Execution API"),
     "cancel": ("rota.cli.cancel", "end a run and everything in it"),
     "clear": ("rota.cli.clear", "run tasks again that have ended"),

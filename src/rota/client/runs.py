@@ -13,8 +13,8 @@ from msgspec import structs
 
 from rota.client.given import GraphLike, built, new_id, states_of
 from rota.client.happenings import Happening, Names, moves_of
+from rota.client.items import Items
 from rota.client.line import Line
-from rota.client.listing import Listing
 from rota.client.logs import stream_log
 from rota.client.steering import Steering
 from rota.client.watching import Interrupted
@@ -55,7 +55,7 @@ class RunFailed(Exception):
         super().__init__(f"run {run.id} of {run.name} ended as {run.state}: {run.reason or 'no reason was given'}")
 
 
-class Client(Listing):
+class Client(Items):
     """Talks to one coordinator as one tenant."""
 
     async def submit(

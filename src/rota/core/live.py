@@ -7,7 +7,7 @@ A record plus what can be worked out from records: countdowns, free capacity, ac
 from array import array
 from typing import TYPE_CHECKING
 
-from rota.core.demand import parse_quantity, property_values
+from rota.core.demand import property_values, totals_of
 from rota.core.ids import Fence, Millis, RunKey, WorkerKey
 from rota.core.model import Approval, Mood
 from rota.core.order import Purse
@@ -114,11 +114,7 @@ class LiveWorker:
     def describe(self, consumable: dict[str, int]) -> None:
         """Read the worker's own words again: after registration, and when a queue changes what is counted."""
         self.values = property_values(self.row.capacity)
-        self.totals = {}
-        for name in consumable:
-            amounts = [parse_quantity(value) for value in self.values.get(name, ())]
-            if amounts and all(amount is not None for amount in amounts):
-                self.totals[name] = max(amount for amount in amounts if amount is not None)
+        self.totals = totals_of(self.values, consumable)
         self.free = dict(self.totals)
         self.slots_free = self.row.capacity.slots
         for lease in self.leases.values():

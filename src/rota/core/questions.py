@@ -80,7 +80,9 @@ class ListTasks(Question, frozen=True, kw_only=True):
 
 
 class ListWorkers(Question, frozen=True, kw_only=True):
-    """All workers that may serve the tenant."""
+    """All workers that may serve the tenant, or the one of the tenant's own that is named."""
+
+    worker: str = ""
 
 
 class ListQueues(Question, frozen=True, kw_only=True):
@@ -166,6 +168,8 @@ class TaskView(Struct, frozen=True, kw_only=True):
     error: str
     result: bytes | None
     note: str = ""
+    # What it asks of a worker instead of what its graph says, if somebody has changed that.
+    requires: Pairs | None = None
 
 
 class TasksPage(Struct, frozen=True):
@@ -332,6 +336,7 @@ def view_task(task: Task, graph: LiveGraph) -> TaskView:
         error=task.error,
         result=task.result,
         note=task.note,
+        requires=task.requires,
     )
 
 
@@ -379,6 +384,10 @@ def _list_tasks(run: LiveRun, question: ListTasks) -> TasksPage:
 
 
 def _list_workers(state: State, question: ListWorkers) -> tuple[WorkerView, ...]:
+    workers = list(state.workers.values())
+    if question.worker:
+        found = state.workers.get((question.tenant, question.worker))
+        workers = [] if found is None else [found]
     return tuple(
         WorkerView(
             tenant=worker.row.tenant,
@@ -395,7 +404,7 @@ def _list_workers(state: State, question: ListWorkers) -> tuple[WorkerView, ...]
             silence_ms=state.silence_of(worker),
             held=tuple((lease.run.row.id, fence) for fence, lease in islice(worker.leases.items(), HELD_SHOWN_MAX)),
         )
-        for worker in state.workers.values()
+        for worker in workers
         if not worker.row.gone_at
         and (not worker.row.capacity.tenants or question.tenant in worker.row.capacity.tenants)
     )

@@ -19,6 +19,7 @@ from rota.core.model import Graph, Queue, Tenant
 from rota.core.reasons import Reason
 from rota.core.records import Story
 from rota.wire import sessions as ss
+from rota.wire.items import ResolveWork, SubmitWork
 
 LENGTH_BYTES = 4
 # More would take more memory to look at than to send.
@@ -95,6 +96,8 @@ class ServiceView(Struct, frozen=True, kw_only=True):
 
 AnyQuestion = (
     ss.SessionRequest
+    | SubmitWork
+    | ResolveWork
     | bl.GetScheduler
     | bl.ListBacklog
     | qs.GetRun
@@ -174,6 +177,8 @@ _ANSWERS: dict[type, Any] = {
     ss.ClaimWork: tuple[ss.WorkLease, ...],
     ss.RenewWork: Millis,
     ss.FinishWork: None,
+    SubmitWork: str,
+    ResolveWork: str,
     bl.GetScheduler: bl.SchedulerView,
     bl.ListBacklog: tuple[bl.BacklogLine, ...],
     qs.GetRun: qs.RunView,

@@ -11,6 +11,7 @@ from msgspec import Struct
 from rota.core.ids import Fence, Millis
 from rota.core.model import Mood, Pairs, PriorityClass
 from rota.core.question import Question
+from rota.core.questions import WorkerView
 
 CLAIMS_AT_ONCE_MAX = 100
 WAIT_MS_MAX = 60_000
@@ -78,11 +79,12 @@ class ClaimWork(OfSession, frozen=True, kw_only=True):
 
 
 class RenewWork(OfSession, frozen=True, kw_only=True):
-    """Keep a lease for so long from now on. The answer is until when."""
+    """Keep a lease for so long from now on. The answer is until when. `note` says how far the work is, for people."""
 
     fence: Fence
     token: str
     lease_ms: int = LEASE_MS
+    note: str = ""
 
 
 class Ending(StrEnum):
@@ -141,3 +143,47 @@ class WorkLease(Struct, frozen=True, kw_only=True):
 
 
 SessionRequest = RegisterSession | BeatSession | EndSession | AwaitWake | ClaimWork | RenewWork | FinishWork
+
+
+class SessionLine(Struct, frozen=True, kw_only=True):
+    """A session as others see it. `state` is its mood, `silent` or `draining`; `held` are items with their fences."""
+
+    session: str
+    agent: str
+    workspace: str
+    channel: str
+    session_type: str
+    capabilities: tuple[str, ...]
+    state: str
+    limit: int
+    held: tuple[tuple[str, Fence], ...]
+    created_at: Millis
+    seen_at: Millis
+    silence_ms: int
+
+
+def session_line(view: WorkerView) -> SessionLine:
+    """A session from what is known of it as a worker."""
+    found: dict[str, list[str]] = {}
+    for name, value in view.capacity.properties:
+        found.setdefault(name, []).append(value)
+
+    def first(name: str) -> str:
+        return found.get(name, [""])[0]
+
+    workspace = first("workspace")
+    state = "draining" if view.draining else str(view.mood) if view.present else "silent"
+    return SessionLine(
+        session=view.id,
+        agent=first("agent"),
+        workspace="" if workspace == "-" else workspace,
+        channel=first("channel"),
+        session_type=first("type"),
+        capabilities=tuple(found.get("capability", ())),
+        state=state,
+        limit=view.capacity.slots,
+        held=view.held,
+        created_at=view.registered_at,
+        seen_at=view.seen_at,
+        silence_ms=view.silence_ms,
+    )

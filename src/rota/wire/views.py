@@ -158,7 +158,11 @@ def _gathered(pairs: tuple[tuple[str, str], ...]) -> dict[str, list[str]]:
 
 _SHAPED: dict[type[Struct], dict[str, Shaping]] = {
     RunView: {"params": Shaping(dict[str, Any], show_params), "labels": Shaping(dict[str, str], dict)},
-    TaskView: {"fence": Shaping(str, str), "result": Shaping(Any, show_result)},
+    TaskView: {
+        "fence": Shaping(str, str),
+        "result": Shaping(Any, show_result),
+        "requires": Shaping(dict[str, list[str]] | None, lambda pairs: None if pairs is None else _gathered(pairs)),
+    },
     Capacity: {"properties": Shaping(dict[str, list[str]], _gathered)},
     Queue: {"properties": Shaping(dict[str, PropertyRule], dict)},
     Reason: {"about": Shaping(dict[str, str], dict)},

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import httpx
 
 import rota
-from rota.client.blocking import LoopThread
+from rota.client.threads import LoopThread
 from rota.core.questions import TaskView, WorkerView
 from tests.integration.deadlines import PATIENCE_S, descendants, is_running, until
 

@@ -8,7 +8,7 @@ import pytest
 
 import rota
 from rota.app.service import start_service
-from rota.client.blocking import LoopThread
+from rota.client.threads import LoopThread
 from rota.config import load_config
 from tests.integration.deadlines import until
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from time import time_ns
 
 import rota
-from rota.client.blocking import LoopThread
+from rota.client.threads import LoopThread
 from tests.integration.deadlines import is_running, until
 from tests.integration.far import proxy
 from tests.integration.service import tasks

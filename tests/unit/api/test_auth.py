@@ -27,6 +27,7 @@ from rota.core.errors import Refused
 from rota.core.history import ListAudits
 from rota.core.model import Pool
 from rota.core.questions import GetRun, ListTenants, Question
+from rota.wire.items import ResolveWork, SubmitWork
 from rota.wire.requests import FindBundle, PutBundle
 from rota.wire.sessions import OfSession, SessionRequest
 
@@ -230,6 +231,8 @@ def test_every_command_of_a_client_and_every_question_has_its_role():
         ListAudits,
         ListTenants,
         PutBundle,
+        ResolveWork,
+        SubmitWork,
     }
     assert {kind for kind, need in NEEDS.items() if need is Role.WORKER} == {
         ClaimTask,

@@ -15,6 +15,7 @@ from rota.core.reasons import Reason
 from rota.core.records import Audit, Growth, Run, Story, Task, Version, Workflow
 from rota.core.states import Phase, RunState, TaskState
 from rota.wire import sessions as ss
+from rota.wire.items import ResolveWork, SubmitWork, WorkItem
 from rota.wire.requests import (
     LENGTH_BYTES,
     AnyQuestion,
@@ -68,6 +69,8 @@ REQUESTS = [
     cm.ReleaseTasks(**BY, run="r", tasks=("a",), reason="why"),
     cm.ApproveRun(**BY, run="r", approved=False),
     cm.PauseScheduler(**BY, scope="workspace=w"),
+    SubmitWork(tenant="t", command_id="c", item="i", work=WorkItem(title="do", requires=("review",))),
+    ResolveWork(tenant="t", command_id="c", item="i", requires=("review",), owner=""),
     ss.RegisterSession(tenant="t", session="s", capabilities=("c",), limit=2),
     ss.BeatSession(tenant="t", session="s", mood=Mood.PROMPTING),
     ss.EndSession(tenant="t", session="s"),

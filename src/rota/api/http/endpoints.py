@@ -22,6 +22,7 @@ TEXT = "text/plain; charset=utf-8"
 LINES = "application/x-ndjson"
 # Ours are shorter.
 LAST_EVENT_ID_CHARS_MAX = 100
+CLAIM_TOKEN_CHARS_MAX = 1_000
 
 
 class Call(Struct, kw_only=True):
@@ -34,6 +35,8 @@ class Call(Struct, kw_only=True):
     body: Any
     command_id: str
     last_event_id: str
+    # The secret of a claim, if the caller sent it as a header.
+    claim_token: str
     accept: str
     # What was asked for on this host, from where, and whether nobody on the way could read it.
     url: str
@@ -68,7 +71,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     `role` None: anybody may ask. `of_all_tenants`: it is about all of them, whatever `Rota-Tenant` says.
     `takes` is the type of a body that is not JSON. `answer` None: nothing is answered but a status. `media` is the type
     of the answer; of a stream `answer` is one item of it. `is_page`: it is for people, whose browser sends a cookie,
-    and forms rather than JSON.
+    and forms rather than JSON. `waits_s`: how much longer than usual its answer may take, if that is asked for.
     """
 
     method: str
@@ -85,6 +88,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     body_bytes_max: int = BODY_BYTES_MAX
     of_all_tenants: bool = False
     is_page: bool = False
+    waits_s: float = 0.0
+    takes_claim_token: bool = False
 
     @property
     def name(self) -> str:
@@ -159,6 +164,11 @@ def last_event_id_of(request: Request) -> str:
         hint = "Send the id of the last event as it came."
         raise Refused("field.value", f"{found[:40]!r}… is not the id of an event", hint, path="Last-Event-ID")
     return found
+
+
+def claim_token_of(request: Request) -> str:
+    """The secret of a claim; empty if it is not among the headers."""
+    return request.headers.get("rota-claim-token", "")[:CLAIM_TOKEN_CHARS_MAX]
 
 
 def reply(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -14,7 +14,7 @@ from rota.api.http.reading import JSON
 
 _REFS = "#/components/schemas/{name}"
 _IN_PATH = re.compile(r"{(\w+)}")
-_ITEMS = {EVENTS: "Server-sent events; the data of each `happening` is:", LINES: "Lines of JSON, each of them:"}
+_ITEMS = {EVENTS: "Server-sent events; the data of each of the usual kind is:", LINES: "Lines of JSON, each of them:"}
 
 Schema = dict[str, Any]
 
@@ -108,4 +108,6 @@ def _parameters(endpoint: Endpoint) -> list[Schema]:
         headers.append("Idempotency-Key")
     if endpoint.media == EVENTS:
         headers.append("Last-Event-ID")
+    if endpoint.takes_claim_token:
+        headers.append("Rota-Claim-Token")
     return found + [{"name": name, "in": "header", "schema": text} for name in headers]

@@ -11,9 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-CONNECTIONS_MAX = 1_000
-# Of them so many may be streams; the rest is for short questions, such as those of a load balancer.
-STREAMS_MAX = 900
+CONNECTIONS_MAX = 3_000
+# Of them so many may be streams, such as those of agents' sessions; the rest is for short questions, such as those of a
+# load balancer.
+STREAMS_MAX = 2_500
 HANDSHAKE_S = 10.0
 ACCEPT_AGAIN_S = 0.1
 # How long a connection may take to end in good order after it was closed.

@@ -10,9 +10,17 @@ from starlette.types import Receive, Scope, Send
 
 from rota.api.auth import Gate, Principal, Role
 from rota.api.desk import Desk
-from rota.api.http import events, fleet, oversight, runs, tasks, workflows
+from rota.api.http import events, fleet, items, oversight, runs, scheduler, sessions, tasks, workflows
 from rota.api.http import room as rooms
-from rota.api.http.endpoints import Call, Endpoint, NoSuchMethod, Routes, command_id_of, last_event_id_of
+from rota.api.http.endpoints import (
+    Call,
+    Endpoint,
+    NoSuchMethod,
+    Routes,
+    claim_token_of,
+    command_id_of,
+    last_event_id_of,
+)
 from rota.api.http.feed import Feeds
 from rota.api.http.guard import Outgoing, check_form, check_host, check_origin, is_visit
 from rota.api.http.openapi import describe
@@ -58,6 +66,9 @@ class HttpService:
             *tasks.ENDPOINTS,
             *events.endpoints(self._feeds),
             *workflows.ENDPOINTS,
+            *items.ENDPOINTS,
+            *sessions.endpoints(desk),
+            *scheduler.ENDPOINTS,
             *fleet.ENDPOINTS,
             *oversight.ENDPOINTS,
             *Probes(driver, telemetry, tells_where=gate.is_open).endpoints(),
@@ -147,6 +158,7 @@ class HttpService:
             body=body,
             command_id=out.key,
             last_event_id=last_event_id,
+            claim_token=claim_token_of(request),
             accept=request.headers.get("accept", ""),
             url=url_of(request),
             peer=peer,
@@ -154,11 +166,12 @@ class HttpService:
             readmit=readmit,
             demand=lambda role: self._demand(who, role, peer),
         )
+        patience_s = ANSWER_S + endpoint.waits_s
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(patience_s):
                 return await endpoint.serve(call)
         except TimeoutError:
-            raise Unavailable("store.unavailable", f"there was no answer within {ANSWER_S:.0f} s.") from None
+            raise Unavailable("store.unavailable", f"there was no answer within {patience_s:.0f} s.") from None
 
     def _check_browser(self, request: Request, endpoint: Endpoint) -> None:
         """Refuse what a browser asks on behalf of another site."""

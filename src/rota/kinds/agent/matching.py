@@ -24,36 +24,12 @@ from msgspec import Struct
 from rota.core.demand import Demand, Signature, read_demand
 from rota.core.errors import Refused
 from rota.core.ids import DEFAULT_TENANT
-from rota.core.model import (
-    AGENT_PROPERTIES,
-    AGENTS_QUEUE,
-    CLASS_WEIGHT,
-    Capacity,
-    Pairs,
-    PriorityClass,
-    Queue,
-)
+from rota.core.model import AGENT_PROPERTIES, AGENTS_QUEUE, CLASS_WEIGHT, Capacity, Pairs, Queue
+from rota.wire.items import PRIORITY_CLASSES, Priority
 
 AGENT_KIND = "agent"
 NO_WORKSPACE = "-"
 CAPABILITY_BYTES_MAX = 128
-
-
-class Priority(StrEnum):
-    """How urgent an item is, in agents' words."""
-
-    LOW = "low"
-    MEDIUM = "medium"
-    HIGH = "high"
-    URGENT = "urgent"
-
-
-PRIORITY_CLASSES: dict[Priority, PriorityClass] = {
-    Priority.LOW: PriorityClass.LOW,
-    Priority.MEDIUM: PriorityClass.NORMAL,
-    Priority.HIGH: PriorityClass.HIGH,
-    Priority.URGENT: PriorityClass.URGENT,
-}
 PRIORITY_WEIGHT: dict[Priority, int] = {
     priority: CLASS_WEIGHT[priority_class] for priority, priority_class in PRIORITY_CLASSES.items()
 }
