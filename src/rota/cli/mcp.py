@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from types import ModuleType
 
+from rota import __version__
 from rota.cli.reaching import add_place, elsewhere, folder_of
 from rota.core.errors import Refused, Unavailable
 
@@ -71,7 +72,7 @@ async def serve(options: argparse.Namespace, module: ModuleType) -> None:
         asked = _listen_for_signals()
         await session.register()
         try:
-            server = module.make_server(client, session, options.workspace, wall_clock)
+            server = module.make_server(client, session, options.workspace, wall_clock, __version__)
             await _until(asked, asyncio.ensure_future(server.run_stdio_async()))
         finally:
             # Whoever is gone cannot be told; silence says it then.

@@ -5,7 +5,6 @@ from typing import Any
 
 from mcp.server.mcpserver import MCPServer
 
-from rota import __version__
 from rota.api.mcp.holding import Holding
 from rota.api.mcp.tools import Tools
 from rota.client.items import Items
@@ -18,10 +17,12 @@ refusal begins with a code: lease.* means that the item is not yours any more, s
 store.unavailable mean that nobody can answer now, so try again in a moment."""
 
 
-def make_server(client: Items, session: AgentSession, workspace: str, clock: Callable[[], Millis]) -> "MCPServer[Any]":
+def make_server(
+    client: Items, session: AgentSession, workspace: str, clock: Callable[[], Millis], version: str
+) -> "MCPServer[Any]":
     """A server with every tool. The session is registered by whoever calls this."""
     server: MCPServer[Any] = MCPServer(
-        name="rota", title="Rota", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
+        name="rota", title="Rota", version=version, instructions=INSTRUCTIONS, log_level="WARNING"
     )
     for tool in Tools(client, Holding(session), workspace, clock).all:
         server.add_tool(tool)
