@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from hashlib import sha256
+from hmac import compare_digest
 from typing import Any, Protocol, TypeVar, cast
 
 from rota.api.auth import Principal
@@ -23,11 +24,12 @@ from rota.core.model import Pairs
 from rota.core.questions import ListTasks, ListWorkers, Question, TasksPage, WorkerView
 from rota.kinds.agent.matching import NO_WORKSPACE, capacity_of
 from rota.wire import sessions as ss
-from rota.wire.items import TITLE, check_plain
+from rota.wire.items import RESULT_BYTES_MAX, TITLE, check_plain
 from rota.wire.values import PLAIN
 from rota.wire.work import Value, encode_value
 
 WAKE_REASON = "pending_task_run"
+FINISHED_KEPT_MAX = 10_000
 
 T = TypeVar("T")
 
@@ -78,6 +80,8 @@ class Sessions:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._boxes = Boxes(coordinator)
+        # How leases ended lately: whose token it was, and what was said.
+        self._finished: dict[tuple[str, Fence], tuple[str, ss.Ending]] = {}
 
     async def answer(self, who: Principal, request: ss.SessionRequest) -> Any:
         """Do what a session asks. Raises Refused or Unavailable."""
@@ -291,7 +295,7 @@ class Sessions:
         }
         if request.ending is ss.Ending.FAIL and not request.error.strip():
             raise Refused("field.value", "a failure needs an error", "Say what went wrong.", path="error")
-        check_plain(request.result, "result")
+        check_plain(request.result, "result", RESULT_BYTES_MAX)
         judged, _ = await self._ask(
             cm.Report(
                 tenant=request.tenant,
@@ -309,11 +313,33 @@ class Sessions:
             )
         )
         refusal = _REFUSALS.get(str(judged))
+        if judged == Judgement.DUPLICATE:
+            refusal = self._as_before(request)
+        if judged == Judgement.ACCEPTED:
+            self._remember(request)
         if refusal is not None:
             code, text = refusal
             raise Refused(
                 code, f"{text}: {request.item} under fence {request.fence}", "Stop and discard.", path="fence"
             )
+
+    def _remember(self, request: ss.FinishWork) -> None:
+        self._finished[(request.tenant, request.fence)] = (hash_of(request.token), request.ending)
+        if len(self._finished) > FINISHED_KEPT_MAX:
+            self._finished.pop(next(iter(self._finished)))
+
+    def _as_before(self, request: ss.FinishWork) -> tuple[str, str] | None:
+        """What is wrong with saying something of a lease that has ended: nothing, if the same was said before.
+
+        Of a lease that ended long ago, or in another reign, it is not known; then nothing is changed and no harm done.
+        """
+        before = self._finished.get((request.tenant, request.fence))
+        if before is None or before == (hash_of(request.token), request.ending):
+            return None
+        token_hash, ending = before
+        if not compare_digest(token_hash, hash_of(request.token)):
+            return _REFUSALS[Judgement.WRONG_TOKEN]
+        return "lease.expired", f"the lease ended before, as {ending}"
 
 
 async def _within(told: Awaitable[T], wait_ms: int) -> T | None:

@@ -34,6 +34,7 @@ from rota.config import (
     read_server_tls,
     server_context,
 )
+from rota.control.driver import Listener
 from rota.control.events import Escalate, Level, Tell
 from rota.control.telemetry import Telemetry
 from rota.core.commands import PutQueue
@@ -84,14 +85,7 @@ async def start_service(
     failed = asyncio.Event()
 
     nurseries: list[Nursery] = []
-
-    def listener(said: Tell | Escalate) -> None:
-        journal(said)
-        if isinstance(said, Tell) and said.what == "coordinator.failed":
-            failed.set()
-        elif isinstance(said, Escalate):
-            for nursery in nurseries:
-                nursery.heard(said)
+    listener = _listener(journal, failed, nurseries)
 
     gate = Gate(config.auth, clock, tell=journal, count=telemetry.auth_refused)
     addresses = [address for address in (listen, http) if address is not None]
@@ -132,6 +126,23 @@ async def start_service(
     if config.spawners:
         nurseries.append(start_nursery(parts, here, config, journal, telemetry.spawned))
     return Service(here, grpc_url, http_url, worker, failed)
+
+
+def _listener(journal: Journal, failed: asyncio.Event, nurseries: list[Nursery]) -> Listener:
+    """Who hears what the coordinator has to say: the journal of everything, spawners of what nobody can do.
+
+    Spawners can only be made when it is known where the coordinator is; until then there are none.
+    """
+
+    def hear(said: Tell | Escalate) -> None:
+        journal(said)
+        if isinstance(said, Tell) and said.what == "coordinator.failed":
+            failed.set()
+        elif isinstance(said, Escalate):
+            for nursery in nurseries:
+                nursery.heard(said)
+
+    return hear
 
 
 def _advertised(url: str, host: str) -> str:

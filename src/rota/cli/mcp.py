@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import signal
+import sys
 from contextlib import suppress
 from types import ModuleType
 
@@ -77,6 +78,10 @@ async def serve(options: argparse.Namespace, module: ModuleType) -> None:
             # Whoever is gone cannot be told; silence says it then.
             with suppress(Refused, Unavailable):
                 await session.end()
+    if asked.is_set():
+        # A thread reads from whoever has not hung up, and nothing but its next line would end it.
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def capabilities_of(options: argparse.Namespace) -> list[str]:
@@ -102,6 +107,3 @@ async def _until(asked: asyncio.Event, serving: "asyncio.Future[None]") -> None:
     waiting.cancel()
     if serving.done():
         serving.result()
-        return
-    serving.cancel()
-    await asyncio.wait((serving,))

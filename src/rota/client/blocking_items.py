@@ -203,6 +203,14 @@ class BlockingSession:
         )
         return [BlockingClaim(self._thread, each) for each in self._thread.call(work)]
 
+    def renew_claim(self, item: str, fence: Fence, token: str, lease_s: float = 0) -> Millis:
+        """Keep a claim that another program made for this session."""
+        return self._thread.call(self._session.renew_claim(item, fence, token, lease_s))
+
+    def complete_claim(self, item: str, fence: Fence, token: str, result: Any = None) -> None:
+        """Complete a claim that another program made for this session."""
+        self._thread.call(self._session.complete_claim(item, fence, token, result))
+
     def wakes(self) -> Iterator[WakeView]:
         """What it is told, for as long as it is a session. A wake is advice: claim, and see what there is."""
         return self._thread.walk(self._session.wakes())

@@ -14,7 +14,7 @@ from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Fence, Millis
 from rota.core.model import Mood
 from rota.wire import sessions as ss
-from rota.wire.items import PRIORITY_CLASSES, Priority, open_plain, pack_plain
+from rota.wire.items import PRIORITY_CLASSES, RESULT_BYTES_MAX, Priority, open_plain, pack_plain
 
 WAKE_WAIT_MS = 30_000
 # The reason of a wake that names no item: some may have been missed, so look for yourself.
@@ -101,7 +101,7 @@ class WorkClaim:
 
     async def complete(self, result: Any = None) -> None:
         """It is done. A result is plain data, at most 64 KiB of it."""
-        await self._finish(ss.Ending.COMPLETE, result=pack_plain(result, "result"))
+        await self._finish(ss.Ending.COMPLETE, result=pack_plain(result, "result", RESULT_BYTES_MAX))
 
     async def fail(self, error: str) -> None:
         """It went wrong; it is tried again if it has attempts left."""
@@ -191,6 +191,30 @@ class AgentSession:
         )
         leases: tuple[ss.WorkLease, ...] = await self.ask(request)
         return [WorkClaim(self, lease) for lease in leases]
+
+    async def renew_claim(self, item: str, fence: Fence, token: str, lease_s: float = 0) -> Millis:
+        """Keep a claim that another program made for this session."""
+        return await self._taken(item, fence, token).renew(lease_s)
+
+    async def complete_claim(self, item: str, fence: Fence, token: str, result: Any = None) -> None:
+        """Complete a claim that another program made for this session."""
+        await self._taken(item, fence, token).complete(result)
+
+    def _taken(self, item: str, fence: Fence, token: str) -> WorkClaim:
+        lease = ss.WorkLease(
+            item=item,
+            title="",
+            payload=b"",
+            labels=(),
+            fence=fence,
+            token=token,
+            attempt=0,
+            deliveries=0,
+            lease_ms=ss.LEASE_MS,
+            expires_at=0,
+            deadline_at=0,
+        )
+        return WorkClaim(self, lease)
 
     async def wakes(self) -> AsyncIterator[ss.WakeView]:
         """What it is told, for as long as it is a session. A wake is advice: claim, and see what there is.

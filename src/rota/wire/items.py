@@ -26,6 +26,8 @@ from rota.wire.views import UNREADABLE, show_result
 WORK = "work"
 TITLE = "title"
 PAYLOAD_BYTES_MAX = 64 * 1024
+# With its envelope a result has 64 KiB, like that of every task.
+RESULT_BYTES_MAX = 64 * 1024 - 32
 TITLE_CHARS_MAX = 200
 ATTEMPTS = 3
 ATTEMPTS_MAX = 10

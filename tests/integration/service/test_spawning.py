@@ -3,29 +3,19 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rota
-from rota.core.commands import ResolveTask
-from rota.core.model import AGENTS_QUEUE, Graph, TaskSpec
-from rota.kinds.agent.matching import AGENT_KIND, requires_of
+from rota.core.model import TaskSpec
 from rota.wire.work import CommandWork, encode_work
 from tests.integration.deadlines import is_running, until
-from tests.integration.service import lone_agent
-from tests.integration.service.stage import Process, Stage, open_stage, until_task, worker_named
+from tests.integration.service.stage import Process, Stage, open_stage, worker_named
 
+AGENT = Path(__file__).parents[3] / "examples" / "agent" / "agent.py"
 SECRET = "the-token-of-whom-is-started"
 LADDER = "[server]\nstarve_s = 1\nsweep_s = 1\n"
-
-
-def item(*capabilities: str, workspace: str = "") -> Graph:
-    requires = requires_of(workspace=workspace, requires=capabilities)
-    return Graph(
-        name="work",
-        kind=AGENT_KIND,
-        tasks=(TaskSpec(id="work", kind=AGENT_KIND, queue=AGENTS_QUEUE, requires=requires),),
-    )
 
 
 def start(stage: Stage, spawners: str, **env: str) -> Process:
@@ -39,10 +29,22 @@ def journal(process: Process, what: str) -> list[dict[str, str]]:
 
 
 def agents(*command: str, **more: object) -> str:
-    words = command or (sys.executable, "-m", lone_agent.__name__)
-    fields = {"command": list(words), "folder": str(Path(__file__).parents[3]), **more}
+    words = command or (sys.executable, str(AGENT), "--idle=2")
+    fields = {"command": list(words), **more}
     lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
     return "\n".join(["[spawners.helpers]", 'agent = "helper"', 'workspaces = ["*"]', "cooldown_s = 1", *lines])
+
+
+def paint(client: rota.Rota, **more: Any) -> Any:
+    return client.submit_work("paint it", {"text": "green green"}, requires=["paint"], **more)
+
+
+def until_parked(item: Any) -> Any:
+    def look() -> Any:
+        view = item.status()
+        return view if view.state == "needs_attention" else None
+
+    return until(look, f"{item.id} to be parked", 60)
 
 
 def test_an_item_that_nobody_can_do_gets_an_agent_that_does_it(tmp_path: Path):
@@ -51,14 +53,14 @@ def test_an_item_that_nobody_can_do_gets_an_agent_that_does_it(tmp_path: Path):
         stage.token = "the-token-of-the-client"
         table = agents(capabilities=["paint"], token_file=str(tmp_path / "agent.token"))
         process = start(stage, table, ROTA_COORDINATOR_BEARER_TOKENS=f"admin:{stage.token},agent+paint:{SECRET}")
-        client = stage.client()
-        run = client.submit(item("paint", workspace="docs"))
-        assert run.wait(60).state == "success"
+        item = paint(stage.client(), workspace="docs")
+        assert item.result(timeout_s=60) == {"green": 2}
         process.until_said("spawner.ended")
         (started,), (ended,) = journal(process, "spawner.started"), journal(process, "spawner.ended")
-        assert (started["spawner"], started["run"], ended["how"]) == ("helpers", run.id, "well")
+        assert (started["spawner"], started["run"], ended["how"]) == ("helpers", item.id, "well")
         assert stage.metric("rota_spawns_total")['outcome="started"'] == 1
         assert SECRET not in process.said()
+        assert started["session"] in Path(started["log"]).read_text()
         assert SECRET not in Path(started["log"]).read_text()
 
 
@@ -66,38 +68,32 @@ def test_what_nothing_fits_is_parked_with_its_reason_and_can_be_given_other_requ
     with open_stage(tmp_path) as stage:
         process = start(stage, agents(capabilities=["paint"]))
         client = stage.client()
-        runs = [client.submit(item("cook")) for _ in range(3)]
-        for run in runs:
-            view = until_task(client, run.id, "work", "needs_attention")
+        items = [client.submit_work("cook", {"text": "soup"}, requires=["cook"]) for _ in range(3)]
+        for item in items:
+            view = until_parked(item)
             assert "no registered worker could run this" in view.error
-            assert (run.why("work")[0].code, view.attempt) == ("attention.parked", 0)
+            assert (item.why()[0].code, view.attempt) == ("attention.parked", 0)
         starved = journal(process, "task.starved")
-        assert {line["run"] for line in starved} == {run.id for run in runs}
+        assert {line["run"] for line in starved} == {item.id for item in items}
         assert all(line["level"] == "warning" and "cook" in line["reason"] for line in starved)
         assert journal(process, "spawner.started") == []
         assert stage.metric("rota_starved_tasks_total")['tier="park"'] == 3
         assert stage.metric("rota_spawns_total")['outcome="unresolvable"'] > 0
-        again, failed, cancelled = runs
-        failed.resolve("work", "fail")
-        cancelled.resolve("work", "cancel")
-        requires = requires_of(requires=("paint",))
-        resolve = ResolveTask(tenant="default", command_id="again", run=again.id, task="work", requires=requires)
-        stage.call(ask(stage, resolve))
-        assert [run.wait(60).state for run in runs] == ["success", "failed", "failed"]
-        assert [run.tasks("work")[0].state for run in runs] == ["success", "failed", "cancelled"]
-        assert [run.tasks("work")[0].attempt for run in runs] == [1, 0, 0], "nothing was charged for being parked"
-
-
-async def ask(stage: Stage, command: ResolveTask) -> None:
-    async with await rota.AsyncRota.connect(stage.url) as one:
-        await one.ask(command)
+        again, failed, cancelled = items
+        failed.resolve("fail")
+        cancelled.resolve("cancel")
+        again.requeue(requires=["paint"])
+        assert again.result(timeout_s=60) == {"soup": 1}
+        attempts = [item.status().attempt for item in items]
+        assert attempts == [1, 0, 0], "nothing was charged for being parked"
+        assert failed.status().state == "failed"
 
 
 def test_children_end_with_the_service_and_bad_ends_are_told(tmp_path: Path):
     with open_stage(tmp_path) as stage:
         words = ("sh", "-c", "sleep 600")
         process = start(stage, agents(*words, capabilities=["paint"]))
-        stage.client().submit(item("paint"))
+        paint(stage.client())
         process.until_said("spawner.started")
         (started,) = journal(process, "spawner.started")
         assert is_running(int(started["pid"]))
@@ -109,7 +105,7 @@ def test_children_end_with_the_service_and_bad_ends_are_told(tmp_path: Path):
 def test_children_end_with_a_service_that_is_killed(tmp_path: Path):
     with open_stage(tmp_path) as stage:
         process = start(stage, agents("sleep", "600", capabilities=["paint"]))
-        stage.client().submit(item("paint"))
+        paint(stage.client())
         process.until_said("spawner.started")
         (started,) = journal(process, "spawner.started")
         process.kill()
@@ -131,11 +127,10 @@ def test_agents_that_would_be_let_in_nowhere_are_refused_at_the_start(tmp_path: 
 def test_whoever_ends_badly_is_told_and_the_climb_goes_on(tmp_path: Path, command: str, what: str):
     with open_stage(tmp_path) as stage:
         process = start(stage, agents(command, capabilities=["paint"]))
-        client = stage.client()
-        run = client.submit(item("paint"))
+        item = paint(stage.client())
         process.until_said(what)
         assert journal(process, what)[0]["level"] == "warning"
-        until_task(client, run.id, "work", "needs_attention")
+        until_parked(item)
 
 
 def test_a_task_that_no_worker_here_can_run_gets_a_worker(tmp_path: Path):

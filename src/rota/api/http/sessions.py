@@ -29,7 +29,7 @@ from rota.wire.agent_views import (
     show_session,
     show_wake,
 )
-from rota.wire.items import PRIORITY_CLASSES, Priority, pack_plain
+from rota.wire.items import PRIORITY_CLASSES, RESULT_BYTES_MAX, Priority, pack_plain
 from rota.wire.sse import BEAT, RETRY, event
 from rota.wire.views import shape_of
 
@@ -201,7 +201,7 @@ async def _finish(call: Call, ending: ss.Ending, *, result: bytes = b"", error: 
 
 async def complete_claim(call: Call) -> Response:
     """It is done."""
-    return await _finish(call, ss.Ending.COMPLETE, result=pack_plain(call.body.result, "result"))
+    return await _finish(call, ss.Ending.COMPLETE, result=pack_plain(call.body.result, "result", RESULT_BYTES_MAX))
 
 
 async def fail_claim(call: Call) -> Response:
