@@ -213,10 +213,10 @@ class Sessions:
         claims = [self._claim_one(who, request, command_id) for command_id in ids]
         answers = await asyncio.gather(*claims, return_exceptions=True)
         found = tuple(one for one in answers if isinstance(one, ss.WorkLease))
-        for one in answers:
-            # Beyond its limit a session has as much as it may; that is no mistake if it was given anything.
-            if isinstance(one, BaseException) and not (found and isinstance(one, Refused) and one.code == "lease.held"):
-                raise one
+        trouble = next((one for one in answers if isinstance(one, BaseException)), None)
+        # What was given is given, under tokens that are nowhere but here: it is told whatever became of the rest.
+        if trouble is not None and not found:
+            raise trouble
         return found
 
     async def _claim_one(self, who: Principal, request: ss.ClaimWork, command_id: str) -> ss.WorkLease | None:

@@ -106,6 +106,9 @@ def _check_index(state: State, broken: list[str]) -> None:
         found = sum(1 for _ in bucket.tasks())
         if not bucket.live == found == expected.get(bucket, 0):
             broken.append(f"bucket {bucket.demand.signature} says {bucket.live}, holds {found}")
+        ages = [entry for kept in bucket.ages.values() for entry in kept if state.index.is_waiting(bucket, entry)]
+        if len({(entry[3].number, entry[4]) for entry in ages}) != len(ages) or len(ages) != bucket.live:
+            broken.append(f"bucket {bucket.demand.signature} remembers {len(ages)} ages of {bucket.live} tasks")
         if sum(bucket.waiting.values()) != bucket.live:
             broken.append(f"bucket {bucket.demand.signature} miscounts its classes")
 

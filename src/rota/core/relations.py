@@ -85,6 +85,30 @@ class Relations:
         for name in row.after:
             self.runs[(row.tenant, name)].await_end(run)
 
+    def depth_above(self, row: Run) -> int | None:
+        """How many runs a run is part of, one inside the other; None if it would be part of itself.
+
+        A parent need not live, so it may come later than what is part of it.
+        """
+        name, depth = row.parent, 0
+        while name and depth <= PARENTS_MAX:
+            if name == row.id:
+                return None
+            depth += 1
+            above = self.runs.get((row.tenant, name))
+            name = above.row.parent if above is not None else ""
+        return depth
+
+    def depth_below(self, key: RunKey) -> int:
+        """How many levels of runs are part of this one; it is not counted further than there may be."""
+        level, depth = [key], 0
+        while depth <= PARENTS_MAX:
+            level = [part for one in level for part in self.parts.get(one, {})]
+            if not level:
+                break
+            depth += 1
+        return depth
+
     def leave_parent(self, run: LiveRun) -> None:
         """A run moved to history, and is part of nothing any more."""
         key = (run.row.tenant, run.row.parent)

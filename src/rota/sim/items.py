@@ -50,7 +50,8 @@ def _item(
                 labels=(("title", name),),
                 priority=chance.choice(list(PriorityClass)),
                 after=tuple(other for other in before[-3:] if chance.random() < 0.3),
-                parent=chance.choice(before) if before and chance.random() < 0.3 else "",
+                # Some name one that is not there yet, or themselves.
+                parent=chance.choice((*before, *before, name, f"{name}0", "item-0.1")) if chance.random() < 0.3 else "",
                 needs_approval=needs_approval,
                 deadline_at=start_at + 60_000 + chance.randrange(60_000) if chance.random() < 0.1 else 0,
             ),

@@ -230,6 +230,33 @@ def test_runs_are_inside_each_other_only_so_deep():
     assert refused.code == "field.size"
 
 
+def test_no_run_is_part_of_itself_however_it_comes_about():
+    world = World()
+    assert world.refusal(submission(world, "r", parent="r")).code == "field.value"
+    world.submit(task("x"), "a", parent="b")
+    assert world.refusal(submission(world, "b", parent="a")).code == "field.value"
+    world.submit(task("x"), "c", parent="a")
+    assert world.refusal(submission(world, "b", parent="c")).code == "field.value"
+
+
+def test_runs_that_come_from_the_inside_out_are_only_so_deep_too():
+    world = World()
+    for depth in range(PARENTS_MAX - 1):
+        world.submit(task("x"), f"r{depth}", parent=f"r{depth + 1}")
+    last = PARENTS_MAX - 1
+    assert world.refusal(submission(world, f"r{last}", parent=f"r{last + 1}")).code == "field.size"
+    world.submit(task("x"), f"r{last}")
+    assert validate(world.state, world.now) == []
+
+
+def test_what_ended_before_it_started_is_not_run_again_and_that_is_said():
+    world = World()
+    world.submit(task("x"), "a", needs_approval=True)
+    world.client(cm.ApproveRun, run="a", approved=False)
+    for kind in (cm.ClearTasks, cm.RetryTasks):
+        assert world.refusal(world.command(kind, run="a")).code == "task.not_started"
+
+
 # In a paused scope.
 
 

@@ -207,15 +207,17 @@ def run_paused(state: State, change: ch.RunPaused) -> None:
 
 def hold_parts(state: State, run: LiveRun) -> None:
     """A run came, went, was paused or resumed, and with it all that is part of it. Nothing of that is written."""
-    for part in state.parts.get(run.key, {}).values():
-
-        def flag(part: LiveRun = part) -> None:
-            part.is_held = state.is_held(part.row)
-
-        hold(state, part, flag)
-        if not part.is_held and part.row.state is RunState.QUEUED:
-            state.starts[part.admission] = None
-        hold_parts(state, part)
+    ahead, seen = [run.key], {run.key: None}
+    while ahead:
+        for key, part in state.parts.get(ahead.pop(), {}).items():
+            if key in seen:
+                continue
+            seen[key] = None
+            ahead.append(key)
+            if part.is_held != state.is_held(part.row):
+                hold(state, part, lambda part=part: setattr(part, "is_held", not part.is_held))
+                if not part.is_held and part.row.state is RunState.QUEUED:
+                    state.starts[part.admission] = None
 
 
 def run_stopping(state: State, change: ch.RunStopping) -> None:
