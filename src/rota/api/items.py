@@ -6,13 +6,13 @@ from typing import Any, Protocol, cast
 from msgspec import structs
 
 from rota.api.auth import Principal
-from rota.core.commands import Exit, ResolveTask, SubmitRun
+from rota.core.commands import CancelRun, Exit, ResolveTask, SubmitRun
 from rota.core.errors import Refused
 from rota.core.graph import check_id
 from rota.core.ids import Millis
 from rota.core.model import Graph, Pairs
 from rota.core.questions import GetRun, ListTasks, RunView, TasksPage
-from rota.core.states import RunState
+from rota.core.states import NEEDS_ATTENTION, RunState
 from rota.kinds.agent.items import amended, compile_item
 from rota.ports import Store
 from rota.wire.items import WORK, ResolveWork, SubmitWork
@@ -87,6 +87,8 @@ async def resolve_work(coordinator: Coordinator, who: Principal, request: Resolv
             text = f"an item that is to {request.exit} asks nothing of a session any more"
             raise Refused("field.value", text, "Leave out what it should ask for.", path="exit")
         requires = amended(await _requires(coordinator, request), request)
+    if request.exit is Exit.CANCEL:
+        return await _cancel(coordinator, who, request)
     command = ResolveTask(
         tenant=request.tenant,
         command_id=request.command_id,
@@ -96,6 +98,17 @@ async def resolve_work(coordinator: Coordinator, who: Principal, request: Resolv
         requires=requires,
         actor=who.name,
     )
+    return str((await coordinator.ask(command))[0])
+
+
+async def _cancel(coordinator: Coordinator, who: Principal, request: ResolveWork) -> str:
+    """End a parked item as cancelled. Its task alone would make the run a failed one."""
+    tenant, item = request.tenant, request.item
+    page = cast(TasksPage, (await coordinator.ask(ListTasks(tenant=tenant, run=item, names=(WORK,))))[0])
+    if not page.tasks or page.tasks[0].state is not NEEDS_ATTENTION:
+        here = page.tasks[0].state if page.tasks else "not there"
+        raise Refused("task.not_parked", f"item {item!r} is {here}, not parked", path="item")
+    command = CancelRun(tenant=tenant, command_id=request.command_id, run=item, actor=who.name)
     return str((await coordinator.ask(command))[0])
 
 

@@ -175,7 +175,8 @@ def _claim(call: Call) -> tuple[dict[str, Any], int]:
     """The lease that a request is about, with the token that shows whose it is."""
     body: HolderBody = call.body
     if not is_number(body.fence):
-        raise Refused("field.value", f"{body.fence[:40]!r} is no fence", "Send it as the claim had it.", path="fence")
+        # Not shown: somebody may have mixed it up with the token.
+        raise Refused("field.value", "this is no fence", "Send it as the claim had it.", path="fence")
     if body.token and call.claim_token and body.token != call.claim_token:
         raise Refused("lease.token", "the body has another token than Rota-Claim-Token", path="token")
     token = body.token or call.claim_token
