@@ -16,6 +16,7 @@ from rota.core.model import Capacity
 
 HOUR_MS = 3_600_000
 REST_MS_MAX = 600_000
+FORGET_MS = 60_000
 # Requirements are remembered for an hour after the last start. More at once are a mistake that must not fill memory.
 SIGNATURES_MAX = 10_000
 
@@ -55,6 +56,7 @@ class Spawning:
     def __init__(self, terms: Mapping[str, Terms]) -> None:
         self._accounts = {name: _Account(each) for name, each in terms.items()}
         self._starts: dict[Signature, list[Millis]] = {}
+        self._forgets_at: Millis = 0
 
     def choose(self, demand: Demand, offers: Iterable[tuple[str, Capacity]], now: Millis) -> str | Outcome:
         """The spawner that is to start somebody, which counts as started from now on; or why none is.
@@ -65,8 +67,9 @@ class Spawning:
         if not fitting:
             return Outcome.UNRESOLVABLE
         signature = _alike(demand.signature)
-        self._forget(now)
-        starts = self._starts.get(signature, [])
+        if now >= self._forgets_at:
+            self._forget(now)
+        starts = _of_the_hour(self._starts.get(signature, []), now)
         ready = [(name, capacity) for name, capacity in fitting if self._may_start(name, starts, now)]
         if not ready or len(self._starts) >= SIGNATURES_MAX:
             return Outcome.DEFERRED
@@ -92,12 +95,13 @@ class Spawning:
         return is_cool and is_within and now >= account.rests_until
 
     def _forget(self, now: Millis) -> None:
-        for signature, starts in list(self._starts.items()):
-            kept = [at for at in starts if now - at < HOUR_MS]
-            if kept:
-                self._starts[signature] = kept
-            else:
-                del self._starts[signature]
+        """Let go of requirements that nobody was started for in an hour. There may be many, so not at each look."""
+        self._starts = {signature: starts for signature, starts in self._starts.items() if _of_the_hour(starts, now)}
+        self._forgets_at = now + FORGET_MS
+
+
+def _of_the_hour(starts: list[Millis], now: Millis) -> list[Millis]:
+    return [at for at in starts if now - at < HOUR_MS]
 
 
 def _alike(signature: Signature) -> Signature:

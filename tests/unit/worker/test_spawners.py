@@ -13,6 +13,7 @@ from rota.kinds.agent.matching import capacity_of, demand_of, requires_of
 from rota.ports import Wanted
 from rota.worker.spawners import AgentSpawner, Surroundings, WorkerSpawner, workers
 from rota.worker.spawners.processes import LOGS_KEPT
+from tests.integration.deadlines import until_so
 
 SECRET = "token-of-the-agent"
 AROUND = {"PATH": os.environ["PATH"], "MODEL_KEY": "m", "ROTA_COORDINATOR_BEARER_TOKENS": "all-of-them", "OTHER": "o"}
@@ -106,9 +107,7 @@ def test_whoever_does_not_listen_is_ended_anyway_with_what_it_started(tmp_path: 
     async def scenario() -> str:
         child = await agents(tmp_path, "sh", "-c", "trap '' TERM; sleep 600 & echo ready; wait; wait").start(wanted())
         log = Path(dict(child.about)["log"])
-        async with asyncio.timeout(20):
-            while "ready" not in log.read_text():
-                await asyncio.sleep(0.01)
+        await until_so(lambda: "ready" in log.read_text(), "the child to be ready")
         await child.stop(0.05)
         return await child.ended()
 
