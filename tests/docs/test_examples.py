@@ -1,6 +1,7 @@
 """What the documents show works when it is pasted, and every example runs."""
 
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+
+from rota.cli import EXIT_REFUSED, main
 
 ROOT = Path(__file__).parents[2]
 _PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -47,6 +50,25 @@ def test_the_guide_to_workflows_works_as_one_program(tmp_path: Path) -> None:
     code = "\n".join([*blocks("docs/guides/workflows.md"), "test_a_good_day()", "print('passed')"])
     (tmp_path / "guide.py").write_text(code, encoding="utf-8")
     assert python("guide.py", cwd=tmp_path) == "passed\n"
+
+
+def test_the_guide_to_agents_works_as_it_stands(tmp_path: Path) -> None:
+    (code,) = blocks("docs/guides/agents.md")
+    (tmp_path / "guide.py").write_text(code, encoding="utf-8")
+    assert python("guide.py", cwd=tmp_path) == "812\n"
+
+
+def test_the_commands_of_the_guide_to_agents_are_understood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs/guides/agents.md").read_text(encoding="utf-8")
+    typed = [line.partition("#")[0] for line in text.splitlines() if line.startswith("rota ")]
+    assert len(typed) > 10
+    for line in typed:
+        # There is no data, so each is refused for want of that and for nothing else.
+        assert main([*shlex.split(line)[1:], "--data", "none"]) == EXIT_REFUSED
+        assert "store.missing" in capsys.readouterr().err
 
 
 @contextmanager

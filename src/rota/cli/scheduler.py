@@ -17,6 +17,8 @@ EXAMPLES = """examples:
   rota scheduler pause --workspace docs --reason "the style guide changes"
   rota scheduler drain --timeout 120      nobody claims any more; waits for those who have
   rota scheduler backlog --workspace docs
+
+every verb takes --json, and --data or --coordinator
 """
 
 

@@ -29,6 +29,8 @@ EXAMPLES = """examples:
   rota work claim --session me --workspace docs --capability review --wait 30
   ROTA_CLAIM_TOKEN=… rota work complete work-1f2e3d4c --session me --fence 1099511627777 --result '{"words": 812}'
   rota work requeue work-1f2e3d4c --requires review,python
+
+every verb takes --json, and --data or --coordinator
 """
 
 

@@ -17,6 +17,8 @@ from tests.integration.agents.stage import open_stage
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 60
 
+WORK = "/work"
+
 
 @contextmanager
 def program(*words: str, cwd: Path = ROOT) -> Iterator["subprocess.Popen[str]"]:
@@ -76,7 +78,7 @@ def test_what_an_agent_held_when_it_was_killed_is_claimed_by_another(url: str) -
         late = {"fence": fence, "token": claim["token"], "result": "late"}
         refused = http.post(f"/sessions/first/claims/{item}/complete", json=late)
         assert refused.status_code == 404 and claim["token"] not in refused.text
-        assert http.get(f"/work/{item}").json()["result"] == "second"
+        assert http.get(f"work/{item}").json()["result"] == "second"
         told = [json.loads(line)["what"] for line in http.get(f"/runs/{item}/story").text.splitlines()]
         assert told.count("LeaseGranted") == 2 and told.count("AttemptEnded") == 1
 
