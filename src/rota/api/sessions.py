@@ -126,9 +126,9 @@ class Sessions:
             silence_ms=request.silence_ms,
             type=request.session_type,
         )
-        await self._ask(self._command(cm.RegisterWorker, who, request, capacity=capacity))
-        # From now on it is told of work, whether or not it listens yet.
+        # It is told of work as soon as it has joined, whether or not it listens yet.
         self._boxes.keep((request.tenant, request.session))
+        await self._ask(self._command(cm.RegisterWorker, who, request, capacity=capacity))
         view = await self._view(request)
         silence_ms = view.silence_ms
         return ss.SessionView(
@@ -168,14 +168,10 @@ class Sessions:
         """The next wake after the one that was asked for last; what was told in between is kept."""
         check_number(request.wait_ms, 0, ss.WAIT_MS_MAX, "wait_ms")
         async with self.listening(who, request) as ear:
-            box = ear.box
-            if not box.reaches((box.life, box.asked)):
-                # More was told than is kept: what is left is as good a reason to look.
-                box.asked = box.last - 1
-            told = await _within(ear.next((box.life, box.asked)), request.wait_ms)
+            told = await _within(ear.next(ear.box.unread), request.wait_ms)
             if not told:
                 return None
-            box.asked, wake = told[0]
+            ear.box.given, wake = told[0]
         return wake_view(wake)
 
     # Leases.

@@ -52,8 +52,8 @@ class Box:
     def __init__(self, source: Source, key: WorkerKey) -> None:
         self.life = secrets.token_hex(_LIFE_CHARS // 2)
         self.last = 0
-        # How far whoever asks for one wake after the other has come.
-        self.asked = 0
+        # How much of it somebody was given. Whoever does not say where it was goes on from here.
+        self.given = 0
         self.ears: dict[Ear, None] = {}
         self.closing: asyncio.TimerHandle | None = None
         self._kept: deque[Wake] = deque(maxlen=KEPT_MAX)
@@ -66,6 +66,11 @@ class Box:
     def here(self) -> Place:
         """After everything that was told so far."""
         return self.life, self.last
+
+    @property
+    def unread(self) -> Place:
+        """After everything that somebody was given; if more was told than is kept, after what is not kept."""
+        return self.life, max(self.given, self.last - len(self._kept))
 
     def id_of(self, number: int) -> str:
         """What a wake is called."""
@@ -98,7 +103,7 @@ class Box:
         if wake is None:
             # Somebody else leads, or we do again: what was told meanwhile is not known here.
             self.life = secrets.token_hex(_LIFE_CHARS // 2)
-            self.last = self.asked = 0
+            self.last = self.given = 0
             self._kept.clear()
             self._end = self._source.on_wake(self._key, self._hear)
         else:
@@ -139,7 +144,8 @@ class Ear:
                 yield self.box.id_of(place[1]), None
                 continue
             for number, wake in told:
-                yield self.box.id_of(number), wake
+                self.box.given = max(self.box.given, number)
+                yield f"{place[0]}.{number}", wake
             place = (place[0], told[-1][0])
 
 

@@ -51,12 +51,12 @@ def test_whoever_was_cut_off_is_told_what_it_missed(here: Agents) -> None:
 
 
 def test_what_was_told_before_anybody_listened_is_kept_too(here: Agents) -> None:
+    item = here.submit(workspace="early")
     here.register("early", workspace="early", limit=9)
+    other = here.submit(workspace="early")
     with here.wakes("early") as wakes:
-        place = wakes.next("open").id
-    here.submit(workspace="early")
-    with here.wakes("early", place) as wakes:
-        wakes.next("wake")
+        wakes.next("open")
+        assert [wakes.next("wake").value["item"] for _ in range(2)] == [item, other]
 
 
 def test_more_than_is_kept_is_a_gap_and_says_so(here: Agents, monkeypatch: pytest.MonkeyPatch) -> None:

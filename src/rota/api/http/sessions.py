@@ -226,11 +226,11 @@ def _wakes(desk: Desk) -> Endpoint:
         async def events() -> AsyncIterator[bytes]:
             yield RETRY
             async with desk.sessions.listening(call.who, request) as ear:
-                here = ear.box.here
+                unread = ear.box.unread
                 if place is None:
-                    yield event("open", {}, ear.box.id_of(here[1]))
+                    yield event("open", {}, ear.box.id_of(unread[1]))
                 try:
-                    async for id, wake in ear.walk(place or here):
+                    async for id, wake in ear.walk(place or unread):
                         told = event("reset", {}, id) if wake is None else event("wake", show_wake(wake_view(wake)), id)
                         yield told
                 except Refused as refused:
