@@ -8,6 +8,7 @@ import msgspec
 
 from bench import (
     agents,
+    bazel,
     builds,
     core,
     embedded,
@@ -53,6 +54,7 @@ BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
     "agent_wakes": sessions.wakes,
     "agent_claims": sessions.claims,
     "agent_idle": sessions.idle,
+    "build_bazel": bazel.against_local,
     "machines": machines.throughput,
     "standby": machines.standby,
     "failover": machines.failover,

@@ -1,4 +1,4 @@
-"""The seams to the outside: what the control plane asks of a store, and where large things are kept."""
+"""The seams to the outside: what the control plane asks of a store, where large things are kept, who makes workers."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
@@ -6,9 +6,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from rota.core.demand import Demand
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
 from rota.core.ids import NO_FENCE, BlobRef, Digest, Epoch, Fence, Millis, RunKey
-from rota.core.model import Graph
+from rota.core.model import Capacity, Graph, Pairs
 from rota.core.records import Batch, Record, Story
 
 
@@ -144,6 +145,48 @@ class SharedStore(Store, Protocol):
         ...
 
 
+class Wanted(Struct, frozen=True):
+    """What somebody is to be started for: a task that no registered worker could have."""
+
+    tenant: str
+    run: str
+    demand: Demand
+
+
+class Child(Protocol):
+    """Somebody whom a spawner has started."""
+
+    @property
+    def about(self) -> Pairs:
+        """What an operator should know of it. No secrets."""
+        ...
+
+    async def ended(self) -> str:
+        """Wait for its end: how it went wrong, or nothing if it did not."""
+        ...
+
+    async def stop(self, patience_s: float) -> None:
+        """Have it end: in order within that time, or else anyway."""
+        ...
+
+
+class Spawner(Protocol):
+    """Makes more workers, or sessions that claim their work themselves, when there is work that nobody could have."""
+
+    @property
+    def name(self) -> str:
+        """By which it is known in the settings and in the journal."""
+        ...
+
+    def offer(self, wanted: Wanted) -> Capacity:
+        """What it would start for this. Whether that could have the work is not for the spawner to say."""
+        ...
+
+    async def start(self, wanted: Wanted) -> Child:
+        """Start it. Raises OSError, or Refused, if that cannot be done."""
+        ...
+
+
 class Listed(Struct, frozen=True):
     """A blob, or a folder of some, by the last part of its name."""
 
@@ -239,7 +282,7 @@ class Upload(Protocol):
         """From where the next bytes are wanted; the whole size if the content is there already."""
         ...
 
-    async def write(self, offset: int, content: bytes) -> None:
+    async def write(self, offset: int, content: bytes | memoryview) -> None:
         """The next bytes. What was sent before is skipped. Raises `WrongContent` for a gap, or for too many."""
         ...
 

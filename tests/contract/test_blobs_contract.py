@@ -144,7 +144,9 @@ def test_a_fetch_that_was_given_up_leaves_no_file(blobs: Blobs, tmp_path: Path) 
         await asyncio.gather(fetching, return_exceptions=True)
         # Whoever waits is not kept waiting; the thread follows.
         await asyncio.get_running_loop().shutdown_default_executor()
-        assert not list(tmp_path.glob("target*"))
+        # On a machine that is busy otherwise it may have been whole by then.
+        left = list(tmp_path.glob("target*"))
+        assert not left or (left == [tmp_path / "target"] and left[0].stat().st_size == ref.size)
 
     play(test)
 

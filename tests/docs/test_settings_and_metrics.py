@@ -8,6 +8,7 @@ import pytest
 
 from rota.api.reapi.telemetry import METRICS as FRONT_END_METRICS
 from rota.config import SETTINGS, Setting, load_config
+from rota.config.spawners import KEYS, SpawnerSettings
 from rota.control.telemetry import AGAIN, METRICS, MOVED_TO
 from rota.core.state import DECIDED
 
@@ -59,7 +60,23 @@ def test_the_example_is_a_file_that_is_accepted_and_uses_every_table(
     assert config.server.limits.lease_ms == 20_000
     assert [pool.name for pool in config.definitions.pools] == ["warehouse", "mailer"]
     assert [(share.tenant, share.weight) for share in config.definitions.tenants] == [("acme", 30)]
-    assert set(tomllib.loads(example)) == {*(each.section for each in SETTINGS), "queues", "pools", "tenants"}
+    assert set(tomllib.loads(example)) == {
+        *(each.section for each in SETTINGS),
+        "queues",
+        "pools",
+        "tenants",
+        "spawners",
+    }
+    assert [spawner.name for spawner in config.spawners] == ["reviewers", "gpu"]
+
+
+def test_every_key_of_a_spawner_is_documented_with_its_default_and_no_other_is() -> None:
+    text = (REFERENCE / "settings.md").read_text(encoding="utf-8")
+    documented = dict(re.findall(r"^\| `spawners\.\*\.(\w+)` \| \w+ \| (\S+) \| .{20,} \|$", text, re.MULTILINE))
+    usual = SpawnerSettings(name="x")
+    defaults = {key: getattr(usual, key) for key in KEYS}
+    shown = {key: f"`{str(value).lower()}`" if value or value is False else "–" for key, value in defaults.items()}
+    assert documented == shown
 
 
 def test_every_metric_is_documented_with_its_sort_and_labels_and_no_other_is() -> None:

@@ -45,6 +45,10 @@ WORK = (
 OF_WORKFLOWS = ("backfill_over", "branched", "moved", "past_looked_at", "revived")
 # What becomes of runs that are the same.
 OF_BUILDS = ("joined", "key_given_up", "key_used_again")
+# What becomes of work that is claimed.
+OF_ITEMS = ("approved", "lying_agents", "rejected", "unblocked", "woken")
+# And what rarely does.
+RARE_OF_ITEMS = ("redelivered_later", "token_void")
 # Not told: an error of the scheduler itself, which no seed may have.
 NOT_TOLD = ("RunFaulted",)
 # Not drawn: a dropped pool leaves its tasks waiting until somebody defines it again, and a claim is a worker's.
@@ -93,9 +97,14 @@ def test_runs_are_joined_and_their_keys_used_again(few: list[Result]) -> None:
     assert [kind for kind in OF_BUILDS if kind not in seen] == []
 
 
+def test_items_are_approved_unblocked_redelivered_and_lied_about(few: list[Result]) -> None:
+    seen = seeds_with(few)
+    assert [kind for kind in OF_ITEMS if kind not in seen] == []
+
+
 @pytest.mark.long
 def test_every_kind_of_fault_happens_often_in_many_seeds() -> None:
     seen = seeds_with(list(run_seeds(0, MANY, 2)))
     rare = {kind: seen.get(kind, 0) for kind in FAULTS if seen.get(kind, 0) < MANY // 20}
     assert rare == {}
-    assert [kind for kind in (*TORN, *WORDS, *HELD, *WORK) if kind not in seen] == []
+    assert [kind for kind in (*TORN, *WORDS, *HELD, *WORK, *RARE_OF_ITEMS) if kind not in seen] == []

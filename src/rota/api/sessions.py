@@ -21,7 +21,7 @@ from rota.core.errors import Refused
 from rota.core.graph import check_number
 from rota.core.ids import Fence, Millis, WorkerKey
 from rota.core.model import Pairs
-from rota.core.questions import ListWorkers, WorkerView
+from rota.core.questions import ListTasks, ListWorkers, Question, TasksPage, WorkerView
 from rota.kinds.agent.matching import NO_WORKSPACE, capacity_of
 from rota.wire import sessions as ss
 from rota.wire.items import RESULT_BYTES_MAX, TITLE, check_plain
@@ -106,7 +106,7 @@ class Sessions:
             case ss.FinishWork():
                 return await self._finish(who, request)
 
-    async def _ask(self, command: cm.Command) -> tuple[object, object]:
+    async def _ask(self, command: cm.Command | Question) -> tuple[object, object]:
         return await self._coordinator.ask(command)
 
     @staticmethod
@@ -209,10 +209,10 @@ class Sessions:
         claims = [self._claim_one(who, request, command_id) for command_id in ids]
         answers = await asyncio.gather(*claims, return_exceptions=True)
         found = tuple(one for one in answers if isinstance(one, ss.WorkLease))
-        for one in answers:
-            # Beyond its limit a session has as much as it may; that is no mistake if it was given anything.
-            if isinstance(one, BaseException) and not (found and isinstance(one, Refused) and one.code == "lease.held"):
-                raise one
+        trouble = next((one for one in answers if isinstance(one, BaseException)), None)
+        # What was given is given, under tokens that are nowhere but here: it is told whatever became of the rest.
+        if trouble is not None and not found:
+            raise trouble
         return found
 
     async def _claim_one(self, who: Principal, request: ss.ClaimWork, command_id: str) -> ss.WorkLease | None:
@@ -257,7 +257,27 @@ class Sessions:
         )
         _, until = await self._ask(command)
         assert isinstance(until, int), "a renewal is answered with its end"
+        if request.note:
+            await self._note(who, request)
         return until
+
+    async def _note(self, who: Principal, request: ss.RenewWork) -> None:
+        """Put down how far the work is. Whose the item is was shown by its token, so no other right is asked for."""
+        held = {fence: run for run, fence in (await self._view(request)).held}
+        run = held.get(request.fence)
+        if run is None:
+            raise Refused("lease.none", f"fence {request.fence} is over", "Stop and discard.", path="fence")
+        page = cast(TasksPage, (await self._ask(ListTasks(tenant=request.tenant, run=run, limit=1)))[0])
+        await self._ask(
+            cm.NoteTask(
+                tenant=request.tenant,
+                command_id=f"note-{secrets.token_hex(12)}",
+                actor=who.name,
+                run=run,
+                task=page.tasks[0].id,
+                note=request.note,
+            )
+        )
 
     async def _finish(self, who: Principal, request: ss.FinishWork) -> None:
         """Report how it went. That the same is said twice is no mistake."""

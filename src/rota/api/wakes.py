@@ -240,3 +240,7 @@ class Boxes:
         except Refused as refused:
             ear.trouble = refused
             ear.box.stir()
+        except Exception:
+            # An error of ours about one session must not end the beats of all.
+            ear.trouble = Refused("service.failed", "the service met an error of its own", "Listen again.")
+            ear.box.stir()

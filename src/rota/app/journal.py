@@ -14,12 +14,15 @@ from rota.alarm import Alarm
 from rota.app.clocks import wall_clock
 from rota.control.events import Escalate, Level, Tell
 from rota.core.ids import Millis
+from rota.core.ladder import Tier
 
 LINES_PER_SECOND = 10
 # What a process says each time it tries again: an operator should hear of it, and not at every try.
 RARE = ("coordinator.away", "elect.failed", "leader.unknown", "logs.unshipped", "store.away", "vacancy.failed")
 RARE_EVERY_MS = 30_000
 TEXT_CHARS_MAX = 1_000
+# Nobody can do a task, and it will be parked before long.
+TASK_STARVED = "task.starved"
 # There are some dozens; more at once is a mistake that must not fill memory.
 KINDS_MAX = 200
 # What counts as one and the same: what is told, and of some things why, so that one noisy cause hides no other.
@@ -87,7 +90,7 @@ class Journal:
         self._sum_up()
         now = self._clock()
         kind, about = _content(said)
-        level = said.level if isinstance(said, Tell) else Level.INFO
+        level = said.level if isinstance(said, Tell) else Level.WARNING if _is_event(said) else Level.INFO
         if kind not in self._spans and len(self._spans) >= KINDS_MAX:
             kind = OTHER
         span = self._spans.get(kind)
@@ -130,4 +133,11 @@ def _content(said: Tell | Escalate) -> tuple[Kind, dict[str, str]]:
         about = {name if name not in ("at", "what", "level") else f"_{name}": value for name, value in said.about}
         return (said.what, about.get("cause", "")), about
     about = {"tenant": said.tenant, "run": said.run, "task": str(said.task), "tier": str(said.tier)}
-    return ("starved", ""), about
+    if said.why:
+        about["reason"] = said.why
+    return (TASK_STARVED if _is_event(said) else "starved", ""), about
+
+
+def _is_event(said: Escalate) -> bool:
+    """The tier at which whoever looks after the service is to hear of a task, once."""
+    return said.is_new and said.tier == Tier.EVENT

@@ -22,6 +22,7 @@ from rota.app.journal import Journal
 from rota.app.laborer import complain_to
 from rota.app.pages import make_pages
 from rota.app.shared import sharing_of
+from rota.app.spawning import Nursery, start_nursery
 from rota.app.working import check_threads, complaint, ship_logs, start_resident, token_of, working_of
 from rota.config import (
     Address,
@@ -33,6 +34,7 @@ from rota.config import (
     read_server_tls,
     server_context,
 )
+from rota.control.driver import Listener
 from rota.control.events import Escalate, Level, Tell
 from rota.control.telemetry import Telemetry
 from rota.core.commands import PutQueue
@@ -82,10 +84,8 @@ async def start_service(
     telemetry = Telemetry()
     failed = asyncio.Event()
 
-    def listener(said: Tell | Escalate) -> None:
-        journal(said)
-        if isinstance(said, Tell) and said.what == "coordinator.failed":
-            failed.set()
+    nurseries: list[Nursery] = []
+    listener = _listener(journal, failed, nurseries)
 
     gate = Gate(config.auth, clock, tell=journal, count=telemetry.auth_refused)
     addresses = [address for address in (listen, http) if address is not None]
@@ -123,7 +123,26 @@ async def start_service(
     if beside is not None:
         beside.found(grpc_url, journal)
     worker = await _local_worker(parts, here, config, journal) if with_worker else None
+    if config.spawners:
+        nurseries.append(start_nursery(parts, here, config, journal, telemetry.spawned))
     return Service(here, grpc_url, http_url, worker, failed)
+
+
+def _listener(journal: Journal, failed: asyncio.Event, nurseries: list[Nursery]) -> Listener:
+    """Who hears what the coordinator has to say: the journal of everything, spawners of what nobody can do.
+
+    Spawners can only be made when it is known where the coordinator is; until then there are none.
+    """
+
+    def hear(said: Tell | Escalate) -> None:
+        journal(said)
+        if isinstance(said, Tell) and said.what == "coordinator.failed":
+            failed.set()
+        elif isinstance(said, Escalate):
+            for nursery in nurseries:
+                nursery.heard(said)
+
+    return hear
 
 
 def _advertised(url: str, host: str) -> str:

@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "work": ("rota.cli.work", "work items for agents: make, list, approve, claim them"),
     "session": ("rota.cli.session", "list agents' sessions, end one"),
     "scheduler": ("rota.cli.scheduler", "pause, drain and see work that agents claim"),
+    "mcp": ("rota.cli.mcp", "give an agent tools to claim work, over MCP"),
     "frontend": ("rota.cli.frontend", "serve builds by the Remote Execution API"),
     "cancel": ("rota.cli.cancel", "end a run and everything in it"),
     "clear": ("rota.cli.clear", "run tasks again that have ended"),

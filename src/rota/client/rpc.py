@@ -13,20 +13,23 @@ from rota.wire.streams import Stream
 class RpcConnection(Conversation):
     """The client's end of a Talk stream."""
 
-    def __init__(self, stream: Stream, tenant: str) -> None:
+    def __init__(self, stream: Stream, tenant: str, pace_s: float = 0.0) -> None:
         super().__init__(tenant, self._put)
         self._stream = stream
         self._requests: deque[bytes] = deque()
-        stream.start(self._pull, self._hear_all, self.lose)
+        stream.start(self._pull, self._hear_all, self.lose, pace_s)
 
     @classmethod
-    async def open(cls, route: Route, token: str, tenant: str, otherwise: str = "") -> "RpcConnection":
+    async def open(
+        cls, route: Route, token: str, tenant: str, otherwise: str = "", pace_s: float = 0.0
+    ) -> "RpcConnection":
         """Connect. Raises Refused (a wrong token, a certificate that is not trusted) or Unavailable.
 
-        Without a tenant it is the token's own, or `otherwise` if the token is for any.
+        Without a tenant it is the token's own, or `otherwise` if the token is for any. `pace_s` is the least time
+        between two messages: who asks for much on behalf of many has more in each.
         """
         stream = await route.open(TALK, token, tenant)
-        return cls(stream, tenant or stream.tenant or otherwise)
+        return cls(stream, tenant or stream.tenant or otherwise, pace_s)
 
     def _put(self, request: Request) -> None:
         content = pack(request)

@@ -89,10 +89,13 @@ class WorkClaim:
         """When the item fails if it has not ended; 0: never."""
         return self._lease.deadline_at
 
-    async def renew(self, lease_s: float = 0) -> Millis:
-        """Keep it for so long from now on, or for as long as it was claimed for; the answer is until when."""
+    async def renew(self, lease_s: float = 0, *, note: str = "") -> Millis:
+        """Keep it for so long from now on, or for as long as it was claimed for; the answer is until when.
+
+        `note` says how far it is, for whoever looks at it.
+        """
         lease_ms = round(lease_s * 1000) if lease_s else self._lease.lease_ms
-        request = ss.RenewWork(**self._session.named, fence=self.fence, token=self.token, lease_ms=lease_ms)
+        request = ss.RenewWork(**self._session.named, fence=self.fence, token=self.token, lease_ms=lease_ms, note=note)
         self.expires_at = await self._session.ask(request)
         return self.expires_at
 

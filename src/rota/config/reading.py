@@ -19,6 +19,7 @@ from rota.config.json5 import Json5Error, read_json5
 from rota.config.lines import lines_of
 from rota.config.secret import Secret
 from rota.config.settings import SECTIONS, SETTINGS, Config, Definitions, Setting
+from rota.config.spawners import SPAWNERS, SpawnerSettings, read_spawners
 from rota.core.bounds import check_ladder
 from rota.core.errors import Refused
 from rota.core.graph import check_id, check_text
@@ -78,10 +79,10 @@ class _File:
             if section in KINDS:
                 self._need_table(section, table)
                 continue
-            if section == SCHEDULERS:
+            if section in (SCHEDULERS, SPAWNERS):
                 continue
             if section not in SECTIONS:
-                raise self.unknown(section, section, [*SECTIONS, *KINDS, SCHEDULERS])
+                raise self.unknown(section, section, [*SECTIONS, *KINDS, SCHEDULERS, SPAWNERS])
             for name, value in self._need_table(section, table).items():
                 path = f"{section}.{name}"
                 if path not in _BY_PATH:
@@ -110,10 +111,12 @@ def load_config(
     found = _find_file(file, env)
     values: dict[str, tuple[object, str]] = {}
     definitions = Definitions()
+    spawners: tuple[SpawnerSettings, ...] = ()
     if found is not None:
         for path, value in found.settings().items():
             values[path] = (_as_given(_BY_PATH[path], value, found.where(path)), found.where(path))
         definitions = read_definitions(found.tables, found.where, found.unknown)
+        spawners = read_spawners(found.tables.get(SPAWNERS, {}), found.where, found.unknown)
     for setting in SETTINGS:
         if setting.env and setting.env in env:
             values[setting.path] = (_from_text(setting, env[setting.env]), setting.env)
@@ -129,6 +132,7 @@ def load_config(
     config = Config(
         **sections,
         definitions=definitions,
+        spawners=spawners,
         sources={path: source for path, (_, source) in values.items()},
         file=str(found.path) if found is not None else "",
     )

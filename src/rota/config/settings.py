@@ -9,6 +9,7 @@ from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 from msgspec import Meta, Struct, field, structs
 
 from rota.config.secret import Secret
+from rota.config.spawners import SpawnerSettings
 from rota.core.bounds import HISTORY_KEPT_MS, ID_CHARS_MAX, RETRIES_MAX, WORKER_SLOTS_MAX, TimeLimits
 from rota.core.ids import DEFAULT_TENANT
 from rota.core.model import Pool, Queue, Tenant
@@ -82,6 +83,12 @@ class Server(Section, frozen=True, kw_only=True):
     orphan_timeout_s: Annotated[
         int, _meta("how long a run in which nothing moves is left before it fails", ge=1, le=DAY_MS // 1_000)
     ] = TimeLimits().orphan_ms // 1_000
+    starve_s: Annotated[
+        int, _meta("how long what nobody can do waits before anything is done about it", ge=1, le=DAY_MS // 1_000)
+    ] = TimeLimits().starve_ms // 1_000
+    sweep_s: Annotated[
+        int, _meta("how often what waits is looked at as a whole; each time is a cycle of the ladder", ge=1, le=3_600)
+    ] = TimeLimits().sweep_ms // 1_000
     max_task_retries: Annotated[
         int,
         _meta("retries of tasks whose kind leaves them to the service", "ROTA_MAX_TASK_RETRIES", ge=0, le=RETRIES_MAX),
@@ -95,6 +102,8 @@ class Server(Section, frozen=True, kw_only=True):
             usual,
             dispatch_ms=self.dispatch_timeout_s * 1_000 or usual.dispatch_ms,
             orphan_ms=self.orphan_timeout_s * 1_000,
+            starve_ms=self.starve_s * 1_000,
+            sweep_ms=self.sweep_s * 1_000,
         )
 
     @property
@@ -244,6 +253,7 @@ class Config(Struct, frozen=True, kw_only=True):
     worker: WorkerSide = WorkerSide()
     builds: Builds = Builds()
     definitions: Definitions = Definitions()
+    spawners: tuple[SpawnerSettings, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     # The file that was read; empty if there was none.
     file: str = ""

@@ -9,6 +9,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from rota.core.commands import Command
+from rota.core.demand import Demand
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Epoch, Millis
 from rota.core.model import Pairs
@@ -179,12 +180,19 @@ class Tell(Struct, frozen=True):
 
 
 class Escalate(Struct, frozen=True):
-    """A tier of the starvation ladder was reached: wake pull workers, ask for a worker, raise an event."""
+    """One cycle of the starvation ladder: ask for a worker, raise an event.
+
+    `is_new`: this tier was not reached before. `why`: the reason, as the task's note has it. `demand`: what a worker
+    would have to be, from the tier on at which one is asked for, and while the task still waits.
+    """
 
     tenant: str
     run: str
     task: int
     tier: int
+    is_new: bool = False
+    why: str = ""
+    demand: Demand | None = None
 
 
 class Wake(Struct, frozen=True):

@@ -59,6 +59,7 @@ from rota.core.errors import Refused, Unavailable
 from rota.core.evolve import evolve
 from rota.core.ids import Millis
 from rota.core.images import is_clean, take_batch
+from rota.core.ladder import Tier
 from rota.core.model import FailureClass
 from rota.core.place import place
 from rota.core.presence import stalled
@@ -335,8 +336,15 @@ class Loop:
         return self._take_back(change)
 
     def _starve(self, change: TaskStarved) -> int:
+        run = self.state.runs[(change.tenant, change.run)]
+        is_new = run.tasks[change.task].tier != change.tier
         evolve(self.state, change)
-        self.held.append((self.open, lambda: (Escalate(change.tenant, change.run, change.task, change.tier),)))
+        task = run.tasks[change.task]
+        demand = self.state.bucket_of(run, task).demand if Tier.SPAWN <= change.tier < Tier.PARK else None
+        if is_new:
+            self.tally.starved(Tier(change.tier))
+        told = Escalate(change.tenant, change.run, change.task, change.tier, is_new, task.note, demand)
+        self.held.append((self.open, lambda: (told,)))
         return 1
 
     def _move_many(self, change: TasksScheduled | TasksSettled | TasksReset) -> int:

@@ -8,6 +8,7 @@ from rota.control.streams import Act
 from rota.control.trouble import StoreTrouble
 from rota.core.commands import BeatWorker, ClaimTask, RegisterWorker, RenewLease, Report
 from rota.core.ids import Fence, Millis
+from rota.core.model import Mood
 from rota.core.presence import heard_from, renew_one, take_mood, went_away
 from rota.core.state import State
 from rota.core.waking import wakes, woke
@@ -53,6 +54,9 @@ class Pullers:
             went_away(self.loop.state, worker, now, hung_up=False)
         else:
             self.heard(command, now)
+            if worker is not None and worker.row.capacity.pull:
+                # Whoever begins anew is free, whatever it said before.
+                take_mood(self.loop.state, worker, Mood.IDLE)
 
     def heard(self, command: RegisterWorker | ClaimTask | RenewLease | BeatWorker | Report, now: Millis) -> None:
         """A pull worker has no stream; each of its requests is its beat, if it is its owner who sends it."""

@@ -4,6 +4,7 @@ from rota.core.commands import Command, Report, StartRuns, Tick
 from rota.core.decide import Decision
 from rota.core.decide.decision import AT_CAP
 from rota.core.decide.leases import Judgement
+from rota.core.ladder import Tier
 
 _IN_ORDER = frozenset({Judgement.ACCEPTED, Judgement.DUPLICATE})
 
@@ -17,6 +18,8 @@ class Tally:
         self.stale_reports: dict[str, int] = {}
         # How often a run or a slot found as many active runs as there may be.
         self.at_cap = 0
+        # How often a task reached each tier of the starvation ladder.
+        self.tiers: dict[str, int] = {}
 
     def decided(self, command: Command, decision: Decision) -> None:
         """A command was decided, with or without a change."""
@@ -29,6 +32,10 @@ class Tally:
     def refused(self, command: Command) -> None:
         """A command was refused."""
         self._count(command, "refused")
+
+    def starved(self, tier: Tier) -> None:
+        """A task has reached a tier."""
+        self.tiers[tier.name.lower()] = self.tiers.get(tier.name.lower(), 0) + 1
 
     def _count(self, command: Command, outcome: str) -> None:
         key = (type(command), outcome)

@@ -71,6 +71,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("rota_reacquire_seconds", "histogram", (), "How long this coordinator was without a reign between two."),
     Metric("rota_steps_total", "counter", ("outcome",), "Passes of the safety net over everything."),
     Metric("rota_step_seconds", "gauge", (), "How long the last pass of the safety net took, with what came between."),
+    Metric("rota_starved_tasks_total", "counter", ("tier",), "Tasks that reached a tier of the starvation ladder."),
+    Metric("rota_spawns_total", "counter", ("outcome",), "What came of asking spawners for somebody."),
     Metric("rota_faults_total", "counter", (), "Errors of the scheduler itself."),
     Metric("rota_undispatchable_tasks", "gauge", ("reason",), "Queued tasks by what they wait for."),
     Metric("rota_queue_tasks", "gauge", ("queue",), "Tasks that wait for a worker."),
@@ -97,6 +99,7 @@ class Telemetry:
         # Of reigns that are over.
         self._past: dict[str, dict[tuple[str, ...], float]] = {}
         self._calls = Calls()
+        self._spawns: dict[tuple[str, ...], float] = {}
         self._turn = self._histogram("rota_turn_seconds", _TURN_S)
         self._commit = self._histogram("rota_commit_seconds", _COMMIT_S)
         self._rows = self._histogram("rota_commit_rows", _COMMIT_ROWS)
@@ -143,6 +146,12 @@ class Telemetry:
         """See `Calls`."""
         self._calls.auth_refused(cause)
 
+    # What spawners tell.
+
+    def spawned(self, outcome: str) -> None:
+        """Somebody was asked for who could do what nobody can."""
+        self._spawns[outcome,] = self._spawns.get((outcome,), 0) + 1
+
     # What is asked of it.
 
     def render(self) -> tuple[bytes, str]:
@@ -158,6 +167,7 @@ class Telemetry:
         machine = self._machine
         loop = machine.loop if machine is not None else None
         yield from self._calls.families()
+        yield _family("rota_spawns_total", self._spawns)
         for name, counts in _counts(loop).items():
             past = self._past.get(name, {})
             keys = dict.fromkeys((*past, *counts))
@@ -188,6 +198,7 @@ def _counts(loop: Loop | None) -> dict[str, Labelled]:
             "interruptions",
             "stale_reports",
             "steps",
+            "starved_tasks",
             "faults",
         )
         return {f"rota_{name}_total": {} for name in names}
@@ -199,6 +210,7 @@ def _counts(loop: Loop | None) -> dict[str, Labelled]:
         "rota_interruptions_total": {(): state.interruptions},
         "rota_stale_reports_total": {(cause,): n for cause, n in tally.stale_reports.items()},
         "rota_steps_total": {(outcome,): n for outcome, n in loop.agenda.passes.items()},
+        "rota_starved_tasks_total": {(tier,): n for tier, n in tally.tiers.items()},
         "rota_faults_total": {(): loop.faults},
     }
 

@@ -111,9 +111,12 @@ class Audience:
         self.free ^= one
         return self.ranked[one.bit_length() - 1].key
 
-    def only(self, key: WorkerKey) -> Ranks:
-        """A session as a set of one; of none, if it is not here any more."""
-        return self._ones.get(key, 0)
+    def ranks_of(self, keys: Iterable[WorkerKey]) -> Ranks:
+        """Sessions by their keys; those that are not here any more are left out."""
+        ranks = 0
+        for key in keys:
+            ranks |= self._ones.get(key, 0)
+        return ranks
 
     def _seat(self, mentioned: set[tuple[str, str]]) -> None:
         """Say for each pair that matters, and for each sort of standing terms, which sessions have it."""
@@ -154,7 +157,7 @@ class Audience:
     def _avoided(self, line: Line) -> Ranks:
         """The session that was interrupted at this very work, while any other could do it."""
         avoid = line.demand.signature.avoid
-        one = self.only(avoid) if avoid else 0
+        one = self.ranks_of((avoid,)) if avoid else 0
         return one if one and self.first(line.suited & ~one, line) else 0
 
 

@@ -55,7 +55,7 @@ def flow_key(flow: Flow) -> int | None:
 class Bucket:
     """All waiting tasks with one signature."""
 
-    __slots__ = ("ages", "demand", "flows", "lines", "live", "shapes", "users", "waiting")
+    __slots__ = ("ages", "demand", "flows", "left", "lines", "live", "shapes", "users", "waiting")
 
     def __init__(self, demand: Demand) -> None:
         self.demand = demand
@@ -66,6 +66,8 @@ class Bucket:
         self.shapes: list[tuple[int, Shape]] = []
         # By the time since which a task may run; a task that was returned keeps its age.
         self.ages: dict[PriorityClass, list[Age]] = {}
+        # Whose age is still there although they left; whoever comes back with the same age takes its old place.
+        self.left: set[tuple[Millis, int, int]] = set()
         self.users = 0
 
     def head(self, priority: PriorityClass) -> tuple[int, Flow] | None:

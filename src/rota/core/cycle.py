@@ -211,11 +211,8 @@ class _Pass:
         woken = self.view.woken.get(item.key)
         if not woken:
             return 0
-        cooling, quiet = 0, quiet_ms(item, self.view.settings, self.now, late=late)
-        for session, woken_at in woken.items():
-            if self.now - woken_at < quiet:
-                cooling |= self.audience.only(session)
-        return cooling
+        before = self.now - quiet_ms(item, self.view.settings, self.now, late=late)
+        return self.audience.ranks_of([session for session, woken_at in woken.items() if woken_at > before])
 
 
 def quiet_ms(item: Waiting, settings: CycleSettings, now: Millis, *, late: bool) -> Millis:

@@ -4,6 +4,8 @@
 reasons. The order of the checks is the order in which a person would want to hear them.
 """
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from rota.core.errors import Refused
@@ -85,6 +87,23 @@ def property_values(capacity: Capacity) -> dict[str, tuple[str, ...]]:
     for name, value in capacity.properties:
         values[name] = (*values.get(name, ()), value)
     return values
+
+
+def totals_of(values: dict[str, tuple[str, ...]], names: Iterable[str]) -> dict[str, int]:
+    """How much a worker has of what is counted; what it does not say in numbers is not there."""
+    totals: dict[str, int] = {}
+    for name in names:
+        amounts = [parse_quantity(value) for value in values.get(name, ())]
+        if amounts and all(amount is not None for amount in amounts):
+            totals[name] = max(amount for amount in amounts if amount is not None)
+    return totals
+
+
+def lasting_reasons(demand: Demand, capacity: Capacity) -> Reasons:
+    """Why a worker that is described like this could never have a task, however idle it were."""
+    values = property_values(capacity)
+    totals = totals_of(values, (name for name, _ in demand.minimum))
+    return (*static_reasons(demand, capacity, values), *total_reasons(demand, totals))
 
 
 def static_reasons(demand: Demand, capacity: Capacity, values: dict[str, tuple[str, ...]]) -> Reasons:

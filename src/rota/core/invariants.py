@@ -106,6 +106,9 @@ def _check_index(state: State, broken: list[str]) -> None:
         found = sum(1 for _ in bucket.tasks())
         if not bucket.live == found == expected.get(bucket, 0):
             broken.append(f"bucket {bucket.demand.signature} says {bucket.live}, holds {found}")
+        ages = [entry for kept in bucket.ages.values() for entry in kept if state.index.is_waiting(bucket, entry)]
+        if len({(entry[3].number, entry[4]) for entry in ages}) != len(ages) or len(ages) != bucket.live:
+            broken.append(f"bucket {bucket.demand.signature} remembers {len(ages)} ages of {bucket.live} tasks")
         if sum(bucket.waiting.values()) != bucket.live:
             broken.append(f"bucket {bucket.demand.signature} miscounts its classes")
 
@@ -161,7 +164,7 @@ def _check_relations(state: State, broken: list[str]) -> None:
     waiters: dict[tuple[str, str], list[str]] = {}
     for run in state.runs.values():
         row = run.row
-        if row.parent and (row.tenant, row.parent) in state.runs:
+        if row.parent:
             parts.setdefault((row.tenant, row.parent), []).append(row.id)
         for name in row.after:
             if (row.tenant, name) not in state.runs:
@@ -169,10 +172,15 @@ def _check_relations(state: State, broken: list[str]) -> None:
             waiters.setdefault((row.tenant, name), []).append(row.id)
         if row.after and row.state is not RunState.QUEUED:
             broken.append(f"{run.key} is {row.state} and waits for {row.after}")
-    for run in state.runs.values():
-        for kind, found, expected in (("parts", run.parts, parts), ("waiters", run.waiters, waiters)):
-            if sorted(key[1] for key in found) != sorted(expected.get(run.key, [])):
-                broken.append(f"{run.key} has other {kind} than it should have")
+    if {key: sorted(run for _, run in found) for key, found in state.parts.items()} != {
+        key: sorted(names) for key, names in parts.items()
+    }:
+        broken.append(f"parts of runs are {parts}, kept otherwise")
+    broken += [
+        f"{run.key} is waited for by others than it should be"
+        for run in state.runs.values()
+        if sorted(key[1] for key in run.waiters) != sorted(waiters.get(run.key, []))
+    ]
 
 
 def _check_countdowns(run: LiveRun, broken: list[str]) -> None:

@@ -7,7 +7,7 @@ A record plus what can be worked out from records: countdowns, free capacity, ac
 from array import array
 from typing import TYPE_CHECKING
 
-from rota.core.demand import parse_quantity, property_values
+from rota.core.demand import property_values, totals_of
 from rota.core.ids import Fence, Millis, RunKey, WorkerKey
 from rota.core.model import Approval, Mood
 from rota.core.order import Purse
@@ -114,11 +114,7 @@ class LiveWorker:
     def describe(self, consumable: dict[str, int]) -> None:
         """Read the worker's own words again: after registration, and when a queue changes what is counted."""
         self.values = property_values(self.row.capacity)
-        self.totals = {}
-        for name in consumable:
-            amounts = [parse_quantity(value) for value in self.values.get(name, ())]
-            if amounts and all(amount is not None for amount in amounts):
-                self.totals[name] = max(amount for amount in amounts if amount is not None)
+        self.totals = totals_of(self.values, consumable)
         self.free = dict(self.totals)
         self.slots_free = self.row.capacity.slots
         for lease in self.leases.values():
@@ -142,7 +138,7 @@ class LiveWorker:
 # Shared by the many runs in which nothing ever goes back to `none`, and nothing branches; never changed.
 _NONE_RESET: dict[int, dict[int, None]] = {}
 _NONE_FORCED: dict[int, int] = {}
-# Shared by the many runs that nobody waits for and that have no parts; never changed.
+# Shared by the many runs that nobody waits for; never changed.
 _NO_RUNS: dict[RunKey, "LiveRun"] = {}
 
 
@@ -154,8 +150,8 @@ class LiveRun:
     the tasks of such nodes that went back to `none` and wait for a second answer. `forced` counts, per node, the
     branches that decided to skip it. `before` and `after` are its neighbours in a graph whose runs depend on the past,
     in the order of what they are about; `is_held` says that its workflow is paused or a run it is part of,
-    `revived_at` when it left history. `parts` are the runs that name this one as their parent, `waiters` those that
-    wait for it to succeed. `number` is the order in which runs came into memory.
+    `revived_at` when it left history. `waiters` are the runs that wait for it to succeed. `number` is the order in
+    which runs came into memory.
     """
 
     __slots__ = (
@@ -176,7 +172,6 @@ class LiveRun:
         "mended",
         "moving",
         "number",
-        "parts",
         "purse",
         "reset",
         "revived_at",
@@ -203,7 +198,6 @@ class LiveRun:
         self.before: LiveRun | None = None
         self.after: LiveRun | None = None
         self.is_held = False
-        self.parts: dict[RunKey, LiveRun] = _NO_RUNS
         self.waiters: dict[RunKey, LiveRun] = _NO_RUNS
         # Something was put back or marked, so what waits for a worker may have been overtaken by that.
         self.mended = False
@@ -288,12 +282,6 @@ class LiveRun:
         if self.waiters is _NO_RUNS:
             self.waiters = {}
         self.waiters[waiter.key] = waiter
-
-    def take_part(self, part: "LiveRun") -> None:
-        """Another run is part of this one."""
-        if self.parts is _NO_RUNS:
-            self.parts = {}
-        self.parts[part.key] = part
 
     @property
     def is_runnable(self) -> bool:

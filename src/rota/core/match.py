@@ -252,6 +252,7 @@ class Index:
                 flow.gone = {entry}
             else:
                 flow.gone.add(entry)
+        bucket.left.add((task.eligible_at, run.number, task.idx))
         flow.live -= 1
         self.queued -= 1
         bucket.live -= 1
@@ -265,13 +266,23 @@ class Index:
         run.purse.leave()
 
     def _remember_age(self, bucket: Bucket, run: LiveRun, task: Task) -> None:
+        before = (task.eligible_at, run.number, task.idx)
+        if before in bucket.left:
+            bucket.left.discard(before)
+            return
         priority = run.row.priority
         ages = bucket.ages.get(priority)
         if ages is None:
             ages = bucket.ages[priority] = []
         if len(ages) > 2 * bucket.waiting[priority] + SPARE_AGES:
             # Whoever left is forgotten now and then, so that the cost of it is shared by those who came.
-            ages[:] = [entry for entry in ages if self.is_waiting(bucket, entry)]
+            kept: list[Age] = []
+            for entry in ages:
+                if self.is_waiting(bucket, entry):
+                    kept.append(entry)
+                else:
+                    bucket.left.discard((entry[0], entry[3].number, entry[4]))
+            ages[:] = kept
             heapify(ages)
         self._number += 1
         heappush(ages, (task.eligible_at, run.row.id, self._number, run, task.idx))
@@ -292,7 +303,8 @@ class Index:
         """The task of one class that has waited longest in a bucket; of those that came together the first by name."""
         ages = bucket.ages.get(priority, ())
         while ages and not self.is_waiting(bucket, ages[0]):
-            heappop(ages)
+            eligible_at, _, _, run, idx = heappop(ages)
+            bucket.left.discard((eligible_at, run.number, idx))
         if not ages:
             return None
         eligible_at, _, _, run, idx = ages[0]

@@ -21,6 +21,8 @@ class Relations:
     runs: dict[RunKey, LiveRun]
     # Of graphs whose runs depend on the past, the run that is about the latest moment.
     lineages: dict[tuple[str, str], LiveRun]
+    # The runs that name another as their parent, by that one, whether or not it lives.
+    parts: dict[RunKey, dict[RunKey, LiveRun]]
     limits: TimeLimits
 
     @abstractmethod
@@ -78,11 +80,42 @@ class Relations:
     def relate(self, run: LiveRun) -> None:
         """Have a run found by the one that it is part of, and by those that it waits for."""
         row = run.row
-        parent = self.runs.get((row.tenant, row.parent)) if row.parent else None
-        if parent is not None:
-            parent.take_part(run)
+        if row.parent:
+            self.parts.setdefault((row.tenant, row.parent), {})[run.key] = run
         for name in row.after:
             self.runs[(row.tenant, name)].await_end(run)
+
+    def depth_above(self, row: Run) -> int | None:
+        """How many runs a run is part of, one inside the other; None if it would be part of itself.
+
+        A parent need not live, so it may come later than what is part of it.
+        """
+        name, depth = row.parent, 0
+        while name and depth <= PARENTS_MAX:
+            if name == row.id:
+                return None
+            depth += 1
+            above = self.runs.get((row.tenant, name))
+            name = above.row.parent if above is not None else ""
+        return depth
+
+    def depth_below(self, key: RunKey) -> int:
+        """How many levels of runs are part of this one; it is not counted further than there may be."""
+        level, depth = [key], 0
+        while depth <= PARENTS_MAX:
+            level = [part for one in level for part in self.parts.get(one, {})]
+            if not level:
+                break
+            depth += 1
+        return depth
+
+    def leave_parent(self, run: LiveRun) -> None:
+        """A run moved to history, and is part of nothing any more."""
+        key = (run.row.tenant, run.row.parent)
+        parts = self.parts.get(key, {})
+        parts.pop(run.key, None)
+        if not parts:
+            self.parts.pop(key, None)
 
     def unrelate(self, run: LiveRun) -> None:
         """A run waits for nobody any more: it started, or has ended. Who was kept for it may go to history."""

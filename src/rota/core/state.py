@@ -40,7 +40,7 @@ SILENCE_MS = Queue(tenant="", name="").worker_timeout_ms
 # Timers of which the earliest counts, because whoever looks sets the next one; of the others the latest counts.
 _EARLIEST = frozenset({"schedule", "worker", "rate", "alone", "receipts", "starved", "sweep", "step"})
 # What is counted beside moves of tasks.
-DECIDED = ("create_run", "missed_slot", "run_error", "starved", "agent_lost", "dispatch_lost", "orphan_reaped")
+DECIDED = ("create_run", "missed_slot", "run_error", "starved", "wake", "agent_lost", "dispatch_lost", "orphan_reaped")
 # How many entries of timers that were dropped or moved may lie in the heap, beside as many as there are timers.
 TIMERS_SLACK = 64
 
@@ -101,6 +101,7 @@ class State(Relations):
         self.scheduled_runs: dict[tuple[str, str], int] = {}
         # Of graphs whose runs depend on the past, the run that is about the latest moment.
         self.lineages: dict[tuple[str, str], LiveRun] = {}
+        self.parts: dict[RunKey, dict[RunKey, LiveRun]] = {}
         self.books = Books()
         self.index = Index(self.books, self.bucket_of)
         self.consumable: dict[str, int] = {}
@@ -417,9 +418,8 @@ class State(Relations):
     def forget_run(self, run: LiveRun) -> None:
         """A run moved to history: its tenant's accounts go with the last run of its class."""
         row = run.row
-        parent = self.runs.get((row.tenant, row.parent)) if row.parent else None
-        if parent is not None:
-            parent.parts.pop(run.key, None)
+        if row.parent:
+            self.leave_parent(run)
         if self.books.leave(row.priority, row.tenant, row.share):
             self.index.forget_tenant(row.priority, row.tenant)
 

@@ -15,12 +15,15 @@ from rota.core.ids import Millis, WorkerKey
 from rota.core.live import LiveWorker
 from rota.core.model import CLASS_WEIGHT, Mood
 from rota.core.order import CLASSES
+from rota.core.place import is_held
 from rota.core.state import State
 
 # How many idle sessions, and as many tasks, of one bucket are looked at when something happened to it.
 FEW = 64
 # How many tasks of one bucket a sweep looks at: no more sessions than that could be told in one cycle.
 MANY = 1_000
+# Whoever listens for wakes is heard of more often than this.
+ATTENTIVE_MS = 10_000
 SETTINGS = CycleSettings()
 
 
@@ -38,9 +41,9 @@ def wakes(state: State, now: Millis, *, everybody: bool = False) -> tuple[Wake, 
     waiting: list[Waiting] = []
     sessions: dict[WorkerKey, Session] = {}
     for bucket in stirred:
-        if not bucket.live or state.hold_reasons(bucket, now):
+        if not bucket.live or (state.index.may_be_held(bucket) and is_held(state, bucket, now)):
             continue
-        found = list(_everybody(bucket, now) if everybody else islice(_idle(bucket, now), FEW))
+        found = list(_everybody(bucket, now)) if everybody else _few(bucket, now)
         if any(session.idle for session in found):
             sessions.update({session.key: session for session in found})
             waiting += _first(state, bucket, MANY if everybody else FEW)
@@ -55,6 +58,7 @@ def woke(state: State, wake: Wake, now: Millis) -> LiveWorker | None:
     worker = state.workers.get(wake.session)
     if worker is not None:
         state.wakes.note(wake.item, wake.session, now)
+        state.decided["wake"] += 1
         state.uses += 1
         worker.used = state.uses
         if worker.shape is not None:
@@ -80,13 +84,20 @@ def _session(worker: LiveWorker, *, idle: bool) -> Session:
     )
 
 
-def _idle(bucket: Bucket, now: Millis) -> Iterator[Session]:
+def _few(bucket: Bucket, now: Millis) -> list[Session]:
+    """Some idle sessions that suit a bucket: those that were heard of just now, if any, because they will listen."""
+    attentive = (worker for worker in _idle(bucket, now) if now - worker.seen_at <= ATTENTIVE_MS)
+    found = list(islice(attentive, FEW)) or list(islice(_idle(bucket, now), FEW))
+    return [_session(worker, idle=True) for worker in found]
+
+
+def _idle(bucket: Bucket, now: Millis) -> Iterator[LiveWorker]:
     """Idle sessions that suit a bucket, what it prefers first, then the longest idle."""
     for _, shape in bucket.shapes:
         for group in shape.idle.values():
             for worker in group.values():
                 if is_idle(worker, now):
-                    yield _session(worker, idle=True)
+                    yield worker
 
 
 def _everybody(bucket: Bucket, now: Millis) -> Iterator[Session]:

@@ -100,7 +100,8 @@ def _gate_reasons(state: State, run: LiveRun) -> list[Reason]:
     for name in row.after[:_NAMED_MAX]:
         awaited = state.runs[(row.tenant, name)].row
         if awaited.state in RUN_TERMINAL and awaited.state is not RunState.SUCCESS:
-            text = f"{name} has to succeed first, and is {awaited.state}; try it again, or cancel this one"
+            way = "try it again, or cancel this one" if awaited.started_at else "it never started: cancel this one"
+            text = f"{name} has to succeed first, and is {awaited.state}; {way}"
             found.append(reason("after.failed", text, run=name))
         else:
             found.append(reason("after.waiting", f"{name} has to succeed first, and is {awaited.state}", run=name))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from rota.core.commands import ClaimTask, Outcome, RegisterWorker, RenewLease, Report
-from rota.core.decide.leases import Offer
+from rota.core.decide.leases import Judgement, Offer
 from rota.core.errors import Refused
 from rota.core.ids import Fence, Millis
 from rota.core.model import Capacity, FailureClass
@@ -28,10 +28,17 @@ class PullWorker(Node):
         self.lease_ms = mix.limits.lease_ms * 2
         self.chance = world.chance(f"pull {name}")
         self.chance_of_words = world.chance(f"words of {name}")
+        self.chance_of_lies = world.chance(f"lies of {name}")
         self.babble = mix.babble
+        self.lies = mix.lying_agents
+        # The others, of whom a liar speaks.
+        self.others: list[PullWorker] = []
         self.is_registered = False
         self.offer: Offer | None = None
-        self.claim_id = 0
+        self.claim_id = self.held_claim = 0
+        # Each time it claims it makes a secret up. What it holds, it holds under the one that was heard of last.
+        self.secrets = 0
+        self.token = ""
         self.result: AttemptOver | None = None
         self._target = 0
         self._waiting = 0
@@ -53,6 +60,15 @@ class PullWorker(Node):
         self.is_registered = False
         self.offer = self.result = None
 
+    def hear_wake(self) -> None:
+        """A coordinator says that there is work: it is asked for at once."""
+        self.deliver(self.life, self._wake_up)
+
+    def _wake_up(self) -> None:
+        if self.offer is None:
+            self.world.note("woken")
+            self.wake_by(self.clock())
+
     def holds_work(self) -> bool:
         """Whether something is lost if this process stops now."""
         return self.offer is not None
@@ -66,12 +82,16 @@ class PullWorker(Node):
     def woke(self) -> None:
         """Do the next thing; ask again if nobody answered."""
         self.wake_by(self.clock() + 700 + self.chance.randrange(600))
+        if self.lies and self.chance_of_lies.randrange(1000) < self.lies:
+            self._lie()
         if not self.is_registered:
             capacity = Capacity(slots=1, pull=True, queues=("agents",))
             self._ask(
                 RegisterWorker(tenant="shared", worker=self.name, incarnation=self.incarnation, capacity=capacity),
                 self._registered,
             )
+        elif self.offer is not None and not self.token:
+            self._claim(self.held_claim)
         elif self.result is not None and self.offer is not None:
             self._report(self.offer, self.result)
         elif self.offer is not None:
@@ -82,20 +102,42 @@ class PullWorker(Node):
                     incarnation=self.incarnation,
                     fence=self.offer.fence,
                     lease_ms=self.lease_ms,
+                    token_hash=self.token,
                 ),
                 self._renewed,
             )
         else:
-            self._ask(
-                ClaimTask(
-                    tenant="shared",
-                    command_id=f"{self.incarnation}.{self.claim_id}",
-                    worker=self.name,
-                    incarnation=self.incarnation,
-                    lease_ms=self.lease_ms,
-                ),
-                self._claimed,
-            )
+            self._claim(self.claim_id)
+
+    def _claim(self, number: int) -> None:
+        """Ask for work; or, under the same id, for another secret to what it has."""
+        self.secrets += 1
+        token = f"{self.incarnation} {self.secrets}"
+
+        def claimed(value: object, detail: object) -> None:
+            self._claimed(number, token, value, detail)
+
+        self._ask(
+            ClaimTask(
+                tenant="shared",
+                command_id=f"{self.incarnation}.{number}",
+                worker=self.name,
+                incarnation=self.incarnation,
+                lease_ms=self.lease_ms,
+                token_hash=token,
+            ),
+            claimed,
+        )
+
+    def _lie(self) -> None:
+        """Say of another's work that it is done, knowing everything about it but its secret."""
+        victim = self.chance_of_lies.choice(self.others) if self.others else None
+        if victim is None or victim.offer is None or victim is self:
+            return
+        self.world.note("lying_agents")
+        coordinator = self.coordinators[self._target % len(self.coordinators)]
+        forged = victim.report_of(victim.offer, AttemptOver(victim.offer.fence, Outcome.SUCCESS), "made up")
+        self.network.send(self.name, coordinator.name, coordinator.ask, self.name, forged, _ignore)
 
     def _ask(self, command: object, then: Callable[[object, object], None]) -> None:
         life = self.life
@@ -113,14 +155,19 @@ class PullWorker(Node):
     def _registered(self, value: object, detail: object) -> None:
         self.is_registered = isinstance(value, str) and detail is None
 
-    def _claimed(self, value: object, detail: object) -> None:
+    def _claimed(self, number: int, token: str, value: object, detail: object) -> None:
         if isinstance(value, Refused) and value.code == "worker.unknown":
             self.is_registered = False
-        if not isinstance(value, str):
-            return
-        self.claim_id += 1
-        if isinstance(detail, Offer):
+        if isinstance(value, Refused) and value.code == "lease.expired":
+            self.offer = self.result = None
+        if number == self.claim_id and isinstance(value, str | Refused):
+            self.claim_id += 1
+        if isinstance(detail, Offer) and self.offer is not None and detail.fence == self.offer.fence:
+            self.token = token
+        elif isinstance(value, str) and isinstance(detail, Offer):
             self.offer = detail
+            self.token = token
+            self.held_claim = number
             self.on_claim(self.name, detail)
             takes_ms = lasting_ms(detail)
             self.world.after(takes_ms, self.deliver, self.life, self._done, detail.fence)
@@ -137,11 +184,18 @@ class PullWorker(Node):
                 self.result = babble(self.result, self.chance_of_words, self.world.note)
 
     def _renewed(self, value: object, detail: object) -> None:
-        if isinstance(value, Refused) and value.code == "lease.lost":
+        if isinstance(value, Refused) and value.code in ("lease.lost", "lease.foreign"):
             self.offer = self.result = None
+        if isinstance(value, Refused) and value.code == "lease.token":
+            self.world.note("token_void")
+            self.token = ""
 
     def _report(self, offer: Offer, over: AttemptOver) -> None:
-        report = Report(
+        self._ask(self.report_of(offer, over, self.token), self._reported)
+
+    def report_of(self, offer: Offer, over: AttemptOver, token: str) -> Report:
+        """The word of this session on an attempt."""
+        return Report(
             tenant=offer.tenant,
             run=offer.run,
             task=offer.task,
@@ -158,8 +212,8 @@ class PullWorker(Node):
             expands=over.expands,
             lost=over.lost,
             skips=over.skips,
+            token_hash=token,
         )
-        self._ask(report, self._reported)
 
     def _reported(self, value: object, detail: object) -> None:
         if isinstance(value, Refused) and self.result is not None:
@@ -169,7 +223,11 @@ class PullWorker(Node):
             self.result = AttemptOver(
                 self.result.fence, Outcome.FAILED, failure=FailureClass.FATAL, error=error, salt=self.result.salt
             )
-        if isinstance(value, str):
+        if value == Judgement.WRONG_TOKEN:
+            # Another claim of its own, on its way for long, has made it void.
+            self.world.note("token_void")
+            self.token = ""
+        elif isinstance(value, str):
             self.offer = self.result = None
 
 

@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from rota.control.loop import Loop
 from rota.core.commands import (
+    ApproveRun,
+    CancelRun,
     ClearTasks,
     ClientCommand,
     DeployWorkflow,
@@ -12,15 +14,16 @@ from rota.core.commands import (
     Mark,
     MarkTasks,
     PauseRun,
+    PauseScheduler,
     PauseWorkflow,
     ResolveTask,
     RetryTasks,
 )
 from rota.core.ids import Millis
 from rota.core.live import LiveRun
-from rota.core.model import Unservable
+from rota.core.model import Approval, Unservable
 from rota.core.plan import past_of
-from rota.core.records import Run, Schedule, Workflow
+from rota.core.records import Pause, Run, Schedule, Workflow
 from rota.core.states import NEEDS_ATTENTION, RUN_TERMINAL, RunState
 from rota.sim.stage import Stage
 
@@ -47,6 +50,10 @@ class Caretaker:
                     self.send(PauseRun(tenant=record.tenant, command_id=name, run=record.id, paused=False), 0)
                 case Workflow():
                     self._let_go(record)
+                case Pause() if record.paused:
+                    name = self._next_id()
+                    resume = PauseScheduler(tenant=record.tenant, command_id=name, scope=record.scope, paused=False)
+                    self.send(resume, 0)
                 case _:
                     pass
         for node in self.stage.coordinators:
@@ -56,6 +63,7 @@ class Caretaker:
                 self._undrain(loop)
                 for run in loop.state.runs.values():
                     self._mend_past(run)
+                    self._let_start(loop, run)
         self.world.after(TIDY_MS, self.tidy_up)
 
     def _let_go(self, workflow: Workflow) -> None:
@@ -84,6 +92,20 @@ class Caretaker:
             clear = ClearTasks(tenant=tenant, command_id=name, run=before.row.id, only_failed=True)
             mark = MarkTasks(tenant=tenant, command_id=name, run=before.row.id, tasks=(task,), to=Mark.SUCCESS)
             self.send(chance.choice((retry, clear, mark)), 0)
+
+    def _let_start(self, loop: Loop, run: LiveRun) -> None:
+        """A run waits for a person's word, or for one that failed: that is tried again, or this one given up."""
+        chance, row = self.world.chance("operator"), run.row
+        if not run.is_gated or row.state is not RunState.QUEUED or chance.random() < 0.5:
+            return
+        if row.approval is Approval.PENDING:
+            self.send(ApproveRun(tenant=row.tenant, command_id=self._next_id(), run=row.id), 0)
+        for name in row.after:
+            awaited = loop.state.runs[(row.tenant, name)].row
+            if awaited.state in RUN_TERMINAL and awaited.state is not RunState.SUCCESS:
+                retry = RetryTasks(tenant=row.tenant, command_id=self._next_id(), run=name)
+                give_up = CancelRun(tenant=row.tenant, command_id=self._next_id(), run=row.id)
+                self.send(retry if awaited.started_at and chance.random() < 0.5 else give_up, 0)
 
     def _decide_parked(self, loop: Loop) -> None:
         for run in loop.state.runs.values():

@@ -26,6 +26,7 @@ from rota.core.states import (
 from rota.core.story import read_story
 from rota.sim.broken import Broken
 from rota.sim.faults import Mix
+from rota.sim.item_rules import ItemRules
 from rota.sim.lease_rules import LeaseRules
 from rota.sim.limit_rules import LimitRules
 from rota.sim.merge_rules import MergeRules
@@ -57,7 +58,8 @@ class Ledger(Model):
         self.workflows = WorkflowRules(self)
         self.schedules = ScheduleRules(self)
         self.merges = MergeRules(self)
-        self.leases = LeaseRules(self, self.limits, self.workflows)
+        self.items = ItemRules(self)
+        self.leases = LeaseRules(self, self.limits, self.workflows, self.items)
         self.story_numbers: dict[RunKey, int] = {}
         self.lives: dict[RunKey, dict[Millis, None]] = {}
         self.acked: dict[RunKey, None] = {}
@@ -85,6 +87,8 @@ class Ledger(Model):
             ch.TaskMarked: self._marked,
             ch.TaskNoted: self._noted,
             ch.RunMoved: self.workflows.moved,
+            ch.RunApproved: self.items.approved,
+            ch.RunUnblocked: self.items.unblocked,
         }
 
     # Commits.
@@ -117,6 +121,7 @@ class Ledger(Model):
         self.workflows.commit_ends(batch)
         self.schedules.commit_ends(batch)
         self.merges.commit_ends(batch, self.facts.now())
+        self.items.commit_ends(batch)
 
     def _read_audits(self, batch: Batch) -> None:
         """Whose workflows and calendars somebody has just changed."""
@@ -186,6 +191,7 @@ class Ledger(Model):
         self.runs[run] = row.state
         if row.state is RunState.RUNNING:
             self._started_now.append(run)
+            self.items.started(run)
         self.names[run] = (row.tenant, row.name)
         self.graphs[run], self.versions[run] = row.graph, row.version
         self.rows[run] = row
@@ -220,9 +226,11 @@ class Ledger(Model):
         self.workflows.check_held(run, "started")
         self._run_to(run, RunState.RUNNING)
         self._started_now.append(run)
+        self.items.started(run)
 
     def _ended_run(self, run: RunKey, change: ch.RunEnded) -> None:
         self._run_to(run, change.state)
+        self.items.ended(run, change.state)
 
     def _reopened(self, run: RunKey, change: ch.RunReopened) -> None:
         del change

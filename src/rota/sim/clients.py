@@ -11,6 +11,7 @@ from rota.sim.authors import Authors
 from rota.sim.broken import Broken
 from rota.sim.builds import draw_burst
 from rota.sim.caretaker import Caretaker
+from rota.sim.items import draw_items
 from rota.sim.stage import Stage
 from rota.sim.trials import Trial, draw_trial
 from rota.sim.workload import TENANTS, definitions, draw_lure, draw_meddling, draw_schedule, draw_submission
@@ -62,6 +63,11 @@ class Clients:
         for number in range(self.mix.builds):
             begin_ms = 2_000 + self.world.chance("builds").randrange(self.mix.storm_ms)
             for delay_ms, command in draw_burst(self.world.chance("builds"), number):
+                send = self.submit if isinstance(command, SubmitRun) else self._ask
+                self.world.after(begin_ms + delay_ms, send, command)
+        for number in range(self.mix.items if self.mix.pull_workers else 0):
+            begin_ms = 2_000 + self.world.chance("items").randrange(self.mix.storm_ms)
+            for delay_ms, command in draw_items(self.world.chance("items"), number, self.world.now + begin_ms):
                 send = self.submit if isinstance(command, SubmitRun) else self._ask
                 self.world.after(begin_ms + delay_ms, send, command)
         for number in range(chance.choice((0, 0, 1, 2))):

@@ -41,6 +41,8 @@ class Mix(Struct, kw_only=True):
     workflows: int = 0
     remedies: int = 0
     builds: int = 0
+    items: int = 0
+    lying_agents: int = 0
     limits: TimeLimits = TimeLimits()
     coordinators: int = 2
     push_workers: int = 3
@@ -112,6 +114,8 @@ def draw_mix(chance: Random) -> Mix:
         workflows=maybe(2, 0.6),
         remedies=maybe(6, 0.75),
         builds=maybe(2, 0.5),
+        items=maybe(2, 0.7),
+        lying_agents=maybe(200, 0.3),
     )
 
 
@@ -127,6 +131,7 @@ SIZES = (
     "workflows",
     "remedies",
     "builds",
+    "items",
     "slice_tasks",
     "storm_ms",
 )
@@ -139,6 +144,7 @@ SWITCHES: tuple[tuple[str, object], ...] = (
     ("commit_refused", 0),
     ("cloned_worker", False),
     ("lying_worker", False),
+    ("lying_agents", 0),
     ("babble", 0),
     ("stuck_workers", 0),
     ("vanish", 0),
@@ -163,4 +169,5 @@ SWITCHES: tuple[tuple[str, object], ...] = (
     ("workflows", 0),
     ("remedies", 0),
     ("builds", 0),
+    ("items", 0),
 )

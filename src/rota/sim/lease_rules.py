@@ -2,14 +2,16 @@
 
 from rota.core import changes as ch
 from rota.core.bounds import INTERRUPTIONS_MAX
+from rota.core.decide.claims import SIGNED_OFF
 from rota.core.decide.leases import OVERRAN, UNHEARD
 from rota.core.ids import Fence, RunKey, fence_epoch
 from rota.core.model import FailureClass
 from rota.core.reap import FELL_SILENT, LEASE_RAN_OUT
 from rota.core.retry import retries_allowed
-from rota.core.states import ASSIGNED, CANCELLED, RUNNING, SUCCESS, UP_FOR_RESCHEDULE, UP_FOR_RETRY
+from rota.core.states import ASSIGNED, CANCELLED, QUEUED, RUNNING, SUCCESS, UP_FOR_RESCHEDULE, UP_FOR_RETRY
 from rota.core.trigger import Verdict, evaluate_trigger_rule
 from rota.sim.broken import Broken
+from rota.sim.item_rules import ItemRules
 from rota.sim.limit_rules import LimitRules
 from rota.sim.models import LeaseModel, Model, TaskModel
 from rota.sim.workflow_rules import WorkflowRules
@@ -17,14 +19,17 @@ from rota.sim.workflow_rules import WorkflowRules
 # A process that hangs up for a moment, or is not heard for two beats, may lose its place to a copy of itself; a copy
 # that takes it again and again was let in without looking.
 TAKEOVERS_MAX = 8
+# What only happens to work that was claimed.
+CLAIMED_AND_LOST = (LEASE_RAN_OUT, SIGNED_OFF)
 
 
 class LeaseRules:
     """Grants, starts, outcomes and returns."""
 
-    def __init__(self, model: Model, limits: LimitRules, workflows: WorkflowRules) -> None:
+    def __init__(self, model: Model, limits: LimitRules, workflows: WorkflowRules, items: ItemRules) -> None:
         self.model = model
         self.workflows = workflows
+        self.items = items
         self.limits = limits
         self.newest_fence: Fence = 0
         self._floor: Fence = 0
@@ -63,6 +68,7 @@ class LeaseRules:
         self.model.granted[change.fence] = change.at
         self.granted_now.append(change.fence)
         self.limits.spend_tokens(run[0], pools, change.at)
+        self.items.granted(run, change.task, change.fence)
 
     def _check_rule(self, run: RunKey, idx: int) -> None:
         """P-STANDS: what a task waited for is still as it has to be when it is granted."""
@@ -153,6 +159,11 @@ class LeaseRules:
                 raise Broken(f"P-CLONE: {run}/{change.task} was taken from a worker that is alive and well")
         # What a person ends after it began has been an attempt.
         model.spent += change.state is CANCELLED and model.state is RUNNING
+        model.due_at = change.due_at
+        if change.due_at:
+            self.model.facts.note("redelivered_later")
+        elif change.counted and model.interrupted and change.state is QUEUED and change.cause in CLAIMED_AND_LOST:
+            raise Broken(f"P-REDELIVER: {run}/{change.task} was claimed and lost again, and is offered at once")
         model.interrupted += change.counted
         if model.interrupted > INTERRUPTIONS_MAX:
             raise Broken(f"P-POISON: {run}/{change.task} was interrupted {model.interrupted} times")

@@ -238,7 +238,7 @@ OF_LEASES: tuple[Mutant, ...] = (
         "clone_accepted",
         "a second live incarnation is refused",
         "core.decide.workers",
-        "        if is_live(state, known, now):\n",
+        "        if is_live(state, known, now) and not known.row.capacity.pull:\n",
         "        if is_live(state, known, now) and not known.leases:\n",
     ),
 )

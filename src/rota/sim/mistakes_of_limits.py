@@ -78,11 +78,12 @@ OF_LIMITS: tuple[Mutant, ...] = (
         "busy_taken_for_starving",
         "only a task that nobody can serve climbs the ladder",
         "core.decide.timers",
-        "    if state.index.is_servable(bucket):\n        return Decision([])\n    if not may_climb",
+        "    if state.index.is_servable(bucket) or is_paused(state, bucket):\n        return Decision([])\n"
+        "    if not may_climb",
         "    if not may_climb",
         (
             "core.decide.timers",
-            "        if not bucket.live or state.index.is_servable(bucket):\n",
+            "        if not bucket.live or state.index.is_servable(bucket) or is_paused(state, bucket):\n",
             "        if not bucket.live:\n",
         ),
     ),

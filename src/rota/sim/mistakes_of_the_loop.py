@@ -135,8 +135,8 @@ OF_THE_LOOP: tuple[Mutant, ...] = (
         "lost_wake",
         "a task that arrives is matched at once",
         "core.match",
-        "        if bucket.live == 1:\n            self.fresh[bucket] = None\n",
-        "        if bucket.live == 2:\n            self.fresh[bucket] = None\n",
+        "        elif bucket.live == 1:\n",
+        "        elif bucket.live == 2:\n",
     ),
     mistake(
         "hungry_forgotten",

@@ -79,8 +79,8 @@ OF_WORKFLOWS: tuple[Mutant, ...] = (
         "workflow_pause_ignored_by_new_runs",
         "no run of a paused workflow starts",
         "core.evolve.runs",
-        "    state.list_run(run)\n    state.take_merge(run)\n",
-        "    state.list_run(run)\n    run.is_held = False\n    state.take_merge(run)\n",
+        "    state.list_run(run)\n    state.relate(run)\n    state.take_merge(run)\n",
+        "    state.list_run(run)\n    run.is_held = False\n    state.relate(run)\n    state.take_merge(run)\n",
     ),
     mistake(
         "workflow_pause_not_loaded",

@@ -13,6 +13,7 @@ from types import ModuleType
 
 from rota.sim.mistakes import Edit, Mutant
 from rota.sim.mistakes_of_builds import OF_BUILDS
+from rota.sim.mistakes_of_items import OF_ITEMS
 from rota.sim.mistakes_of_leases import OF_LEASES
 from rota.sim.mistakes_of_limits import OF_LIMITS
 from rota.sim.mistakes_of_the_loop import OF_THE_LOOP
@@ -20,7 +21,7 @@ from rota.sim.mistakes_of_workflows import OF_WORKFLOWS
 
 __all__ = ["BY_NAME", "MUTANTS", "Edit", "Mutant", "install", "mutate", "source_path"]
 
-MUTANTS: tuple[Mutant, ...] = OF_THE_LOOP + OF_LEASES + OF_LIMITS + OF_WORKFLOWS + OF_BUILDS
+MUTANTS: tuple[Mutant, ...] = OF_THE_LOOP + OF_LEASES + OF_LIMITS + OF_WORKFLOWS + OF_BUILDS + OF_ITEMS
 BY_NAME: dict[str, Mutant] = {mutant.name: mutant for mutant in MUTANTS}
 
 

@@ -20,6 +20,7 @@ from rota.control.events import (
     Release,
     Send,
     StreamClosed,
+    Wake,
     Woke,
 )
 from rota.control.events import Intent as ControlIntent
@@ -128,6 +129,8 @@ class CoordinatorNode(Node):
 
     def __init__(self, world: World, name: str, mix: Mix, network: Network, store: SimStore) -> None:
         super().__init__(world, name, mix)
+        # Who is told of work that may be claimed.
+        self.wakers: dict[str, Callable[[], None]] = {}
         self.network = network
         self.store = store
         self.limits = mix.limits
@@ -187,6 +190,10 @@ class CoordinatorNode(Node):
                 peer = self.peers.get(intent.stream)
                 if peer is not None:
                     self.network.send(self.name, peer[0], peer[1], intent.frame)
+            case Wake():
+                waker = self.wakers.get(intent.worker)
+                if waker is not None:
+                    self.network.send(self.name, intent.worker, waker)
             case CloseStream():
                 peer = self.peers.pop(intent.stream, None)
                 if peer is not None:

@@ -40,7 +40,7 @@ class Result(Struct):
 class Scene:
     """One world with its weather, clients and checkers."""
 
-    def __init__(self, seed: int, mix: Mix | None = None) -> None:
+    def __init__(self, seed: int, mix: Mix | None = None, check_every: int = CHECK_EVERY) -> None:
         self.stage = Stage(seed, mix)
         self.world = self.stage.world
         self.mix = self.stage.mix
@@ -49,6 +49,8 @@ class Scene:
         self.clients = Clients(self.stage, self.witness.answered)
         self.weather = Weather(self.stage)
         self._steps = 0
+        # After how many events memory is recounted: that takes as long as there is much of it.
+        self._check_every = check_every
         self.stage.store.on_commit = self.ledger.committed
         self.world.after_each = self._check
         self.clients.plan()
@@ -95,7 +97,7 @@ class Scene:
 
     def _check(self) -> None:
         self._steps += 1
-        if self._steps % CHECK_EVERY:
+        if self._steps % self._check_every:
             return
         self.ledger.compare_all(self.stage.store.disk.records.values())
         self.witness.check_processes()

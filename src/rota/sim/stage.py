@@ -45,6 +45,10 @@ class Stage:
             worker = PullWorker(self.world, f"pull{number}", self.mix, self.network, self.coordinators)
             worker.wake_by(worker.clock() + chance.randrange(2_000))
             self.pull.append(worker)
+        for worker in self.pull:
+            worker.others = self.pull
+        for coordinator in self.coordinators:
+            coordinator.wakers = {worker.name: worker.hear_wake for worker in self.pull}
 
     def _add_push(self, name: str, identity: str, number: int) -> None:
         worker = PushWorker(self.world, name, self.mix, self.network, self.coordinators, identity)

@@ -127,7 +127,8 @@ class ObjectBlobs:
             with part.open("wb", buffering=0) as file:
                 for piece in self._pieces(ref, given_up):
                     file.write(piece)
-            part.replace(target)
+            if not given_up.is_set():
+                part.replace(target)
         finally:
             part.unlink(missing_ok=True)
 

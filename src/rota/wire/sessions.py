@@ -79,11 +79,12 @@ class ClaimWork(OfSession, frozen=True, kw_only=True):
 
 
 class RenewWork(OfSession, frozen=True, kw_only=True):
-    """Keep a lease for so long from now on. The answer is until when."""
+    """Keep a lease for so long from now on. The answer is until when. `note` says how far the work is, for people."""
 
     fence: Fence
     token: str
     lease_ms: int = LEASE_MS
+    note: str = ""
 
 
 class Ending(StrEnum):

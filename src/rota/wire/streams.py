@@ -16,11 +16,16 @@ Pull = Callable[[], bytes | None]
 
 
 class Writer:
-    """Says one thing after the other. What comes meanwhile waits, and `pull` may put it together."""
+    """Says one thing after the other. What comes meanwhile waits, and `pull` may put it together.
 
-    def __init__(self, write: Callable[[bytes], Awaitable[None]], pull: Pull) -> None:
+    With a pace it says nothing for so long after it has said something: the first thing goes at once, and where there
+    is much to say each message has more in it.
+    """
+
+    def __init__(self, write: Callable[[bytes], Awaitable[None]], pull: Pull, pace_s: float = 0.0) -> None:
         self._write = write
         self._pull = pull
+        self._pace_s = pace_s
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
@@ -33,6 +38,8 @@ class Writer:
             while True:
                 while (content := self._pull()) is not None:
                     await self._write(content)
+                    if self._pace_s:
+                        await asyncio.sleep(self._pace_s)
                 self._woken.clear()
                 await self._woken.wait()
         except (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
@@ -56,9 +63,10 @@ class Stream:
         pull: Pull,
         hear: Callable[[bytes], None],
         over: Callable[[Refused | Unavailable], None],
+        pace_s: float = 0.0,
     ) -> None:
         """`pull` gives what to say, `hear` takes what is said, `over` is told once why there is no more."""
-        self._writer = Writer(self._call.write, pull)
+        self._writer = Writer(self._call.write, pull, pace_s)
         self._listening = asyncio.get_running_loop().create_task(self._listen(hear, over))
 
     def wake(self) -> None:

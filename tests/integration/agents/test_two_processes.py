@@ -17,6 +17,8 @@ from tests.integration.agents.stage import open_stage
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 60
 
+WORK = "/work"
+
 
 @contextmanager
 def program(*words: str, cwd: Path = ROOT) -> Iterator["subprocess.Popen[str]"]:

@@ -5,6 +5,7 @@ import json
 
 from rota.app.journal import RARE, RARE_EVERY_MS, Journal
 from rota.control.events import Escalate, Tell
+from rota.core.ladder import Tier
 
 
 class Desk:
@@ -39,6 +40,15 @@ def test_what_is_told_becomes_one_line_of_json():
             "tier": "2",
         },
     ]
+
+
+def test_a_task_that_nobody_can_do_is_told_loudly_once_with_its_reason():
+    desk = Desk()
+    for is_new in (True, False):
+        desk.journal(Escalate("acme", "r", 0, Tier.EVENT, is_new=is_new, why="no worker fits"))
+    first, second = desk.lines
+    assert (first["what"], first["level"], first["reason"]) == ("task.starved", "warning", "no worker fits")
+    assert (second["what"], second.get("level")) == ("starved", None)
 
 
 def test_a_kind_that_repeats_is_cut_short_and_summed_up_and_others_are_not_disturbed():

@@ -4,15 +4,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from rota.control.events import Answer, AskHolds, Commit, Committed, Load, Release, Woke
+from rota.control.events import Answer, AskHolds, Commit, Committed, Escalate, Load, Release, Woke
 from rota.control.leadership import Role
 from rota.control.loop import LEAST_PER_TURN, Ask
 from rota.control.trouble import RETRY_COMMIT_MS
 from rota.core import commands as cm
 from rota.core.bounds import CHANGES_PER_COMMIT_MAX, WORK_PER_TURN
+from rota.core.decide.timers import THRESHOLDS
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import fence_epoch, fence_number
 from rota.core.images import all_records
+from rota.core.ladder import Tier
 from rota.core.model import Capacity, Graph, Pool, Queue, RetryPolicy, TaskSpec
 from rota.core.questions import ExplainTask, GetRun, RunView
 from rota.core.records import Batch, Task
@@ -493,6 +495,20 @@ def test_refused_work_of_our_own_ends_the_reign():
     intents = stage.end_commit(REFUSED, "a step on the ladder that nobody asked for")
     assert Release(1) in intents
     assert stage.coordinator.loop is None
+
+
+def test_the_ladder_says_what_is_needed_from_the_tier_on_at_which_somebody_is_asked_for():
+    stage = reigning()
+    stage.submit("r", TaskSpec(id="a", requires=(("rack", "b7"),)))
+    stage.advance(stage.limits.starve_ms + (THRESHOLDS.park + 1) * stage.limits.sweep_ms)
+    said = stage.said(Escalate)
+    assert [each.tier for each in said if each.is_new] == [Tier.FAN_OUT, Tier.SPAWN, Tier.EVENT, Tier.PARK]
+    for each in said:
+        is_asked_for = Tier.SPAWN <= each.tier < Tier.PARK
+        assert (each.demand is not None) == is_asked_for, "a task that is parked needs nobody any more"
+        if each.demand is not None:
+            assert each.demand.signature.requires == (("rack", "b7"),)
+        assert "no worker" in each.why
 
 
 def test_whoever_waits_when_a_reload_fails_is_told_to_ask_again():

@@ -15,6 +15,7 @@ from rota.control.telemetry import METRICS, Telemetry
 from rota.core import commands as cm
 from rota.core.bounds import REFUSED_REPORTS_TOLD_MAX, TimeLimits
 from rota.core.calendar import ScheduleSpec
+from rota.core.decide.timers import THRESHOLDS
 from rota.core.model import Graph, Pool, PoolNeed, Queue, RetryPolicy, TaskSpec
 from rota.ports import Candidate
 from rota.stores.memory import MemoryStore
@@ -270,6 +271,20 @@ def reacquires() -> Values:
     return {"rota_reacquire_seconds": watched.value("rota_reacquire_seconds_count")}
 
 
+def starved() -> Values:
+    watched = Watched()
+    stage = watched.stage
+    stage.submit("r")
+    stage.advance(stage.limits.starve_ms + THRESHOLDS.fan_out * stage.limits.sweep_ms)
+    return {"rota_starved_tasks_total": watched.value("rota_starved_tasks_total", tier="fan_out")}
+
+
+def spawns() -> Values:
+    watched = Watched()
+    watched.telemetry.spawned("started")
+    return {"rota_spawns_total": watched.value("rota_spawns_total", outcome="started")}
+
+
 SCENARIOS: list[Callable[[], Values]] = [
     decisions,
     scheduler_decisions,
@@ -289,6 +304,8 @@ SCENARIOS: list[Callable[[], Values]] = [
     inbox,
     reign,
     durations,
+    starved,
+    spawns,
 ]
 
 

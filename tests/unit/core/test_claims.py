@@ -6,6 +6,7 @@ from rota.core import commands as cm
 from rota.core.bounds import INTERRUPTIONS_MAX
 from rota.core.changes import AttemptStarted, LeaseGranted, TokenReplaced
 from rota.core.decide.leases import Judgement
+from rota.core.invariants import validate
 from rota.core.model import Mood, PriorityClass
 from rota.core.states import NEEDS_ATTENTION, QUEUED, RUNNING, SUCCESS, UP_FOR_RESCHEDULE
 from tests.unit.core.world import INCARNATION, TENANT, World, task
@@ -327,3 +328,36 @@ def test_what_was_claimed_and_ended_is_ended_whoever_says_so_again():
     )
     assert world.do(again).answer == Judgement.DUPLICATE
     assert world.state.runs[(TENANT, "one")].tasks[0].state is SUCCESS
+
+
+def test_pausing_and_resuming_leaves_no_second_age_behind():
+    world = World()
+    session(world)
+    item(world, "one")
+    for _ in range(300):
+        world.client(cm.PauseRun, run="one")
+        world.client(cm.PauseRun, run="one", paused=False)
+    (bucket,) = world.state.index.buckets.values()
+    assert sum(len(ages) for ages in bucket.ages.values()) == 1
+    assert validate(world.state, world.now) == []
+
+
+def test_who_releases_with_a_reason_is_not_punished_for_it():
+    world = World()
+    session(world)
+    item(world, "one")
+    claim(world)
+    assert report(world, "one", cm.Outcome.RELEASED, error="not my field") == Judgement.ACCEPTED
+    row = world.state.runs[(TENANT, "one")].tasks[0]
+    assert (row.state, row.interruptions) == (QUEUED, 0)
+    assert world.state.workers[(TENANT, "s")].row.quarantined_until == 0
+    assert claim(world) == "one"
+
+
+def test_a_claim_that_found_nothing_may_be_repeated_under_its_id():
+    world = World()
+    session(world)
+    ask = cm.ClaimTask(tenant=TENANT, command_id="once", worker="s", incarnation=INCARNATION)
+    assert world.do(ask).answer == ""
+    item(world, "one")
+    assert world.do(ask).answer == str(fence_of(world, "one"))

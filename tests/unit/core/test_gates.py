@@ -161,6 +161,38 @@ def test_a_run_that_has_not_ended_by_its_deadline_has_failed_started_or_not():
     assert world.refusal(submission(world, "c", deadline_at=world.now)).code == "field.value"
 
 
+def test_a_run_that_is_run_again_after_its_deadline_has_none_and_its_time_limit_begins_anew():
+    world = World()
+    world.worker()
+    world.submit(graph(task("x"), run_timeout_ms=10_000), "a", deadline_at=world.now + 5_000)
+    world.turn()
+    world.advance(5_000)
+    world.follow_up()
+    assert state_of(world, "a") is RunState.FAILED
+    world.client(cm.RetryTasks, run="a")
+    world.turn()
+    assert world.state.runs[(TENANT, "a")].row.deadline_at == world.now + 10_000
+    world.advance(9_999)
+    assert state_of(world, "a") is RunState.RUNNING
+
+
+def test_a_run_whose_whole_comes_later_or_goes_is_held_by_who_is_there():
+    world = World()
+    world.worker(slots=9)
+    world.submit(task("x", requires=(("not", "here"),)), "whole")
+    world.client(cm.PauseRun, run="whole")
+    world.submit(task("x", requires=(("not", "here"),)), "inner", parent="middle")
+    world.submit(task("x", requires=(("not", "here"),)), "middle", parent="whole")
+    assert world.turn() == []
+    assert validate(world.state, world.now) == []
+    world.client(cm.CancelRun, run="middle")
+    world.follow_up()
+    world.advance(3_600_000)
+    assert (TENANT, "middle") not in world.state.runs
+    assert validate(world.state, world.now) == []
+    assert [one.run for one in world.turn()] == ["inner"]
+
+
 # Inside a paused one.
 
 
@@ -196,6 +228,33 @@ def test_runs_are_inside_each_other_only_so_deep():
         world.submit(task("x"), f"r{depth}", parent=f"r{depth - 1}")
     refused = world.refusal(submission(world, "deeper", parent=f"r{PARENTS_MAX - 1}"))
     assert refused.code == "field.size"
+
+
+def test_no_run_is_part_of_itself_however_it_comes_about():
+    world = World()
+    assert world.refusal(submission(world, "r", parent="r")).code == "field.value"
+    world.submit(task("x"), "a", parent="b")
+    assert world.refusal(submission(world, "b", parent="a")).code == "field.value"
+    world.submit(task("x"), "c", parent="a")
+    assert world.refusal(submission(world, "b", parent="c")).code == "field.value"
+
+
+def test_runs_that_come_from_the_inside_out_are_only_so_deep_too():
+    world = World()
+    for depth in range(PARENTS_MAX - 1):
+        world.submit(task("x"), f"r{depth}", parent=f"r{depth + 1}")
+    last = PARENTS_MAX - 1
+    assert world.refusal(submission(world, f"r{last}", parent=f"r{last + 1}")).code == "field.size"
+    world.submit(task("x"), f"r{last}")
+    assert validate(world.state, world.now) == []
+
+
+def test_what_ended_before_it_started_is_not_run_again_and_that_is_said():
+    world = World()
+    world.submit(task("x"), "a", needs_approval=True)
+    world.client(cm.ApproveRun, run="a", approved=False)
+    for kind in (cm.ClearTasks, cm.RetryTasks):
+        assert world.refusal(world.command(kind, run="a")).code == "task.not_started"
 
 
 # In a paused scope.

@@ -116,6 +116,16 @@ def test_a_heap_is_read_in_order_and_left_alone():
     assert [entry[0] for entry in in_order(heap)] == sorted(entry[0] for entry in heap)
 
 
+def test_who_was_heard_of_just_now_is_told_first():
+    world = World()
+    session(world, "deaf")
+    world.silence("deaf")
+    world.advance(20_000)
+    session(world, "listens")
+    item(world, "one")
+    assert woken(world) == [("one", "listens")]
+
+
 # The backlog.
 
 

@@ -1,6 +1,7 @@
 """What clients are told of an operation, in the messages of the API."""
 
 from google.longrunning import operations_pb2  # pyright: ignore[reportMissingTypeStubs] - not marked as typed
+from google.protobuf import any_pb2
 from google.rpc import code_pb2, status_pb2  # pyright: ignore[reportMissingTypeStubs] - not marked as typed
 
 from rota.api.reapi.backlog import ended_for_others
@@ -13,6 +14,9 @@ from rota.kinds.build.naming import OperationName
 from rota.wire.builds import INVALID_ACTION
 from rota.wire.reapi import remote_execution_pb2 as pb
 from rota.wire.reapi.digests import as_message
+
+_METADATA_URL = f"type.googleapis.com/{pb.ExecuteOperationMetadata.DESCRIPTOR.full_name}"
+_STAGES = {stage: pb.ExecutionStage.Value.Name(stage.value) for stage in Stage}
 
 
 def under_way(name: OperationName, ongoing: Ongoing) -> operations_pb2.Operation:
@@ -51,9 +55,7 @@ def failure(end: Conclusion) -> status_pb2.Status:
 
 
 def _operation(name: OperationName, action: Digest, stage: Stage) -> operations_pb2.Operation:
-    operation = operations_pb2.Operation(name=str(name))
-    about = pb.ExecuteOperationMetadata(
-        stage=pb.ExecutionStage.Value.Name(stage.value), action_digest=as_message(action)
-    )
-    operation.metadata.Pack(about)
-    return operation
+    about = pb.ExecuteOperationMetadata(stage=_STAGES[stage], action_digest=as_message(action))
+    # As `Pack` would do it, which looks up each time what it is called.
+    metadata = any_pb2.Any(type_url=_METADATA_URL, value=about.SerializeToString())
+    return operations_pb2.Operation(name=str(name), metadata=metadata)

@@ -12,6 +12,7 @@ from rota.ports import Content, ContentFull, ContentLost, Upload, WrongContent
 from rota.wire.reapi import bytestream_pb2 as bs
 from rota.wire.reapi.methods import QUERY_WRITE_STATUS, READ, WRITE
 from rota.wire.reapi.names import UploadName, check_instance, read_blob_name, read_upload_name
+from rota.wire.reapi.pieces import Piece, read_piece
 
 # Field 10 of a ReadResponse, a string of bytes.
 _DATA_TAG = b"\x52"
@@ -31,7 +32,9 @@ class ByteStream:
         read, written = Role.READER, Role.WRITER
         return {
             READ: Method(bs.ReadRequest, self._read, read, Sort.MANY_ANSWERS, is_for_workers=True),
-            WRITE: Method(bs.WriteRequest, self._write, written, Sort.MANY_PIECES, is_for_workers=True),
+            WRITE: Method(
+                bs.WriteRequest, self._write, written, Sort.MANY_PIECES, is_for_workers=True, read=read_piece
+            ),
             QUERY_WRITE_STATUS: Method(bs.QueryWriteStatusRequest, self._query, written, is_for_workers=True),
         }
 
@@ -54,7 +57,7 @@ class ByteStream:
         except ContentLost as error:
             raise refusal_of(error, digest.hash) from None
 
-    async def _write(self, caller: Caller, pieces: AsyncIterator[bs.WriteRequest]) -> bs.WriteResponse:
+    async def _write(self, caller: Caller, pieces: AsyncIterator[Piece]) -> bs.WriteResponse:
         first = await anext(pieces, None)
         if first is None:
             raise Refused("field.value", "the stream ended before it said what is written", path="resource_name")
@@ -107,11 +110,11 @@ class _Turn:
 
 
 async def _take(
-    upload: Upload, name: UploadName, first: bs.WriteRequest, pieces: AsyncIterator[bs.WriteRequest], turn: _Turn
+    upload: Upload, name: UploadName, first: Piece, pieces: AsyncIterator[Piece], turn: _Turn
 ) -> bs.WriteResponse:
     """Write what comes, up to where the client says that it is all, or stops."""
     offset = first.write_offset
-    piece: bs.WriteRequest | None = first
+    piece: Piece | None = first
     while piece is not None:
         if piece.resource_name not in ("", first.resource_name):
             raise Refused("field.value", "one stream writes one content", path="resource_name")

@@ -32,8 +32,16 @@ class Sort(Enum):
     ONE_ANSWER = "one answer"
     # `serve(caller, request) -> AsyncGenerator[answer]`
     MANY_ANSWERS = "many answers"
+    # The same; what it says at the end is a `Last`
+    ANSWERS_TO_A_LAST = "answers to a last"
     # `async serve(caller, AsyncIterator[request]) -> answer`; it need not hear all of them
     MANY_PIECES = "many pieces"
+
+
+class Last(Struct, frozen=True):
+    """The last of many answers. It travels together with the end of the call."""
+
+    answer: Message
 
 
 class Method(Struct, frozen=True):
@@ -45,6 +53,8 @@ class Method(Struct, frozen=True):
     sort: Sort = Sort.ONE_ANSWER
     # Workers may too, for the tenant that they name.
     is_for_workers: bool = False
+    # Reads a request in another way than as such a message. Raises `DecodeError`.
+    read: Callable[[bytes], Any] | None = None
 
 
 class Service(Protocol):
@@ -152,13 +162,27 @@ class Reception:
                     traffic.sent += len(content)
                     await context.write(content)
 
+        async def to_a_last(content: bytes, context: Context) -> bytes:
+            async with (
+                _Call(self, name, method, context) as caller,
+                aclosing(method.serve(caller, parse(method.request, content))) as answers,
+            ):
+                async for answer in answers:
+                    if isinstance(answer, Last):
+                        return _bytes(answer.answer)
+                    await context.write(_bytes(answer))
+            raise AssertionError("it ends with a last answer, or with an error")
+
         async def pieces(_requests: object, context: Context) -> bytes:
             async with _Call(self, name, method, context) as caller:
-                return _bytes(await method.serve(caller, _pieces(method.request, context, traffic)))
+                return _bytes(await method.serve(caller, _pieces(method, context, traffic)))
 
         opened: dict[Sort, Any] = {
             Sort.ONE_ANSWER: grpc.unary_unary_rpc_method_handler(one),
             Sort.MANY_ANSWERS: grpc.unary_stream_rpc_method_handler(many),
+            # To gRPC that is one answer, for which alone it has a way to send it with the status; as bytes on the wire
+            # it is the same, and a message less.
+            Sort.ANSWERS_TO_A_LAST: grpc.unary_unary_rpc_method_handler(to_a_last),
             Sort.MANY_PIECES: grpc.stream_unary_rpc_method_handler(pieces),
         }
         return opened[method.sort]
@@ -279,10 +303,10 @@ class _Call:
                 raise error
 
 
-def parse(kind: type[Message], content: bytes) -> Any:
+def parse(kind: type[Message], content: bytes, read: Callable[[bytes], Any] | None = None) -> Any:
     """A message out of bytes, or a refusal."""
     try:
-        return kind.FromString(content)
+        return kind.FromString(content) if read is None else read(content)
     except DecodeError:
         raise Refused("field.type", f"this is not a {kind.DESCRIPTOR.name}") from None
 
@@ -291,7 +315,7 @@ def _bytes(answer: Message | bytes) -> bytes:
     return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 
-async def _pieces(kind: type[Message], context: Context, traffic: Traffic) -> AsyncIterator[Any]:
+async def _pieces(method: Method, context: Context, traffic: Traffic) -> AsyncIterator[Any]:
     while isinstance(content := await context.read(), bytes):
         traffic.received += len(content)
-        yield parse(kind, content)
+        yield parse(method.request, content, method.read)

@@ -14,7 +14,7 @@ from rota.api.reapi.trees import Trees
 from rota.core.errors import Refused, Unavailable
 from rota.ports import Content, ContentFull, ContentLost, WrongContent
 from rota.wire.reapi import remote_execution_pb2 as pb
-from rota.wire.reapi.digests import check_function, read_digest, read_digests
+from rota.wire.reapi.digests import as_message, check_function, read_digest, read_digests
 from rota.wire.reapi.limits import BATCH_BLOBS_MAX, BATCH_BYTES_MAX, TREE_PAGE_MAX
 from rota.wire.reapi.methods import BATCH_READ_BLOBS, BATCH_UPDATE_BLOBS, FIND_MISSING_BLOBS, GET_TREE
 from rota.wire.reapi.names import check_instance
@@ -56,8 +56,12 @@ class ContentStorage:
             # A part of a list is a copy.
             part = asked if len(asked) <= DIGESTS_SLICE else asked[start : start + DIGESTS_SLICE]
             digests = read_digests(part, "blob_digests", start)
-            for digest in self._content.missing(caller.tenant, digests):
-                answer.missing_blob_digests.add(hash=digest.hash, size_bytes=digest.size)
+            missing = self._content.missing(caller.tenant, digests)
+            if len(missing) == len(digests):
+                # A first build has nothing: its digests go back as they came.
+                answer.missing_blob_digests.extend(part)
+            else:
+                answer.missing_blob_digests.extend(map(as_message, missing))
         return answer
 
     async def _update(self, caller: Caller, request: pb.BatchUpdateBlobsRequest) -> pb.BatchUpdateBlobsResponse:

@@ -43,6 +43,8 @@ class Desks:
         self._queues = dict(queues)
         # Since when actions are looked through that are not submitted yet.
         self._accepting: dict[int, Millis] = {}
+        # Since when actions are under way; None if there are none.
+        self._since: Millis | None = None
         self._number = 0
         self._queue = queue
         # Whoever hears of ends; set by who composes the services.
@@ -113,15 +115,18 @@ class Desks:
         self._number += 1
         number = self._number
         self._accepting[number] = now = self._clock()
-        self.changed()
+        self.changed(now)
         try:
             yield now
         finally:
             del self._accepting[number]
-            self.changed()
+            self.changed(now)
 
-    def changed(self) -> None:
-        """Tell the content since when actions are under way."""
+    def changed(self, at: Millis) -> None:
+        """Tell the content since when actions are under way. Most that come or go are not the oldest."""
+        if self._since is not None and at > self._since:
+            return
         ages = [backlog.oldest_at for backlog in self._backlogs.values()]
         ages.append(next(iter(self._accepting.values()), None))
-        self._content.keep_since(min((at for at in ages if at is not None), default=None))
+        self._since = min((age for age in ages if age is not None), default=None)
+        self._content.keep_since(self._since)

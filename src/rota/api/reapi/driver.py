@@ -24,6 +24,8 @@ from rota.kinds.build.naming import OperationName, new_name, new_run
 from rota.kinds.build.scheduling import Asked, submission
 from rota.wire.builds import BUILD, BuildWork, decode_work
 
+# How often it is looked whether what has ended can be told; nobody depends on it, since everybody is told.
+SETTLE_S = 30.0
 # How often it is looked who has been given up.
 LOOK_EVERY_S = 1.0
 # How soon a coordinator that is away is looked for again.
@@ -42,8 +44,8 @@ Keep = Callable[[str, Ongoing, Conclusion], Awaitable[None]]
 class House(backlog.House, Protocol):
     """The front end that it is in."""
 
-    def changed(self) -> None:
-        """Other inputs are in use than before."""
+    def changed(self, at: Millis) -> None:
+        """Inputs are in use since then, or are not any more."""
         ...
 
 
@@ -67,8 +69,8 @@ class BacklogDriver:
         self._say = say
         self._house = house
         self._in_use_since: Millis | None = None
-        # Rung when there is something new of a run; there is one only while somebody waits for that.
-        self._bells: dict[Ongoing, asyncio.Future[None]] = {}
+        # Who waits for something new of a run.
+        self._bells: dict[Ongoing, dict[asyncio.Future[bool], None]] = {}
         self._watched = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], None] = {}
 
@@ -110,6 +112,8 @@ class BacklogDriver:
 
     async def ready(self) -> None:
         """Wait until everything is known that is under way. Raises Unavailable."""
+        if self._watched.is_set():
+            return
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await self._watched.wait()
@@ -135,7 +139,7 @@ class BacklogDriver:
         if ongoing is None or ongoing.work.instance != name.instance:
             return None
         while not ongoing.is_settled:
-            await asyncio.wait((self.next_change(ongoing),))
+            await self.has_changed(ongoing, SETTLE_S)
         while ongoing.successor is not None:
             ongoing = ongoing.successor
         operation = ongoing.operation(name)
@@ -161,15 +165,24 @@ class BacklogDriver:
         """A client listens no more."""
         self._handle(ev.Left(ongoing, operation))
 
-    def next_change(self, ongoing: Ongoing) -> "asyncio.Future[None]":
-        """Done when there is something new to be told; asked for right after looking, so that nothing is missed.
+    async def has_changed(self, ongoing: Ongoing, within_s: float) -> bool:
+        """Wait until there is something new to be told; no if there was nothing for so long.
 
-        Others wait for the same one: wait beside it, and do not cancel it.
+        To be asked right after looking, so that nothing is missed. Every action is waited for twice or more, so this is
+        a future and a timer, and not a task.
         """
-        bell = self._bells.get(ongoing)
-        if bell is None:
-            bell = self._bells[ongoing] = asyncio.get_running_loop().create_future()
-        return bell
+        loop = asyncio.get_running_loop()
+        bell: asyncio.Future[bool] = loop.create_future()
+        bells = self._bells.setdefault(ongoing, {})
+        bells[bell] = None
+        timer = loop.call_later(within_s, _ring, bell, False)
+        try:
+            return await bell
+        finally:
+            timer.cancel()
+            bells.pop(bell, None)
+            if not bells and self._bells.get(ongoing) is bells:
+                del self._bells[ongoing]
 
     # What happens, and what is done about it.
 
@@ -177,8 +190,8 @@ class BacklogDriver:
         intents = self._backlog.handle(event, self._clock())
         oldest = self._backlog.oldest_at
         if oldest != self._in_use_since:
-            self._in_use_since = oldest
-            self._house.changed()
+            before, self._in_use_since = self._in_use_since, oldest
+            self._house.changed(min(at for at in (before, oldest) if at is not None))
         return intents
 
     def _handle(self, event: ev.Event) -> None:
@@ -214,9 +227,8 @@ class BacklogDriver:
                     self._handle(ev.Kept(ongoing, Conclusion(RunState.FAILED, error=f"{trouble}")))
 
     def _ring(self, ongoing: Ongoing) -> None:
-        bell = self._bells.pop(ongoing, None)
-        if bell is not None:
-            bell.set_result(None)
+        for bell in self._bells.pop(ongoing, ()):
+            _ring(bell, True)
 
     async def _submit(self, asked: Asked) -> Ongoing:
         run = taken = new_run(asked.work.action)
@@ -374,6 +386,11 @@ class _Away:
     def is_back(self) -> None:
         """It answers."""
         self._since, self._is_told = None, False
+
+
+def _ring(bell: "asyncio.Future[bool]", is_new: bool) -> None:
+    if not bell.done():
+        bell.set_result(is_new)
 
 
 def _builds(views: list[RunView]) -> Iterator[tuple[RunView, BuildWork]]:

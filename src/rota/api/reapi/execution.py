@@ -1,6 +1,5 @@
 """The service Execution: actions are carried out by workers, and clients are told how far they are."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 
 import msgspec
@@ -11,10 +10,10 @@ from msgspec import structs
 from rota.api.auth import Role
 from rota.api.reapi import answers
 from rota.api.reapi.backlog import ended_for_others
-from rota.api.reapi.calls import Caller, Method, Sort, parse
+from rota.api.reapi.calls import Caller, Last, Method, Sort, parse
 from rota.api.reapi.desks import Desks
 from rota.api.reapi.driver import BacklogDriver
-from rota.api.reapi.ongoing import Conclusion, Ongoing, Operation
+from rota.api.reapi.ongoing import Conclusion, Ongoing, Operation, Stage
 from rota.api.reapi.results import Results
 from rota.api.reapi.statuses import MissingContent, as_status
 from rota.api.reapi.trees import Trees
@@ -37,6 +36,9 @@ REPEAT_S = 30.0
 TIMEOUT_S_MAX = 366 * 24 * 3_600
 PROPERTY_CHARS_MAX = 1_000
 
+# How an operation stands, again and again, and how it ended.
+Told = AsyncIterator[operations_pb2.Operation | Last]
+
 
 class Execution:
     """Takes actions from clients, and tells them what becomes of each."""
@@ -50,11 +52,11 @@ class Execution:
     def methods(self) -> Mapping[str, Method]:
         """See `Service`."""
         return {
-            EXECUTE: Method(pb.ExecuteRequest, self._execute, Role.WRITER, Sort.MANY_ANSWERS),
-            WAIT_EXECUTION: Method(pb.WaitExecutionRequest, self._wait, Role.READER, Sort.MANY_ANSWERS),
+            EXECUTE: Method(pb.ExecuteRequest, self._execute, Role.WRITER, Sort.ANSWERS_TO_A_LAST),
+            WAIT_EXECUTION: Method(pb.WaitExecutionRequest, self._wait, Role.READER, Sort.ANSWERS_TO_A_LAST),
         }
 
-    async def _execute(self, caller: Caller, request: pb.ExecuteRequest) -> AsyncIterator[operations_pb2.Operation]:
+    async def _execute(self, caller: Caller, request: pb.ExecuteRequest) -> Told:
         instance = self._desks.instances(request.instance_name)
         check_function(request.digest_function)
         digest = read_digest(request.action_digest, "action_digest")
@@ -64,7 +66,7 @@ class Execution:
             kept = await self._results.find(caller.tenant, instance, digest)
             if kept is not None:
                 response = pb.ExecuteResponse(result=kept, cached_result=True)
-                yield answers.done(OperationName(instance, cached=digest), digest, response)
+                yield Last(answers.done(OperationName(instance, cached=digest), digest, response))
                 return
         if same is not None and may_be_shared(same):
             async for answer in self.follow(caller, backlog, same, backlog.join(same)):
@@ -76,18 +78,18 @@ class Execution:
             except MissingContent as missing:
                 # As an answer, not as the status of the call: that has no room for many.
                 name = new_name(instance, new_run(digest))
-                yield answers.done(name, digest, pb.ExecuteResponse(status=as_status(missing)))
+                yield Last(answers.done(name, digest, pb.ExecuteResponse(status=as_status(missing))))
                 return
             ongoing, operation = await backlog.submit(asked)
         async for answer in self.follow(caller, backlog, ongoing, operation):
             yield answer
 
-    async def _wait(self, caller: Caller, request: pb.WaitExecutionRequest) -> AsyncIterator[operations_pb2.Operation]:
+    async def _wait(self, caller: Caller, request: pb.WaitExecutionRequest) -> Told:
         name = read_name(request.name)
         if name is None:
             raise unknown(request.name)
         if name.cached is not None:
-            yield await self.cached(caller, name, name.cached)
+            yield Last(await self.cached(caller, name, name.cached))
             return
         backlog = await self._desks.backlog(caller)
         found = await backlog.find(name)
@@ -103,35 +105,31 @@ class Execution:
             raise unknown(str(name))
         return answers.done(name, action, pb.ExecuteResponse(result=kept, cached_result=True))
 
-    async def follow(
-        self, caller: Caller, backlog: BacklogDriver, ongoing: Ongoing, operation: Operation
-    ) -> AsyncIterator[operations_pb2.Operation]:
+    async def follow(self, caller: Caller, backlog: BacklogDriver, ongoing: Ongoing, operation: Operation) -> Told:
         """How an operation stands, and whenever that changes, until it is done."""
         backlog.attach(operation)
         # The stage that the client knows.
-        told: int | None = None
+        told: Stage | None = None
         try:
             while True:
                 if ongoing.successor is not None:
                     ongoing = ongoing.successor
                 elif operation.is_cancelled:
-                    yield answers.cancelled(operation.name, ongoing.work.action)
+                    yield Last(answers.cancelled(operation.name, ongoing.work.action))
                     return
                 elif ongoing.conclusion is not None:
                     following = await self.again(caller, backlog, ongoing, operation)
                     if following is ongoing:
-                        yield await self.conclude(caller.tenant, ongoing, ongoing.conclusion, operation.name)
+                        yield Last(await self.conclude(caller.tenant, ongoing, ongoing.conclusion, operation.name))
                         return
                     ongoing = following
-                elif told != ongoing.stage.value:
-                    told = ongoing.stage.value
+                # What is over is told in a moment; that it was being carried out is no news by then.
+                elif told is None or (told is not ongoing.stage and not ongoing.is_over):
+                    told = ongoing.stage
                     yield answers.under_way(operation.name, ongoing)
-                else:
-                    changed = backlog.next_change(ongoing)
-                    await asyncio.wait((changed,), timeout=REPEAT_S)
-                    if not changed.done():
-                        # Whoever is in between cuts off streams on which nothing is said.
-                        told = None
+                elif not await backlog.has_changed(ongoing, REPEAT_S):
+                    # Whoever is in between cuts off streams on which nothing is said.
+                    told = None
         finally:
             backlog.detach(ongoing, operation)
 
@@ -256,7 +254,7 @@ def may_be_shared(same: Ongoing) -> bool:
 
 def _clean(text: str) -> str:
     """What a client says of itself is a courtesy: what cannot be kept of it is left out."""
-    return "".join(letter for letter in text if letter.isprintable())
+    return text if text.isprintable() else "".join(letter for letter in text if letter.isprintable())
 
 
 def unknown(name: str) -> Refused:

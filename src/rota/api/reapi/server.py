@@ -15,6 +15,9 @@ from rota.wire.reapi.limits import MESSAGE_BYTES_MAX
 STREAMS_MAX = 5_000
 # A client that thinks for a while does not have to dial again.
 IDLE_MS = 30 * 60_000
+# Content comes in pieces of up to a megabyte or two. HTTP/2 by itself begins with 64 KB on the way, in frames of 16.
+WINDOW_BYTES = 4 << 20
+FRAME_BYTES = 1 << 20
 
 
 class ReapiServer:
@@ -96,6 +99,8 @@ def _options() -> Options:
         "grpc.server.max_pending_requests": STREAMS_MAX,
         "grpc.server.max_pending_requests_hard_limit": 2 * STREAMS_MAX,
         "grpc.max_connection_idle_ms": IDLE_MS,
+        "grpc.http2.lookahead_bytes": WINDOW_BYTES,
+        "grpc.http2.max_frame_size": FRAME_BYTES,
         # Bazel pings when it is told to, also while nothing is under way.
         "grpc.http2.min_ping_interval_without_data_ms": 1_000,
         "grpc.keepalive_permit_without_calls": 1,

@@ -97,6 +97,9 @@ def decide(state: State, command: cm.Command, now: Millis) -> Decision:
     decision = DECIDERS[type(command)](state, command, now)
     # A submitted run carries the id of its command in its own row; it needs no receipt besides, unless it is another's.
     needs_receipt = not decision.changes if isinstance(command, cm.SubmitRun) else bool(decision.changes)
+    if isinstance(command, cm.ClaimTask) and not decision.answer:
+        # It was given nothing, whatever else was decided on the way; the same id may ask again.
+        needs_receipt = False
     if needs_receipt:
         receipt = Receipt(command.tenant, command.command_id, command_digest(command), decision.answer, now)
         decision.changes.append(CommandRecorded(receipt, _audit(command, now)))

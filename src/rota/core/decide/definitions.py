@@ -153,8 +153,9 @@ def pause_scheduler(state: State, command: cm.PauseScheduler, now: Millis) -> De
     known = state.pauses.get((command.tenant, command.scope))
     if command.paused == (known is not None and known.paused):
         return Decision([], answer=command.scope)
-    if known is None:
-        count = sum(pause.tenant == command.tenant for pause in state.pauses.values())
-        check_number(count + 1, 0, PAUSES_PER_TENANT_MAX, "scope")
+    count = sum(pause.paused and pause.tenant == command.tenant for pause in state.pauses.values())
+    if command.paused and count >= PAUSES_PER_TENANT_MAX:
+        hint = "Resume some, or pause everything at once."
+        raise Refused("field.size", f"{count} scopes are paused already", hint, path="scope")
     pause = Pause(command.tenant, command.scope, command.paused, now, command.actor, command.reason)
     return Decision([PausePut(pause)], answer=command.scope)

@@ -1,4 +1,4 @@
-"""Deciding about leases: reports, returns, claims, renewals.
+"""Deciding about leases: reports and returns. Those who claim have a module of their own.
 
 Time decides when we stop waiting for a worker; the fence alone decides whose answer counts. A report that does not name
 the live lease, by its holder, in its incarnation, changes nothing and is told which of these it was.
@@ -214,8 +214,10 @@ def _released(command: cm.Report, lease: Lease, now: Millis) -> list[Change]:
     room: it is given back only as often as it may be interrupted.
     """
     run, task, worker = lease.run, lease.task, lease.worker
-    if not command.error:
-        return [LeaseReturned(*run.key, task.idx, lease.fence, QUEUED, now, RELEASED, counted=False)]
+    if not command.error or worker.row.capacity.pull:
+        # Who claims may change its mind; why is for people, and no fault of the work or of the worker.
+        cause = f"{RELEASED}: {clean_text(command.error)}" if command.error else RELEASED
+        return [LeaseReturned(*run.key, task.idx, lease.fence, QUEUED, now, cause, counted=False)]
     rests_until = max(worker.row.quarantined_until, now + NO_ROOM_MS)
     return [
         returned(lease, f"{RELEASED}: {clean_text(command.error)}", now),

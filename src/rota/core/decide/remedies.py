@@ -114,6 +114,10 @@ def _torn_down(run: LiveRun, nodes: list[int]) -> list[int]:
 def _find_open(state: State, tenant: str, name: str) -> LiveRun:
     """A run about which something may be decided: not in the middle of being stopped, or of a cascade."""
     run = find_run(state, tenant, name, may_have_ended=True)
+    if run.row.state in RUN_TERMINAL and not run.row.started_at:
+        why = run.row.reason or run.row.state
+        text = f"run {name!r} ended before it started ({why}), so nothing of it can be done again"
+        raise Refused("task.not_started", text, "Submit it again under another id.", path="run")
     if run.row.stopping is not None and run.row.state not in RUN_TERMINAL:
         raise Refused("run.ended", f"run {name!r} is being stopped", "Do it when it has ended.", path="run")
     check_settled(run)
@@ -291,7 +295,11 @@ def revive(state: State, command: cm.ReviveRun, now: Millis) -> Decision:
     changes: list[Change] = []
     if (command.row.tenant, command.row.graph) not in state.graphs:
         changes.append(GraphPut(command.row.tenant, command.row.graph, command.graph, now))
-    changes.append(RunRevived(command.row, command.tasks, command.growths, now))
+    row = command.row
+    if state.depth_above(row) is None:
+        # Meanwhile what it was part of has become part of it.
+        row = structs.replace(row, parent="")
+    changes.append(RunRevived(row, command.tasks, command.growths, now))
     return Decision(changes, answer=command.row.id)
 
 

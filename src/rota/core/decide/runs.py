@@ -143,15 +143,14 @@ def _check_deadline(command: cm.SubmitRun, now: Millis) -> Millis:
 
 
 def _check_parents(state: State, row: Run) -> None:
-    """A run is part of few others, one inside the other."""
-    above = state.runs.get((row.tenant, row.parent)) if row.parent else None
-    depth = 0
-    while above is not None:
-        depth += 1
-        if depth >= PARENTS_MAX or above.row.id == row.id:
-            text = f"{row.id!r} would be part of {depth} others, one inside the other"
-            raise Refused("field.size", text, f"At most {PARENTS_MAX - 1} are kept apart.", path="parent")
-        above = state.runs.get((row.tenant, above.row.parent)) if above.row.parent else None
+    """A run is part of few others, one inside the other, and never of itself."""
+    above = state.depth_above(row)
+    if above is None:
+        text = f"{row.id!r} would be part of itself"
+        raise Refused("field.value", text, "Name another parent, or none.", path="parent")
+    if above + state.depth_below((row.tenant, row.id)) >= PARENTS_MAX:
+        text = f"{row.id!r} would be one of more than {PARENTS_MAX} runs, one inside the other"
+        raise Refused("field.size", text, "Make it part of one further up.", path="parent")
 
 
 def approve(state: State, command: cm.ApproveRun, now: Millis) -> Decision:

@@ -13,7 +13,7 @@ from rota.core.model import Approval
 from rota.core.reap import reaper_of
 from rota.core.records import Growth, Receipt, Task, copy
 from rota.core.state import State
-from rota.core.states import NONE, QUEUED, RUN_TERMINAL, TERMINAL, RunState, can_transition_run
+from rota.core.states import NONE, QUEUED, TERMINAL, RunState, can_transition_run
 
 
 def run_submitted(state: State, change: ch.RunSubmitted) -> None:
@@ -23,6 +23,7 @@ def run_submitted(state: State, change: ch.RunSubmitted) -> None:
     state.list_run(run)
     state.relate(run)
     state.take_merge(run)
+    hold_parts(state, run)
     if row.deadline_at:
         state.set_timer(row.deadline_at, "deadline", *run.key)
     if row.state is RunState.RUNNING:
@@ -137,7 +138,7 @@ def run_ended(state: State, change: ch.RunEnded) -> None:
         # It was kept for the sake of this one.
         state.set_timer(change.at + state.limits.retain_ended_ms, "archive", *run.before.key)
     count_scheduled(state, run, -1)
-    if row.paused and run.parts:
+    if row.paused:
         hold_parts(state, run)
     for waiter in run.waiters:
         state.set_timer(0, "after", *waiter)
@@ -165,9 +166,12 @@ def run_reopened(state: State, change: ch.RunReopened) -> None:
     run.row.stopping = None
     run.row.reason = ""
     run.row.ended_at = 0
+    # Whoever runs it again does so in spite of its deadline; a time limit begins anew.
+    run.row.deadline_at = 0
     state.drop_timer("archive", *run.key)
     state.take_merge(run)
     wait_to_start(state, run)
+    hold_parts(state, run)
     tell(state, run, change)
 
 
@@ -197,25 +201,23 @@ def run_paused(state: State, change: ch.RunPaused) -> None:
                 state.starts[run.admission] = None
 
     hold(state, run, flag)
-    if run.parts:
-        hold_parts(state, run)
+    hold_parts(state, run)
     tell(state, run, change)
 
 
 def hold_parts(state: State, run: LiveRun) -> None:
-    """A run was paused, resumed or ended, and so is everything that is part of it; nothing of that is written."""
-    for part in run.parts.values():
-        if part.row.state in RUN_TERMINAL:
-            continue
-
-        def flag(part: LiveRun = part) -> None:
-            part.is_held = state.is_held(part.row)
-
-        hold(state, part, flag)
-        if not part.is_held and part.row.state is RunState.QUEUED:
-            state.starts[part.admission] = None
-        if part.parts:
-            hold_parts(state, part)
+    """A run came, went, was paused or resumed, and with it all that is part of it. Nothing of that is written."""
+    ahead, seen = [run.key], {run.key: None}
+    while ahead:
+        for key, part in state.parts.get(ahead.pop(), {}).items():
+            if key in seen:
+                continue
+            seen[key] = None
+            ahead.append(key)
+            if part.is_held != state.is_held(part.row):
+                hold(state, part, lambda part=part: setattr(part, "is_held", not part.is_held))
+                if not part.is_held and part.row.state is RunState.QUEUED:
+                    state.starts[part.admission] = None
 
 
 def run_stopping(state: State, change: ch.RunStopping) -> None:
@@ -315,6 +317,7 @@ def run_revived(state: State, change: ch.RunRevived) -> None:
     lay_out(run, run.graph, change.growths, tasks)
     state.list_run(run)
     state.relate(run)
+    hold_parts(state, run)
     run.revived_at = change.at
     state.set_timer(change.at + state.limits.retain_ended_ms, "archive", *run.key)
     state.touched.revives.append((row.tenant, row.id, row.created_at))
@@ -383,6 +386,7 @@ def run_archived(state: State, change: ch.RunArchived) -> None:
     leave_graph(state, row.tenant, row.graph, change.at)
     state.leave_lineage(run)
     state.forget_run(run)
+    hold_parts(state, run)
     state.drop_timer("archive", *key)
     tell(state, run, change)
     state.touched.archives[key] = None

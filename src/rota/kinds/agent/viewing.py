@@ -27,6 +27,8 @@ from rota.kinds.agent.snapshots import (
 _KNOWN_MAX = 16_384
 # Whoever is in such a state claims now or before long. A session that stops does not count as one that could claim.
 _LIVE = (SessionState.ACTIVE, SessionState.STARTING)
+# Asking an enumeration for a member takes longer than the rest of what is asked of most runs.
+_QUEUED = RunStatus.QUEUED
 
 
 class Sight(Struct, frozen=True):
@@ -61,7 +63,7 @@ def is_claimable(work: RunSnapshot) -> bool:
     """Whether sessions may claim a run, now that it is pending."""
     run, task = work.run, work.task
     return (
-        run.status is RunStatus.QUEUED
+        run.status is _QUEUED
         and not task.paused
         and task.status not in NOT_CLAIMABLE
         and (task.owner is None or is_for_sessions(task.owner))

@@ -92,9 +92,12 @@ class Index:
         before = len(places)
         try:
             for digest in digests:
-                slot = slots.get(to_key(digest.hash))
-                if slot is None or sizes[slot] != digest.size:
-                    if key_of(digest) != EMPTY_KEY or digest.size:
+                key, size = to_key(digest.hash), digest.size
+                slot = slots.get(key)
+                if slot is None or sizes[slot] != size:
+                    if len(key) != KEY_BYTES or len(digest.hash) != 2 * KEY_BYTES or size < 0:
+                        raise no_digest(digest)
+                    if size or key != EMPTY_KEY:
                         missing.append(digest)
                 elif used[slot] != tick:
                     used[slot] = tick
@@ -242,5 +245,10 @@ def key_of(digest: Digest) -> bytes:
     except ValueError:
         key = b""
     if len(key) != KEY_BYTES or len(digest.hash) != 2 * KEY_BYTES or digest.size < 0:
-        raise WrongContent(f"{digest.hash[:100]!r} with {digest.size:,} bytes is no digest")
+        raise no_digest(digest)
     return key
+
+
+def no_digest(digest: Digest) -> WrongContent:
+    """What to raise for something that names no content."""
+    return WrongContent(f"{digest.hash[:100]!r} with {digest.size:,} bytes is no digest")

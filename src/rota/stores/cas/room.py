@@ -108,6 +108,7 @@ class Room:
         names: list[str] = []
         busy: list[Slot] = []
         has_gone = False
+        going_bytes = 0
         while not has_gone and (slots := index.oldest(wanted_bytes, _SLICE, self._keep_from)):
             for slot in slots:
                 if not index.has(slot):
@@ -117,13 +118,20 @@ class Room:
                     continue
                 has_gone = True
                 self.evicted += 1
+                size = index.sizes[slot]
                 if name := self._stock.remove(slot):
                     self._stock.claim_now(name)
                     names.append(name)
+                    going_bytes += size
         for slot in busy:
             index.requeue(slot, self._stock.tick())
         if has_gone:
-            await self._let_go(names)
+            # A file takes its room until it is gone, and what arrives meanwhile cannot have it yet.
+            self._held_bytes += going_bytes
+            try:
+                await self._let_go(names)
+            finally:
+                self._held_bytes -= going_bytes
         return has_gone
 
     def _is_busy(self, slot: Slot) -> bool:

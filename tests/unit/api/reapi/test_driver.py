@@ -31,7 +31,7 @@ class Front:
         self.now = 1_000
         self.backlog = BacklogDriver(self.wire, lambda: self.now, self._keep, lambda line: None, self)  # type: ignore[arg-type] - as far as it is needed
 
-    def changed(self) -> None:
+    def changed(self, at: int) -> None:
         """Nobody evicts anything."""
 
     def where(self) -> str:
@@ -62,7 +62,7 @@ def with_front(work: Callable[[Front], Awaitable[None]]) -> None:
 
 async def ended(front: Front, ongoing: Ongoing) -> Conclusion:
     while ongoing.conclusion is None:
-        await front.backlog.next_change(ongoing)
+        await front.backlog.has_changed(ongoing, 10)
     return ongoing.conclusion
 
 

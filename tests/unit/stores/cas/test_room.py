@@ -1,6 +1,7 @@
 """The limit: what goes first, what stays whatever happens, and packs with holes."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -203,6 +204,32 @@ def test_the_order_of_use_outlives_a_restart(stage: Stage) -> None:
         there = [await stage.has(content) for content in contents]
         assert there[0]
         assert not there[1]
+
+    play(stage, test)
+
+
+def test_room_is_not_given_away_before_the_file_in_it_is_gone(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        asked, may_go = asyncio.Event(), asyncio.Event()
+        room, drop = stage.content._room, stage.blobs.drop
+
+        async def drop_late(names: Sequence[str]) -> None:
+            asked.set()
+            await may_go.wait()
+            await drop(names)
+
+        monkeypatch.setattr(stage.blobs, "drop", drop_late)
+        await stage.put(some_bytes(LIMIT // 2))
+        stage.now += 10_000
+        await room.hold(LIMIT // 2 - LIMIT // 100)
+        await asked.wait()
+        holding = asyncio.ensure_future(room.hold(LIMIT // 4))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        was_given = holding.done()
+        may_go.set()
+        await holding
+        assert not was_given
 
     play(stage, test)
 
