@@ -4,7 +4,7 @@ Socket, gRPC, HTTP and the program that embeds a coordinator ask here, and nowhe
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from msgspec import structs
@@ -52,6 +52,10 @@ class Coordinator(Protocol):
 
     async def ask(self, request: Any) -> tuple[object, object]:
         """Carry out a command or answer a question."""
+        ...
+
+    async def ask_all(self, requests: Sequence[Any]) -> list[tuple[object, object]]:
+        """Several at once, so that they share a commit; what is refused is among the answers."""
         ...
 
     def watch(self, watcher: Callable[[list[Story] | None], None]) -> Callable[[], None]:

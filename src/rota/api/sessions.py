@@ -6,7 +6,7 @@ away. Whoever waits for work is a waker of its session: it asks once, and again 
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from hmac import compare_digest
@@ -17,7 +17,7 @@ from rota.api.wakes import Boxes, Ear
 from rota.control.events import Wake
 from rota.core import commands as cm
 from rota.core.decide.leases import Judgement, Offer
-from rota.core.errors import Refused
+from rota.core.errors import Refused, Unavailable
 from rota.core.graph import check_number
 from rota.core.ids import Fence, Millis, WorkerKey
 from rota.core.model import Pairs
@@ -56,6 +56,10 @@ class Coordinator(Protocol):
 
     async def ask(self, request: Any) -> tuple[object, object]:
         """Carry out a command or answer a question."""
+        ...
+
+    async def ask_all(self, requests: Sequence[Any]) -> list[tuple[object, object]]:
+        """Several at once, so that they share a commit; what is refused is among the answers."""
         ...
 
     def on_wake(self, worker: WorkerKey, waker: Callable[[Wake | None], None]) -> Callable[[], None]:
@@ -160,8 +164,9 @@ class Sessions:
         # Whoever may not beat for the session may not listen for it either.
         await self.beat(who, beat)
         silence_ms = (await self._view(request)).silence_ms
-        key = (request.tenant, request.session)
-        with self._boxes.listen(key, lambda: self.beat(who, beat), silence_ms) as ear:
+        alive = self._command(cm.BeatWorker, who, request)
+        assert isinstance(alive, cm.BeatWorker), "it is made as one"
+        with self._boxes.listen((request.tenant, request.session), alive, silence_ms) as ear:
             yield ear
 
     async def _await_wake(self, who: Principal, request: ss.AwaitWake) -> ss.WakeView | None:
@@ -206,19 +211,24 @@ class Sessions:
         Their ids are made of the request's: a repeat meets the same leases.
         """
         ids = [request.command_id, *(f"{request.command_id}+{number}" for number in range(1, request.limit))]
-        claims = [self._claim_one(who, request, command_id) for command_id in ids]
-        answers = await asyncio.gather(*claims, return_exceptions=True)
-        found = tuple(one for one in answers if isinstance(one, ss.WorkLease))
-        trouble = next((one for one in answers if isinstance(one, BaseException)), None)
+        tokens = [secrets.token_urlsafe(32) for _ in ids]
+        claims = [self._claim_of(who, request, *each) for each in zip(ids, tokens, strict=True)]
+        answers = await self._coordinator.ask_all(claims)
+        now = self._coordinator.clock()
+        found = tuple(
+            _lease_of(offer, token, now)
+            for (_, offer), token in zip(answers, tokens, strict=True)
+            if isinstance(offer, Offer)
+        )
+        trouble = next((word for word, _ in answers if isinstance(word, Refused | Unavailable)), None)
         # What was given is given, under tokens that are nowhere but here: it is told whatever became of the rest.
         if trouble is not None and not found:
             raise trouble
         return found
 
-    async def _claim_one(self, who: Principal, request: ss.ClaimWork, command_id: str) -> ss.WorkLease | None:
-        token = secrets.token_urlsafe(32)
+    def _claim_of(self, who: Principal, request: ss.ClaimWork, command_id: str, token: str) -> cm.Command:
         where: Pairs = (("channel", request.channel),) if request.channel else ()
-        command = self._command(
+        return self._command(
             cm.ClaimTask,
             who,
             request,
@@ -228,22 +238,6 @@ class Sessions:
             where=where,
             run=request.item,
             token_hash=hash_of(token),
-        )
-        _, offer = await self._ask(command)
-        if not isinstance(offer, Offer):
-            return None
-        return ss.WorkLease(
-            item=offer.run,
-            title=dict(offer.labels).get(TITLE, ""),
-            payload=offer.params,
-            labels=offer.labels,
-            fence=offer.fence,
-            token=token,
-            attempt=offer.attempt,
-            deliveries=offer.deliveries,
-            lease_ms=offer.lease_ms,
-            expires_at=self._coordinator.clock() + offer.lease_ms,
-            deadline_at=offer.deadline_at,
         )
 
     async def _renew(self, who: Principal, request: ss.RenewWork) -> Millis:
@@ -336,6 +330,23 @@ class Sessions:
         if not compare_digest(token_hash, hash_of(request.token)):
             return _REFUSALS[Judgement.WRONG_TOKEN]
         return "lease.expired", f"the lease ended before, as {ending}"
+
+
+def _lease_of(offer: Offer, token: str, now: Millis) -> ss.WorkLease:
+    """A lease as whoever claimed it is told of it, with its token."""
+    return ss.WorkLease(
+        item=offer.run,
+        title=dict(offer.labels).get(TITLE, ""),
+        payload=offer.params,
+        labels=offer.labels,
+        fence=offer.fence,
+        token=token,
+        attempt=offer.attempt,
+        deliveries=offer.deliveries,
+        lease_ms=offer.lease_ms,
+        expires_at=now + offer.lease_ms,
+        deadline_at=offer.deadline_at,
+    )
 
 
 async def _within(told: Awaitable[T], wait_ms: int) -> T | None:

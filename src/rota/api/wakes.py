@@ -7,12 +7,13 @@ them together, so that a thousand sessions that wait cost next to nothing. Nobod
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from rota.control.events import Wake
+from rota.core.commands import BeatWorker
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import WorkerKey
 
@@ -20,8 +21,10 @@ KEPT_MAX = 64
 # How long wakes are kept for a session to which nobody listens.
 LINGER_S = 60.0
 # How often whoever listens is heard of; three times as often as its silence would end it, if that is more often.
-BEAT_S = 5.0
+BEAT_S = 10.0
 BEATS_PER_SILENCE = 3
+# So many are heard of in one turn; others have theirs in between.
+BEATS_AT_ONCE = 100
 _LIFE_CHARS = 8
 _NUMBER_CHARS_MAX = 18
 
@@ -29,10 +32,14 @@ Place = tuple[str, int]
 
 
 class Source(Protocol):
-    """Who tells of wakes."""
+    """Who tells of wakes, and hears of sessions."""
 
     def on_wake(self, worker: WorkerKey, waker: Callable[[Wake | None], None]) -> Callable[[], None]:
         """Be told of a session's wakes; the answer ends it."""
+        ...
+
+    async def ask_all(self, requests: Sequence[Any]) -> list[tuple[object, object]]:
+        """Carry out several commands; what is refused is among the answers."""
         ...
 
 
@@ -115,7 +122,7 @@ class Box:
 class Ear:
     """Somebody who listens for a session, and is its sign of life meanwhile."""
 
-    def __init__(self, box: Box, beat: Callable[[], Awaitable[object]], every_s: float) -> None:
+    def __init__(self, box: Box, beat: BeatWorker, every_s: float) -> None:
         self.box = box
         self.beat = beat
         self.every_s = every_s
@@ -174,8 +181,8 @@ class Boxes:
             self._close(key, box)
 
     @contextmanager
-    def listen(self, key: WorkerKey, beat: Callable[[], Awaitable[object]], silence_ms: int) -> Generator[Ear]:
-        """Listen for a session, and be heard of."""
+    def listen(self, key: WorkerKey, beat: BeatWorker, silence_ms: int) -> Generator[Ear]:
+        """Listen for a session; `beat` says meanwhile that it lives."""
         box = self.keep(key)
         ear = Ear(box, beat, min(BEAT_S, silence_ms / 1000 / BEATS_PER_SILENCE))
         if box.closing is not None:
@@ -227,20 +234,17 @@ class Boxes:
                 pass
             now = loop.time()
             due = [ear for ear in self._ears if now - ear.beaten_at >= ear.every_s - every_s / 2]
-            await asyncio.gather(*(self._beat_one(ear, now) for ear in due))
+            for some in range(0, len(due), BEATS_AT_ONCE):
+                await self._beat_all(due[some : some + BEATS_AT_ONCE], now)
 
-    @staticmethod
-    async def _beat_one(ear: Ear, now: float) -> None:
-        ear.beaten_at = now
+    async def _beat_all(self, due: list[Ear], now: float) -> None:
         try:
-            await ear.beat()
+            answers = await self._source.ask_all([ear.beat for ear in due])
         except Unavailable:
             # Nobody can be told just now; whoever leads next gives everybody time.
             return
-        except Refused as refused:
-            ear.trouble = refused
-            ear.box.stir()
-        except Exception:
-            # An error of ours about one session must not end the beats of all.
-            ear.trouble = Refused("service.failed", "the service met an error of its own", "Listen again.")
-            ear.box.stir()
+        for ear, (answer, _) in zip(due, answers, strict=True):
+            ear.beaten_at = now
+            if isinstance(answer, Refused):
+                ear.trouble = answer
+                ear.box.stir()

@@ -1,7 +1,7 @@
 """Boxes of wakes: what is kept, what is a gap, who is heard of."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from rota.api import wakes
 from rota.api.wakes import KEPT_MAX, Boxes, read_place
 from rota.control.events import Wake
+from rota.core.commands import BeatWorker
 from rota.core.errors import Refused
 from rota.core.ids import WorkerKey
 
@@ -20,10 +21,18 @@ class Source:
 
     def __init__(self) -> None:
         self.wakers: dict[WorkerKey, list[Callable[[Wake | None], None]]] = {}
+        self.beats = 0
+        self.heard = asyncio.Event()
+        self.trouble: Refused | None = None
 
     def on_wake(self, worker: WorkerKey, waker: Callable[[Wake | None], None]) -> Callable[[], None]:
         self.wakers.setdefault(worker, []).append(waker)
         return lambda: self.wakers[worker].remove(waker)
+
+    async def ask_all(self, requests: Sequence[Any]) -> list[tuple[object, object]]:
+        self.beats += len(requests)
+        self.heard.set()
+        return [(self.trouble or "", None) for _ in requests]
 
     def wake(self, run: str) -> None:
         for waker in self.wakers.get(KEY, []):
@@ -36,8 +45,7 @@ class Source:
                 waker(None)
 
 
-async def alive() -> None:
-    """A beat that is heard."""
+ALIVE = BeatWorker(tenant="t", worker="s", incarnation="s")
 
 
 def runs(told: Any) -> list[str]:
@@ -52,7 +60,7 @@ def test_wakes_are_kept_in_order_and_read_from_any_place() -> None:
         start = box.here
         for name in "abc":
             source.wake(name)
-        with boxes.listen(KEY, alive, 30_000) as ear:
+        with boxes.listen(KEY, ALIVE, 30_000) as ear:
             assert runs(await ear.next(start)) == ["a", "b", "c"]
             assert runs(await ear.next((start[0], 2))) == ["c"]
             later = asyncio.ensure_future(ear.next(box.here))
@@ -71,7 +79,7 @@ def test_only_so_many_are_kept_and_what_is_missing_is_said() -> None:
         start = box.here
         for number in range(KEPT_MAX + 1):
             source.wake(str(number))
-        with boxes.listen(KEY, alive, 30_000) as ear:
+        with boxes.listen(KEY, ALIVE, 30_000) as ear:
             assert await ear.next(start) is None
             assert len(await ear.next((start[0], 1)) or ()) == KEPT_MAX
             assert await ear.next((start[0], box.last + 1)) is None
@@ -84,7 +92,7 @@ def test_another_reign_is_another_life_and_is_heard_again() -> None:
         source = Source()
         boxes = Boxes(source)
         place = boxes.keep(KEY).here
-        with boxes.listen(KEY, alive, 30_000) as ear:
+        with boxes.listen(KEY, ALIVE, 30_000) as ear:
             waiting = asyncio.ensure_future(ear.next(place))
             await asyncio.sleep(0)
             source.lose()
@@ -100,16 +108,11 @@ def test_whoever_listens_is_heard_of_and_is_told_when_that_is_refused(monkeypatc
     monkeypatch.setattr(wakes, "BEAT_S", 0.001)
 
     async def scene() -> None:
-        boxes = Boxes(Source())
-        heard = asyncio.Event()
-
-        async def beat() -> None:
-            if heard.is_set():
-                raise Refused("worker.unknown", "gone")
-            heard.set()
-
-        with boxes.listen(KEY, beat, 30_000) as ear:
-            await heard.wait()
+        source = Source()
+        boxes = Boxes(source)
+        with boxes.listen(KEY, ALIVE, 30_000) as ear:
+            await source.heard.wait()
+            source.trouble = Refused("worker.unknown", "gone")
             with pytest.raises(Refused, match="gone"):
                 await ear.next(ear.box.here)
 
@@ -122,7 +125,7 @@ def test_a_box_that_nobody_wants_is_emptied(monkeypatch: pytest.MonkeyPatch) -> 
     async def scene() -> None:
         source = Source()
         boxes = Boxes(source)
-        with boxes.listen(KEY, alive, 30_000):
+        with boxes.listen(KEY, ALIVE, 30_000):
             assert len(source.wakers[KEY]) == 1
         while source.wakers[KEY]:
             await asyncio.sleep(0)

@@ -1,6 +1,6 @@
 """What an endpoint is, and one call of it. Routing, authorisation and the OpenAPI document read the same table."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -23,6 +23,8 @@ LINES = "application/x-ndjson"
 # Ours are shorter.
 LAST_EVENT_ID_CHARS_MAX = 100
 CLAIM_TOKEN_CHARS_MAX = 1_000
+# Which part of `/api/v1/runs/…` says what it is about.
+NOUN_AT = 3
 
 
 class Call(Struct, kw_only=True):
@@ -106,16 +108,16 @@ class Routes:
     """Finds the endpoint of a request. A name in the path may hold any character, `/` as `%2F`."""
 
     def __init__(self, endpoints: tuple[Endpoint, ...]) -> None:
-        self._by_length: dict[int, list[tuple[tuple[str, ...], Endpoint]]] = {}
+        self._by_noun: dict[tuple[int, str], list[tuple[tuple[str, ...], Endpoint]]] = {}
         for endpoint in endpoints:
             parts = tuple(endpoint.path.split("/"))
-            self._by_length.setdefault(len(parts), []).append((parts, endpoint))
+            self._by_noun.setdefault(_noun(parts), []).append((parts, endpoint))
 
     def find(self, method: str, raw_path: str) -> tuple[Endpoint, dict[str, str]]:
         """The endpoint, and what stands in its path. Raises Refused."""
         parts = raw_path.split("/")
         others: list[str] = []
-        for pattern, endpoint in self._by_length.get(len(parts), []):
+        for pattern, endpoint in self._by_noun.get(_noun(parts), []):
             found = _match(pattern, parts)
             if found is None:
                 continue
@@ -135,6 +137,12 @@ class NoSuchMethod(Refused):
     def __init__(self, code: str, reason: str, hint: str, allowed: list[str]) -> None:
         super().__init__(code, reason, hint)
         self.allowed = allowed
+
+
+def _noun(parts: Sequence[str]) -> tuple[int, str]:
+    """How long a path is, and what it is about: under `/api/v1` every path names that."""
+    is_ours = len(parts) > NOUN_AT and parts[1] == "api"
+    return len(parts), parts[NOUN_AT] if is_ours else ""
 
 
 def _match(pattern: tuple[str, ...], parts: list[str]) -> dict[str, str] | None:

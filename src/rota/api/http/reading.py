@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, get_origin
 from urllib.parse import parse_qsl
 
@@ -41,9 +42,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"There are: {', '.join(names)}." if names else "There are none."
 
 
+@cache
+def _takes_many(kind: type[Struct]) -> dict[str, bool]:
+    """Which parameters there are, and whether each may be given several times."""
+    return {field.name: get_origin(field.type) is tuple for field in msgspec.structs.fields(kind)}
+
+
 def read_query(query: QueryParams, kind: type[Struct]) -> Any:
     """Query parameters as a struct. A parameter may be given several times only where many are taken."""
-    many = {field.name: get_origin(field.type) is tuple for field in msgspec.structs.fields(kind)}
+    many = _takes_many(kind)
     given: dict[str, Any] = {}
     for name in query:
         values = query.getlist(name)
