@@ -17,8 +17,10 @@ TOKENS = {
     "reader-of-any": (Role.READER, "*"),
     "admin-of-any": (Role.ADMIN, "*"),
     "admin-of-other": (Role.ADMIN, "other"),
+    "agent": (Role.AGENT, "default"),
+    "agent-of-any": (Role.AGENT, "*"),
+    "agent-of-other": (Role.AGENT, "other"),
 }
-RANK = {Role.READER: 0, Role.WRITER: 1, Role.ADMIN: 2}
 # Enough of a body for each endpoint that does not do without.
 BODIES: dict[str, Any] = {
     "POST /api/v1/runs": {"digest": "0" * 64},
@@ -67,10 +69,10 @@ def test_every_endpoint_is_for_those_it_says(stage: Stage):
     for endpoint in stage.endpoints:
         for token, (role, tenant) in TOKENS.items():
             response = ask(stage, endpoint.name, token)
-            may = endpoint.role is None or (role in RANK and RANK[role] >= RANK[endpoint.role])
+            may = endpoint.role is None or role.covers(endpoint.role)
             code = "auth.role"
             if endpoint.path == "/metrics":
-                may = role is Role.ADMIN or (tenant == "*" and role in RANK)
+                may = role is Role.ADMIN or (tenant == "*" and role.covers(Role.READER))
             elif endpoint.of_all_tenants and may and tenant != "*":
                 may, code = False, "auth.tenant"
             assert is_let_in(response) == may, f"{endpoint.name} by {token}: {response.status_code}"
@@ -94,10 +96,11 @@ def test_no_endpoint_speaks_for_another_tenant(stage: Stage):
     for endpoint in stage.endpoints:
         if endpoint.role is None or endpoint.of_all_tenants:
             continue
-        response = ask(stage, endpoint.name, "admin", tenant="other")
+        role = "agent" if endpoint.role is Role.AGENT else "admin"
+        response = ask(stage, endpoint.name, role, tenant="other")
         assert (response.status_code, code_of(response)) == (403, "auth.tenant"), endpoint.name
-        assert is_let_in(ask(stage, endpoint.name, "admin-of-any", tenant="other")), endpoint.name
-        assert is_let_in(ask(stage, endpoint.name, "admin-of-other", tenant="other")), endpoint.name
+        assert is_let_in(ask(stage, endpoint.name, f"{role}-of-any", tenant="other")), endpoint.name
+        assert is_let_in(ask(stage, endpoint.name, f"{role}-of-other", tenant="other")), endpoint.name
 
 
 def test_the_tenant_comes_from_the_token_or_from_a_header_for_tokens_of_any(stage: Stage):

@@ -7,6 +7,7 @@ loopback, by `Host`.
 
 from collections.abc import Iterable
 from email.utils import formatdate
+from functools import lru_cache
 from ipaddress import ip_address
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -89,6 +90,7 @@ def _name_of(host: str) -> str:
     return host.partition(":")[0].lower()
 
 
+@lru_cache(100)
 def _is_loopback(name: str) -> bool:
     try:
         return ip_address(name).is_loopback

@@ -49,4 +49,5 @@ def keep_token(token: str, *, is_secure: bool) -> dict[str, str]:
 def url_of(request: Request) -> str:
     """What was asked for, on this host."""
     path = request.scope["raw_path"].decode("ascii")
-    return f"{path}?{request.url.query}" if request.url.query else path
+    query = request.scope["query_string"].decode("ascii", errors="replace")
+    return f"{path}?{query}" if query else path

@@ -162,7 +162,7 @@ class HttpService:
             accept=request.headers.get("accept", ""),
             url=url_of(request),
             peer=peer,
-            is_secure=request.url.scheme == "https",
+            is_secure=request.scope["scheme"] == "https",
             readmit=readmit,
             demand=lambda role: self._demand(who, role, peer),
         )
@@ -181,7 +181,7 @@ class HttpService:
             return
         check_host(request.headers, self._hosts)
         if not (endpoint.is_page and is_visit(request.headers)):
-            check_origin(request.headers, request.url.scheme)
+            check_origin(request.headers, request.scope["scheme"])
 
     def _troubled(
         self, request: Request, endpoint: Endpoint | None, trouble: Refused | Unavailable, again: str = ""
