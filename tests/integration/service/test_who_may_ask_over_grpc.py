@@ -18,6 +18,7 @@ from rota.client.rpc import RpcConnection
 from rota.client.watching import Interrupted
 from rota.config import Secret
 from rota.config.settings import Auth
+from rota.core import backlog as bl
 from rota.core import commands as cm
 from rota.core import history as hs
 from rota.core import questions as qs
@@ -26,6 +27,8 @@ from rota.core.door import ClientRequest
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import BlobRef
 from rota.core.model import Capacity, Graph, Pool, Queue, TaskSpec
+from rota.wire import items as wi
+from rota.wire import sessions as ss
 from rota.wire.channels import SYNC
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 from rota.wire.requests import (
@@ -47,12 +50,13 @@ from tests.unit.client.ways import place_at
 
 PATIENCE_S = 60
 OWN, OTHER, ANY = "own", "other", "*"
-ROLES = ("reader", "writer", "admin", "worker")
-READS, WRITES, RULES, WORKS = (
-    ("reader", "writer", "admin"),
+ROLES = ("reader", "writer", "admin", "worker", "agent")
+READS, WRITES, RULES, WORKS, CLAIMS = (
+    ("reader", "writer", "admin", "agent"),
     ("writer", "admin"),
     ("admin",),
     ("worker",),
+    ("agent",),
 )
 EVERYBODY = ROLES
 GRAPH = Graph(name="g", tasks=(TaskSpec(id="a", kind="command", work=b""),))
@@ -67,6 +71,26 @@ TOKENS = ",".join(f"{role}@{tenant}:{token(role, tenant)}" for role in ROLES for
 # Every request there is, for a tenant and about things that do not exist; and whose it is.
 Make = Callable[[str], Any]
 REQUESTS: dict[str, tuple[Make, tuple[str, ...]]] = {
+    "ReleaseTasks": (lambda t: cm.ReleaseTasks(tenant=t, command_id="c1", run="x"), WRITES),
+    "ApproveRun": (lambda t: cm.ApproveRun(tenant=t, command_id="c2", run="x"), WRITES),
+    "PauseScheduler": (lambda t: cm.PauseScheduler(tenant=t, command_id="c3", scope="none"), RULES),
+    "RegisterSession": (lambda t: ss.RegisterSession(tenant=t, session="x", limit=-1), CLAIMS),
+    "BeatSession": (lambda t: ss.BeatSession(tenant=t, session="x"), CLAIMS),
+    "EndSession": (lambda t: ss.EndSession(tenant=t, session="x"), CLAIMS),
+    "AwaitWake": (lambda t: ss.AwaitWake(tenant=t, session="x", wait_ms=0), CLAIMS),
+    "ClaimWork": (lambda t: ss.ClaimWork(tenant=t, session="x", command_id="c4"), CLAIMS),
+    "RenewWork": (lambda t: ss.RenewWork(tenant=t, session="x", fence=1, token="t"), CLAIMS),
+    "FinishWork": (
+        lambda t: ss.FinishWork(tenant=t, session="x", item="i", fence=1, token="t", ending=ss.Ending.RELEASE),
+        CLAIMS,
+    ),
+    "SubmitWork": (
+        lambda t: wi.SubmitWork(tenant=t, command_id="c5", item="i", work=wi.WorkItem(title="")),
+        WRITES,
+    ),
+    "ResolveWork": (lambda t: wi.ResolveWork(tenant=t, command_id="c6", item="x"), WRITES),
+    "GetScheduler": (lambda t: bl.GetScheduler(tenant=t), READS),
+    "ListBacklog": (lambda t: bl.ListBacklog(tenant=t), READS),
     "GetRun": (lambda t: qs.GetRun(tenant=t, run="x"), READS),
     "ListRuns": (lambda t: qs.ListRuns(tenant=t), READS),
     "ListTasks": (lambda t: qs.ListTasks(tenant=t, run="x"), READS),

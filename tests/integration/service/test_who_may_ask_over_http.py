@@ -12,9 +12,10 @@ import pytest
 from tests.integration.http_stage import Stage, gate_of, shell, staged
 
 OWN, OTHER, ANY = "own", "other", "*"
-ROLES = ("reader", "writer", "admin", "worker")
-READS, WRITES, RULES = ("reader", "writer", "admin"), ("writer", "admin"), ("admin",)
+ROLES = ("reader", "writer", "admin", "worker", "agent")
+READS, WRITES, RULES, CLAIMS = ("reader", "writer", "admin", "agent"), ("writer", "admin"), ("admin",), ("agent",)
 # Both tenants have a run of this name. What would change it is asked for another, which does not exist.
+API = "/api/v1"
 RUN = "/api/v1/runs/r"
 TASK = f"{RUN}/tasks/t"
 
@@ -67,6 +68,35 @@ ENDPOINTS: list[tuple[str, str, str, tuple[str, ...], Any]] = [
     ("GET", "/api/v1/pools/{pool}", "/api/v1/pools/x", READS, None),
     ("PUT", "/api/v1/pools/{pool}", "/api/v1/pools/x", RULES, {"slots": 1}),
     ("DELETE", "/api/v1/pools/{pool}", "/api/v1/pools/y", RULES, None),
+    ("POST", "/api/v1/work", f"{API}/work", WRITES, {"title": ""}),
+    ("GET", "/api/v1/work", f"{API}/work", READS, None),
+    ("POST", "/api/v1/work/bulk", f"{API}/work/bulk", WRITES, {"action": "release", "items": []}),
+    ("GET", "/api/v1/work/{item}", f"{API}/work/x", READS, None),
+    *[
+        ("POST", f"/api/v1/work/{{item}}/{verb}", f"{API}/work/x/{verb}", WRITES, {})
+        for verb in ["approve", "reject", "cancel", "pause", "resume", "release", "fail", "retry", "requeue", "resolve"]
+    ],
+    ("POST", "/api/v1/sessions", f"{API}/sessions", CLAIMS, {"session": "x", "limit": -1}),
+    ("GET", "/api/v1/sessions", f"{API}/sessions", READS, None),
+    ("POST", "/api/v1/sessions/{session}/beat", f"{API}/sessions/x/beat", CLAIMS, {}),
+    ("DELETE", "/api/v1/sessions/{session}", f"{API}/sessions/x", CLAIMS, None),
+    ("GET", "/api/v1/sessions/{session}/wakes", f"{API}/sessions/x/wakes", CLAIMS, None),
+    ("POST", "/api/v1/sessions/{session}/claims", f"{API}/sessions/x/claims", CLAIMS, {}),
+    *[
+        (
+            "POST",
+            f"/api/v1/sessions/{{session}}/claims/{{item}}/{verb}",
+            f"{API}/sessions/x/claims/i/{verb}",
+            CLAIMS,
+            {"fence": "1", "token": "t", **({"error": "e"} if verb == "fail" else {})},
+        )
+        for verb in ("renew", "complete", "fail", "release")
+    ],
+    ("GET", "/api/v1/scheduler", f"{API}/scheduler", READS, None),
+    ("GET", "/api/v1/scheduler/backlog", f"{API}/scheduler/backlog", READS, None),
+    ("POST", "/api/v1/scheduler/pause", f"{API}/scheduler/pause", RULES, {"workspace": "w"}),
+    ("POST", "/api/v1/scheduler/resume", f"{API}/scheduler/resume", RULES, {"workspace": "w"}),
+    ("POST", "/api/v1/scheduler/drain", f"{API}/scheduler/drain", RULES, {"timeout_ms": -1}),
     ("GET", "/api/v1/audit", "/api/v1/audit", RULES, None),
     ("GET", "/api/v1/openapi.json", "/api/v1/openapi.json", READS, None),
 ]
