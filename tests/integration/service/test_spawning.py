@@ -59,7 +59,7 @@ def test_an_item_that_nobody_can_do_gets_an_agent_that_does_it(tmp_path: Path):
         # On a slow machine another one may be asked for before the first has come.
         started, ended = journal(process, "spawner.started")[0], journal(process, "spawner.ended")[0]
         assert (started["spawner"], started["run"], ended["how"]) == ("helpers", item.id, "well")
-        assert stage.metric("rota_spawns_total")['outcome="started"'] == 1
+        assert stage.metric("rota_spawns_total")['outcome="started"'] >= 1
         assert SECRET not in process.said()
         assert started["session"] in Path(started["log"]).read_text()
         assert SECRET not in Path(started["log"]).read_text()
