@@ -96,11 +96,15 @@ def test_children_end_with_the_service_and_bad_ends_are_told(tmp_path: Path):
         process = start(stage, agents(*words, capabilities=["paint"]))
         paint(stage.client())
         process.until_said("spawner.started")
-        started = journal(process, "spawner.started")[0]
-        assert is_running(int(started["pid"]))
+
+        def living() -> int | None:
+            pids = [int(one["pid"]) for one in journal(process, "spawner.started")]
+            return next(filter(is_running, pids), None)
+
+        pid = until(living, "a child that lives")
         process.popen.terminate()
         assert process.ended() == 0
-        assert not is_running(int(started["pid"]))
+        assert pid is not None and not is_running(pid)
 
 
 def test_children_end_with_a_service_that_is_killed(tmp_path: Path):

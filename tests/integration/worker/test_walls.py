@@ -115,7 +115,13 @@ def test_code_that_runs_as_another_user_does_not_find_the_secret_nor_the_workers
 @needs_root
 def test_a_user_who_cannot_reach_the_interpreter_is_refused_and_can_still_run_commands(folder: Path) -> None:
     with contextlib.suppress(PermissionError):
-        subprocess.run([sys.executable, "-c", ""], cwd="/", capture_output=True, check=True, **AS_NOBODY)
+        tries = (
+            subprocess.run([sys.executable, "-c", ""], cwd="/", capture_output=True, check=False, **AS_NOBODY)
+            for _ in range(3)
+        )
+        # A machine in trouble may end it by a signal; then it says nothing about who may run it.
+        ended = next(one for one in tries if one.returncode >= 0)
+        assert ended.returncode == 0, ended.stderr
         pytest.skip("everybody can run this interpreter here")
     found = snooped(sys.executable, folder, NOBODY, "command")
     assert found["reachable"].startswith("worker.run_as: user 'nobody' cannot run")
