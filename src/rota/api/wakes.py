@@ -243,6 +243,11 @@ class Boxes:
         except Unavailable:
             # Nobody can be told just now; whoever leads next gives everybody time.
             return
+        except Exception as error:
+            # An error of ours must not end the beats of all, nor be passed over: they are tried again.
+            context = {"message": "sessions could not be heard of", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+            return
         for ear, (answer, _) in zip(due, answers, strict=True):
             ear.beaten_at = now
             if isinstance(answer, Refused):
