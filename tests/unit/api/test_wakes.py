@@ -119,6 +119,29 @@ def test_whoever_listens_is_heard_of_and_is_told_when_that_is_refused(monkeypatc
     asyncio.run(scene())
 
 
+def test_an_error_of_ours_does_not_end_the_beats_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wakes, "BEAT_S", 0.001)
+
+    class Faulty(Source):
+        """Meets an error the first time."""
+
+        async def ask_all(self, requests: Sequence[Any]) -> list[tuple[object, object]]:
+            if not self.beats:
+                self.beats = 1
+                raise RuntimeError("ours")
+            return await super().ask_all(requests)
+
+    async def scene() -> list[str]:
+        told: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+        source = Faulty()
+        with Boxes(source).listen(KEY, ALIVE, 30_000):
+            await source.heard.wait()
+        return told
+
+    assert asyncio.run(scene()) == ["ours"]
+
+
 def test_a_box_that_nobody_wants_is_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wakes, "LINGER_S", 0.0)
 
