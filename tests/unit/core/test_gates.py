@@ -320,3 +320,13 @@ def test_pausing_twice_changes_nothing():
     world.client(cm.PauseScheduler)
     assert world.client(cm.PauseScheduler).changes == []
     assert world.client(cm.PauseScheduler, scope="workspace=a", paused=False).changes == []
+
+
+def test_scopes_that_were_resumed_leave_room_for_others(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rota.core.decide.definitions.PAUSES_PER_TENANT_MAX", 1)
+    world = World()
+    world.client(cm.PauseScheduler, scope="workspace=a")
+    assert world.refusal(world.command(cm.PauseScheduler, scope="workspace=b")).code == "field.size"
+    world.client(cm.PauseScheduler, scope="workspace=a", paused=False)
+    world.client(cm.PauseScheduler, scope="workspace=b")
+    assert world.state.pauses[(TENANT, "workspace=b")].paused

@@ -3,12 +3,12 @@
 from rota.core import commands as cm
 from rota.core.backlog import BacklogLine, GetScheduler, ListBacklog, SchedulerView
 from rota.core.cycle import COOLDOWN_MS, Wake
-from rota.core.model import Mood
+from rota.core.model import Mood, PoolNeed
 from rota.core.presence import take_mood
 from rota.core.questions import answer
 from rota.core.waking import in_order, stir_all, wakes, woke
 from tests.unit.core.test_claims import claim, item, session
-from tests.unit.core.world import TENANT, World
+from tests.unit.core.world import TENANT, World, task
 
 
 def woken(world: World, *, everybody: bool = False) -> list[tuple[str, str]]:
@@ -124,6 +124,22 @@ def test_who_was_heard_of_just_now_is_told_first():
     session(world, "listens")
     item(world, "one")
     assert woken(world) == [("one", "listens")]
+
+
+def test_who_could_have_what_a_pool_held_back_is_told_when_it_opens():
+    world = World()
+    world.pool("p", slots=1)
+    session(world, "a")
+    session(world, "b")
+    needs = (PoolNeed("p"),)
+    for run in ("one", "two"):
+        world.submit(task("x", queue="agents", pools=needs), run)
+    world.follow_up()
+    woken(world)
+    assert claim(world, "a") == "one"
+    assert woken(world) == []
+    world.do(cm.LeaveWorker(tenant=TENANT, worker="a", incarnation="i1"))
+    assert [session for _, session in woken(world)] == ["b"]
 
 
 # The backlog.
