@@ -15,7 +15,7 @@ from rota.core.errors import Refused, Unavailable
 from rota.core.ids import fence_epoch, fence_number
 from rota.core.images import all_records
 from rota.core.ladder import Tier
-from rota.core.model import Capacity, Graph, Pool, Queue, RetryPolicy, TaskSpec
+from rota.core.model import Capacity, Graph, Mood, Pool, Queue, RetryPolicy, TaskSpec
 from rota.core.questions import ExplainTask, GetRun, RunView
 from rota.core.records import Batch, Task
 from rota.core.state import State
@@ -593,6 +593,15 @@ def test_a_renewal_is_told_until_when_and_holds_until_then():
     stage.advance(1)
     assert fence not in stage.loop.state.leases
     assert code(stage, stage.ask(renewal)) == "lease.lost"
+
+
+def test_a_pull_worker_that_begins_anew_is_free_whatever_it_said_before():
+    stage = pulling()
+    stage.ask(cm.BeatWorker(tenant=TENANT, worker="agent", incarnation="i", mood=Mood.STOPPING))
+    claim = cm.ClaimTask(tenant=TENANT, command_id="claim", worker="agent", incarnation="i")
+    assert code(stage, stage.ask(claim)) == "worker.draining"
+    stage.ask(cm.RegisterWorker(tenant=TENANT, worker="agent", incarnation="i", capacity=Capacity(pull=True)))
+    assert int(str(stage.answer(stage.ask(claim)))) in stage.loop.state.leases
 
 
 def pulling() -> Stage:
