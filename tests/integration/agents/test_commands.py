@@ -1,17 +1,14 @@
 """`rota work`, `rota session`, `rota scheduler`: what people type, and what they read."""
 
 import io
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import rota
 from rota.cli import EXIT_FAILED, EXIT_REFUSED, main
-
-Say = Callable[..., tuple[int, str, str]]
+from tests.integration.typing_commands import Say, data, saying
 
 
 @pytest.fixture
@@ -22,17 +19,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def say(capsys: pytest.CaptureFixture[str], folder: Path) -> Say:
-    def run(*words: object) -> tuple[int, str, str]:
-        code = main([*(str(word) for word in words), "--data", str(folder)])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
-
-
-def data(said: tuple[int, str, str]) -> Any:
-    assert said[0] == 0, said[2]
-    return json.loads(said[1])
+    return saying(capsys, folder)
 
 
 def test_an_item_goes_from_submission_to_completion(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:

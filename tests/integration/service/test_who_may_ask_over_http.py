@@ -16,6 +16,7 @@ ROLES = ("reader", "writer", "admin", "worker", "agent")
 READS, WRITES, RULES, CLAIMS = ("reader", "writer", "admin", "agent"), ("writer", "admin"), ("admin",), ("agent",)
 # Both tenants have a run of this name. What would change it is asked for another, which does not exist.
 API = "/api/v1"
+WORK = f"{API}/work"
 RUN = "/api/v1/runs/r"
 TASK = f"{RUN}/tasks/t"
 
@@ -70,10 +71,10 @@ ENDPOINTS: list[tuple[str, str, str, tuple[str, ...], Any]] = [
     ("DELETE", "/api/v1/pools/{pool}", "/api/v1/pools/y", RULES, None),
     ("POST", "/api/v1/work", f"{API}/work", WRITES, {"title": ""}),
     ("GET", "/api/v1/work", f"{API}/work", READS, None),
-    ("POST", "/api/v1/work/bulk", f"{API}/work/bulk", WRITES, {"action": "release", "items": []}),
-    ("GET", "/api/v1/work/{item}", f"{API}/work/x", READS, None),
+    ("POST", f"{WORK}/bulk", f"{WORK}/bulk", WRITES, {"action": "release", "items": []}),
+    ("GET", f"{WORK}/{{item}}", f"{WORK}/x", READS, None),
     *[
-        ("POST", f"/api/v1/work/{{item}}/{verb}", f"{API}/work/x/{verb}", WRITES, {})
+        ("POST", f"{WORK}/{{item}}/{verb}", f"{WORK}/x/{verb}", WRITES, {})
         for verb in ["approve", "reject", "cancel", "pause", "resume", "release", "fail", "retry", "requeue", "resolve"]
     ],
     ("POST", "/api/v1/sessions", f"{API}/sessions", CLAIMS, {"session": "x", "limit": -1}),
