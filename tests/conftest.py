@@ -9,6 +9,9 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
+# Before any test imports gRPC: what it is told, it reads once.
+import rota.wire.channels  # noqa: F401
+
 # The machine may be busy with another test process, so elapsed time is never a verdict.
 settings.register_profile("desk", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("desk"), derandomize=True, print_blob=True)

@@ -15,6 +15,8 @@ from rota.wire.requests import Trouble, error_of, trouble_of
 
 # gRPC writes a line for each handshake that fails, and anybody may fail as many as they like.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+# Its own help for those who fork starts threads in the child, and a third of the children crash before their `exec`.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 import grpc
 

@@ -1,6 +1,8 @@
 """What both ends of a gRPC stream agree on: versions, trouble as a status, lines for operators."""
 
 import asyncio
+import subprocess
+import sys
 from typing import Any
 
 import grpc
@@ -119,3 +121,33 @@ def test_a_caller_greets_with_what_can_be_sent():
         assert token not in str(caught.value)
     with pytest.raises(Refused, match=r"field\.value: the tenant"):
         greeting("", "ä")
+
+
+FORKING = """
+import asyncio, contextlib, subprocess, threading
+from rota.wire.channels import grpc
+
+async def main():
+    server = grpc.aio.server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        await channel.channel_ready()
+        forking = asyncio.create_task(asyncio.to_thread(fork))
+        while not forking.done():
+            with contextlib.suppress(grpc.RpcError):
+                await channel.unary_unary("/nothing/there")(b"")
+        print(await forking)
+    await server.stop(None)
+
+def fork():
+    # With a function to run before `exec`, Python forks for good instead of sharing the parent's memory.
+    return {subprocess.run(["true"], preexec_fn=threading.active_count).returncode for _ in range(40)}
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_that_talks_over_grpc_can_start_others_by_forking():
+    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, timeout=60, check=False, text=True)
+    assert (done.stdout, done.returncode) == ("{0}\n", 0), done.stderr
