@@ -9,8 +9,7 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-# Before any test imports gRPC: what it is told, it reads once.
-import rota.wire.channels  # noqa: F401
+import rota.wire.channels  # noqa: F401 - before any test imports gRPC: what it is told, it reads once
 
 # The machine may be busy with another test process, so elapsed time is never a verdict.
 settings.register_profile("desk", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -9,6 +9,9 @@ from rota.sim.hunt import run_seeds, seeds_with
 from rota.sim.scene import Result
 from rota.sim.world import World
 
+# The seeds are run once, for all of these tests.
+pytestmark = pytest.mark.xdist_group("coverage")
+
 FEW, MANY = 60, 300
 # What may become of a commit whose asker dies while it is in flight.
 TORN = ("commit_lost", "commit_torn", "commit_unheard", "torn_commit_done", "torn_commit_fenced")

@@ -40,7 +40,7 @@ def test_an_agent_is_woken_claims_and_completes(client: rota.Rota) -> None:
 def test_wakes_that_come_while_nobody_asks_are_kept(client: rota.Rota) -> None:
     with client.agent_session(limit=5) as session:
         items = [client.submit_work(f"item {number}").id for number in range(3)]
-        found = [wake.item for wake, _ in zip(session.wakes(), range(3), strict=False)]
+        found = [wake.item for _, wake in zip(range(3), session.wakes(), strict=False)]
         assert found == items
 
 
