@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "workflows": ("rota.cli.workflows", "list the workflows that are deployed, or show one"),
     "undeploy": ("rota.cli.undeploy", "take a workflow away with its schedule"),
     "run": ("rota.cli.run", "run a workflow, deployed or of a Python file, and watch it"),
+    "sql": ("rota.cli.sql", "ask a question of files or tables, here or on workers"),
     "test": ("rota.cli.test", "run a workflow of a Python file with virtual time"),
     "pause": ("rota.cli.pause", "hold a workflow, or one run"),
     "resume": ("rota.cli.pause", "let a workflow, or one run, go on"),

@@ -1,0 +1,140 @@
+"""Where a session's queries run: in this process, or as stages on workers.
+
+Both take the same plans and give the same handles; a session does not know which one it has.
+"""
+
+import secrets
+from collections.abc import Mapping
+from typing import Protocol
+
+import datafusion as df
+import pyarrow as pa
+from msgspec import Struct
+
+from rota.app.embedded import Rota
+from rota.app.sql.cluster import ClusterQuery, live_slots
+from rota.app.sql.handles import LocalQuery, QueryHandle
+from rota.core.errors import Refused
+from rota.kinds.query.engine import SqlEngine
+from rota.kinds.query.plans import LogicalPlan, PhysicalPlan, Wishes, physical_plan
+from rota.kinds.query.settings import PLANNING
+
+
+class Choices(Struct, frozen=True, kw_only=True):
+    """What may be chosen about queries on workers.
+
+    `partitions`: into how many parts data is split; as many as slots and data ask for unless told otherwise. `strict`:
+    refuse a query that cannot be cut instead of running it as one task. `compression` of what is exchanged: "lz4" or
+    "zstd", for slow networks. `timeout_s`: how long a query may take; no limit unless told otherwise. `queue`: where its
+    tasks wait; `queries` unless told otherwise.
+    """
+
+    partitions: int = 0
+    strict: bool = False
+    compression: str = ""
+    timeout_s: float = 0
+    queue: str = ""
+
+
+class ExecutionRuntime(Protocol):
+    """Runs what an engine has planned."""
+
+    # How an engine has to plan for it.
+    settings: Mapping[str, str]
+
+    def accept_plan(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> QueryHandle:
+        """Begin to run a query."""
+        ...
+
+    def read(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> pa.RecordBatchReader:
+        """The answer of a query that is asked for once."""
+        ...
+
+    def plan(self, engine: SqlEngine, asked: LogicalPlan) -> PhysicalPlan | None:
+        """Into which stages it would be cut; None where it is not."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        ...
+
+
+class EmbeddedRuntime:
+    """Runs queries in this process, as the engine itself would."""
+
+    settings: Mapping[str, str] = {}
+
+    def accept_plan(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> QueryHandle:
+        """Begin to run a query in a thread."""
+        return LocalQuery(f"query-{secrets.token_hex(6)}", engine.frame_of(asked.plan), sql)
+
+    def read(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> pa.RecordBatchReader:
+        """The answer, computed while it is read."""
+        frame: df.DataFrame = engine.frame_of(asked.plan)
+        with engine.complaining(sql):
+            reader = pa.RecordBatchReader.from_stream(frame)
+
+        def batches():  # noqa: ANN202
+            with engine.complaining(sql):
+                yield from reader
+
+        return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+    def plan(self, engine: SqlEngine, asked: LogicalPlan) -> PhysicalPlan | None:
+        """It is not cut."""
+        return None
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+class ClusterRuntime:
+    """Runs queries as stages of tasks on the workers of a coordinator."""
+
+    settings: Mapping[str, str] = PLANNING
+
+    def __init__(self, rota: Rota, choices: Choices, *, owns: bool) -> None:
+        """`owns`: whether the connection ends with the session."""
+        self._rota = rota
+        self._choices = choices
+        self._owns = owns
+
+    def accept_plan(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> ClusterQuery:
+        """Cut a query and submit it."""
+        plan = self.plan(engine, asked)
+        wishes = self._wishes()
+
+        def again(partitions: int) -> PhysicalPlan:
+            wanted = Wishes(partitions=partitions, strict=wishes.strict)
+            return physical_plan(engine, asked, self._slots(), wanted)
+
+        chosen = {"compression": self._choices.compression}
+        if self._choices.queue:
+            chosen["queue"] = self._choices.queue
+        return ClusterQuery(self._rota, plan, again, timeout_ms=round(self._choices.timeout_s * 1_000), **chosen)
+
+    def read(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> pa.RecordBatchReader:
+        """The answer, once all of it is there."""
+        handle = self.accept_plan(engine, asked, sql)
+        try:
+            return handle.stream()
+        except BaseException as error:
+            if not isinstance(error, Refused):
+                # Nobody is left who could ask for it.
+                handle.cancel("its program gave up")
+            raise
+
+    def plan(self, engine: SqlEngine, asked: LogicalPlan) -> PhysicalPlan:
+        """Into which stages it is cut."""
+        return physical_plan(engine, asked, self._slots(), self._wishes())
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._owns:
+            self._rota.close()
+
+    def _slots(self) -> int:
+        return max(1, live_slots(self._rota))
+
+    def _wishes(self) -> Wishes:
+        return Wishes(partitions=self._choices.partitions, strict=self._choices.strict)

@@ -1,0 +1,210 @@
+"""A SQL session: tables, functions, and the queries over them."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypedDict, Unpack
+
+import datafusion as df
+import pyarrow as pa
+
+from rota.app.embedded import Rota
+from rota.app.remote import RemoteOptions
+from rota.app.sql.frames import DataFrame
+from rota.app.sql.handles import QueryHandle
+from rota.app.sql.runtimes import Choices, ClusterRuntime, EmbeddedRuntime, ExecutionRuntime
+from rota.core.errors import Refused
+from rota.kinds.query.engine import SqlEngine
+from rota.kinds.query.parameters import Given, names_in, numbered
+
+PathLike = str | os.PathLike[str]
+
+
+class QueryOptions(TypedDict, total=False):
+    """What may be chosen about queries on workers; `Choices` says what each means."""
+
+    partitions: int
+    strict: bool
+    compression: str
+    timeout_s: float
+    queue: str
+
+
+class Options(RemoteOptions, QueryOptions, total=False):
+    """What may be chosen about a session with a coordinator elsewhere."""
+
+
+class Session:
+    """SQL over tables. `Session()` runs queries in this process; `connect` and `on` have workers run them."""
+
+    def __init__(
+        self,
+        *,
+        files: bool = False,
+        settings: Mapping[str, str] | None = None,
+        runtime: ExecutionRuntime | None = None,
+    ) -> None:
+        """`files`: statements may name files in place of tables. `settings` are DataFusion's, by their full names."""
+        self.runtime: ExecutionRuntime = runtime or EmbeddedRuntime()
+        self.engine = SqlEngine({**self.runtime.settings, **(settings or {})}, files=files)
+
+    @classmethod
+    def connect(cls, url: str | None = None, **options: Unpack[Options]) -> Self:
+        """Have queries run by the workers of a coordinator elsewhere; without a URL, where `ROTA_COORDINATOR` says.
+
+        Files that are registered must be reachable for workers under the same names.
+        """
+        chosen = {name: options.pop(name) for name in Choices.__struct_fields__ if name in options}  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType, reportArgumentType, reportCallIssue] - split by name
+        return cls._over(Rota.connect(url, **options), Choices(**chosen), owns=True)  # pyright: ignore[reportUnknownArgumentType, reportCallIssue] - likewise
+
+    @classmethod
+    def on(cls, rota: Rota, **choices: Unpack[QueryOptions]) -> Self:
+        """Have queries run by the workers of a coordinator that is connected, or embedded here."""
+        return cls._over(rota, Choices(**choices), owns=False)
+
+    @classmethod
+    def _over(cls, rota: Rota, choices: Choices, *, owns: bool) -> Self:
+        return cls(runtime=ClusterRuntime(rota, choices, owns=owns))
+
+    # Queries.
+
+    def sql(self, statement: str, params: Given = ()) -> DataFrame:
+        """What a statement gives; `params` are for its `$1`, `?` (by place) or `$name` (by name)."""
+        return DataFrame(self, self.engine.sql(statement, params), statement)
+
+    def submit(self, statement: str, params: Given = ()) -> QueryHandle:
+        """Begin to run a statement."""
+        return self.sql(statement, params).submit()
+
+    async def sql_async(self, statement: str, params: Given = ()) -> pa.Table:
+        """The answer to a statement, for programs that wait with `await`."""
+        return await self.submit(statement, params).to_arrow_async()
+
+    def prepare(self, statement: str) -> "Prepared":
+        """A statement that is given its parameters later, as often as one likes."""
+        return Prepared(self, numbered(statement))
+
+    def table(self, name: str) -> DataFrame:
+        """A table by its name."""
+        return DataFrame(self, self.engine.table(name))
+
+    dataframe = table
+
+    def frame(self, frame: df.DataFrame) -> DataFrame:
+        """A frame of the engine's own, made with `DataFrame.inner`."""
+        return DataFrame(self, frame)
+
+    # Tables.
+
+    def tables(self) -> list[str]:
+        """The names of all tables, in full."""
+        return list(self.engine.tables())
+
+    def register_table(self, name: str, table: Any) -> None:
+        """Make something known as a table: a frame, an Arrow table or batches, or what pandas and Polars have."""
+        if isinstance(table, DataFrame):
+            self.engine.register_view(name, table.inner)
+        elif isinstance(table, pa.RecordBatch):
+            self.engine.register_batches(name, [table])
+        elif isinstance(table, pa.Table):
+            self.engine.register_batches(name, table.to_batches(), table.schema)
+        elif hasattr(table, "__arrow_c_stream__"):
+            whole = pa.table(table)
+            self.engine.register_batches(name, whole.to_batches(), whole.schema)
+        elif hasattr(table, "__datafusion_table_provider__"):
+            self.engine.register_table(name, table)
+        else:
+            text = f"a {type(table).__name__} is no table"
+            raise Refused("field.value", text, "Give an Arrow table, a frame, or batches.", path="table")
+
+    def register_record_batches(self, name: str, batches: Sequence[pa.RecordBatch]) -> None:
+        """A table that is in memory; it travels with the queries that read it."""
+        self.engine.register_batches(name, batches)
+
+    def register_parquet(self, name: str, path: PathLike, **options: Any) -> None:
+        """A table that is a Parquet file, or a folder of them, here or at a URL."""
+        self.engine.register_parquet(name, path, **options)
+
+    def register_csv(self, name: str, path: PathLike, **options: Any) -> None:
+        """A table that is a CSV file, or a folder of them."""
+        self.engine.register_csv(name, path, **options)
+
+    def register_json(self, name: str, path: PathLike, **options: Any) -> None:
+        """A table that is a file of JSON lines, or a folder of them."""
+        self.engine.register_json(name, path, **options)
+
+    def drop_table(self, name: str) -> None:
+        """Forget a table; its files stay where they are."""
+        self.engine.drop(name)
+
+    def read_parquet(self, path: PathLike, **options: Any) -> DataFrame:
+        """A Parquet file, or a folder of them."""
+        return self._read(self.engine.context.read_parquet, path, options)
+
+    def read_csv(self, path: PathLike, **options: Any) -> DataFrame:
+        """A CSV file, or a folder of them."""
+        return self._read(self.engine.context.read_csv, path, options)
+
+    def read_json(self, path: PathLike, **options: Any) -> DataFrame:
+        """A file of JSON lines, or a folder of them."""
+        return self._read(self.engine.context.read_json, path, options)
+
+    def _read(self, read: Callable[..., df.DataFrame], path: PathLike, options: dict[str, Any]) -> DataFrame:
+        place = self.engine.place(path)
+        with self.engine.complaining():
+            return DataFrame(self, read(place, **options))
+
+    # Functions.
+
+    def register_udf(
+        self,
+        function: Callable[..., pa.Array],
+        inputs: Sequence[pa.DataType],
+        output: pa.DataType,
+        *,
+        name: str = "",
+        volatility: str = "immutable",
+    ) -> None:
+        """A function of Arrow arrays that gives an array of as many rows. On workers it is code that they run."""
+        called = name or function.__name__
+        self.engine.register_udf(df.udf(function, list(inputs), output, volatility, called))
+
+    def register_udaf(
+        self,
+        accumulator: Callable[[], df.Accumulator],
+        inputs: Sequence[pa.DataType],
+        output: pa.DataType,
+        state: Sequence[pa.DataType],
+        *,
+        name: str,
+        volatility: str = "immutable",
+    ) -> None:
+        """A function of groups: `accumulator` makes a `datafusion.Accumulator` for each."""
+        self.engine.register_udaf(df.udaf(accumulator, list(inputs), output, list(state), volatility, name))
+
+    def close(self) -> None:
+        """Let go of everything; a session with a coordinator elsewhere hangs up."""
+        self.runtime.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Prepared:
+    """A statement with parameters, known to be well formed."""
+
+    def __init__(self, session: Session, statement: str) -> None:
+        self._session = session
+        self.statement = statement
+        self.parameters = names_in(statement)
+
+    def bind(self, *values: Any, **named: Any) -> DataFrame:
+        """The statement with these values, by place or by name."""
+        if values and named:
+            raise Refused("query.parameter", "values are given by place and by name", "Choose one.", path="params")
+        return self._session.sql(self.statement, named or values)

@@ -1,0 +1,181 @@
+"""`rota sql`: ask one question, of files or of tables that are registered with it."""
+
+import argparse
+import importlib.util
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rota.cli.showing import put, put_table, say, show_count
+from rota.core.errors import Refused
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rota.app.sql.handles import Progress, QueryHandle
+    from rota.app.sql.session import Session
+
+FORMATS = ("table", "csv", "json", "parquet")
+ROWS_SHOWN = 100
+CELL_CHARS_MAX = 60
+LOOK_EVERY_S = 0.1
+_BAR_CHARS = 20
+EXAMPLES = """examples:
+  rota sql "select 1 + 1"
+  rota sql "select country, count(*) from 'people.parquet' group by country order by 2 desc"
+  rota sql "select * from trips where km > ?" --table trips=trips/ --param 40 --format csv > long.csv
+  rota sql "select …" --table lineitem=/shared/lineitem --connect grpc://host:7433
+  rota sql "select …" --table trips=trips/ --explain stages --connect
+"""
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    parser.epilog = EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("statement", metavar="SQL", help="the statement; - reads it from stdin")
+    text = "a table: a file or folder of Parquet, CSV or JSON lines; may be given again"
+    parser.add_argument("--table", action="append", default=[], metavar="NAME=PATH", help=text)
+    text = "a value for the next ? or $1, $2 …; read as a number if it is one"
+    parser.add_argument("--param", action="append", default=[], metavar="VALUE", help=text)
+    text = "have the workers of a coordinator run it (default $ROTA_COORDINATOR); without this it runs here"
+    parser.add_argument("--connect", nargs="?", const="", default=None, metavar="URL", help=text)
+    text = "how many parts data is split into on workers (default: by slots and size)"
+    parser.add_argument("--partitions", type=int, default=0, metavar="N", help=text)
+    parser.add_argument("--strict", action="store_true", help="refuse a query that cannot be cut into stages")
+    parser.add_argument("--format", choices=FORMATS, default="table", help="how the answer is printed")
+    parser.add_argument("--output", default="", metavar="FILE", help="where the answer goes (default: stdout)")
+    text = "show how it would be run, and do not run it"
+    parser.add_argument("--explain", choices=("logical", "physical", "stages"), default="", help=text)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Ask, and print the answer."""
+    if importlib.util.find_spec("datafusion") is None:
+        raise Refused("query.engine", "queries need DataFusion", "Install it: pip install 'rota[query]'.")
+    if options.format == "parquet" and not options.output and sys.stdout.isatty():
+        raise Refused("field.value", "Parquet is nothing for a terminal", "Name a file with --output.", path="--format")
+    statement = sys.stdin.read() if options.statement == "-" else options.statement
+    with _session(options) as session:
+        for given in options.table:
+            register(session, given)
+        frame = session.sql(statement, [read_value(each) for each in options.param])
+        if options.explain:
+            put(frame.explain(options.explain))
+            return 0
+        if options.connect is None:
+            write(frame.stream(), options.format, options.output)
+            return 0
+        handle = frame.submit()
+        try:
+            watch(handle)
+        except KeyboardInterrupt:
+            handle.cancel("interrupted")
+            raise
+        write(handle.stream(), options.format, options.output)
+    return 0
+
+
+def _session(options: argparse.Namespace) -> "Session":
+    from rota.app.sql.session import Session
+
+    if options.connect is None:
+        return Session(files=True)
+    return Session.connect(options.connect or None, partitions=options.partitions, strict=options.strict)
+
+
+def register(session: "Session", given: str) -> None:
+    """Make a file or folder known as a table."""
+    name, equals, path = given.partition("=")
+    if not equals or not name or not path:
+        raise Refused("field.value", f"{given!r} names no table", "Write it as NAME=PATH.", path="--table")
+    kind = _kind_of(path)
+    if kind == "csv":
+        session.register_csv(name, path)
+    elif kind == "json":
+        session.register_json(name, path)
+    else:
+        session.register_parquet(name, path)
+
+
+def _kind_of(path: str) -> str:
+    """What a table is made of, by the name of its file, or of the first one in its folder."""
+    names = [path]
+    if Path(path).is_dir():
+        names = sorted(each.name for each in Path(path).rglob("*") if each.is_file())[:1]
+    ending = Path(names[0]).suffix if names else ""
+    return {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}.get(ending, "parquet")
+
+
+def read_value(text: str) -> Any:
+    """A parameter from the command line."""
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return {"true": True, "false": False, "null": None}.get(text, text)
+
+
+def watch(handle: "QueryHandle") -> None:
+    """Wait for a query, and show on a terminal how far it is."""
+    if handle.unstaged:
+        say(f"rota: it runs as one task, because {handle.unstaged}")
+    if not sys.stderr.isatty():
+        handle.wait()
+        return
+    while True:
+        try:
+            handle.wait(LOOK_EVERY_S)
+        except TimeoutError:
+            sys.stderr.write(f"\r{bars(handle.progress())}\x1b[K")
+            continue
+        finally:
+            sys.stderr.flush()
+        sys.stderr.write("\r\x1b[K")
+        return
+
+
+def bars(progress: "Progress") -> str:
+    """How far each stage is, on one line."""
+    filled = round(progress.fraction * _BAR_CHARS)
+    stages = "  ".join(f"{stage.id} {stage.done}/{stage.tasks}" for stage in progress.stages if stage.done < stage.tasks)
+    return f"[{'█' * filled}{'·' * (_BAR_CHARS - filled)}] {stages}"
+
+
+def write(answer: "pa.RecordBatchReader", form: str, output: str) -> None:
+    """The answer in one of the forms."""
+    if form == "table" and not output:
+        show(answer)
+        return
+    from rota.app.sql.printing import write_as
+
+    with ExitStack() as opened:
+        if output:
+            target = opened.enter_context(Path(output).open("wb"))
+        else:
+            target = sys.stdout.buffer
+        write_as(answer, "csv" if form == "table" else form, target)
+
+
+def show(answer: "pa.RecordBatchReader") -> None:
+    """The first rows, in columns, and how many there are in all."""
+    rows: list[list[str]] = []
+    count = 0
+    for batch in answer:
+        room = ROWS_SHOWN - len(rows)
+        if room > 0:
+            columns = [column.to_pylist() for column in batch.slice(0, room).columns]
+            rows += ([_cell(value) for value in row] for row in zip(*columns, strict=True))
+        count += batch.num_rows
+    if answer.schema.names:
+        put_table(answer.schema.names, rows)
+    more = f", the first {len(rows)} are shown; --format csv prints all" if count > len(rows) else ""
+    say(f"rota: {show_count(count, 'row')}{more}")
+
+
+def _cell(value: object) -> str:
+    text = "NULL" if value is None else str(value)
+    return text if len(text) <= CELL_CHARS_MAX else text[: CELL_CHARS_MAX - 1] + "…"

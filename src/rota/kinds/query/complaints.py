@@ -1,0 +1,101 @@
+"""What the engine complains about, as refusals with a code: what is wrong, where, and what might be meant."""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+
+from rota.core.errors import Refused
+
+_POSITION = re.compile(r"\s+at Line: (\d+), Column: (\d+)")
+_PARSER = re.compile(r'ParserError\("(.*)"\)', re.DOTALL)
+_PREFIXES = ("DataFusion error: ", "Error during planning: ", "Execution error: ", "Schema error: ", "Arrow error: ")
+_PYTHON = re.compile(r"PyErr \{ type: <class '([\w.]+)'>, value: \w+\((.*?)\), traceback: ", re.DOTALL)
+_TABLE = re.compile(r"table '([^']+)' not found")
+_NEAREST_MAX = 3
+
+# The first line of this table whose pattern is found says what it was. The texts are those of DataFusion 55.
+_CODES: tuple[tuple[str, str, str], ...] = (
+    (r"PyErr \{", "query.function_failed", "Correct the function; its traceback is in the message."),
+    (r"ParserError|No SQL statements were provided", "query.syntax", ""),
+    (r"only supports a single SQL statement", "query.syntax", "Give one statement at a time."),
+    (_TABLE.pattern, "query.table", ""),
+    (r"No field named|No function matches|ambiguous reference|Ambiguous reference", "query.column", ""),
+    (r"Invalid function|Unknown function", "query.function", ""),
+    (r"[Pp]laceholder", "query.parameter", "Give a value for each parameter."),
+    (r"Resources exhausted", "query.memory", "Use more partitions, or give workers more memory."),
+    (
+        r"No files found at|Parquet error|Object Store error|Object at location|does not exist|No such file"
+        r"|Is a directory|Permission denied|Csv error|Json error|Ipc error|[Uu]nable to (open|read)",
+        "query.source",
+        "See that the file is there, whole, and may be read by workers too.",
+    ),
+    (r"[Cc]annot coerce|Cast error|[Cc]annot cast|Cannot infer common|type_coercion|data type", "query.type", ""),
+    (r"not implemented|not supported|Unsupported", "query.unsupported", ""),
+)
+
+
+def refusal(error: BaseException, sql: str = "", tables: Callable[[], Iterable[str]] = tuple) -> Refused:
+    """What an engine's error means to who asked. `tables` are the names that could have been meant."""
+    text = str(error).strip()
+    code, hint = next(
+        ((code, hint) for pattern, code, hint in _CODES if re.search(pattern, text)), ("query.failed", "")
+    )
+    if code == "query.syntax":
+        reason, where = _syntax(text, sql)
+        return Refused(code, reason, hint or "Correct the statement.", path=where)
+    if code == "query.table":
+        return _unknown_table(text, tables)
+    if code == "query.function_failed":
+        return Refused(code, _python_error(text), hint, path="sql")
+    return Refused(code, _plain(text), hint, path="sql")
+
+
+def _syntax(text: str, sql: str) -> tuple[str, str]:
+    found = _PARSER.search(text)
+    said = found.group(1) if found else _plain(text)
+    position = _POSITION.search(said)
+    if position is not None:
+        line, column = int(position.group(1)), int(position.group(2))
+        said = said[: position.start()] + said[position.end() :]
+    else:
+        # It reached the end, and does not say where that is.
+        lines = sql.rstrip().split("\n")
+        line, column = len(lines), len(lines[-1]) + 1
+    said = said.replace('\\"', '"')
+    return said[:1].lower() + said[1:], f"line {line}, column {column}"
+
+
+def _unknown_table(text: str, tables: Callable[[], Iterable[str]]) -> Refused:
+    found = _TABLE.search(text)
+    assert found is not None, "this pattern chose the code"
+    name = found.group(1)
+    short = name.removeprefix("datafusion.public.")
+    known = {each.removeprefix("datafusion.public."): None for each in tables()}
+    near = difflib.get_close_matches(short, known, n=_NEAREST_MAX, cutoff=0.6)
+    if near:
+        hint = f"Did you mean {' or '.join(near)}?"
+    elif known:
+        hint = "SHOW TABLES lists those that are there."
+    else:
+        hint = "No table is registered yet: use register_parquet, register_csv or register_table."
+    return Refused("query.table", f"there is no table {short}", hint, path="sql")
+
+
+def _python_error(text: str) -> str:
+    found = _PYTHON.search(text)
+    if found is None:
+        return _plain(text)
+    kind, said = found.group(1), found.group(2)
+    return f"a function of the query raised {kind}: {said.strip(chr(39) + chr(34))}"
+
+
+def _plain(text: str) -> str:
+    """A message without the names of the engine's own layers before it."""
+    text = re.sub(r"Optimizer rule '\w+' failed\s+caused by\s+", "", text)
+    while True:
+        for prefix in _PREFIXES:
+            if text.startswith(prefix):
+                text = text[len(prefix) :]
+                break
+        else:
+            return text.strip()
