@@ -1,0 +1,231 @@
+"""Cutting: a physical plan into stages.
+
+A plan is cut where rows change hands: where they are spread by hash, and where several partitions become one. What the
+engine keeps in one place for all partitions of a join stays in one task, since tasks do not see each other.
+"""
+
+import re
+from collections.abc import Sequence
+
+import datafusion as df
+
+from rota.kinds.query.schemas import exchange_leaf, schema_of, schema_of_plan
+from rota.kinds.query.stages import Stage
+from rota.wire.plans import plan_pb2 as pb
+from rota.wire.plans.tree import (
+    GATHERING,
+    Node,
+    Unsliceable,
+    exchange_of,
+    is_broadcasting,
+    partitions,
+    read,
+    united,
+    write,
+)
+from rota.wire.queries import EXCHANGE, Answered, Exchange, Gathered, Hashed, Output, Reading
+
+# Joins that never have to know which rows of their left side no task has found a partner for.
+_ALONE = (pb.INNER, pb.RIGHT, pb.RIGHT_SEMI, pb.RIGHT_ANTI, pb.RIGHT_MARK)
+
+_NAMED = re.compile(rf"DataSourceExec: .*?{re.escape(EXCHANGE)}(?P<number>\d+).*")
+
+# What people call nodes that cannot be sent.
+_NAMES = {
+    "DatasetExec": "a pyarrow dataset",
+    "RecursiveQueryExec": "a recursive WITH",
+    "StreamingTableExec": "a table without end",
+}
+
+
+class Uncut(Exception):
+    """A plan that cannot be cut, and why; the sentence goes on after "because"."""
+
+
+def cut(plan: df.ExecutionPlan, context: df.SessionContext) -> tuple[Stage, ...]:
+    """The stages of a plan, each after those that it reads; the last one gives the answer.
+
+    The plan has to be made with `settings.PLANNING`. `Uncut` if it has to be run in one piece, or where it is.
+    """
+    try:
+        return _Cutter(context).stages_of(read(_bytes_of(plan)))
+    except Unsliceable as error:
+        raise Uncut(str(error)) from None
+
+
+def whole(plan: df.ExecutionPlan, context: df.SessionContext) -> tuple[Stage, ...]:
+    """A plan as one stage of one task; `Uncut` if it cannot be sent to another process at all."""
+    content = _bytes_of(plan)
+    try:
+        schema = schema_of(read(content), context)
+    except Unsliceable:
+        schema = schema_of_plan(content, context)
+    lines = tuple(plan.display_indent().splitlines())
+    return (Stage(id="stage-1", plan=content, output=Answered(), schema=schema, is_whole=True, lines=lines),)
+
+
+def _bytes_of(plan: df.ExecutionPlan) -> bytes:
+    try:
+        return plan.to_bytes()
+    except Exception as error:
+        raise Uncut(_unwritable(plan) or f"it cannot be sent to a worker: {error}") from None
+
+
+def _unwritable(plan: df.ExecutionPlan) -> str:
+    """Which node it is that cannot be written."""
+    for each in plan.children():
+        if reason := _unwritable(each):
+            return reason
+    try:
+        plan.to_bytes()
+    except Exception:
+        name = plan.display().split(":")[0].strip()
+        return f"{_NAMES.get(name, name)} cannot be sent to a worker"
+    return ""
+
+
+class _Cutter:
+    def __init__(self, context: df.SessionContext) -> None:
+        self._context = context
+        self._stages: list[Stage] = []
+        # All exchanges so far; leaves are numbered by their place here until their stage is complete.
+        self._exchanges: list[Exchange] = []
+
+    def stages_of(self, root: Node) -> tuple[Stage, ...]:
+        self._add(self._cut(root), Answered())
+        return tuple(self._stages)
+
+    def _cut(self, node: Node) -> Node:
+        """The node with everything below it cut off that other stages do."""
+        node = node.over([self._cut(each) for each in node.inputs])
+        match node.kind:
+            case "repartition":
+                return self._cut_repartition(node)
+            case kind if kind in GATHERING and partitions(node.inputs[0]) > 1 and not _is_shared(node.inputs[0]):
+                (below,) = node.inputs
+                reading: Reading = "all" if kind == "coalesce_partitions" else "merge"
+                return node.over([self._exchange(_limited(below, _fetch_of(node)), Gathered(), reading)])
+            case _:
+                return node
+
+    def _cut_repartition(self, node: Node) -> Node:
+        repartition = node.message.repartition
+        if repartition.preserve_order:
+            raise Uncut("rows are spread in an order that has to be kept")
+        match repartition.partitioning.WhichOneof("method"):
+            case "hash":
+                return self._exchange(node, Hashed(partitions(node)), "hash")
+            case "round_robin":
+                # It would only give more tasks something to do; a task for each partition that is there is enough.
+                return node.inputs[0]
+            case _:
+                raise Uncut("rows are spread in a way that is not known")
+
+    def _exchange(self, root: Node, output: Output, reading: Reading) -> Node:
+        """The leaf that stands for a new stage."""
+        stage = self._add(root, output)
+        parts = output.parts if isinstance(output, Hashed) else 1
+        self._exchanges.append(Exchange(stage.id, reading, parts))
+        return exchange_leaf(stage.schema, len(self._exchanges) - 1, parts)
+
+    def _add(self, root: Node, output: Output) -> Stage:
+        body = root.inputs[0] if root.kind == "repartition" else root
+        tasks, is_whole = partitions(body), False
+        if tasks > 1:
+            is_whole = _is_shared(body)
+            if is_whole:
+                tasks = 1
+            else:
+                body = self._cut_gathered(body)
+        root = root.over([body]) if root.kind == "repartition" else body
+        schema = schema_of(body, self._context)
+        root, exchanges = self._numbered(root)
+        stage = Stage(
+            id=f"stage-{len(self._stages) + 1}",
+            plan=write(root),
+            output=output,
+            schema=schema,
+            exchanges=exchanges,
+            tasks=tasks,
+            is_whole=is_whole,
+            upstream=tuple(exchange.stage for exchange in exchanges),
+            lines=_lines(root, exchanges, self._context),
+        )
+        self._stages.append(stage)
+        return stage
+
+    def _cut_gathered(self, node: Node) -> Node:
+        """Cut off what one task has to do as a whole, and every task of this stage would do again."""
+        if node.kind in GATHERING:
+            return self._exchange(node, Gathered(), "all") if partitions(node.inputs[0]) > 1 else node
+        return node.over([self._cut_gathered(each) for each in node.inputs])
+
+    def _numbered(self, root: Node) -> tuple[Node, tuple[Exchange, ...]]:
+        """The same with the leaves numbered by their place in the stage, and what they stand for."""
+        found: list[Exchange] = []
+
+        def visit(node: Node) -> Node:
+            number = exchange_of(node)
+            if number is None:
+                return node.over([visit(each) for each in node.inputs])
+            message = pb.PlanNode()
+            message.CopyFrom(node.message)
+            for group in message.arrow_scan.conf.file_groups:
+                group.files[0].path = f"{EXCHANGE}{len(found)}"
+            found.append(self._exchanges[number])
+            return Node(node.kind, message)
+
+        return visit(root), tuple(found)
+
+
+def _is_shared(node: Node) -> bool:
+    """Whether the partitions of a node have to know of each other, beyond what they read."""
+    if not node.inputs or node.kind in GATHERING or partitions(node) == 1:
+        return False
+    if node.kind == "hash_join" and node.message.hash_join.null_aware:
+        return True
+    if is_broadcasting(node):
+        return _join_type(node) not in _ALONE or _is_shared(node.inputs[1])
+    return any(map(_is_shared, node.inputs))
+
+
+def _join_type(node: Node) -> pb.JoinType:
+    match node.kind:
+        case "hash_join":
+            return node.message.hash_join.join_type
+        case "nested_loop_join":
+            return node.message.nested_loop_join.join_type
+        case _:
+            return pb.INNER
+
+
+def _fetch_of(node: Node) -> int:
+    """How many rows a gathering node gives at most; below zero for all."""
+    if node.kind == "sort_preserving_merge":
+        return node.message.sort_preserving_merge.fetch
+    coalesce = node.message.coalesce_partitions
+    return coalesce.fetch if coalesce.HasField("fetch") else -1
+
+
+def _limited(node: Node, fetch: int) -> Node:
+    """No more rows than the one who reads them takes of all of them."""
+    if fetch < 0:
+        return node
+    return Node("local_limit", pb.PlanNode(local_limit=pb.LocalLimit(fetch=fetch)), [node])
+
+
+def _lines(root: Node, exchanges: Sequence[Exchange], context: df.SessionContext) -> tuple[str, ...]:
+    """What a stage does, as the engine says it, with its exchanges by their names."""
+    shown = df.ExecutionPlan.from_bytes(context, write(_shown(root))).display_indent().rstrip("\n").split("\n")
+    return tuple(_NAMED.sub(lambda leaf: _named(leaf, exchanges), line) for line in shown)
+
+
+def _named(leaf: re.Match[str], exchanges: Sequence[Exchange]) -> str:
+    exchange = exchanges[int(leaf["number"])]
+    return f"Exchange: {exchange.reading} of {exchange.stage}"
+
+
+def _shown(node: Node) -> Node:
+    """The engine does not read nodes that want to see how their inputs are divided."""
+    inputs = [_shown(each) for each in node.inputs]
+    return united(inputs) if node.kind == "interleave" else node.over(inputs)

@@ -1,0 +1,108 @@
+"""Stages run in this process, the way workers run them: bound, drained, written to files, read again."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import datafusion as df
+import pyarrow as pa
+
+from rota.kinds.query.cutting import cut
+from rota.kinds.query.settings import EXECUTING, PLANNING
+from rota.kinds.query.stages import Stage
+from rota.wire.plans.binding import Piece, bind
+from rota.wire.queries import Answered, Gathered, Hashed
+
+BROADCAST = "datafusion.optimizer.hash_join_single_partition_threshold"
+NO_BROADCAST = ((BROADCAST, "0"), (f"{BROADCAST}_rows", "0"))
+SORT_MERGE = (("datafusion.optimizer.prefer_hash_join", "false"),)
+SPLIT_FILES = (("datafusion.optimizer.repartition_file_min_size", "1"),)
+
+Settings = Sequence[tuple[str, str]]
+
+
+def planner(partitions: int, settings: Settings = ()) -> df.SessionContext:
+    """A context whose plans can be cut."""
+    config = df.SessionConfig().with_target_partitions(partitions)
+    for name, value in (*PLANNING, *settings):
+        config = config.set(name, value)
+    return df.SessionContext(config)
+
+
+def executor(partitions: int = 1) -> df.SessionContext:
+    """A context that knows no table, as a worker has it."""
+    config = df.SessionConfig().with_target_partitions(partitions)
+    for name, value in EXECUTING:
+        config = config.set(name, value)
+    return df.SessionContext(config)
+
+
+class Stages:
+    """The stages of one query, run one after the other in `folder`. `stores` are URLs that pieces are spread over."""
+
+    def __init__(self, stages: Sequence[Stage], folder: Path) -> None:
+        self.stages = stages
+        self._folder = folder
+        self._written: dict[str, list[list[Piece]]] = {}
+        self._answers: list[pa.RecordBatch] = []
+
+    def answer(self) -> pa.Table:
+        """What the last stage gives, in the order of its tasks."""
+        for stage in self.stages:
+            tasks = [None] if stage.is_whole else list(range(stage.tasks))
+            self._written[stage.id] = [self._run(stage, task) for task in tasks]
+        schema = self.stages[-1].schema
+        columns = [f"c{index}" for index in range(len(schema))]
+        table = pa.Table.from_batches(
+            [pa.RecordBatch.from_arrays(batch.columns, names=columns) for batch in self._answers],
+            pa.schema([pa.field(name, kind) for name, kind in zip(columns, schema.types, strict=True)]),
+        )
+        return table.rename_columns(schema.names)
+
+    def _run(self, stage: Stage, task: int | None) -> list[Piece]:
+        sources = [self._written[exchange.stage] for exchange in stage.exchanges]
+        context = executor()
+        plan = df.ExecutionPlan.from_bytes(context, bind(stage.plan, stage.exchanges, sources, task))
+        match stage.output:
+            case Hashed(parts):
+                assert plan.partition_count == parts
+            case Gathered():
+                assert plan.partition_count == 1, "gathered outputs are one file"
+            case _:
+                assert task is None or plan.partition_count == 1
+        return asyncio.run(self._drain(stage, task, plan, context))
+
+    async def _drain(
+        self, stage: Stage, task: int | None, plan: df.ExecutionPlan, context: df.SessionContext
+    ) -> list[Piece]:
+        async def drain(partition: int) -> list[pa.RecordBatch]:
+            batches = [batch.to_pyarrow() async for batch in context.execute(plan, partition)]
+            return [batch for batch in batches if batch.num_rows]
+
+        parts = await asyncio.gather(*(drain(partition) for partition in range(plan.partition_count)))
+        for batches in parts:
+            for batch in batches:
+                assert batch.schema.types == stage.schema.types, "the schema was found without running anything"
+        if isinstance(stage.output, Answered):
+            self._answers += (batch for batches in parts for batch in batches)
+            return []
+        return [
+            self._write(stage, task, part, batches) for part, batches in enumerate(parts) if batches
+        ]  # there is no file for an empty part
+
+    def _write(self, stage: Stage, task: int | None, part: int, batches: Sequence[pa.RecordBatch]) -> Piece:
+        path = self._folder / stage.id / f"t{task or 0}-a1" / f"p{part}.arrow"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        columns = len(stage.schema)
+        kinds = stage.schema.types if columns else [pa.int8()]
+        schema = pa.schema([pa.field(f"c{index}", kind) for index, kind in enumerate(kinds)])
+        with pa.ipc.new_file(str(path), schema) as file:
+            for batch in batches:
+                arrays = batch.columns if columns else [pa.nulls(batch.num_rows, pa.int8())]
+                file.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        return Piece(part, "file:///", str(path), path.stat().st_size)
+
+
+def run_staged(context: df.SessionContext, sql: str, folder: Path) -> pa.Table:
+    """The answer of a statement that is planned, cut and run in stages."""
+    return Stages(cut(context.sql(sql).execution_plan(), context), folder).answer()
