@@ -29,6 +29,7 @@ from rota.wire.queries import EXCHANGE, Answered, Exchange, Gathered, Hashed, Ou
 _ALONE = (pb.INNER, pb.RIGHT, pb.RIGHT_SEMI, pb.RIGHT_ANTI, pb.RIGHT_MARK)
 
 _NAMED = re.compile(rf"DataSourceExec: .*?{re.escape(EXCHANGE)}(?P<number>\d+).*")
+_FILES = re.compile(r"file_type=(\w+)")
 
 # What people call nodes that cannot be sent.
 _NAMES = {
@@ -47,8 +48,9 @@ def cut(plan: df.ExecutionPlan, context: df.SessionContext) -> tuple[Stage, ...]
 
     The plan has to be made with `settings.PLANNING`. `Uncut` if it has to be run in one piece, or where it is.
     """
+    content = _bytes_of(plan)
     try:
-        return _Cutter(context).stages_of(read(_bytes_of(plan)))
+        return _Cutter(context).stages_of(read(content))
     except Unsliceable as error:
         raise Uncut(str(error)) from None
 
@@ -79,8 +81,9 @@ def _unwritable(plan: df.ExecutionPlan) -> str:
     try:
         plan.to_bytes()
     except Exception:
-        name = plan.display().split(":")[0].strip()
-        return f"{_NAMES.get(name, name)} cannot be sent to a worker"
+        name, _, rest = plan.display().strip().partition(":")
+        kind = _FILES.search(rest)
+        return f"{f'a table of {kind[1]} files' if kind else _NAMES.get(name, name)} cannot be sent to a worker"
     return ""
 
 
@@ -90,6 +93,9 @@ class _Cutter:
         self._stages: list[Stage] = []
         # All exchanges so far; leaves are numbered by their place here until their stage is complete.
         self._exchanges: list[Exchange] = []
+        # Those whose rows the engine takes for sorted: it merges them while it spreads them, or they are of one task.
+        self._merged: list[int] = []
+        self._from_one: list[int] = []
 
     def stages_of(self, root: Node) -> tuple[Stage, ...]:
         self._add(self._cut(root), Answered())
@@ -98,9 +104,13 @@ class _Cutter:
     def _cut(self, node: Node) -> Node:
         """The node with everything below it cut off that other stages do."""
         node = node.over([self._cut(each) for each in node.inputs])
+        if node.kind == "sort_preserving_merge" and self._loses_order(node.inputs[0]):
+            node = node.over([_sorted_for(node)])
         match node.kind:
             case "repartition":
                 return self._cut_repartition(node)
+            case "window" | "sort_merge_join" if any(map(self._loses_order, node.inputs)):
+                raise Uncut("rows have to stay in the order of a table while they are spread")
             case kind if kind in GATHERING and partitions(node.inputs[0]) > 1 and not _is_shared(node.inputs[0]):
                 (below,) = node.inputs
                 reading: Reading = "all" if kind == "coalesce_partitions" else "merge"
@@ -110,11 +120,14 @@ class _Cutter:
 
     def _cut_repartition(self, node: Node) -> Node:
         repartition = node.message.repartition
-        if repartition.preserve_order:
-            raise Uncut("rows are spread in an order that has to be kept")
         match repartition.partitioning.WhichOneof("method"):
             case "hash":
-                return self._exchange(node, Hashed(partitions(node)), "hash")
+                leaf = self._exchange(node, Hashed(partitions(node)), "hash")
+                if repartition.preserve_order:
+                    self._merged.append(len(self._exchanges) - 1)
+                elif partitions(node.inputs[0]) == 1:
+                    self._from_one.append(len(self._exchanges) - 1)
+                return leaf
             case "round_robin":
                 # It would only give more tasks something to do; a task for each partition that is there is enough.
                 return node.inputs[0]
@@ -159,6 +172,21 @@ class _Cutter:
         if node.kind in GATHERING:
             return self._exchange(node, Gathered(), "all") if partitions(node.inputs[0]) > 1 else node
         return node.over([self._cut_gathered(each) for each in node.inputs])
+
+    def _loses_order(self, node: Node, is_grouped: bool = False) -> bool:
+        """Whether rows come out of an exchange in another order than the engine counts on.
+
+        It counts on none if it sorts them above. Rows from one task are still in order, but an engine that is not told
+        so groups them by hash, and gives the groups in any order.
+        """
+        number = exchange_of(node)
+        if number is not None:
+            return number in self._merged or (is_grouped and number in self._from_one)
+        if node.kind in ("sort", "sort_preserving_merge"):
+            return False
+        # Joins give rows in the order of the right side, if in any.
+        inputs = node.inputs[1:] if node.kind in ("hash_join", "nested_loop_join", "cross_join") else node.inputs
+        return any(self._loses_order(each, is_grouped or node.kind == "aggregate") for each in inputs)
 
     def _numbered(self, root: Node) -> tuple[Node, tuple[Exchange, ...]]:
         """The same with the leaves numbered by their place in the stage, and what they stand for."""
@@ -205,6 +233,13 @@ def _fetch_of(node: Node) -> int:
         return node.message.sort_preserving_merge.fetch
     coalesce = node.message.coalesce_partitions
     return coalesce.fetch if coalesce.HasField("fetch") else -1
+
+
+def _sorted_for(merge: Node) -> Node:
+    """What a merging node merges, sorted as it wants it."""
+    wanted = merge.message.sort_preserving_merge
+    sort = pb.Sort(exprs=wanted.exprs, fetch=wanted.fetch, preserve_partitioning=True)
+    return Node("sort", pb.PlanNode(sort=sort), merge.inputs)
 
 
 def _limited(node: Node, fetch: int) -> Node:

@@ -40,7 +40,7 @@ PARTITIONED: PartitionMode
 AUTO: PartitionMode
 
 class PlanNode(_message.Message):
-    __slots__ = ("parquet_scan", "csv_scan", "empty", "projection", "global_limit", "local_limit", "aggregate", "hash_join", "sort", "coalesce_batches", "filter", "coalesce_partitions", "repartition", "window", "cross_join", "avro_scan", "union", "sort_preserving_merge", "nested_loop_join", "interleave", "placeholder_row", "unnest", "json_scan", "cooperative", "generate_series", "sort_merge_join", "memory_scan", "arrow_scan")
+    __slots__ = ("parquet_scan", "csv_scan", "empty", "projection", "global_limit", "local_limit", "aggregate", "hash_join", "sort", "coalesce_batches", "filter", "coalesce_partitions", "repartition", "window", "cross_join", "union", "sort_preserving_merge", "nested_loop_join", "interleave", "placeholder_row", "unnest", "json_scan", "cooperative", "generate_series", "sort_merge_join", "memory_scan", "arrow_scan")
     PARQUET_SCAN_FIELD_NUMBER: _ClassVar[int]
     CSV_SCAN_FIELD_NUMBER: _ClassVar[int]
     EMPTY_FIELD_NUMBER: _ClassVar[int]
@@ -56,7 +56,6 @@ class PlanNode(_message.Message):
     REPARTITION_FIELD_NUMBER: _ClassVar[int]
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     CROSS_JOIN_FIELD_NUMBER: _ClassVar[int]
-    AVRO_SCAN_FIELD_NUMBER: _ClassVar[int]
     UNION_FIELD_NUMBER: _ClassVar[int]
     SORT_PRESERVING_MERGE_FIELD_NUMBER: _ClassVar[int]
     NESTED_LOOP_JOIN_FIELD_NUMBER: _ClassVar[int]
@@ -77,14 +76,13 @@ class PlanNode(_message.Message):
     local_limit: LocalLimit
     aggregate: Aggregate
     hash_join: HashJoin
-    sort: Single
+    sort: Sort
     coalesce_batches: Single
     filter: Single
     coalesce_partitions: Coalesce
     repartition: Repartition
     window: Single
     cross_join: Pair
-    avro_scan: FileScan
     union: Many
     sort_preserving_merge: Merge
     nested_loop_join: NestedLoopJoin
@@ -97,7 +95,7 @@ class PlanNode(_message.Message):
     sort_merge_join: Pair
     memory_scan: MemoryScan
     arrow_scan: FileScan
-    def __init__(self, parquet_scan: _Optional[_Union[FileScan, _Mapping]] = ..., csv_scan: _Optional[_Union[FileScan, _Mapping]] = ..., empty: _Optional[_Union[Rowless, _Mapping]] = ..., projection: _Optional[_Union[Single, _Mapping]] = ..., global_limit: _Optional[_Union[Limit, _Mapping]] = ..., local_limit: _Optional[_Union[LocalLimit, _Mapping]] = ..., aggregate: _Optional[_Union[Aggregate, _Mapping]] = ..., hash_join: _Optional[_Union[HashJoin, _Mapping]] = ..., sort: _Optional[_Union[Single, _Mapping]] = ..., coalesce_batches: _Optional[_Union[Single, _Mapping]] = ..., filter: _Optional[_Union[Single, _Mapping]] = ..., coalesce_partitions: _Optional[_Union[Coalesce, _Mapping]] = ..., repartition: _Optional[_Union[Repartition, _Mapping]] = ..., window: _Optional[_Union[Single, _Mapping]] = ..., cross_join: _Optional[_Union[Pair, _Mapping]] = ..., avro_scan: _Optional[_Union[FileScan, _Mapping]] = ..., union: _Optional[_Union[Many, _Mapping]] = ..., sort_preserving_merge: _Optional[_Union[Merge, _Mapping]] = ..., nested_loop_join: _Optional[_Union[NestedLoopJoin, _Mapping]] = ..., interleave: _Optional[_Union[Many, _Mapping]] = ..., placeholder_row: _Optional[_Union[Rowless, _Mapping]] = ..., unnest: _Optional[_Union[Single, _Mapping]] = ..., json_scan: _Optional[_Union[FileScan, _Mapping]] = ..., cooperative: _Optional[_Union[Single, _Mapping]] = ..., generate_series: _Optional[_Union[Series, _Mapping]] = ..., sort_merge_join: _Optional[_Union[Pair, _Mapping]] = ..., memory_scan: _Optional[_Union[MemoryScan, _Mapping]] = ..., arrow_scan: _Optional[_Union[FileScan, _Mapping]] = ...) -> None: ...
+    def __init__(self, parquet_scan: _Optional[_Union[FileScan, _Mapping]] = ..., csv_scan: _Optional[_Union[FileScan, _Mapping]] = ..., empty: _Optional[_Union[Rowless, _Mapping]] = ..., projection: _Optional[_Union[Single, _Mapping]] = ..., global_limit: _Optional[_Union[Limit, _Mapping]] = ..., local_limit: _Optional[_Union[LocalLimit, _Mapping]] = ..., aggregate: _Optional[_Union[Aggregate, _Mapping]] = ..., hash_join: _Optional[_Union[HashJoin, _Mapping]] = ..., sort: _Optional[_Union[Sort, _Mapping]] = ..., coalesce_batches: _Optional[_Union[Single, _Mapping]] = ..., filter: _Optional[_Union[Single, _Mapping]] = ..., coalesce_partitions: _Optional[_Union[Coalesce, _Mapping]] = ..., repartition: _Optional[_Union[Repartition, _Mapping]] = ..., window: _Optional[_Union[Single, _Mapping]] = ..., cross_join: _Optional[_Union[Pair, _Mapping]] = ..., union: _Optional[_Union[Many, _Mapping]] = ..., sort_preserving_merge: _Optional[_Union[Merge, _Mapping]] = ..., nested_loop_join: _Optional[_Union[NestedLoopJoin, _Mapping]] = ..., interleave: _Optional[_Union[Many, _Mapping]] = ..., placeholder_row: _Optional[_Union[Rowless, _Mapping]] = ..., unnest: _Optional[_Union[Single, _Mapping]] = ..., json_scan: _Optional[_Union[FileScan, _Mapping]] = ..., cooperative: _Optional[_Union[Single, _Mapping]] = ..., generate_series: _Optional[_Union[Series, _Mapping]] = ..., sort_merge_join: _Optional[_Union[Pair, _Mapping]] = ..., memory_scan: _Optional[_Union[MemoryScan, _Mapping]] = ..., arrow_scan: _Optional[_Union[FileScan, _Mapping]] = ...) -> None: ...
 
 class Single(_message.Message):
     __slots__ = ("input",)
@@ -151,13 +149,27 @@ class Coalesce(_message.Message):
     fetch: int
     def __init__(self, input: _Optional[bytes] = ..., fetch: _Optional[int] = ...) -> None: ...
 
-class Merge(_message.Message):
-    __slots__ = ("input", "fetch")
+class Sort(_message.Message):
+    __slots__ = ("input", "exprs", "fetch", "preserve_partitioning")
     INPUT_FIELD_NUMBER: _ClassVar[int]
+    EXPRS_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
+    PRESERVE_PARTITIONING_FIELD_NUMBER: _ClassVar[int]
+    input: bytes
+    exprs: _containers.RepeatedScalarFieldContainer[bytes]
+    fetch: int
+    preserve_partitioning: bool
+    def __init__(self, input: _Optional[bytes] = ..., exprs: _Optional[_Iterable[bytes]] = ..., fetch: _Optional[int] = ..., preserve_partitioning: _Optional[bool] = ...) -> None: ...
+
+class Merge(_message.Message):
+    __slots__ = ("input", "exprs", "fetch")
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    EXPRS_FIELD_NUMBER: _ClassVar[int]
     FETCH_FIELD_NUMBER: _ClassVar[int]
     input: bytes
+    exprs: _containers.RepeatedScalarFieldContainer[bytes]
     fetch: int
-    def __init__(self, input: _Optional[bytes] = ..., fetch: _Optional[int] = ...) -> None: ...
+    def __init__(self, input: _Optional[bytes] = ..., exprs: _Optional[_Iterable[bytes]] = ..., fetch: _Optional[int] = ...) -> None: ...
 
 class Repartition(_message.Message):
     __slots__ = ("input", "partitioning", "preserve_order")

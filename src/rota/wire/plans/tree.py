@@ -13,7 +13,7 @@ from msgspec import Struct
 from rota.wire.plans import plan_pb2 as pb
 from rota.wire.queries import EXCHANGE
 
-FILE_SCANS = ("arrow_scan", "avro_scan", "csv_scan", "json_scan", "parquet_scan")
+FILE_SCANS = ("arrow_scan", "csv_scan", "json_scan", "parquet_scan")
 # Their one partition is all that is below them.
 GATHERING = ("coalesce_partitions", "sort_preserving_merge")
 # Partition p of these is made of partition p of their one input, and of nothing else.
@@ -143,9 +143,7 @@ def partitions(node: Node) -> int:
         case "hash_join" | "sort_merge_join" | "interleave":
             first, *others = map(partitions, node.inputs)
             if any(each != first for each in others):
-                raise Unsliceable(
-                    f"the inputs of a node {node.kind} are not divided alike"
-                )
+                raise Unsliceable(f"the inputs of a node {node.kind} are not divided alike")
             return first
         case kind if kind in THROUGH:
             return partitions(node.inputs[0])
