@@ -1,0 +1,179 @@
+"""A fragment in the process that runs it: its plan is bound to files, run, and what comes out is written down.
+
+Whatever happens is an answer, and not an exception: whose fault it was is best seen here. After a failure the process
+is not used again, because an engine whose streams were dropped may go on computing.
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rota.wire.plans.binding import Piece, bind
+from rota.wire.plans.settings import EXECUTING
+from rota.wire.queries import Answered, Hashed
+from rota.wire.values import ARROW, Packed
+from rota.wire.work import INLINE_BYTES_MAX
+from rota.worker.runners.queries import reaching
+from rota.worker.runners.queries.failures import judge
+from rota.worker.runners.queries.orders import ENDED, Broke, Ended, Order, Source, Wrote, decode_order, encode_ended
+from rota.worker.runners.queries.parts import NotAPart, check_part
+from rota.worker.runners.queries.writing import AnswerWriter, PartWriter, read_schema
+
+# They have no types that a checker could use.
+_df: Any = import_module("datafusion")
+
+# What is summed up over all nodes of a plan.
+_METRICS = ("elapsed_compute", "spill_count", "spilled_bytes", "spilled_rows")
+_SCANNED = "bytes_scanned"
+# Files of exchanges, as they stand in a plan: by the folder of the attempt, whose fence no other has.
+_in_plan = re.compile(rb"t\d+-\d+/p\d+[.0-9a-f]*\.arrow").findall
+
+
+class SourcesLost(Exception):
+    """Files of other stages that are gone or are not those that were reported."""
+
+    def __init__(self, producers: list[str], why: str) -> None:
+        super().__init__(why)
+        self.producers = producers
+
+
+def run(order: bytes) -> Packed:
+    """Carry out an order."""
+    given = decode_order(order)
+    used: list[Source] = []
+    try:
+        return _carried_out(given, used)
+    except SourcesLost as lost:
+        return _lost(lost)
+    except BaseException as error:
+        # The engine's complaint about a file that is gone could be any; and if one is, others may be too.
+        try:
+            _check(given, used, is_thorough=True)
+        except SourcesLost as lost:
+            return _lost(lost)
+        return _answer(judge(error))
+
+
+def _answer(ended: Ended) -> Packed:
+    return Packed(ENDED, encode_ended(ended), is_spent=isinstance(ended, Broke))
+
+
+def _lost(lost: SourcesLost) -> Packed:
+    return _answer(Broke("input_lost", f"an output of another stage is gone: {lost}", tuple(lost.producers)))
+
+
+def _carried_out(order: Order, used: list[Source]) -> Packed:
+    plan = Path(os.environ["ROTA_BUNDLE"], order.bundled).read_bytes() if order.bundled else order.plan
+    if order.exchanges or order.task is not None:
+        try:
+            plan = bind(plan, order.exchanges, _pieces(order), order.task)
+        except Exception as error:
+            return _answer(Broke("fatal", f"query.failed: its plan cannot be put together: {error!r}"))
+    used += _used(order, plan)
+    _check(order, used)
+    try:
+        context = _context(order)
+        # Of one use: a plan that has run is not run again.
+        physical = _df.ExecutionPlan.from_bytes(context, plan)
+        schema = read_schema(order.schema)
+    except Exception as error:
+        return _answer(Broke("fatal", f"query.failed: its plan cannot be read by this engine: {error}"))
+    if isinstance(order.output, Answered):
+        with AnswerWriter(order.result_file, schema) as answer:
+            asyncio.run(_drain(context, physical, lambda _, batch: answer.write(batch)))
+        return Packed(ARROW, _inline(order.result_file))
+    is_hashed = isinstance(order.output, Hashed)
+    writer = PartWriter(order.folder, schema, order.compression)
+    try:
+        asyncio.run(_drain(context, physical, lambda number, batch: writer.write(number if is_hashed else 0, batch)))
+        parts = writer.close()
+    finally:
+        writer.abandon()
+    return _answer(Wrote(parts, sum(part.rows for part in parts), _metrics(physical)))
+
+
+def _inline(path: str) -> bytes | None:
+    """An answer that is small enough to travel."""
+    return Path(path).read_bytes() if Path(path).stat().st_size <= INLINE_BYTES_MAX else None
+
+
+# The engine.
+
+
+def _context(order: Order) -> Any:
+    config = _df.SessionConfig()
+    for name, value in (*order.settings, *EXECUTING):
+        config = config.set(name, value)
+    runtime = _df.RuntimeEnvBuilder().with_disk_manager_specified(order.spill)
+    if order.memory_bytes:
+        runtime = runtime.with_fair_spill_pool(order.memory_bytes)
+    context = _df.SessionContext(config, runtime)
+    for number, peer in enumerate(order.peers):
+        context.register_object_store("s3://", reaching.store_of(peer), reaching.host_of(number))
+    return context
+
+
+async def _drain(context: Any, plan: Any, take: Callable[[int, Any], None]) -> None:
+    """Run all partitions at once: one after the other, the engine would hold those that wait in memory."""
+
+    async def drain(number: int) -> None:
+        async for found in context.execute(plan, number):
+            batch = found.to_pyarrow()
+            if batch.num_rows:
+                take(number, batch)
+
+    await asyncio.gather(*(drain(number) for number in range(plan.partition_count)))
+
+
+def _metrics(plan: Any) -> tuple[tuple[str, int], ...]:
+    sums = dict.fromkeys((*_METRICS, _SCANNED), 0)
+    for _, measured in plan.collect_metrics():
+        for name in _METRICS:
+            sums[name] += getattr(measured, name) or 0
+        sums[_SCANNED] += measured.sum_by_name(_SCANNED) or 0
+    return tuple((name, value) for name, value in sums.items() if value)
+
+
+# Files of other stages.
+
+
+def _pieces(order: Order) -> list[list[list[Piece]]]:
+    return [[[_piece(source) for source in written] for written in exchange] for exchange in order.sources]
+
+
+def _piece(source: Source) -> Piece:
+    url = "file:///" if source.peer is None else f"s3://{reaching.host_of(source.peer)}/"
+    return Piece(source.part.part, url, source.path, source.part.bytes)
+
+
+def _used(order: Order, plan: bytes) -> list[Source]:
+    """The sources that a plan reads; most tasks read only a part of what there is."""
+    found = frozenset(_in_plan(plan))
+    every = (source for exchange in order.sources for written in exchange for source in written)
+    return [source for source in every if "/".join(source.path.rsplit("/", 2)[1:]).encode() in found]
+
+
+def _check(order: Order, sources: list[Source], *, is_thorough: bool = False) -> None:
+    """Raise SourcesLost if files are not what was reported: all that are, so that they are made again at once.
+
+    What is at a peer is checked there when it is read, and here only if something went wrong.
+    """
+    lost: dict[str, str] = {}
+    asking = reaching.Asking(order.peers)
+    try:
+        for source in sources:
+            try:
+                if source.peer is None:
+                    check_part(source.path, source.part)
+                elif is_thorough:
+                    asking.check(source.peer, source.path)
+            except NotAPart as error:
+                lost.setdefault(source.producer, str(error))
+    finally:
+        asking.close()
+    if lost:
+        raise SourcesLost(list(lost), next(iter(lost.values())))
