@@ -83,6 +83,7 @@ def _session(options: argparse.Namespace) -> "Session":
 
     if options.connect is None:
         return Session(files=True)
+    # Files are for workers to find too, so that here they have to be registered.
     return Session.connect(options.connect or None, partitions=options.partitions, strict=options.strict)
 
 
@@ -141,7 +142,9 @@ def watch(handle: "QueryHandle") -> None:
 def bars(progress: "Progress") -> str:
     """How far each stage is, on one line."""
     filled = round(progress.fraction * _BAR_CHARS)
-    stages = "  ".join(f"{stage.id} {stage.done}/{stage.tasks}" for stage in progress.stages if stage.done < stage.tasks)
+    stages = "  ".join(
+        f"{stage.id} {stage.done}/{stage.tasks}" for stage in progress.stages if stage.done < stage.tasks
+    )
     return f"[{'█' * filled}{'·' * (_BAR_CHARS - filled)}] {stages}"
 
 
@@ -167,7 +170,9 @@ def show(answer: "pa.RecordBatchReader") -> None:
     for batch in answer:
         room = ROWS_SHOWN - len(rows)
         if room > 0:
-            columns = [column.to_pylist() for column in batch.slice(0, room).columns]
+            shown = batch.slice(0, room)
+            # By column: names may come twice.
+            columns: list[list[Any]] = [shown.column(number).to_pylist() for number in range(shown.num_columns)]
             rows += ([_cell(value) for value in row] for row in zip(*columns, strict=True))
         count += batch.num_rows
     if answer.schema.names:

@@ -13,6 +13,7 @@ from rota.client.happenings import Happening
 from rota.client.runs import Client, GraphLike, Run
 from rota.client.threads import LoopThread
 from rota.core.bounds import BACKFILL_ACTIVE_RUNS
+from rota.core.ids import BlobRef
 from rota.core.model import Graph, Pairs, Queue, TaskSpec, Tenant
 from rota.core.questions import BackfillView, PoolView, RunView, TaskView, WorkerView, WorkflowView
 from rota.core.reasons import Reason
@@ -183,6 +184,10 @@ class BlockingClient(BlockingItems):
             command_id=command_id,
         )
         return BlockingRun(self._thread, self._thread.call(work))
+
+    def put_bundle(self, content: bytes) -> BlobRef:
+        """Have a bundle kept, and say how a graph refers to it."""
+        return self._thread.call(self._client.put_bundle(content))
 
     def workflows(self) -> tuple[WorkflowView, ...]:
         """The workflows there are, by name."""

@@ -10,8 +10,6 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from rota.core.ids import BlobRef
-
 QUERY = "query"
 # It grows when a worker could misunderstand a fragment, and not for new fields.
 FRAGMENT_VERSION = 1
@@ -19,6 +17,7 @@ FRAGMENT_VERSION = 1
 # How a stage reads another: each task its own part; one task, or each, all of it; or all of it, every sorted output by
 # itself.
 Reading = Literal["hash", "all", "merge"]
+Compression = Literal["", "lz4", "zstd"]
 
 
 class Exchange(Struct, frozen=True, array_like=True):
@@ -56,7 +55,7 @@ Output = Hashed | Gathered | Answered | Written
 class Fragment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The work of one stage: of `tasks` tasks, or of one that runs all partitions of its plan (`is_whole`).
 
-    `plan` is a physical plan of `engine`; a large one is in the blobs. Its exchange leaves are Arrow scans of one file
+    `plan` is a physical plan of `engine`. Its exchange leaves are Arrow scans of one file
     that is called `EXCHANGE` and the number of the exchange. `schema` is that of its output, as Arrow's IPC has it.
     """
 
@@ -65,13 +64,14 @@ class Fragment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     output: Output
     schema: bytes
     plan: bytes = b""
-    stored: BlobRef | None = None
+    # Its name in the graph's bundle, if it is too large to be here.
+    bundled: str = ""
     exchanges: tuple[Exchange, ...] = ()
     tasks: int = 1
     is_whole: bool = False
     # What the engine is told, beyond what every fragment needs.
     settings: tuple[tuple[str, str], ...] = ()
-    compression: Literal["", "lz4", "zstd"] = ""
+    compression: Compression = ""
     # Whether the plan brings Python functions along.
     has_code: bool = False
 

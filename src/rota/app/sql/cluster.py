@@ -3,22 +3,40 @@
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
+from msgspec import Struct
 
 from rota.app.embedded import Rota
 from rota.app.sql.handles import CANCELLED, Progress, QueryHandle, StageProgress
 from rota.client.blocking import BlockingRun
 from rota.core.errors import CODES, Refused
+from rota.core.model import QUERIES_QUEUE
 from rota.core.questions import TaskView
 from rota.core.states import SUCCESS, RunState, TaskState
 from rota.kinds.query import sizing
-from rota.kinds.query.graphs import graph_of
+from rota.kinds.query.graphs import bundle_of, graph_of
 from rota.kinds.query.plans import PhysicalPlan
-from rota.wire.queries import QUERY
+from rota.wire.queries import QUERY, Compression
 
 MEMORY = "query.memory"
 
 # Plans the same query again, with that many partitions.
 Again = Callable[[int], PhysicalPlan]
+
+
+class Choices(Struct, frozen=True, kw_only=True):
+    """What may be chosen about queries on workers.
+
+    `partitions`: into how many parts data is split; as many as slots and data ask for unless told otherwise. `strict`:
+    refuse a query that cannot be cut instead of running it as one task. `compression` of what is exchanged: "lz4" or
+    "zstd", for slow networks. `timeout_s`: how long a query may take; no limit unless told otherwise. `queue`: where
+    its tasks wait.
+    """
+
+    partitions: int = 0
+    strict: bool = False
+    compression: Compression = ""
+    timeout_s: float = 0
+    queue: str = QUERIES_QUEUE
 
 
 def live_slots(rota: Rota) -> int:
@@ -34,11 +52,10 @@ def live_slots(rota: Rota) -> int:
 class ClusterQuery(QueryHandle):
     """A query that is a run. If it is out of memory it is cut finer and runs again, for whoever waits for it."""
 
-    def __init__(self, rota: Rota, plan: PhysicalPlan, again: Again, *, timeout_ms: int = 0, **chosen: str) -> None:
+    def __init__(self, rota: Rota, plan: PhysicalPlan, again: Again, choices: Choices) -> None:
         self._rota = rota
         self._again = again
-        self._chosen = chosen
-        self._timeout_ms = timeout_ms
+        self._choices = choices
         self._finer = 0
         self.schema = plan.schema
         self._submit(plan)
@@ -46,7 +63,14 @@ class ClusterQuery(QueryHandle):
     def _submit(self, plan: PhysicalPlan) -> None:
         self._plan = plan
         self.unstaged = plan.unstaged
-        graph = graph_of(plan, timeout_ms=self._timeout_ms, **self._chosen)
+        packed = bundle_of(plan.stages)
+        graph = graph_of(
+            plan.stages,
+            bundle=self._rota.put_bundle(packed) if packed else None,
+            queue=self._choices.queue,
+            timeout_ms=round(self._choices.timeout_s * 1_000),
+            compression=self._choices.compression,
+        )
         self.run: BlockingRun = self._rota.submit(graph, labels={"partitions": str(plan.partitions)})
         self.id = self.run.id
 

@@ -4,36 +4,19 @@ Both take the same plans and give the same handles; a session does not know whic
 """
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import datafusion as df
 import pyarrow as pa
-from msgspec import Struct
 
 from rota.app.embedded import Rota
-from rota.app.sql.cluster import ClusterQuery, live_slots
+from rota.app.sql.cluster import Choices, ClusterQuery, live_slots
 from rota.app.sql.handles import LocalQuery, QueryHandle
 from rota.core.errors import Refused
 from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.plans import LogicalPlan, PhysicalPlan, Wishes, physical_plan
 from rota.kinds.query.settings import PLANNING
-
-
-class Choices(Struct, frozen=True, kw_only=True):
-    """What may be chosen about queries on workers.
-
-    `partitions`: into how many parts data is split; as many as slots and data ask for unless told otherwise. `strict`:
-    refuse a query that cannot be cut instead of running it as one task. `compression` of what is exchanged: "lz4" or
-    "zstd", for slow networks. `timeout_s`: how long a query may take; no limit unless told otherwise. `queue`: where its
-    tasks wait; `queries` unless told otherwise.
-    """
-
-    partitions: int = 0
-    strict: bool = False
-    compression: str = ""
-    timeout_s: float = 0
-    queue: str = ""
 
 
 class ExecutionRuntime(Protocol):
@@ -59,6 +42,11 @@ class ExecutionRuntime(Protocol):
         ...
 
 
+def new_id() -> str:
+    """What a query in this process is called."""
+    return f"query-{secrets.token_hex(6)}"
+
+
 class EmbeddedRuntime:
     """Runs queries in this process, as the engine itself would."""
 
@@ -66,7 +54,7 @@ class EmbeddedRuntime:
 
     def accept_plan(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> QueryHandle:
         """Begin to run a query in a thread."""
-        return LocalQuery(f"query-{secrets.token_hex(6)}", engine.frame_of(asked.plan), sql)
+        return LocalQuery(new_id(), engine.frame_of(asked.plan), sql)
 
     def read(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> pa.RecordBatchReader:
         """The answer, computed while it is read."""
@@ -74,7 +62,7 @@ class EmbeddedRuntime:
         with engine.complaining(sql):
             reader = pa.RecordBatchReader.from_stream(frame)
 
-        def batches():  # noqa: ANN202
+        def batches() -> Iterator[pa.RecordBatch]:
             with engine.complaining(sql):
                 yield from reader
 
@@ -91,7 +79,7 @@ class EmbeddedRuntime:
 class ClusterRuntime:
     """Runs queries as stages of tasks on the workers of a coordinator."""
 
-    settings: Mapping[str, str] = PLANNING
+    settings: Mapping[str, str] = dict(PLANNING)
 
     def __init__(self, rota: Rota, choices: Choices, *, owns: bool) -> None:
         """`owns`: whether the connection ends with the session."""
@@ -99,8 +87,8 @@ class ClusterRuntime:
         self._choices = choices
         self._owns = owns
 
-    def accept_plan(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> ClusterQuery:
-        """Cut a query and submit it."""
+    def accept_plan(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> QueryHandle:
+        """Cut a query and submit it. One that cannot be sent anywhere runs in this process, and says so."""
         plan = self.plan(engine, asked)
         wishes = self._wishes()
 
@@ -108,10 +96,11 @@ class ClusterRuntime:
             wanted = Wishes(partitions=partitions, strict=wishes.strict)
             return physical_plan(engine, asked, self._slots(), wanted)
 
-        chosen = {"compression": self._choices.compression}
-        if self._choices.queue:
-            chosen["queue"] = self._choices.queue
-        return ClusterQuery(self._rota, plan, again, timeout_ms=round(self._choices.timeout_s * 1_000), **chosen)
+        if not plan.stages:
+            handle = LocalQuery(new_id(), engine.frame_of(asked.plan), sql)
+            handle.unstaged = f"{plan.unstaged}; it runs in this process"
+            return handle
+        return ClusterQuery(self._rota, plan, again, self._choices)
 
     def read(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> pa.RecordBatchReader:
         """The answer, once all of it is there."""

@@ -10,12 +10,14 @@ import pyarrow as pa
 
 from rota.app.embedded import Rota
 from rota.app.remote import RemoteOptions
+from rota.app.sql.cluster import Choices
 from rota.app.sql.frames import DataFrame
 from rota.app.sql.handles import QueryHandle
-from rota.app.sql.runtimes import Choices, ClusterRuntime, EmbeddedRuntime, ExecutionRuntime
+from rota.app.sql.runtimes import ClusterRuntime, EmbeddedRuntime, ExecutionRuntime
 from rota.core.errors import Refused
 from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.parameters import Given, names_in, numbered
+from rota.wire.queries import Compression
 
 PathLike = str | os.PathLike[str]
 
@@ -25,13 +27,9 @@ class QueryOptions(TypedDict, total=False):
 
     partitions: int
     strict: bool
-    compression: str
+    compression: Compression
     timeout_s: float
     queue: str
-
-
-class Options(RemoteOptions, QueryOptions, total=False):
-    """What may be chosen about a session with a coordinator elsewhere."""
 
 
 class Session:
@@ -49,22 +47,21 @@ class Session:
         self.engine = SqlEngine({**self.runtime.settings, **(settings or {})}, files=files)
 
     @classmethod
-    def connect(cls, url: str | None = None, **options: Unpack[Options]) -> Self:
+    def connect(
+        cls, url: str | None = None, *, remote: RemoteOptions | None = None, **choices: Unpack[QueryOptions]
+    ) -> Self:
         """Have queries run by the workers of a coordinator elsewhere; without a URL, where `ROTA_COORDINATOR` says.
 
-        Files that are registered must be reachable for workers under the same names.
+        `remote` says how it is spoken to, such as `{"token": …}`. Files that are registered must be reachable for
+        workers under the same names.
         """
-        chosen = {name: options.pop(name) for name in Choices.__struct_fields__ if name in options}  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType, reportArgumentType, reportCallIssue] - split by name
-        return cls._over(Rota.connect(url, **options), Choices(**chosen), owns=True)  # pyright: ignore[reportUnknownArgumentType, reportCallIssue] - likewise
+        chosen = Choices(**choices)
+        return cls(runtime=ClusterRuntime(Rota.connect(url, **(remote or {})), chosen, owns=True))
 
     @classmethod
     def on(cls, rota: Rota, **choices: Unpack[QueryOptions]) -> Self:
         """Have queries run by the workers of a coordinator that is connected, or embedded here."""
-        return cls._over(rota, Choices(**choices), owns=False)
-
-    @classmethod
-    def _over(cls, rota: Rota, choices: Choices, *, owns: bool) -> Self:
-        return cls(runtime=ClusterRuntime(rota, choices, owns=owns))
+        return cls(runtime=ClusterRuntime(rota, Choices(**choices), owns=False))
 
     # Queries.
 

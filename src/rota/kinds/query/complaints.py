@@ -77,7 +77,7 @@ def _unknown_table(text: str, tables: Callable[[], Iterable[str]]) -> Refused:
     elif known:
         hint = "SHOW TABLES lists those that are there."
     else:
-        hint = "No table is registered yet: use register_parquet, register_csv or register_table."
+        hint = "None is registered yet: register_parquet and the like of a session do, or --table of `rota sql`."
     return Refused("query.table", f"there is no table {short}", hint, path="sql")
 
 

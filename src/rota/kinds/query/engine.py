@@ -5,10 +5,10 @@ refusal with a code (`complaints`).
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import datafusion as df
 import pyarrow as pa
@@ -17,11 +17,7 @@ from rota.core.errors import Refused
 from rota.kinds.query.complaints import refusal
 from rota.kinds.query.parameters import Given, numbered, values_of
 
-if TYPE_CHECKING:
-    from rota.kinds.query.catalogs import Catalog
-
-T = TypeVar("T")
-Path_ = str | os.PathLike[str]
+PathLike = str | os.PathLike[str]
 
 PUBLIC = ("datafusion", "public")
 _PARTITIONS = "datafusion.execution.target_partitions"
@@ -38,7 +34,6 @@ class SqlEngine:
         self.context = df.SessionContext(config)
         if files:
             self.context = self.context.enable_url_table()
-        self._catalogs: dict[str, Catalog] = {}
 
     # Statements.
 
@@ -61,7 +56,7 @@ class SqlEngine:
         self.context.sql(f"SET {_PARTITIONS} = {int(count)}")
 
     @contextmanager
-    def complaining(self, sql: str = "") -> Iterator[None]:
+    def complaining(self, sql: str = "") -> Generator[None]:
         """Turn what the engine complains about into refusals."""
         try:
             yield
@@ -99,15 +94,15 @@ class SqlEngine:
                 raise ValueError(f"table '{name}' not found")
             self.context.deregister_table(name)
 
-    def register_parquet(self, name: str, path: Path_, **options: Any) -> None:
+    def register_parquet(self, name: str, path: PathLike, **options: Any) -> None:
         """A table that is a Parquet file, or a folder of them, here or at a URL."""
         self._register(name, lambda: self.context.register_parquet(name, self.place(path), **options))
 
-    def register_csv(self, name: str, path: Path_, **options: Any) -> None:
+    def register_csv(self, name: str, path: PathLike, **options: Any) -> None:
         """A table that is a CSV file, or a folder of them."""
         self._register(name, lambda: self.context.register_csv(name, self.place(path), **options))
 
-    def register_json(self, name: str, path: Path_, **options: Any) -> None:
+    def register_json(self, name: str, path: PathLike, **options: Any) -> None:
         """A table that is a file of JSON lines, or a folder of them."""
         self._register(name, lambda: self.context.register_json(name, self.place(path), **options))
 
@@ -136,7 +131,7 @@ class SqlEngine:
                 self.context.deregister_table(name)
             register()
 
-    def place(self, path: Path_) -> str:
+    def place(self, path: PathLike) -> str:
         """Where files are. What is here must be there, and is named in full: others will look for it too."""
         text = os.fspath(path)
         if "://" in text:
@@ -147,13 +142,7 @@ class SqlEngine:
             raise Refused("query.source", f"there is no file or folder {text}", "Check its name.", path="path")
         return str(Path(text).absolute()) + ("/" if Path(text).is_dir() else "")
 
-    # Catalogs and functions.
-
-    def register_catalog(self, catalog: "Catalog") -> None:
-        """Make the tables of a catalog known as `catalog.namespace.table`."""
-        with self.complaining():
-            self.context.register_catalog_provider(catalog.name, catalog.provider(self))
-        self._catalogs[catalog.name] = catalog
+    # Functions.
 
     def register_udf(self, function: Any) -> None:
         """A function of rows, made with `datafusion.udf`."""

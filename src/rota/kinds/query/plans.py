@@ -27,7 +27,8 @@ class LogicalPlan(Struct, frozen=True):
 class PhysicalPlan(Struct, frozen=True, kw_only=True):
     """How a query is run: stages, each of some tasks, the last of which give the answer.
 
-    `unstaged` says why it is one task although it might have been several; "" if nothing stands against it.
+    `unstaged` says why it is one task although it might have been several; "" if nothing stands against it. Without any
+    stage it cannot be run but where it was planned.
     """
 
     stages: tuple[Stage, ...]
@@ -66,7 +67,7 @@ def logical_plan(frame: df.DataFrame) -> LogicalPlan:
     return LogicalPlan(frame.logical_plan(), frame.schema())
 
 
-def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: int, wishes: Wishes = Wishes()) -> PhysicalPlan:
+def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: int, wishes: Wishes) -> PhysicalPlan:
     """Plan a query for that many slots. It is planned again if its data asks for another number of partitions."""
     partitions = wishes.partitions or max(1, slots)
     planned = _plan(engine, asked, partitions)
@@ -83,9 +84,11 @@ def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: int, wishes: Wis
         except Uncut as uncut:
             if wishes.strict:
                 text = f"this query cannot be cut into stages: {uncut}"
-                raise Refused("query.unstaged", text, "Leave strict out, and it runs as one task.", path="sql") from uncut
+                raise Refused(
+                    "query.unstaged", text, "Leave strict out, and it runs as one task.", path="sql"
+                ) from uncut
             unstaged = str(uncut)
-            stages = whole(planned, engine.context)
+            stages = _whole(planned, engine.context)
     return PhysicalPlan(
         stages=stages,
         schema=asked.schema,
@@ -95,6 +98,14 @@ def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: int, wishes: Wis
         unstaged=unstaged,
         has_code=any(has_code(stage.plan) for stage in stages),
     )
+
+
+def _whole(planned: df.ExecutionPlan, context: df.SessionContext) -> tuple[Stage, ...]:
+    """The plan as one task; nothing if it cannot even be sent to a worker."""
+    try:
+        return whole(planned, context)
+    except Uncut:
+        return ()
 
 
 def _plan(engine: SqlEngine, asked: LogicalPlan, partitions: int) -> df.ExecutionPlan:
@@ -107,6 +118,7 @@ def _plan(engine: SqlEngine, asked: LogicalPlan, partitions: int) -> df.Executio
 def _is_writable(plan: df.ExecutionPlan) -> bool:
     try:
         plan.to_bytes()
-    except BaseException:  # noqa: BLE001
+    except BaseException:
+        # Also a panic; why it cannot be written is told where it is cut.
         return False
     return True

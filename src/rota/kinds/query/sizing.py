@@ -22,11 +22,11 @@ FINER = 4
 FINER_MAX = 2
 
 
-def partitions(slots: int, bytes: int) -> int:
-    """How many partitions, if `slots` tasks can run at once and `bytes` are to be read."""
-    if slots <= 1 and bytes <= TASK_BYTES or bytes <= ALONE_BYTES:
+def partitions(slots: int, read_bytes: int) -> int:
+    """How many partitions, if `slots` tasks can run at once and `read_bytes` are to be read."""
+    if (slots <= 1 and read_bytes <= TASK_BYTES) or read_bytes <= ALONE_BYTES:
         return 1
-    waves = -(-bytes // (slots * TASK_BYTES))
+    waves = -(-read_bytes // (slots * TASK_BYTES))
     return min(slots * min(waves, WAVES_MAX), PARTITIONS_MAX)
 
 

@@ -1,4 +1,4 @@
-"""What the engine complains about reaches people as a code, a place and a way out: the real texts of the real engine."""
+"""What the engine complains about reaches people as a code, a place and a way out: real texts of the real engine."""
 
 from pathlib import Path
 

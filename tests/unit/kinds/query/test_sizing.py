@@ -6,7 +6,7 @@ from rota.kinds.query.sizing import ALONE_BYTES, MB, PARTITIONS_MAX, finer, part
 
 
 @pytest.mark.parametrize(
-    ("slots", "bytes", "expected"),
+    ("slots", "read_bytes", "expected"),
     [
         (8, 0, 1),
         (8, ALONE_BYTES, 1),
@@ -19,8 +19,10 @@ from rota.kinds.query.sizing import ALONE_BYTES, MB, PARTITIONS_MAX, finer, part
         (1_000, 100_000 * MB, PARTITIONS_MAX),
     ],
 )
-def test_small_queries_are_one_task_and_large_ones_come_in_a_few_waves(slots: int, bytes: int, expected: int) -> None:
-    assert partitions(slots, bytes) == expected
+def test_small_queries_are_one_task_and_large_ones_come_in_a_few_waves(
+    slots: int, read_bytes: int, expected: int
+) -> None:
+    assert partitions(slots, read_bytes) == expected
 
 
 def test_a_query_that_ran_out_of_memory_is_cut_finer_up_to_a_limit() -> None:
