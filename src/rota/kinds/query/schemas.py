@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import datafusion as df
-import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]  # it has none
+import pyarrow as pa
 
 from rota.wire.plans import plan_pb2 as pb
 from rota.wire.plans.tree import FILE_SCANS, Node, scan_of, write
@@ -85,7 +85,6 @@ def _scan_of_types(types: tuple[pa.DataType, ...]) -> pb.FileScan:
         plan = _bare().read_arrow(str(path)).execution_plan().to_bytes()
     scan = pb.PlanNode.FromString(plan).arrow_scan
     del scan.conf.file_groups[:]
-    del scan.conf.projection[:]
     return scan
 
 

@@ -1,6 +1,6 @@
 """Stages: what a query is cut into."""
 
-import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]  # it has none
+import pyarrow as pa
 from msgspec import Struct
 
 from rota.wire.queries import Exchange, Output

@@ -72,7 +72,7 @@ class PlanNode(_message.Message):
     csv_scan: FileScan
     empty: Rowless
     projection: Single
-    global_limit: Limit
+    global_limit: Single
     local_limit: LocalLimit
     aggregate: Aggregate
     hash_join: HashJoin
@@ -95,7 +95,7 @@ class PlanNode(_message.Message):
     sort_merge_join: Pair
     memory_scan: MemoryScan
     arrow_scan: FileScan
-    def __init__(self, parquet_scan: _Optional[_Union[FileScan, _Mapping]] = ..., csv_scan: _Optional[_Union[FileScan, _Mapping]] = ..., empty: _Optional[_Union[Rowless, _Mapping]] = ..., projection: _Optional[_Union[Single, _Mapping]] = ..., global_limit: _Optional[_Union[Limit, _Mapping]] = ..., local_limit: _Optional[_Union[LocalLimit, _Mapping]] = ..., aggregate: _Optional[_Union[Aggregate, _Mapping]] = ..., hash_join: _Optional[_Union[HashJoin, _Mapping]] = ..., sort: _Optional[_Union[Sort, _Mapping]] = ..., coalesce_batches: _Optional[_Union[Single, _Mapping]] = ..., filter: _Optional[_Union[Single, _Mapping]] = ..., coalesce_partitions: _Optional[_Union[Coalesce, _Mapping]] = ..., repartition: _Optional[_Union[Repartition, _Mapping]] = ..., window: _Optional[_Union[Single, _Mapping]] = ..., cross_join: _Optional[_Union[Pair, _Mapping]] = ..., union: _Optional[_Union[Many, _Mapping]] = ..., sort_preserving_merge: _Optional[_Union[Merge, _Mapping]] = ..., nested_loop_join: _Optional[_Union[NestedLoopJoin, _Mapping]] = ..., interleave: _Optional[_Union[Many, _Mapping]] = ..., placeholder_row: _Optional[_Union[Rowless, _Mapping]] = ..., unnest: _Optional[_Union[Single, _Mapping]] = ..., json_scan: _Optional[_Union[FileScan, _Mapping]] = ..., cooperative: _Optional[_Union[Single, _Mapping]] = ..., generate_series: _Optional[_Union[Series, _Mapping]] = ..., sort_merge_join: _Optional[_Union[Pair, _Mapping]] = ..., memory_scan: _Optional[_Union[MemoryScan, _Mapping]] = ..., arrow_scan: _Optional[_Union[FileScan, _Mapping]] = ...) -> None: ...
+    def __init__(self, parquet_scan: _Optional[_Union[FileScan, _Mapping]] = ..., csv_scan: _Optional[_Union[FileScan, _Mapping]] = ..., empty: _Optional[_Union[Rowless, _Mapping]] = ..., projection: _Optional[_Union[Single, _Mapping]] = ..., global_limit: _Optional[_Union[Single, _Mapping]] = ..., local_limit: _Optional[_Union[LocalLimit, _Mapping]] = ..., aggregate: _Optional[_Union[Aggregate, _Mapping]] = ..., hash_join: _Optional[_Union[HashJoin, _Mapping]] = ..., sort: _Optional[_Union[Sort, _Mapping]] = ..., coalesce_batches: _Optional[_Union[Single, _Mapping]] = ..., filter: _Optional[_Union[Single, _Mapping]] = ..., coalesce_partitions: _Optional[_Union[Coalesce, _Mapping]] = ..., repartition: _Optional[_Union[Repartition, _Mapping]] = ..., window: _Optional[_Union[Single, _Mapping]] = ..., cross_join: _Optional[_Union[Pair, _Mapping]] = ..., union: _Optional[_Union[Many, _Mapping]] = ..., sort_preserving_merge: _Optional[_Union[Merge, _Mapping]] = ..., nested_loop_join: _Optional[_Union[NestedLoopJoin, _Mapping]] = ..., interleave: _Optional[_Union[Many, _Mapping]] = ..., placeholder_row: _Optional[_Union[Rowless, _Mapping]] = ..., unnest: _Optional[_Union[Single, _Mapping]] = ..., json_scan: _Optional[_Union[FileScan, _Mapping]] = ..., cooperative: _Optional[_Union[Single, _Mapping]] = ..., generate_series: _Optional[_Union[Series, _Mapping]] = ..., sort_merge_join: _Optional[_Union[Pair, _Mapping]] = ..., memory_scan: _Optional[_Union[MemoryScan, _Mapping]] = ..., arrow_scan: _Optional[_Union[FileScan, _Mapping]] = ...) -> None: ...
 
 class Single(_message.Message):
     __slots__ = ("input",)
@@ -122,16 +122,6 @@ class Aggregate(_message.Message):
     INPUT_FIELD_NUMBER: _ClassVar[int]
     input: bytes
     def __init__(self, input: _Optional[bytes] = ...) -> None: ...
-
-class Limit(_message.Message):
-    __slots__ = ("input", "skip", "fetch")
-    INPUT_FIELD_NUMBER: _ClassVar[int]
-    SKIP_FIELD_NUMBER: _ClassVar[int]
-    FETCH_FIELD_NUMBER: _ClassVar[int]
-    input: bytes
-    skip: int
-    fetch: int
-    def __init__(self, input: _Optional[bytes] = ..., skip: _Optional[int] = ..., fetch: _Optional[int] = ...) -> None: ...
 
 class LocalLimit(_message.Message):
     __slots__ = ("input", "fetch")
@@ -246,16 +236,14 @@ class FileScan(_message.Message):
     def __init__(self, conf: _Optional[_Union[ScanConf, _Mapping]] = ...) -> None: ...
 
 class ScanConf(_message.Message):
-    __slots__ = ("file_groups", "projection", "object_store_url", "projection_exprs")
+    __slots__ = ("file_groups", "object_store_url", "projection_exprs")
     FILE_GROUPS_FIELD_NUMBER: _ClassVar[int]
-    PROJECTION_FIELD_NUMBER: _ClassVar[int]
     OBJECT_STORE_URL_FIELD_NUMBER: _ClassVar[int]
     PROJECTION_EXPRS_FIELD_NUMBER: _ClassVar[int]
     file_groups: _containers.RepeatedCompositeFieldContainer[FileGroup]
-    projection: _containers.RepeatedScalarFieldContainer[int]
     object_store_url: str
     projection_exprs: ProjectionExprs
-    def __init__(self, file_groups: _Optional[_Iterable[_Union[FileGroup, _Mapping]]] = ..., projection: _Optional[_Iterable[int]] = ..., object_store_url: _Optional[str] = ..., projection_exprs: _Optional[_Union[ProjectionExprs, _Mapping]] = ...) -> None: ...
+    def __init__(self, file_groups: _Optional[_Iterable[_Union[FileGroup, _Mapping]]] = ..., object_store_url: _Optional[str] = ..., projection_exprs: _Optional[_Union[ProjectionExprs, _Mapping]] = ...) -> None: ...
 
 class FileGroup(_message.Message):
     __slots__ = ("files",)
