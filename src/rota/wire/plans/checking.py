@@ -67,8 +67,7 @@ def check_engine() -> None:
         raise
     except BaseException as error:
         # A panic of the engine is not an Exception.
-        what = str(error).partition("
-")[0]
+        what = str(error).partition("\n")[0]
         if not isinstance(error, _Differs):
             what = f"a plan cannot be read again: {what}"
         reason = f"{ENGINE} writes plans in another way than this version of Rota reads them: {what}"
