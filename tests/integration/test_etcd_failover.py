@@ -184,7 +184,7 @@ def test_a_member_is_restarted_under_a_writer_and_nothing_is_lost_or_doubled(how
 def test_a_member_that_dies_is_left_for_the_next_one() -> None:
     async def run() -> None:
         with etcd_cluster(3) as cluster:
-            async with staged(cluster, term_ms=4_000) as stage:
+            async with staged(cluster, term_ms=12_000) as stage:
                 store, epoch = await stage.reign()
                 model, numbers = Model(), iter(range(1, 10_000))
                 for turn, member in enumerate(cluster.members, 1):
