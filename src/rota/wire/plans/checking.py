@@ -251,8 +251,8 @@ class _Check:
         _expect(f"the partitions of a node that was made as {kind}", plan.partition_count, count)
 
     def _check_code(self) -> None:
-        make: Any = df.udf
-        self._plain.register_udf(make(_same, [pa.int64()], pa.int64(), "immutable", name="rota_check"))
+        number: Any = pa.field("", pa.int64())
+        self._plain.register_udf(df.ScalarUDF("rota_check", _same, [number], number, "immutable"))
         for sql, wanted in (("select rota_check(a) from one", True), ("select a + 1 from one", False)):
             _expect(f"whether {sql!r} brings code", has_code(self._plain.sql(sql).execution_plan().to_bytes()), wanted)
 
