@@ -205,6 +205,15 @@ class WorkerSide(Section, frozen=True, kw_only=True):
     ] = "none"
     build_cache_mb: Annotated[int, _meta("content of builds kept for the next action", ge=0, le=1 << 40)] = 10_240
     build_content: Annotated[Words, _meta("front ends (grpc://host:port) that are given its token")] = ()
+    exchange_folder: Annotated[
+        str, _meta("a folder that all workers share, for what tasks of queries pass on; empty: each its own")
+    ] = ""
+    exchange_listen: Annotated[
+        str, _meta("where other workers fetch what its tasks of queries pass on (HTTP)", min_length=1)
+    ] = "127.0.0.1:0"
+    exchange_mb: Annotated[
+        int, _meta("how much tasks of queries may have on its disk to pass on; 0: no limit", ge=0, le=1 << 40)
+    ] = 51_200
 
 
 class Builds(Section, frozen=True, kw_only=True):

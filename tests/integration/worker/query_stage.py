@@ -51,7 +51,9 @@ class Runners:
             for number, _ in enumerate(tokens)
         ]
         self.each = [
-            QueryRunner(worker.process, exchanges, reach=Reach(token=lambda token=token: token), memory_bytes=memory_bytes)
+            QueryRunner(
+                worker.process, exchanges, reach=Reach(token=lambda token=token: token), memory_bytes=memory_bytes
+            )
             for exchanges, token in zip(self.exchanges, tokens, strict=True)
         ]
         self._fences = itertools.count(1)
@@ -68,7 +70,9 @@ class Runners:
         for number in range(files):
             keys = range(number, rows, files)
             texts = [f"text of row {key}" for key in keys]
-            pq.write_table(pa.table({"k": keys, "g": [key % 7 for key in keys], "s": texts}), folder / f"{number}.parquet")
+            pq.write_table(
+                pa.table({"k": keys, "g": [key % 7 for key in keys], "s": texts}), folder / f"{number}.parquet"
+            )
         return str(folder)
 
     def offer(self, stage: Stage, number: int = 0, inputs: tuple[Input, ...] = (), **changes: Any) -> Offer:
@@ -125,7 +129,7 @@ class Runners:
 
     def files(self, number: int = 0) -> list[str]:
         """What is in the folder of a runner."""
-        home = self.exchanges[number]._home  # pyright: ignore[reportPrivateUsage]
+        home = self.exchanges[number]._home  # pyright: ignore[reportPrivateUsage]  # it is what is looked at
         return sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.is_file())
 
 

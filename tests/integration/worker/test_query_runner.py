@@ -1,8 +1,6 @@
 """Fragments of queries in real processes: what they write, what they read, and what each kind of end is called."""
 
 import asyncio
-import os
-from pathlib import Path
 
 import pyarrow as pa
 from datafusion import udf
@@ -10,8 +8,9 @@ from msgspec.structs import replace
 
 from rota.core.commands import Outcome
 from rota.core.model import FailureClass
+from rota.kinds.query.stages import Stage
 from rota.wire.plans.checking import ENGINE
-from rota.wire.queries import FRAGMENT_VERSION, Answered, Fragment, decode_output, encode_fragment, encode_output
+from rota.wire.queries import FRAGMENT_VERSION, Answered, Fragment, decode_output, encode_output
 from rota.wire.work import StoredValue, decode_value
 from tests.integration.worker.query_stage import (
     ROWS,
@@ -142,28 +141,34 @@ async def test_a_join_that_does_not_fit_is_out_of_memory(runners: Runners) -> No
 
 @querying(memory_bytes=32 << 20)
 async def test_what_does_not_fit_is_spilled_into_the_attempts_folder_and_removed(runners: Runners) -> None:
-    sql = "select v from (select (value * 7919) % 3000017 as v from generate_series(1, 3000000)) order by v limit 2900000"
-    stages = planned(sql, 1)
-    output = await runners.run(stages)
-    assert output.num_rows == 2_900_000
+    stages = planned("select (value * 7919) % 3000017 as v from generate_series(1, 3000000) order by v", 1)
+    found = (await runners.run(stages)).column("v").to_pylist()
+    assert len(set(found)) == 3_000_000
+    assert found == sorted(found)
     assert runners.files() == []
 
 
-def explode(values: pa.Array) -> pa.Array:
-    raise ValueError("Resources exhausted: no good")
+def known_here_only(values: pa.Array) -> pa.Array:
+    return values
 
 
 @querying()
 async def test_an_error_in_a_function_is_the_users(runners: Runners) -> None:
+    def explode(values: pa.Array) -> pa.Array:
+        raise ValueError("Resources exhausted: no good")
+
     exploding = udf(explode, [pa.int64()], pa.int64(), "immutable", name="explode")
     stages = planned("select explode(k) from t", udfs=[exploding], t=runners.table())
     over = await runners.first.run(runners.offer(stages[0], 0))
     assert over.failure is FailureClass.USER
     first, *lines = over.error.splitlines()
-    assert first == (
-        "query.function_failed: a function of the query raised ValueError('Resources exhausted: no good')"
-    )
+    assert first == ("query.function_failed: a function of the query raised ValueError('Resources exhausted: no good')")
     assert "in explode" in "\n".join(lines)
+    there = udf(known_here_only, [pa.int64()], pa.int64(), "immutable", name="there")
+    stages = planned("select there(k) from t", udfs=[there], t=str(runners.folder / "t"))
+    over = await runners.first.run(runners.offer(stages[0], 0))
+    assert over.failure is FailureClass.FATAL
+    assert over.error.startswith("query.function_failed: a function of the query cannot be opened here: ModuleNotFound")
 
 
 @querying()
@@ -178,12 +183,12 @@ def hanging(fifo: str) -> object:
     """A function that says when it is called, and does not return."""
 
     def hang(values: pa.Array) -> pa.Array:
-        import os
+        import subprocess
         import threading
 
+        subprocess.Popen(["sleep", "1000"])
         with open(fifo, "w") as pipe:  # noqa: PTH123 - runs elsewhere
             pipe.write("ready")
-        os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "1000")
         threading.Event().wait()
         return values
 
@@ -231,7 +236,7 @@ async def test_a_process_that_failed_is_not_used_again_and_one_that_did_not_is(r
 # What others wrote.
 
 
-async def first_stage(runners: Runners, sql: str = GROUPS) -> tuple[tuple, dict[str, tuple[bytes, ...]]]:
+async def first_stage(runners: Runners, sql: str = GROUPS) -> tuple[tuple[Stage, ...], dict[str, tuple[bytes, ...]]]:
     stages = planned(sql, t=runners.table())
     overs = [await runners.first.run(runners.offer(stages[0], number)) for number in range(stages[0].tasks)]
     return stages, {stages[0].id: tuple(result_of(over) for over in overs)}

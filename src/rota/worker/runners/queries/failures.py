@@ -51,6 +51,14 @@ def judge(error: BaseException) -> Broke:
     return Broke("internal", f"query.failed: {shown}")
 
 
+def unreadable(error: BaseException) -> Broke:
+    """What an error means that came while a plan was read: it comes again."""
+    text = str(error).strip()
+    if found := _PYTHON.search(text):
+        return Broke("fatal", f"query.function_failed: a function of the query cannot be opened here: {found[2]}")
+    return Broke("fatal", f"query.failed: its plan cannot be read by this engine: {text}")
+
+
 def _by_function(kind: str, value: str, trace: str) -> Broke:
     shown = trace.replace("\\n", "\n").replace('\\"', '"').strip()
     said = f"query.function_failed: a function of the query raised {value}"

@@ -18,7 +18,7 @@ from rota.wire.queries import Answered, Hashed
 from rota.wire.values import ARROW, Packed
 from rota.wire.work import INLINE_BYTES_MAX
 from rota.worker.runners.queries import reaching
-from rota.worker.runners.queries.failures import judge
+from rota.worker.runners.queries.failures import judge, unreadable
 from rota.worker.runners.queries.orders import ENDED, Broke, Ended, Order, Source, Wrote, decode_order, encode_ended
 from rota.worker.runners.queries.parts import NotAPart, check_part
 from rota.worker.runners.queries.writing import AnswerWriter, PartWriter, read_schema
@@ -81,7 +81,7 @@ def _carried_out(order: Order, used: list[Source]) -> Packed:
         physical = _df.ExecutionPlan.from_bytes(context, plan)
         schema = read_schema(order.schema)
     except Exception as error:
-        return _answer(Broke("fatal", f"query.failed: its plan cannot be read by this engine: {error}"))
+        return _answer(unreadable(error))
     if isinstance(order.output, Answered):
         with AnswerWriter(order.result_file, schema) as answer:
             asyncio.run(_drain(context, physical, lambda _, batch: answer.write(batch)))

@@ -2,10 +2,11 @@
 
 import asyncio
 import errno
+import functools
 import socket
+import sys
 import time
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TypeVar
 
@@ -82,12 +83,20 @@ def why_no_queries() -> str:
     return "what queries need is not installed: pip install 'rota[query]'"
 
 
+@functools.cache
 def engine_version() -> str:
     """The version of the engine that is installed; empty if it is not."""
+    from importlib.metadata import PackageNotFoundError, version  # most workers never run a query
+
     try:
         return version(ENGINE)
     except PackageNotFoundError:
         return ""
+
+
+def query_properties() -> dict[str, str]:
+    """What a worker is that tasks of queries ask for: rows are spread by hash values that all compute alike."""
+    return {ENGINE: engine_version(), "python": f"{sys.version_info.major}.{sys.version_info.minor}"}
 
 
 def check_reach(reach: Reach) -> None:
@@ -117,7 +126,6 @@ class QueryRunner:
         self._exchanges = exchanges
         self._reach = reach or Reach()
         self._memory_bytes = memory_bytes
-        self._engine = f"{ENGINE} {engine_version()}"
         self._tickets = Tickets(self._reach.token)
         self._server: ExchangeServer | None = None
         self._opening: asyncio.Task[None] | None = None
@@ -173,8 +181,8 @@ class QueryRunner:
                     f"its fragment is of version {head.version}, and this worker knows {FRAGMENT_VERSION}: "
                     "run the same version of Rota everywhere"
                 )
-            if head.engine != self._engine:
-                raise Unfit(f"query.engine: it was planned for {head.engine}, and this worker has {self._engine}")
+            if head.engine != (ours := f"{ENGINE} {engine_version()}"):
+                raise Unfit(f"query.engine: it was planned for {head.engine}, and this worker has {ours}")
             fragment = decode_fragment(offer.work)
         except msgspec.MsgspecError as error:
             raise Unfit(f"its work is not a fragment of a query that can be read: {error}") from None

@@ -10,10 +10,9 @@ import hmac
 import os
 import re
 import threading
+import time
 from collections.abc import Callable
-from email.utils import formatdate
 from typing import BinaryIO
-from urllib.parse import unquote
 
 from msgspec import Struct
 
@@ -29,6 +28,8 @@ IDLE_S = 60.0
 STALLED_S = 120.0
 TICKET = "x-amz-security-token"
 _DOMAIN = b"rota exchange"
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 _is_name = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*").fullmatch
 _read_range = re.compile(r"bytes=(\d{0,18})-(\d{0,18})").fullmatch
@@ -174,7 +175,8 @@ class ExchangeServer:
 
     def _asked(self, request: _Request) -> tuple[str, Part]:
         """The file that is asked for, if whoever asks may have it."""
-        steps = unquote(request.target.partition("?")[0]).split("/")
+        # No name that is served has anything in it that would be written otherwise in an address.
+        steps = request.target.partition("?")[0].split("/")
         # Nothing, the bucket, tenant, run, stage, attempt, file.
         if len(steps) != 7 or steps[0] or not all(_is_name(step) for step in steps[2:]):
             raise _Refusal(404)
@@ -209,7 +211,7 @@ async def _send(request: _Request, part: Part, file: BinaryIO, writer: asyncio.S
         return
     start, end = found
     is_whole = "range" not in request.headers
-    more = [f'ETag: "{part.checksum}"', f"Last-Modified: {formatdate(os.fstat(file.fileno()).st_mtime, usegmt=True)}"]
+    more = [f'ETag: "{part.checksum}"', f"Last-Modified: {_date(file)}"]
     if not is_whole:
         more.append(f"Content-Range: bytes {start}-{end - 1}/{part.bytes}")
     _head(writer, 200 if is_whole else 206, end - start, *more)
@@ -217,6 +219,12 @@ async def _send(request: _Request, part: Part, file: BinaryIO, writer: asyncio.S
     if request.method == "GET" and end > start:
         async with asyncio.timeout(STALLED_S + (end - start) / 1e6):
             await asyncio.get_running_loop().sendfile(writer.transport, file, start, end - start)
+
+
+def _date(file: BinaryIO) -> str:
+    """When a file was written; without it the engine takes no answer. Names of days are those of HTTP, not ours."""
+    at = time.gmtime(os.fstat(file.fileno()).st_mtime)
+    return f"{_DAYS[at.tm_wday]}, {at.tm_mday:02} {_MONTHS[at.tm_mon - 1]} {time.strftime('%Y %H:%M:%S', at)} GMT"
 
 
 def _head(writer: asyncio.StreamWriter, status: int, length: int, *more: str) -> None:
