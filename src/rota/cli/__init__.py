@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "scheduler": ("rota.cli.scheduler", "pause, drain and see work that agents claim"),
     "mcp": ("rota.cli.mcp", "give an agent tools to claim work, over MCP"),
     "frontend": ("rota.cli.frontend", "serve builds by the Remote Execution API"),
+    "flight": ("rota.cli.flight", "serve queries by Arrow Flight SQL"),
     "cancel": ("rota.cli.cancel", "end a run and everything in it"),
     "clear": ("rota.cli.clear", "run tasks again that have ended"),
     "mark": ("rota.cli.mark", "say what tasks came to"),

@@ -92,22 +92,7 @@ def register(session: "Session", given: str) -> None:
     name, equals, path = given.partition("=")
     if not equals or not name or not path:
         raise Refused("field.value", f"{given!r} names no table", "Write it as NAME=PATH.", path="--table")
-    kind = _kind_of(path)
-    if kind == "csv":
-        session.register_csv(name, path)
-    elif kind == "json":
-        session.register_json(name, path)
-    else:
-        session.register_parquet(name, path)
-
-
-def _kind_of(path: str) -> str:
-    """What a table is made of, by the name of its file, or of the first one in its folder."""
-    names = [path]
-    if Path(path).is_dir():
-        names = sorted(each.name for each in Path(path).rglob("*") if each.is_file())[:1]
-    ending = Path(names[0]).suffix if names else ""
-    return {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}.get(ending, "parquet")
+    session.register_path(name, path)
 
 
 def read_value(text: str) -> Any:

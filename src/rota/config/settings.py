@@ -232,6 +232,15 @@ class Builds(Section, frozen=True, kw_only=True):
     ] = field(default_factory=dict[str, str])
 
 
+class Queries(Section, frozen=True, kw_only=True):
+    """`[queries]`: a front end for queries, which speaks Flight SQL."""
+
+    listen: Annotated[str, _meta("where drivers reach it, with gRPC; empty: 127.0.0.1:8982")] = ""
+    tables: Annotated[
+        dict[str, str], _meta("tables by name, each a file or folder of Parquet, CSV or JSON lines, or its URL")
+    ] = field(default_factory=dict[str, str])
+
+
 class Backend(Struct, frozen=True):
     """A store that a scheduler names, and where in the file."""
 
@@ -261,6 +270,7 @@ class Config(Struct, frozen=True, kw_only=True):
     client: ClientSide = ClientSide()
     worker: WorkerSide = WorkerSide()
     builds: Builds = Builds()
+    queries: Queries = Queries()
     definitions: Definitions = Definitions()
     spawners: tuple[SpawnerSettings, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict[str, str])

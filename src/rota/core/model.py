@@ -265,8 +265,8 @@ AGENT_PROPERTIES: tuple[tuple[str, PropertyRule], ...] = (
     ("prefers", PropertyRule.PRIORITY),
 )
 
-# Where stages of queries wait, and how they are compared with workers. A program waits for a query: what no worker could
-# ever run fails instead of waiting for a person. This queue is there without being defined, too.
+# Where stages of queries wait, and how they are compared with workers. A program waits for a query: what no worker
+# could ever run fails instead of waiting for a person. This queue is there without being defined, too.
 QUERIES_QUEUE = "queries"
 QUERY_PROPERTIES: tuple[tuple[str, PropertyRule], ...] = (
     *DEFAULT_QUEUE_PROPERTIES,

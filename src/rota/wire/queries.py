@@ -1,8 +1,8 @@
 """What a stage of a query is made of, as its tasks carry it: a fragment, and the outputs that travel between stages.
 
-The coordinator never looks inside. A fragment is a plan of one stage whose leaves are files, or exchanges that stand for
-the outputs of other stages; which files those are is known when an attempt is offered, and `rota.wire.plans` puts them in
-(docs/decisions/0016-queries.md).
+The coordinator never looks inside. A fragment is a plan of one stage whose leaves are files, or exchanges that stand
+for the outputs of other stages; which files those are is known when an attempt is offered, and `rota.wire.plans` puts
+them in (docs/decisions/0016-queries.md).
 """
 
 from typing import Literal

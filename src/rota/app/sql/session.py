@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
@@ -39,12 +40,16 @@ class Session:
         self,
         *,
         files: bool = False,
+        reads_only: bool = False,
         settings: Mapping[str, str] | None = None,
         runtime: ExecutionRuntime | None = None,
     ) -> None:
-        """`files`: statements may name files in place of tables. `settings` are DataFusion's, by their full names."""
+        """`files`: statements may name files in place of tables. `reads_only`: they may not define or write anything.
+
+        `settings` are DataFusion's, by their full names.
+        """
         self.runtime: ExecutionRuntime = runtime or EmbeddedRuntime()
-        self.engine = SqlEngine({**self.runtime.settings, **(settings or {})}, files=files)
+        self.engine = SqlEngine({**self.runtime.settings, **(settings or {})}, files=files, reads_only=reads_only)
 
     @classmethod
     def connect(
@@ -130,6 +135,11 @@ class Session:
         """A table that is a file of JSON lines, or a folder of them."""
         self.engine.register_json(name, path, **options)
 
+    def register_path(self, name: str, path: PathLike) -> None:
+        """A table that is a file or a folder of files, of what their names end with; Parquet unless that says more."""
+        register = {"csv": self.register_csv, "json": self.register_json}.get(_kind_of(os.fspath(path)))
+        (register or self.register_parquet)(name, path)
+
     def drop_table(self, name: str) -> None:
         """Forget a table; its files stay where they are."""
         self.engine.drop(name)
@@ -190,6 +200,15 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _kind_of(path: str) -> str:
+    """What a table is made of, by the name of its file, or of the first one in its folder."""
+    names = [path]
+    if Path(path).is_dir():
+        names = sorted(each.name for each in Path(path).rglob("*") if each.is_file())[:1]
+    ending = Path(names[0]).suffix if names else ""
+    return {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}.get(ending, "parquet")
 
 
 class Prepared:

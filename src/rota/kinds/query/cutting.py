@@ -5,7 +5,8 @@ engine keeps in one place for all partitions of a join stays in one task, since 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 
 import datafusion as df
 
@@ -36,6 +37,7 @@ _NAMES = {
     "DatasetExec": "a pyarrow dataset",
     "RecursiveQueryExec": "a recursive WITH",
     "StreamingTableExec": "a table without end",
+    "WorkTableExec": "a recursive WITH",
 }
 
 
@@ -52,16 +54,17 @@ def cut(plan: df.ExecutionPlan, context: df.SessionContext) -> tuple[Stage, ...]
     try:
         return _Cutter(context).stages_of(read(content))
     except Unsliceable as error:
-        raise Uncut(str(error)) from None
+        raise Uncut(_unknown(plan) or str(error)) from None
 
 
 def whole(plan: df.ExecutionPlan, context: df.SessionContext) -> tuple[Stage, ...]:
     """A plan as one stage of one task; `Uncut` if it cannot be sent to another process at all."""
     content = _bytes_of(plan)
-    try:
-        schema = schema_of(read(content), context)
-    except Unsliceable:
-        schema = schema_of_plan(content, context)
+    with _reading():
+        try:
+            schema = schema_of(read(content), context)
+        except Unsliceable:
+            schema = schema_of_plan(content, context)
     lines = tuple(plan.display_indent().splitlines())
     return (Stage(id="stage-1", plan=content, output=Answered(), schema=schema, is_whole=True, lines=lines),)
 
@@ -85,6 +88,22 @@ def _unwritable(plan: df.ExecutionPlan) -> str:
         kind = _FILES.search(rest)
         return f"{f'a table of {kind[1]} files' if kind else _NAMES.get(name, name)} cannot be sent to a worker"
     return ""
+
+
+def _unknown(plan: df.ExecutionPlan) -> str:
+    """Which node it is that we cannot divide, if it is for its kind."""
+    if pb.PlanNode.FromString(plan.to_bytes()).WhichOneof("kind") is None:
+        return f"it is not known how a {plan.display().strip().partition(':')[0]} is divided among tasks"
+    return next(filter(None, map(_unknown, plan.children())), "")
+
+
+@contextmanager
+def _reading() -> Generator[None]:
+    try:
+        yield
+    except Exception as error:
+        text = str(error).partition("\n")[0]
+        raise Uncut(f"the engine cannot read a part of it again: {text[:200]}") from error
 
 
 class _Cutter:
@@ -151,8 +170,10 @@ class _Cutter:
             else:
                 body = self._cut_gathered(body)
         root = root.over([body]) if root.kind == "repartition" else body
-        schema = schema_of(body, self._context)
         root, exchanges = self._numbered(root)
+        with _reading():
+            schema = schema_of(body, self._context)
+            lines = _lines(root, exchanges, self._context)
         stage = Stage(
             id=f"stage-{len(self._stages) + 1}",
             plan=write(root),
@@ -162,7 +183,7 @@ class _Cutter:
             tasks=tasks,
             is_whole=is_whole,
             upstream=tuple(exchange.stage for exchange in exchanges),
-            lines=_lines(root, exchanges, self._context),
+            lines=lines,
         )
         self._stages.append(stage)
         return stage

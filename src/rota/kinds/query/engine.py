@@ -23,15 +23,24 @@ PUBLIC = ("datafusion", "public")
 _PARTITIONS = "datafusion.execution.target_partitions"
 
 
+_READS_ONLY = df.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+
+
 class SqlEngine:
     """One context, with the tables and functions that were registered."""
 
-    def __init__(self, settings: Mapping[str, str] | None = None, *, files: bool = False) -> None:
-        """`settings` are DataFusion's, by their full names. `files`: statements may name files in place of tables."""
+    def __init__(
+        self, settings: Mapping[str, str] | None = None, *, files: bool = False, reads_only: bool = False
+    ) -> None:
+        """`settings` are DataFusion's, by their full names. `files`: statements may name files in place of tables.
+
+        `reads_only`: statements may not define or write anything, as those of people whom this process does not know.
+        """
         config = df.SessionConfig().with_information_schema(True)
         for name, value in (settings or {}).items():
             config = config.set(name, value)
         self.context = df.SessionContext(config)
+        self._options = _READS_ONLY if reads_only else df.SQLOptions()
         if files:
             self.context = self.context.enable_url_table()
 
@@ -44,7 +53,7 @@ class SqlEngine:
         named = numbered(text)
         values = values_of(named, params)
         with self.complaining(text):
-            return self.context.sql(named, param_values=values) if values else self.context.sql(named)
+            return self.context.sql_with_options(named, self._options, values or None)
 
     def frame_of(self, plan: df.LogicalPlan) -> df.DataFrame:
         """The frame of a logical plan, as the context is set now."""

@@ -1,0 +1,49 @@
+"""`rota flight`: queries of other people's drivers, by Arrow Flight SQL, for a coordinator elsewhere."""
+
+import argparse
+import asyncio
+from contextlib import ExitStack
+from types import ModuleType
+
+from rota.cli.serving import Signals, add_config, add_setting, run_until_stopped, settings, tell
+from rota.config import Config
+from rota.core.errors import Refused
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    add_config(parser)
+    text = "such as grpc://host:7433 (default $ROTA_COORDINATOR)"
+    add_setting(parser, "--coordinator", "client.coordinator", metavar="URL", help=text)
+    text = "where drivers reach it (default 127.0.0.1:8982)"
+    add_setting(parser, "--listen", "queries.listen", metavar="HOST:PORT", help=text)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    config = settings(options)
+    return run_until_stopped(lambda signals: serve(config, signals))
+
+
+def _load() -> ModuleType:
+    """What it takes, which is not needed to show help."""
+    try:
+        from rota.app.sql import flight
+    except ModuleNotFoundError as missing:
+        text = f"a front end for queries needs {missing.name}"
+        raise Refused("config.value", text, "pip install 'rota[query]'.", path="queries.listen") from None
+    return flight
+
+
+async def serve(config: Config, signals: Signals) -> int:
+    """A front end from its start to its end."""
+    flight = _load()
+    with ExitStack() as parts:
+        front = await asyncio.to_thread(flight.start_flight, parts, config)
+        tell(f"ready: {front.url} speaks Flight SQL")
+        await signals.asked.wait()
+        tell("stopping")
+        # Elsewhere, so that a second signal is heard.
+        await asyncio.to_thread(parts.pop_all().close)
+    return 0
