@@ -14,7 +14,7 @@ from typing import Any
 
 from rota.wire.plans.binding import Piece, bind
 from rota.wire.plans.settings import EXECUTING
-from rota.wire.queries import Answered, Hashed
+from rota.wire.queries import Answered, Hashed, Part
 from rota.wire.values import ARROW, Packed
 from rota.wire.work import INLINE_BYTES_MAX
 from rota.worker.runners.queries import reaching
@@ -33,6 +33,10 @@ _SCANNED = "bytes_scanned"
 _in_plan = re.compile(rb"t\d+-\d+/p\d+[.0-9a-f]*\.arrow").findall
 
 
+# A file that is read.
+Read = tuple[Source, Part]
+
+
 class SourcesLost(Exception):
     """Files of other stages that are gone or are not those that were reported."""
 
@@ -44,7 +48,7 @@ class SourcesLost(Exception):
 def run(order: bytes) -> Packed:
     """Carry out an order."""
     given = decode_order(order)
-    used: list[Source] = []
+    used: list[Read] = []
     try:
         return _carried_out(given, used)
     except SourcesLost as lost:
@@ -66,7 +70,7 @@ def _lost(lost: SourcesLost) -> Packed:
     return _answer(Broke("input_lost", f"an output of another stage is gone: {lost}", tuple(lost.producers)))
 
 
-def _carried_out(order: Order, used: list[Source]) -> Packed:
+def _carried_out(order: Order, used: list[Read]) -> Packed:
     plan = Path(os.environ["ROTA_BUNDLE"], order.bundled).read_bytes() if order.bundled else order.plan
     if order.exchanges or order.task is not None:
         try:
@@ -142,22 +146,26 @@ def _metrics(plan: Any) -> tuple[tuple[str, int], ...]:
 
 
 def _pieces(order: Order) -> list[list[list[Piece]]]:
-    return [[[_piece(source) for source in written] for written in exchange] for exchange in order.sources]
+    return [[_pieces_of(source) for source in written] for written in order.sources]
 
 
-def _piece(source: Source) -> Piece:
+def _pieces_of(source: Source) -> list[Piece]:
     url = "file:///" if source.peer is None else f"s3://{reaching.host_of(source.peer)}/"
-    return Piece(source.part.part, url, source.path, source.part.bytes)
+    return [Piece(part.part, url, source.path(part), part.bytes) for part in source.parts]
 
 
-def _used(order: Order, plan: bytes) -> list[Source]:
-    """The sources that a plan reads; most tasks read only a part of what there is."""
+def _used(order: Order, plan: bytes) -> list[Read]:
+    """The files that a plan reads; most tasks read only a part of what there is."""
     found = frozenset(_in_plan(plan))
-    every = (source for exchange in order.sources for written in exchange for source in written)
-    return [source for source in every if "/".join(source.path.rsplit("/", 2)[1:]).encode() in found]
+    every = ((source, part) for written in order.sources for source in written for part in source.parts)
+    return [(source, part) for source, part in every if _in_attempt(source.path(part)) in found]
 
 
-def _check(order: Order, sources: list[Source], *, is_thorough: bool = False) -> None:
+def _in_attempt(path: str) -> bytes:
+    return "/".join(path.rsplit("/", 2)[1:]).encode()
+
+
+def _check(order: Order, reads: list[Read], *, is_thorough: bool = False) -> None:
     """Raise SourcesLost if files are not what was reported: all that are, so that they are made again at once.
 
     What is at a peer is checked there when it is read, and here only if something went wrong.
@@ -165,12 +173,12 @@ def _check(order: Order, sources: list[Source], *, is_thorough: bool = False) ->
     lost: dict[str, str] = {}
     asking = reaching.Asking(order.peers)
     try:
-        for source in sources:
+        for source, part in reads:
             try:
                 if source.peer is None:
-                    check_part(source.path, source.part)
+                    check_part(source.path(part), part)
                 elif is_thorough:
-                    asking.check(source.peer, source.path)
+                    asking.check(source.peer, source.path(part))
             except NotAPart as error:
                 lost.setdefault(source.producer, str(error))
     finally:

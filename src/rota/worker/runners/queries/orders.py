@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from rota.wire.queries import Exchange, Output, Part
+from rota.worker.runners.queries.parts import asked_name, part_name
 
 # How the answer is encoded, as the envelope of a value has it; an answer of the query itself is Arrow.
 ENDED = "query"
@@ -14,13 +15,17 @@ ORDER = "order"
 
 
 class Source(Struct, frozen=True, array_like=True):
-    """A file of another stage: which task made it, and where it is: on this machine, or at a peer."""
+    """What a task of another stage has written, and where: on this machine, or at a peer."""
 
     producer: str
-    part: Part
-    # A path from the root of the file system, or under the peer's address.
-    path: str
+    # From the root of the file system, or under the peer's address.
+    folder: str
+    parts: tuple[Part, ...]
     peer: int | None = None
+
+    def path(self, part: Part) -> str:
+        """Where a part is, as a plan names it."""
+        return f"{self.folder}/{part_name(part.part) if self.peer is None else asked_name(part)}"
 
 
 class Peer(Struct, frozen=True, array_like=True):
@@ -37,8 +42,8 @@ class Order(Struct, frozen=True, kw_only=True, omit_defaults=True):
     # The name of the plan in the graph's bundle, if it was too large to travel.
     bundled: str = ""
     exchanges: tuple[Exchange, ...] = ()
-    # For each exchange and each task of its stage what has to be read.
-    sources: tuple[tuple[tuple[Source, ...], ...], ...] = ()
+    # For each exchange what the tasks of its stage have written.
+    sources: tuple[tuple[Source, ...], ...] = ()
     peers: tuple[Peer, ...] = ()
     # Which task of the stage this is; None if it is all of it.
     task: int | None = None

@@ -1,6 +1,7 @@
 """The query runner: fragments of queries in warm processes, between the exchanges that they read and make."""
 
 import asyncio
+import contextlib
 import errno
 import functools
 import socket
@@ -226,7 +227,8 @@ class QueryRunner:
     # One attempt.
 
     async def _run(self, offer: Offer, fragment: Fragment, room: Room, began: float) -> AttemptOver:
-        order = self._order(offer, fragment, room)
+        result_file = self._python.result_file(offer)
+        order = await asyncio.to_thread(self._order, offer, fragment, room, result_file)
         left_ms = offer.timeout_ms
         if left_ms:
             left_ms -= round((time.monotonic() - began) * 1_000)
@@ -251,7 +253,7 @@ class QueryRunner:
             self._running.pop(room, None)
         return await self._judged(offer, fragment, room, over)
 
-    def _order(self, offer: Offer, fragment: Fragment, room: Room) -> Order:
+    def _order(self, offer: Offer, fragment: Fragment, room: Room, result_file: str) -> Order:
         sources, peers = Sources(offer, self._exchanges, self._tickets).resolve(fragment.exchanges)
         return Order(
             plan=fragment.plan,
@@ -266,7 +268,7 @@ class QueryRunner:
             compression=fragment.compression,
             folder=room.path,
             spill=room.spill,
-            result_file=self._python.result_file(offer),
+            result_file=result_file,
             memory_bytes=self._memory_bytes,
         )
 
@@ -312,11 +314,13 @@ class QueryRunner:
         tidied_at = time.monotonic()
         while True:
             await asyncio.sleep(WATCH_S)
-            if self._running and (room := await asyncio.to_thread(self._exchanges.too_large)) in self._running:
-                self._running[room].reschedule(asyncio.get_running_loop().time())
-            if time.monotonic() - tidied_at > TIDY_S:
-                await asyncio.to_thread(self._exchanges.tidy)
-                tidied_at = time.monotonic()
+            # A disk that cannot be looked at shows in the attempts.
+            with contextlib.suppress(OSError):
+                if self._running and (room := await asyncio.to_thread(self._exchanges.too_large)) in self._running:
+                    self._running[room].reschedule(asyncio.get_running_loop().time())
+                if time.monotonic() - tidied_at > TIDY_S:
+                    tidied_at = time.monotonic()
+                    await asyncio.to_thread(self._exchanges.tidy)
 
 
 def _explained(over: AttemptOver) -> AttemptOver:

@@ -7,7 +7,6 @@ from rota.core.decide.leases import Input, Offer
 from rota.wire.queries import Exchange, StageOutput, decode_output
 from rota.worker.runners.queries.exchange import Exchanges, Foreign, folder_name, machine
 from rota.worker.runners.queries.orders import Peer, Source
-from rota.worker.runners.queries.parts import asked_name, part_name
 from rota.worker.runners.queries.serving import Tickets
 
 
@@ -32,12 +31,10 @@ class Sources:
         self._tickets = tickets
         self._peers: dict[str, int] = {}
 
-    def resolve(
-        self, exchanges: tuple[Exchange, ...]
-    ) -> tuple[tuple[tuple[tuple[Source, ...], ...], ...], tuple[Peer, ...]]:
-        """For each exchange and each task of its stage the files, and the peers that have some of them."""
+    def resolve(self, exchanges: tuple[Exchange, ...]) -> tuple[tuple[tuple[Source, ...], ...], tuple[Peer, ...]]:
+        """For each exchange what the tasks of its stage have written, and the peers that have some of it."""
         inputs = {given.task: given for given in self._offer.inputs}
-        found: list[tuple[tuple[Source, ...], ...]] = []
+        found: list[tuple[Source, ...]] = []
         for exchange in exchanges:
             given = inputs.get(exchange.stage)
             if given is None:
@@ -48,7 +45,7 @@ class Sources:
             ticket = self._tickets.make(folder_name(self._offer.tenant), folder_name(self._offer.run))
         return tuple(found), tuple(Peer(url, ticket) for url in self._peers)
 
-    def _written(self, given: Input, number: int) -> tuple[Source, ...]:
+    def _written(self, given: Input, number: int) -> Source:
         producer = f"{given.task}[{number}]" if given.is_group else given.task
         result = given.results[number]
         if result is None:
@@ -58,13 +55,10 @@ class Sources:
         except msgspec.MsgspecError as error:
             raise Unfit(f"query.failed: what {producer} gave is no output of a stage: {error}") from None
         folder = self._exchanges.locate(self._offer, output)
-        if folder is not None:
-            return tuple(Source(producer, part, f"{folder}/{part_name(part.part)}") for part in output.parts)
-        if not output.parts:
-            return ()
+        if folder is not None or not output.parts:
+            return Source(producer, folder or "", output.parts)
         _check_reachable(producer, output)
-        peer = self._peers.setdefault(output.url, len(self._peers))
-        return tuple(Source(producer, part, f"{output.folder}/{asked_name(part)}", peer) for part in output.parts)
+        return Source(producer, output.folder, output.parts, self._peers.setdefault(output.url, len(self._peers)))
 
 
 def _check_reachable(producer: str, output: StageOutput) -> None:
