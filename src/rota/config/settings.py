@@ -328,6 +328,7 @@ SECTIONS: dict[str, type[Section]] = {
     "client": ClientSide,
     "worker": WorkerSide,
     "builds": Builds,
+    "queries": Queries,
 }
 
 
