@@ -6,6 +6,7 @@ from pathlib import Path
 
 import datafusion as df
 import pyarrow as pa
+from datafusion.object_store import LocalFileSystem
 
 from rota.kinds.query.cutting import cut
 from rota.kinds.query.settings import EXECUTING, PLANNING
@@ -29,20 +30,25 @@ def planner(partitions: int, settings: Settings = ()) -> df.SessionContext:
     return df.SessionContext(config)
 
 
-def executor(partitions: int = 1) -> df.SessionContext:
-    """A context that knows no table, as a worker has it."""
-    config = df.SessionConfig().with_target_partitions(partitions)
+def executor(folder: Path, stores: int = 0) -> df.SessionContext:
+    """A context that knows no table, as a worker has it, and that reaches the folders of other workers."""
+    config = df.SessionConfig()
     for name, value in EXECUTING:
         config = config.set(name, value)
-    return df.SessionContext(config)
+    context = df.SessionContext(config)
+    for number in range(stores):
+        (folder / f"w{number}").mkdir(exist_ok=True)
+        context.register_object_store("s3://", LocalFileSystem(str(folder / f"w{number}")), f"w{number}")
+    return context
 
 
 class Stages:
-    """The stages of one query, run one after the other in `folder`. `stores` are URLs that pieces are spread over."""
+    """The stages of one query, run one after the other in `folder`; their files in as many `stores` as there are."""
 
-    def __init__(self, stages: Sequence[Stage], folder: Path) -> None:
+    def __init__(self, stages: Sequence[Stage], folder: Path, stores: int = 0) -> None:
         self.stages = stages
         self._folder = folder
+        self._stores = stores
         self._written: dict[str, list[list[Piece]]] = {}
         self._answers: list[pa.RecordBatch] = []
 
@@ -61,7 +67,7 @@ class Stages:
 
     def _run(self, stage: Stage, task: int | None) -> list[Piece]:
         sources = [self._written[exchange.stage] for exchange in stage.exchanges]
-        context = executor()
+        context = executor(self._folder, self._stores)
         plan = df.ExecutionPlan.from_bytes(context, bind(stage.plan, stage.exchanges, sources, task))
         match stage.output:
             case Hashed(parts):
@@ -91,7 +97,9 @@ class Stages:
         ]  # there is no file for an empty part
 
     def _write(self, stage: Stage, task: int | None, part: int, batches: Sequence[pa.RecordBatch]) -> Piece:
-        path = self._folder / stage.id / f"t{task or 0}-a1" / f"p{part}.arrow"
+        number = task or 0
+        where = f"w{number % self._stores}" if self._stores else "all of them"
+        path = self._folder / where / stage.id / f"t{number}-a1" / f"p{part}.arrow"
         path.parent.mkdir(parents=True, exist_ok=True)
         columns = len(stage.schema)
         kinds = stage.schema.types if columns else [pa.int8()]
@@ -100,9 +108,12 @@ class Stages:
             for batch in batches:
                 arrays = batch.columns if columns else [pa.nulls(batch.num_rows, pa.int8())]
                 file.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
-        return Piece(part, "file:///", str(path), path.stat().st_size)
+        size = path.stat().st_size
+        if self._stores:
+            return Piece(part, f"s3://{where}/", str(path.relative_to(self._folder / where)), size)
+        return Piece(part, "file:///", str(path), size)
 
 
-def run_staged(context: df.SessionContext, sql: str, folder: Path) -> pa.Table:
+def run_staged(context: df.SessionContext, sql: str, folder: Path, stores: int = 0) -> pa.Table:
     """The answer of a statement that is planned, cut and run in stages."""
-    return Stages(cut(context.sql(sql).execution_plan(), context), folder).answer()
+    return Stages(cut(context.sql(sql).execution_plan(), context), folder, stores).answer()
