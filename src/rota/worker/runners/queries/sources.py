@@ -65,7 +65,7 @@ def _check_reachable(producer: str, output: StageOutput) -> None:
     """Refuse what trying again would not reach."""
     if not output.url:
         raise Foreign(
-            f"query.unreachable: {producer} wrote to a folder that is not this worker's: "
+            f"query.failed: {producer} wrote to a folder that is not this worker's: "
             "set worker.exchange_folder to the same shared folder on all workers, or on none"
         )
     host = output.url.removeprefix("http://").rpartition(":")[0].strip("[]")
@@ -73,6 +73,6 @@ def _check_reachable(producer: str, output: StageOutput) -> None:
         raise Foreign(f"{producer} is said to be at {output.url!r}, which is no worker")
     if Address(host, 0).is_loopback and output.root.partition("-")[0] != machine():
         raise Foreign(
-            f"query.unreachable: {producer} ran on another machine, whose worker listens on {host} only: "
+            f"query.failed: {producer} ran on another machine, whose worker listens on {host} only: "
             "set worker.exchange_listen to an address that the others reach, or share worker.exchange_folder"
         )
