@@ -13,6 +13,7 @@ from msgspec import Struct
 from rota.wire.plans import plan_pb2 as pb
 from rota.wire.queries import EXCHANGE
 
+DEPTH_MAX = 200
 FILE_SCANS = ("arrow_scan", "csv_scan", "json_scan", "parquet_scan")
 # Their one partition is all that is below them.
 GATHERING = ("coalesce_partitions", "sort_preserving_merge")
@@ -59,8 +60,10 @@ class Node(Struct):
         return Node(self.kind, self.message, inputs)
 
 
-def read(plan: bytes) -> Node:
+def read(plan: bytes, _depth: int = 0) -> Node:
     """The tree of a plan; `Unsliceable` if there is a node that is not known here."""
+    if _depth == DEPTH_MAX:
+        raise Unsliceable(f"it is nested more than {DEPTH_MAX} levels deep")
     try:
         message = pb.PlanNode.FromString(plan)
     except DecodeError:
@@ -78,7 +81,7 @@ def read(plan: bytes) -> Node:
         inputs = [getattr(body, name) for name in _INPUTS.get(kind, ())]
         for name in _INPUTS.get(kind, ()):
             body.ClearField(name)
-    return Node(kind, message, [read(each) for each in inputs])
+    return Node(kind, message, [read(each, _depth + 1) for each in inputs])
 
 
 def write(node: Node) -> bytes:
