@@ -148,6 +148,7 @@ class BlockingClient(BlockingItems):
         merge: str = "",
         labels: dict[str, str] | None = None,
         share: str = "",
+        is_new: bool = False,
     ) -> BlockingRun:
         """Make a run, or join one; see `Client.submit`. It is durable when this returns."""
         work = self._client.submit(
@@ -159,6 +160,7 @@ class BlockingClient(BlockingItems):
             merge=merge,
             labels=labels,
             share=share,
+            is_new=is_new,
         )
         return BlockingRun(self._thread, self._thread.call(work))
 

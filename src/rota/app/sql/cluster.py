@@ -71,7 +71,7 @@ class ClusterQuery(QueryHandle):
             timeout_ms=round(self._choices.timeout_s * 1_000),
             compression=self._choices.compression,
         )
-        self.run: BlockingRun = self._rota.submit(graph, labels={"partitions": str(plan.partitions)})
+        self.run: BlockingRun = self._rota.submit(graph, labels={"partitions": str(plan.partitions)}, is_new=True)
         self.id = self.run.id
 
     def status(self) -> RunState:

@@ -40,6 +40,7 @@ class SqlEngine:
         for name, value in (settings or {}).items():
             config = config.set(name, value)
         self.context = df.SessionContext(config)
+        self._partitions = 0
         self._options = _READS_ONLY if reads_only else df.SQLOptions()
         if files:
             self.context = self.context.enable_url_table()
@@ -62,7 +63,9 @@ class SqlEngine:
 
     def set_partitions(self, count: int) -> None:
         """With how many partitions the next plans are made."""
-        self.context.sql(f"SET {_PARTITIONS} = {int(count)}")
+        if count != self._partitions:
+            self.context.sql(f"SET {_PARTITIONS} = {int(count)}")
+            self._partitions = count
 
     @contextmanager
     def complaining(self, sql: str = "") -> Generator[None]:

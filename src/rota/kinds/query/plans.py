@@ -68,8 +68,8 @@ def logical_plan(frame: df.DataFrame) -> LogicalPlan:
 
 
 def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: int, wishes: Wishes) -> PhysicalPlan:
-    """Plan a query for that many slots. It is planned again if its data asks for another number of partitions."""
-    partitions = wishes.partitions or max(1, slots)
+    """Plan a query for that many slots. It is planned again if it reads enough to be worth more than one partition."""
+    partitions = wishes.partitions or 1
     planned = _plan(engine, asked, partitions)
     read = scanned_bytes(planned.to_bytes()) if _is_writable(planned) else 0
     if not wishes.partitions:
