@@ -70,6 +70,9 @@ def whole(plan: df.ExecutionPlan, context: df.SessionContext) -> tuple[Stage, ..
 
 
 def _bytes_of(plan: df.ExecutionPlan) -> bytes:
+    if "file_type=arrow_stream" in plan.display_indent():
+        # It is written, and read again as a file of the other format.
+        raise Uncut("a table of Arrow streams cannot be sent to a worker")
     try:
         return plan.to_bytes()
     except Exception as error:

@@ -1,5 +1,6 @@
 """Where plans are cut, what stays together, and what cannot be cut at all."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import datafusion as df
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from pyarrow import csv
 
 from rota.kinds.query.cutting import Uncut, cut, whole
 from rota.kinds.query.stages import Stage
@@ -162,6 +164,42 @@ def test_types_stay_what_they_are(exchanging: df.SessionContext, tmp_path: Path)
     table = Stages(cut(frame.execution_plan(), exchanging), tmp_path).answer()
     assert table.schema.types == frame.schema().types
     assert corpus.rows_of(table, False) == corpus.rows_of(frame.to_arrow_table(), False)
+
+
+def test_tables_may_be_files_of_all_kinds(tmp_path: Path):
+    rows = [row for row in corpus.tables()["sales"].drop(["price"]).to_pylist() if row["shop"] is not None]
+    table = pa.Table.from_pylist(rows)
+    by_shop = ds.partitioning(pa.schema([("shop", pa.int64())]), flavor="hive")
+    ds.write_dataset(table, tmp_path / "hive", format="parquet", partitioning=by_shop)
+    csv.write_csv(table, tmp_path / "some.csv")
+    (tmp_path / "some.json").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with pa.ipc.new_file(str(tmp_path / "some.arrow"), table.schema) as file:
+        file.write_table(table, max_chunksize=60)
+    context = staged.planner(3, SPLIT_FILES)
+    context.register_parquet("hive", f"{tmp_path}/hive/", table_partition_cols=[("shop", pa.int64())])
+    context.register_csv("csv", str(tmp_path / "some.csv"))
+    context.register_json("json", str(tmp_path / "some.json"))
+    context.register_arrow("arrow", str(tmp_path / "some.arrow"))
+    for number, sql in enumerate(
+        (
+            "select shop, count(*), sum(day), min(item) from hive group by shop",
+            "select h.shop, c.id, j.item from hive h join csv c on h.id = c.id left join json j on j.id = c.id + 1",
+            "select a.shop, count(*) from arrow a join hive h on h.day = a.day and h.shop = a.shop group by a.shop",
+        )
+    ):
+        found = Stages(stages_of(context, sql), tmp_path / str(number)).answer()
+        assert corpus.rows_of(found, False) == corpus.rows_of(context.sql(sql).to_arrow_table(), False), sql
+
+
+def test_a_table_of_arrow_streams_stays_where_it_is(tmp_path: Path):
+    table = pa.table({"a": [1, 2]})
+    with pa.ipc.new_stream(str(tmp_path / "some.arrow"), table.schema) as file:
+        file.write_table(table)
+    context = staged.planner(2)
+    context.register_arrow("streamed", str(tmp_path / "some.arrow"))
+    for refuse in (cut, whole):
+        with pytest.raises(Uncut, match="Arrow streams"):
+            refuse(context.table("streamed").execution_plan(), context)
 
 
 @pytest.mark.parametrize(
