@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rota.core.errors import Refused
 from rota.wire.queries import Part
+from rota.wire.values import Packed, pack_or_spill
 from rota.worker.runners.queries.exchange import folder_name, size_of
 from rota.worker.runners.queries.failures import judge, unreadable
 from rota.worker.runners.queries.orders import Broke, Wrote, decode_ended, encode_ended
@@ -134,6 +135,12 @@ def test_the_size_of_a_folder_is_that_of_all_below_it(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path)
     assert 15 <= size_of(str(tmp_path)) < 15 + 4_096
     assert size_of(str(tmp_path / "none")) == 0
+
+
+def test_who_has_packed_a_value_is_believed(tmp_path: Path) -> None:
+    assert pack_or_spill(Packed("arrow", b"x"), "it", str(tmp_path / "file")) == ("arrow", b"x")
+    assert pack_or_spill(Packed("arrow", None), "it", str(tmp_path / "file")) == ("arrow", None)
+    assert list(tmp_path.iterdir()) == []
 
 
 # Tickets.

@@ -141,8 +141,10 @@ class ExchangeServer:
         task = asyncio.current_task()
         assert task is not None, "a stream is served by a task"
         self._tasks[task] = None
+        # A task that ends as cancelled would be complained about, by Python 3.11.
+        ends = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError)
         try:
-            with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            with contextlib.suppress(*ends):
                 is_open = len(self._tasks) <= CONNECTIONS_MAX
                 while is_open:
                     async with asyncio.timeout(IDLE_S):
