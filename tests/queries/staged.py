@@ -8,7 +8,7 @@ import datafusion as df
 import pyarrow as pa
 from datafusion.object_store import LocalFileSystem
 
-from rota.kinds.query.cutting import cut
+from rota.kinds.query.cutting import Uncut, cut, whole
 from rota.kinds.query.settings import EXECUTING, PLANNING
 from rota.kinds.query.stages import Stage
 from rota.wire.plans.binding import Piece, bind
@@ -112,6 +112,15 @@ class Stages:
         if self._stores:
             return Piece(part, f"s3://{where}/", str(path.relative_to(self._folder / where)), size)
         return Piece(part, "file:///", str(path), size)
+
+
+def stages_of(context: df.SessionContext, sql: str) -> tuple[Stage, ...]:
+    """The stages of a statement; one, if it cannot be cut."""
+    plan = context.sql(sql).execution_plan()
+    try:
+        return cut(plan, context)
+    except Uncut:
+        return whole(plan, context)
 
 
 def run_staged(context: df.SessionContext, sql: str, folder: Path, stores: int = 0) -> pa.Table:

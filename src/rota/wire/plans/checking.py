@@ -168,6 +168,10 @@ class _Check:
                 (each.alias, each.expr.column.name, each.expr.column.index) for each in scan.projection_exprs.exprs
             ]
             _expect(f"the columns of a {kind} file", columns, [("c", "b", 1), ("a", "a", 0)])
+        parquet = str(Path(self._files("parquet"), "0.parquet"))
+        logical = self._plain.read_parquet(parquet, schema=_SCHEMA).logical_plan().to_bytes(self._plain)
+        paths = list(pb.LogicalNode.FromString(logical).listing.paths)
+        _expect("the paths in a logical plan", [path.removeprefix("file://") for path in paths], [parquet])
         path = self._folder / "real.arrow"
         with pa.ipc.new_file(str(path), _SCHEMA):
             pass

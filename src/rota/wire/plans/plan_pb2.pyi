@@ -298,3 +298,15 @@ class Column(_message.Message):
     name: str
     index: int
     def __init__(self, name: _Optional[str] = ..., index: _Optional[int] = ...) -> None: ...
+
+class LogicalNode(_message.Message):
+    __slots__ = ("listing",)
+    LISTING_FIELD_NUMBER: _ClassVar[int]
+    listing: ListingScan
+    def __init__(self, listing: _Optional[_Union[ListingScan, _Mapping]] = ...) -> None: ...
+
+class ListingScan(_message.Message):
+    __slots__ = ("paths",)
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, paths: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -1,4 +1,4 @@
-"""Random statements give the same rows in stages as in one piece."""
+"""Random statements give the same rows in stages as another engine does, if ours does so in one piece."""
 
 from functools import cache
 from pathlib import Path
@@ -10,19 +10,21 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from tests.queries import corpus, staged
-from tests.queries.staged import NO_BROADCAST, SORT_MERGE, SPLIT_FILES, run_staged
+from tests.queries.staged import NO_BROADCAST, SORT_MERGE, SPLIT_FILES, Stages, stages_of
 
 DEPTH_MAX = 3
 # Relations of three columns, small enough that joins of joins stay so.
 TABLES = (
     "select shop as a, id as b, day as c from sales where id < 90",
-    "select shop as a, id as b, day as c from sold where id % 5 = 0",
+    "select shop as a, id as b, day as c from sold where id > 320",
     "select shop as a, id as b, id % 7 as c from returns",
     "select shop as a, rooms as b, rooms * 2 as c from shops",
-    "select day as a, id as b, shop as c from days where id % 4 = 1",
+    "select day as a, id as b, shop as c from days where id between 40 and 140",
     "select shop as a, id as b, day as c from nothing",
     "select value as a, value * 2 as b, value % 3 as c from generate_series(0, 12)",
 )
+SERIES = "from generate_series(0, 12)"
+OTHER_SERIES = "from (select generate_series as value from generate_series(0, 12)) as g"
 ALONE = (
     "select * from ({0}) x where a > 3",
     "select * from ({0}) x where a is null or b % 3 = 1",
@@ -79,6 +81,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder = corpus.write_tables(folder)
         self.planner = cache(self._planner)
+        self.other = corpus.connect()
 
     def _planner(self, partitions: int, settings: staged.Settings) -> df.SessionContext:
         context = staged.planner(partitions, settings)
@@ -95,19 +98,22 @@ def check(world: World, sql: str, way: tuple[int, staged.Settings, int]) -> None
     note(sql)
     partitions, options, stores = way
     planner = world.planner(partitions, options)
+    wanted = corpus.comparable(world.other.execute(sql.replace(SERIES, OTHER_SERIES)).fetchall(), False)
     try:
-        wanted = world.planner(1, ()).sql(sql).to_arrow_table()
-        planner.sql(sql).to_arrow_table()
+        alone = corpus.rows_of(planner.sql(sql).to_arrow_table(), False)
     except Exception as error:
-        # What the engine cannot plan or run in one piece proves nothing. Some joins of its own fail.
+        # Some joins fail in the engine, cut or not.
         note(str(error))
         return
+    if alone != wanted:
+        # Some groups are there twice: what a filter has fixed is taken to be so behind an outer join, too.
+        return
     with TemporaryDirectory() as folder:
-        found = run_staged(planner, sql, Path(folder), stores)
-    assert corpus.rows_of(found, False) == corpus.rows_of(wanted, False)
+        found = Stages(stages_of(planner, sql), Path(folder), stores).answer()
+    assert corpus.rows_of(found, False) == wanted
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(sql=relations(), way=WAYS)
 def test_a_random_statement_gives_the_same_in_stages(world: World, sql: str, way: tuple[int, staged.Settings, int]):
     check(world, sql, way)
