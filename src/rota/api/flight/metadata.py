@@ -96,14 +96,14 @@ def answer(name: str, command: Message | None, tables: Sequence[Table], version:
     if isinstance(command, pb.GetSqlInfo):
         return _infos(command.info or _INFOS, {**_INFOS, VERSION: version}, schema)
     if name == "CommandGetCatalogs":
-        return pa.table([sorted({table.catalog for table in tables})], schema=schema)
+        return _rows([(name,) for name in sorted({table.catalog for table in tables})], schema)
     if isinstance(command, pb.GetDbSchemas):
         found = sorted({(table.catalog, table.schema) for table in tables if _is_in(table, command)})
         return _rows(found, schema)
     if isinstance(command, pb.GetTables):
         return _rows(_listed(command, tables), schema)
     if name == "CommandGetTableTypes":
-        return pa.table([[TABLE]], schema=schema)
+        return _rows([(TABLE,)], schema)
     # Nobody here knows of keys.
     return schema.empty_table()
 

@@ -16,7 +16,9 @@ from rota.app.sql.frames import DataFrame
 from rota.app.sql.handles import QueryHandle
 from rota.app.sql.runtimes import ClusterRuntime, EmbeddedRuntime, ExecutionRuntime
 from rota.core.errors import Refused
+from rota.kinds.query.catalogs import Catalog
 from rota.kinds.query.engine import SqlEngine
+from rota.kinds.query.iceberg import open_iceberg
 from rota.kinds.query.parameters import Given, names_in, numbered
 from rota.wire.queries import Compression
 
@@ -139,6 +141,17 @@ class Session:
         """A table that is a file or a folder of files, of what their names end with; Parquet unless that says more."""
         register = {"csv": self.register_csv, "json": self.register_json}.get(_kind_of(os.fspath(path)))
         (register or self.register_parquet)(name, path)
+
+    def register_catalog(self, catalog: Catalog) -> None:
+        """Make the tables of a catalog known as `catalog.namespace.table`."""
+        self.engine.register_catalog(catalog)
+
+    def register_iceberg(self, name: str, **properties: Any) -> None:
+        """A catalog of Iceberg, by the properties that pyiceberg takes; each statement reads one snapshot of a table.
+
+        Such as `register_iceberg("lake", type="sql", uri="sqlite:////data/lake.db", warehouse="file:///data/lake")`.
+        """
+        self.engine.register_catalog(open_iceberg(name, properties))
 
     def drop_table(self, name: str) -> None:
         """Forget a table; its files stay where they are."""

@@ -14,6 +14,7 @@ import datafusion as df
 import pyarrow as pa
 
 from rota.core.errors import Refused
+from rota.kinds.query.catalogs import Bridge, Catalog, catalog_trouble, check_catalog_name
 from rota.kinds.query.complaints import refusal
 from rota.kinds.query.parameters import Given, numbered, values_of
 
@@ -41,6 +42,7 @@ class SqlEngine:
             config = config.set(name, value)
         self.context = df.SessionContext(config)
         self._partitions = 0
+        self._bridges: dict[str, Bridge] = {}
         self._options = _READS_ONLY if reads_only else df.SQLOptions()
         if files:
             self.context = self.context.enable_url_table()
@@ -53,6 +55,8 @@ class SqlEngine:
             raise Refused("query.syntax", "the statement is empty", "Give one.", path="sql")
         named = numbered(text)
         values = values_of(named, params)
+        for bridge in self._bridges.values():
+            bridge.begin()
         with self.complaining(text):
             return self.context.sql_with_options(named, self._options, values or None)
 
@@ -76,6 +80,9 @@ class SqlEngine:
             raise
         except BaseException as error:
             # A panic of the engine is not an Exception.
+            for name, bridge in self._bridges.items():
+                if bridge.trouble is not None:
+                    raise catalog_trouble(name, bridge.trouble) from error
             raise refusal(error, sql, self.tables) from error
 
     # Tables.
@@ -154,7 +161,15 @@ class SqlEngine:
             raise Refused("query.source", f"there is no file or folder {text}", "Check its name.", path="path")
         return str(Path(text).absolute()) + ("/" if Path(text).is_dir() else "")
 
-    # Functions.
+    # Catalogs and functions.
+
+    def register_catalog(self, catalog: Catalog) -> None:
+        """Make the tables of a catalog known as `catalog.namespace.table`."""
+        check_catalog_name(catalog.name)
+        bridge = Bridge(catalog, self.context)
+        with self.complaining():
+            self.context.register_catalog_provider(catalog.name, bridge)
+        self._bridges[catalog.name] = bridge
 
     def register_udf(self, function: Any) -> None:
         """A function of rows, made with `datafusion.udf`."""
