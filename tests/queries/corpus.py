@@ -156,6 +156,17 @@ CASES = (
     Case("values joined", "select v.s, s.id from (values (1, 'a'), (2, 'b')) as v(n, s) join sales s on s.shop = v.n"),
     Case("series", "select value as n from generate_series(1, 9)", other="select n from generate_series(1, 9) g(n)"),
     Case(
+        "series counted",
+        "select count(*) from generate_series(1, 900)",
+        other="select count(*) from generate_series(1, 900)",
+    ),
+    Case(
+        "series counted for each",
+        "select s.id, g.n from shops t join sales s on s.shop = t.shop, "
+        "(select count(*) n from generate_series(3, 8)) g",
+        other="select s.id, 6 from shops t, sales s where s.shop = t.shop",
+    ),
+    Case(
         "series joined",
         "select g.value, count(*) from generate_series(0, 6) g join sales s on s.day = g.value group by g.value",
         other="select g.n, count(*) from generate_series(0, 6) g(n) join sales s on s.day = g.n group by g.n",

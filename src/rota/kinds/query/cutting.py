@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import datafusion as df
 
-from rota.kinds.query.schemas import exchange_leaf, schema_of, schema_of_plan
+from rota.kinds.query.schemas import exchange_leaf, mended, schema_of, schema_of_plan
 from rota.kinds.query.stages import Stage
 from rota.wire.plans import plan_pb2 as pb
 from rota.wire.plans.tree import (
@@ -52,7 +52,7 @@ def cut(plan: df.ExecutionPlan, context: df.SessionContext) -> tuple[Stage, ...]
     """
     content = _bytes_of(plan)
     try:
-        return _Cutter(context).stages_of(read(content))
+        return _Cutter(context).stages_of(mended(read(content)))
     except Unsliceable as error:
         raise Uncut(_unknown(plan) or str(error)) from None
 
@@ -62,7 +62,8 @@ def whole(plan: df.ExecutionPlan, context: df.SessionContext) -> tuple[Stage, ..
     content = _bytes_of(plan)
     with _reading():
         try:
-            schema = schema_of(read(content), context)
+            root = mended(read(content))
+            content, schema = write(root), schema_of(root, context)
         except Unsliceable:
             schema = schema_of_plan(content, context)
     lines = tuple(plan.display_indent().splitlines())

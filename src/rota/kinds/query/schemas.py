@@ -11,7 +11,7 @@ import datafusion as df
 import pyarrow as pa
 
 from rota.wire.plans import plan_pb2 as pb
-from rota.wire.plans.tree import FILE_SCANS, Node, scan_of, write
+from rota.wire.plans.tree import FILE_SCANS, Node, Unsliceable, scan_of, write
 from rota.wire.queries import EXCHANGE
 
 
@@ -54,6 +54,27 @@ def _hollow(node: Node) -> Node:
             del conf.file_groups[:]
             conf.file_groups.add()
             return Node(kind, message)
+
+
+def mended(node: Node) -> Node:
+    """The same plan, where the engine wrote down less than it has to know.
+
+    A series that is only counted is written without its column, and read as one that gives rows of another form.
+    """
+    if node.kind != "generate_series" or node.message.generate_series.schema:
+        return node.over([mended(each) for each in node.inputs])
+    if not node.message.generate_series.HasField("numbers"):
+        raise Unsliceable("a series of times whose values nobody reads cannot be sent to a worker")
+    message = pb.PlanNode()
+    message.CopyFrom(node.message)
+    message.generate_series.schema = _series_schema()
+    return Node("projection", pb.PlanNode(projection=pb.Single()), [Node(node.kind, message)])
+
+
+@cache
+def _series_schema() -> bytes:
+    plan = _bare().sql("select value from generate_series(1, 1)").execution_plan()
+    return pb.PlanNode.FromString(plan.to_bytes()).generate_series.schema
 
 
 def exchange_leaf(schema: pa.Schema, number: int, partitions: int) -> Node:

@@ -207,6 +207,7 @@ class _Check:
             _expect(f"whether a node {kind} has a schema", getattr(node.message, kind).HasField("schema"), True)
         series = self._nodes("select * from generate_series(1, 9)")["generate_series"].message.generate_series
         _expect("whether a series has a schema", series.HasField("schema"), True)
+        _expect("whether a series is of numbers", series.HasField("numbers"), True)
         self._made("empty", pb.PlanNode(empty=pb.Rowless(schema=series.schema, partitions=3)), "EmptyExec", 3)
 
     def _check_joins(self) -> None:

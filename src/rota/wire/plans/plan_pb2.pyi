@@ -218,10 +218,12 @@ class Rowless(_message.Message):
     def __init__(self, schema: _Optional[bytes] = ..., partitions: _Optional[int] = ...) -> None: ...
 
 class Series(_message.Message):
-    __slots__ = ("schema",)
+    __slots__ = ("schema", "numbers")
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
     schema: bytes
-    def __init__(self, schema: _Optional[bytes] = ...) -> None: ...
+    numbers: bytes
+    def __init__(self, schema: _Optional[bytes] = ..., numbers: _Optional[bytes] = ...) -> None: ...
 
 class MemoryScan(_message.Message):
     __slots__ = ("partitions",)
