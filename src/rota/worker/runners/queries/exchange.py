@@ -94,23 +94,28 @@ class Exchanges:
         return self._shared is not None
 
     def open(self) -> None:
-        """Make what is needed, and remove what an earlier worker has left."""
+        """Make what is needed, and remove what an earlier worker has left where nobody else finds it.
+
+        In a shared folder it stays: others may still read it.
+        """
         if self._shared is not None:
             self._shared.mkdir(parents=True, exist_ok=True)
             self._base = self._shared.resolve()
             self._home = self._base / self._worker
+            self._home.mkdir(mode=self._mode, exist_ok=True)
             self.name = _name_of(self._base)
-        else:
-            self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._base = self._home = self._place.resolve()
-            # Another one after each start, as the files are.
-            self.name = f"{machine()}-{secrets.token_hex(8)}"
+            self._kept = {run: size_of(str(self._home.joinpath(*run))) for run, _ in _runs(self._home)}
+            return
+        self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._base = self._home = self._place.resolve()
+        # Another one after each start, as the files are.
+        self.name = f"{machine()}-{secrets.token_hex(8)}"
         link = self._home / _LINK
         if link.is_symlink():
             remove_tree(str(link.readlink()))
         remove_tree(str(self._home))
         self._home.mkdir(mode=self._mode)
-        if self._run_as is not None and self._shared is None:
+        if self._run_as is not None:
             # Whom fragments run as cannot enter the worker's own folder.
             elsewhere = Path(tempfile.mkdtemp(prefix=f"rota-exchange-{os.getpid()}-"))
             link.symlink_to(elsewhere)
@@ -118,10 +123,10 @@ class Exchanges:
             self._base = self._home = elsewhere
 
     def close(self) -> None:
-        """Remove everything: whoever misses it has it made again."""
-        if self.name:
+        """Remove everything, unless others can read it without us: whoever misses it has it made again."""
+        if self.name and not self.is_shared:
             remove_tree(str(self._home))
-            if self._home != self._place and self._shared is None:
+            if self._home != self._place:
                 (self._place / _LINK).unlink(missing_ok=True)
 
     @property
@@ -244,11 +249,17 @@ class Exchanges:
     def tidy(self, spared: RunKey | None = None) -> None:
         """Remove runs that nobody used for long, and, when there is too much, for longest."""
         now = time.time_ns() / 1e9
-        found = sorted((used_at, run) for run, used_at in self._runs())
+        found = sorted((used_at, run) for run, used_at in _runs(self._home))
         for used_at, run in found:
             is_idle = now - used_at > IDLE_S
             if is_idle or (self._bytes_max and now - used_at > SPARED_S and run != spared and self._lacking() >= 0):
                 self._remove(run)
+        if self.is_shared:
+            # Of workers that do not come back, too.
+            for home in _folders(self._base):
+                for run, used_at in _runs(home):
+                    if home != self._home and now - used_at > IDLE_S:
+                        remove_tree(str(home.joinpath(*run)))
 
     def _remove(self, run: RunKey) -> None:
         with self._lock:
@@ -257,12 +268,13 @@ class Exchanges:
             remove_tree(str(self._home.joinpath(*run)))
             self._kept.pop(run, None)
 
-    def _runs(self) -> Iterator[tuple[RunKey, float]]:
-        """The runs that have files here, and when each was used last."""
-        for tenant in _folders(self._home):
-            for run in _folders(tenant):
-                with contextlib.suppress(FileNotFoundError):
-                    yield (tenant.name, run.name), run.stat().st_mtime
+
+def _runs(home: Path) -> Iterator[tuple[RunKey, float]]:
+    """The runs that a worker has files of, and when each was used last."""
+    for tenant in _folders(home):
+        for run in _folders(tenant):
+            with contextlib.suppress(FileNotFoundError):
+                yield (tenant.name, run.name), run.stat().st_mtime
 
 
 def machine() -> str:
