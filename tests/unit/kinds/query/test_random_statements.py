@@ -120,6 +120,7 @@ def test_a_random_statement_gives_the_same_in_stages(world: World, sql: str, way
 
 
 @pytest.mark.long
+@settings(max_examples=1_500)
 @given(sql=relations(DEPTH_MAX + 1), way=WAYS)
 def test_many_random_statements_give_the_same_in_stages(world: World, sql: str, way: tuple[int, staged.Settings, int]):
     check(world, sql, way)
