@@ -2,10 +2,11 @@
 
 import argparse
 import asyncio
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from types import ModuleType
 
-from rota.cli.serving import Signals, add_config, add_setting, run_until_stopped, settings, tell
+from rota.cli.serving import Signals, add_config, add_setting, done_before, run_until_stopped, settings, tell
+from rota.cli.showing import show_count
 from rota.config import Config
 from rota.core.errors import Refused
 
@@ -39,11 +40,12 @@ def _load() -> ModuleType:
 async def serve(config: Config, signals: Signals) -> int:
     """A front end from its start to its end."""
     flight = _load()
-    with ExitStack() as parts:
-        front = await asyncio.to_thread(flight.start_flight, parts, config)
-        tell(f"ready: {front.url} speaks Flight SQL")
+    async with AsyncExitStack() as parts:
+        starting = asyncio.ensure_future(flight.start_flight(parts, config))
+        if not await done_before(starting, signals.asked):
+            return 0
+        front = starting.result()
+        tell(f"ready: {front.url} speaks Flight SQL, with {show_count(len(config.queries.tables), 'table')}")
         await signals.asked.wait()
         tell("stopping")
-        # Elsewhere, so that a second signal is heard.
-        await asyncio.to_thread(parts.pop_all().close)
     return 0

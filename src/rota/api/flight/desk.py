@@ -41,8 +41,8 @@ class CallersSession(Protocol):
         """Begin to run a statement. Raises Refused."""
         ...
 
-    def schema_of(self, sql: str) -> pa.Schema | None:
-        """What a statement would give; None if that depends on its parameters."""
+    def schema_of(self, sql: str, params: Sequence[Any] = ()) -> pa.Schema | None:
+        """What a statement would give; None if it has parameters without values."""
         ...
 
     def parameters_of(self, sql: str) -> Sequence[str]:
@@ -57,6 +57,6 @@ class CallersSession(Protocol):
 class Desk(Protocol):
     """Has a session for whoever presents a token."""
 
-    def session(self, token: str) -> CallersSession:
-        """The session of a caller. Raises Refused for a token that is not accepted."""
+    def session(self, token: str, peer: str) -> CallersSession:
+        """The session of a caller. Raises Refused for a token that is not accepted; `peer` is for the journal."""
         ...

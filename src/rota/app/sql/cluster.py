@@ -13,11 +13,13 @@ from rota.core.model import QUERIES_QUEUE
 from rota.core.questions import TaskView
 from rota.core.states import SUCCESS, RunState, TaskState
 from rota.kinds.query import sizing
-from rota.kinds.query.graphs import bundle_of, graph_of
+from rota.kinds.query.graphs import COUNTED, PUBLISH, bundle_of, graph_of
 from rota.kinds.query.plans import PhysicalPlan
 from rota.wire.queries import QUERY, Compression
+from rota.wire.targets import Target
 
 MEMORY = "query.memory"
+TRACEBACK = "Traceback (most recent call last):"
 
 # Plans the same query again, with that many partitions.
 Again = Callable[[int], PhysicalPlan]
@@ -52,12 +54,15 @@ def live_slots(rota: Rota) -> int:
 class ClusterQuery(QueryHandle):
     """A query that is a run. If it is out of memory it is cut finer and runs again, for whoever waits for it."""
 
-    def __init__(self, rota: Rota, plan: PhysicalPlan, again: Again, choices: Choices) -> None:
+    def __init__(
+        self, rota: Rota, plan: PhysicalPlan, again: Again, choices: Choices, target: Target | None = None
+    ) -> None:
         self._rota = rota
         self._again = again
         self._choices = choices
         self._finer = 0
-        self.schema = plan.schema
+        self._target = target
+        self.schema = plan.schema if target is None else COUNTED
         self._submit(plan)
 
     def _submit(self, plan: PhysicalPlan) -> None:
@@ -70,6 +75,7 @@ class ClusterQuery(QueryHandle):
             queue=self._choices.queue,
             timeout_ms=round(self._choices.timeout_s * 1_000),
             compression=self._choices.compression,
+            target=self._target,
         )
         self.run: BlockingRun = self._rota.submit(graph, labels={"partitions": str(plan.partitions)}, is_new=True)
         self.id = self.run.id
@@ -80,12 +86,15 @@ class ClusterQuery(QueryHandle):
 
     def progress(self) -> Progress:
         """How far it is."""
-        counts = {stage.id: [0, 0] for stage in self._plan.stages}
+        stages = {stage.id: stage.tasks for stage in self._plan.stages}
+        if self._target is not None:
+            stages[PUBLISH] = 1
+        counts = {stage: [0, 0] for stage in stages}
         for task in self.run.tasks():
             count = counts[task.id.partition("[")[0]]
             count[0] += task.state is TaskState.RUNNING
             count[1] += task.state is SUCCESS
-        return Progress(tuple(StageProgress(each.id, each.tasks, *counts[each.id]) for each in self._plan.stages))
+        return Progress(tuple(StageProgress(stage, tasks, *counts[stage]) for stage, tasks in stages.items()))
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait for its end."""
@@ -109,6 +118,9 @@ class ClusterQuery(QueryHandle):
         code, _, said = failed[0].error.partition(": ")
         if code not in CODES:
             code, said = "query.failed", failed[0].error
+        if said.startswith(TRACEBACK):
+            # An error of ours; where it was raised is in the log.
+            said = said.rstrip().rpartition("\n")[2]
         return Refused(code, said, f"`rota logs {self.id} {failed[0].id}` has more.", path="sql")
 
     def cancel(self, reason: str = CANCELLED) -> None:
@@ -120,7 +132,7 @@ class ClusterQuery(QueryHandle):
         return self.run.tasks()
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        last = self._plan.stages[-1].id
+        last = self._plan.stages[-1].id if self._target is None else PUBLISH
         for task in self.run.tasks(last):
             table: pa.Table = self.run.open(task)
             for batch in table.to_batches():

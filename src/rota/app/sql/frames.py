@@ -1,5 +1,6 @@
 """Frames: queries that are put together step by step, and run when their answer is asked for."""
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -8,6 +9,7 @@ import pyarrow as pa
 
 from rota.app.sql.handles import QueryHandle
 from rota.kinds.query.plans import LogicalPlan, logical_plan
+from rota.wire.targets import Form, Mode, Target, check_target
 
 if TYPE_CHECKING:
     from rota.app.sql.session import Session
@@ -131,6 +133,22 @@ class DataFrame:
     def count(self) -> int:
         """How many rows there are."""
         return sum(batch.num_rows for batch in self.stream())
+
+    def write_parquet(self, folder: str | os.PathLike[str], *, mode: Mode = "error") -> int:
+        """Write the answer as Parquet into a folder; how many rows. Nothing is seen before all of it is written.
+
+        What is in the folder already is an error, stays (`append`), or goes when the new files are seen (`overwrite`).
+        """
+        return self._write(folder, "parquet", mode)
+
+    def write_csv(self, folder: str | os.PathLike[str], *, mode: Mode = "error") -> int:
+        """Likewise as CSV."""
+        return self._write(folder, "csv", mode)
+
+    def _write(self, folder: str | os.PathLike[str], form: Form, mode: Mode) -> int:
+        target = Target(os.path.abspath(folder) if "://" not in os.fspath(folder) else os.fspath(folder), form, mode)  # noqa: PTH100 - a URL is not a path
+        check_target(target)
+        return self._session.runtime.write(self._session.engine, self.plan(), self._sql, target)
 
     def explain(self, what: Explained = "stages") -> str:
         """How it would be computed: the logical plan, the engine's physical plan, or the stages of tasks."""

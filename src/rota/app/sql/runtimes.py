@@ -4,6 +4,7 @@ Both take the same plans and give the same handles; a session does not know whic
 """
 
 import secrets
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from rota.core.errors import Refused
 from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.plans import LogicalPlan, PhysicalPlan, Wishes, physical_plan
 from rota.kinds.query.settings import PLANNING
+from rota.wire.targets import FileWriter, Target, aside, check_target, discard, publish
 
 
 class ExecutionRuntime(Protocol):
@@ -33,6 +35,10 @@ class ExecutionRuntime(Protocol):
         """The answer of a query that is asked for once."""
         ...
 
+    def write(self, engine: SqlEngine, asked: LogicalPlan, sql: str, target: Target) -> int:
+        """Write the answer of a query; how many rows it has. Nothing is seen before all of it is written."""
+        ...
+
     def plan(self, engine: SqlEngine, asked: LogicalPlan) -> PhysicalPlan | None:
         """Into which stages it would be cut; None where it is not."""
         ...
@@ -45,6 +51,21 @@ class ExecutionRuntime(Protocol):
 def new_id() -> str:
     """What a query in this process is called."""
     return f"query-{secrets.token_hex(6)}"
+
+
+def _write_here(answer: pa.RecordBatchReader, target: Target) -> int:
+    check_target(target)
+    run = new_id()
+    put_aside = aside(target, run, 0, 0)
+    try:
+        file = FileWriter(put_aside, answer.schema, target.form)
+        for batch in answer:
+            file.write(batch)
+        file.close()
+        publish(target, run, [(0, put_aside)])
+    finally:
+        discard(target, run)
+    return file.rows
 
 
 class EmbeddedRuntime:
@@ -68,6 +89,10 @@ class EmbeddedRuntime:
 
         return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
+    def write(self, engine: SqlEngine, asked: LogicalPlan, sql: str, target: Target) -> int:
+        """Write the answer as one file."""
+        return _write_here(self.read(engine, asked, sql), target)
+
     def plan(self, engine: SqlEngine, asked: LogicalPlan) -> PhysicalPlan | None:
         """It is not cut."""
         return None
@@ -81,26 +106,53 @@ class ClusterRuntime:
 
     settings: Mapping[str, str] = dict(PLANNING)
 
-    def __init__(self, rota: Rota, choices: Choices, *, owns: bool) -> None:
-        """`owns`: whether the connection ends with the session."""
+    def __init__(self, rota: Rota, choices: Choices, *, owns: bool, may_run_here: bool = True) -> None:
+        """`owns`: whether the connection ends with the session.
+
+        `may_run_here`: whether a query that cannot be sent anywhere runs in this process, or is refused.
+        """
         self._rota = rota
         self._choices = choices
         self._owns = owns
+        self._may_run_here = may_run_here
+        # A query that is out of memory is planned again by whoever waits for it, maybe in another thread.
+        self._planning = threading.Lock()
 
     def accept_plan(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> QueryHandle:
         """Cut a query and submit it. One that cannot be sent anywhere runs in this process, and says so."""
         plan = self.plan(engine, asked)
-        wishes = self._wishes()
-
-        def again(partitions: int) -> PhysicalPlan:
-            wanted = Wishes(partitions=partitions, strict=wishes.strict)
-            return physical_plan(engine, asked, self._slots(), wanted)
-
         if not plan.stages:
             handle = LocalQuery(new_id(), engine.frame_of(asked.plan), sql)
             handle.unstaged = f"{plan.unstaged}; it runs in this process"
             return handle
-        return ClusterQuery(self._rota, plan, again, self._choices)
+        return self._submit(engine, asked, plan)
+
+    def _submit(
+        self, engine: SqlEngine, asked: LogicalPlan, plan: PhysicalPlan, target: Target | None = None
+    ) -> ClusterQuery:
+        wishes = self._wishes()
+
+        def again(partitions: int) -> PhysicalPlan:
+            return self._plan(engine, asked, Wishes(partitions=partitions, strict=wishes.strict))
+
+        if not plan.stages and not self._may_run_here:
+            text = f"this query cannot be sent to workers: {plan.unstaged}"
+            raise Refused("query.unstaged", text, "Run it in a program, with a session of its own.", path="sql")
+        return ClusterQuery(self._rota, plan, again, self._choices, target)
+
+    def write(self, engine: SqlEngine, asked: LogicalPlan, sql: str, target: Target) -> int:
+        """Have each task of the last stage write a file."""
+        plan = self.plan(engine, asked)
+        if not plan.stages:
+            return _write_here(self.read(engine, asked, sql), target)
+        check_target(target)
+        handle = self._submit(engine, asked, plan, target)
+        try:
+            return handle.to_arrow().column(0)[0].as_py()
+        except BaseException:
+            handle.cancel("its program gave up")
+            discard(target, handle.id)
+            raise
 
     def read(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> pa.RecordBatchReader:
         """The answer, once all of it is there."""
@@ -115,7 +167,12 @@ class ClusterRuntime:
 
     def plan(self, engine: SqlEngine, asked: LogicalPlan) -> PhysicalPlan:
         """Into which stages it is cut."""
-        return physical_plan(engine, asked, self._slots(), self._wishes())
+        return self._plan(engine, asked, self._wishes())
+
+    def _plan(self, engine: SqlEngine, asked: LogicalPlan, wishes: Wishes) -> PhysicalPlan:
+        slots = self._slots()
+        with self._planning:
+            return physical_plan(engine, asked, slots, wishes)
 
     def close(self) -> None:
         """Hang up."""

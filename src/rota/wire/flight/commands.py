@@ -9,6 +9,7 @@ from rota.core.errors import Refused
 from rota.wire.flight import flight_sql_pb2 as pb
 
 PREFIX = "type.googleapis.com/arrow.flight.protocol.sql."
+NAME_CHARS_MAX = 200
 
 # What is asked for, by the name of the specification. Those without a message of their own have no fields.
 COMMANDS: dict[str, Callable[[], Message] | None] = {
@@ -31,15 +32,18 @@ COMMANDS: dict[str, Callable[[], Message] | None] = {
 }
 
 
-def unpack(content: bytes) -> tuple[str, Message | None]:
+def unpack(content: bytes | None) -> tuple[str, Message | None]:
     """The name of what is asked for, and its fields. Raises Refused."""
+    if content is None:
+        raise Refused("query.unsupported", "there are only commands of Flight SQL here, and no paths", path="command")
     envelope = Envelope()
     try:
         envelope.ParseFromString(content)
         name = envelope.type_url.removeprefix(PREFIX)
         kind = COMMANDS.get(name)
         if name not in COMMANDS:
-            raise Refused("query.unsupported", f"there is no {envelope.type_url or 'command without a name'} here")
+            text = f"there is no {name[:NAME_CHARS_MAX] or 'command without a name'} here"
+            raise Refused("query.unsupported", text, path="command")
         return name, None if kind is None else _parsed(kind(), envelope.value)
     except DecodeError as error:
         raise Refused("field.value", f"a command of Flight SQL cannot be read: {error}", path="command") from None
@@ -48,6 +52,14 @@ def unpack(content: bytes) -> tuple[str, Message | None]:
 def _parsed(message: Message, content: bytes) -> Message:
     message.ParseFromString(content)
     return message
+
+
+def unpack_cancel(content: bytes) -> pb.CancelQuery:
+    """What `CancelFlightInfo` is to end; it is not in an envelope, and has the same shape as `CancelQuery`."""
+    try:
+        return pb.CancelQuery.FromString(content)
+    except DecodeError as error:
+        raise Refused("field.value", f"what to cancel cannot be read: {error}", path="action") from None
 
 
 def pack(name: str, message: Message) -> bytes:
