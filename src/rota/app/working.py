@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from rota.wire.places import Place
 
 # What a process of queries may keep in memory for the next fragment: their data is gone, but not given back at once.
-QUERY_GROWTH_BYTES_MAX = 1 << 30
+QUERY_GROWTH_BYTES = 1 << 30
 # Of the memory that a slot has, the engine plans with this much; it does not count everything that it holds.
 ENGINE_SHARE = 0.6
 
@@ -258,8 +258,10 @@ def _queries(
     reach = Reach(read_address(working.exchange_listen, "worker.exchange_listen"), working.token)
     check_reach(reach)
     # Processes of their own: tasks in threads cannot be killed, and what others may grow is little for a query.
-    kept = Recycling(ahead=0, idle_max=working.slots_in_all, growth_bytes_max=QUERY_GROWTH_BYTES_MAX)
     memory = working.memory_mb << 20
+    share = min(memory or 1 << 60, (memory_kb() << 10) // working.slots_in_all)
+    growth = max(QUERY_GROWTH_BYTES, share // 4)
+    kept = Recycling(ahead=0, idle_max=working.slots_in_all, growth_bytes_max=growth)
     processes = ProcessRunner(supervisor, blobs, working.folder, bundles, recycling=kept, memory_bytes_max=memory)
     parts.push_async_callback(processes.close)
     exchanges = Exchanges(
@@ -269,7 +271,6 @@ def _queries(
         bytes_max=working.exchange_mb << 20,
         run_as=supervisor.run_as,
     )
-    share = min(memory or 1 << 60, (memory_kb() << 10) // working.slots_in_all)
     return QueryRunner(processes, exchanges, reach=reach, memory_bytes=int(share * ENGINE_SHARE))
 
 

@@ -10,6 +10,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from rota.wire.targets import Target
+
 QUERY = "query"
 # It grows when a worker could misunderstand a fragment, and not for new fields.
 FRAGMENT_VERSION = 1
@@ -43,13 +45,19 @@ class Answered(Struct, frozen=True, array_like=True, tag="answer"):
 
 
 class Written(Struct, frozen=True, array_like=True, tag="write"):
-    """The output is files in a place that the query names; they are published when the last stage has succeeded."""
+    """The output is a file for each task, put aside where the query writes."""
 
-    url: str
-    format: Literal["parquet", "csv"]
+    target: Target
 
 
-Output = Hashed | Gathered | Answered | Written
+class Published(Struct, frozen=True, array_like=True, tag="publish"):
+    """There is no plan: what the tasks of another stage have put aside is made seen. The answer is how many rows."""
+
+    target: Target
+    stage: str
+
+
+Output = Hashed | Gathered | Answered | Written | Published
 
 
 class Fragment(Struct, frozen=True, kw_only=True, omit_defaults=True):

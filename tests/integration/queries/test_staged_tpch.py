@@ -36,7 +36,7 @@ def alone(tpch: Path) -> df.SessionContext:
 def duck(tpch: Path) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
     for name in TABLES:
-        connection.execute(f"create view {name} as select * from '{tpch / name}/*.parquet'")  # noqa: S608 - our own
+        connection.execute(f"create view {name} as select * from '{tpch / name}/*.parquet'")  # noqa: S608 - names of our own
     return connection
 
 

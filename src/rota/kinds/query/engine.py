@@ -41,6 +41,8 @@ class SqlEngine:
         for name, value in (settings or {}).items():
             config = config.set(name, value)
         self.context = df.SessionContext(config)
+        # A session would not see files that came or went after it first listed a folder.
+        self.context.sql("SET datafusion.runtime.list_files_cache_limit = '0K'")
         self._partitions = 0
         self._bridges: dict[str, Bridge] = {}
         self._options = _READS_ONLY if reads_only else df.SQLOptions()

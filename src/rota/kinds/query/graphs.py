@@ -4,6 +4,9 @@ import platform
 import sys
 from collections.abc import Sequence
 
+import pyarrow as pa
+from msgspec import structs
+
 from rota.core.bounds import WORK_BYTES_MAX
 from rota.core.ids import BlobRef
 from rota.core.model import QUERIES_QUEUE, Graph, Pairs, RetryPolicy, TaskSpec
@@ -11,9 +14,13 @@ from rota.kinds.query.stages import Stage
 from rota.wire.bundles import BundleFile, pack_bundle
 from rota.wire.plans import has_code
 from rota.wire.plans.checking import ENGINE, check_engine
-from rota.wire.queries import QUERY, Compression, Fragment, encode_fragment
+from rota.wire.queries import QUERY, Compression, Fragment, Published, Written, encode_fragment
+from rota.wire.targets import Target
 
 GRAPH = "query"
+PUBLISH = "publish"
+# The answer of a query that writes.
+COUNTED = pa.schema([pa.field("count", pa.int64())])
 # Failures of code are tried again as often as the service says; a query that is out of memory is cut finer instead.
 RETRY = RetryPolicy(retries=-1, memory_retries=0)
 # A larger plan travels in a bundle; what is left is for the fragment around it.
@@ -42,12 +49,35 @@ def graph_of(
     queue: str = QUERIES_QUEUE,
     timeout_ms: int = 0,
     compression: Compression = "",
+    target: Target | None = None,
 ) -> Graph:
-    """The graph of a query. `timeout_ms` is for all of it; `bundle` is where its large plans are."""
+    """The graph of a query. `timeout_ms` is for all of it; `bundle` is where its large plans are.
+
+    With a `target` the last stage writes there, and one more task publishes what all of it has written.
+    """
     check_engine()
     needs = requirements()
-    tasks = tuple(_task(stage, needs, queue, compression) for stage in stages)
-    return Graph(name=GRAPH, kind=QUERY, tasks=tasks, run_timeout_ms=timeout_ms, bundle=bundle)
+    tasks = [_task(stage, needs, queue, compression) for stage in stages]
+    if target is not None:
+        last = stages[-1]
+        tasks[-1] = _task(structs.replace(last, output=Written(target)), needs, queue, compression)
+        tasks.append(_publishing(last, target, needs, queue))
+    return Graph(name=GRAPH, kind=QUERY, tasks=tuple(tasks), run_timeout_ms=timeout_ms, bundle=bundle)
+
+
+def _publishing(last: Stage, target: Target, needs: Pairs, queue: str) -> TaskSpec:
+    schema = COUNTED.serialize().to_pybytes()
+    fragment = Fragment(engine=ENGINE, output=Published(target, last.id), schema=schema, is_whole=True)
+    return TaskSpec(
+        id=PUBLISH,
+        kind=QUERY,
+        work=encode_fragment(fragment),
+        upstream=(last.id,),
+        inputs=(last.id,),
+        queue=queue,
+        requires=needs,
+        retry=RETRY,
+    )
 
 
 def _task(stage: Stage, needs: Pairs, queue: str, compression: Compression) -> TaskSpec:

@@ -12,16 +12,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from rota.core.errors import Refused
 from rota.wire.plans.binding import Piece, bind
 from rota.wire.plans.settings import EXECUTING
-from rota.wire.queries import Answered, Hashed, Part
+from rota.wire.queries import Answered, Hashed, Part, Published, Written
+from rota.wire.targets import FileWriter, publish
 from rota.wire.values import ARROW, Packed
 from rota.wire.work import INLINE_BYTES_MAX
 from rota.worker.runners.queries import reaching
 from rota.worker.runners.queries.failures import judge, unreadable
 from rota.worker.runners.queries.orders import ENDED, Broke, Ended, Order, Source, Wrote, decode_order, encode_ended
 from rota.worker.runners.queries.parts import NotAPart, check_part
-from rota.worker.runners.queries.writing import AnswerWriter, PartWriter, read_schema
+from rota.worker.runners.queries.writing import AnswerWriter, PartWriter, counted, read_schema
 
 # They have no types that a checker could use.
 _df: Any = import_module("datafusion")
@@ -71,6 +73,8 @@ def _lost(lost: SourcesLost) -> Packed:
 
 
 def _carried_out(order: Order, used: list[Read]) -> Packed:
+    if isinstance(order.output, Published):
+        return _published(order, order.output)
     plan = Path(os.environ["ROTA_BUNDLE"], order.bundled).read_bytes() if order.bundled else order.plan
     if order.exchanges or order.task is not None:
         try:
@@ -90,6 +94,8 @@ def _carried_out(order: Order, used: list[Read]) -> Packed:
         with AnswerWriter(order.result_file, schema) as answer:
             asyncio.run(_drain(context, physical, lambda _, batch: answer.write(batch)))
         return Packed(ARROW, _inline(order.result_file))
+    if isinstance(order.output, Written):
+        return _written(order, order.output, schema, lambda take: asyncio.run(_drain(context, physical, take)))
     is_hashed = isinstance(order.output, Hashed)
     writer = PartWriter(order.folder, schema, order.compression)
     try:
@@ -98,6 +104,31 @@ def _carried_out(order: Order, used: list[Read]) -> Packed:
     finally:
         writer.abandon()
     return _answer(Wrote(parts, sum(part.rows for part in parts), _metrics(physical)))
+
+
+def _written(order: Order, output: Written, schema: Any, drain: Callable[[Callable[[int, Any], None]], None]) -> Packed:
+    """A file for good, put aside until it is published."""
+    file = FileWriter(order.aside, schema, output.target.form)
+    drain(lambda _, batch: file.write(batch))
+    file.close()
+    size = Path(order.aside).stat().st_size
+    return _answer(Wrote((Part(0, size, file.rows),), file.rows))
+
+
+def _published(order: Order, output: Published) -> Packed:
+    """What others have put aside is seen; the answer is how many rows that are."""
+    try:
+        publish(output.target, order.run, order.files)
+    except FileNotFoundError as lost:
+        is_alone = len(order.files) == 1
+        gone = (task for task, file in order.files if file == str(lost))
+        producers = [output.stage if is_alone else f"{output.stage}[{task}]" for task in gone]
+        return _answer(Broke("input_lost", f"a file that was put aside is gone: {lost}", tuple(producers)))
+    except Refused as refused:
+        return _answer(Broke("fatal", str(refused)))
+    with AnswerWriter(order.result_file, read_schema(order.schema)) as answer:
+        answer.write(counted(order.rows))
+    return Packed(ARROW, _inline(order.result_file))
 
 
 def _inline(path: str) -> bytes | None:

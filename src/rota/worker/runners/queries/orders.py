@@ -55,6 +55,11 @@ class Order(Struct, frozen=True, kw_only=True, omit_defaults=True):
     folder: str
     spill: str
     result_file: str
+    # Where a file goes that is written for good; and what is published, each file with the number of its task.
+    aside: str = ""
+    files: tuple[tuple[int, str], ...] = ()
+    run: str = ""
+    rows: int = 0
     # How much memory the engine may use; 0 for all there is.
     memory_bytes: int = 0
 

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct, structs
@@ -24,11 +24,14 @@ from rota.wire.queries import (
     FRAGMENT_VERSION,
     Answered,
     Fragment,
+    Published,
     StageOutput,
     Written,
     decode_fragment,
+    decode_output,
     encode_output,
 )
+from rota.wire.targets import aside
 from rota.wire.work import PYTHON, ParamOf, PythonWork, StoredValue, decode_value, encode_work
 from rota.worker.runners.outcomes import failed, no_room, timed_out
 from rota.worker.runners.process import ProcessRunner
@@ -187,8 +190,6 @@ class QueryRunner:
             fragment = decode_fragment(offer.work)
         except msgspec.MsgspecError as error:
             raise Unfit(f"its work is not a fragment of a query that can be read: {error}") from None
-        if isinstance(fragment.output, Written):
-            raise Unfit("query.unsupported: this worker does not write files for queries")
         return fragment
 
     async def _open(self) -> None:
@@ -270,6 +271,8 @@ class QueryRunner:
             spill=room.spill,
             result_file=result_file,
             memory_bytes=self._memory_bytes,
+            run=offer.run,
+            **_files_of(offer, fragment),
         )
 
     # After.
@@ -279,7 +282,7 @@ class QueryRunner:
             return _explained(over)
         value = decode_value(over.result)
         if value.encoding != ENDED:
-            if isinstance(fragment.output, Answered):
+            if isinstance(fragment.output, Answered | Published):
                 return over
             return failed(offer, FailureClass.INTERNAL, "its process gave something else than what was asked for")
         if isinstance(value, StoredValue):
@@ -292,6 +295,10 @@ class QueryRunner:
             if ended.failure == "no_room":
                 return no_room(offer, ended.error)
             return failed(offer, FailureClass(ended.failure), ended.error, ended.lost)
+        if isinstance(fragment.output, Written):
+            where = aside(fragment.output.target, offer.run, max(0, offer.map_index), offer.fence)
+            output = StageOutput(root="", folder=where, parts=ended.parts, rows=ended.rows)
+            return AttemptOver(offer.fence, Outcome.SUCCESS, encode_output(output))
         return await self._kept(offer, room, ended)
 
     async def _kept(self, offer: Offer, room: Room, wrote: Wrote) -> AttemptOver:
@@ -321,6 +328,28 @@ class QueryRunner:
                 if time.monotonic() - tidied_at > TIDY_S:
                     tidied_at = time.monotonic()
                     await asyncio.to_thread(self._exchanges.tidy)
+
+
+def _files_of(offer: Offer, fragment: Fragment) -> dict[str, Any]:
+    """Where a fragment writes that writes for good, or what it is to publish."""
+    output = fragment.output
+    if isinstance(output, Written):
+        return {"aside": aside(output.target, offer.run, max(0, offer.map_index), offer.fence)}
+    if not isinstance(output, Published):
+        return {}
+    results = next((given.results for given in offer.inputs if given.task == output.stage), ())
+    try:
+        written = [decode_output(result) for result in results if result is not None]
+    except msgspec.MsgspecError as error:
+        raise Unfit(f"what stage {output.stage} has written cannot be read: {error}") from None
+    if len(written) != len(results) or not results:
+        raise Unfit(f"not all of stage {output.stage} has said what it has written")
+    for task, each in enumerate(written):
+        # Only what a task of this run may have put there is made seen, whoever made up the rest.
+        if each.folder.rpartition("-")[0] != aside(output.target, offer.run, task, 0).rpartition("-")[0]:
+            raise Unfit(f"{each.folder!r} is not where stage {output.stage} writes")
+    files = tuple((task, each.folder) for task, each in enumerate(written))
+    return {"files": files, "rows": sum(each.rows for each in written)}
 
 
 def _explained(over: AttemptOver) -> AttemptOver:

@@ -22,6 +22,11 @@ def read_schema(packed: bytes) -> Any:
     return _pa.ipc.read_schema(_pa.py_buffer(packed))
 
 
+def counted(rows: int) -> Any:
+    """How many rows there were, as an answer."""
+    return _pa.record_batch({"count": _pa.array([rows], _pa.int64())})
+
+
 def positional(schema: Any) -> Any:
     """The schema of an exchange's files: by number, because names may be there twice; with a column, if there is none.
 
