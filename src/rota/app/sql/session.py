@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 
@@ -108,18 +107,10 @@ class Session:
         """Make something known as a table: a frame, an Arrow table or batches, or what pandas and Polars have."""
         if isinstance(table, DataFrame):
             self.engine.register_view(name, table.inner)
-        elif isinstance(table, pa.RecordBatch):
-            self.engine.register_batches(name, [table])
-        elif isinstance(table, pa.Table):
-            self.engine.register_batches(name, table.to_batches(), table.schema)
-        elif hasattr(table, "__arrow_c_stream__"):
-            whole = pa.table(table)
-            self.engine.register_batches(name, whole.to_batches(), whole.schema)
         elif hasattr(table, "__datafusion_table_provider__"):
             self.engine.register_table(name, table)
         else:
-            text = f"a {type(table).__name__} is no table"
-            raise Refused("field.value", text, "Give an Arrow table, a frame, or batches.", path="table")
+            self.engine.register_arrow(name, table)
 
     def register_record_batches(self, name: str, batches: Sequence[pa.RecordBatch]) -> None:
         """A table that is in memory; it travels with the queries that read it."""
@@ -139,8 +130,7 @@ class Session:
 
     def register_path(self, name: str, path: PathLike) -> None:
         """A table that is a file or a folder of files, of what their names end with; Parquet unless that says more."""
-        register = {"csv": self.register_csv, "json": self.register_json}.get(_kind_of(os.fspath(path)))
-        (register or self.register_parquet)(name, path)
+        self.engine.register_path(name, path)
 
     def register_catalog(self, catalog: Catalog) -> None:
         """Make the tables of a catalog known as `catalog.namespace.table`."""
@@ -213,15 +203,6 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _kind_of(path: str) -> str:
-    """What a table is made of, by the name of its file, or of the first one in its folder."""
-    names = [path]
-    if Path(path).is_dir():
-        names = sorted(each.name for each in Path(path).rglob("*") if each.is_file())[:1]
-    ending = Path(names[0]).suffix if names else ""
-    return {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}.get(ending, "parquet")
 
 
 class Prepared:

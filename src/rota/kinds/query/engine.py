@@ -136,6 +136,22 @@ class SqlEngine:
             given = [pa.RecordBatch.from_pylist([], schema=schema)]
         self._register(name, lambda: self.context.register_record_batches(name, [given]))
 
+    def register_path(self, name: str, path: PathLike) -> None:
+        """A table that is a file or a folder of files, of what their names end with; Parquet unless that says more."""
+        register = {"csv": self.register_csv, "json": self.register_json}.get(_kind_of(os.fspath(path)))
+        (register or self.register_parquet)(name, path)
+
+    def register_arrow(self, name: str, table: Any) -> None:
+        """A table that is in memory: of Arrow, or of whoever speaks Arrow's C interface."""
+        if isinstance(table, pa.RecordBatch):
+            self.register_batches(name, [table])
+        elif isinstance(table, pa.Table) or hasattr(table, "__arrow_c_stream__"):
+            whole = table if isinstance(table, pa.Table) else pa.table(table)
+            self.register_batches(name, whole.to_batches(), whole.schema)
+        else:
+            text = f"a {type(table).__name__} is no table"
+            raise Refused("field.value", text, "Give an Arrow table, a frame, or batches.", path=name)
+
     def register_view(self, name: str, frame: df.DataFrame) -> None:
         """A table that is computed when it is asked for."""
         self._register(name, lambda: self.context.register_view(name, frame))
@@ -180,3 +196,12 @@ class SqlEngine:
     def register_udaf(self, function: Any) -> None:
         """A function of groups, made with `datafusion.udaf`."""
         self.context.register_udaf(function)
+
+
+def _kind_of(path: str) -> str:
+    """What a table is made of, by the name of its file, or of the first one in its folder."""
+    names = [path]
+    if Path(path).is_dir():
+        names = sorted(each.name for each in Path(path).rglob("*") if each.is_file())[:1]
+    ending = Path(names[0]).suffix if names else ""
+    return {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}.get(ending, "parquet")
