@@ -2,6 +2,8 @@
 
 import argparse
 import asyncio
+import os
+import sys
 from contextlib import AsyncExitStack
 from types import ModuleType
 
@@ -48,4 +50,8 @@ async def serve(config: Config, signals: Signals) -> int:
         tell(f"ready: {front.url} speaks Flight SQL, with {show_count(len(config.queries.tables), 'table')}")
         await signals.asked.wait()
         tell("stopping")
+    if front.is_stuck():
+        tell("stopped: somebody did not read what they had asked for")
+        sys.stderr.flush()
+        os._exit(0)
     return 0

@@ -29,7 +29,7 @@ LOOK_EVERY_S = 0.1
 LOOK_EVERY_MAX_S = 1.0
 SWEEP_EVERY_S = 5.0
 # How long those who read slowly may go on when the server is stopped.
-STOP_S = 10.0
+STOP_S = 5.0
 CANCELLED = 1
 
 CANCEL_INFO = "CancelFlightInfo"
@@ -74,6 +74,8 @@ class FlightSqlServer(fl.FlightServerBase):
         self._statements = Statements(bounds)
         self._sweep_every_s = min(SWEEP_EVERY_S, bounds.grace_s / 2)
         self._stopping = threading.Event()
+        # Whether somebody who does not read was left behind; nothing but the end of the process ends their call.
+        self.is_stuck = False
         super().__init__(location, middleware={TOKEN: _ReadsTokens()}, **tls)
         threading.Thread(target=self._sweep, name="rota-flight-sweep", daemon=True).start()
 
@@ -84,6 +86,7 @@ class FlightSqlServer(fl.FlightServerBase):
         ending = threading.Thread(target=self.shutdown, name="rota-flight-stop", daemon=True)
         ending.start()
         ending.join(STOP_S)
+        self.is_stuck = ending.is_alive()
 
     def _sweep(self) -> None:
         while not self._stopping.wait(self._sweep_every_s):

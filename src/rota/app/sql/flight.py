@@ -43,9 +43,10 @@ TellOf = Callable[[Tell], None]
 
 
 class FlightEnd(Struct, frozen=True):
-    """Where it is reached."""
+    """Where it is reached; and once it was stopped, whether a caller who does not read keeps it from ending."""
 
     url: str
+    is_stuck: Callable[[], bool]
 
 
 async def start_flight(parts: AsyncExitStack, config: Config, bounds: Bounds | None = None) -> FlightEnd:
@@ -75,7 +76,7 @@ async def start_flight(parts: AsyncExitStack, config: Config, bounds: Bounds | N
         FlightSqlServer, desk, f"{scheme}://{listen}", __version__, failed, bounds, **_certificates(tls)
     )
     parts.push_async_callback(asyncio.to_thread, server.stop)
-    return FlightEnd(f"{scheme}://{Address(listen.host, server.port)}")
+    return FlightEnd(f"{scheme}://{Address(listen.host, server.port)}", lambda: server.is_stuck)
 
 
 def _from_any_thread(journal: Journal) -> TellOf:

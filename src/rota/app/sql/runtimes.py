@@ -121,6 +121,9 @@ class ClusterRuntime:
     def accept_plan(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> QueryHandle:
         """Cut a query and submit it. One that cannot be sent anywhere runs in this process, and says so."""
         plan = self.plan(engine, asked)
+        if not plan.stages and not self._may_run_here:
+            text = f"this query cannot be sent to workers: {plan.unstaged}"
+            raise Refused("query.unstaged", text, "Run it in a program, with a session of its own.", path="sql")
         if not plan.stages:
             handle = LocalQuery(new_id(), engine.frame_of(asked.plan), sql)
             handle.unstaged = f"{plan.unstaged}; it runs in this process"
@@ -135,9 +138,6 @@ class ClusterRuntime:
         def again(partitions: int) -> PhysicalPlan:
             return self._plan(engine, asked, Wishes(partitions=partitions, strict=wishes.strict))
 
-        if not plan.stages and not self._may_run_here:
-            text = f"this query cannot be sent to workers: {plan.unstaged}"
-            raise Refused("query.unstaged", text, "Run it in a program, with a session of its own.", path="sql")
         return ClusterQuery(self._rota, plan, again, self._choices, target)
 
     def write(self, engine: SqlEngine, asked: LogicalPlan, sql: str, target: Target) -> int:

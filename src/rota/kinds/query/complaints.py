@@ -24,6 +24,8 @@ _COLUMN = re.compile(r"No field named (.+?)\.(?:\s|$)")
 _MEANT = re.compile(r"Did you mean '(.+?)'\?")
 _FIELDS = re.compile(r"Valid fields are (.+)\.$", re.DOTALL)
 _NEAREST_MAX = 3
+# Comparing takes time that grows with the square of it, and people have shorter names.
+_NAME_CHARS_MAX = 200
 _COLUMNS_SHOWN_MAX = 10
 # How much of what the engine says is told; it may list every signature of a function.
 _CHARS_MAX = 1_000
@@ -101,7 +103,7 @@ def _unknown_table(text: str, tables: Callable[[], Iterable[str]]) -> Refused:
     found = _TABLE.search(text)
     assert found is not None, "this pattern chose the code"
     name = found.group(1)
-    short = name.removeprefix("datafusion.public.")
+    short = name.removeprefix("datafusion.public.")[:_NAME_CHARS_MAX]
     known = {each.removeprefix("datafusion.public."): None for each in tables()}
     near = difflib.get_close_matches(short, known, n=_NEAREST_MAX, cutoff=0.6)
     if near:
