@@ -16,7 +16,7 @@ select city, count(*) as trips, sum(km) as km
 from trips
 where km >= $least
 group by city
-order by km desc
+order by km desc, city
 """
 
 
