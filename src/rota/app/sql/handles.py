@@ -1,8 +1,10 @@
 """Queries that were asked for: how they stand, and their answers, which can be read more than once."""
 
 import asyncio
+import shutil
 import tempfile
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -125,8 +127,9 @@ class LocalQuery(QueryHandle):
         self._error: Refused | None = None
         self._stop = threading.Event()
         self._over = threading.Event()
-        self._folder = tempfile.TemporaryDirectory(prefix="rota-query-")
-        self._file = Path(self._folder.name) / "answer.arrow"
+        folder = tempfile.mkdtemp(prefix="rota-query-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._file = Path(folder) / "answer.arrow"
         threading.Thread(target=self._run, name=f"rota-{id}", daemon=True).start()
 
     def status(self) -> RunState:

@@ -15,6 +15,7 @@ _PREFIXES = (
     "Schema error: ",
     "Arrow error: ",
     "Internal error: ",
+    "External error: ",
     "This feature is not implemented: ",
     "type_coercion caused by ",
 )
@@ -27,6 +28,7 @@ _NEAREST_MAX = 3
 # Comparing takes time that grows with the square of it, and people have shorter names.
 _NAME_CHARS_MAX = 200
 _COLUMNS_SHOWN_MAX = 10
+_FILES = (".parquet", ".csv", ".json", "/")
 # How much of what the engine says is told; it may list every signature of a function.
 _CHARS_MAX = 1_000
 
@@ -40,7 +42,8 @@ _CODES: tuple[tuple[str, str, str], ...] = (
     (_TABLE.pattern, "query.table", ""),
     (r"No field named", "query.column", ""),
     (
-        r"[Aa]mbiguous reference|must appear in the GROUP BY|must be in GROUP BY|column out of bounds",
+        r"[Aa]mbiguous reference|must appear in the GROUP BY|must be in GROUP BY|column out of bounds"
+        r"|require unique expression names",
         "query.column",
         "",
     ),
@@ -108,6 +111,8 @@ def _unknown_table(text: str, tables: Callable[[], Iterable[str]]) -> Refused:
     near = difflib.get_close_matches(short, known, n=_NEAREST_MAX, cutoff=0.6)
     if near:
         hint = f"Did you mean {' or '.join(near)}?"
+    elif short.endswith(_FILES):
+        hint = "If it is a file, see that it is there; what workers read has to be registered."
     elif known:
         hint = "SHOW TABLES lists those that are there."
     else:
