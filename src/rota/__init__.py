@@ -11,6 +11,7 @@ from rota.running import Context, Fail, Request, Reschedule, Skip, context
 
 if TYPE_CHECKING:
     from rota.app import AsyncRota, Rota, connect
+    from rota.app.sql.session import Session
     from rota.app.submitting import submit_work
     from rota.client.deploying import DeployFailed
     from rota.client.runs import RunFailed
@@ -35,6 +36,7 @@ __all__ = [
     "Reschedule",
     "Rota",
     "RunFailed",
+    "Session",
     "Skip",
     "Unavailable",
     "__version__",
@@ -54,6 +56,7 @@ _HOMES = {
     "AsyncRota": "rota.app",
     "Rota": "rota.app",
     "connect": "rota.app",
+    "Session": "rota.app.sql.session",
     "submit_work": "rota.app.submitting",
     "DeployFailed": "rota.client.deploying",
     "RunFailed": "rota.client.runs",

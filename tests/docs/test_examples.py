@@ -58,6 +58,12 @@ def test_the_guide_to_agents_works_as_it_stands(tmp_path: Path) -> None:
     assert python("guide.py", cwd=tmp_path) == "812\n"
 
 
+def test_the_guide_to_queries_works_as_it_stands(tmp_path: Path) -> None:
+    (code,) = blocks("docs/guides/queries.md")
+    (tmp_path / "guide.py").write_text(code, encoding="utf-8")
+    assert python("guide.py", cwd=tmp_path) == "Rome 30\nOslo 19\n2\n"
+
+
 def test_the_commands_of_the_guide_to_agents_are_understood(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

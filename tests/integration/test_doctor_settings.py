@@ -123,3 +123,15 @@ def test_certificates_are_judged(doctor: Doctor, tmp_path: Path):
     assert (code, texts(said, "tls")) == (0, [("ok", "certificate and key can be used")])
     code, said = doctor(ROTA_TLS_CLIENT_CA="gone.pem")
     assert (code, [grade for grade, _ in texts(said, "tls")]) == (1, ["fail"])
+
+
+def test_the_engine_for_queries_is_named_and_tables_are_looked_for(doctor: Doctor, tmp_path: Path):
+    (tmp_path / "here.csv").write_text("a\n1\n")
+    text = '[queries.tables]\nhere = "here.csv"\ngone = "gone.csv"\nfar = "s3://bucket/far"\nsome = "*.csv"\n'
+    (tmp_path / "rota.toml").write_text(text)
+    code, said = doctor()
+    (engine, gone) = texts(said, "queries")
+    assert code == 0
+    assert engine[0] == "ok"
+    assert engine[1].startswith("datafusion ")
+    assert gone == ("warn", "table 'gone': there is no file or folder gone.csv (at queries.tables.gone)")

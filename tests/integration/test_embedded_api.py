@@ -300,5 +300,5 @@ def test_the_worker_and_its_slots_are_shown(quick: rota.Rota):
     assert (worker.present, worker.capacity.slots, worker.capacity.kinds) == (
         True,
         4,
-        ("python", "command", "http", "build"),
+        ("python", "command", "http", "build", "query"),
     )

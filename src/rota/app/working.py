@@ -14,22 +14,24 @@ from rota.app.clocks import wall_clock
 from rota.app.hosting import Host
 from rota.app.survivors import Resident, note_resident
 from rota.config import Config
+from rota.config.addresses import read_address
 from rota.config.settings import ClientSide
 from rota.control.driver import Listener
 from rota.control.events import Tell
 from rota.core.bounds import TimeLimits
 from rota.core.errors import Refused
 from rota.core.ids import DEFAULT_TENANT, Millis
-from rota.core.model import Capacity
+from rota.core.model import Capacity, Pairs
 from rota.ports import Blobs
 from rota.wire.builds import BUILD
+from rota.wire.queries import QUERY
 from rota.wire.work import COMMAND, HTTP, PYTHON
 from rota.worker.accounts import find_account
 from rota.worker.bundles.driver import BundleCache
 from rota.worker.driver import Dial, WorkerDriver
 from rota.worker.logs.driver import LogShipper
 from rota.worker.logs.folder import LogFolder
-from rota.worker.properties import Values, cpu_count, describe
+from rota.worker.properties import Values, cpu_count, describe, memory_kb
 from rota.worker.runners import Runner
 from rota.worker.runners.builds.runner import CACHE_BYTES_MAX, BuildRunner, Sources, why_no_builds
 from rota.worker.runners.builds.sandbox import NONE, find_sandbox
@@ -38,12 +40,26 @@ from rota.worker.runners.egress import EgressPolicy
 from rota.worker.runners.http import HttpRunner
 from rota.worker.runners.pool import Recycling, check_reachable
 from rota.worker.runners.process import ProcessRunner
+from rota.worker.runners.queries.exchange import BYTES_MAX, Exchanges
+from rota.worker.runners.queries.runner import (
+    LISTEN,
+    QueryRunner,
+    Reach,
+    check_reach,
+    query_properties,
+    why_no_queries,
+)
 from rota.worker.runners.thread import ThreadRunner
 from rota.worker.supervisor.driver import Supervisor
 from rota.worker.sync import SyncMachine
 
 if TYPE_CHECKING:
     from rota.wire.places import Place
+
+# What a process of queries may keep in memory for the next fragment: their data is gone, but not given back at once.
+QUERY_GROWTH_BYTES = 1 << 30
+# Of the memory that a slot has, the engine plans with this much; it does not count everything that it holds.
+ENGINE_SHARE = 0.6
 
 # How long work that was handed back is waited for to be acknowledged, and logs to be shipped.
 PATIENCE_S = 2.0
@@ -70,6 +86,10 @@ class Working(Struct, frozen=True, kw_only=True):
     build_cache_mb: int = CACHE_BYTES_MAX >> 20
     build_content: tuple[str, ...] = ()
     token: Callable[[], str] = str
+    # Where tasks of queries put what they pass on, where others fetch it, and how much it may be.
+    exchange_folder: str = ""
+    exchange_listen: str = str(LISTEN)
+    exchange_mb: int = BYTES_MAX >> 20
     # The certificates with which front ends are spoken to.
     certificates: ClientSide = ClientSide()
     # Whose the worker is; those whose work it takes are `tenants`.
@@ -107,6 +127,9 @@ def working_of(config: Config, folder: Path, *, kept_open: tuple[int, ...]) -> W
         build_sandbox=settings.build_sandbox,
         build_cache_mb=settings.build_cache_mb,
         build_content=settings.build_content,
+        exchange_folder=settings.exchange_folder,
+        exchange_listen=settings.exchange_listen,
+        exchange_mb=settings.exchange_mb,
         token=lambda: token_of(config),
         certificates=config.client,
         limits=config.server.limits,
@@ -172,10 +195,13 @@ async def start_worker(
     builds = await _builds(working, supervisor, logs, clock, tell)
     if builds is not None:
         runners[BUILD] = builds
+    queries = _queries(parts, working, supervisor, blobs, bundles, tell)
+    if queries is not None:
+        runners[QUERY] = queries
     capacity = Capacity(
         slots=working.slots_in_all,
         kinds=tuple(runners),
-        properties=await asyncio.to_thread(describe, working.properties, working.property_commands),
+        properties=await asyncio.to_thread(_properties, working, queries is not None),
         tenants=working.tenants,
         queues=working.queues,
     )
@@ -214,6 +240,45 @@ async def _builds(
     )
     runner.start()
     return runner
+
+
+def _queries(
+    parts: AsyncExitStack,
+    working: Working,
+    supervisor: Supervisor,
+    blobs: Blobs,
+    bundles: BundleCache,
+    tell: Listener,
+) -> QueryRunner | None:
+    """What runs fragments of queries, if all is installed that this takes."""
+    lacking = why_no_queries()
+    if lacking:
+        tell(Tell("queries.off", (("why", lacking),)))
+        return None
+    reach = Reach(read_address(working.exchange_listen, "worker.exchange_listen"), working.token)
+    check_reach(reach)
+    # Processes of their own: tasks in threads cannot be killed, and what others may grow is little for a query.
+    memory = working.memory_mb << 20
+    share = min(memory or 1 << 60, (memory_kb() << 10) // working.slots_in_all)
+    growth = max(QUERY_GROWTH_BYTES, share // 4)
+    kept = Recycling(ahead=0, idle_max=working.slots_in_all, growth_bytes_max=growth)
+    processes = ProcessRunner(supervisor, blobs, working.folder, bundles, recycling=kept, memory_bytes_max=memory)
+    parts.push_async_callback(processes.close)
+    exchanges = Exchanges(
+        working.folder / "exchange",
+        worker=working.id,
+        shared=working.exchange_folder,
+        bytes_max=working.exchange_mb << 20,
+        run_as=supervisor.run_as,
+    )
+    return QueryRunner(processes, exchanges, reach=reach, memory_bytes=int(share * ENGINE_SHARE))
+
+
+def _properties(working: Working, has_queries: bool) -> Pairs:
+    """What the worker advertises; what is said about queries only if it runs them, and nobody has said otherwise."""
+    found = query_properties() if has_queries else {}
+    said = {name: value for name, value in found.items() if name not in working.property_commands}
+    return describe({**said, **working.properties}, working.property_commands)
 
 
 def _front_end(working: Working, url: str) -> "Place":

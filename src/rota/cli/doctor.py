@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from importlib import metadata
 from pathlib import Path
 
 import apsw
@@ -40,6 +41,7 @@ from rota.stores.blobs import open_blobs
 from rota.stores.sqlite import SqliteStore, holder_of
 
 FREE_BYTES_MIN = 1 << 30
+ENGINE = "datafusion"
 SYNC_MS_MAX = 20.0
 _SYNCS = 20
 _USER_IN_URL = re.compile(r"://.*@")
@@ -155,7 +157,24 @@ def _settings(config: Config, env: Mapping[str, str]) -> Iterator[Finding]:
     except Refused as refused:
         yield Finding("fail", "schedulers", str(refused))
     yield from _store(config)
+    yield from _queries(config)
     yield from _misspelt(env)
+
+
+def _queries(config: Config) -> Iterator[Finding]:
+    """Which engine there is for queries, and whether the tables of the settings are where they should be."""
+    try:
+        version = metadata.version(ENGINE)
+    except metadata.PackageNotFoundError:
+        is_wanted = bool(config.queries.listen or config.queries.tables)
+        hint = "pip install 'rota[query]'." if is_wanted else ""
+        yield Finding("warn" if is_wanted else "ok", "queries", f"{ENGINE} is not installed", hint)
+        return
+    yield Finding("ok", "queries", f"{ENGINE} {version}")
+    for name, path in config.queries.tables.items():
+        if "://" not in path and not any(mark in path for mark in "*?[") and not Path(path).exists():
+            text = f"table {name!r}: there is no file or folder {path} (at queries.tables.{name})"
+            yield Finding("warn", "queries", text, "`rota flight` will not start.")
 
 
 def _store(config: Config) -> Iterator[Finding]:

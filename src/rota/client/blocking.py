@@ -13,6 +13,7 @@ from rota.client.happenings import Happening
 from rota.client.runs import Client, GraphLike, Run
 from rota.client.threads import LoopThread
 from rota.core.bounds import BACKFILL_ACTIVE_RUNS
+from rota.core.ids import BlobRef
 from rota.core.model import Graph, Pairs, Queue, TaskSpec, Tenant
 from rota.core.questions import BackfillView, PoolView, RunView, TaskView, WorkerView, WorkflowView
 from rota.core.reasons import Reason
@@ -52,6 +53,10 @@ class BlockingRun:
         task was named.
         """
         return self._thread.call(self._run.result(task, timeout_s))
+
+    def open(self, task: TaskView) -> Any:
+        """What a task returned. A pickled value is opened: ask for results of code that you trust."""
+        return self._thread.call(self._run.open(task))
 
     def tasks(self, *names: str, states: Iterable[str] = ()) -> list[TaskView]:
         """The run's tasks, or some of them."""
@@ -143,6 +148,7 @@ class BlockingClient(BlockingItems):
         merge: str = "",
         labels: dict[str, str] | None = None,
         share: str = "",
+        is_new: bool = False,
     ) -> BlockingRun:
         """Make a run, or join one; see `Client.submit`. It is durable when this returns."""
         work = self._client.submit(
@@ -154,6 +160,7 @@ class BlockingClient(BlockingItems):
             merge=merge,
             labels=labels,
             share=share,
+            is_new=is_new,
         )
         return BlockingRun(self._thread, self._thread.call(work))
 
@@ -179,6 +186,10 @@ class BlockingClient(BlockingItems):
             command_id=command_id,
         )
         return BlockingRun(self._thread, self._thread.call(work))
+
+    def put_bundle(self, content: bytes) -> BlobRef:
+        """Have a bundle kept, and say how a graph refers to it."""
+        return self._thread.call(self._client.put_bundle(content))
 
     def workflows(self) -> tuple[WorkflowView, ...]:
         """The workflows there are, by name."""

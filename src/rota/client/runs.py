@@ -69,11 +69,12 @@ class Client(Items):
         merge: str = "",
         labels: dict[str, str] | None = None,
         share: str = "",
+        is_new: bool = False,
     ) -> "Run":
         """Make a run. It is durable when this returns; sending the same `command_id` again makes no second one.
 
         While a run with the same `merge` has not ended, it is joined instead. Runs with the same `share` take their
-        turns as if they were one.
+        turns as if they were one. A graph that `is_new` is sent at once, without asking whether it is known.
         """
         whole, given = built(graph, params or {})
         name = run or new_id(whole.name, command_id)
@@ -88,14 +89,19 @@ class Client(Items):
             labels=tuple((labels or {}).items()),
             share=share,
         )
+        made = None if is_new else await self._submit_known(command)
+        if made is None:
+            made = await self.ask(structs.replace(command, graph=whole))
+        return Run(self, made, joined=made != name)
+
+    async def _submit_known(self, command: SubmitRun) -> str | None:
+        """A graph that the coordinator knows already need not travel again; None if it does not."""
         try:
-            # A graph that the coordinator knows already need not travel again.
-            made: str = await self.ask(command)
+            return await self.ask(command)
         except Refused as refused:
             if refused.code != "graph.unknown":
                 raise
-            made = await self.ask(structs.replace(command, graph=whole))
-        return Run(self, made, joined=made != name)
+            return None
 
     async def trigger(
         self,

@@ -233,7 +233,7 @@ def _said(error: msgspec.ValidationError) -> str:
 def _check(path: str, value: object, source: str) -> None:
     """What a type cannot say."""
     try:
-        if path in ("server.listen", "server.http", "builds.listen", "builds.http") and value:
+        if path in ("server.listen", "server.http", "builds.listen", "builds.http", "queries.listen") and value:
             read_address(str(value), path)
         elif path == "client.coordinator":
             for each in str(value).split(","):

@@ -205,6 +205,15 @@ class WorkerSide(Section, frozen=True, kw_only=True):
     ] = "none"
     build_cache_mb: Annotated[int, _meta("content of builds kept for the next action", ge=0, le=1 << 40)] = 10_240
     build_content: Annotated[Words, _meta("front ends (grpc://host:port) that are given its token")] = ()
+    exchange_folder: Annotated[
+        str, _meta("a folder that all workers share, for what tasks of queries pass on; empty: each its own")
+    ] = ""
+    exchange_listen: Annotated[
+        str, _meta("where other workers fetch what its tasks of queries pass on (HTTP)", min_length=1)
+    ] = "127.0.0.1:0"
+    exchange_mb: Annotated[
+        int, _meta("how much tasks of queries may have on its disk to pass on; 0: no limit", ge=0, le=1 << 40)
+    ] = 51_200
 
 
 class Builds(Section, frozen=True, kw_only=True):
@@ -220,6 +229,15 @@ class Builds(Section, frozen=True, kw_only=True):
     queue: Annotated[str, _meta("the queue in which actions wait", min_length=1, max_length=ID_CHARS_MAX)] = "builds"
     instances: Annotated[
         dict[str, str], _meta("instances by name, each with its queue; if there are any, no others are served")
+    ] = field(default_factory=dict[str, str])
+
+
+class Queries(Section, frozen=True, kw_only=True):
+    """`[queries]`: a front end for queries, which speaks Flight SQL."""
+
+    listen: Annotated[str, _meta("where drivers reach it, with gRPC; empty: 127.0.0.1:8982")] = ""
+    tables: Annotated[
+        dict[str, str], _meta("tables by name, each a file or folder of Parquet, CSV or JSON lines, or its URL")
     ] = field(default_factory=dict[str, str])
 
 
@@ -252,6 +270,7 @@ class Config(Struct, frozen=True, kw_only=True):
     client: ClientSide = ClientSide()
     worker: WorkerSide = WorkerSide()
     builds: Builds = Builds()
+    queries: Queries = Queries()
     definitions: Definitions = Definitions()
     spawners: tuple[SpawnerSettings, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -309,6 +328,7 @@ SECTIONS: dict[str, type[Section]] = {
     "client": ClientSide,
     "worker": WorkerSide,
     "builds": Builds,
+    "queries": Queries,
 }
 
 

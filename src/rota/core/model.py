@@ -264,3 +264,13 @@ AGENT_PROPERTIES: tuple[tuple[str, PropertyRule], ...] = (
     ("capability", PropertyRule.EXACT),
     ("prefers", PropertyRule.PRIORITY),
 )
+
+# Where stages of queries wait, and how they are compared with workers. A program waits for a query: what no worker
+# could ever run fails instead of waiting for a person. This queue is there without being defined, too.
+QUERIES_QUEUE = "queries"
+QUERY_PROPERTIES: tuple[tuple[str, PropertyRule], ...] = (
+    *DEFAULT_QUEUE_PROPERTIES,
+    ("cpu_arch", PropertyRule.EXACT),
+    ("datafusion", PropertyRule.EXACT),
+    ("python", PropertyRule.EXACT),
+)

@@ -21,10 +21,13 @@ from rota.core.model import (
     AGENT_PROPERTIES,
     AGENTS_QUEUE,
     DEFAULT_QUEUE_PROPERTIES,
+    QUERIES_QUEUE,
+    QUERY_PROPERTIES,
     Pool,
     PropertyRule,
     Queue,
     Tenant,
+    Unservable,
 )
 from rota.core.order import Books
 from rota.core.pauses import pause_reasons, pauses_of
@@ -130,12 +133,14 @@ class State(Relations):
         return make_fence(self.epoch, self.lease_number + 1)
 
     def queue(self, tenant: str, name: str) -> Queue | None:
-        """A tenant's queue; the default one exists without being defined, and so does that of agents."""
+        """A tenant's queue; the default one exists without being defined, and so do those of agents and of queries."""
         queue = self.queues.get((tenant, name))
         if queue is None and name == DEFAULT_QUEUE:
             return Queue(tenant=tenant, name=name, properties=DEFAULT_QUEUE_PROPERTIES)
         if queue is None and name == AGENTS_QUEUE:
             return Queue(tenant=tenant, name=name, properties=AGENT_PROPERTIES, pull=True)
+        if queue is None and name == QUERIES_QUEUE:
+            return Queue(tenant=tenant, name=name, properties=QUERY_PROPERTIES, unservable=Unservable.FAIL)
         return queue
 
     def queue_of(self, run: LiveRun, task: Task) -> Queue:

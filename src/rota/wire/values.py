@@ -9,6 +9,7 @@ from types import GeneratorType, NoneType
 from typing import Any, cast
 
 import msgspec
+from msgspec import Struct
 
 from rota.wire.work import INLINE_BYTES_MAX
 
@@ -34,6 +35,17 @@ class Unserialisable(Exception):
 
 class Untrusted(Exception):
     """A pickle that nobody said may be opened."""
+
+
+class Packed(Struct, frozen=True):
+    """What a function returns that has packed its value itself; None if the bytes are in the file for them.
+
+    `is_spent`: something of it may still be at work in its process, which is then not used again.
+    """
+
+    encoding: str
+    content: bytes | None
+    is_spent: bool = False
 
 
 def is_plain(value: object) -> bool:
@@ -91,6 +103,8 @@ def pack_or_spill(value: object, what: str, target: str, bytes_max: int = INLINE
 
     None in place of the bytes says that they are in the file.
     """
+    if isinstance(value, Packed):
+        return value.encoding, value.content
     content = _plain(value)
     if content is not None:
         if len(content) <= bytes_max:

@@ -100,6 +100,7 @@ def test_every_setting_but_tables_has_a_variable_of_its_own():
         "worker.properties",
         "worker.property_commands",
         "builds.instances",
+        "queries.tables",
     ]
     names = [setting.env for setting in SETTINGS if setting.env]
     assert len(set(names)) == len(names)

@@ -53,6 +53,7 @@ STATUS: dict[str, int] = {
     "pool": 422,
     "pool.unknown": 404,
     "protocol": 400,
+    "query": 422,
     "queue": 404,
     "requirement": 422,
     "run": 409,

@@ -8,7 +8,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 from msgspec import Struct, structs
 
@@ -25,6 +25,9 @@ from rota.running import Context
 from rota.wire.values import Unserialisable
 from rota.wire.web import TIMEOUT_MS_MAX
 from rota.wire.work import COMMAND, HTTP, PYTHON, AnyWork, CommandWork, HttpWork, PythonWork, Sensor
+
+if TYPE_CHECKING:
+    import pyarrow
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -380,6 +383,33 @@ class Decorators:
     def http(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """A task that sends the request its function returns, a `rota.Request`, and gives what is answered."""
         return _decorated(function, options, Role(HTTP))
+
+    def sql(
+        self, statement: str, /, **options: Unpack[TaskOptions]
+    ) -> Callable[[Callable[P, Any]], "Task[P, pyarrow.Table]"]:
+        """A task that gives what a statement gives, as an Arrow table.
+
+        The function's arguments are tables by their names: what other tasks gave (Arrow tables, frames, lists of
+        dictionaries), or where files are. Those that the statement has as `$name` are values. What the function
+        returns, if anything, is a dictionary of more of them.
+        """
+        said = check_options(cast(dict[str, Any], options))
+
+        def decorate(function: Callable[P, Any]) -> "Task[P, pyarrow.Table]":
+            signature = inspect.signature(function)
+
+            @functools.wraps(function)
+            def asked(*args: P.args, **kwargs: P.kwargs) -> "pyarrow.Table":
+                # Where it runs, and nowhere else: it takes a while to load.
+                from rota.kinds.query.statement import answer
+
+                bound = signature.bind(*args, **kwargs)
+                bound.apply_defaults()
+                return answer(statement, {**bound.arguments, **(function(*args, **kwargs) or {})})
+
+            return Task(asked, said)
+
+        return decorate
 
 
 def _decorated(function: Callable[..., Any] | None, options: dict[str, Any], role: Role) -> Any:

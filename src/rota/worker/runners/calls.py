@@ -18,7 +18,7 @@ from rota.running import Context, Entered, Fail, Loading, Request, Reschedule, S
 from rota.wire.elements import Unforeseen
 from rota.wire.scripts import SCRIPT
 from rota.wire.templates import Unrendered
-from rota.wire.values import Unserialisable, unpack
+from rota.wire.values import Packed, Unserialisable, unpack
 from rota.wire.work import PythonWork
 from rota.worker.runners.arguments import AnyInput, Arguments, Open, Uncallable
 from rota.worker.runners.sequels import ask_again, skipped_by, widths
@@ -90,6 +90,7 @@ def perform(call: Call) -> Done:
                 done.skips = skipped_by(call.work.branches, value)
             what = f"task {call.context.task!r} ({name_of(call.work, function)})"
             done.encoding, done.content = call.keep(value, what)
+            done.is_spent = isinstance(value, Packed) and value.is_spent
             return done
         except Skip as skipped:
             return Done(fence, "skipped", error=cut(str(skipped)))

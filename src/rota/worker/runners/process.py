@@ -94,6 +94,10 @@ class ProcessRunner:
         await self._pool.close()
         self._parcels.close()
 
+    def result_file(self, offer: Offer) -> str:
+        """Where an attempt may put its result by itself, and say so (`rota.wire.values.Packed`)."""
+        return self._parcels.result_file(offer)
+
     def start_ahead(self) -> None:
         """Start processes before the first attempt asks for one."""
         self._pool.start_ahead()

@@ -1,0 +1,1 @@
+"""Sessions: SQL and frames for programs, run in this process or as stages on workers."""

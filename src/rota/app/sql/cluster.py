@@ -1,0 +1,139 @@
+"""Queries on workers: a plan becomes a run, and its last stage gives the answer."""
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from msgspec import Struct
+
+from rota.app.embedded import Rota
+from rota.app.sql.handles import CANCELLED, Progress, QueryHandle, StageProgress
+from rota.client.blocking import BlockingRun
+from rota.core.errors import CODES, Refused
+from rota.core.model import QUERIES_QUEUE
+from rota.core.questions import TaskView
+from rota.core.states import SUCCESS, RunState, TaskState
+from rota.kinds.query import sizing
+from rota.kinds.query.graphs import COUNTED, PUBLISH, bundle_of, graph_of
+from rota.kinds.query.plans import PhysicalPlan
+from rota.wire.queries import QUERY, Compression
+from rota.wire.targets import Target
+
+MEMORY = "query.memory"
+TRACEBACK = "Traceback (most recent call last):"
+
+# Plans the same query again, with that many partitions.
+Again = Callable[[int], PhysicalPlan]
+
+
+class Choices(Struct, frozen=True, kw_only=True):
+    """What may be chosen about queries on workers.
+
+    `partitions`: into how many parts data is split; as many as slots and data ask for unless told otherwise. `strict`:
+    refuse a query that cannot be cut instead of running it as one task. `compression` of what is exchanged: "lz4" or
+    "zstd", for slow networks. `timeout_s`: how long a query may take; no limit unless told otherwise. `queue`: where
+    its tasks wait.
+    """
+
+    partitions: int = 0
+    strict: bool = False
+    compression: Compression = ""
+    timeout_s: float = 0
+    queue: str = QUERIES_QUEUE
+
+
+def live_slots(rota: Rota) -> int:
+    """How many tasks of queries could run at once."""
+    able = (
+        worker.capacity
+        for worker in rota.workers()
+        if worker.present and not worker.draining and QUERY in worker.capacity.kinds
+    )
+    return sum(capacity.slots for capacity in able)
+
+
+class ClusterQuery(QueryHandle):
+    """A query that is a run. If it is out of memory it is cut finer and runs again, for whoever waits for it."""
+
+    def __init__(
+        self, rota: Rota, plan: PhysicalPlan, again: Again, choices: Choices, target: Target | None = None
+    ) -> None:
+        self._rota = rota
+        self._again = again
+        self._choices = choices
+        self._finer = 0
+        self._target = target
+        self.schema = plan.schema if target is None else COUNTED
+        self._submit(plan)
+
+    def _submit(self, plan: PhysicalPlan) -> None:
+        self._plan = plan
+        self.unstaged = plan.unstaged
+        packed = bundle_of(plan.stages)
+        graph = graph_of(
+            plan.stages,
+            bundle=self._rota.put_bundle(packed) if packed else None,
+            queue=self._choices.queue,
+            timeout_ms=round(self._choices.timeout_s * 1_000),
+            compression=self._choices.compression,
+            target=self._target,
+        )
+        self.run: BlockingRun = self._rota.submit(graph, labels={"partitions": str(plan.partitions)}, is_new=True)
+        self.id = self.run.id
+
+    def status(self) -> RunState:
+        """How it stands."""
+        return self.run.status().state
+
+    def progress(self) -> Progress:
+        """How far it is."""
+        stages = {stage.id: stage.tasks for stage in self._plan.stages}
+        if self._target is not None:
+            stages[PUBLISH] = 1
+        counts = {stage: [0, 0] for stage in stages}
+        for task in self.run.tasks():
+            count = counts[task.id.partition("[")[0]]
+            count[0] += task.state is TaskState.RUNNING
+            count[1] += task.state is SUCCESS
+        return Progress(tuple(StageProgress(stage, tasks, *counts[stage]) for stage, tasks in stages.items()))
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Wait for its end."""
+        while True:
+            view = self.run.wait(timeout_s)
+            if view.state is RunState.SUCCESS:
+                return
+            trouble = self._trouble(view.state, view.reason)
+            if trouble.code != MEMORY or self._finer == sizing.FINER_MAX:
+                raise trouble
+            self._finer += 1
+            self._submit(self._again(sizing.finer(self._plan.partitions)))
+
+    def _trouble(self, state: RunState, reason: str) -> Refused:
+        """Why the run did not succeed, as its first failed task has it."""
+        if state is RunState.CANCELLED:
+            return Refused("run.ended", f"query {self.id} was cancelled: {reason}")
+        failed = self.run.tasks(states=("failed",))
+        if not failed:
+            return Refused("query.failed", f"query {self.id} ended as {state}: {reason}", path="sql")
+        code, _, said = failed[0].error.partition(": ")
+        if code not in CODES:
+            code, said = "query.failed", failed[0].error
+        if said.startswith(TRACEBACK):
+            # An error of ours; where it was raised is in the log.
+            said = said.rstrip().rpartition("\n")[2]
+        return Refused(code, said, f"`rota logs {self.id} {failed[0].id}` has more.", path="sql")
+
+    def cancel(self, reason: str = CANCELLED) -> None:
+        """End it; workers kill what they are at."""
+        self.run.cancel(reason)
+
+    def tasks(self) -> list[TaskView]:
+        """Its tasks, stage by stage."""
+        return self.run.tasks()
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        last = self._plan.stages[-1].id if self._target is None else PUBLISH
+        for task in self.run.tasks(last):
+            table: pa.Table = self.run.open(task)
+            for batch in table.to_batches():
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)

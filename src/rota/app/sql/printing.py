@@ -1,0 +1,117 @@
+"""Answers as text and files: CSV, JSON and Parquet, written batch by batch; and single values for people."""
+
+import base64
+from collections.abc import Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import IO, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+_encode = msgspec.json.Encoder().encode
+
+
+def write_as(answer: pa.RecordBatchReader, form: str, target: IO[bytes]) -> None:
+    """Write all of an answer."""
+    if form == "csv":
+        _write_csv(answer, target)
+    elif form == "json":
+        _write_json(answer, target)
+    else:
+        schema = pa.schema(
+            [field.with_name(name) for field, name in zip(answer.schema, unlike(answer.schema.names), strict=True)]
+        )
+        with pyarrow.parquet.ParquetWriter(target, schema) as writer:
+            for batch in answer:
+                writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
+
+
+def unlike(names: Sequence[str]) -> list[str]:
+    """Names of which none comes twice: where there can be one of each only, the second `id` is `id_2`."""
+    found: dict[str, None] = {}
+    for name in names:
+        number = 2
+        chosen = name
+        while chosen in found or (chosen != name and chosen in names):
+            chosen = f"{name}_{number}"
+            number += 1
+        found[chosen] = None
+    return list(found)
+
+
+def _write_csv(answer: pa.RecordBatchReader, target: IO[bytes]) -> None:
+    schema = pa.schema([pa.field(field.name, _of_csv(field.type)) for field in answer.schema])
+    with pyarrow.csv.CSVWriter(target, schema) as writer:
+        for batch in answer:
+            columns = [_csv_column(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+
+
+def _of_csv(kind: pa.DataType) -> pa.DataType:
+    """Of what a column is made in CSV: its writer knows neither lists nor bytes and the like, which become texts."""
+    types = pa.types
+    is_number = types.is_primitive(kind) or types.is_decimal(kind)
+    is_known = is_number or types.is_large_string(kind) or types.is_null(kind)
+    return kind if is_known and not types.is_interval(kind) else pa.string()
+
+
+def _csv_column(column: "pa.Array[Any]", kind: pa.DataType) -> "pa.Array[Any]":
+    if column.type == kind:
+        return column
+    if pa.types.is_string_view(column.type):
+        return column.cast(kind)
+    texts = [None if value is None else show_value(value) for value in column.to_pylist()]
+    return pa.array(texts, kind)
+
+
+def _write_json(answer: pa.RecordBatchReader, target: IO[bytes]) -> None:
+    """One array of objects, a line for each."""
+    names = unlike(answer.schema.names)
+    between = b"["
+    for batch in answer:
+        columns = [column.to_pylist() for column in batch.columns]
+        for number in range(batch.num_rows):
+            row = {name: _json(column[number]) for name, column in zip(names, columns, strict=True)}
+            target.write(between + b"\n " + _encode(row))
+            between = b","
+    target.write(b"[]\n" if between == b"[" else b"\n]\n")
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, pa.MonthDayNano | Decimal | timedelta):
+        return show_value(value)
+    if isinstance(value, date | datetime | time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list | tuple):
+        return [_json(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _json(item) for key, item in value.items()}
+    return value
+
+
+def show_value(value: Any) -> str:
+    """A value for people."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, pa.MonthDayNano):
+        return _show_interval(*value)
+    if isinstance(value, list | tuple | dict):
+        return _encode(_json(value)).decode()
+    return str(value)
+
+
+def _show_interval(months: int, days: int, nanoseconds: int) -> str:
+    counts = ((months, "month"), (days, "day"))
+    parts = [f"{count} {what}" if abs(count) == 1 else f"{count} {what}s" for count, what in counts if count]
+    if nanoseconds or not parts:
+        parts.append(f"{nanoseconds / 1e9:.9f}".rstrip("0").rstrip(".") + " s")
+    return " ".join(parts)

@@ -1,0 +1,186 @@
+"""Where a session's queries run: in this process, or as stages on workers.
+
+Both take the same plans and give the same handles; a session does not know which one it has.
+"""
+
+import secrets
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+import datafusion as df
+import pyarrow as pa
+
+from rota.app.embedded import Rota
+from rota.app.sql.cluster import Choices, ClusterQuery, live_slots
+from rota.app.sql.handles import LocalQuery, QueryHandle
+from rota.core.errors import Refused
+from rota.kinds.query.engine import SqlEngine
+from rota.kinds.query.plans import LogicalPlan, PhysicalPlan, Wishes, physical_plan
+from rota.kinds.query.settings import PLANNING
+from rota.wire.targets import FileWriter, Target, aside, check_target, discard, publish
+
+
+class ExecutionRuntime(Protocol):
+    """Runs what an engine has planned."""
+
+    # How an engine has to plan for it.
+    settings: Mapping[str, str]
+
+    def accept_plan(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> QueryHandle:
+        """Begin to run a query."""
+        ...
+
+    def read(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> pa.RecordBatchReader:
+        """The answer of a query that is asked for once."""
+        ...
+
+    def write(self, engine: SqlEngine, asked: LogicalPlan, sql: str, target: Target) -> int:
+        """Write the answer of a query; how many rows it has. Nothing is seen before all of it is written."""
+        ...
+
+    def plan(self, engine: SqlEngine, asked: LogicalPlan) -> PhysicalPlan | None:
+        """Into which stages it would be cut; None where it is not."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+        ...
+
+
+def new_id() -> str:
+    """What a query in this process is called."""
+    return f"query-{secrets.token_hex(6)}"
+
+
+def _write_here(answer: pa.RecordBatchReader, target: Target) -> int:
+    check_target(target)
+    run = new_id()
+    put_aside = aside(target, run, 0, 0)
+    try:
+        file = FileWriter(put_aside, answer.schema, target.form)
+        for batch in answer:
+            file.write(batch)
+        file.close()
+        publish(target, run, [(0, put_aside)])
+    finally:
+        discard(target, run)
+    return file.rows
+
+
+class EmbeddedRuntime:
+    """Runs queries in this process, as the engine itself would."""
+
+    settings: Mapping[str, str] = {}
+
+    def accept_plan(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> QueryHandle:
+        """Begin to run a query in a thread."""
+        return LocalQuery(new_id(), engine.frame_of(asked.plan), sql)
+
+    def read(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> pa.RecordBatchReader:
+        """The answer, computed while it is read."""
+        frame: df.DataFrame = engine.frame_of(asked.plan)
+        with engine.complaining(sql):
+            reader = pa.RecordBatchReader.from_stream(frame)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            with engine.complaining(sql):
+                yield from reader
+
+        return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+    def write(self, engine: SqlEngine, asked: LogicalPlan, sql: str, target: Target) -> int:
+        """Write the answer as one file."""
+        return _write_here(self.read(engine, asked, sql), target)
+
+    def plan(self, engine: SqlEngine, asked: LogicalPlan) -> PhysicalPlan | None:
+        """It is not cut."""
+        return None
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+class ClusterRuntime:
+    """Runs queries as stages of tasks on the workers of a coordinator."""
+
+    settings: Mapping[str, str] = dict(PLANNING)
+
+    def __init__(self, rota: Rota, choices: Choices, *, owns: bool, may_run_here: bool = True) -> None:
+        """`owns`: whether the connection ends with the session.
+
+        `may_run_here`: whether a query that cannot be sent anywhere runs in this process, or is refused.
+        """
+        self._rota = rota
+        self._choices = choices
+        self._owns = owns
+        self._may_run_here = may_run_here
+        # A query that is out of memory is planned again by whoever waits for it, maybe in another thread.
+        self._planning = threading.Lock()
+
+    def accept_plan(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> QueryHandle:
+        """Cut a query and submit it. One that cannot be sent anywhere runs in this process, and says so."""
+        plan = self.plan(engine, asked)
+        if not plan.stages and not self._may_run_here:
+            text = f"this query cannot be sent to workers: {plan.unstaged}"
+            raise Refused("query.unstaged", text, "Run it in a program, with a session of its own.", path="sql")
+        if not plan.stages:
+            handle = LocalQuery(new_id(), engine.frame_of(asked.plan), sql)
+            handle.unstaged = f"{plan.unstaged}; it runs in this process"
+            return handle
+        return self._submit(engine, asked, plan)
+
+    def _submit(
+        self, engine: SqlEngine, asked: LogicalPlan, plan: PhysicalPlan, target: Target | None = None
+    ) -> ClusterQuery:
+        wishes = self._wishes()
+
+        def again(partitions: int) -> PhysicalPlan:
+            return self._plan(engine, asked, Wishes(partitions=partitions, strict=wishes.strict))
+
+        return ClusterQuery(self._rota, plan, again, self._choices, target)
+
+    def write(self, engine: SqlEngine, asked: LogicalPlan, sql: str, target: Target) -> int:
+        """Have each task of the last stage write a file."""
+        plan = self.plan(engine, asked)
+        if not plan.stages:
+            return _write_here(self.read(engine, asked, sql), target)
+        check_target(target)
+        handle = self._submit(engine, asked, plan, target)
+        try:
+            return handle.to_arrow().column(0)[0].as_py()
+        except BaseException:
+            handle.cancel("its program gave up")
+            discard(target, handle.id)
+            raise
+
+    def read(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> pa.RecordBatchReader:
+        """The answer, once all of it is there."""
+        handle = self.accept_plan(engine, asked, sql)
+        try:
+            return handle.stream()
+        except BaseException as error:
+            if not isinstance(error, Refused):
+                # Nobody is left who could ask for it.
+                handle.cancel("its program gave up")
+            raise
+
+    def plan(self, engine: SqlEngine, asked: LogicalPlan) -> PhysicalPlan:
+        """Into which stages it is cut."""
+        return self._plan(engine, asked, self._wishes())
+
+    def _plan(self, engine: SqlEngine, asked: LogicalPlan, wishes: Wishes) -> PhysicalPlan:
+        slots = self._slots()
+        with self._planning:
+            return physical_plan(engine, asked, slots, wishes)
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._owns:
+            self._rota.close()
+
+    def _slots(self) -> int:
+        return max(1, live_slots(self._rota))
+
+    def _wishes(self) -> Wishes:
+        return Wishes(partitions=self._choices.partitions, strict=self._choices.strict)

@@ -1,0 +1,291 @@
+"""Cutting: a physical plan into stages.
+
+A plan is cut where rows change hands: where they are spread by hash, and where several partitions become one. What the
+engine keeps in one place for all partitions of a join stays in one task, since tasks do not see each other.
+"""
+
+import re
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+import datafusion as df
+
+from rota.kinds.query.schemas import exchange_leaf, mended, schema_of, schema_of_plan
+from rota.kinds.query.stages import Stage
+from rota.wire.plans import plan_pb2 as pb
+from rota.wire.plans.tree import (
+    GATHERING,
+    Node,
+    Unsliceable,
+    exchange_of,
+    is_broadcasting,
+    partitions,
+    read,
+    united,
+    write,
+)
+from rota.wire.queries import EXCHANGE, Answered, Exchange, Gathered, Hashed, Output, Reading
+
+# Joins that never have to know which rows of their left side no task has found a partner for.
+_ALONE = (pb.INNER, pb.RIGHT, pb.RIGHT_SEMI, pb.RIGHT_ANTI, pb.RIGHT_MARK)
+
+_NAMED = re.compile(rf"DataSourceExec: .*?{re.escape(EXCHANGE)}(?P<number>\d+).*")
+_FILES = re.compile(r"file_type=(\w+)")
+
+# What people call nodes that cannot be sent.
+_NAMES = {
+    "DatasetExec": "a pyarrow dataset",
+    "RecursiveQueryExec": "a recursive WITH",
+    "StreamingTableExec": "a table without end",
+    "WorkTableExec": "a recursive WITH",
+}
+
+
+class Uncut(Exception):
+    """A plan that cannot be cut, and why; the sentence goes on after "because"."""
+
+
+def cut(plan: df.ExecutionPlan, context: df.SessionContext) -> tuple[Stage, ...]:
+    """The stages of a plan, each after those that it reads; the last one gives the answer.
+
+    The plan has to be made with `settings.PLANNING`. `Uncut` if it has to be run in one piece, or where it is.
+    """
+    content = _bytes_of(plan)
+    try:
+        return _Cutter(context).stages_of(mended(read(content)))
+    except Unsliceable as error:
+        raise Uncut(_unknown(plan) or str(error)) from None
+
+
+def whole(plan: df.ExecutionPlan, context: df.SessionContext) -> tuple[Stage, ...]:
+    """A plan as one stage of one task; `Uncut` if it cannot be sent to another process at all."""
+    content = _bytes_of(plan)
+    with _reading():
+        try:
+            root = mended(read(content))
+            content, schema = write(root), schema_of(root, context)
+        except Unsliceable:
+            schema = schema_of_plan(content, context)
+    lines = tuple(plan.display_indent().splitlines())
+    return (Stage(id="stage-1", plan=content, output=Answered(), schema=schema, is_whole=True, lines=lines),)
+
+
+def _bytes_of(plan: df.ExecutionPlan) -> bytes:
+    if "file_type=arrow_stream" in plan.display_indent():
+        # It is written, and read again as a file of the other format.
+        raise Uncut("a table of Arrow streams cannot be sent to a worker")
+    try:
+        return plan.to_bytes()
+    except Exception as error:
+        raise Uncut(_unwritable(plan) or f"it cannot be sent to a worker: {error}") from None
+
+
+def _unwritable(plan: df.ExecutionPlan) -> str:
+    """Which node it is that cannot be written."""
+    for each in plan.children():
+        if reason := _unwritable(each):
+            return reason
+    try:
+        plan.to_bytes()
+    except Exception:
+        name, _, rest = plan.display().strip().partition(":")
+        kind = _FILES.search(rest)
+        return f"{f'a table of {kind[1]} files' if kind else _NAMES.get(name, name)} cannot be sent to a worker"
+    return ""
+
+
+def _unknown(plan: df.ExecutionPlan) -> str:
+    """Which node it is that we cannot divide, if it is for its kind."""
+    if pb.PlanNode.FromString(plan.to_bytes()).WhichOneof("kind") is None:
+        return f"it is not known how a {plan.display().strip().partition(':')[0]} is divided among tasks"
+    return next(filter(None, map(_unknown, plan.children())), "")
+
+
+@contextmanager
+def _reading() -> Generator[None]:
+    try:
+        yield
+    except Exception as error:
+        text = str(error).partition("\n")[0]
+        raise Uncut(f"the engine cannot read a part of it again: {text[:200]}") from error
+
+
+class _Cutter:
+    def __init__(self, context: df.SessionContext) -> None:
+        self._context = context
+        self._stages: list[Stage] = []
+        # All exchanges so far; leaves are numbered by their place here until their stage is complete.
+        self._exchanges: list[Exchange] = []
+        # Those whose rows the engine takes for sorted: it merges them while it spreads them, or they are of one task.
+        self._merged: list[int] = []
+        self._from_one: list[int] = []
+
+    def stages_of(self, root: Node) -> tuple[Stage, ...]:
+        self._add(self._cut(root), Answered())
+        return tuple(self._stages)
+
+    def _cut(self, node: Node) -> Node:
+        """The node with everything below it cut off that other stages do."""
+        node = node.over([self._cut(each) for each in node.inputs])
+        if node.kind == "sort_preserving_merge" and self._loses_order(node.inputs[0]):
+            node = node.over([_sorted_for(node)])
+        match node.kind:
+            case "repartition":
+                return self._cut_repartition(node)
+            case "window" | "sort_merge_join" if any(map(self._loses_order, node.inputs)):
+                raise Uncut("rows have to stay in the order of a table while they are spread")
+            case kind if kind in GATHERING and partitions(node.inputs[0]) > 1 and not _is_shared(node.inputs[0]):
+                (below,) = node.inputs
+                reading: Reading = "all" if kind == "coalesce_partitions" else "merge"
+                return node.over([self._exchange(_limited(below, _fetch_of(node)), Gathered(), reading)])
+            case _:
+                return node
+
+    def _cut_repartition(self, node: Node) -> Node:
+        repartition = node.message.repartition
+        match repartition.partitioning.WhichOneof("method"):
+            case "hash":
+                leaf = self._exchange(node, Hashed(partitions(node)), "hash")
+                if repartition.preserve_order:
+                    self._merged.append(len(self._exchanges) - 1)
+                elif partitions(node.inputs[0]) == 1:
+                    self._from_one.append(len(self._exchanges) - 1)
+                return leaf
+            case "round_robin":
+                # It would only give more tasks something to do; a task for each partition that is there is enough.
+                return node.inputs[0]
+            case _:
+                raise Uncut("rows are spread in a way that is not known")
+
+    def _exchange(self, root: Node, output: Output, reading: Reading) -> Node:
+        """The leaf that stands for a new stage."""
+        stage = self._add(root, output)
+        parts = output.parts if isinstance(output, Hashed) else 1
+        self._exchanges.append(Exchange(stage.id, reading, parts))
+        return exchange_leaf(stage.schema, len(self._exchanges) - 1, parts)
+
+    def _add(self, root: Node, output: Output) -> Stage:
+        body = root.inputs[0] if root.kind == "repartition" else root
+        tasks, is_whole = partitions(body), False
+        if tasks > 1:
+            is_whole = _is_shared(body)
+            if is_whole:
+                tasks = 1
+            else:
+                body = self._cut_gathered(body)
+        root = root.over([body]) if root.kind == "repartition" else body
+        root, exchanges = self._numbered(root)
+        with _reading():
+            schema = schema_of(body, self._context)
+            lines = _lines(root, exchanges, self._context)
+        stage = Stage(
+            id=f"stage-{len(self._stages) + 1}",
+            plan=write(root),
+            output=output,
+            schema=schema,
+            exchanges=exchanges,
+            tasks=tasks,
+            is_whole=is_whole,
+            upstream=tuple(exchange.stage for exchange in exchanges),
+            lines=lines,
+        )
+        self._stages.append(stage)
+        return stage
+
+    def _cut_gathered(self, node: Node) -> Node:
+        """Cut off what one task has to do as a whole, and every task of this stage would do again."""
+        if node.kind in GATHERING:
+            return self._exchange(node, Gathered(), "all") if partitions(node.inputs[0]) > 1 else node
+        return node.over([self._cut_gathered(each) for each in node.inputs])
+
+    def _loses_order(self, node: Node, is_grouped: bool = False) -> bool:
+        """Whether rows come out of an exchange in another order than the engine counts on.
+
+        It counts on none if it sorts them above. Rows from one task are still in order, but an engine that is not told
+        so groups them by hash, and gives the groups in any order.
+        """
+        number = exchange_of(node)
+        if number is not None:
+            return number in self._merged or (is_grouped and number in self._from_one)
+        if node.kind in ("sort", "sort_preserving_merge"):
+            return False
+        # Joins give rows in the order of the right side, if in any.
+        inputs = node.inputs[1:] if node.kind in ("hash_join", "nested_loop_join", "cross_join") else node.inputs
+        return any(self._loses_order(each, is_grouped or node.kind == "aggregate") for each in inputs)
+
+    def _numbered(self, root: Node) -> tuple[Node, tuple[Exchange, ...]]:
+        """The same with the leaves numbered by their place in the stage, and what they stand for."""
+        found: list[Exchange] = []
+
+        def visit(node: Node) -> Node:
+            number = exchange_of(node)
+            if number is None:
+                return node.over([visit(each) for each in node.inputs])
+            message = pb.PlanNode()
+            message.CopyFrom(node.message)
+            for group in message.arrow_scan.conf.file_groups:
+                group.files[0].path = f"{EXCHANGE}{len(found)}"
+            found.append(self._exchanges[number])
+            return Node(node.kind, message)
+
+        return visit(root), tuple(found)
+
+
+def _is_shared(node: Node) -> bool:
+    """Whether the partitions of a node have to know of each other, beyond what they read."""
+    if not node.inputs or node.kind in GATHERING or partitions(node) == 1:
+        return False
+    if node.kind == "hash_join" and node.message.hash_join.null_aware:
+        return True
+    if is_broadcasting(node):
+        return _join_type(node) not in _ALONE or _is_shared(node.inputs[1])
+    return any(map(_is_shared, node.inputs))
+
+
+def _join_type(node: Node) -> pb.JoinType:
+    match node.kind:
+        case "hash_join":
+            return node.message.hash_join.join_type
+        case "nested_loop_join":
+            return node.message.nested_loop_join.join_type
+        case _:
+            return pb.INNER
+
+
+def _fetch_of(node: Node) -> int:
+    """How many rows a gathering node gives at most; below zero for all."""
+    if node.kind == "sort_preserving_merge":
+        return node.message.sort_preserving_merge.fetch
+    coalesce = node.message.coalesce_partitions
+    return coalesce.fetch if coalesce.HasField("fetch") else -1
+
+
+def _sorted_for(merge: Node) -> Node:
+    """What a merging node merges, sorted as it wants it."""
+    wanted = merge.message.sort_preserving_merge
+    sort = pb.Sort(exprs=wanted.exprs, fetch=wanted.fetch, preserve_partitioning=True)
+    return Node("sort", pb.PlanNode(sort=sort), merge.inputs)
+
+
+def _limited(node: Node, fetch: int) -> Node:
+    """No more rows than the one who reads them takes of all of them."""
+    if fetch < 0:
+        return node
+    return Node("local_limit", pb.PlanNode(local_limit=pb.LocalLimit(fetch=fetch)), [node])
+
+
+def _lines(root: Node, exchanges: Sequence[Exchange], context: df.SessionContext) -> tuple[str, ...]:
+    """What a stage does, as the engine says it, with its exchanges by their names."""
+    shown = df.ExecutionPlan.from_bytes(context, write(_shown(root))).display_indent().rstrip("\n").split("\n")
+    return tuple(_NAMED.sub(lambda leaf: _named(leaf, exchanges), line) for line in shown)
+
+
+def _named(leaf: re.Match[str], exchanges: Sequence[Exchange]) -> str:
+    exchange = exchanges[int(leaf["number"])]
+    return f"Exchange: {exchange.reading} of {exchange.stage}"
+
+
+def _shown(node: Node) -> Node:
+    """The engine does not read nodes that want to see how their inputs are divided."""
+    inputs = [_shown(each) for each in node.inputs]
+    return united(inputs) if node.kind == "interleave" else node.over(inputs)

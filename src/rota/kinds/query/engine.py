@@ -1,0 +1,207 @@
+"""The SQL engine of a session: parses, optimises and plans statements over the session's tables.
+
+It is a DataFusion context behind a door: what comes out of it is frames and plans, and what it complains about is a
+refusal with a code (`complaints`).
+"""
+
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import datafusion as df
+import pyarrow as pa
+
+from rota.core.errors import Refused
+from rota.kinds.query.catalogs import Bridge, Catalog, catalog_trouble, check_catalog_name
+from rota.kinds.query.complaints import refusal
+from rota.kinds.query.parameters import Given, numbered, values_of
+
+PathLike = str | os.PathLike[str]
+
+PUBLIC = ("datafusion", "public")
+_PARTITIONS = "datafusion.execution.target_partitions"
+
+
+_READS_ONLY = df.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+
+
+class SqlEngine:
+    """One context, with the tables and functions that were registered."""
+
+    def __init__(
+        self, settings: Mapping[str, str] | None = None, *, files: bool = False, reads_only: bool = False
+    ) -> None:
+        """`settings` are DataFusion's, by their full names. `files`: statements may name files in place of tables.
+
+        `reads_only`: statements may not define or write anything, as those of people whom this process does not know.
+        """
+        config = df.SessionConfig().with_information_schema(True)
+        for name, value in (settings or {}).items():
+            config = config.set(name, value)
+        self.context = df.SessionContext(config)
+        # A session would not see files that came or went after it first listed a folder.
+        self.context.sql("SET datafusion.runtime.list_files_cache_limit = '0K'")
+        self._partitions = 0
+        self._bridges: dict[str, Bridge] = {}
+        self._options = _READS_ONLY if reads_only else df.SQLOptions()
+        if files:
+            self.context = self.context.enable_url_table()
+
+    # Statements.
+
+    def sql(self, text: str, params: Given = ()) -> df.DataFrame:
+        """What a statement gives, planned and not run. A statement that defines something has done so."""
+        if not text.strip():
+            raise Refused("query.syntax", "the statement is empty", "Give one.", path="sql")
+        named = numbered(text)
+        values = values_of(named, params)
+        for bridge in self._bridges.values():
+            bridge.begin()
+        with self.complaining(text):
+            return self.context.sql_with_options(named, self._options, values or None)
+
+    def frame_of(self, plan: df.LogicalPlan) -> df.DataFrame:
+        """The frame of a logical plan, as the context is set now."""
+        with self.complaining():
+            return self.context.create_dataframe_from_logical_plan(plan)
+
+    def set_partitions(self, count: int) -> None:
+        """With how many partitions the next plans are made."""
+        if count != self._partitions:
+            self.context.sql(f"SET {_PARTITIONS} = {int(count)}")
+            self._partitions = count
+
+    @contextmanager
+    def complaining(self, sql: str = "") -> Generator[None]:
+        """Turn what the engine complains about into refusals."""
+        try:
+            yield
+        except (Refused, KeyboardInterrupt, GeneratorExit, SystemExit):
+            raise
+        except BaseException as error:
+            # A panic of the engine is not an Exception.
+            for name, bridge in self._bridges.items():
+                if bridge.trouble is not None:
+                    raise catalog_trouble(name, bridge.trouble) from error
+            raise refusal(error, sql, self.tables) from error
+
+    # Tables.
+
+    def tables(self) -> tuple[str, ...]:
+        """The names of all tables, in full."""
+        found: list[str] = []
+        for catalog_name in sorted(self.context.catalog_names()):
+            catalog = self.context.catalog(catalog_name)
+            for schema_name in sorted(catalog.schema_names()):
+                if schema_name == "information_schema":
+                    continue
+                schema = catalog.schema(schema_name)
+                found += (f"{catalog_name}.{schema_name}.{name}" for name in sorted(schema.table_names()))
+        return tuple(found)
+
+    def table(self, name: str) -> df.DataFrame:
+        """A table by its name."""
+        with self.complaining():
+            if not self.context.table_exist(name):
+                raise ValueError(f"table '{name}' not found")
+            return self.context.table(name)
+
+    def drop(self, name: str) -> None:
+        """Forget a table; its files stay where they are."""
+        with self.complaining():
+            if not self.context.table_exist(name):
+                raise ValueError(f"table '{name}' not found")
+            self.context.deregister_table(name)
+
+    def register_parquet(self, name: str, path: PathLike, **options: Any) -> None:
+        """A table that is a Parquet file, or a folder of them, here or at a URL."""
+        self._register(name, lambda: self.context.register_parquet(name, self.place(path), **options))
+
+    def register_csv(self, name: str, path: PathLike, **options: Any) -> None:
+        """A table that is a CSV file, or a folder of them."""
+        self._register(name, lambda: self.context.register_csv(name, self.place(path), **options))
+
+    def register_json(self, name: str, path: PathLike, **options: Any) -> None:
+        """A table that is a file of JSON lines, or a folder of them."""
+        self._register(name, lambda: self.context.register_json(name, self.place(path), **options))
+
+    def register_batches(self, name: str, batches: Sequence[pa.RecordBatch], schema: pa.Schema | None = None) -> None:
+        """A table that is in memory. Where a query runs elsewhere, it travels with it."""
+        given = list(batches)
+        if not given:
+            if schema is None:
+                raise Refused("field.value", f"table {name!r} has no batches and no schema", path="batches")
+            given = [pa.RecordBatch.from_pylist([], schema=schema)]
+        self._register(name, lambda: self.context.register_record_batches(name, [given]))
+
+    def register_path(self, name: str, path: PathLike) -> None:
+        """A table that is a file or a folder of files, of what their names end with; Parquet unless that says more."""
+        register = {"csv": self.register_csv, "json": self.register_json}.get(_kind_of(os.fspath(path)))
+        (register or self.register_parquet)(name, path)
+
+    def register_arrow(self, name: str, table: Any) -> None:
+        """A table that is in memory: of Arrow, or of whoever speaks Arrow's C interface."""
+        if isinstance(table, pa.RecordBatch):
+            self.register_batches(name, [table])
+        elif isinstance(table, pa.Table) or hasattr(table, "__arrow_c_stream__"):
+            whole = table if isinstance(table, pa.Table) else pa.table(table)
+            self.register_batches(name, whole.to_batches(), whole.schema)
+        else:
+            text = f"a {type(table).__name__} is no table"
+            raise Refused("field.value", text, "Give an Arrow table, a frame, or batches.", path=name)
+
+    def register_view(self, name: str, frame: df.DataFrame) -> None:
+        """A table that is computed when it is asked for."""
+        self._register(name, lambda: self.context.register_view(name, frame))
+
+    def register_table(self, name: str, table: Any) -> None:
+        """A table of the engine's own, or one that can be asked for its provider."""
+        self._register(name, lambda: self.context.register_table(name, table))
+
+    def _register(self, name: str, register: Callable[[], None]) -> None:
+        if not name or name != name.strip():
+            raise Refused("field.value", f"a table cannot be called {name!r}", path="name")
+        with self.complaining():
+            if self.context.table_exist(name):
+                self.context.deregister_table(name)
+            register()
+
+    def place(self, path: PathLike) -> str:
+        """Where files are. What is here must be there, and is named in full: others will look for it too."""
+        text = os.fspath(path)
+        if "://" in text:
+            return text
+        if any(mark in text for mark in "*?["):
+            return str(Path(text).absolute())
+        if not Path(text).exists():
+            raise Refused("query.source", f"there is no file or folder {text}", "Check its name.", path="path")
+        return str(Path(text).absolute()) + ("/" if Path(text).is_dir() else "")
+
+    # Catalogs and functions.
+
+    def register_catalog(self, catalog: Catalog) -> None:
+        """Make the tables of a catalog known as `catalog.namespace.table`."""
+        check_catalog_name(catalog.name)
+        bridge = Bridge(catalog, self.context)
+        with self.complaining():
+            self.context.register_catalog_provider(catalog.name, bridge)
+        self._bridges[catalog.name] = bridge
+
+    def register_udf(self, function: Any) -> None:
+        """A function of rows, made with `datafusion.udf`."""
+        self.context.register_udf(function)
+
+    def register_udaf(self, function: Any) -> None:
+        """A function of groups, made with `datafusion.udaf`."""
+        self.context.register_udaf(function)
+
+
+def _kind_of(path: str) -> str:
+    """What a table is made of, by the name of its file, or of the first one in its folder."""
+    names = [path]
+    if Path(path).is_dir():
+        names = sorted(each.name for each in Path(path).rglob("*") if each.is_file())[:1]
+    ending = Path(names[0]).suffix if names else ""
+    return {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}.get(ending, "parquet")

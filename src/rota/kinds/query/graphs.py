@@ -1,0 +1,116 @@
+"""From stages to a graph: each stage is a group of tasks of kind `query`."""
+
+import platform
+import sys
+from collections.abc import Sequence
+
+import pyarrow as pa
+from msgspec import structs
+
+from rota.core.bounds import WORK_BYTES_MAX
+from rota.core.ids import BlobRef
+from rota.core.model import QUERIES_QUEUE, Graph, Pairs, RetryPolicy, TaskSpec
+from rota.kinds.query.stages import Stage
+from rota.wire.bundles import BundleFile, pack_bundle
+from rota.wire.plans import has_code
+from rota.wire.plans.checking import ENGINE, check_engine
+from rota.wire.queries import QUERY, Compression, Fragment, Published, Written, encode_fragment
+from rota.wire.targets import Target
+
+GRAPH = "query"
+PUBLISH = "publish"
+# The answer of a query that writes.
+COUNTED = pa.schema([pa.field("count", pa.int64())])
+# Failures of code are tried again as often as the service says; a query that is out of memory is cut finer instead.
+RETRY = RetryPolicy(retries=-1, memory_retries=0)
+# A larger plan travels in a bundle; what is left is for the fragment around it.
+PLAN_BYTES_MAX = WORK_BYTES_MAX - 16 * 1024
+
+
+def requirements() -> Pairs:
+    """What a worker has to be: rows are spread by hash values, which every task has to compute alike."""
+    return (
+        ("cpu_arch", platform.machine()),
+        ("datafusion", ENGINE.partition(" ")[2]),
+        ("python", f"{sys.version_info.major}.{sys.version_info.minor}"),
+    )
+
+
+def bundle_of(stages: Sequence[Stage]) -> bytes | None:
+    """The plans that are too large to travel with their tasks, if there are any: those that have tables in them."""
+    large = [BundleFile(member_of(stage), stage.plan) for stage in stages if is_large(stage)]
+    return pack_bundle(large) if large else None
+
+
+def graph_of(
+    stages: Sequence[Stage],
+    *,
+    bundle: BlobRef | None = None,
+    queue: str = QUERIES_QUEUE,
+    timeout_ms: int = 0,
+    compression: Compression = "",
+    target: Target | None = None,
+) -> Graph:
+    """The graph of a query. `timeout_ms` is for all of it; `bundle` is where its large plans are.
+
+    With a `target` the last stage writes there, and one more task publishes what all of it has written.
+    """
+    check_engine()
+    needs = requirements()
+    tasks = [_task(stage, needs, queue, compression) for stage in stages]
+    if target is not None:
+        last = stages[-1]
+        tasks[-1] = _task(structs.replace(last, output=Written(target)), needs, queue, compression)
+        tasks.append(_publishing(last, target, needs, queue))
+    return Graph(name=GRAPH, kind=QUERY, tasks=tuple(tasks), run_timeout_ms=timeout_ms, bundle=bundle)
+
+
+def _publishing(last: Stage, target: Target, needs: Pairs, queue: str) -> TaskSpec:
+    schema = COUNTED.serialize().to_pybytes()
+    fragment = Fragment(engine=ENGINE, output=Published(target, last.id), schema=schema, is_whole=True)
+    return TaskSpec(
+        id=PUBLISH,
+        kind=QUERY,
+        work=encode_fragment(fragment),
+        upstream=(last.id,),
+        inputs=(last.id,),
+        queue=queue,
+        requires=needs,
+        retry=RETRY,
+    )
+
+
+def _task(stage: Stage, needs: Pairs, queue: str, compression: Compression) -> TaskSpec:
+    fragment = Fragment(
+        engine=ENGINE,
+        output=stage.output,
+        schema=stage.schema.serialize().to_pybytes(),
+        plan=b"" if is_large(stage) else stage.plan,
+        bundled=member_of(stage) if is_large(stage) else "",
+        exchanges=stage.exchanges,
+        tasks=stage.tasks,
+        is_whole=stage.is_whole,
+        compression=compression,
+        has_code=has_code(stage.plan),
+    )
+    return TaskSpec(
+        id=stage.id,
+        kind=QUERY,
+        work=encode_fragment(fragment),
+        upstream=stage.upstream,
+        inputs=stage.upstream,
+        width=stage.tasks,
+        queue=queue,
+        requires=needs,
+        retry=RETRY,
+    )
+
+
+def is_large(stage: Stage) -> bool:
+    """Whether a plan is too large to travel with its tasks."""
+    return len(stage.plan) > PLAN_BYTES_MAX
+
+
+def member_of(stage: Stage) -> str:
+    """What its plan is called in a bundle."""
+    return f"{stage.id}.plan"

@@ -1,0 +1,124 @@
+"""A query on its way: what was asked (`LogicalPlan`), and how it will be run (`PhysicalPlan`)."""
+
+import datafusion as df
+import pyarrow as pa
+from msgspec import Struct
+
+from rota.core.errors import Refused
+from rota.kinds.query import sizing
+from rota.kinds.query.cutting import Uncut, cut, whole
+from rota.kinds.query.engine import SqlEngine
+from rota.kinds.query.stages import Stage
+from rota.wire.plans import has_code
+from rota.wire.plans.tree import scanned_bytes
+
+
+class LogicalPlan(Struct, frozen=True):
+    """What was asked, whatever it is run on."""
+
+    plan: df.LogicalPlan
+    schema: pa.Schema
+
+    def show(self) -> str:
+        """The plan for people."""
+        return self.plan.display_indent()
+
+
+class PhysicalPlan(Struct, frozen=True, kw_only=True):
+    """How a query is run: stages, each of some tasks, the last of which give the answer.
+
+    `unstaged` says why it is one task although it might have been several; "" if nothing stands against it. Without any
+    stage it cannot be run but where it was planned.
+    """
+
+    stages: tuple[Stage, ...]
+    schema: pa.Schema
+    partitions: int
+    bytes: int
+    text: str
+    unstaged: str = ""
+    has_code: bool = False
+
+    def show(self) -> str:
+        """The stages for people."""
+        lines: list[str] = []
+        if self.unstaged:
+            lines.append(f"one task, because {self.unstaged}")
+        for stage in self.stages:
+            after = f" after {', '.join(stage.upstream)}" if stage.upstream else ""
+            tasks = "1 task" if stage.tasks == 1 else f"{stage.tasks} tasks"
+            lines.append(f"{stage.id}: {tasks}{after}")
+            lines += (f"  {line}" for line in stage.lines)
+        return "\n".join(lines)
+
+
+class Wishes(Struct, frozen=True, kw_only=True):
+    """What may be chosen about how a query is cut. 0 partitions: as many as the data and the slots ask for.
+
+    `strict`: refuse a query that cannot be cut instead of running it as one task.
+    """
+
+    partitions: int = 0
+    strict: bool = False
+
+
+def logical_plan(frame: df.DataFrame) -> LogicalPlan:
+    """What a frame asks for."""
+    return LogicalPlan(frame.logical_plan(), frame.schema())
+
+
+def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: int, wishes: Wishes) -> PhysicalPlan:
+    """Plan a query for that many slots. It is planned again if it reads enough to be worth more than one partition."""
+    partitions = wishes.partitions or 1
+    planned = _plan(engine, asked, partitions)
+    read = scanned_bytes(planned.to_bytes()) if _is_writable(planned) else 0
+    if not wishes.partitions:
+        fitting = sizing.partitions(slots, read)
+        if fitting != partitions:
+            partitions = fitting
+            planned = _plan(engine, asked, partitions)
+    unstaged = ""
+    with engine.complaining():
+        try:
+            stages = cut(planned, engine.context)
+        except Uncut as uncut:
+            if wishes.strict:
+                text = f"this query cannot be cut into stages: {uncut}"
+                raise Refused(
+                    "query.unstaged", text, "Leave strict out, and it runs as one task.", path="sql"
+                ) from uncut
+            unstaged = str(uncut)
+            stages = _whole(planned, engine.context)
+    return PhysicalPlan(
+        stages=stages,
+        schema=asked.schema,
+        partitions=partitions,
+        bytes=read,
+        text=planned.display_indent(),
+        unstaged=unstaged,
+        has_code=any(has_code(stage.plan) for stage in stages),
+    )
+
+
+def _whole(planned: df.ExecutionPlan, context: df.SessionContext) -> tuple[Stage, ...]:
+    """The plan as one task; nothing if it cannot even be sent to a worker."""
+    try:
+        return whole(planned, context)
+    except Uncut:
+        return ()
+
+
+def _plan(engine: SqlEngine, asked: LogicalPlan, partitions: int) -> df.ExecutionPlan:
+    engine.set_partitions(partitions)
+    frame = engine.frame_of(asked.plan)
+    with engine.complaining():
+        return frame.execution_plan()
+
+
+def _is_writable(plan: df.ExecutionPlan) -> bool:
+    try:
+        plan.to_bytes()
+    except BaseException:
+        # Also a panic; why it cannot be written is told where it is cut.
+        return False
+    return True

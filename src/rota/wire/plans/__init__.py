@@ -1,0 +1,8 @@
+"""Physical plans of DataFusion, read, edited and written again. Needs the extra `query`.
+
+Nothing here runs a plan, and only `checking` imports the engine (docs/decisions/0016-queries.md).
+"""
+
+from rota.wire.plans.code import has_code
+
+__all__ = ["has_code"]

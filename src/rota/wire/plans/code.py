@@ -1,0 +1,15 @@
+"""Python functions in plans."""
+
+import re
+
+# What kind of function, the version of this form, and Python 3 of some minor version. A pickle may begin in many ways.
+_MARK = re.compile(rb"DFPYUD[A-Z][\x00-\x1f]\x03")
+
+
+def has_code(plan: bytes) -> bool:
+    """Whether a plan brings Python functions along.
+
+    The engine writes each as a pickle after a mark of its own. Text that looks just like the mark is taken for code,
+    too; code is never taken for text.
+    """
+    return _MARK.search(plan) is not None

@@ -1,0 +1,196 @@
+"""A plan as a tree: read node by node, and written again.
+
+A node is known here or it is refused: whoever divides a plan has to know how each of its nodes treats partitions, and a
+guess would be rows that are missing or there twice. What is inside a node that we know is kept as it was.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+from msgspec import Struct
+
+from rota.wire.plans import plan_pb2 as pb
+from rota.wire.queries import EXCHANGE
+
+DEPTH_MAX = 200
+FILE_SCANS = ("arrow_scan", "csv_scan", "json_scan", "parquet_scan")
+# Their one partition is all that is below them.
+GATHERING = ("coalesce_partitions", "sort_preserving_merge")
+# Partition p of these is made of partition p of their one input, and of nothing else.
+THROUGH = (
+    "aggregate",
+    "coalesce_batches",
+    "cooperative",
+    "filter",
+    "global_limit",
+    "local_limit",
+    "projection",
+    "sort",
+    "unnest",
+    "window",
+)
+# The build side is read as a whole; a partition is made of all of it and of one partition of the other side.
+_BROADCASTING = ("cross_join", "nested_loop_join")
+
+_INPUTS: dict[str, tuple[str, ...]] = {
+    "cross_join": ("left", "right"),
+    "hash_join": ("left", "right"),
+    "nested_loop_join": ("left", "right"),
+    "sort_merge_join": ("left", "right"),
+    "repartition": ("input",),
+    **dict.fromkeys((*THROUGH, *GATHERING), ("input",)),
+}
+_SEVERAL = ("interleave", "union")
+
+
+class Unsliceable(Exception):
+    """A plan that we do not know how to divide, and why."""
+
+
+class Node(Struct):
+    """A node of a plan. `message` has everything but its inputs."""
+
+    kind: str
+    message: pb.PlanNode
+    inputs: Sequence["Node"] = ()
+
+    def over(self, inputs: Sequence["Node"]) -> "Node":
+        """The same node with other inputs."""
+        return Node(self.kind, self.message, inputs)
+
+
+def read(plan: bytes, _depth: int = 0) -> Node:
+    """The tree of a plan; `Unsliceable` if there is a node that is not known here."""
+    if _depth == DEPTH_MAX:
+        raise Unsliceable(f"it is nested more than {DEPTH_MAX} levels deep")
+    try:
+        message = pb.PlanNode.FromString(plan)
+    except DecodeError:
+        raise Unsliceable("this is not a physical plan") from None
+    kind = message.WhichOneof("kind")
+    if kind is None:
+        numbers = ", ".join(str(field.field_number) for field in UnknownFieldSet(message))
+        raise Unsliceable(f"it is not known how nodes of kind {numbers or '(none)'} divide their partitions")
+    body: Message = getattr(message, kind)
+    inputs: list[bytes]
+    if kind in _SEVERAL:
+        inputs = list(getattr(body, "inputs"))  # noqa: B009 - which message this is depends on `kind`
+        body.ClearField("inputs")
+    else:
+        inputs = [getattr(body, name) for name in _INPUTS.get(kind, ())]
+        for name in _INPUTS.get(kind, ()):
+            body.ClearField(name)
+    return Node(kind, message, [read(each, _depth + 1) for each in inputs])
+
+
+def write(node: Node) -> bytes:
+    """The plan of a tree."""
+    if not node.inputs:
+        return node.message.SerializeToString()
+    message = pb.PlanNode()
+    message.CopyFrom(node.message)
+    body: Message = getattr(message, node.kind)
+    inputs = [write(each) for each in node.inputs]
+    if node.kind in _SEVERAL:
+        getattr(body, "inputs").extend(inputs)  # noqa: B009 - which message this is depends on `kind`
+    else:
+        for name, content in zip(_INPUTS[node.kind], inputs, strict=True):
+            setattr(body, name, content)
+    return message.SerializeToString()
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and all below it."""
+    yield node
+    for each in node.inputs:
+        yield from walk(each)
+
+
+def is_broadcasting(node: Node) -> bool:
+    """Whether each partition of a join needs all of its left side."""
+    if node.kind == "hash_join":
+        mode = node.message.hash_join.mode
+        if mode not in (pb.COLLECT_LEFT, pb.PARTITIONED):
+            raise Unsliceable("a hash join has not been told how its sides are divided")
+        return mode == pb.COLLECT_LEFT
+    return node.kind in _BROADCASTING
+
+
+def partitions(node: Node) -> int:
+    """How many partitions the node has."""
+    message = node.message
+    match node.kind:
+        case kind if kind in FILE_SCANS:
+            return len(scan_of(node).file_groups)
+        case "memory_scan":
+            return len(message.memory_scan.partitions)
+        case "empty":
+            return max(1, message.empty.partitions)
+        case "placeholder_row":
+            return max(1, message.placeholder_row.partitions)
+        case "generate_series":
+            return 1
+        case "repartition":
+            method = message.repartition.partitioning
+            return method.round_robin if method.WhichOneof("method") == "round_robin" else method.hash.partitions
+        case "union":
+            return sum(map(partitions, node.inputs))
+        case kind if kind in GATHERING:
+            return 1
+        case _ if is_broadcasting(node):
+            left, right = node.inputs
+            if partitions(left) != 1:
+                raise Unsliceable("a join that reads all of its left side finds it in several partitions")
+            return partitions(right)
+        case "hash_join" | "sort_merge_join" | "interleave":
+            first, *others = map(partitions, node.inputs)
+            if any(each != first for each in others):
+                raise Unsliceable(f"the inputs of a node {node.kind} are not divided alike")
+            return first
+        case kind if kind in THROUGH:
+            return partitions(node.inputs[0])
+        case _:
+            raise Unsliceable(f"it is not known how nodes of kind {node.kind} divide their partitions")
+
+
+def scan_of(node: Node) -> pb.ScanConf:
+    """What a scan of files reads."""
+    scan: pb.FileScan = getattr(node.message, node.kind)
+    return scan.conf
+
+
+def exchange_of(node: Node) -> int | None:
+    """The number of the exchange that a leaf stands for, if it is one."""
+    if node.kind != "arrow_scan":
+        return None
+    groups = node.message.arrow_scan.conf.file_groups
+    path = groups[0].files[0].path if groups and groups[0].files else ""
+    number = path.removeprefix(EXCHANGE)
+    return int(number) if number != path and number.isdecimal() else None
+
+
+def coalesced(node: Node) -> Node:
+    """All partitions of a node as one, in any order."""
+    return Node("coalesce_partitions", pb.PlanNode(coalesce_partitions=pb.Coalesce()), [node])
+
+
+def united(nodes: Sequence[Node]) -> Node:
+    """The partitions of all these nodes, one after the other."""
+    return nodes[0] if len(nodes) == 1 else Node("union", pb.PlanNode(union=pb.Many()), nodes)
+
+
+def scanned_bytes(plan: bytes) -> int:
+    """How much a plan reads from files and brings along; 0 if there is a node that is not known."""
+    try:
+        nodes = list(walk(read(plan)))
+    except Unsliceable:
+        return 0
+    scans = [scan_of(node) for node in nodes if node.kind in FILE_SCANS]
+    files = [file for scan in scans for group in scan.file_groups for file in group.files]
+    carried = [part for node in nodes if node.kind == "memory_scan" for part in node.message.memory_scan.partitions]
+    return sum(map(_read_bytes, files)) + sum(map(len, carried))
+
+
+def _read_bytes(file: pb.File) -> int:
+    return file.range.end - file.range.start if file.HasField("range") else file.size

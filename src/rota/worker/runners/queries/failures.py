@@ -1,0 +1,78 @@
+"""What the engine's errors mean for an attempt: whose fault they are, and whether another try would help.
+
+The texts are those of DataFusion 55; the code that stands first is one of `rota.core.errors`.
+"""
+
+import re
+import traceback
+from typing import Literal
+
+from rota.worker.runners.queries.orders import Broke
+
+_PYTHON = re.compile(
+    r"PyErr \{ type: <class '([\w.]+)'>, value: (.*?), traceback: (?:Some\(\"(.*?)\"\)|None) \}", re.DOTALL
+)
+_FULL = re.compile(r"No space left on device|Disk quota exceeded|Too many open files|\(os error (?:28|122|24|23)\)")
+# The first line of this table whose pattern is found says what it was. What comes of the data itself comes again.
+_KINDS: tuple[tuple[str, Literal["user", "fatal", "out_of_memory"], str], ...] = (
+    (r"Resources exhausted", "out_of_memory", "query.memory"),
+    (r"Generic S3 error|Generic GCS error|Generic MicrosoftAzure error|Generic HTTP error", "user", "query.source"),
+    (
+        r"Parquet error|Object Store error|Object at location|No such file|Permission denied|Is a directory"
+        r"|Csv error|Json error|Ipc error|Avro error|Requested range was invalid",
+        "fatal",
+        "query.source",
+    ),
+    (r"Cast error|Parser error|Divide by zero|[Oo]verflow|Invalid argument error", "fatal", "query.type"),
+    (r"not implemented|not supported|Unsupported", "fatal", "query.unsupported"),
+)
+_PREFIXES = ("DataFusion error: ", "Execution error: ", "Arrow error: ", "External error: ")
+
+
+def judge(error: BaseException) -> Broke:
+    """What an error means that came out of the engine, or out of a function that it called."""
+    text = str(error).strip()
+    if isinstance(error, MemoryError):
+        return Broke("out_of_memory", f"query.memory: Python has no memory left: {text or 'MemoryError'}")
+    # Before all others: a function may say whatever it likes.
+    if found := _PYTHON.search(text):
+        return _by_function(found[1], found[2], found[3] or "")
+    if _FULL.search(text):
+        return Broke("no_room", f"this worker has no disk or files left: {text}")
+    if type(error).__name__ == "PanicException":
+        return Broke("user", f"query.failed: the engine panicked: {text}")
+    for pattern, failure, code in _KINDS:
+        if re.search(pattern, text):
+            return Broke(failure, f"{code}: {_plain(text)}")
+    if type(error) is Exception or isinstance(error, RuntimeError):
+        return Broke("user", f"query.failed: {_plain(text)}")
+    # None of the engine's: what we do around it.
+    shown = "".join(traceback.format_exception(error)).strip()
+    return Broke("internal", f"query.failed: {shown}")
+
+
+def unreadable(error: BaseException) -> Broke:
+    """What an error means that came while a plan was read: it comes again."""
+    text = str(error).strip()
+    if found := _PYTHON.search(text):
+        return Broke("fatal", f"query.function_failed: a function of the query cannot be opened here: {found[2]}")
+    return Broke("fatal", f"query.failed: its plan cannot be read by this engine: {text}")
+
+
+def _by_function(kind: str, value: str, trace: str) -> Broke:
+    shown = trace.replace("\\n", "\n").replace('\\"', '"').strip()
+    said = f"query.function_failed: a function of the query raised {value}"
+    if shown:
+        said = f"{said}\n{shown}"
+    return Broke("out_of_memory" if kind == "MemoryError" else "user", said)
+
+
+def _plain(text: str) -> str:
+    """A message without the names of the engine's own layers before it."""
+    while True:
+        for prefix in _PREFIXES:
+            if text.startswith(prefix):
+                text = text[len(prefix) :]
+                break
+        else:
+            return text

@@ -1,0 +1,218 @@
+"""A fragment in the process that runs it: its plan is bound to files, run, and what comes out is written down.
+
+Whatever happens is an answer, and not an exception: whose fault it was is best seen here. After a failure the process
+is not used again, because an engine whose streams were dropped may go on computing.
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rota.core.errors import Refused
+from rota.wire.plans.binding import Piece, bind
+from rota.wire.plans.settings import EXECUTING
+from rota.wire.queries import Answered, Hashed, Part, Published, Written
+from rota.wire.targets import FileWriter, publish
+from rota.wire.values import ARROW, Packed
+from rota.wire.work import INLINE_BYTES_MAX
+from rota.worker.runners.queries import reaching
+from rota.worker.runners.queries.failures import judge, unreadable
+from rota.worker.runners.queries.orders import ENDED, Broke, Ended, Order, Source, Wrote, decode_order, encode_ended
+from rota.worker.runners.queries.parts import NotAPart, check_part
+from rota.worker.runners.queries.writing import AnswerWriter, PartWriter, counted, read_schema
+
+# They have no types that a checker could use.
+_df: Any = import_module("datafusion")
+
+# What is summed up over all nodes of a plan.
+_METRICS = ("elapsed_compute", "spill_count", "spilled_bytes", "spilled_rows")
+_SCANNED = "bytes_scanned"
+# Files of exchanges, as they stand in a plan: by the folder of the attempt, whose fence no other has.
+_in_plan = re.compile(rb"t\d+-\d+/p\d+[.0-9a-f]*\.arrow").findall
+
+
+# A file that is read.
+Read = tuple[Source, Part]
+
+
+class SourcesLost(Exception):
+    """Files of other stages that are gone or are not those that were reported."""
+
+    def __init__(self, producers: list[str], why: str) -> None:
+        super().__init__(why)
+        self.producers = producers
+
+
+def run(order: bytes) -> Packed:
+    """Carry out an order."""
+    given = decode_order(order)
+    used: list[Read] = []
+    try:
+        return _carried_out(given, used)
+    except SourcesLost as lost:
+        return _lost(lost)
+    except BaseException as error:
+        # The engine's complaint about a file that is gone could be any; and if one is, others may be too.
+        try:
+            _check(given, used, is_thorough=True)
+        except SourcesLost as lost:
+            return _lost(lost)
+        return _answer(judge(error))
+
+
+def _answer(ended: Ended) -> Packed:
+    return Packed(ENDED, encode_ended(ended), is_spent=isinstance(ended, Broke))
+
+
+def _lost(lost: SourcesLost) -> Packed:
+    return _answer(Broke("input_lost", f"an output of another stage is gone: {lost}", tuple(lost.producers)))
+
+
+def _carried_out(order: Order, used: list[Read]) -> Packed:
+    if isinstance(order.output, Published):
+        return _published(order, order.output)
+    plan = Path(os.environ["ROTA_BUNDLE"], order.bundled).read_bytes() if order.bundled else order.plan
+    if order.exchanges or order.task is not None:
+        try:
+            plan = bind(plan, order.exchanges, _pieces(order), order.task)
+        except Exception as error:
+            return _answer(Broke("fatal", f"query.failed: its plan cannot be put together: {error!r}"))
+    used += _used(order, plan)
+    _check(order, used)
+    try:
+        context = _context(order)
+        # Of one use: a plan that has run is not run again.
+        physical = _df.ExecutionPlan.from_bytes(context, plan)
+        schema = read_schema(order.schema)
+    except Exception as error:
+        return _answer(unreadable(error))
+    if isinstance(order.output, Answered):
+        with AnswerWriter(order.result_file, schema) as answer:
+            asyncio.run(_drain(context, physical, lambda _, batch: answer.write(batch)))
+        return Packed(ARROW, _inline(order.result_file))
+    if isinstance(order.output, Written):
+        return _written(order, order.output, schema, lambda take: asyncio.run(_drain(context, physical, take)))
+    is_hashed = isinstance(order.output, Hashed)
+    writer = PartWriter(order.folder, schema, order.compression)
+    try:
+        asyncio.run(_drain(context, physical, lambda number, batch: writer.write(number if is_hashed else 0, batch)))
+        parts = writer.close()
+    finally:
+        writer.abandon()
+    return _answer(Wrote(parts, sum(part.rows for part in parts), _metrics(physical)))
+
+
+def _written(order: Order, output: Written, schema: Any, drain: Callable[[Callable[[int, Any], None]], None]) -> Packed:
+    """A file for good, put aside until it is published."""
+    file = FileWriter(order.aside, schema, output.target.form)
+    drain(lambda _, batch: file.write(batch))
+    file.close()
+    size = Path(order.aside).stat().st_size
+    return _answer(Wrote((Part(0, size, file.rows),), file.rows))
+
+
+def _published(order: Order, output: Published) -> Packed:
+    """What others have put aside is seen; the answer is how many rows that are."""
+    try:
+        publish(output.target, order.run, order.files)
+    except FileNotFoundError as lost:
+        is_alone = len(order.files) == 1
+        gone = (task for task, file in order.files if file == str(lost))
+        producers = [output.stage if is_alone else f"{output.stage}[{task}]" for task in gone]
+        return _answer(Broke("input_lost", f"a file that was put aside is gone: {lost}", tuple(producers)))
+    except Refused as refused:
+        return _answer(Broke("fatal", str(refused)))
+    with AnswerWriter(order.result_file, read_schema(order.schema)) as answer:
+        answer.write(counted(order.rows))
+    return Packed(ARROW, _inline(order.result_file))
+
+
+def _inline(path: str) -> bytes | None:
+    """An answer that is small enough to travel."""
+    return Path(path).read_bytes() if Path(path).stat().st_size <= INLINE_BYTES_MAX else None
+
+
+# The engine.
+
+
+def _context(order: Order) -> Any:
+    config = _df.SessionConfig()
+    for name, value in (*order.settings, *EXECUTING):
+        config = config.set(name, value)
+    runtime = _df.RuntimeEnvBuilder().with_disk_manager_specified(order.spill)
+    if order.memory_bytes:
+        runtime = runtime.with_fair_spill_pool(order.memory_bytes)
+    context = _df.SessionContext(config, runtime)
+    for number, peer in enumerate(order.peers):
+        context.register_object_store("s3://", reaching.store_of(peer), reaching.host_of(number))
+    return context
+
+
+async def _drain(context: Any, plan: Any, take: Callable[[int, Any], None]) -> None:
+    """Run all partitions at once: one after the other, the engine would hold those that wait in memory."""
+
+    async def drain(number: int) -> None:
+        async for found in context.execute(plan, number):
+            batch = found.to_pyarrow()
+            if batch.num_rows:
+                take(number, batch)
+
+    await asyncio.gather(*(drain(number) for number in range(plan.partition_count)))
+
+
+def _metrics(plan: Any) -> tuple[tuple[str, int], ...]:
+    sums = dict.fromkeys((*_METRICS, _SCANNED), 0)
+    for _, measured in plan.collect_metrics():
+        for name in _METRICS:
+            sums[name] += getattr(measured, name) or 0
+        sums[_SCANNED] += measured.sum_by_name(_SCANNED) or 0
+    return tuple((name, value) for name, value in sums.items() if value)
+
+
+# Files of other stages.
+
+
+def _pieces(order: Order) -> list[list[list[Piece]]]:
+    return [[_pieces_of(source) for source in written] for written in order.sources]
+
+
+def _pieces_of(source: Source) -> list[Piece]:
+    url = "file:///" if source.peer is None else f"s3://{reaching.host_of(source.peer)}/"
+    return [Piece(part.part, url, source.path(part), part.bytes) for part in source.parts]
+
+
+def _used(order: Order, plan: bytes) -> list[Read]:
+    """The files that a plan reads; most tasks read only a part of what there is."""
+    found = frozenset(_in_plan(plan))
+    every = ((source, part) for written in order.sources for source in written for part in source.parts)
+    return [(source, part) for source, part in every if _in_attempt(source.path(part)) in found]
+
+
+def _in_attempt(path: str) -> bytes:
+    return "/".join(path.rsplit("/", 2)[1:]).encode()
+
+
+def _check(order: Order, reads: list[Read], *, is_thorough: bool = False) -> None:
+    """Raise SourcesLost if files are not what was reported: all that are, so that they are made again at once.
+
+    What is at a peer is checked there when it is read, and here only if something went wrong.
+    """
+    lost: dict[str, str] = {}
+    asking = reaching.Asking(order.peers)
+    try:
+        for source, part in reads:
+            try:
+                if source.peer is None:
+                    check_part(source.path(part), part)
+                elif is_thorough:
+                    asking.check(source.peer, source.path(part))
+            except NotAPart as error:
+                lost.setdefault(source.producer, str(error))
+    finally:
+        asking.close()
+    if lost:
+        raise SourcesLost(list(lost), next(iter(lost.values())))

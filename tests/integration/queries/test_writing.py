@@ -1,0 +1,110 @@
+"""What a query writes is seen when all of it is written, and not before; by whatever it is run."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import rota
+from rota.core.errors import Refused
+from rota.wire.targets import Target, aside, publish, published_name
+from tests.integration.queries.cluster import make_table
+
+SQL = "select part, count(*) as n from t group by part"
+
+
+@pytest.fixture(params=["embedded", "on workers"])
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[rota.Session]:
+    table = make_table(tmp_path / "t")
+    if request.param == "embedded":
+        session = rota.Session()
+        session.register_parquet("t", table)
+        yield session
+        return
+    with rota.Rota.embedded(tmp_path / "data", slots=2) as here, rota.Session.on(here, partitions=2) as session:
+        session.register_parquet("t", table)
+        yield session
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_an_answer_is_written_and_read_again(session: rota.Session, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert session.sql(SQL).write_parquet(out) == 4
+    assert all(name.startswith("part-") and name.endswith(".parquet") for name in names(out))
+    read = session.read_parquet(out).sort("part").to_pylist()
+    assert read == [{"part": part, "n": 100} for part in range(4)]
+    assert session.sql(SQL).write_csv(tmp_path / "csv") == 4
+    assert session.read_csv(tmp_path / "csv").count() == 4
+
+
+def test_what_is_there_is_an_error_stays_or_goes(session: rota.Session, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    session.sql(SQL).write_parquet(out)
+    before = names(out)
+    with pytest.raises(rota.Refused, match=r"query\.target: there is something in .*/out already: part-"):
+        session.sql(SQL).write_parquet(out)
+    assert names(out) == before
+    session.sql(SQL).write_parquet(out, mode="append")
+    assert session.read_parquet(out).count() == 8
+    session.sql("select 7 as part, 1 as n").write_parquet(out, mode="overwrite")
+    assert session.read_parquet(out).to_pylist() == [{"part": 7, "n": 1}]
+    assert not set(names(out)) & set(before)
+
+
+def test_nothing_is_seen_of_a_query_that_fails(session: rota.Session, tmp_path: Path) -> None:
+    def fails(values: pa.Array) -> pa.Array:
+        raise ValueError("no")
+
+    session.register_udf(fails, [pa.int64()], pa.int64(), name="fails")
+    with pytest.raises(rota.Refused, match=r"query\.function_failed"):
+        session.sql("select fails(v) from t").write_parquet(tmp_path / "out")
+    assert not (tmp_path / "out").exists() or names(tmp_path / "out") == []
+
+
+def test_a_place_that_cannot_be_written_to_is_refused(session: rota.Session, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(rota.Refused, match=r"query\.target: .*/file is a file"):
+        session.sql(SQL).write_parquet(tmp_path / "file")
+    with pytest.raises(rota.Refused, match=r"query\.target: .*elsewhere"):
+        session.sql(SQL).write_parquet("s3://bucket/out")
+    with pytest.raises(rota.Refused, match=r"there is no mode 'upsert'"):
+        session.sql(SQL).write_parquet(tmp_path / "out", mode="upsert")  # pyright: ignore[reportArgumentType] - so it is refused
+
+
+def test_publishing_goes_on_where_another_was_killed_and_may_be_done_twice(tmp_path: Path) -> None:
+    target = Target(str(tmp_path / "out"), "parquet")
+    files = [(task, aside(target, "run", task, 41 + task)) for task in range(3)]
+    Path(files[0][1]).parent.mkdir(parents=True)
+    for task, file in files:
+        pq.write_table(pa.table({"task": [task]}), file)
+    Path(files[0][1]).rename(published_name(target, "run", 0))
+    publish(target, "run", files)
+    publish(target, "run", files)
+    assert pq.read_table(target.folder).column("task").to_pylist() == [0, 1, 2]
+    assert len(names(tmp_path / "out")) == 3
+
+
+def test_nothing_is_published_while_a_file_is_gone(tmp_path: Path) -> None:
+    target = Target(str(tmp_path / "out"), "parquet", "append")
+    files = [(task, aside(target, "run", task, 1)) for task in range(2)]
+    Path(files[0][1]).parent.mkdir(parents=True)
+    pq.write_table(pa.table({"task": [0]}), files[0][1])
+    with pytest.raises(FileNotFoundError, match="00001-1"):
+        publish(target, "run", files)
+    assert [name for name in names(tmp_path / "out") if name.startswith("part-")] == []
+
+
+def test_what_somebody_else_wrote_meanwhile_is_not_mixed_with_ours(tmp_path: Path) -> None:
+    target = Target(str(tmp_path / "out"), "parquet")
+    file = aside(target, "run", 0, 1)
+    Path(file).parent.mkdir(parents=True)
+    pq.write_table(pa.table({"task": [0]}), file)
+    pq.write_table(pa.table({"task": [9]}), tmp_path / "out" / "theirs.parquet")
+    with pytest.raises(Refused, match=r"query\.target: there is something in .* since the query began"):
+        publish(target, "run", [(0, file)])
+    assert pq.read_table(tmp_path / "out" / "theirs.parquet").column("task").to_pylist() == [9]

@@ -1,0 +1,38 @@
+"""Parameters of statements are found outside texts and comments, and each has exactly one value."""
+
+import pytest
+
+from rota.core.errors import Refused
+from rota.kinds.query.parameters import names_in, numbered, values_of
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("select ?", "select $1"),
+        ("select ? where a = ?", "select $1 where a = $2"),
+        ("select '?', ?", "select '?', $1"),
+        ("select 'it''s ?', ?", "select 'it''s ?', $1"),
+        ('select "a?b", ?', 'select "a?b", $1'),
+        ("select ? -- really?\n, ?", "select $1 -- really?\n, $2"),
+        ("select /* ? */ ?", "select /* ? */ $1"),
+        ("select $1, $name", "select $1, $name"),
+        ("select 1", "select 1"),
+    ],
+)
+def test_question_marks_are_numbered_where_they_are_parameters(given: str, expected: str) -> None:
+    assert numbered(given) == expected
+
+
+def test_parameters_are_named_once_each() -> None:
+    assert names_in("select $a, $b, '$c', $a") == ("a", "b")
+    assert names_in("select 1") == ()
+
+
+def test_every_parameter_has_one_value() -> None:
+    assert values_of("select $1, $2", (5, None)) == {"1": 5, "2": None}
+    assert values_of("select $a", {"a": "x"}) == {"a": "x"}
+    with pytest.raises(Refused, match=r"nothing is given for \$b"):
+        values_of("select $a, $b", {"a": 1})
+    with pytest.raises(Refused, match=r"a value is given for \$2"):
+        values_of("select $1", (1, 2))
