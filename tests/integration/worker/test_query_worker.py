@@ -32,3 +32,10 @@ def test_a_worker_without_the_engine_says_nothing_of_it(tmp_path: Path, monkeypa
         (worker,) = here.workers()
         assert QUERY not in worker.capacity.kinds
         assert "datafusion" not in dict(worker.capacity.properties)
+
+
+def test_an_answer_without_columns_knows_its_rows(tmp_path: Path) -> None:
+    stages = planned("select from generate_series(1, 5)", 1)
+    with rota.Rota.embedded(tmp_path, slots=1) as here:
+        answer = here.submit(graph_of(stages)).result(stages[-1].id)
+        assert (answer.num_columns, answer.num_rows) == (0, 5)

@@ -38,6 +38,8 @@ def positional(schema: Any) -> Any:
 
 def fitted(batch: Any, schema: Any) -> Any:
     """A batch with the names and types that were declared, and with nothing in it that none of its rows has."""
+    if not batch.num_columns and not len(schema):
+        return batch
     if not batch.num_columns:
         return _pa.RecordBatch.from_arrays([_pa.nulls(batch.num_rows, _pa.int8())], schema=schema)
     columns = [_column(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
