@@ -5,7 +5,7 @@ Each call has a thread of its own, for as long as its caller waits.
 
 import threading
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -19,8 +19,6 @@ from rota.api.flight.statuses import translated
 from rota.core.errors import Refused, Unavailable
 from rota.wire.flight import flight_sql_pb2 as pb
 from rota.wire.flight.commands import pack, unpack, unpack_cancel
-
-T = TypeVar("T")
 
 TOKEN = "rota-token"  # noqa: S105 - the name of a middleware
 BEARER = "bearer "

@@ -20,7 +20,6 @@ from rota.kinds.query.parameters import Given, numbered, values_of
 
 PathLike = str | os.PathLike[str]
 
-PUBLIC = ("datafusion", "public")
 _PARTITIONS = "datafusion.execution.target_partitions"
 
 

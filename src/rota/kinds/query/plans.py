@@ -9,7 +9,6 @@ from rota.kinds.query import sizing
 from rota.kinds.query.cutting import Uncut, cut, whole
 from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.stages import Stage
-from rota.wire.plans import has_code
 from rota.wire.plans.tree import scanned_bytes
 
 
@@ -37,7 +36,6 @@ class PhysicalPlan(Struct, frozen=True, kw_only=True):
     bytes: int
     text: str
     unstaged: str = ""
-    has_code: bool = False
 
     def show(self) -> str:
         """The stages for people."""
@@ -71,7 +69,7 @@ def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: int, wishes: Wis
     """Plan a query for that many slots. It is planned again if it reads enough to be worth more than one partition."""
     partitions = wishes.partitions or 1
     planned = _plan(engine, asked, partitions)
-    read = scanned_bytes(planned.to_bytes()) if _is_writable(planned) else 0
+    read = _scanned(planned)
     if not wishes.partitions:
         fitting = sizing.partitions(slots, read)
         if fitting != partitions:
@@ -96,7 +94,6 @@ def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: int, wishes: Wis
         bytes=read,
         text=planned.display_indent(),
         unstaged=unstaged,
-        has_code=any(has_code(stage.plan) for stage in stages),
     )
 
 
@@ -115,10 +112,13 @@ def _plan(engine: SqlEngine, asked: LogicalPlan, partitions: int) -> df.Executio
         return frame.execution_plan()
 
 
-def _is_writable(plan: df.ExecutionPlan) -> bool:
+def _scanned(plan: df.ExecutionPlan) -> int:
+    """How much a plan reads; 0 of one that cannot be written down, of which it is told why where it is cut."""
     try:
-        plan.to_bytes()
+        written = plan.to_bytes()
+    except (KeyboardInterrupt, SystemExit):
+        raise
     except BaseException:
-        # Also a panic; why it cannot be written is told where it is cut.
-        return False
-    return True
+        # A panic of the engine is not an Exception.
+        return 0
+    return scanned_bytes(written)

@@ -126,8 +126,9 @@ def _published(order: Order, output: Published) -> Packed:
         return _answer(Broke("input_lost", f"a file that was put aside is gone: {lost}", tuple(producers)))
     except Refused as refused:
         return _answer(Broke("fatal", str(refused)))
-    with AnswerWriter(order.result_file, read_schema(order.schema)) as answer:
-        answer.write(counted(order.rows))
+    schema = read_schema(order.schema)
+    with AnswerWriter(order.result_file, schema) as answer:
+        answer.write(counted(order.rows, schema))
     return Packed(ARROW, _inline(order.result_file))
 
 

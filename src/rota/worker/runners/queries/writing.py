@@ -22,9 +22,9 @@ def read_schema(packed: bytes) -> Any:
     return _pa.ipc.read_schema(_pa.py_buffer(packed))
 
 
-def counted(rows: int) -> Any:
-    """How many rows there were, as an answer."""
-    return _pa.record_batch({"count": _pa.array([rows], _pa.int64())})
+def counted(rows: int, schema: Any) -> Any:
+    """How many rows there were, as an answer of one column."""
+    return _pa.RecordBatch.from_arrays([_pa.array([rows], schema.field(0).type)], schema=schema)
 
 
 def positional(schema: Any) -> Any:
