@@ -114,15 +114,15 @@ class Stages:
         return Piece(part, "file:///", str(path), size)
 
 
-def stages_of(context: df.SessionContext, sql: str) -> tuple[Stage, ...]:
-    """The stages of a statement; one, if it cannot be cut."""
+def stages_of(context: df.SessionContext, sql: str, again_bytes: int = 0) -> tuple[Stage, ...]:
+    """The stages of a statement, cut wherever it can be; one, if it cannot."""
     plan = context.sql(sql).execution_plan()
     try:
-        return cut(plan, context)
+        return cut(plan, context, again_bytes)
     except Uncut:
         return whole(plan, context)
 
 
-def run_staged(context: df.SessionContext, sql: str, folder: Path, stores: int = 0) -> pa.Table:
+def run_staged(context: df.SessionContext, sql: str, folder: Path, stores: int = 0, again_bytes: int = 0) -> pa.Table:
     """The answer of a statement that is planned, cut and run in stages."""
-    return Stages(cut(context.sql(sql).execution_plan(), context), folder, stores).answer()
+    return Stages(cut(context.sql(sql).execution_plan(), context, again_bytes), folder, stores).answer()

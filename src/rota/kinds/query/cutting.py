@@ -11,9 +11,12 @@ from contextlib import contextmanager
 import datafusion as df
 
 from rota.kinds.query.schemas import exchange_leaf, mended, schema_of, schema_of_plan
+from rota.kinds.query.sizing import AGAIN_BYTES
 from rota.kinds.query.stages import Stage
+from rota.wire.plans import has_code
 from rota.wire.plans import plan_pb2 as pb
 from rota.wire.plans.tree import (
+    FILE_SCANS,
     GATHERING,
     Node,
     Unsliceable,
@@ -21,13 +24,36 @@ from rota.wire.plans.tree import (
     is_broadcasting,
     partitions,
     read,
+    read_bytes,
     united,
+    walk,
     write,
 )
 from rota.wire.queries import EXCHANGE, Answered, Exchange, Gathered, Hashed, Output, Reading
 
 # Joins that never have to know which rows of their left side no task has found a partner for.
 _ALONE = (pb.INNER, pb.RIGHT, pb.RIGHT_SEMI, pb.RIGHT_ANTI, pb.RIGHT_MARK)
+
+# What gives the same rows each time it is run: no limits, which take what comes first, and no sums, which depend on the
+# order of what is added up.
+_REPEATABLE = (
+    *FILE_SCANS,
+    "coalesce_batches",
+    "coalesce_partitions",
+    "cooperative",
+    "cross_join",
+    "empty",
+    "filter",
+    "generate_series",
+    "hash_join",
+    "memory_scan",
+    "nested_loop_join",
+    "placeholder_row",
+    "projection",
+    "union",
+)
+# Functions of the engine that give something else each time.
+_VOLATILE = (b"random", b"rand", b"uuid", b"shuffle")
 
 _NAMED = re.compile(rf"DataSourceExec: .*?{re.escape(EXCHANGE)}(?P<number>\d+).*")
 _FILES = re.compile(r"file_type=(\w+)")
@@ -45,14 +71,15 @@ class Uncut(Exception):
     """A plan that cannot be cut, and why; the sentence goes on after "because"."""
 
 
-def cut(plan: df.ExecutionPlan, context: df.SessionContext) -> tuple[Stage, ...]:
+def cut(plan: df.ExecutionPlan, context: df.SessionContext, again_bytes: int = AGAIN_BYTES) -> tuple[Stage, ...]:
     """The stages of a plan, each after those that it reads; the last one gives the answer.
 
+    `again_bytes` is how much the tasks of a stage may read again rather than have it read for them.
     The plan has to be made with `settings.PLANNING`. `Uncut` if it has to be run in one piece, or where it is.
     """
     content = _bytes_of(plan)
     try:
-        return _Cutter(context).stages_of(mended(read(content)))
+        return _Cutter(context, again_bytes).stages_of(mended(read(content)))
     except Unsliceable as error:
         raise Uncut(_unknown(plan) or str(error)) from None
 
@@ -111,8 +138,9 @@ def _reading() -> Generator[None]:
 
 
 class _Cutter:
-    def __init__(self, context: df.SessionContext) -> None:
+    def __init__(self, context: df.SessionContext, again_bytes: int) -> None:
         self._context = context
+        self._again_bytes = again_bytes
         self._stages: list[Stage] = []
         # All exchanges so far; leaves are numbered by their place here until their stage is complete.
         self._exchanges: list[Exchange] = []
@@ -136,6 +164,9 @@ class _Cutter:
                 raise Uncut("rows have to stay in the order of a table while they are spread")
             case kind if kind in GATHERING and partitions(node.inputs[0]) > 1 and not _is_shared(node.inputs[0]):
                 (below,) = node.inputs
+                if self._is_little(below):
+                    # Whoever reads it does it by itself; if those are several, it is cut off later.
+                    return node
                 reading: Reading = "all" if kind == "coalesce_partitions" else "merge"
                 return node.over([self._exchange(_limited(below, _fetch_of(node)), Gathered(), reading)])
             case _:
@@ -172,7 +203,7 @@ class _Cutter:
             if is_whole:
                 tasks = 1
             else:
-                body = self._cut_gathered(body)
+                body = self._cut_gathered(body, tasks)
         root = root.over([body]) if root.kind == "repartition" else body
         root, exchanges = self._numbered(root)
         with _reading():
@@ -192,11 +223,25 @@ class _Cutter:
         self._stages.append(stage)
         return stage
 
-    def _cut_gathered(self, node: Node) -> Node:
-        """Cut off what one task has to do as a whole, and every task of this stage would do again."""
-        if node.kind in GATHERING:
-            return self._exchange(node, Gathered(), "all") if partitions(node.inputs[0]) > 1 else node
-        return node.over([self._cut_gathered(each) for each in node.inputs])
+    def _cut_gathered(self, node: Node, tasks: int) -> Node:
+        """Cut off what one task has to do as a whole, and every task of this stage would do again.
+
+        If that is little, and comes out the same each time, doing it again is less than handing it out.
+        """
+        if node.kind not in GATHERING:
+            return node.over([self._cut_gathered(each, tasks) for each in node.inputs])
+        if partitions(node.inputs[0]) == 1 or (self._is_little(node, tasks - 1) and _is_repeatable(node)):
+            return node
+        return self._exchange(node, Gathered(), "all")
+
+    def _is_little(self, node: Node, times: int = 1) -> bool:
+        """Whether reading what is below a node, so many times, costs less than a stage of its own.
+
+        What an exchange gives is nobody's to read again.
+        """
+        if not self._again_bytes or any(exchange_of(each) is not None for each in walk(node)):
+            return False
+        return read_bytes(node) * times <= self._again_bytes
 
     def _loses_order(self, node: Node, is_grouped: bool = False) -> bool:
         """Whether rows come out of an exchange in another order than the engine counts on.
@@ -242,6 +287,16 @@ def _is_shared(node: Node) -> bool:
     return any(map(_is_shared, node.inputs))
 
 
+def _is_repeatable(node: Node) -> bool:
+    """Whether a part of a plan gives the same rows wherever it is run, in whatever order."""
+    if node.kind not in _REPEATABLE or _fetch_of(node) >= 0:
+        return False
+    content = node.message.SerializeToString()
+    if has_code(content) or any(name in content for name in _VOLATILE):
+        return False
+    return all(map(_is_repeatable, node.inputs))
+
+
 def _join_type(node: Node) -> pb.JoinType:
     match node.kind:
         case "hash_join":
@@ -253,11 +308,11 @@ def _join_type(node: Node) -> pb.JoinType:
 
 
 def _fetch_of(node: Node) -> int:
-    """How many rows a gathering node gives at most; below zero for all."""
+    """How many rows a node gives at most that gathers; below zero for all."""
     if node.kind == "sort_preserving_merge":
         return node.message.sort_preserving_merge.fetch
     coalesce = node.message.coalesce_partitions
-    return coalesce.fetch if coalesce.HasField("fetch") else -1
+    return coalesce.fetch if node.kind == "coalesce_partitions" and coalesce.HasField("fetch") else -1
 
 
 def _sorted_for(merge: Node) -> Node:

@@ -78,7 +78,8 @@ def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: int, wishes: Wis
     unstaged = ""
     with engine.complaining():
         try:
-            stages = cut(planned, engine.context)
+            # Who asks for a number of partitions wants to see them.
+            stages = cut(planned, engine.context, 0 if wishes.partitions else sizing.AGAIN_BYTES)
         except Uncut as uncut:
             if wishes.strict:
                 text = f"this query cannot be cut into stages: {uncut}"

@@ -1,15 +1,18 @@
 """How many partitions a query is planned with: from the slots that are there and from how much it reads.
 
-Small tasks are dear: starting one costs as much as reading a megabyte. So a little query is one task, and a large one
-has as many tasks at a time as there are slots, in a few waves.
+Small tasks are dear: one costs as much as reading ten megabytes. So a little query is one task, and a large one has as
+many tasks at a time as there are slots, in a few waves. Sizes are those of columns in memory, where the engine knows
+them, else of files.
 """
 
 MB = 1 << 20
 
 # Below this a query is not worth an exchange.
-ALONE_BYTES = 8 * MB
+ALONE_BYTES = 64 * MB
 # What one task of a scan should read at most, as long as there are not too many of them.
-TASK_BYTES = 256 * MB
+TASK_BYTES = 1024 * MB
+# How much tasks may read again, together, instead of waiting for others who read it once for all of them.
+AGAIN_BYTES = 32 * MB
 WAVES_MAX = 4
 PARTITIONS_MAX = 512
 

@@ -12,18 +12,20 @@ from typing import Any
 
 import datafusion as df
 import pyarrow as pa
+import pyarrow.parquet
 
 from rota.core.errors import Refused
 from rota.wire.plans import plan_pb2 as pb
 from rota.wire.plans.binding import bind
 from rota.wire.plans.code import has_code
-from rota.wire.plans.tree import Node, Unsliceable, partitions, read, scan_of, walk, write
+from rota.wire.plans.tree import Node, Unsliceable, partitions, read, scan_of, scanned_bytes, walk, write
 
 # The engine that is installed, as fragments name it.
 ENGINE = f"datafusion {version('datafusion')}"
 
 _PARTITIONS = 5
 _FILE_BYTES = 100
+_ROWS = 1_000
 _SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])
 # How the engine calls our kinds of nodes. Scans are told apart by what they say about their files.
 _NAMES = {
@@ -92,6 +94,7 @@ class _Check:
 
     def run(self) -> None:
         self._check_scans()
+        self._check_sizes()
         self._check_nodes()
         self._check_joins()
         self._check_made()
@@ -178,6 +181,15 @@ class _Check:
         self._plain.register_arrow("arrow", str(path))
         leaf = self._nodes("select b as c from arrow")["arrow_scan"]
         _expect("the path of an arrow file", scan_of(leaf).file_groups[0].files[0].path, str(path).lstrip("/"))
+
+    def _check_sizes(self) -> None:
+        """How large a column is, as far as the engine says so."""
+        path = self._folder / "sized.parquet"
+        pyarrow.parquet.write_table(pa.table({"a": pa.nulls(_ROWS, pa.string()), "b": pa.array(range(_ROWS))}), path)
+        context = df.SessionContext()
+        context.register_parquet("sized", str(path))
+        plan = context.sql("select b from sized").execution_plan().to_bytes()
+        _expect("the size of a column of a parquet file", scanned_bytes(plan), 8 * _ROWS)
 
     def _check_nodes(self) -> None:
         self._nodes("select a, count(*) from three where a > 1 group by a")

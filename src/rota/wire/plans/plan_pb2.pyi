@@ -238,14 +238,16 @@ class FileScan(_message.Message):
     def __init__(self, conf: _Optional[_Union[ScanConf, _Mapping]] = ...) -> None: ...
 
 class ScanConf(_message.Message):
-    __slots__ = ("file_groups", "object_store_url", "projection_exprs")
+    __slots__ = ("file_groups", "statistics", "object_store_url", "projection_exprs")
     FILE_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    STATISTICS_FIELD_NUMBER: _ClassVar[int]
     OBJECT_STORE_URL_FIELD_NUMBER: _ClassVar[int]
     PROJECTION_EXPRS_FIELD_NUMBER: _ClassVar[int]
     file_groups: _containers.RepeatedCompositeFieldContainer[FileGroup]
+    statistics: Statistics
     object_store_url: str
     projection_exprs: ProjectionExprs
-    def __init__(self, file_groups: _Optional[_Iterable[_Union[FileGroup, _Mapping]]] = ..., object_store_url: _Optional[str] = ..., projection_exprs: _Optional[_Union[ProjectionExprs, _Mapping]] = ...) -> None: ...
+    def __init__(self, file_groups: _Optional[_Iterable[_Union[FileGroup, _Mapping]]] = ..., statistics: _Optional[_Union[Statistics, _Mapping]] = ..., object_store_url: _Optional[str] = ..., projection_exprs: _Optional[_Union[ProjectionExprs, _Mapping]] = ...) -> None: ...
 
 class FileGroup(_message.Message):
     __slots__ = ("files",)
@@ -272,6 +274,30 @@ class FileRange(_message.Message):
     start: int
     end: int
     def __init__(self, start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+
+class Statistics(_message.Message):
+    __slots__ = ("columns",)
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    columns: _containers.RepeatedCompositeFieldContainer[ColumnStatistics]
+    def __init__(self, columns: _Optional[_Iterable[_Union[ColumnStatistics, _Mapping]]] = ...) -> None: ...
+
+class ColumnStatistics(_message.Message):
+    __slots__ = ("bytes",)
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    bytes: Estimate
+    def __init__(self, bytes: _Optional[_Union[Estimate, _Mapping]] = ...) -> None: ...
+
+class Estimate(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: Scalar
+    def __init__(self, value: _Optional[_Union[Scalar, _Mapping]] = ...) -> None: ...
+
+class Scalar(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
 
 class ProjectionExprs(_message.Message):
     __slots__ = ("exprs",)

@@ -183,14 +183,37 @@ def united(nodes: Sequence[Node]) -> Node:
 def scanned_bytes(plan: bytes) -> int:
     """How much a plan reads from files and brings along; 0 if there is a node that is not known."""
     try:
-        nodes = list(walk(read(plan)))
+        return read_bytes(read(plan))
     except Unsliceable:
         return 0
-    scans = [scan_of(node) for node in nodes if node.kind in FILE_SCANS]
-    files = [file for scan in scans for group in scan.file_groups for file in group.files]
-    carried = [part for node in nodes if node.kind == "memory_scan" for part in node.message.memory_scan.partitions]
-    return sum(map(_read_bytes, files)) + sum(map(len, carried))
 
 
-def _read_bytes(file: pb.File) -> int:
+def read_bytes(node: Node) -> int:
+    """How much the leaves at and below a node read, of the columns that are wanted; exchanges are not counted."""
+    return sum(map(_leaf_bytes, walk(node)))
+
+
+def _leaf_bytes(node: Node) -> int:
+    if node.kind == "memory_scan":
+        return sum(map(len, node.message.memory_scan.partitions))
+    if node.kind not in FILE_SCANS or exchange_of(node) is not None:
+        return 0
+    conf = scan_of(node)
+    wanted = _column_bytes(conf)
+    return sum(_file_bytes(file) for group in conf.file_groups for file in group.files) if wanted is None else wanted
+
+
+def _column_bytes(conf: pb.ScanConf) -> int | None:
+    """How large the columns are that a scan gives, if the engine knows."""
+    known = conf.statistics.columns
+    found = 0
+    for each in conf.projection_exprs.exprs:
+        index = each.expr.column.index
+        if not each.expr.HasField("column") or index >= len(known) or not known[index].bytes.value.HasField("number"):
+            return None
+        found += known[index].bytes.value.number
+    return found if conf.HasField("projection_exprs") else None
+
+
+def _file_bytes(file: pb.File) -> int:
     return file.range.end - file.range.start if file.HasField("range") else file.size

@@ -6,14 +6,16 @@ from typing import Any
 
 import datafusion as df
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 from pyarrow import csv
 
 from rota.kinds.query.cutting import Uncut, cut, whole
+from rota.kinds.query.sizing import MB
 from rota.kinds.query.stages import Stage
 from rota.wire.plans import has_code
-from rota.wire.plans.tree import read, walk
+from rota.wire.plans.tree import read, read_bytes, walk
 from rota.wire.queries import EXCHANGE, Answered, Exchange, Gathered, Hashed
 from tests.queries import corpus, staged
 from tests.queries.staged import NO_BROADCAST, SPLIT_FILES, Stages
@@ -38,8 +40,8 @@ def exchanging(folder: Path) -> df.SessionContext:
     return made
 
 
-def stages_of(context: df.SessionContext, sql: str) -> tuple[Stage, ...]:
-    return cut(context.sql(sql).execution_plan(), context)
+def stages_of(context: df.SessionContext, sql: str, again_bytes: int = 0) -> tuple[Stage, ...]:
+    return cut(context.sql(sql).execution_plan(), context, again_bytes)
 
 
 def shape(stages: tuple[Stage, ...]) -> list[tuple[Any, ...]]:
@@ -72,6 +74,44 @@ def test_a_small_side_is_sent_to_all_tasks(context: df.SessionContext):
     assert stages[1].exchanges == (Exchange("stage-1", "all"),)
     assert stages[1].tasks == 4
     assert not stages[1].is_whole
+
+
+def test_a_little_side_is_read_by_every_task_itself(context: df.SessionContext):
+    (stage,) = stages_of(context, "select s.id, r.why from sales s join returns r on s.id = r.id", MB)
+    assert (stage.tasks, stage.exchanges) == (4, ())
+
+
+def test_how_little_a_side_must_be_depends_on_how_many_would_read_it(context: df.SessionContext):
+    sql = "select s.id, r.why from sales s join returns r on s.id = r.id"
+    size = read_bytes(read(context.sql("select id, why from returns").execution_plan().to_bytes()))
+    assert size > 0
+    assert len(stages_of(context, sql, 3 * size)) == 1
+    first, second = stages_of(context, sql, 3 * size - 1)
+    assert (first.tasks, second.tasks) == (1, 4), "one task reads it for the others"
+
+
+@pytest.mark.parametrize(
+    "side",
+    [
+        "(select id, why from returns limit 3)",
+        "(select id, why from returns where random() < 0.5)",
+        "(select id, uuid() as why from returns)",
+        "(select min(id) as id, why from returns group by why)",
+        "(select twice(id) as id, why from returns)",
+    ],
+)
+def test_a_side_that_might_come_out_differently_is_read_once(context: df.SessionContext, side: str):
+    twice = df.udf(lambda ids: pc.multiply(ids, 2), [pa.int64()], pa.int64(), "immutable", "twice")
+    context.register_udf(twice)
+    stages = stages_of(context, f"select s.id, r.why from sales s join {side} r on s.id = r.id", MB)  # noqa: S608 - from above
+    readers = [stage for stage in stages if b"/returns" in stage.plan]
+    assert len(readers) == 1
+    assert readers[0] is not stages[-1]
+
+
+def test_an_answer_of_one_row_from_a_little_table_is_one_task(context: df.SessionContext):
+    (stage,) = stages_of(context, "select id from sales order by id limit 3", MB)
+    assert stage.tasks == 1
 
 
 def test_sides_of_a_large_join_are_exchanged_by_key(exchanging: df.SessionContext):

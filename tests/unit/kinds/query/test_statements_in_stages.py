@@ -9,6 +9,7 @@ import pytest
 
 from rota.kinds.query import cutting
 from rota.kinds.query.cutting import cut
+from rota.kinds.query.sizing import AGAIN_BYTES
 from tests.queries import corpus, staged
 from tests.queries.corpus import CASES, Case, by_name, comparable, rows_of
 from tests.queries.staged import NO_BROADCAST, SORT_MERGE, SPLIT_FILES, run_staged
@@ -48,8 +49,10 @@ class World:
     def _answer(self, case: Case) -> Answer:
         return rows_of(self.planner(1, ()).sql(case.sql).to_arrow_table(), case.is_ordered)
 
-    def staged(self, case: Case, way: tuple[int, staged.Settings], folder: Path, stores: int = 0) -> Answer:
-        return rows_of(run_staged(self.planner(*way), case.sql, folder, stores), case.is_ordered)
+    def staged(
+        self, case: Case, way: tuple[int, staged.Settings], folder: Path, stores: int = 0, again_bytes: int = 0
+    ) -> Answer:
+        return rows_of(run_staged(self.planner(*way), case.sql, folder, stores, again_bytes), case.is_ordered)
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +68,11 @@ def name_of(case: Case) -> str:
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_a_statement_gives_the_same_in_stages(case: Case, way: str, world: World, tmp_path: Path):
     assert world.staged(case, WAYS[way], tmp_path) == world.answer(case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_a_statement_gives_the_same_if_tasks_read_little_tables_by_themselves(case: Case, world: World, tmp_path: Path):
+    assert world.staged(case, WAYS["3"], tmp_path, again_bytes=AGAIN_BYTES) == world.answer(case)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.other], ids=name_of)
@@ -103,7 +111,7 @@ def test_an_order_that_an_exchange_loses_would_be_missed(world: World, tmp_path:
 
 def test_every_case_is_cut_and_some_really_have_several_stages(world: World):
     planner = world.planner(*WAYS["4-hash"])
-    stages = [cut(planner.sql(case.sql).execution_plan(), planner) for case in CASES]
+    stages = [cut(planner.sql(case.sql).execution_plan(), planner, 0) for case in CASES]
     assert sum(len(each) > 1 for each in stages) > len(CASES) * 0.7
     assert {exchange.reading for each in stages for stage in each for exchange in stage.exchanges} == {
         "all",
