@@ -97,15 +97,22 @@ def little() -> Iterator[Row]:
             cursor.fetch_arrow_table()
 
         yield _median("select 1 through Flight SQL, on a worker", ask, 8)
-        best = 0.0
-        used = cpu_s_of(process)
-        for _ in range(ROUNDS):
-            cursor.execute(ANSWER)
+        partitions, _ = cursor.adbc_execute_partitions(ANSWER)
+
+        def fetch() -> float:
             began = time.perf_counter()
-            fetched = cursor.fetch_arrow_table()
-            best = max(best, fetched.nbytes / 1e6 / (time.perf_counter() - began))
+            size = 0
+            for each in partitions:
+                cursor.adbc_read_partition(each)
+                size += cursor.fetch_arrow_table().nbytes
+            return size / 1e6 / (time.perf_counter() - began)
+
+        # The first time it is computed.
+        first, used = fetch(), cpu_s_of(process)
+        best = max(fetch() for _ in range(ROUNDS))
         used = (cpu_s_of(process) - used) / ROUNDS
-        yield Row("a query and its answer through Flight SQL", round(best), "MB/s", 500, "higher", used * 1e6)
+        note = f"{first:.0f} MB/s with computing it"
+        yield Row("an answer streamed through Flight SQL", round(best), "MB/s", 500, "higher", used * 1e6, note)
 
 
 class _FrontEnd:

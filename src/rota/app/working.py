@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 
 # What a process of queries may keep in memory for the next fragment: their data is gone, but not given back at once.
 QUERY_GROWTH_BYTES = 1 << 30
-# The engine's allocator (mimalloc) gives memory back after a second. The next fragment would have it zeroed again, which
-# is a tenth of what queries cost.
+# The engine's allocator (mimalloc) gives memory back after a second, and the next fragment would have it zeroed again:
+# a tenth of what queries cost.
 QUERY_ENV = {"MIMALLOC_PURGE_DELAY": "10000"}
 # Of the memory that a slot has, the engine plans with this much; it does not count everything that it holds.
 ENGINE_SHARE = 0.6

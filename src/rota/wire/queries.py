@@ -41,7 +41,13 @@ class Gathered(Struct, frozen=True, array_like=True, tag="all"):
 
 
 class Answered(Struct, frozen=True, array_like=True, tag="answer"):
-    """The output is (a piece of) the query's answer: an Arrow stream, as a task's result (`rota.wire.work.Value`)."""
+    """The output is (a piece of) the query's answer: an Arrow stream, as a task's result (`rota.wire.work.Value`).
+
+    `near` is the machine of whoever will read it once, and soon. A large answer then stays with the worker, if it can
+    be fetched from there (`KeptAnswer`). Without it, an answer is kept for good.
+    """
+
+    near: str = ""
 
 
 class Written(Struct, frozen=True, array_like=True, tag="write"):
@@ -112,6 +118,19 @@ class StageOutput(Struct, frozen=True, array_like=True):
     metrics: tuple[tuple[str, int], ...] = ()
 
 
+# The encoding of a value that is a `KeptAnswer`.
+KEPT = "rota.kept"
+
+
+class KeptAnswer(Struct, frozen=True, array_like=True):
+    """A piece of an answer that stayed with the worker: a file as exchanges have them, and the ticket for it."""
+
+    url: str
+    folder: str
+    part: Part
+    ticket: str
+
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode_output = msgspec.msgpack.Decoder(StageOutput).decode
 
@@ -129,6 +148,16 @@ def decode_fragment(work: bytes) -> Fragment:
 def encode_output(output: StageOutput) -> bytes:
     """What a stage's attempt reports."""
     return _encode(output)
+
+
+def encode_kept(kept: KeptAnswer) -> bytes:
+    """What an attempt reports whose answer stays where it is."""
+    return _encode(kept)
+
+
+def decode_kept(content: bytes) -> KeptAnswer:
+    """Where an answer has stayed."""
+    return msgspec.msgpack.decode(content, type=KeptAnswer)
 
 
 def decode_output(result: bytes) -> StageOutput:

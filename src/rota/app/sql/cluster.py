@@ -1,11 +1,13 @@
 """Queries on workers: a plan becomes a run, and its last stage gives the answer."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pyarrow as pa
 from msgspec import Struct
 
 from rota.app.embedded import Rota
+from rota.app.sql.fetching import AnswerGone, FetchedAnswer
 from rota.app.sql.handles import CANCELLED, Progress, QueryHandle, StageProgress
 from rota.client.blocking import BlockingRun
 from rota.core.errors import CODES, Refused
@@ -15,8 +17,9 @@ from rota.core.states import SUCCESS, RunState, TaskState
 from rota.kinds.query import sizing
 from rota.kinds.query.graphs import COUNTED, PUBLISH, bundle_of, graph_of
 from rota.kinds.query.plans import PhysicalPlan
-from rota.wire.queries import QUERY, Compression
+from rota.wire.queries import KEPT, QUERY, Compression, KeptAnswer, decode_kept
 from rota.wire.targets import Target
+from rota.wire.work import Value, decode_value
 
 MEMORY = "query.memory"
 TRACEBACK = "Traceback (most recent call last):"
@@ -55,9 +58,18 @@ class ClusterQuery(QueryHandle):
     """A query that is a run. If it is out of memory it is cut finer and runs again, for whoever waits for it."""
 
     def __init__(
-        self, rota: Rota, plan: PhysicalPlan, again: Again, choices: Choices, target: Target | None = None
+        self,
+        rota: Rota,
+        plan: PhysicalPlan,
+        again: Again,
+        choices: Choices,
+        *,
+        target: Target | None = None,
+        near: str = "",
     ) -> None:
+        """`target` is where it writes. `near` is the machine of who reads the answer at once and needs it no more."""
         self._rota = rota
+        self._near = near
         self._again = again
         self._choices = choices
         self._finer = 0
@@ -67,6 +79,7 @@ class ClusterQuery(QueryHandle):
 
     def _submit(self, plan: PhysicalPlan) -> None:
         self._plan = plan
+        self._has_ended = False
         self.unstaged = plan.unstaged
         packed = bundle_of(plan.stages)
         graph = graph_of(
@@ -76,6 +89,7 @@ class ClusterQuery(QueryHandle):
             timeout_ms=round(self._choices.timeout_s * 1_000),
             compression=self._choices.compression,
             target=self._target,
+            near=self._near,
         )
         self.run: BlockingRun = self._rota.submit(graph, labels={"partitions": str(plan.partitions)}, is_new=True)
         self.id = self.run.id
@@ -98,9 +112,10 @@ class ClusterQuery(QueryHandle):
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait for its end."""
-        while True:
+        while not self._has_ended:
             view = self.run.wait(timeout_s)
             if view.state is RunState.SUCCESS:
+                self._has_ended = True
                 return
             trouble = self._trouble(view.state, view.reason)
             if trouble.code != MEMORY or self._finer == sizing.FINER_MAX:
@@ -131,9 +146,46 @@ class ClusterQuery(QueryHandle):
         """Its tasks, stage by stage."""
         return self.run.tasks()
 
+    def stream(self, timeout_s: float | None = None) -> pa.RecordBatchReader:
+        """The answer as a stream, as soon as all of it is there. One that was lost before it was read is made again."""
+        self.wait(timeout_s)
+        try:
+            pieces = self._pieces()
+        except AnswerGone:
+            # Where it will not be lost.
+            self._near = ""
+            self._submit(self._plan)
+            self.wait(timeout_s)
+            pieces = self._pieces()
+        return pa.RecordBatchReader.from_batches(self.schema, self._named(pieces))
+
     def _batches(self) -> Iterator[pa.RecordBatch]:
+        return self._named(self._pieces())
+
+    def _pieces(self) -> list[Callable[[], Iterator[pa.RecordBatch]]]:
+        """What gives the batches of each task of the last stage."""
         last = self._plan.stages[-1].id if self._target is None else PUBLISH
+        found: list[Callable[[], Iterator[pa.RecordBatch]]] = []
         for task in self.run.tasks(last):
-            table: pa.Table = self.run.open(task)
-            for batch in table.to_batches():
-                yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+            kept = _kept_of(task)
+            found.append(FetchedAnswer(kept).batches if kept is not None else partial(self._opened, task))
+        return found
+
+    def _opened(self, task: TaskView) -> Iterator[pa.RecordBatch]:
+        table: pa.Table = self.run.open(task)
+        yield from table.to_batches()
+
+    def _named(self, pieces: list[Callable[[], Iterator[pa.RecordBatch]]]) -> Iterator[pa.RecordBatch]:
+        try:
+            for piece in pieces:
+                for batch in piece():
+                    yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+        except AnswerGone as gone:
+            text = f"the answer of query {self.id} was lost while it was read: {gone}"
+            raise Refused("query.failed", text, "Ask again.", path="sql") from None
+
+
+def _kept_of(task: TaskView) -> KeptAnswer | None:
+    """Where the answer of a task has stayed, if it has."""
+    value = decode_value(task.result) if task.result is not None else None
+    return decode_kept(value.content) if isinstance(value, Value) and value.encoding == KEPT else None

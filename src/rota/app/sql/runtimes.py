@@ -19,6 +19,7 @@ from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.plans import LogicalPlan, PhysicalPlan, Wishes, physical_plan
 from rota.kinds.query.settings import PLANNING
 from rota.wire.targets import FileWriter, Target, aside, discard, publish
+from rota.worker.runners.queries.exchange import machine
 
 
 class ExecutionRuntime(Protocol):
@@ -119,6 +120,10 @@ class ClusterRuntime:
 
     def accept_plan(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> QueryHandle:
         """Cut a query and submit it. One that cannot be sent anywhere runs in this process, and says so."""
+        return self._accept(engine, asked, sql, is_kept=self._may_run_here)
+
+    def _accept(self, engine: SqlEngine, asked: LogicalPlan, sql: str, *, is_kept: bool) -> QueryHandle:
+        """`is_kept`: the answer is kept like all results; otherwise a large one stays with the worker for a while."""
         plan = self.plan(engine, asked)
         if not plan.stages and not self._may_run_here:
             text = f"this query cannot be sent to workers: {plan.unstaged}"
@@ -127,24 +132,24 @@ class ClusterRuntime:
             handle = LocalQuery(new_id(), engine.frame_of(asked.plan), sql)
             handle.unstaged = f"{plan.unstaged}; it runs in this process"
             return handle
-        return self._submit(engine, asked, plan)
+        return self._submit(engine, asked, plan, near="" if is_kept else machine())
 
     def _submit(
-        self, engine: SqlEngine, asked: LogicalPlan, plan: PhysicalPlan, target: Target | None = None
+        self, engine: SqlEngine, asked: LogicalPlan, plan: PhysicalPlan, *, target: Target | None = None, near: str = ""
     ) -> ClusterQuery:
         wishes = self._wishes()
 
         def again(partitions: int) -> PhysicalPlan:
             return self._plan(engine, asked, Wishes(partitions=partitions, strict=wishes.strict))
 
-        return ClusterQuery(self._rota, plan, again, self._choices, target)
+        return ClusterQuery(self._rota, plan, again, self._choices, target=target, near=near)
 
     def write(self, engine: SqlEngine, asked: LogicalPlan, sql: str, target: Target) -> int:
         """Have each task of the last stage write a file."""
         plan = self.plan(engine, asked)
         if not plan.stages:
             return _write_here(self.read(engine, asked, sql), target)
-        handle = self._submit(engine, asked, plan, target)
+        handle = self._submit(engine, asked, plan, target=target)
         try:
             return handle.to_arrow().column(0)[0].as_py()
         except BaseException:
@@ -154,7 +159,7 @@ class ClusterRuntime:
 
     def read(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> pa.RecordBatchReader:
         """The answer, once all of it is there."""
-        handle = self.accept_plan(engine, asked, sql)
+        handle = self._accept(engine, asked, sql, is_kept=False)
         try:
             return handle.stream()
         except BaseException as error:
@@ -168,9 +173,8 @@ class ClusterRuntime:
         return self._plan(engine, asked, self._wishes())
 
     def _plan(self, engine: SqlEngine, asked: LogicalPlan, wishes: Wishes) -> PhysicalPlan:
-        slots = self._slots()
         with self._planning:
-            return physical_plan(engine, asked, slots, wishes)
+            return physical_plan(engine, asked, self._slots, wishes)
 
     def close(self) -> None:
         """Hang up."""

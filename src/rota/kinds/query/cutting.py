@@ -93,8 +93,7 @@ def whole(plan: df.ExecutionPlan, context: df.SessionContext) -> tuple[Stage, ..
             content, schema = write(root), schema_of(root, context)
         except Unsliceable:
             schema = schema_of_plan(content, context)
-    lines = tuple(plan.display_indent().splitlines())
-    return (Stage(id="stage-1", plan=content, output=Answered(), schema=schema, is_whole=True, lines=lines),)
+    return (Stage(id="stage-1", plan=content, output=Answered(), schema=schema, is_whole=True),)
 
 
 def _bytes_of(plan: df.ExecutionPlan) -> bytes:
@@ -208,7 +207,6 @@ class _Cutter:
         root, exchanges = self._numbered(root)
         with _reading():
             schema = schema_of(body, self._context)
-            lines = _lines(root, exchanges, self._context)
         stage = Stage(
             id=f"stage-{len(self._stages) + 1}",
             plan=write(root),
@@ -218,7 +216,6 @@ class _Cutter:
             tasks=tasks,
             is_whole=is_whole,
             upstream=tuple(exchange.stage for exchange in exchanges),
-            lines=lines,
         )
         self._stages.append(stage)
         return stage
@@ -329,10 +326,14 @@ def _limited(node: Node, fetch: int) -> Node:
     return Node("local_limit", pb.PlanNode(local_limit=pb.LocalLimit(fetch=fetch)), [node])
 
 
-def _lines(root: Node, exchanges: Sequence[Exchange], context: df.SessionContext) -> tuple[str, ...]:
+def lines_of(stage: Stage) -> list[str]:
     """What a stage does, as the engine says it, with its exchanges by their names."""
-    shown = df.ExecutionPlan.from_bytes(context, write(_shown(root))).display_indent().rstrip("\n").split("\n")
-    return tuple(_NAMED.sub(lambda leaf: _named(leaf, exchanges), line) for line in shown)
+    try:
+        content = write(_shown(read(stage.plan)))
+    except Unsliceable:
+        content = stage.plan
+    shown = df.ExecutionPlan.from_bytes(df.SessionContext(), content).display_indent().rstrip("\n").split("\n")
+    return [_NAMED.sub(lambda leaf: _named(leaf, stage.exchanges), line) for line in shown]
 
 
 def _named(leaf: re.Match[str], exchanges: Sequence[Exchange]) -> str:

@@ -14,7 +14,7 @@ from rota.kinds.query.stages import Stage
 from rota.wire.bundles import BundleFile, pack_bundle
 from rota.wire.plans import has_code
 from rota.wire.plans.checking import ENGINE, check_engine
-from rota.wire.queries import QUERY, Compression, Fragment, Published, Written, encode_fragment
+from rota.wire.queries import QUERY, Answered, Compression, Fragment, Published, Written, encode_fragment
 from rota.wire.targets import Target
 
 GRAPH = "query"
@@ -50,14 +50,18 @@ def graph_of(
     timeout_ms: int = 0,
     compression: Compression = "",
     target: Target | None = None,
+    near: str = "",
 ) -> Graph:
     """The graph of a query. `timeout_ms` is for all of it; `bundle` is where its large plans are.
 
+    `near` is the machine of who reads the answer at once, and only once; `""` for one that is kept.
     With a `target` the last stage writes there, and one more task publishes what all of it has written.
     """
     check_engine()
     needs = requirements()
     tasks = [_task(stage, needs, queue, compression) for stage in stages]
+    if near and target is None:
+        tasks[-1] = _task(structs.replace(stages[-1], output=Answered(near)), needs, queue, compression)
     if target is not None:
         last = stages[-1]
         tasks[-1] = _task(structs.replace(last, output=Written(target)), needs, queue, compression)

@@ -1,12 +1,14 @@
 """A query on its way: what was asked (`LogicalPlan`), and how it will be run (`PhysicalPlan`)."""
 
+from collections.abc import Callable
+
 import datafusion as df
 import pyarrow as pa
 from msgspec import Struct
 
 from rota.core.errors import Refused
 from rota.kinds.query import sizing
-from rota.kinds.query.cutting import Uncut, cut, whole
+from rota.kinds.query.cutting import Uncut, cut, lines_of, whole
 from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.stages import Stage
 from rota.wire.plans.tree import scanned_bytes
@@ -46,7 +48,7 @@ class PhysicalPlan(Struct, frozen=True, kw_only=True):
             after = f" after {', '.join(stage.upstream)}" if stage.upstream else ""
             tasks = "1 task" if stage.tasks == 1 else f"{stage.tasks} tasks"
             lines.append(f"{stage.id}: {tasks}{after}")
-            lines += (f"  {line}" for line in stage.lines)
+            lines += (f"  {line}" for line in lines_of(stage))
         return "\n".join(lines)
 
 
@@ -65,13 +67,13 @@ def logical_plan(frame: df.DataFrame) -> LogicalPlan:
     return LogicalPlan(frame.logical_plan(), frame.schema())
 
 
-def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: int, wishes: Wishes) -> PhysicalPlan:
-    """Plan a query for that many slots. It is planned again if it reads enough to be worth more than one partition."""
+def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: Callable[[], int], wishes: Wishes) -> PhysicalPlan:
+    """Plan a query for as many slots as there are, which is asked if it reads enough to be worth several partitions."""
     partitions = wishes.partitions or 1
     planned = _plan(engine, asked, partitions)
     read = _scanned(planned)
-    if not wishes.partitions:
-        fitting = sizing.partitions(slots, read)
+    if not wishes.partitions and read > sizing.ALONE_BYTES:
+        fitting = sizing.partitions(slots(), read)
         if fitting != partitions:
             partitions = fitting
             planned = _plan(engine, asked, partitions)

@@ -10,7 +10,7 @@ class Stage(Struct, frozen=True, kw_only=True):
     """A part of a plan that tasks run side by side, each on its own partition, or one task as a whole.
 
     `plan` is a template: `rota.wire.plans.binding` makes the plan of an attempt of it. `schema` is that of the output,
-    `upstream` are the stages whose outputs are read, and `lines` say for people what is done.
+    and `upstream` are the stages whose outputs are read.
     """
 
     id: str
@@ -21,4 +21,3 @@ class Stage(Struct, frozen=True, kw_only=True):
     tasks: int = 1
     is_whole: bool = False
     upstream: tuple[str, ...] = ()
-    lines: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 import pytest
 from pyarrow import csv
 
-from rota.kinds.query.cutting import Uncut, cut, whole
+from rota.kinds.query.cutting import Uncut, cut, lines_of, whole
 from rota.kinds.query.sizing import MB
 from rota.kinds.query.stages import Stage
 from rota.wire.plans import has_code
@@ -64,8 +64,8 @@ def test_groups_are_counted_in_part_and_then_by_key(context: df.SessionContext):
 def test_a_sorted_answer_is_merged_from_sorted_outputs(context: df.SessionContext):
     stages = stages_of(context, "select id, day from sales order by day, id")
     assert shape(stages) == [(Gathered(), 4, ()), (Answered(), 1, (Exchange("stage-1", "merge"),))]
-    assert "SortPreservingMergeExec" in stages[1].lines[0]
-    assert stages[1].lines[1].strip() == "Exchange: merge of stage-1"
+    assert "SortPreservingMergeExec" in lines_of(stages[1])[0]
+    assert lines_of(stages[1])[1].strip() == "Exchange: merge of stage-1"
 
 
 def test_a_small_side_is_sent_to_all_tasks(context: df.SessionContext):
@@ -147,7 +147,7 @@ def test_rows_that_were_dealt_out_evenly_stay_where_they_are(context: df.Session
 
 def test_tasks_give_no_more_rows_than_are_wanted_of_all(context: df.SessionContext):
     first, _ = stages_of(context, "select id + day as x from sales where day > 2 limit 7")
-    assert first.lines[0] == "LocalLimitExec: fetch=7"
+    assert lines_of(first)[0] == "LocalLimitExec: fetch=7"
 
 
 def test_stages_come_after_those_that_they_read(exchanging: df.SessionContext):

@@ -58,7 +58,6 @@ class Room:
         # As reports name it, and where it is.
         self.folder = folder
         self.path = path
-        self.spill = f"{path}/spill"
         self.is_kept = False
 
 
@@ -159,9 +158,7 @@ class Exchanges:
                     each.mkdir(mode=self._mode, exist_ok=True)
                 Path(room.path).mkdir(0o755)
                 os.utime(parent.parent)
-            Path(room.spill).mkdir(0o700)
-            for each in (room.path, room.spill):
-                self._give(each)
+            self._give(room.path)
         except BaseException:
             self.discard(room)
             raise

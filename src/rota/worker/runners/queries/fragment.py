@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 from rota.core.errors import Refused
@@ -23,10 +24,21 @@ from rota.worker.runners.queries import reaching
 from rota.worker.runners.queries.failures import judge, unreadable
 from rota.worker.runners.queries.orders import ENDED, Broke, Ended, Order, Source, Wrote, decode_order, encode_ended
 from rota.worker.runners.queries.parts import NotAPart, check_part
-from rota.worker.runners.queries.writing import AnswerWriter, PartWriter, counted, read_schema
+from rota.worker.runners.queries.writing import (
+    AnswerWriter,
+    KeptHere,
+    LargeAnswer,
+    PartWriter,
+    StoredAnswer,
+    counted,
+    read_schema,
+)
 
 # They have no types that a checker could use.
 _df: Any = import_module("datafusion")
+
+# Python finds out once where temporary files go, and not while that is the folder of one attempt.
+gettempdir()
 
 # What is summed up over all nodes of a plan.
 _METRICS = ("elapsed_compute", "spill_count", "spilled_bytes", "spilled_rows")
@@ -37,6 +49,9 @@ _in_plan = re.compile(rb"t\d+-\d+/p\d+[.0-9a-f]*\.arrow").findall
 
 # A file that is read.
 Read = tuple[Source, Part]
+# Is given a batch, and of which partition it is; and what gives all of them.
+Take = Callable[[int, Any], None]
+Drain = Callable[[Take], None]
 
 
 class SourcesLost(Exception):
@@ -91,22 +106,36 @@ def _carried_out(order: Order, used: list[Read]) -> Packed:
     except Exception as error:
         return _answer(unreadable(error))
     if isinstance(order.output, Answered):
-        with AnswerWriter(order.result_file, schema) as answer:
-            asyncio.run(_drain(context, physical, lambda _, batch: answer.write(batch)))
-        return Packed(ARROW, _inline(order.result_file))
+        return _answered(order, schema, lambda take: _drain(context, physical, take))
     if isinstance(order.output, Written):
-        return _written(order, order.output, schema, lambda take: asyncio.run(_drain(context, physical, take)))
+        return _written(order, order.output, schema, lambda take: _drain(context, physical, take))
     is_hashed = isinstance(order.output, Hashed)
     writer = PartWriter(order.folder, schema, order.compression)
     try:
-        asyncio.run(_drain(context, physical, lambda number, batch: writer.write(number if is_hashed else 0, batch)))
+        _drain(context, physical, lambda number, batch: writer.write(number if is_hashed else 0, batch))
         parts = writer.close()
     finally:
         writer.abandon()
     return _answer(Wrote(parts, sum(part.rows for part in parts), _metrics(physical)))
 
 
-def _written(order: Order, output: Written, schema: Any, drain: Callable[[Callable[[int, Any], None]], None]) -> Packed:
+def _answered(order: Order, schema: Any, drain: Drain) -> Packed:
+    """The answer, or a piece of it."""
+
+    def large() -> LargeAnswer:
+        return KeptHere(order.folder, schema) if order.keeps_answer else StoredAnswer(order.result_file, schema)
+
+    answer = AnswerWriter(schema, large, INLINE_BYTES_MAX)
+    drain(lambda _, batch: answer.write(batch))
+    found = answer.close()
+    if isinstance(found, bytes):
+        return Packed(ARROW, found)
+    if isinstance(found, KeptHere):
+        return _answer(Wrote(found.parts, sum(part.rows for part in found.parts)))
+    return Packed(ARROW, None)
+
+
+def _written(order: Order, output: Written, schema: Any, drain: Drain) -> Packed:
     """A file for good, put aside until it is published."""
     file = FileWriter(order.aside, schema, output.target.form)
     drain(lambda _, batch: file.write(batch))
@@ -127,14 +156,7 @@ def _published(order: Order, output: Published) -> Packed:
     except Refused as refused:
         return _answer(Broke("fatal", str(refused)))
     schema = read_schema(order.schema)
-    with AnswerWriter(order.result_file, schema) as answer:
-        answer.write(counted(order.rows, schema))
-    return Packed(ARROW, _inline(order.result_file))
-
-
-def _inline(path: str) -> bytes | None:
-    """An answer that is small enough to travel."""
-    return Path(path).read_bytes() if Path(path).stat().st_size <= INLINE_BYTES_MAX else None
+    return _answered(order, schema, lambda take: take(0, counted(order.rows, schema)))
 
 
 # The engine.
@@ -144,7 +166,10 @@ def _context(order: Order) -> Any:
     config = _df.SessionConfig()
     for name, value in (*order.settings, *EXECUTING):
         config = config.set(name, value)
-    runtime = _df.RuntimeEnvBuilder().with_disk_manager_specified(order.spill)
+    # Where the engine puts what does not fit into memory, if anything does not; a folder that it is told of by other
+    # means it would use at once.
+    os.environ["TMPDIR"] = order.folder
+    runtime = _df.RuntimeEnvBuilder().with_disk_manager_os()
     if order.memory_bytes:
         runtime = runtime.with_fair_spill_pool(order.memory_bytes)
     context = _df.SessionContext(config, runtime)
@@ -153,7 +178,18 @@ def _context(order: Order) -> Any:
     return context
 
 
-async def _drain(context: Any, plan: Any, take: Callable[[int, Any], None]) -> None:
+def _drain(context: Any, plan: Any, take: Take) -> None:
+    """Run a plan, and give its batches away."""
+    if plan.partition_count > 1:
+        asyncio.run(_drain_together(context, plan, take))
+        return
+    for found in context.execute(plan, 0):
+        batch = found.to_pyarrow()
+        if batch.num_rows:
+            take(0, batch)
+
+
+async def _drain_together(context: Any, plan: Any, take: Take) -> None:
     """Run all partitions at once: one after the other, the engine would hold those that wait in memory."""
 
     async def drain(number: int) -> None:

@@ -51,15 +51,16 @@ class Order(Struct, frozen=True, kw_only=True, omit_defaults=True):
     schema: bytes
     settings: tuple[tuple[str, str], ...] = ()
     compression: str = ""
-    # The attempt's own folder, the one for what does not fit into memory, and the file for an answer.
+    # The attempt's own folder, also for what does not fit into memory; and the file for an answer.
     folder: str
-    spill: str
     result_file: str
     # Where a file goes that is written for good; and what is published, each file with the number of its task.
     aside: str = ""
     files: tuple[tuple[int, str], ...] = ()
     run: str = ""
     rows: int = 0
+    # Whether a large answer stays in the folder.
+    keeps_answer: bool = False
     # How much memory the engine may use; 0 for all there is.
     memory_bytes: int = 0
 

@@ -22,20 +22,23 @@ from rota.core.errors import Refused
 from rota.core.model import FailureClass
 from rota.wire.queries import (
     FRAGMENT_VERSION,
+    KEPT,
     Answered,
     Fragment,
+    KeptAnswer,
     Published,
     StageOutput,
     Written,
     decode_fragment,
     decode_output,
+    encode_kept,
     encode_output,
 )
 from rota.wire.targets import aside
-from rota.wire.work import PYTHON, ParamOf, PythonWork, StoredValue, decode_value, encode_work
+from rota.wire.work import PYTHON, ParamOf, PythonWork, StoredValue, Value, decode_value, encode_value, encode_work
 from rota.worker.runners.outcomes import failed, no_room, timed_out
 from rota.worker.runners.process import ProcessRunner
-from rota.worker.runners.queries.exchange import Exchanges, Foreign, NoRoom, NotWritten, Room
+from rota.worker.runners.queries.exchange import Exchanges, Foreign, NoRoom, NotWritten, Room, machine
 from rota.worker.runners.queries.orders import (
     ENDED,
     ORDER,
@@ -135,6 +138,7 @@ class QueryRunner:
         self._opening: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._running: dict[Room, asyncio.Timeout] = {}
+        self._discarding: list[asyncio.Future[None]] = []
         self._url = ""
 
     async def run(self, offer: Offer) -> AttemptOver:
@@ -162,7 +166,7 @@ class QueryRunner:
             return _broken_disk(offer, error)
         finally:
             if not room.is_kept:
-                await _in_thread(self._exchanges.discard, room)
+                self._discard(room)
 
     async def close(self) -> None:
         """Hang up, and remove the exchanges. The processes are those of somebody else."""
@@ -170,7 +174,7 @@ class QueryRunner:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
         if self._opening is not None:
-            await asyncio.gather(self._opening, return_exceptions=True)
+            await asyncio.gather(self._opening, *self._discarding, return_exceptions=True)
             if self._server is not None:
                 await asyncio.to_thread(self._server.stop)
             await asyncio.to_thread(self._exchanges.close)
@@ -222,14 +226,23 @@ class QueryRunner:
             return await outlast(making)
         except asyncio.CancelledError:
             if making.done() and making.exception() is None:
-                await _in_thread(self._exchanges.discard, making.result())
+                self._discard(making.result())
             raise
+
+    def _discard(self, room: Room) -> None:
+        """Remove what is left of an attempt; nobody waits for that."""
+        discarding = asyncio.ensure_future(asyncio.to_thread(self._exchanges.discard, room))
+        self._discarding.append(discarding)
+        discarding.add_done_callback(self._discarding.remove)
 
     # One attempt.
 
     async def _run(self, offer: Offer, fragment: Fragment, room: Room, began: float) -> AttemptOver:
         result_file = self._python.result_file(offer)
-        order = await asyncio.to_thread(self._order, offer, fragment, room, result_file)
+        if fragment.exchanges:
+            order = await asyncio.to_thread(self._order, offer, fragment, room, result_file)
+        else:
+            order = self._order(offer, fragment, room, result_file)
         left_ms = offer.timeout_ms
         if left_ms:
             left_ms -= round((time.monotonic() - began) * 1_000)
@@ -268,12 +281,17 @@ class QueryRunner:
             settings=fragment.settings,
             compression=fragment.compression,
             folder=room.path,
-            spill=room.spill,
             result_file=result_file,
             memory_bytes=self._memory_bytes,
+            keeps_answer=self._keeps_answer(fragment),
             run=offer.run,
             **_files_of(offer, fragment),
         )
+
+    def _keeps_answer(self, fragment: Fragment) -> bool:
+        """Whether who asked can fetch an answer from here."""
+        near = fragment.output.near if isinstance(fragment.output, Answered) else ""
+        return bool(near and self._url) and (not self._reach.listen.is_loopback or near == machine())
 
     # After.
 
@@ -299,6 +317,8 @@ class QueryRunner:
             where = aside(fragment.output.target, offer.run, max(0, offer.map_index), offer.fence)
             output = StageOutput(root="", folder=where, parts=ended.parts, rows=ended.rows)
             return AttemptOver(offer.fence, Outcome.SUCCESS, encode_output(output))
+        if isinstance(fragment.output, Answered):
+            return await self._kept_answer(offer, room, ended)
         return await self._kept(offer, room, ended)
 
     async def _kept(self, offer: Offer, room: Room, wrote: Wrote) -> AttemptOver:
@@ -315,6 +335,14 @@ class QueryRunner:
             return failed(offer, FailureClass.FATAL, "query.failed: its output has more parts than can be reported")
         await _in_thread(self._exchanges.keep, room, wrote.parts)
         return AttemptOver(offer.fence, Outcome.SUCCESS, result)
+
+    async def _kept_answer(self, offer: Offer, room: Room, wrote: Wrote) -> AttemptOver:
+        if len(wrote.parts) != 1:
+            return failed(offer, FailureClass.INTERNAL, "its process gave an answer that is not one file")
+        ticket = self._tickets.make(*room.run)
+        await _in_thread(self._exchanges.keep, room, wrote.parts)
+        kept = encode_kept(KeptAnswer(self._url, room.folder, wrote.parts[0], ticket))
+        return AttemptOver(offer.fence, Outcome.SUCCESS, encode_value(Value(KEPT, kept)))
 
     async def _watch(self) -> None:
         """Stop who writes too much, and remove what nobody reads any more."""

@@ -1,9 +1,9 @@
-"""What comes out of a fragment, written down: a file for each part of an exchange, or the stream of an answer."""
+"""What comes out of a fragment, written down: a file for each part of an exchange, or an answer."""
 
 import os
+from collections.abc import Callable
 from importlib import import_module
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol
 
 from rota.wire.queries import Part
 from rota.worker.runners.queries.parts import measure, part_name
@@ -121,20 +121,88 @@ def _has_dictionary(kind: Any) -> bool:
 
 
 class AnswerWriter:
-    """Writes an answer as a stream, batch by batch."""
+    """Takes an answer batch by batch: in memory while it is small enough to travel, then where large ones go."""
+
+    def __init__(self, schema: Any, large: Callable[[], "LargeAnswer"], inline_bytes_max: int) -> None:
+        """`large` begins a large answer."""
+        self._schema = schema
+        self._begin = large
+        self._inline_bytes_max = inline_bytes_max
+        self._small: list[Any] = []
+        self._small_bytes = 0
+        self._large: LargeAnswer | None = None
+
+    def write(self, batch: Any) -> None:
+        """Add rows."""
+        batch = fitted(batch, self._schema)
+        if self._large is not None:
+            self._large.write(batch)
+            return
+        self._small.append(batch)
+        self._small_bytes += batch.nbytes
+        if self._small_bytes > self._inline_bytes_max:
+            self._spill()
+
+    def close(self) -> "bytes | LargeAnswer":
+        """All of it if it can travel, or where it is."""
+        if self._large is None:
+            sink = _pa.BufferOutputStream()
+            with _pa.ipc.new_stream(sink, self._schema) as stream:
+                for batch in self._small:
+                    stream.write_batch(batch)
+            packed = sink.getvalue()
+            if packed.size <= self._inline_bytes_max:
+                return packed.to_pybytes()
+        large = self._spill() if self._large is None else self._large
+        large.close()
+        return large
+
+    def _spill(self) -> "LargeAnswer":
+        large = self._large = self._begin()
+        for batch in self._small:
+            large.write(batch)
+        self._small = []
+        return large
+
+
+class LargeAnswer(Protocol):
+    """Where an answer goes that is too large to travel."""
+
+    def write(self, batch: Any) -> None:
+        """Add rows."""
+        ...
+
+    def close(self) -> None:
+        """Bring it to its end."""
+        ...
+
+
+class StoredAnswer:
+    """One that is kept for good: a stream in a file, for somebody else to store."""
 
     def __init__(self, path: str, schema: Any) -> None:
-        self._schema = schema
         self._stream = _pa.ipc.new_stream(path, schema)
 
     def write(self, batch: Any) -> None:
         """Add rows."""
-        self._stream.write_batch(fitted(batch, self._schema))
+        self._stream.write_batch(batch)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Bring it to its end."""
         self._stream.close()
+
+
+class KeptHere:
+    """One that stays with this worker: the only part of an output."""
+
+    def __init__(self, folder: str, schema: Any) -> None:
+        self._writer = PartWriter(folder, schema, "")
+        self.parts: tuple[Part, ...] = ()
+
+    def write(self, batch: Any) -> None:
+        """Add rows."""
+        self._writer.write(0, batch)
+
+    def close(self) -> None:
+        """Bring it to its end."""
+        self.parts = self._writer.close()
