@@ -17,6 +17,7 @@ TOKENS = {
     "reader-of-any": (Role.READER, "*"),
     "admin-of-any": (Role.ADMIN, "*"),
     "admin-of-other": (Role.ADMIN, "other"),
+    "analyst": (Role.ANALYST, "default"),
     "agent": (Role.AGENT, "default"),
     "agent-of-any": (Role.AGENT, "*"),
     "agent-of-other": (Role.AGENT, "other"),

@@ -51,6 +51,8 @@ class Role(StrEnum):
     WRITER = "writer"
     ADMIN = "admin"
     WORKER = "worker"
+    # Asks queries, which run no code of its own (`rota.api.analysts`).
+    ANALYST = "analyst"
     # Sessions that claim work. They may read, too: whoever does work should know why some of it waits.
     AGENT = "agent"
     # Whoever reaches a coordinator that asks for no token; no token has this role.
@@ -66,10 +68,11 @@ _COVERS: dict[Role, tuple[Role, ...]] = {
     Role.WRITER: (Role.READER, Role.WRITER),
     Role.ADMIN: (Role.READER, Role.WRITER, Role.ADMIN),
     Role.WORKER: (Role.WORKER,),
+    Role.ANALYST: (Role.READER, Role.ANALYST),
     Role.AGENT: (Role.READER, Role.AGENT),
     Role.OWNER: tuple(Role),
 }
-TOKEN_ROLES = (Role.READER, Role.WRITER, Role.ADMIN, Role.WORKER, Role.AGENT)
+TOKEN_ROLES = (Role.READER, Role.WRITER, Role.ADMIN, Role.WORKER, Role.AGENT, Role.ANALYST)
 
 # What each request takes. What is not here is never taken from outside.
 NEEDS: dict[type, Role] = {
@@ -139,6 +142,8 @@ NEEDS: dict[type, Role] = {
     ss.RenewWork: Role.AGENT,
     ss.FinishWork: Role.AGENT,
 }
+# What analysts may ask for too, about queries; the desk looks whether it is about one.
+OF_ANALYSTS = (cm.SubmitRun, cm.CancelRun)
 # Shares concern all tenants: nobody sets their own.
 OF_ALL_TENANTS = (qu.ListTenants, cm.PutTenant)
 
@@ -183,6 +188,8 @@ class Principal(Struct, frozen=True):
         need = NEEDS.get(type(request))
         if need is None:
             raise Refused("field.type", f"{type(request).__name__} is not asked from outside")
+        if self.role is Role.ANALYST and isinstance(request, OF_ANALYSTS):
+            need = Role.ANALYST
         self.may(need, ANY_TENANT if isinstance(request, OF_ALL_TENANTS) else request.tenant)
 
 

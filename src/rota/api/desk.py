@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from msgspec import structs
 
-from rota.api.auth import Principal
+from rota.api.analysts import check_query
+from rota.api.auth import Principal, Role
 from rota.api.bundles import Bundles
 from rota.api.items import resolve_work, submit_work
 from rota.api.logs import read_log
@@ -19,7 +20,7 @@ from rota.control.driver import Listener
 from rota.control.driver import ignore as tell_nobody
 from rota.control.events import Tell, Wake
 from rota.core.changes import RunEnded
-from rota.core.commands import ClientCommand
+from rota.core.commands import CancelRun, ClientCommand, SubmitRun
 from rota.core.errors import Refused, Unavailable
 from rota.core.history import GetEnded, GetGraph, GetStories, HistoryQuery, ListAudits
 from rota.core.ids import Millis, RunKey, WorkerKey
@@ -30,6 +31,7 @@ from rota.core.states import RUN_TERMINAL
 from rota.ports import BlobLost, Blobs, Store
 from rota.wire.items import ResolveWork, SubmitWork
 from rota.wire.names import safe_name
+from rota.wire.queries import QUERY
 from rota.wire.requests import AwaitRun, FindBundle, GetService, PutBundle, ReadBlob, ReadLog, ServiceView
 from rota.wire.sessions import AwaitWake, BeatSession, ClaimWork, EndSession, FinishWork, RegisterSession, RenewWork
 
@@ -100,6 +102,8 @@ class Desk:
         """Answer a request, if this caller may make it. Raises Refused or Unavailable."""
         self._check(who, request)
         self._coordinator.check_leads()
+        if who.role is Role.ANALYST:
+            await self._check_query(request)
         store = self._coordinator.store
         match request:
             case HistoryQuery():
@@ -167,6 +171,20 @@ class Desk:
     def _check(self, who: Principal, request: ClientCommand | Question) -> None:
         try:
             who.may_ask(request)
+        except Refused as refused:
+            self._refused(refused)
+            raise
+
+    async def _check_query(self, request: ClientCommand | Question) -> None:
+        """Refuse an analyst what is not about a query."""
+        try:
+            if isinstance(request, SubmitRun):
+                check_query(request)
+            elif isinstance(request, CancelRun):
+                view = (await self._coordinator.ask(GetRun(tenant=request.tenant, run=request.run)))[0]
+                if isinstance(view, RunView) and view.kind != QUERY:
+                    hint = "Use a token with the role writer."
+                    raise Refused("auth.role", "an analyst may cancel runs of queries only", hint, path="run")
         except Refused as refused:
             self._refused(refused)
             raise

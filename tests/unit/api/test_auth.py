@@ -94,7 +94,7 @@ def test_entries_say_role_and_tenant_or_are_an_admin_of_the_default_one(text: st
     ("text", "hint"),
     [
         ("ok,wrter@acme:hush", "Did you mean writer?"),
-        ("ok,hush:hush", "There are: reader, writer, admin, worker, agent."),
+        ("ok,hush:hush", "There are: reader, writer, admin, worker, agent, analyst."),
         ("ok,owner:hush", "There are: reader"),
         ("ok,reader:", "A token has"),
         ("ok,reader:hush hush", "A token has"),
@@ -242,7 +242,7 @@ def test_every_command_of_a_client_and_every_question_has_its_role():
     }
 
 
-@pytest.mark.parametrize("role", [role for role in Role if role not in (Role.OWNER, Role.AGENT)])
+@pytest.mark.parametrize("role", [role for role in Role if role not in (Role.OWNER, Role.AGENT, Role.ANALYST)])
 @pytest.mark.parametrize("need", [Role.READER, Role.WRITER, Role.ADMIN, Role.WORKER])
 def test_who_may_do_what(role: Role, need: Role):
     ladder = [Role.READER, Role.WRITER, Role.ADMIN]
@@ -264,6 +264,12 @@ def test_who_may_do_what(role: Role, need: Role):
 def test_an_agent_may_read_and_do_an_agents_work(need: Role):
     assert Role.AGENT.covers(need) == (need in (Role.AGENT, Role.READER))
     assert need is Role.AGENT or not need.covers(Role.AGENT)
+
+
+@pytest.mark.parametrize("need", [role for role in Role if role is not Role.OWNER])
+def test_an_analyst_may_read_and_nothing_of_others(need: Role):
+    assert Role.ANALYST.covers(need) == (need in (Role.ANALYST, Role.READER))
+    assert need is Role.ANALYST or not need.covers(Role.ANALYST)
 
 
 def test_an_agents_sessions_offer_what_its_token_allows_and_nothing_else():

@@ -173,6 +173,9 @@ def _context(order: Order) -> Any:
     if order.memory_bytes:
         runtime = runtime.with_fair_spill_pool(order.memory_bytes)
     context = _df.SessionContext(config, runtime)
+    if not order.has_code:
+        # Nobody was asked whether code may be run: the engine opens none.
+        context = context.with_python_udf_inlining(enabled=False)
     for number, peer in enumerate(order.peers):
         context.register_object_store("s3://", reaching.store_of(peer), reaching.host_of(number))
     return context

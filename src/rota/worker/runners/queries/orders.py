@@ -51,6 +51,8 @@ class Order(Struct, frozen=True, kw_only=True, omit_defaults=True):
     schema: bytes
     settings: tuple[tuple[str, str], ...] = ()
     compression: str = ""
+    # Whether Python functions in the plan may be opened.
+    has_code: bool = False
     # The attempt's own folder, also for what does not fit into memory; and the file for an answer.
     folder: str
     result_file: str

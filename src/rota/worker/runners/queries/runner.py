@@ -280,6 +280,7 @@ class QueryRunner:
             schema=fragment.schema,
             settings=fragment.settings,
             compression=fragment.compression,
+            has_code=fragment.has_code,
             folder=room.path,
             result_file=result_file,
             memory_bytes=self._memory_bytes,
