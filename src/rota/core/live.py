@@ -140,6 +140,7 @@ _NONE_RESET: dict[int, dict[int, None]] = {}
 _NONE_FORCED: dict[int, int] = {}
 # Shared by the many runs that nobody waits for; never changed.
 _NO_RUNS: dict[RunKey, "LiveRun"] = {}
+_NO_MAKERS: dict[int, tuple[WorkerKey, str]] = {}
 
 
 class LiveRun:
@@ -150,8 +151,9 @@ class LiveRun:
     the tasks of such nodes that went back to `none` and wait for a second answer. `forced` counts, per node, the
     branches that decided to skip it. `before` and `after` are its neighbours in a graph whose runs depend on the past,
     in the order of what they are about; `is_held` says that its workflow is paused or a run it is part of,
-    `revived_at` when it left history. `waiters` are the runs that wait for it to succeed. `number` is the order in
-    which runs came into memory.
+    `revived_at` when it left history. `waiters` are the runs that wait for it to succeed. `makers` remembers, where a
+    queue cares, which worker in which incarnation made a task's output; a new coordinator does not know. `number` is
+    the order in which runs came into memory.
     """
 
     __slots__ = (
@@ -169,6 +171,7 @@ class LiveRun:
         "key",
         "leaf_bad",
         "leased",
+        "makers",
         "mended",
         "moving",
         "number",
@@ -199,6 +202,7 @@ class LiveRun:
         self.after: LiveRun | None = None
         self.is_held = False
         self.waiters: dict[RunKey, LiveRun] = _NO_RUNS
+        self.makers = _NO_MAKERS
         # Something was put back or marked, so what waits for a worker may have been overtaken by that.
         self.mended = False
         self.revived_at: Millis = 0
@@ -276,6 +280,12 @@ class LiveRun:
     def is_gated(self) -> bool:
         """Whether it may not even start: it waits for other runs, or for a person's word."""
         return bool(self.row.after) or self.row.approval is Approval.PENDING
+
+    def made_by(self, idx: int, worker: "LiveWorker") -> None:
+        """A worker has made the output of a task."""
+        if self.makers is _NO_MAKERS:
+            self.makers = {}
+        self.makers[idx] = (worker.key, worker.row.incarnation)
 
     def await_end(self, waiter: "LiveRun") -> None:
         """Another run waits for this one."""

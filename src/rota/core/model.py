@@ -61,6 +61,8 @@ class Allocation(StrEnum):
 
     LEAST_RECENTLY_USED = "least_recently_used"
     MOST_RECENTLY_USED = "most_recently_used"
+    # The one that made most of what a task reads; else the one that has been idle longest.
+    NEAREST_INPUTS = "nearest_inputs"
 
 
 class Unservable(StrEnum):

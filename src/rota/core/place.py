@@ -11,6 +11,8 @@ from rota.core.decide.leases import grant, send_back
 from rota.core.ids import Millis
 from rota.core.live import LiveWorker
 from rota.core.match import Picked
+from rota.core.model import Allocation
+from rota.core.near import nearest
 from rota.core.state import State
 
 
@@ -88,5 +90,7 @@ def _place_worker(state: State, worker: LiveWorker, now: Millis) -> list[Change]
 
 def _grant(state: State, picked: Picked, worker: LiveWorker, now: Millis) -> list[Change]:
     run, task = picked.run, picked.task
+    if picked.bucket.demand.allocation is Allocation.NEAREST_INPUTS:
+        worker = nearest(state.index, picked, worker, now)
     overtaken = send_back(run, task, now)
     return overtaken or [grant(state, run, task, worker, state.limits.lease_ms, now, overdue=picked.overdue)]

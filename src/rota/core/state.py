@@ -23,6 +23,7 @@ from rota.core.model import (
     DEFAULT_QUEUE_PROPERTIES,
     QUERIES_QUEUE,
     QUERY_PROPERTIES,
+    Allocation,
     Pool,
     PropertyRule,
     Queue,
@@ -140,7 +141,13 @@ class State(Relations):
         if queue is None and name == AGENTS_QUEUE:
             return Queue(tenant=tenant, name=name, properties=AGENT_PROPERTIES, pull=True)
         if queue is None and name == QUERIES_QUEUE:
-            return Queue(tenant=tenant, name=name, properties=QUERY_PROPERTIES, unservable=Unservable.FAIL)
+            return Queue(
+                tenant=tenant,
+                name=name,
+                properties=QUERY_PROPERTIES,
+                allocation=Allocation.NEAREST_INPUTS,
+                unservable=Unservable.FAIL,
+            )
         return queue
 
     def queue_of(self, run: LiveRun, task: Task) -> Queue:

@@ -273,6 +273,53 @@ def test_a_new_worker_comes_last_where_the_most_recently_used_is_wanted():
     assert takers(world, task("x")) == ["old", "new"]
 
 
+def after_inputs(allocation: Allocation, readers: int = 1) -> World:
+    """Three workers; `b` made two of the inputs of `reads` and `a` one, and `c` has been idle longest."""
+    world = World()
+    world.queue(allocation=allocation)
+    world.worker("a")
+    world.worker("b", slots=2)
+    world.submit(graph(task("made", width=3), task("reads", "made", inputs=("made",), width=readers)))
+    made = world.turn()
+    assert sorted(granted.worker for granted in made) == ["a", "b", "b"]
+    for granted in made:
+        world.succeed(granted)
+    world.worker("c")
+    return world
+
+
+@pytest.mark.parametrize(
+    ("allocation", "taker"),
+    [(Allocation.NEAREST_INPUTS, "b"), (Allocation.LEAST_RECENTLY_USED, "c")],
+)
+def test_the_worker_that_made_most_of_the_inputs_is_taken_where_the_queue_says_so(allocation: Allocation, taker: str):
+    world = after_inputs(allocation)
+    (granted,) = world.turn()
+    assert granted.worker == taker
+
+
+def test_nobody_waits_for_the_nearest_worker_while_another_has_room():
+    world = after_inputs(Allocation.NEAREST_INPUTS, readers=4)
+    assert [granted.worker for granted in world.turn()] == ["b", "b", "a", "c"]
+
+
+@pytest.mark.parametrize("trouble", ["drained", "another incarnation"])
+def test_a_worker_that_takes_nothing_or_has_lost_what_it_made_is_not_the_nearest(trouble: str):
+    world = after_inputs(Allocation.NEAREST_INPUTS)
+    if trouble == "drained":
+        world.client(cm.DrainWorker, worker="b")
+    else:
+        world.disconnect("b")
+        world.worker("b", slots=2, incarnation="b-again")
+    (granted,) = world.turn()
+    assert granted.worker == "a"
+
+
+def test_a_task_without_inputs_takes_who_has_been_idle_longest():
+    world = two_used_workers(Allocation.NEAREST_INPUTS)
+    assert takers(world, task("x")) == ["first", "second"]
+
+
 @pytest.mark.parametrize("disturbance", ["quiet", "drained", "described"])
 def test_a_worker_keeps_its_place_in_line_when_something_else_about_it_changes(disturbance: str):
     world = two_used_workers(Allocation.LEAST_RECENTLY_USED)

@@ -7,6 +7,7 @@ from rota.core.ids import Fence, Millis
 from rota.core.ladder import is_ours
 from rota.core.limits import Usage
 from rota.core.live import Lease, LiveRun, LiveWorker
+from rota.core.model import Allocation
 from rota.core.order import SHARE
 from rota.core.reap import reaper_of
 from rota.core.records import Task
@@ -167,6 +168,9 @@ def attempt_ended(state: State, change: ch.AttemptEnded) -> None:
             task.first_started_at = task.first_started_at or task.assigned_at
         state.set_timer(change.due_at, "due", change.tenant, change.run, change.task)
     elif change.state is SUCCESS:
+        bucket = run.graph.buckets[run.graph.node(change.task)]
+        if bucket is not None and bucket.demand.allocation is Allocation.NEAREST_INPUTS:
+            run.made_by(change.task, worker)
         task.interruptions = 0
         task.avoid_tenant = task.avoid = ""
         if change.skips:
