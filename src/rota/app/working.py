@@ -1,6 +1,7 @@
 """A worker in this process: its runners, its logs, its stream to whoever leads."""
 
 import asyncio
+import os
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ from rota.core.errors import Refused
 from rota.core.ids import DEFAULT_TENANT, Millis
 from rota.core.model import Capacity, Pairs
 from rota.ports import Blobs
+from rota.stores.blobs import store_of_blobs
 from rota.wire.builds import BUILD
 from rota.wire.queries import QUERY
 from rota.wire.work import COMMAND, HTTP, PYTHON
@@ -41,6 +43,7 @@ from rota.worker.runners.http import HttpRunner
 from rota.worker.runners.pool import Recycling, check_reachable
 from rota.worker.runners.process import ProcessRunner
 from rota.worker.runners.queries.exchange import BYTES_MAX, Exchanges
+from rota.worker.runners.queries.keys import Keyring, read_stores
 from rota.worker.runners.queries.runner import (
     LISTEN,
     QueryRunner,
@@ -90,6 +93,8 @@ class Working(Struct, frozen=True, kw_only=True):
     exchange_folder: str = ""
     exchange_listen: str = str(LISTEN)
     exchange_mb: int = BYTES_MAX >> 20
+    # The buckets that queries may use, with the keys in the worker's environment.
+    query_stores: tuple[str, ...] = ()
     # The certificates with which front ends are spoken to.
     certificates: ClientSide = ClientSide()
     # Whose the worker is; those whose work it takes are `tenants`.
@@ -130,6 +135,7 @@ def working_of(config: Config, folder: Path, *, kept_open: tuple[int, ...]) -> W
         exchange_folder=settings.exchange_folder,
         exchange_listen=settings.exchange_listen,
         exchange_mb=settings.exchange_mb,
+        query_stores=settings.query_stores,
         token=lambda: token_of(config),
         certificates=config.client,
         limits=config.server.limits,
@@ -262,8 +268,14 @@ def _queries(
     share = min(memory or 1 << 60, (memory_kb() << 10) // working.slots_in_all)
     growth = max(QUERY_GROWTH_BYTES, share // 4)
     kept = Recycling(ahead=0, idle_max=working.slots_in_all, growth_bytes_max=growth)
-    processes = ProcessRunner(supervisor, blobs, working.folder, bundles, recycling=kept, memory_bytes_max=memory)
-    parts.push_async_callback(processes.close)
+    # Those that are given keys are for themselves.
+    plain, keyed = (
+        ProcessRunner(supervisor, blobs, working.folder, bundles, recycling=kept, memory_bytes_max=memory)
+        for _ in range(2)
+    )
+    for each in (plain, keyed):
+        parts.push_async_callback(each.close)
+    keyring = Keyring(os.environ, read_stores(working.query_stores, "worker.query_stores"), store_of_blobs(blobs))
     exchanges = Exchanges(
         working.folder / "exchange",
         worker=working.id,
@@ -271,7 +283,9 @@ def _queries(
         bytes_max=working.exchange_mb << 20,
         run_as=supervisor.run_as,
     )
-    return QueryRunner(processes, exchanges, reach=reach, memory_bytes=int(share * ENGINE_SHARE))
+    return QueryRunner(
+        plain, exchanges, reach=reach, memory_bytes=int(share * ENGINE_SHARE), keyring=keyring, keyed=keyed
+    )
 
 
 def _properties(working: Working, has_queries: bool) -> Pairs:

@@ -56,12 +56,15 @@ def new_id() -> str:
 def _write_here(answer: pa.RecordBatchReader, target: Target) -> int:
     run = new_id()
     put_aside = aside(target, run, 0, 0)
+    file = FileWriter(put_aside, answer.schema, target.form)
     try:
-        file = FileWriter(put_aside, answer.schema, target.form)
         for batch in answer:
             file.write(batch)
         file.close()
         publish(target, run, [(0, put_aside)])
+    except BaseException:
+        file.give_up()
+        raise
     finally:
         discard(target, run)
     return file.rows

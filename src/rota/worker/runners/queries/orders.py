@@ -60,6 +60,10 @@ class Order(Struct, frozen=True, kw_only=True, omit_defaults=True):
     files: tuple[tuple[int, str], ...] = ()
     run: str = ""
     rows: int = 0
+    # The buckets that are read or written, the variables by which they are reached, and whether keys are among those.
+    stores: tuple[str, ...] = ()
+    variables: dict[str, str] = {}
+    is_keyed: bool = False
     # How much memory the engine may use; 0 for all there is.
     memory_bytes: int = 0
 

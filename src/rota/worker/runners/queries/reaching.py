@@ -19,8 +19,8 @@ PATIENCE_S = 10
 
 
 def host_of(number: int) -> str:
-    """By what name a plan calls a peer."""
-    return f"w{number}"
+    """By what name a plan calls a peer; none that a bucket may have."""
+    return f"rota_peer_{number}"
 
 
 def store_of(peer: Peer) -> Any:

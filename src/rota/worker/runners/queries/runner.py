@@ -36,6 +36,7 @@ from rota.wire.work import PYTHON, ParamOf, PythonWork, StoredValue, decode_valu
 from rota.worker.runners.outcomes import failed, no_room, timed_out
 from rota.worker.runners.process import ProcessRunner
 from rota.worker.runners.queries.exchange import Exchanges, Foreign, NoRoom, NotWritten, Room
+from rota.worker.runners.queries.keys import Keyring, is_keyed
 from rota.worker.runners.queries.orders import (
     ENDED,
     ORDER,
@@ -124,9 +125,16 @@ class QueryRunner:
         *,
         reach: Reach | None = None,
         memory_bytes: int = 0,
+        keyring: Keyring | None = None,
+        keyed: ProcessRunner | None = None,
     ) -> None:
-        """`python` has the processes. `memory_bytes` is how much the engine may use in each; 0 for all there is."""
+        """`python` has the processes, `keyed` those in which only the engine runs, with the keys of `keyring`.
+
+        `memory_bytes` is how much the engine may use in each; 0 for all there is.
+        """
         self._python = python
+        self._keyed = keyed or python
+        self._keyring = keyring or Keyring({})
         self._exchanges = exchanges
         self._reach = reach or Reach()
         self._memory_bytes = memory_bytes
@@ -228,7 +236,9 @@ class QueryRunner:
     # One attempt.
 
     async def _run(self, offer: Offer, fragment: Fragment, room: Room, began: float) -> AttemptOver:
-        result_file = self._python.result_file(offer)
+        # Of a kind of process for itself: none of them ever has Python functions in it.
+        python = self._keyed if is_keyed(fragment) else self._python
+        result_file = python.result_file(offer)
         order = await asyncio.to_thread(self._order, offer, fragment, room, result_file)
         left_ms = offer.timeout_ms
         if left_ms:
@@ -247,7 +257,7 @@ class QueryRunner:
         try:
             async with asyncio.timeout(None) as limit:
                 self._running[room] = limit
-                over = await self._python.run(call)
+                over = await python.run(call)
         except TimeoutError:
             return no_room(offer, "it was writing more than this worker may keep of exchanges (worker.exchange_mb)")
         finally:
@@ -272,6 +282,9 @@ class QueryRunner:
             result_file=result_file,
             memory_bytes=self._memory_bytes,
             run=offer.run,
+            stores=fragment.stores,
+            variables=self._keyring.variables_of(fragment),
+            is_keyed=is_keyed(fragment),
             **_files_of(offer, fragment),
         )
 
