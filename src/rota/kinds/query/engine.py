@@ -17,6 +17,8 @@ from rota.core.errors import Refused
 from rota.kinds.query.catalogs import Bridge, Catalog, catalog_trouble, check_catalog_name
 from rota.kinds.query.complaints import refusal
 from rota.kinds.query.parameters import Given, numbered, values_of
+from rota.kinds.query.sources import TableSource, source_of
+from rota.wire.capabilities import Source
 from rota.wire.stores import knock, named_stores, register, store_of
 
 PathLike = str | os.PathLike[str]
@@ -114,6 +116,13 @@ class SqlEngine:
             if not self.context.table_exist(name):
                 raise ValueError(f"table '{name}' not found")
             return self.context.table(name)
+
+    def source(self, name: str) -> TableSource:
+        """What a table is made of, and what can be counted on when it is read."""
+        frame = self.table(name)
+        with self.complaining():
+            catalog = self._bridges.get(name.partition(".")[0])
+            return source_of(name, frame.execution_plan(), catalog.adds if catalog else Source(0))
 
     def drop(self, name: str) -> None:
         """Forget a table; its files stay where they are."""

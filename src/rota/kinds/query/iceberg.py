@@ -9,6 +9,7 @@ import pyarrow as pa
 from rota.core.errors import Refused
 from rota.kinds.query.catalogs import catalog_trouble, check_catalog_name
 from rota.kinds.query.listing import frame_of_files
+from rota.wire.capabilities import Source
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog as PyIceberg
@@ -30,6 +31,9 @@ FILES_MAX = 50_000
 
 class IcebergCatalog:
     """A catalog that pyiceberg knows how to reach."""
+
+    # The files of a snapshot are never changed.
+    adds = Source.PINNED
 
     def __init__(self, name: str, catalog: "PyIceberg") -> None:
         self.name = name

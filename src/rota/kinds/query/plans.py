@@ -8,6 +8,7 @@ from rota.core.errors import Refused
 from rota.kinds.query import sizing
 from rota.kinds.query.cutting import Uncut, cut, whole
 from rota.kinds.query.engine import SqlEngine
+from rota.kinds.query.sources import is_splittable
 from rota.kinds.query.stages import Stage
 from rota.wire.plans.tree import scanned_bytes
 
@@ -70,7 +71,7 @@ def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: int, wishes: Wis
     partitions = wishes.partitions or 1
     planned = _plan(engine, asked, partitions)
     read = _scanned(planned)
-    if not wishes.partitions:
+    if not wishes.partitions and is_splittable(planned):
         fitting = sizing.partitions(slots, read)
         if fitting != partitions:
             partitions = fitting
