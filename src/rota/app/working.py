@@ -16,7 +16,8 @@ from rota.app.hosting import Host
 from rota.app.survivors import Resident, note_resident
 from rota.config import Config
 from rota.config.addresses import read_address
-from rota.config.settings import ClientSide
+from rota.config.settings import ClientSide, Tls
+from rota.config.tls import read_client_tls, read_server_tls, server_context
 from rota.control.driver import Listener
 from rota.control.events import Tell
 from rota.core.bounds import TimeLimits
@@ -95,8 +96,9 @@ class Working(Struct, frozen=True, kw_only=True):
     exchange_mb: int = BYTES_MAX >> 20
     # The buckets that queries may use, with the keys in the worker's environment.
     query_stores: tuple[str, ...] = ()
-    # The certificates with which front ends are spoken to.
+    # The certificates with which front ends are spoken to, and what is shown to other workers.
     certificates: ClientSide = ClientSide()
+    tls: Tls = Tls()
     # Whose the worker is; those whose work it takes are `tenants`.
     tenant: str = DEFAULT_TENANT
     # Descriptors that a supervisor has open until nothing is left of what it started.
@@ -138,6 +140,7 @@ def working_of(config: Config, folder: Path, *, kept_open: tuple[int, ...]) -> W
         query_stores=settings.query_stores,
         token=lambda: token_of(config),
         certificates=config.client,
+        tls=config.tls,
         limits=config.server.limits,
         tenant=config.client.tenant,
         kept_open=kept_open,
@@ -261,7 +264,7 @@ def _queries(
     if lacking:
         tell(Tell("queries.off", (("why", lacking),)))
         return None
-    reach = Reach(read_address(working.exchange_listen, "worker.exchange_listen"), working.token)
+    reach = _reach(working)
     check_reach(reach)
     # Processes of their own: tasks in threads cannot be killed, and what others may grow is little for a query.
     memory = working.memory_mb << 20
@@ -286,6 +289,15 @@ def _queries(
     return QueryRunner(
         plain, exchanges, reach=reach, memory_bytes=int(share * ENGINE_SHARE), keyring=keyring, keyed=keyed
     )
+
+
+def _reach(working: Working) -> Reach:
+    """How peers reach the worker: with TLS if it has a certificate, unless they are all on this machine."""
+    listen = read_address(working.exchange_listen, "worker.exchange_listen")
+    tls = structs.replace(working.tls, client_ca="")
+    read_server_tls(tls, wall_clock())
+    ca = read_client_tls(structs.replace(working.certificates, cert="", key=""), wall_clock()).ca
+    return Reach(listen, working.token, None if listen.is_loopback else server_context(tls), ca or b"")
 
 
 def _properties(working: Working, has_queries: bool) -> Pairs:

@@ -63,6 +63,8 @@ def run(order: bytes) -> Packed:
             _check(given, used, is_thorough=True)
         except SourcesLost as lost:
             return _lost(lost)
+        except reaching.Distrusted as distrusted:
+            return _answer(Broke("fatal", f"query.failed: {distrusted}"))
         return _answer(judge(error, [peer.url for peer in given.peers]))
 
 
@@ -152,8 +154,9 @@ def _context(order: Order) -> Any:
     if order.memory_bytes:
         runtime = runtime.with_fair_spill_pool(order.memory_bytes)
     context = _df.SessionContext(config, runtime)
-    for number, peer in enumerate(order.peers):
-        context.register_object_store("s3://", reaching.store_of(peer), reaching.host_of(number))
+    with reaching.trusting(order):
+        for number, peer in enumerate(order.peers):
+            context.register_object_store("s3://", reaching.store_of(peer), reaching.host_of(number))
     for store in order.stores:
         register(context, store)
     return context
@@ -209,7 +212,7 @@ def _check(order: Order, reads: list[Read], *, is_thorough: bool = False) -> Non
     What is at a peer is checked there when it is read, and here only if something went wrong.
     """
     lost: dict[str, str] = {}
-    asking = reaching.Asking(order.peers)
+    asking = reaching.Asking(order.peers, order.authority)
     try:
         for source, part in reads:
             try:

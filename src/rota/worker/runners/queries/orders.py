@@ -45,6 +45,8 @@ class Order(Struct, frozen=True, kw_only=True, omit_defaults=True):
     # For each exchange what the tasks of its stage have written.
     sources: tuple[tuple[Source, ...], ...] = ()
     peers: tuple[Peer, ...] = ()
+    # Who vouches for peers (PEM); whom the system trusts, if nothing is said.
+    authority: bytes = b""
     # Which task of the stage this is; None if it is all of it.
     task: int | None = None
     output: Output

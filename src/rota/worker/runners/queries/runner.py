@@ -5,6 +5,7 @@ import contextlib
 import errno
 import functools
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Callable
@@ -79,6 +80,9 @@ class Reach(Struct, frozen=True):
     listen: Address = LISTEN
     # The worker's own token, as it is now.
     token: Callable[[], str] = str
+    # What it shows to peers, and who vouches for theirs (PEM).
+    tls: ssl.SSLContext | None = None
+    authority: bytes = b""
 
 
 def why_no_queries() -> str:
@@ -218,11 +222,11 @@ class QueryRunner:
         if self._exchanges.is_shared:
             return
         address = self._reach.listen
-        server = ExchangeServer(address, self._exchanges.served, self._tickets)
+        server = ExchangeServer(address, self._exchanges.served, self._tickets, self._reach.tls)
         server.start()
         self._server = server
         host = socket.gethostname() if address.is_everywhere else address.host
-        self._url = f"http://{Address(host, server.port)}"
+        self._url = f"{'http' if self._reach.tls is None else 'https'}://{Address(host, server.port)}"
 
     async def _make_room(self, offer: Offer) -> Room:
         making = asyncio.ensure_future(asyncio.to_thread(self._exchanges.make, offer))
@@ -272,6 +276,7 @@ class QueryRunner:
             exchanges=fragment.exchanges,
             sources=sources,
             peers=peers,
+            authority=self._reach.authority if peers else b"",
             task=None if fragment.is_whole else max(0, offer.map_index),
             output=fragment.output,
             schema=fragment.schema,
