@@ -87,7 +87,7 @@ class Reach(Struct, frozen=True):
 
 def why_no_queries() -> str:
     """What this installation lacks for queries; empty if it lacks nothing."""
-    if all(find_spec(name) is not None for name in ("datafusion", "pyarrow", "google", "google.protobuf")):
+    if all(find_spec(name) is not None for name in ("datafusion", "pyarrow", "xxhash", "google", "google.protobuf")):
         return ""
     return "what queries need is not installed: pip install 'rota[query]'"
 

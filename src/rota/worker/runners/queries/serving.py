@@ -20,7 +20,7 @@ from msgspec import Struct
 from rota.config.addresses import Address
 from rota.core.errors import Refused
 from rota.wire.queries import Part
-from rota.worker.runners.queries.parts import NotAPart, open_part, part_name, read_asked
+from rota.worker.runners.queries.parts import NotAPart, Seen, open_part, part_name, read_asked
 
 CONNECTIONS_MAX = 512
 HEAD_BYTES_MAX = 16 * 1024
@@ -102,6 +102,7 @@ class ExchangeServer:
     def __init__(self, address: Address, find: Find, tickets: Tickets, tls: ssl.SSLContext | None = None) -> None:
         self._address = address
         self._tls = tls
+        self._seen = Seen()
         self._find = find
         self._tickets = tickets
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -168,7 +169,7 @@ class ExchangeServer:
                 raise _Refusal(405)
             path, part = self._asked(request)
             try:
-                file = os.fdopen(open_part(path, part), "rb")
+                file = os.fdopen(open_part(path, part, self._seen), "rb")
             except NotAPart:
                 raise _Refusal(404) from None
         except _Refusal as refusal:
