@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from msgspec import structs
 
+from rota.api.abandoning import Abandoned
 from rota.api.auth import Principal
 from rota.api.bundles import Bundles
 from rota.api.items import resolve_work, submit_work
@@ -19,7 +20,7 @@ from rota.control.driver import Listener
 from rota.control.driver import ignore as tell_nobody
 from rota.control.events import Tell, Wake
 from rota.core.changes import RunEnded
-from rota.core.commands import ClientCommand
+from rota.core.commands import CancelRun, ClientCommand
 from rota.core.errors import Refused, Unavailable
 from rota.core.history import GetEnded, GetGraph, GetStories, HistoryQuery, ListAudits
 from rota.core.ids import Millis, RunKey, WorkerKey
@@ -95,6 +96,7 @@ class Desk:
         self._bundles = Bundles(blobs)
         self.sessions = Sessions(coordinator)
         self._watchers = Watchers(coordinator)
+        self._abandoned = Abandoned(coordinator.ask)
 
     async def ask(self, who: Principal, request: ClientCommand | Question) -> Any:
         """Answer a request, if this caller may make it. Raises Refused or Unavailable."""
@@ -132,7 +134,13 @@ class Desk:
             case ResolveWork():
                 return await resolve_work(self._coordinator, who, request)
             case AwaitRun():
-                return await self._await(request)
+                if request.abandon_ms <= 0:
+                    return await self._await(request)
+                key = (request.tenant, request.run)
+                # Who goes away cancels it, so they have to be allowed to.
+                self._check(who, CancelRun(tenant=request.tenant, command_id="", run=request.run))
+                with self._abandoned.bound(key, request.abandon_ms, who.name):
+                    return await self._await(request)
             case ReadLog():
                 return await read_log(self.blobs, request)
             case ReadBlob():

@@ -19,6 +19,8 @@ from rota.wire.queries import QUERY, Compression
 from rota.wire.targets import Target
 
 MEMORY = "query.memory"
+# How long a program that waits for a query may be gone before the query is cancelled.
+ABANDON_MS = 60_000
 TRACEBACK = "Traceback (most recent call last):"
 
 # Plans the same query again, with that many partitions.
@@ -99,7 +101,7 @@ class ClusterQuery(QueryHandle):
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait for its end."""
         while True:
-            view = self.run.wait(timeout_s)
+            view = self.run.wait(timeout_s, abandon_ms=ABANDON_MS if self.is_ours_alone else 0)
             if view.state is RunState.SUCCESS:
                 return
             trouble = self._trouble(view.state, view.reason)

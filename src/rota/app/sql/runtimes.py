@@ -148,6 +148,7 @@ class ClusterRuntime:
         if not plan.stages:
             return _write_here(self.read(engine, asked, sql), target)
         handle = self._submit(engine, asked, plan, target)
+        handle.is_ours_alone = True
         try:
             return handle.to_arrow().column(0)[0].as_py()
         except BaseException:
@@ -158,6 +159,7 @@ class ClusterRuntime:
     def read(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> pa.RecordBatchReader:
         """The answer, once all of it is there."""
         handle = self.accept_plan(engine, asked, sql)
+        handle.is_ours_alone = True
         try:
             return handle.stream()
         except BaseException as error:

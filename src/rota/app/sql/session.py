@@ -84,7 +84,9 @@ class Session:
 
     async def sql_async(self, statement: str, params: Given = ()) -> pa.Table:
         """The answer to a statement, for programs that wait with `await`."""
-        return await self.submit(statement, params).to_arrow_async()
+        handle = self.submit(statement, params)
+        handle.is_ours_alone = True
+        return await handle.to_arrow_async()
 
     def prepare(self, statement: str) -> "Prepared":
         """A statement that is given its parameters later, as often as one likes."""
