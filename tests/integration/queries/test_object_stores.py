@@ -1,5 +1,7 @@
 """Tables in buckets are read and written like those in folders: in this process, and on workers with their own keys."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -61,6 +63,10 @@ def test_a_table_in_a_bucket_is_read(session: rota.Session, server: Server) -> N
     session.register_path("c", f"s3://{BUCKET}/c")
     joined = "select city, count(*) as n from c join t on c.id = t.part group by city order by city"
     assert session.sql(joined).to_pylist() == [{"city": "Oslo", "n": 100}, {"city": "Rome", "n": 100}]
+    # A plan that has a large table in it travels in a bundle.
+    session.register_table("large", pa.table({"v": list(range(200_000)), "w": ["x"] * 200_000}))
+    large = "select count(*) as n from t join large using (v) where w = 'x'"
+    assert session.sql(large).to_pylist() == [{"n": 400}]
     session.sql(f"create external table e stored as parquet location '{T}'")
     assert session.sql("select count(*) as n from e").to_pylist() == [{"n": 400}]
 
@@ -77,6 +83,12 @@ def test_an_answer_is_written_to_a_bucket(session: rota.Session, server: Server)
     session.sql("select 7 as part").write_csv(OUT, mode="overwrite")
     (name,) = server.names("out")
     assert bytes(obstore.get(server.store(), name).bytes()).split() == [b'"part"', b"7"]
+
+
+def test_the_command_reads_buckets(server: Server) -> None:
+    words = ["sql", "select count(*) as n from t", "--table", f"t={T}", "--format", "csv"]
+    done = subprocess.run([sys.executable, "-m", "rota", *words], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["n", "400"]
 
 
 def test_nothing_is_left_of_an_answer_that_was_not_finished(session: rota.Session, server: Server) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from rota.core.errors import Refused
-from rota.wire.queries import Fragment
+from rota.wire.queries import Fragment, Published, Written
 from rota.wire.stores import keys_for, store_of
 from rota.worker.runners.queries.sources import Unfit
 
@@ -39,7 +39,7 @@ class Keyring(Struct, frozen=True):
 
     def variables_of(self, fragment: Fragment) -> dict[str, str]:
         """What a fragment needs for its buckets. Raises Unfit if it may not use them here."""
-        for store in fragment.stores:
+        for store in (*fragment.stores, *_written_to(fragment)):
             self._check(store)
         found = keys_for(fragment.stores, self.environment) if fragment.stores else {}
         if not fragment.has_code:
@@ -56,6 +56,18 @@ class Keyring(Struct, frozen=True):
             return
         why = "it is not among worker.query_stores" if self.stores else "the blobs of all tenants are in it"
         raise Unfit(f"query.source: queries may not use {store} on this worker: {why}")
+
+
+def _written_to(fragment: Fragment) -> tuple[str, ...]:
+    """The bucket that a fragment writes to, whatever it says of itself."""
+    output = fragment.output
+    if not isinstance(output, Written | Published) or "://" not in output.target.folder:
+        return ()
+    try:
+        store = store_of(output.target.folder)
+    except Refused as refused:
+        raise Unfit(str(refused)) from None
+    return (store,) if store else ()
 
 
 def read_stores(urls: Sequence[str], path: str) -> tuple[str, ...]:
