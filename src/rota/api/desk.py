@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from msgspec import structs
 
+from rota.api.abandoning import Abandoned
 from rota.api.analysts import check_query
 from rota.api.auth import Principal, Role
 from rota.api.bundles import Bundles
@@ -97,6 +98,7 @@ class Desk:
         self._bundles = Bundles(blobs)
         self.sessions = Sessions(coordinator)
         self._watchers = Watchers(coordinator)
+        self._abandoned = Abandoned(coordinator.ask)
 
     async def ask(self, who: Principal, request: ClientCommand | Question) -> Any:
         """Answer a request, if this caller may make it. Raises Refused or Unavailable."""
@@ -136,7 +138,16 @@ class Desk:
             case ResolveWork():
                 return await resolve_work(self._coordinator, who, request)
             case AwaitRun():
-                return await self._await(request)
+                if request.abandon_ms <= 0:
+                    return await self._await(request)
+                key = (request.tenant, request.run)
+                # Who goes away cancels it, so they have to be allowed to.
+                cancelling = CancelRun(tenant=request.tenant, command_id="", run=request.run)
+                self._check(who, cancelling)
+                if who.role is Role.ANALYST:
+                    await self._check_query(cancelling)
+                with self._abandoned.bound(key, request.abandon_ms, who.name):
+                    return await self._await(request)
             case ReadLog():
                 return await read_log(self.blobs, request)
             case ReadBlob():

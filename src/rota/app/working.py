@@ -1,6 +1,7 @@
 """A worker in this process: its runners, its logs, its stream to whoever leads."""
 
 import asyncio
+import os
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +16,8 @@ from rota.app.hosting import Host
 from rota.app.survivors import Resident, note_resident
 from rota.config import Config
 from rota.config.addresses import read_address
-from rota.config.settings import ClientSide
+from rota.config.settings import ClientSide, Tls
+from rota.config.tls import read_client_tls, read_server_tls, server_context
 from rota.control.driver import Listener
 from rota.control.events import Tell
 from rota.core.bounds import TimeLimits
@@ -23,6 +25,7 @@ from rota.core.errors import Refused
 from rota.core.ids import DEFAULT_TENANT, Millis
 from rota.core.model import Capacity, Pairs
 from rota.ports import Blobs
+from rota.stores.blobs import store_of_blobs
 from rota.wire.builds import BUILD
 from rota.wire.queries import QUERY
 from rota.wire.work import COMMAND, HTTP, PYTHON
@@ -41,6 +44,7 @@ from rota.worker.runners.http import HttpRunner
 from rota.worker.runners.pool import Recycling, check_reachable
 from rota.worker.runners.process import ProcessRunner
 from rota.worker.runners.queries.exchange import BYTES_MAX, Exchanges
+from rota.worker.runners.queries.keys import Keyring, read_stores
 from rota.worker.runners.queries.runner import (
     LISTEN,
     QueryRunner,
@@ -93,8 +97,11 @@ class Working(Struct, frozen=True, kw_only=True):
     exchange_folder: str = ""
     exchange_listen: str = str(LISTEN)
     exchange_mb: int = BYTES_MAX >> 20
-    # The certificates with which front ends are spoken to.
+    # The buckets that queries may use, with the keys in the worker's environment.
+    query_stores: tuple[str, ...] = ()
+    # The certificates with which front ends are spoken to, and what is shown to other workers.
     certificates: ClientSide = ClientSide()
+    tls: Tls = Tls()
     # Whose the worker is; those whose work it takes are `tenants`.
     tenant: str = DEFAULT_TENANT
     # Descriptors that a supervisor has open until nothing is left of what it started.
@@ -133,8 +140,10 @@ def working_of(config: Config, folder: Path, *, kept_open: tuple[int, ...]) -> W
         exchange_folder=settings.exchange_folder,
         exchange_listen=settings.exchange_listen,
         exchange_mb=settings.exchange_mb,
+        query_stores=settings.query_stores,
         token=lambda: token_of(config),
         certificates=config.client,
+        tls=config.tls,
         limits=config.server.limits,
         tenant=config.client.tenant,
         kept_open=kept_open,
@@ -258,17 +267,23 @@ def _queries(
     if lacking:
         tell(Tell("queries.off", (("why", lacking),)))
         return None
-    reach = Reach(read_address(working.exchange_listen, "worker.exchange_listen"), working.token)
+    reach = _reach(working)
     check_reach(reach)
     # Processes of their own: tasks in threads cannot be killed, and what others may grow is little for a query.
     memory = working.memory_mb << 20
     share = min(memory or 1 << 60, (memory_kb() << 10) // working.slots_in_all)
     growth = max(QUERY_GROWTH_BYTES, share // 4)
     kept = Recycling(ahead=0, idle_max=working.slots_in_all, growth_bytes_max=growth)
-    processes = ProcessRunner(
-        supervisor, blobs, working.folder, bundles, env=QUERY_ENV, recycling=kept, memory_bytes_max=memory
+    # Those that are given keys are for themselves.
+    plain, keyed = (
+        ProcessRunner(
+            supervisor, blobs, working.folder, bundles, env=QUERY_ENV, recycling=kept, memory_bytes_max=memory
+        )
+        for _ in range(2)
     )
-    parts.push_async_callback(processes.close)
+    for each in (plain, keyed):
+        parts.push_async_callback(each.close)
+    keyring = Keyring(os.environ, read_stores(working.query_stores, "worker.query_stores"), store_of_blobs(blobs))
     exchanges = Exchanges(
         working.folder / "exchange",
         worker=working.id,
@@ -276,7 +291,18 @@ def _queries(
         bytes_max=working.exchange_mb << 20,
         run_as=supervisor.run_as,
     )
-    return QueryRunner(processes, exchanges, reach=reach, memory_bytes=int(share * ENGINE_SHARE))
+    return QueryRunner(
+        plain, exchanges, reach=reach, memory_bytes=int(share * ENGINE_SHARE), keyring=keyring, keyed=keyed
+    )
+
+
+def _reach(working: Working) -> Reach:
+    """How peers reach the worker: with TLS if it has a certificate, unless they are all on this machine."""
+    listen = read_address(working.exchange_listen, "worker.exchange_listen")
+    tls = structs.replace(working.tls, client_ca="")
+    read_server_tls(tls, wall_clock())
+    ca = read_client_tls(structs.replace(working.certificates, cert="", key=""), wall_clock()).ca
+    return Reach(listen, working.token, None if listen.is_loopback else server_context(tls), ca or b"")
 
 
 def _properties(working: Working, has_queries: bool) -> Pairs:

@@ -77,6 +77,7 @@ def run(options: argparse.Namespace) -> int:
             write(frame.stream(), form, options.output)
             return 0
         handle = frame.submit()
+        handle.is_ours_alone = True
         try:
             watch(handle)
         except KeyboardInterrupt:

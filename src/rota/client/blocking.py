@@ -42,9 +42,12 @@ class BlockingRun:
         """How the run stands."""
         return self._thread.call(self._run.status())
 
-    def wait(self, timeout_s: float | None = None) -> RunView:
-        """Wait until the run has ended. Raises TimeoutError; the run goes on then."""
-        return self._thread.call(self._run.wait(timeout_s))
+    def wait(self, timeout_s: float | None = None, *, abandon_ms: int = 0) -> RunView:
+        """Wait until the run has ended. Raises TimeoutError; the run goes on then.
+
+        With `abandon_ms` it is cancelled when nobody has waited for it for so long, as when this program is killed.
+        """
+        return self._thread.call(self._run.wait(timeout_s, abandon_ms=abandon_ms))
 
     def result(self, task: str = "", timeout_s: float | None = None) -> Any:
         """Wait for the run, and give what a task returned: the one named, or the last one if there is only one.

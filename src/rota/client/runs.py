@@ -197,12 +197,15 @@ class Run(Steering):
                 raise
         return await self.client.view_ended(await self._ended())
 
-    async def wait(self, timeout_s: float | None = None) -> RunView:
-        """Wait until the run has ended. Raises TimeoutError; the run goes on then."""
+    async def wait(self, timeout_s: float | None = None, *, abandon_ms: int = 0) -> RunView:
+        """Wait until the run has ended. Raises TimeoutError; the run goes on then.
+
+        With `abandon_ms` it is cancelled when nobody has waited for it for so long, as when this program is killed.
+        """
         async with asyncio.timeout(timeout_s):
             while True:
                 try:
-                    return await self._line.ask(AwaitRun(tenant=self._line.tenant, run=self.id))
+                    return await self._line.ask(AwaitRun(tenant=self._line.tenant, run=self.id, abandon_ms=abandon_ms))
                 except Refused as refused:
                     if refused.code != "run.unknown":
                         raise

@@ -214,6 +214,9 @@ class WorkerSide(Section, frozen=True, kw_only=True):
     exchange_mb: Annotated[
         int, _meta("how much tasks of queries may have on its disk to pass on; 0: no limit", ge=0, le=1 << 40)
     ] = 51_200
+    query_stores: Annotated[
+        Words, _meta("buckets (s3://name) that queries may use with its keys; empty: all but that of the blobs")
+    ] = ()
 
 
 class Builds(Section, frozen=True, kw_only=True):

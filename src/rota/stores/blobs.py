@@ -47,10 +47,14 @@ R = TypeVar("R")
 class ObjectBlobs:
     """The Blobs port on any object store."""
 
-    def __init__(self, store: "ObjectStore", root: Path | None = None) -> None:
-        """`root` is the folder of a local store, whose files are flushed to disk before a reference is given out."""
+    def __init__(self, store: "ObjectStore", root: Path | None = None, bucket: str = "") -> None:
+        """`root` is the folder of a local store, whose files are flushed to disk before a reference is given out.
+
+        `bucket` says which one it is, as `s3://name`.
+        """
         self._store = store
         self._root = root
+        self.bucket = bucket
 
     async def put(self, name: str, content: bytes | Path, *, is_durable: bool = True) -> BlobRef:
         """Store content whole under a name; nobody ever sees a part of it."""
@@ -244,10 +248,16 @@ def open_blobs(place: str | Path) -> ObjectBlobs:
     if text.startswith("file://"):
         place = Path(text.removeprefix("file://"))
     elif "://" in text:
-        return ObjectBlobs(_from_url(text))
+        scheme, _, rest = text.partition("://")
+        return ObjectBlobs(_from_url(text), bucket=f"{scheme}://{rest.partition('/')[0]}")
     root = Path(place).absolute()
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
     return ObjectBlobs(LocalStore(root), root)
+
+
+def store_of_blobs(blobs: Blobs) -> str:
+    """The bucket in which blobs are, as `s3://name`; "" if they are in none."""
+    return blobs.bucket if isinstance(blobs, ObjectBlobs) else ""
 
 
 def _from_url(url: str) -> "ObjectStore":

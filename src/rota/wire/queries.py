@@ -88,6 +88,8 @@ class Fragment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     compression: Compression = ""
     # Whether the plan brings Python functions along.
     has_code: bool = False
+    # The buckets that it reads and writes, such as `s3://lake`.
+    stores: tuple[str, ...] = ()
 
 
 EXCHANGE = "rota-exchange-"

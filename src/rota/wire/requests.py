@@ -77,9 +77,13 @@ class FindBundle(qs.Question, frozen=True, kw_only=True):
 
 
 class AwaitRun(qs.Question, frozen=True, kw_only=True):
-    """How a live run stands, as soon as it has ended. The answer may take as long as the run does."""
+    """How a live run stands, as soon as it has ended. The answer may take as long as the run does.
+
+    With `abandon_ms` the run is for whoever waits: if they go, and do not wait again for so long, it is cancelled.
+    """
 
     run: str
+    abandon_ms: int = 0
 
 
 class GetService(qs.Question, frozen=True, kw_only=True):

@@ -4,17 +4,17 @@ What is published is what accepted reports have named. Publishing may be done tw
 killed.
 """
 
-import os
-import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from rota.core.errors import Refused
+from rota.wire.capabilities import FENCED, in_words
+from rota.wire.folders import Folder, open_folder
 
 Form = Literal["parquet", "csv"]
 Mode = Literal["error", "append", "overwrite"]
@@ -24,7 +24,10 @@ ASIDE = "_rota-"
 
 
 class Target(Struct, frozen=True):
-    """A folder that a query writes to, and what becomes of what is there: nothing may be, it stays, or it goes."""
+    """A folder or a URL that a query writes to, and what becomes of what is there.
+
+    Nothing may be there (`error`), it stays (`append`), or it goes (`overwrite`).
+    """
 
     folder: str
     form: Form
@@ -33,24 +36,23 @@ class Target(Struct, frozen=True):
 
 def check_target(target: Target) -> None:
     """Refuse a folder that cannot be written to, or must not be."""
-    if "://" in target.folder:
-        text = f"queries write to folders, and {target.folder} is elsewhere"
-        raise Refused("query.target", text, "Name a folder that all workers share.", path="path")
     if target.mode not in ("error", "append", "overwrite"):
         raise Refused(
             "field.value", f"there is no mode {target.mode!r}", "It is error, append or overwrite.", path="mode"
         )
-    folder = Path(target.folder)
-    if folder.exists() and not folder.is_dir():
-        raise Refused("query.target", f"{folder} is a file", "Name a folder.", path="path")
-    if target.mode == "error" and folder.is_dir() and (left := _published(folder)):
-        text = f"there is something in {folder} already: {left[0].name}"
+    folder = open_folder(target.folder)
+    if FENCED not in folder.capabilities:
+        text = f"{target.folder} can be written to {in_words(folder.capabilities)}, and not twice with one effect"
+        raise Refused("query.target", text, "Name a folder or a bucket.", path="path")
+    folder.check()
+    if target.mode == "error" and (left := _published(folder)):
+        text = f"there is something in {target.folder} already: {left[0]}"
         raise Refused("query.target", text, "Say whether to append to it or to overwrite it.", path="mode")
 
 
 def aside(target: Target, run: str, task: int, fence: int) -> str:
     """Where an attempt of a task puts its file."""
-    return f"{target.folder}/{ASIDE}{_short(run)}/{task:05d}-{fence}.{target.form}"
+    return f"{target.folder}/{_aside_folder(run)}/{task:05d}-{fence}.{target.form}"
 
 
 def published_name(target: Target, run: str, task: int) -> str:
@@ -60,32 +62,31 @@ def published_name(target: Target, run: str, task: int) -> str:
 
 def publish(target: Target, run: str, files: Sequence[tuple[int, str]]) -> None:
     """Make files seen, by the number of their task. Raises FileNotFoundError if one is gone; then nothing was seen."""
-    names = [(file, published_name(target, run, task)) for task, file in files]
-    lost = [file for file, name in names if not Path(file).exists() and not Path(name).exists()]
+    folder = open_folder(target.folder)
+    names = {_last(file): _last(published_name(target, run, task)) for task, file in files}
+    there, put_aside = _published(folder), folder.names(_aside_folder(run))
+    lost = [file for _, file in files if _last(file) not in put_aside and names[_last(file)] not in there]
     if lost:
         raise FileNotFoundError(lost[0])
-    folder = Path(target.folder)
-    others = [path for path in _published(folder) if str(path) not in [name for _, name in names]]
+    others = [name for name in there if name not in names.values()]
     if target.mode == "error" and others:
-        text = f"there is something in {folder} since the query began: {others[0].name}"
+        text = f"there is something in {target.folder} since the query began: {others[0]}"
         raise Refused("query.target", text, "Write elsewhere, or say what becomes of it.", path="mode")
-    for file, name in names:
-        if Path(file).exists():
-            Path(file).replace(name)
+    # What is there and not put aside was published by one who was killed in the middle of this.
+    folder.reveal([(f"{_aside_folder(run)}/{file}", name) for file, name in names.items() if file in put_aside])
     if target.mode == "overwrite":
-        for path in others:
-            path.unlink(missing_ok=True)
-    _sync(folder)
+        folder.remove(others)
+    folder.settle()
     discard(target, run)
 
 
 def discard(target: Target, run: str) -> None:
     """Remove what was put aside."""
-    shutil.rmtree(f"{target.folder}/{ASIDE}{_short(run)}", ignore_errors=True)
+    open_folder(target.folder).remove_all(_aside_folder(run))
 
 
 class FileWriter:
-    """Writes batches to one file; it is on the disk when this is closed."""
+    """Writes batches to one file, at a path or a URL; it is there, and stays, when this is closed."""
 
     def __init__(self, path: str, schema: Any, form: Form) -> None:
         # Only whoever writes needs Arrow, and its types are of no use to a checker.
@@ -93,12 +94,13 @@ class FileWriter:
         csv: Any
         parquet: Any
         pa, csv, parquet = (import_module(name) for name in ("pyarrow", "pyarrow.csv", "pyarrow.parquet"))
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        self._path = path
         self.rows = 0
+        self._folder = open_folder(path.rpartition("/")[0])
+        self._name = _last(path)
         fields = [pa.field(field.name, _plain(pa, field.type), field.nullable) for field in schema]
         self._schema = pa.schema(fields)
-        self._file: Any = (parquet.ParquetWriter if form == "parquet" else csv.CSVWriter)(path, self._schema)
+        self._into = self._folder.open(self._name)
+        self._file: Any = (parquet.ParquetWriter if form == "parquet" else csv.CSVWriter)(self._into, self._schema)
         self._batch = pa.RecordBatch
 
     def write(self, batch: Any) -> None:
@@ -107,10 +109,19 @@ class FileWriter:
         self._file.write_batch(self._batch.from_arrays(columns, schema=self._schema))
         self.rows += batch.num_rows
 
-    def close(self) -> None:
-        """Bring the file to its end."""
+    def close(self) -> int:
+        """Bring the file to its end; how many bytes it has."""
         self._file.close()
-        _sync(Path(self._path))
+        self._into.close()
+        return self._folder.size(self._name)
+
+    def give_up(self) -> None:
+        """Let go of a file that was not brought to its end."""
+        self._into.give_up()
+        with suppress(Exception):
+            # Its last words go nowhere.
+            self._file.close()
+        self._into.close()
 
 
 def _plain(pa: Any, kind: Any) -> Any:
@@ -118,17 +129,17 @@ def _plain(pa: Any, kind: Any) -> Any:
     return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)
 
 
-def _published(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if not path.name.startswith(("_", ".")))
+def _published(folder: Folder) -> list[str]:
+    return [name for name in folder.names() if not name.startswith(("_", "."))]
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _aside_folder(run: str) -> str:
+    return f"{ASIDE}{_short(run)}"
 
 
 def _short(run: str) -> str:
     return sha256(run.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

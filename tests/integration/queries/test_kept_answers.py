@@ -79,8 +79,8 @@ def test_an_answer_that_is_lost_while_it_is_read_is_never_taken_for_whole(
         kept_of(handle)
 
         class Broken(fetching.FetchedAnswer):
-            def __init__(self, kept: KeptAnswer) -> None:
-                super().__init__(kept)
+            def __init__(self, kept: KeptAnswer, ca: str = "") -> None:
+                super().__init__(kept, ca)
                 whole = self._answer.read(kept.part.bytes // 2)
                 self._answer = pa.BufferReader(whole)  # pyright: ignore[reportAttributeAccessIssue] - a connection that is cut
 

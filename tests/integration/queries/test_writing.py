@@ -70,8 +70,8 @@ def test_a_place_that_cannot_be_written_to_is_refused(session: rota.Session, tmp
     (tmp_path / "file").write_text("x")
     with pytest.raises(rota.Refused, match=r"query\.target: .*/file is a file"):
         session.sql(SQL).write_parquet(tmp_path / "file")
-    with pytest.raises(rota.Refused, match=r"query\.target: .*elsewhere"):
-        session.sql(SQL).write_parquet("s3://bucket/out")
+    with pytest.raises(rota.Refused, match=r"query\.target: files at ftp:// cannot be reached"):
+        session.sql(SQL).write_parquet("ftp://host/out")
     with pytest.raises(rota.Refused, match=r"there is no mode 'upsert'"):
         session.sql(SQL).write_parquet(tmp_path / "out", mode="upsert")  # pyright: ignore[reportArgumentType] - so it is refused
 

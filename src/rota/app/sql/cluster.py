@@ -22,6 +22,8 @@ from rota.wire.targets import Target
 from rota.wire.work import Value, decode_value
 
 MEMORY = "query.memory"
+# How long a program that waits for a query may be gone before the query is cancelled.
+ABANDON_MS = 60_000
 TRACEBACK = "Traceback (most recent call last):"
 
 # Plans the same query again, with that many partitions.
@@ -66,10 +68,17 @@ class ClusterQuery(QueryHandle):
         *,
         target: Target | None = None,
         near: str = "",
+        ca: str = "",
+        unreached: Callable[[], None] = lambda: None,
     ) -> None:
-        """`target` is where it writes. `near` is the machine of who reads the answer at once and needs it no more."""
+        """`target` is where it writes. `near` is the machine of who reads the answer at once and needs it no more.
+
+        `ca` is the file of who vouches for workers; `unreached` hears that an answer could not be fetched from one.
+        """
         self._rota = rota
         self._near = near
+        self._ca = ca
+        self._unreached = unreached
         self._again = again
         self._choices = choices
         self._finer = 0
@@ -113,7 +122,7 @@ class ClusterQuery(QueryHandle):
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait for its end."""
         while not self._has_ended:
-            view = self.run.wait(timeout_s)
+            view = self.run.wait(timeout_s, abandon_ms=ABANDON_MS if self.is_ours_alone else 0)
             if view.state is RunState.SUCCESS:
                 self._has_ended = True
                 return
@@ -153,6 +162,7 @@ class ClusterQuery(QueryHandle):
             pieces = self._pieces()
         except AnswerGone:
             # Where it will not be lost.
+            self._unreached()
             self._near = ""
             self._submit(self._plan)
             self.wait(timeout_s)
@@ -168,7 +178,7 @@ class ClusterQuery(QueryHandle):
         found: list[Callable[[], Iterator[pa.RecordBatch]]] = []
         for task in self.run.tasks(last):
             kept = _kept_of(task)
-            found.append(FetchedAnswer(kept).batches if kept is not None else partial(self._opened, task))
+            found.append(FetchedAnswer(kept, self._ca).batches if kept is not None else partial(self._opened, task))
         return found
 
     def _opened(self, task: TaskView) -> Iterator[pa.RecordBatch]:

@@ -1,6 +1,7 @@
 """Answers that stayed with the workers which computed them, fetched from there: nobody else carries them."""
 
 import http.client
+import ssl
 from collections.abc import Iterator
 from urllib.parse import quote, urlsplit
 
@@ -10,7 +11,7 @@ from rota.wire.queries import KeptAnswer
 from rota.worker.runners.queries.orders import Source
 from rota.worker.runners.queries.reaching import BUCKET, TICKET
 
-PATIENCE_S = 30.0
+PATIENCE_S = 10.0
 # What an Arrow file has before what a stream has, too.
 _BEFORE_STREAM_BYTES = 8
 
@@ -22,10 +23,15 @@ class AnswerGone(Exception):
 class FetchedAnswer:
     """A piece of an answer that is there, and of which nothing is read yet."""
 
-    def __init__(self, kept: KeptAnswer) -> None:
-        """Ask for it. Raises AnswerGone."""
+    def __init__(self, kept: KeptAnswer, ca: str = "") -> None:
+        """Ask for it. Raises AnswerGone. `ca` is the file of who vouches for workers, if not the system does."""
         place = urlsplit(kept.url)
-        self._connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=PATIENCE_S)
+        host = place.hostname or ""
+        if place.scheme == "https":
+            trusted = ssl.create_default_context(cafile=ca or None)
+            self._connection = http.client.HTTPSConnection(host, place.port, timeout=PATIENCE_S, context=trusted)
+        else:
+            self._connection = http.client.HTTPConnection(host, place.port, timeout=PATIENCE_S)
         path = Source("", kept.folder, (kept.part,), peer=0).path(kept.part)
         try:
             self._connection.request("GET", quote(f"/{BUCKET}/{path}"), headers={TICKET: kept.ticket})

@@ -144,7 +144,9 @@ def _open(config: Config, token: str) -> "OneCaller":
         cert=client.cert or None,
         key=client.key or None,
     )
-    session = Session(reads_only=True, runtime=ClusterRuntime(rota, Choices(), owns=True, may_run_here=False))
+    session = Session(
+        reads_only=True, runtime=ClusterRuntime(rota, Choices(), owns=True, may_run_here=False, ca=client.ca)
+    )
     try:
         return OneCaller(session, config.queries.tables)
     except BaseException:

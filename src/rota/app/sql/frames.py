@@ -146,7 +146,8 @@ class DataFrame:
         return self._write(folder, "csv", mode)
 
     def _write(self, folder: str | os.PathLike[str], form: Form, mode: Mode) -> int:
-        target = Target(os.path.abspath(folder) if "://" not in os.fspath(folder) else os.fspath(folder), form, mode)  # noqa: PTH100 - a URL is not a path
+        place = os.fspath(folder)
+        target = Target(place.rstrip("/") if "://" in place else os.path.abspath(place), form, mode)  # noqa: PTH100 - a URL is not a path
         check_target(target)
         return self._session.runtime.write(self._session.engine, self.plan(), self._sql, target)
 

@@ -51,6 +51,8 @@ class QueryHandle(ABC):
     schema: pa.Schema
     # Why it runs as one task although it might have been several; "" if nothing stands against that.
     unstaged: str = ""
+    # Whether it is for nobody but whoever waits for it in this program.
+    is_ours_alone: bool = False
 
     @abstractmethod
     def status(self) -> RunState:

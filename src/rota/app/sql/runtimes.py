@@ -5,6 +5,7 @@ Both take the same plans and give the same handles; a session does not know whic
 
 import secrets
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
@@ -20,6 +21,9 @@ from rota.kinds.query.plans import LogicalPlan, PhysicalPlan, Wishes, physical_p
 from rota.kinds.query.settings import PLANNING
 from rota.wire.targets import FileWriter, Target, aside, discard, publish
 from rota.worker.runners.queries.exchange import machine
+
+# How long no answer is left with a worker, after one could not be fetched from there.
+UNREACHED_S = 600.0
 
 
 class ExecutionRuntime(Protocol):
@@ -57,12 +61,15 @@ def new_id() -> str:
 def _write_here(answer: pa.RecordBatchReader, target: Target) -> int:
     run = new_id()
     put_aside = aside(target, run, 0, 0)
+    file = FileWriter(put_aside, answer.schema, target.form)
     try:
-        file = FileWriter(put_aside, answer.schema, target.form)
         for batch in answer:
             file.write(batch)
         file.close()
         publish(target, run, [(0, put_aside)])
+    except BaseException:
+        file.give_up()
+        raise
     finally:
         discard(target, run)
     return file.rows
@@ -106,8 +113,8 @@ class ClusterRuntime:
 
     settings: Mapping[str, str] = dict(PLANNING)
 
-    def __init__(self, rota: Rota, choices: Choices, *, owns: bool, may_run_here: bool = True) -> None:
-        """`owns`: whether the connection ends with the session.
+    def __init__(self, rota: Rota, choices: Choices, *, owns: bool, may_run_here: bool = True, ca: str = "") -> None:
+        """`owns`: whether the connection ends with the session. `ca`: the file of who vouches for workers.
 
         `may_run_here`: whether a query that cannot be sent anywhere runs in this process, or is refused.
         """
@@ -115,6 +122,9 @@ class ClusterRuntime:
         self._choices = choices
         self._owns = owns
         self._may_run_here = may_run_here
+        self._ca = ca
+        # While workers cannot be reached from here, answers are not left with them.
+        self._fetches_from = 0.0
         # A query that is out of memory is planned again by whoever waits for it, maybe in another thread.
         self._planning = threading.Lock()
 
@@ -132,7 +142,8 @@ class ClusterRuntime:
             handle = LocalQuery(new_id(), engine.frame_of(asked.plan), sql)
             handle.unstaged = f"{plan.unstaged}; it runs in this process"
             return handle
-        return self._submit(engine, asked, plan, near="" if is_kept else machine())
+        is_near = not is_kept and time.monotonic() >= self._fetches_from
+        return self._submit(engine, asked, plan, near=machine() if is_near else "")
 
     def _submit(
         self, engine: SqlEngine, asked: LogicalPlan, plan: PhysicalPlan, *, target: Target | None = None, near: str = ""
@@ -142,7 +153,12 @@ class ClusterRuntime:
         def again(partitions: int) -> PhysicalPlan:
             return self._plan(engine, asked, Wishes(partitions=partitions, strict=wishes.strict))
 
-        return ClusterQuery(self._rota, plan, again, self._choices, target=target, near=near)
+        def unreached() -> None:
+            self._fetches_from = time.monotonic() + UNREACHED_S
+
+        return ClusterQuery(
+            self._rota, plan, again, self._choices, target=target, near=near, ca=self._ca, unreached=unreached
+        )
 
     def write(self, engine: SqlEngine, asked: LogicalPlan, sql: str, target: Target) -> int:
         """Have each task of the last stage write a file."""
@@ -150,6 +166,7 @@ class ClusterRuntime:
         if not plan.stages:
             return _write_here(self.read(engine, asked, sql), target)
         handle = self._submit(engine, asked, plan, target=target)
+        handle.is_ours_alone = True
         try:
             return handle.to_arrow().column(0)[0].as_py()
         except BaseException:
@@ -160,6 +177,7 @@ class ClusterRuntime:
     def read(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> pa.RecordBatchReader:
         """The answer, once all of it is there."""
         handle = self._accept(engine, asked, sql, is_kept=False)
+        handle.is_ours_alone = True
         try:
             return handle.stream()
         except BaseException as error:

@@ -19,6 +19,9 @@ from rota.kinds.query.catalogs import Catalog
 from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.iceberg import open_iceberg
 from rota.kinds.query.parameters import Given, names_in, numbered
+from rota.kinds.query.sources import TableSource
+from rota.wire.capabilities import Sink
+from rota.wire.folders import open_folder
 from rota.wire.queries import Compression
 
 PathLike = str | os.PathLike[str]
@@ -62,7 +65,9 @@ class Session:
         workers under the same names.
         """
         chosen = Choices(**choices)
-        return cls(runtime=ClusterRuntime(Rota.connect(url, **(remote or {})), chosen, owns=True))
+        options = remote or {}
+        ca = os.fspath(options.get("ca") or "")
+        return cls(runtime=ClusterRuntime(Rota.connect(url, **options), chosen, owns=True, ca=ca))
 
     @classmethod
     def on(cls, rota: Rota, **choices: Unpack[QueryOptions]) -> Self:
@@ -81,7 +86,9 @@ class Session:
 
     async def sql_async(self, statement: str, params: Given = ()) -> pa.Table:
         """The answer to a statement, for programs that wait with `await`."""
-        return await self.submit(statement, params).to_arrow_async()
+        handle = self.submit(statement, params)
+        handle.is_ours_alone = True
+        return await handle.to_arrow_async()
 
     def prepare(self, statement: str) -> "Prepared":
         """A statement that is given its parameters later, as often as one likes."""
@@ -102,6 +109,14 @@ class Session:
     def tables(self) -> list[str]:
         """The names of all tables, in full."""
         return list(self.engine.tables())
+
+    def source(self, name: str) -> TableSource:
+        """What a table is made of, and what can be counted on when it is read (`rota.wire.capabilities.Source`)."""
+        return self.engine.source(name)
+
+    def sink(self, folder: PathLike) -> Sink:
+        """What can be counted on when an answer is written to a folder or a URL."""
+        return open_folder(os.fspath(folder)).capabilities
 
     def register_table(self, name: str, table: Any) -> None:
         """Make something known as a table: a frame, an Arrow table or batches, or what pandas and Polars have."""

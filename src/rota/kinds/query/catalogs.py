@@ -11,12 +11,13 @@ import datafusion as df
 import datafusion.catalog as dc
 
 from rota.core.errors import Refused
+from rota.wire.capabilities import Source
 
 T = TypeVar("T")
 
 
 class Catalog(Protocol):
-    """Tables by namespace and name."""
+    """Tables by namespace and name. One whose tables are of files that nobody changes has `adds = Source.PINNED`."""
 
     name: str
 
@@ -52,6 +53,11 @@ class Bridge(dc.CatalogProvider):
         """Another statement begins: tables are looked up anew."""
         self._pinned.clear()
         self.trouble = None
+
+    @property
+    def adds(self) -> Source:
+        """What can be counted on with all its tables, whatever they are made of: they are looked up once."""
+        return getattr(self._catalog, "adds", Source(0))
 
     def schema_names(self) -> set[str]:
         """The names of its namespaces."""

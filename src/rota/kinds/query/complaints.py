@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from rota.core.errors import Refused
+from rota.wire.stores import hint_for, in_words, is_of_store
 
 _POSITION = re.compile(r"\s+at Line: (\d+), Column: (\d+)")
 _PARSER = re.compile(r'(?:Parser|Tokenizer)Error\("(.*)"\)', re.DOTALL)
@@ -52,8 +53,9 @@ _CODES: tuple[tuple[str, str, str], ...] = (
     (r"[Pp]laceholder", "query.parameter", "Give a value for each parameter."),
     (r"Resources exhausted", "query.memory", "Use more partitions, or give workers more memory."),
     (
-        r"No files found at|Parquet error|Object Store error|Object at location|does not exist|No such file"
-        r"|Is a directory|Permission denied|Csv error|Json error|Ipc error|[Uu]nable to (open|read)",
+        r"No files found at|No suitable object store|Parquet error|Object Store error|Object at location"
+        r"|does not exist|No such file|Is a directory|Permission denied|Csv error|Json error|Ipc error"
+        r"|[Uu]nable to (open|read)",
         "query.source",
         "See that the file is there, whole, and may be read by workers too.",
     ),
@@ -70,6 +72,8 @@ _CODES: tuple[tuple[str, str, str], ...] = (
 def refusal(error: BaseException, sql: str = "", tables: Callable[[], Iterable[str]] = tuple) -> Refused:
     """What an engine's error means to who asked. `tables` are the names that could have been meant."""
     text = str(error).strip()
+    if is_of_store(text) and "PyErr {" not in text:
+        return Refused("query.source", f"a bucket cannot be read: {in_words(text)}", hint_for(text), path="sql")
     code, hint = next(
         ((code, hint) for pattern, code, hint in _CODES if re.search(pattern, text)), ("query.failed", "")
     )

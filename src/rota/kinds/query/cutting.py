@@ -12,6 +12,7 @@ import datafusion as df
 
 from rota.kinds.query.schemas import exchange_leaf, mended, schema_of, schema_of_plan
 from rota.kinds.query.sizing import AGAIN_BYTES
+from rota.kinds.query.sources import leaves_of, unsent
 from rota.kinds.query.stages import Stage
 from rota.wire.plans import has_code
 from rota.wire.plans import plan_pb2 as pb
@@ -56,15 +57,6 @@ _REPEATABLE = (
 _VOLATILE = (b"random", b"rand", b"uuid", b"shuffle")
 
 _NAMED = re.compile(rf"DataSourceExec: .*?{re.escape(EXCHANGE)}(?P<number>\d+).*")
-_FILES = re.compile(r"file_type=(\w+)")
-
-# What people call nodes that cannot be sent.
-_NAMES = {
-    "DatasetExec": "a pyarrow dataset",
-    "RecursiveQueryExec": "a recursive WITH",
-    "StreamingTableExec": "a table without end",
-    "WorkTableExec": "a recursive WITH",
-}
 
 
 class Uncut(Exception):
@@ -97,9 +89,8 @@ def whole(plan: df.ExecutionPlan, context: df.SessionContext) -> tuple[Stage, ..
 
 
 def _bytes_of(plan: df.ExecutionPlan) -> bytes:
-    if "file_type=arrow_stream" in plan.display_indent():
-        # It is written, and read again as a file of the other format.
-        raise Uncut("a table of Arrow streams cannot be sent to a worker")
+    if source := unsent(plan):
+        raise Uncut(f"{source} cannot be sent to a worker")
     try:
         return plan.to_bytes()
     except Exception as error:
@@ -114,9 +105,8 @@ def _unwritable(plan: df.ExecutionPlan) -> str:
     try:
         plan.to_bytes()
     except Exception:
-        name, _, rest = plan.display().strip().partition(":")
-        kind = _FILES.search(rest)
-        return f"{f'a table of {kind[1]} files' if kind else _NAMES.get(name, name)} cannot be sent to a worker"
+        leaf = next(leaves_of(plan)) if not plan.children() else None
+        return f"{leaf.called if leaf else plan.display().strip().partition(':')[0]} cannot be sent to a worker"
     return ""
 
 

@@ -6,7 +6,7 @@ refusal with a code (`complaints`).
 
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,9 @@ from rota.core.errors import Refused
 from rota.kinds.query.catalogs import Bridge, Catalog, catalog_trouble, check_catalog_name
 from rota.kinds.query.complaints import refusal
 from rota.kinds.query.parameters import Given, numbered, values_of
+from rota.kinds.query.sources import TableSource, source_of
+from rota.wire.capabilities import Source
+from rota.wire.stores import knock, named_stores, register, store_of
 
 PathLike = str | os.PathLike[str]
 
@@ -44,7 +47,9 @@ class SqlEngine:
         self.context.sql("SET datafusion.runtime.list_files_cache_limit = '0K'")
         self._partitions = 0
         self._bridges: dict[str, Bridge] = {}
+        self._stores: dict[str, None] = {}
         self._options = _READS_ONLY if reads_only else df.SQLOptions()
+        self._may_name_files = files or not reads_only
         if files:
             self.context = self.context.enable_url_table()
 
@@ -58,6 +63,11 @@ class SqlEngine:
         values = values_of(named, params)
         for bridge in self._bridges.values():
             bridge.begin()
+        if self._may_name_files:
+            for store in named_stores(text):
+                with suppress(Refused):
+                    # It may be a text like any other; the engine says if it is missing.
+                    self._reach(store)
         with self.complaining(text):
             return self.context.sql_with_options(named, self._options, values or None)
 
@@ -106,6 +116,13 @@ class SqlEngine:
             if not self.context.table_exist(name):
                 raise ValueError(f"table '{name}' not found")
             return self.context.table(name)
+
+    def source(self, name: str) -> TableSource:
+        """What a table is made of, and what can be counted on when it is read."""
+        frame = self.table(name)
+        with self.complaining():
+            catalog = self._bridges.get(name.partition(".")[0])
+            return source_of(name, frame.execution_plan(), catalog.adds if catalog else Source(0))
 
     def drop(self, name: str) -> None:
         """Forget a table; its files stay where they are."""
@@ -171,12 +188,23 @@ class SqlEngine:
         """Where files are. What is here must be there, and is named in full: others will look for it too."""
         text = os.fspath(path)
         if "://" in text:
+            if store := store_of(text):
+                text = _as_folder(text)
+                self._reach(store, text)
             return text
         if any(mark in text for mark in "*?["):
             return str(Path(text).absolute())
         if not Path(text).exists():
             raise Refused("query.source", f"there is no file or folder {text}", "Check its name.", path="path")
         return str(Path(text).absolute()) + ("/" if Path(text).is_dir() else "")
+
+    def _reach(self, store: str, url: str = "") -> None:
+        """Have the engine reach a bucket, by the keys that this process has for it, after knocking at a URL in it."""
+        if store and store not in self._stores:
+            if url:
+                knock(url)
+            register(self.context, store)
+            self._stores[store] = None
 
     # Catalogs and functions.
 
@@ -197,10 +225,18 @@ class SqlEngine:
         self.context.register_udaf(function)
 
 
+def _as_folder(url: str) -> str:
+    """A URL whose last name has no ending is one of many objects."""
+    last = url.rpartition("/")[2]
+    return f"{url}/" if last and not any(mark in last for mark in ".*?[") else url
+
+
 def _kind_of(path: str) -> str:
     """What a table is made of, by the name of its file, or of the first one in its folder."""
     names = [path]
-    if Path(path).is_dir():
+    if "://" in path and _as_folder(path).endswith("/") and store_of(path):
+        names = [knock(_as_folder(path))]
+    elif Path(path).is_dir():
         names = sorted(each.name for each in Path(path).rglob("*") if each.is_file())[:1]
     ending = Path(names[0]).suffix if names else ""
     return {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}.get(ending, "parquet")

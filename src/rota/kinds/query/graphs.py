@@ -14,7 +14,9 @@ from rota.kinds.query.stages import Stage
 from rota.wire.bundles import BundleFile, pack_bundle
 from rota.wire.plans import has_code
 from rota.wire.plans.checking import ENGINE, check_engine
-from rota.wire.queries import QUERY, Answered, Compression, Fragment, Published, Written, encode_fragment
+from rota.wire.plans.stores import stores_in
+from rota.wire.queries import QUERY, Answered, Compression, Fragment, Output, Published, Written, encode_fragment
+from rota.wire.stores import store_of
 from rota.wire.targets import Target
 
 GRAPH = "query"
@@ -71,7 +73,8 @@ def graph_of(
 
 def _publishing(last: Stage, target: Target, needs: Pairs, queue: str) -> TaskSpec:
     schema = COUNTED.serialize().to_pybytes()
-    fragment = Fragment(engine=ENGINE, output=Published(target, last.id), schema=schema, is_whole=True)
+    output = Published(target, last.id)
+    fragment = Fragment(engine=ENGINE, output=output, schema=schema, is_whole=True, stores=_stores(b"", output))
     return TaskSpec(
         id=PUBLISH,
         kind=QUERY,
@@ -96,6 +99,7 @@ def _task(stage: Stage, needs: Pairs, queue: str, compression: Compression) -> T
         is_whole=stage.is_whole,
         compression=compression,
         has_code=has_code(stage.plan),
+        stores=_stores(stage.plan, stage.output),
     )
     return TaskSpec(
         id=stage.id,
@@ -108,6 +112,12 @@ def _task(stage: Stage, needs: Pairs, queue: str, compression: Compression) -> T
         requires=needs,
         retry=RETRY,
     )
+
+
+def _stores(plan: bytes, output: Output) -> tuple[str, ...]:
+    """The buckets of a stage: those that it reads, and the one that it writes to."""
+    written = output.target.folder if isinstance(output, Written | Published) else ""
+    return tuple(sorted({*stores_in(plan), store_of(written) if "://" in written else ""} - {""}))
 
 
 def is_large(stage: Stage) -> bool:

@@ -1,5 +1,6 @@
 """Tables of Iceberg: read as they were at one snapshot, file by file. Needs the extra `iceberg`."""
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import datafusion as df
@@ -8,10 +9,21 @@ import pyarrow as pa
 from rota.core.errors import Refused
 from rota.kinds.query.catalogs import catalog_trouble, check_catalog_name
 from rota.kinds.query.listing import frame_of_files
+from rota.wire.capabilities import Source
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog as PyIceberg
     from pyiceberg.table import Table
+
+_PROPERTIES = {
+    "s3.endpoint": "AWS_ENDPOINT_URL",
+    "s3.access-key-id": "AWS_ACCESS_KEY_ID",
+    "s3.secret-access-key": "AWS_SECRET_ACCESS_KEY",
+    "s3.session-token": "AWS_SESSION_TOKEN",
+    "s3.region": "AWS_REGION",
+    "adls.account-name": "AZURE_STORAGE_ACCOUNT_NAME",
+    "adls.account-key": "AZURE_STORAGE_ACCOUNT_KEY",
+}
 
 # Beyond this the list of files is larger than what is worth planning in one piece.
 FILES_MAX = 50_000
@@ -19,6 +31,9 @@ FILES_MAX = 50_000
 
 class IcebergCatalog:
     """A catalog that pyiceberg knows how to reach."""
+
+    # The files of a snapshot are never changed.
+    adds = Source.PINNED
 
     def __init__(self, name: str, catalog: "PyIceberg") -> None:
         self.name = name
@@ -60,10 +75,15 @@ def open_iceberg(name: str, properties: dict[str, Any]) -> IcebergCatalog:
         raise Refused("config.value", text, "pip install 'rota[iceberg]'.", path="name") from None
     check_catalog_name(name)
     try:
-        return IcebergCatalog(name, load_catalog(name, **properties))
+        return IcebergCatalog(name, load_catalog(name, **{**_of_environment(), **properties}))
     except Exception as error:
         # Whatever it stands on has errors of its own.
         raise catalog_trouble(name, error) from error
+
+
+def _of_environment() -> dict[str, str]:
+    """How buckets are reached, in the words of pyiceberg, unless the properties say so."""
+    return {name: os.environ[variable] for name, variable in _PROPERTIES.items() if os.environ.get(variable)}
 
 
 def _files_of(name: str, table: "Table") -> list[str]:

@@ -10,10 +10,13 @@ import datafusion as df
 import pyarrow as pa
 
 from rota.wire.plans import plan_pb2 as pb
+from rota.wire.stores import register, store_of
 
 
 def frame_of_files(context: df.SessionContext, files: Sequence[str], schema: pa.Schema) -> df.DataFrame:
     """The rows of these Parquet files, which have these columns, or some of them."""
+    for store in sorted({store_of(file) for file in files if "://" in file} - {""}):
+        register(context, store)
     scan = context.read_parquet(files[0], schema=schema).logical_plan()
     node = pb.LogicalNode.FromString(scan.to_bytes(context))
     assert len(node.listing.paths) == 1, "a scan of one file"

@@ -10,6 +10,7 @@ from rota.core.errors import Refused
 from rota.kinds.query import sizing
 from rota.kinds.query.cutting import Uncut, cut, lines_of, whole
 from rota.kinds.query.engine import SqlEngine
+from rota.kinds.query.sources import is_splittable
 from rota.kinds.query.stages import Stage
 from rota.wire.plans.tree import scanned_bytes
 
@@ -72,7 +73,7 @@ def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: Callable[[], int
     partitions = wishes.partitions or 1
     planned = _plan(engine, asked, partitions)
     read = _scanned(planned)
-    if not wishes.partitions and read > sizing.ALONE_BYTES:
+    if not wishes.partitions and read > sizing.ALONE_BYTES and is_splittable(planned):
         fitting = sizing.partitions(slots(), read)
         if fitting != partitions:
             partitions = fitting

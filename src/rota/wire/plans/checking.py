@@ -12,7 +12,6 @@ from typing import Any
 
 import datafusion as df
 import pyarrow as pa
-import pyarrow.parquet
 
 from rota.core.errors import Refused
 from rota.wire.plans import plan_pb2 as pb
@@ -185,8 +184,9 @@ class _Check:
     def _check_sizes(self) -> None:
         """How large a column is, as far as the engine says so."""
         path = self._folder / "sized.parquet"
-        pyarrow.parquet.write_table(pa.table({"a": pa.nulls(_ROWS, pa.string()), "b": pa.array(range(_ROWS))}), path)
+        table = pa.table({"a": pa.nulls(_ROWS, pa.string()), "b": pa.array(range(_ROWS))})
         context = df.SessionContext()
+        context.from_arrow(table).write_parquet(str(path))
         context.register_parquet("sized", str(path))
         plan = context.sql("select b from sized").execution_plan().to_bytes()
         _expect("the size of a column of a parquet file", scanned_bytes(plan), 8 * _ROWS)

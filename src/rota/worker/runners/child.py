@@ -151,11 +151,12 @@ def watch(cancelled: Cancelled) -> None:
 def make(process: Process, request: Request, log: int) -> Done:
     """One attempt."""
     process.enter(request, log)
-    if request.code and request.code not in sys.path:
+    work = decode_python(request.work)
+    # What is our own is not looked for in a bundle, and finds nothing there that it imports.
+    if request.code and request.code not in sys.path and not work.function.startswith("rota."):
         sys.path.insert(0, request.code)
         # Others read the same folder.
         sys.dont_write_bytecode = True
-    work = decode_python(request.work)
 
     def open_stored(value: StoredValue) -> Any:
         return unpack_file(value.encoding, Path(request.stored[value.ref.name]), trusted=True)

@@ -5,8 +5,11 @@ The texts are those of DataFusion 55; the code that stands first is one of `rota
 
 import re
 import traceback
+from collections.abc import Sequence
 from typing import Literal
 
+from rota.core.errors import Refused
+from rota.wire.stores import in_words, is_of_store, kind_of
 from rota.worker.runners.queries.orders import Broke
 
 _PYTHON = re.compile(
@@ -16,7 +19,7 @@ _FULL = re.compile(r"No space left on device|Disk quota exceeded|Too many open f
 # The first line of this table whose pattern is found says what it was. What comes of the data itself comes again.
 _KINDS: tuple[tuple[str, Literal["user", "fatal", "out_of_memory"], str], ...] = (
     (r"Resources exhausted", "out_of_memory", "query.memory"),
-    (r"Generic S3 error|Generic GCS error|Generic MicrosoftAzure error|Generic HTTP error", "user", "query.source"),
+    (r"Generic HTTP error", "user", "query.source"),
     (
         r"Parquet error|Object Store error|Object at location|No such file|Permission denied|Is a directory"
         r"|Csv error|Json error|Ipc error|Avro error|Requested range was invalid",
@@ -29,8 +32,11 @@ _KINDS: tuple[tuple[str, Literal["user", "fatal", "out_of_memory"], str], ...] =
 _PREFIXES = ("DataFusion error: ", "Execution error: ", "Arrow error: ", "External error: ")
 
 
-def judge(error: BaseException) -> Broke:
-    """What an error means that came out of the engine, or out of a function that it called."""
+def judge(error: BaseException, peers: Sequence[str] = ()) -> Broke:
+    """What an error means that came out of the engine, or out of a function that it called.
+
+    `peers` are read like buckets, and what one of them says now it need not say again.
+    """
     text = str(error).strip()
     if isinstance(error, MemoryError):
         return Broke("out_of_memory", f"query.memory: Python has no memory left: {text or 'MemoryError'}")
@@ -41,6 +47,13 @@ def judge(error: BaseException) -> Broke:
         return Broke("no_room", f"this worker has no disk or files left: {text}")
     if type(error).__name__ == "PanicException":
         return Broke("user", f"query.failed: the engine panicked: {text}")
+    if isinstance(error, Refused):
+        return Broke("fatal" if error.code == "query.source" else "user", str(error))
+    if is_of_store(text):
+        # Who is not let in, or asks for what is not there, is told the same again.
+        is_of_peer = any(url in text for url in peers)
+        failure = "user" if is_of_peer or kind_of(text) in ("silent", "other") else "fatal"
+        return Broke(failure, f"query.source: a bucket cannot be read: {in_words(text)}")
     for pattern, failure, code in _KINDS:
         if re.search(pattern, text):
             return Broke(failure, f"{code}: {_plain(text)}")

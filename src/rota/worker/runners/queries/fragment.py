@@ -17,6 +17,7 @@ from rota.core.errors import Refused
 from rota.wire.plans.binding import Piece, bind
 from rota.wire.plans.settings import EXECUTING
 from rota.wire.queries import Answered, Hashed, Part, Published, Written
+from rota.wire.stores import register
 from rota.wire.targets import FileWriter, publish
 from rota.wire.values import ARROW, Packed
 from rota.wire.work import INLINE_BYTES_MAX
@@ -24,6 +25,7 @@ from rota.worker.runners.queries import reaching
 from rota.worker.runners.queries.failures import judge, unreadable
 from rota.worker.runners.queries.orders import ENDED, Broke, Ended, Order, Source, Wrote, decode_order, encode_ended
 from rota.worker.runners.queries.parts import NotAPart, check_part
+from rota.worker.runners.queries.unlocking import unlock
 from rota.worker.runners.queries.writing import (
     AnswerWriter,
     KeptHere,
@@ -76,7 +78,9 @@ def run(order: bytes) -> Packed:
             _check(given, used, is_thorough=True)
         except SourcesLost as lost:
             return _lost(lost)
-        return _answer(judge(error))
+        except reaching.Distrusted as distrusted:
+            return _answer(Broke("fatal", f"query.failed: {distrusted}"))
+        return _answer(judge(error, [peer.url for peer in given.peers]))
 
 
 def _answer(ended: Ended) -> Packed:
@@ -88,9 +92,11 @@ def _lost(lost: SourcesLost) -> Packed:
 
 
 def _carried_out(order: Order, used: list[Read]) -> Packed:
+    plan = Path(os.environ["ROTA_BUNDLE"], order.bundled).read_bytes() if order.bundled else order.plan
+    if order.stores and (broke := unlock(order, plan)):
+        return _answer(broke)
     if isinstance(order.output, Published):
         return _published(order, order.output)
-    plan = Path(os.environ["ROTA_BUNDLE"], order.bundled).read_bytes() if order.bundled else order.plan
     if order.exchanges or order.task is not None:
         try:
             plan = bind(plan, order.exchanges, _pieces(order), order.task)
@@ -103,6 +109,8 @@ def _carried_out(order: Order, used: list[Read]) -> Packed:
         # Of one use: a plan that has run is not run again.
         physical = _df.ExecutionPlan.from_bytes(context, plan)
         schema = read_schema(order.schema)
+    except Refused:
+        raise
     except Exception as error:
         return _answer(unreadable(error))
     if isinstance(order.output, Answered):
@@ -139,9 +147,7 @@ def _written(order: Order, output: Written, schema: Any, drain: Drain) -> Packed
     """A file for good, put aside until it is published."""
     file = FileWriter(order.aside, schema, output.target.form)
     drain(lambda _, batch: file.write(batch))
-    file.close()
-    size = Path(order.aside).stat().st_size
-    return _answer(Wrote((Part(0, size, file.rows),), file.rows))
+    return _answer(Wrote((Part(0, file.close(), file.rows),), file.rows))
 
 
 def _published(order: Order, output: Published) -> Packed:
@@ -176,8 +182,11 @@ def _context(order: Order) -> Any:
     if not order.has_code:
         # Nobody was asked whether code may be run: the engine opens none.
         context = context.with_python_udf_inlining(enabled=False)
-    for number, peer in enumerate(order.peers):
-        context.register_object_store("s3://", reaching.store_of(peer), reaching.host_of(number))
+    with reaching.trusting(order):
+        for number, peer in enumerate(order.peers):
+            context.register_object_store("s3://", reaching.store_of(peer), reaching.host_of(number))
+    for store in order.stores:
+        register(context, store)
     return context
 
 
@@ -242,7 +251,7 @@ def _check(order: Order, reads: list[Read], *, is_thorough: bool = False) -> Non
     What is at a peer is checked there when it is read, and here only if something went wrong.
     """
     lost: dict[str, str] = {}
-    asking = reaching.Asking(order.peers)
+    asking = reaching.Asking(order.peers, order.authority)
     try:
         for source, part in reads:
             try:

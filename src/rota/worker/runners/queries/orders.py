@@ -45,6 +45,8 @@ class Order(Struct, frozen=True, kw_only=True, omit_defaults=True):
     # For each exchange what the tasks of its stage have written.
     sources: tuple[tuple[Source, ...], ...] = ()
     peers: tuple[Peer, ...] = ()
+    # Who vouches for peers (PEM); whom the system trusts, if nothing is said.
+    authority: bytes = b""
     # Which task of the stage this is; None if it is all of it.
     task: int | None = None
     output: Output
@@ -63,6 +65,10 @@ class Order(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rows: int = 0
     # Whether a large answer stays in the folder.
     keeps_answer: bool = False
+    # The buckets that are read or written, the variables by which they are reached, and whether keys are among those.
+    stores: tuple[str, ...] = ()
+    variables: dict[str, str] = {}
+    is_keyed: bool = False
     # How much memory the engine may use; 0 for all there is.
     memory_bytes: int = 0
 

@@ -5,6 +5,7 @@ import contextlib
 import errno
 import functools
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Callable
@@ -39,6 +40,7 @@ from rota.wire.work import PYTHON, ParamOf, PythonWork, StoredValue, Value, deco
 from rota.worker.runners.outcomes import failed, no_room, timed_out
 from rota.worker.runners.process import ProcessRunner
 from rota.worker.runners.queries.exchange import Exchanges, Foreign, NoRoom, NotWritten, Room, machine
+from rota.worker.runners.queries.keys import Keyring, is_keyed
 from rota.worker.runners.queries.orders import (
     ENDED,
     ORDER,
@@ -81,11 +83,14 @@ class Reach(Struct, frozen=True):
     listen: Address = LISTEN
     # The worker's own token, as it is now.
     token: Callable[[], str] = str
+    # What it shows to peers, and who vouches for theirs (PEM).
+    tls: ssl.SSLContext | None = None
+    authority: bytes = b""
 
 
 def why_no_queries() -> str:
     """What this installation lacks for queries; empty if it lacks nothing."""
-    if all(find_spec(name) is not None for name in ("datafusion", "pyarrow", "google", "google.protobuf")):
+    if all(find_spec(name) is not None for name in ("datafusion", "pyarrow", "xxhash", "google", "google.protobuf")):
         return ""
     return "what queries need is not installed: pip install 'rota[query]'"
 
@@ -127,9 +132,16 @@ class QueryRunner:
         *,
         reach: Reach | None = None,
         memory_bytes: int = 0,
+        keyring: Keyring | None = None,
+        keyed: ProcessRunner | None = None,
     ) -> None:
-        """`python` has the processes. `memory_bytes` is how much the engine may use in each; 0 for all there is."""
+        """`python` has the processes, `keyed` those in which only the engine runs, with the keys of `keyring`.
+
+        `memory_bytes` is how much the engine may use in each; 0 for all there is.
+        """
         self._python = python
+        self._keyed = keyed or python
+        self._keyring = keyring or Keyring({})
         self._exchanges = exchanges
         self._reach = reach or Reach()
         self._memory_bytes = memory_bytes
@@ -214,11 +226,11 @@ class QueryRunner:
         if self._exchanges.is_shared:
             return
         address = self._reach.listen
-        server = ExchangeServer(address, self._exchanges.served, self._tickets)
+        server = ExchangeServer(address, self._exchanges.served, self._tickets, self._reach.tls)
         server.start()
         self._server = server
         host = socket.gethostname() if address.is_everywhere else address.host
-        self._url = f"http://{Address(host, server.port)}"
+        self._url = f"{'http' if self._reach.tls is None else 'https'}://{Address(host, server.port)}"
 
     async def _make_room(self, offer: Offer) -> Room:
         making = asyncio.ensure_future(asyncio.to_thread(self._exchanges.make, offer))
@@ -238,7 +250,9 @@ class QueryRunner:
     # One attempt.
 
     async def _run(self, offer: Offer, fragment: Fragment, room: Room, began: float) -> AttemptOver:
-        result_file = self._python.result_file(offer)
+        # Of a kind of process for itself: none of them ever has Python functions in it.
+        python = self._keyed if is_keyed(fragment) else self._python
+        result_file = python.result_file(offer)
         if fragment.exchanges:
             order = await asyncio.to_thread(self._order, offer, fragment, room, result_file)
         else:
@@ -260,7 +274,7 @@ class QueryRunner:
         try:
             async with asyncio.timeout(None) as limit:
                 self._running[room] = limit
-                over = await self._python.run(call)
+                over = await python.run(call)
         except TimeoutError:
             return no_room(offer, "it was writing more than this worker may keep of exchanges (worker.exchange_mb)")
         finally:
@@ -275,6 +289,7 @@ class QueryRunner:
             exchanges=fragment.exchanges,
             sources=sources,
             peers=peers,
+            authority=self._reach.authority if peers else b"",
             task=None if fragment.is_whole else max(0, offer.map_index),
             output=fragment.output,
             schema=fragment.schema,
@@ -286,6 +301,9 @@ class QueryRunner:
             memory_bytes=self._memory_bytes,
             keeps_answer=self._keeps_answer(fragment),
             run=offer.run,
+            stores=fragment.stores,
+            variables=self._keyring.variables_of(fragment),
+            is_keyed=is_keyed(fragment),
             **_files_of(offer, fragment),
         )
 

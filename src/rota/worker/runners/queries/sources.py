@@ -68,8 +68,8 @@ def _check_reachable(producer: str, output: StageOutput) -> None:
             f"query.failed: {producer} wrote to a folder that is not this worker's: "
             "set worker.exchange_folder to the same shared folder on all workers, or on none"
         )
-    host = output.url.removeprefix("http://").rpartition(":")[0].strip("[]")
-    if not output.url.startswith("http://"):
+    host = output.url.partition("://")[2].rpartition(":")[0].strip("[]")
+    if not output.url.startswith(("http://", "https://")):
         raise Foreign(f"{producer} is said to be at {output.url!r}, which is no worker")
     if Address(host, 0).is_loopback and output.root.partition("-")[0] != machine():
         raise Foreign(
