@@ -41,7 +41,12 @@ class Gathered(Struct, frozen=True, array_like=True, tag="all"):
 
 
 class Answered(Struct, frozen=True, array_like=True, tag="answer"):
-    """The output is (a piece of) the query's answer: an Arrow stream, as a task's result (`rota.wire.work.Value`)."""
+    """The output is (a piece of) the query's answer: an Arrow stream, as a task's result (`rota.wire.work.Value`).
+
+    `is_taken`: a task takes all pieces at once, so that little of each travels with messages.
+    """
+
+    is_taken: bool = False
 
 
 class Written(Struct, frozen=True, array_like=True, tag="write"):

@@ -1,18 +1,23 @@
 """Tasks that go on as others: planned in one attempt, made of what the others gave in the next."""
 
+from contextlib import suppress
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rota.core import commands as cm
-from rota.core.bounds import GROWN_BYTES_MAX, OUTPUT_LOSSES_MAX
+from rota.core.bounds import GROWN_BYTES_MAX, OUTPUT_LOSSES_MAX, TimeLimits
 from rota.core.changes import LeaseGranted
 from rota.core.decide.leases import Input, offer_of
-from rota.core.errors import Refused
+from rota.core.errors import Refused, Unavailable
+from rota.core.growing import FED_RULES
 from rota.core.invariants import validate
 from rota.core.model import FailureClass, PoolNeed, RetryPolicy, TaskSpec
-from rota.core.states import RunState
+from rota.core.states import RUN_TERMINAL, RunState
 from rota.core.trigger import TriggerRule
 from rota.core.why import explain
-from tests.unit.core.world import World, graph, task
+from tests.unit.core.world import World, graph, short_slices, task
 
 STAGES = (task("b.one", width=2), task("b.two", "b.one", width=2, inputs=("b.one",)))
 
@@ -428,3 +433,80 @@ def test_a_run_that_has_ended_is_cleared_planned_anew_and_comes_out_of_history_a
     assert run.graph.specs[run.graph.index["b"]].upstream == ("a",)
     assert "b.two" not in run.graph.index
     assert run.graph.to_end == 3
+
+
+def draw_stages(name: str, data: st.DataObject) -> tuple[TaskSpec, ...]:
+    widths = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+    return tuple(
+        task(f"{name}.s{number}", *((f"{name}.s{number - 1}",) if number else ()), width=width)
+        for number, width in enumerate(widths)
+    )
+
+
+def disturb(world: World, data: st.DataObject) -> None:
+    """Somebody does something about a task, whatever it is."""
+    run = world.run()
+    idx = data.draw(st.sampled_from([idx for idx in range(run.graph.total) if idx not in run.graph.retired]))
+    names = (run.graph.task_id(idx),)
+    kind = data.draw(st.sampled_from(["clear", "clear", "alone", "failed", "all", "mark", "retry", "lose"]))
+    if kind in ("clear", "alone"):
+        world.client(cm.ClearTasks, run="r", tasks=names, downstream=kind == "clear")
+    elif kind in ("failed", "all"):
+        world.client(cm.ClearTasks, run="r", only_failed=kind == "failed")
+    elif kind == "mark":
+        world.client(cm.MarkTasks, run="r", tasks=names, to=data.draw(st.sampled_from(cm.Mark)))
+    elif kind == "retry":
+        world.client(cm.RetryTasks, run="r")
+    else:
+        world.client(cm.LoseOutputs, run="r", tasks=names)
+
+
+def end_one(world: World, lease: LeaseGranted, data: st.DataObject) -> None:
+    """An attempt ends in some way."""
+    graph = world.run().graph
+    spec = graph.spec(lease.task)
+    kind = data.draw(st.sampled_from(["success", "success", "success", "failed", "lost", "grew", "grew", "returned"]))
+    if kind == "grew" and spec.id in ("b", "d"):
+        world.report(lease, cm.Outcome.GREW, grows=draw_stages(spec.id, data))
+    elif kind == "failed":
+        world.fail(lease)
+    elif kind == "lost" and spec.upstream:
+        world.fail(lease, failure=FailureClass.INPUT_LOST, lost=(spec.upstream[-1], f"{spec.upstream[-1]}[0]"))
+    elif kind == "returned":
+        world.start(lease)
+        world.interrupt(lease)
+    else:
+        world.succeed(lease)
+
+
+@settings(max_examples=60)
+@given(data=st.data(), size=st.sampled_from([1, 2, 3, 1_000]))
+def test_a_run_comes_to_its_end_whatever_is_done_about_tasks_that_go_on(data: st.DataObject, size: int):
+    with short_slices(size):
+        world = World(limits=TimeLimits(retain_ended_ms=10**9))
+        world.worker(slots=100)
+        retry = RetryPolicy(retries=1, delay_ms=1_000)
+        rule = data.draw(st.sampled_from(FED_RULES))
+        world.submit(
+            graph(task("a"), task("b", "a", retry=retry), task("d", "a", "b", trigger_rule=rule), task("e", "d"))
+        )
+        held: list[LeaseGranted] = []
+        for _ in range(data.draw(st.integers(5, 30))):
+            held = [lease for lease in (*held, *world.turn()) if lease.fence in world.state.leases]
+            with suppress(Refused, Unavailable):
+                if held and data.draw(st.integers(0, 4)):
+                    end_one(world, held.pop(data.draw(st.integers(0, len(held) - 1))), data)
+                else:
+                    disturb(world, data)
+            if data.draw(st.booleans()):
+                world.follow_up()
+                check(world)
+        for _ in range(100):
+            held = [lease for lease in (*held, *world.turn()) if lease.fence in world.state.leases]
+            for lease in held:
+                world.succeed(lease)
+            world.advance(2_000)
+            for parked in [task.idx for task in world.run().tasks.values() if task.state == "needs_attention"]:
+                world.client(cm.ResolveTask, run="r", task=world.run().graph.task_id(parked), exit=cm.Exit.REQUEUE)
+        check(world)
+        assert world.result() in RUN_TERMINAL

@@ -18,12 +18,12 @@ from rota.wire.plans.settings import EXECUTING
 from rota.wire.queries import Answered, Hashed, Part, Published, Written
 from rota.wire.targets import FileWriter, publish
 from rota.wire.values import ARROW, Packed
-from rota.wire.work import INLINE_BYTES_MAX
 from rota.worker.runners.queries import reaching
 from rota.worker.runners.queries.failures import judge, unreadable
 from rota.worker.runners.queries.orders import ENDED, Broke, Ended, Order, Source, Wrote, decode_order, encode_ended
 from rota.worker.runners.queries.parts import NotAPart, check_part
 from rota.worker.runners.queries.writing import AnswerWriter, PartWriter, counted, read_schema
+from rota.worker.runners.sequels import inline_bytes_max
 
 # They have no types that a checker could use.
 _df: Any = import_module("datafusion")
@@ -93,7 +93,7 @@ def _carried_out(order: Order, used: list[Read]) -> Packed:
     if isinstance(order.output, Answered):
         with AnswerWriter(order.result_file, schema) as answer:
             asyncio.run(_drain(context, physical, lambda _, batch: answer.write(batch)))
-        return Packed(ARROW, _inline(order.result_file))
+        return Packed(ARROW, _inline(order.result_file, is_shared=order.output.is_taken))
     if isinstance(order.output, Written):
         return _written(order, order.output, schema, lambda take: asyncio.run(_drain(context, physical, take)))
     is_hashed = isinstance(order.output, Hashed)
@@ -132,9 +132,10 @@ def _published(order: Order, output: Published) -> Packed:
     return Packed(ARROW, _inline(order.result_file))
 
 
-def _inline(path: str) -> bytes | None:
+def _inline(path: str, *, is_shared: bool = False) -> bytes | None:
     """An answer that is small enough to travel."""
-    return Path(path).read_bytes() if Path(path).stat().st_size <= INLINE_BYTES_MAX else None
+    is_small = Path(path).stat().st_size <= inline_bytes_max(is_shared=is_shared)
+    return Path(path).read_bytes() if is_small else None
 
 
 # The engine.
