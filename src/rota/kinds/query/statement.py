@@ -29,11 +29,20 @@ _FOR_GOOD = (
 )
 
 
-def answer(statement: str, given: Mapping[str, Any]) -> pa.Table:
-    """What a statement gives. A value is a parameter if the statement has `$` and its name, else a table."""
+def answer(statement: str, given: Mapping[str, Any], *, task: str = "", partitions: int = 0) -> pa.Table | Grown:
+    """What a statement gives. A value is a parameter if the statement has `$` and its name, else a table.
+
+    Or the stages as which a `task` goes on to answer it, if one is named and that is worth it.
+    """
+    # Of some a table can be made only once.
+    named = names_in(statement)
+    held = {name: value if name in named else _held(value) for name, value in given.items()}
+    stages = _stages(statement, held, task, partitions) if task and partitions != 1 else None
+    if stages is not None:
+        return stages
     engine = SqlEngine()
     try:
-        params = _params(engine, statement, given)
+        params = _params(engine, statement, held)
         with engine.complaining(statement):
             return engine.sql(statement, params).to_arrow_table()
     except Refused as refused:
@@ -42,12 +51,15 @@ def answer(statement: str, given: Mapping[str, Any]) -> pa.Table:
         raise
 
 
-def stages(statement: str, given: Mapping[str, Any], task: str, partitions: int) -> Grown | None:
-    """The stages as which a task goes on to answer a statement; None if it has to do, or better does, all by itself.
+def _stages(statement: str, given: Mapping[str, Any], task: str, partitions: int) -> Grown | None:
+    """The stages of a statement; None if its task has to do, or better does, all by itself.
 
     So it is with little to read, with a plan that cannot be cut, and with tables in memory that are too large to travel
     with the plan. What is wrong with a statement shows where it is answered.
     """
+    if sum(value.nbytes for value in given.values() if isinstance(value, pa.Table | pa.RecordBatch)) > GROWN_BYTES_MAX:
+        # Not even written down to see how large it is.
+        return None
     # A statement that defines or writes something has done so when it is planned.
     engine = SqlEngine(dict(PLANNING), reads_only=True)
     try:
@@ -66,21 +78,24 @@ def stages(statement: str, given: Mapping[str, Any], task: str, partitions: int)
     return Grown(specs)
 
 
+def _held(value: Any) -> Any:
+    """A table of Arrow where a value is one in memory; anything else as it is."""
+    if isinstance(value, list):
+        return pa.Table.from_pylist(value)
+    if isinstance(value, dict):
+        return pa.table(value)
+    is_other = not isinstance(value, pa.Table | pa.RecordBatch) and hasattr(value, "__arrow_c_stream__")
+    return pa.table(value) if is_other else value
+
+
 def _params(engine: SqlEngine, statement: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Make the tables known; the rest are parameters."""
     params = names_in(statement)
     for name, value in given.items():
-        if name not in params:
-            _register(engine, name, value)
+        if name in params:
+            continue
+        if isinstance(value, str | os.PathLike):
+            engine.register_path(name, value)  # pyright: ignore[reportUnknownArgumentType] - a path of texts
+        else:
+            engine.register_arrow(name, value)
     return {name: given[name] for name in params if name in given}
-
-
-def _register(engine: SqlEngine, name: str, value: Any) -> None:
-    if isinstance(value, str | os.PathLike):
-        engine.register_path(name, value)  # pyright: ignore[reportUnknownArgumentType] - a path of texts
-    elif isinstance(value, list):
-        engine.register_arrow(name, pa.Table.from_pylist(value))
-    elif isinstance(value, dict):
-        engine.register_arrow(name, pa.table(value))
-    else:
-        engine.register_arrow(name, value)

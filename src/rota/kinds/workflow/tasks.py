@@ -410,14 +410,14 @@ class Decorators:
             @functools.wraps(function)
             def asked(*args: P.args, **kwargs: P.kwargs) -> "pyarrow.Table":
                 # Where it runs, and nowhere else: it takes a while to load.
-                from rota.kinds.query.statement import answer, stages
+                from rota.kinds.query.statement import answer
 
-                within = _growing_task()
+                task = _growing_task()
                 bound = signature.bind(*args, **kwargs)
                 bound.apply_defaults()
                 given: dict[str, Any] = {**bound.arguments, **(function(*args, **kwargs) or {})}
-                grown = stages(statement, given, within, partitions) if within and partitions != 1 else None
-                return answer(statement, given) if grown is None else grown  # pyright: ignore[reportReturnType] - it stands for one
+                # If the task goes on as stages, they stand for the table.
+                return cast("pyarrow.Table", answer(statement, given, task=task, partitions=partitions))
 
             return Task(asked, said, Role(may_grow=True))
 

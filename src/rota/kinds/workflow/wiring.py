@@ -12,6 +12,9 @@ from rota.core.trigger import TriggerRule
 from rota.kinds.workflow.draft import Draft, Node
 from rota.wire.work import Branches, CommandWork, PythonWork, encode_work
 
+# What a task is of which nothing is said.
+PLAIN = TaskSpec(id="plain")
+
 
 def specs_of(draft: Draft) -> tuple[TaskSpec, ...]:
     """The tasks of a workflow as the scheduler knows them."""
@@ -44,6 +47,9 @@ def _may_grow(node: Node) -> bool:
     """Whether a task can go on as others, as the scheduler has it (`rota.core.growing.check_fed`)."""
     fields = node.fields
     rule = fields.get("trigger_rule", TriggerRule.ALL_SUCCESS)
+    if fields.get("requires") and fields.get("queue", PLAIN.queue) != PLAIN.queue:
+        # What that queue makes of them is not what the queue of the others would.
+        return False
     return not node.is_mapped and not fields.get("is_setup") and not fields.get("is_teardown") and rule in FED_RULES
 
 
