@@ -56,9 +56,9 @@ def check_fed(graph: LiveGraph, node: int, specs: tuple[TaskSpec, ...]) -> None:
     fed = graph.specs[node]
     if graph.is_group(node) or fed.is_setup or fed.is_teardown or fed.trigger_rule not in FED_RULES:
         text = f"task {fed.id!r} cannot go on as others: it is of a group, a setup or a teardown, or has another rule"
-        raise Refused("graph.width", text, "Do it all in one task.", path="grows")
+        raise Refused("field.value", text, "Do it all in one task.", path="grows")
     if node in graph.fed:
-        raise Refused("graph.width", f"task {fed.id!r} has gone on as others already", path="grows")
+        raise Refused("field.value", f"task {fed.id!r} has gone on as others already", path="grows")
     check_number(len(specs), 1, GROWTH_TASKS_MAX, "grows")
     check_number(sum(len(spec.work) for spec in specs), 0, GROWN_BYTES_MAX, "grows.work")
     own, awaited = {spec.id: None for spec in specs}, {name: None for spec in specs for name in spec.upstream}

@@ -1,5 +1,6 @@
 """A statement of a task: answered where it is asked, or planned as stages that the task goes on as."""
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from rota.core.bounds import GROWN_BYTES_MAX, ID_CHARS_MAX
 from rota.core.graph import LiveGraph
 from rota.core.growing import check_fed
 from rota.core.model import QUERIES_QUEUE, Graph, TaskSpec
+from rota.kinds.query.sizing import ALONE_BYTES
 from rota.kinds.query.statement import answer
 from rota.running import Fail
 from rota.wire.queries import Answered, decode_fragment
@@ -36,6 +38,21 @@ def test_little_to_read_is_answered_at_once(files: str) -> None:
     assert isinstance(answer(SQL, {"t": files}, task="totals"), pa.Table)
     assert isinstance(answer(SQL, {"t": files}, partitions=2), pa.Table), "nobody may go on"
     assert isinstance(answer(SQL, {"t": files}, task="totals", partitions=1), pa.Table)
+
+
+def test_much_to_read_is_cut_into_as_many_parts_as_the_machine_has_processors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        values = [f"{number}-{value:>60}" for value in range(60_000)]
+        pq.write_table(
+            pa.table({"k": values}), tmp_path / f"{number}.parquet", compression="none", use_dictionary=False
+        )
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) > ALONE_BYTES
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
+    found = answer(SQL, {"t": str(tmp_path)}, task="totals")
+    assert isinstance(found, Grown)
+    assert [spec.width for spec in found.specs] == [3, 3]
 
 
 def test_stages_are_tasks_under_the_name_of_the_task_that_the_scheduler_takes(files: str) -> None:
