@@ -129,6 +129,7 @@ class Context:
         packed: bytes = b"",
         zone: str = "UTC",
         watch: "Callable[[Cancelled], None] | None" = None,
+        may_grow: bool = False,
     ) -> None:
         self.tenant = tenant
         self.run = run
@@ -147,6 +148,7 @@ class Context:
         self._packed = packed
         self._params: dict[str, Any] | None = None
         self._watch = watch
+        self._may_grow = may_grow
         self._cancelled: list[Cancelled] = []
 
     @property
@@ -187,6 +189,14 @@ class Context:
             # Whoever is first: another thread may have been here meanwhile.
             self._cancelled.append(made)
         return self._cancelled[0]
+
+    def take_growth(self) -> bool:
+        """For functions of Rota's own: whether the attempt may end with the task going on as others.
+
+        Said once, to the function that is called for the task, and not to those that it calls.
+        """
+        may_grow, self._may_grow = self._may_grow, False
+        return may_grow
 
     @property
     def log(self) -> "Logger":

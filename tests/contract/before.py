@@ -10,8 +10,11 @@ from rota.core.model import Queue
 from rota.core.records import GraphRecord, Growth, Pause, Record, Run, Schedule, Task, Worker, Workflow
 from tests.contract.records import default_of, fields_of
 
-# What version 5 of SQLite's tables and version 4 of PostgreSQL's brought.
+# What version 6 of SQLite's tables and version 5 of PostgreSQL's brought.
+FEEDS: dict[type[Struct], tuple[str, ...]] = {Growth: ("feeds",)}
+# What version 5 of SQLite's tables and version 4 of PostgreSQL's brought, and all that came after.
 AGENTS: dict[type[Struct], tuple[str, ...]] = {
+    **FEEDS,
     Run: ("after", "approval"),
     Task: ("token_hash",),
     Worker: ("owner",),
@@ -57,10 +60,10 @@ def _built(record: Any) -> Any:
 
 
 def _bare(record: Any) -> Any:
-    if isinstance(record, GraphRecord | Growth):
-        # What is structured is JSON, and is read without what it does not have.
-        return msgspec.convert(_plain(msgspec.to_builtins(record)), type(record))
     made = _at_default(record, LATER)
+    if isinstance(made, GraphRecord | Growth):
+        # What is structured is JSON, and is read without what it does not have.
+        return msgspec.convert(_plain(msgspec.to_builtins(made)), type(made))
     if isinstance(made, Run) and made.solo is not None:
         made.solo = _bare(made.solo)
     return made

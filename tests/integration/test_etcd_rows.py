@@ -22,7 +22,7 @@ ORDER = {
     "Task": "tenant run idx state attempt budget_from interruptions losses fence done_fence worker_tenant worker"
     " incarnation lease_ms eligible_at assigned_at started_at ended_at due_at failure error result avoid_tenant avoid"
     " requires cycles tier first_started_at skips note token_hash",
-    "Growth": "tenant run number specs expands width",
+    "Growth": "tenant run number specs expands width feeds",
     "GraphRecord": "tenant digest graph put_at",
     "Worker": "tenant id incarnation capacity registered_at draining quarantined_until gone_at owner",
     "Queue": "tenant name properties allocation worker_timeout_ms unservable pull retain_completed_for_ms"

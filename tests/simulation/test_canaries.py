@@ -19,6 +19,7 @@ SAMPLE = (
     "past_ignored",
     "branch_forgotten",
     "held_slots_forgotten",
+    "parts_not_awaited",
     "revived_and_kept_in_history",
     "key_forgotten_by_loading",
     "share_closed_too_early",

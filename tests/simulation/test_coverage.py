@@ -17,6 +17,7 @@ FEW, MANY = 60, 300
 TORN = ("commit_lost", "commit_torn", "commit_unheard", "torn_commit_done", "torn_commit_fenced")
 # What workers say that nobody can keep.
 WORDS = (
+    "absurd_growth",
     "absurd_loss",
     "absurd_time",
     "absurd_width",
@@ -46,6 +47,8 @@ WORK = (
 )
 # What becomes of workflows, and of runs that people look after.
 OF_WORKFLOWS = ("backfill_over", "branched", "moved", "past_looked_at", "revived")
+# What becomes of tasks that go on as others.
+OF_GROWTH = ("planned_anew", "put_together", "said_grew", "went_on")
 # What becomes of runs that are the same.
 OF_BUILDS = ("joined", "key_given_up", "key_used_again")
 # What becomes of work that is claimed.
@@ -93,6 +96,11 @@ def test_every_change_of_a_run_is_told(few: list[Result]) -> None:
 def test_workflows_are_deployed_backfilled_moved_and_brought_back(few: list[Result]) -> None:
     seen = seeds_with(few)
     assert [kind for kind in OF_WORKFLOWS if kind not in seen] == []
+
+
+def test_tasks_go_on_as_others_are_put_together_and_planned_anew(few: list[Result]) -> None:
+    seen = seeds_with(few)
+    assert [kind for kind in OF_GROWTH if kind not in seen] == []
 
 
 def test_runs_are_joined_and_their_keys_used_again(few: list[Result]) -> None:

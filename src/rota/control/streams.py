@@ -38,6 +38,7 @@ def as_failure(report: Report, error: str) -> Report:
         expands=(),
         lost=(),
         skips=(),
+        grows=(),
     )
 
 

@@ -18,6 +18,8 @@ SETUPS_PER_GRAPH_MAX = 100
 NAMES_PER_COMMAND_MAX = 10_000
 GROWTH_TASKS_MAX = 10_000
 WORK_BYTES_MAX = 256 * 1024
+# All that the tasks are to do as which one goes on: so many reports of it still fit into a message.
+GROWN_BYTES_MAX = 192 * 1024
 PARAMS_BYTES_MAX = 256 * 1024
 RESULT_BYTES_MAX = 64 * 1024
 PARAMS_MAX = 200

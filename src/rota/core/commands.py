@@ -341,13 +341,15 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
     RESCHEDULE = "reschedule"
     RELEASED = "released"
+    GREW = "grew"
 
 
 class Report(Command, frozen=True, kw_only=True):
     """A worker's word on an attempt it holds.
 
     `tenant`, `run` and `task` say which; `expands` gives the widths of tasks mapped over the result, `lost` the
-    upstream tasks whose output was gone, and `skips` the tasks that a branch decided against.
+    upstream tasks whose output was gone, and `skips` the tasks that a branch decided against. `grows` are the tasks as
+    which one goes on that grew; it waits for the last of them, and is offered again with what that gave.
     """
 
     run: str
@@ -366,6 +368,7 @@ class Report(Command, frozen=True, kw_only=True):
     lost: tuple[str, ...] = ()
     skips: tuple[str, ...] = ()
     token_hash: str = ""
+    grows: tuple[TaskSpec, ...] = ()
 
 
 class ReturnLease(Command, frozen=True, kw_only=True):

@@ -6,7 +6,6 @@ join nodes, so a stage of N tasks that feeds a stage of M costs one countdown, n
 
 import re
 from array import array
-from collections.abc import Container
 from hashlib import sha256
 
 import msgspec
@@ -14,7 +13,6 @@ import msgspec
 from rota.core.bounds import (
     DELAY_MS_MAX,
     EDGES_PER_GRAPH_MAX,
-    GROWTH_TASKS_MAX,
     ID_CHARS_MAX,
     POOL_SLOTS_MAX,
     POOLS_PER_TASK_MAX,
@@ -29,6 +27,7 @@ from rota.core.bounds import (
 )
 from rota.core.buckets import Bucket
 from rota.core.demand import Signature
+from rota.core.edges import check_edges
 from rota.core.errors import Refused
 from rota.core.ids import Millis
 from rota.core.model import Graph, PoolNeed, RetryPolicy, TaskSpec
@@ -41,7 +40,6 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 # Defaults need no checking; large graphs consist of little else.
 _PLAIN = TaskSpec(id="plain")
-_NAMED_MAX = 10
 # `extract[3]` is the fourth task of the group `extract`, and nothing else.
 _NUMBERED = re.compile(r"\[[0-9]+\]\Z")
 
@@ -188,65 +186,6 @@ def check_graph(graph: Graph) -> None:
     check_edges(graph.tasks, known)
 
 
-def check_edges(
-    tasks: tuple[TaskSpec, ...], known: dict[str, int], path: str = "graph.tasks", above: Container[str] = ()
-) -> None:
-    """Every upstream exists, none is named twice, and there is an order in which to run.
-
-    `known` has the positions of these tasks; `above` are tasks that were there before and wait for none of them.
-    """
-    missing = [0] * len(tasks)
-    downs: list[list[int]] = [[] for _ in tasks]
-    for position, spec in enumerate(tasks):
-        for upstream in spec.upstream:
-            source = known.get(upstream)
-            if source is None and upstream in above:
-                continue
-            if source is None:
-                raise Refused(
-                    "graph.unknown_upstream",
-                    f"task {spec.id!r} waits for {upstream!r}, which does not exist",
-                    "Define it or take it out of `upstream`.",
-                    path=f"{path}[{position}].upstream",
-                )
-            downs[source].append(position)
-            missing[position] += 1
-        if len(set(spec.upstream)) != len(spec.upstream):
-            text = f"task {spec.id!r} names an upstream twice"
-            raise Refused("graph.duplicate_id", text, path=f"{path}[{position}].upstream")
-    ready = [position for position, count in enumerate(missing) if not count]
-    seen = 0
-    while ready:
-        seen += 1
-        for down in downs[ready.pop()]:
-            missing[down] -= 1
-            if not missing[down]:
-                ready.append(down)
-    if seen < len(tasks):
-        raise Refused(
-            "graph.cycle",
-            f"these tasks wait for each other: {_name_cycle(_find_cycle(tasks, known, missing))}",
-            "Remove one of the edges.",
-            path=path,
-        )
-
-
-def _find_cycle(tasks: tuple[TaskSpec, ...], known: dict[str, int], missing: list[int]) -> list[str]:
-    """One circle, in order, so that a person can see which edge to cut."""
-    here = next(position for position, count in enumerate(missing) if count)
-    path: dict[int, int] = {}
-    while here not in path:
-        path[here] = len(path)
-        here = next(known[name] for name in tasks[here].upstream if name in known and missing[known[name]])
-    circle = list(path)[path[here] :]
-    return [tasks[position].id for position in reversed(circle)]
-
-
-def _name_cycle(names: list[str]) -> str:
-    shown = ", ".join(names[:_NAMED_MAX])
-    return shown if len(names) <= _NAMED_MAX else f"{shown} and {len(names) - _NAMED_MAX} more"
-
-
 class LiveGraph:
     """A graph laid out for counting; shared by its runs, copied when a run grows."""
 
@@ -255,6 +194,8 @@ class LiveGraph:
         "by_rank",
         "digest",
         "downs",
+        "fed",
+        "gone",
         "graph",
         "has_edges",
         "hollow",
@@ -297,6 +238,10 @@ class LiveGraph:
         self.hollow: dict[int, None] = {}
         # Tasks of a node that was expanded again, to another width; they are never judged again.
         self.retired: dict[int, int] = {}
+        # Tasks that went on as others: by their node, the nodes of those, the last of which they wait for.
+        self.fed: dict[int, tuple[int, ...]] = {}
+        # Nodes of those that nobody waits for any more: what was planned for them was planned anew.
+        self.gone: dict[int, None] = {}
         self.buckets: list[Bucket | None] = []
         # Nodes that take something from pools, to be compared with what those have at each submission.
         self.pooled: list[int] = []
@@ -324,6 +269,37 @@ class LiveGraph:
                 self.downs[up].append(node)
         self._measure()
 
+    def _feed(self, name: str, specs: tuple[TaskSpec, ...]) -> None:
+        """A task waits for the last of these, and takes what it gives."""
+        node, before = self.index[name], len(self.specs)
+        self._append(specs)
+        last = self.index[specs[-1].id]
+        self.fed = {**self.fed, node: tuple(range(before, len(self.specs)))}
+        self._join(node, (*self.ups[node], last))
+        self.downs[last].append(node)
+        self._measure()
+
+    def _let_go(self, name: str) -> None:
+        """A task waits no more for those that it went on as."""
+        node = self.index[name]
+        stages = self.fed[node]
+        self.fed = {other: grown for other, grown in self.fed.items() if other != node}
+        self.gone = {**self.gone, **dict.fromkeys(stages)}
+        self._join(node, tuple(up for up in self.ups[node] if up != stages[-1]))
+        for stage in stages:
+            del self.index[self.specs[stage].id]
+            self.retired = {**self.retired, **dict.fromkeys(self.tasks_of(stage), stage)}
+            self.ups[stage], self.downs[stage] = (), []
+        self._measure()
+
+    def _join(self, node: int, ups: tuple[int, ...]) -> None:
+        spec, names = self.specs[node], tuple(self.specs[up].id for up in ups)
+        # Those of the definition are kept; what it is fed with stands behind them.
+        added = tuple(name for name in names if name not in spec.upstream)
+        inputs = tuple(name for name in spec.inputs if name in names) + added
+        self.ups[node] = ups
+        self.specs[node] = msgspec.structs.replace(spec, upstream=names, inputs=inputs)
+
     def _measure(self) -> None:
         self.has_edges = any(self.ups)
         self.up_total = [sum(self.width[up] or 1 for up in ups) for ups in self.ups]
@@ -345,12 +321,15 @@ class LiveGraph:
         else:
             self.node_of = None
         self.leaf = _leaves(self.specs, self.downs)
+        for node in self.gone:
+            self.leaf[node] = 0
         # Nodes that wait for the run before.
         self.past = {node: None for node, spec in enumerate(self.specs) if spec.depends_on_past}
         self.setups: dict[int, tuple[int, ...]] = {}
         self.setup_downs: dict[int, list[int]] = {}
         if any(spec.is_setup for spec in self.specs):
-            for name, setups in relevant_setups(self.specs).items():
+            present = [spec for node, spec in enumerate(self.specs) if node not in self.gone]
+            for name, setups in relevant_setups(present).items():
                 node = self.index[name]
                 if self.rules[node] is TriggerRule.ALL_DONE_SETUP_SUCCESS:
                     self.setups[node] = tuple(up for up in self.ups[node] if self.specs[up].is_setup)
@@ -400,7 +379,7 @@ class LiveGraph:
         return Signature(self.tenant, spec.queue, spec.kind, spec.requires, pools)
 
     def grown(self, growth: Growth) -> "LiveGraph":
-        """A private copy with more tasks, or with the width of a node filled in."""
+        """A private copy with more tasks or fewer, or with the width of a node filled in."""
         copy = object.__new__(LiveGraph)
         for name in LiveGraph.__slots__:
             setattr(copy, name, getattr(self, name))
@@ -427,6 +406,10 @@ class LiveGraph:
                 copy.hollow = {**copy.hollow, node: None}
             copy.unknown -= 1
             copy._measure()
+        elif growth.feeds and growth.specs:
+            copy._feed(growth.feeds, growth.specs)
+        elif growth.feeds:
+            copy._let_go(growth.feeds)
         else:
             copy._append(growth.specs)
         return copy
@@ -467,31 +450,3 @@ def below_of(graph: LiveGraph, nodes: list[int]) -> dict[int, None]:
             seen[node] = None
             queue.extend(graph.downs[node])
     return seen
-
-
-def check_growth(graph: LiveGraph, growth: Growth) -> None:
-    """Refuse an addition that the living graph could not take in."""
-    if growth.expands:
-        node = graph.index.get(growth.expands)
-        if node is None or graph.width[node]:
-            raise Refused(
-                "graph.width",
-                f"task {growth.expands!r} {'does not exist' if node is None else 'has its width already'}",
-                "Only a task defined with width 0 can be expanded, and only once.",
-                path="expands",
-            )
-        if growth.specs:
-            raise Refused("field.value", "a growth either adds tasks or expands one", "Send two.", path="specs")
-        check_number(growth.width, 1, min(GROWTH_TASKS_MAX, TASKS_PER_GRAPH_MAX - graph.total), "width")
-        return
-    check_number(growth.width, 0, 0, "width")
-    check_number(sum(spec.width or 1 for spec in growth.specs), 1, GROWTH_TASKS_MAX, "specs")
-    setups = sum(spec.is_setup for spec in (*graph.specs, *growth.specs))
-    check_number(setups, 0, SETUPS_PER_GRAPH_MAX, "specs.is_setup")
-    check_number(graph.total + sum(spec.width for spec in growth.specs), 1, TASKS_PER_GRAPH_MAX, "specs")
-    new = {spec.id: position for position, spec in enumerate(growth.specs)}
-    for position, spec in enumerate(growth.specs):
-        check_spec(spec, f"specs[{position}]")
-        if spec.id in graph.index or new[spec.id] != position:
-            raise Refused("graph.duplicate_id", f"task {spec.id!r} exists already", path=f"specs[{position}].id")
-    check_edges(growth.specs, new, "specs", graph.index)

@@ -135,11 +135,26 @@ def _check_run(state: State, run: LiveRun, broken: list[str]) -> None:
     if forced != run.forced:
         broken.append(f"{run.key} counts {run.forced} decisions to skip, there are {forced}")
     _check_neighbours(state, run, broken)
+    _check_grown(run, broken)
     if run.row.state is RunState.RUNNING and not run.row.pending and run.row.stopping is None:
         _check_plan(state, run, broken)
         is_looked_at = run.key in state.continues or ("past", *run.key) in state.armed
         if not (moving or run.row.fault or is_looked_at or waits_for_past(run)):
             broken.append(f"{run.key} is running and nothing in it moves")
+
+
+def _check_grown(run: LiveRun, broken: list[str]) -> None:
+    """What a task went on as is waited for by it alone, and what was let go, or made another width, does nothing."""
+    graph = run.graph
+    left = [run.tasks[idx] for idx in graph.retired if idx in run.tasks]
+    broken += [
+        f"{run.key}/{task.idx} is {task.state}, and is not of the run any more"
+        for task in left
+        if task.state is not NONE
+    ]
+    for node, stages in graph.fed.items():
+        if graph.downs[stages[-1]] != [node] or any(graph.specs[up].id not in graph.index for up in graph.ups[node]):
+            broken.append(f"{run.key} node {graph.specs[node].id} does not wait for what it went on as")
 
 
 def _check_neighbours(state: State, run: LiveRun, broken: list[str]) -> None:
@@ -203,7 +218,7 @@ def _check_countdowns(run: LiveRun, broken: list[str]) -> None:
 def snapshot_of(run: LiveRun) -> RunSnapshot | None:
     """A run as the snapshot planner reads it; None for runs it cannot express (groups of several tasks)."""
     graph = run.graph
-    if graph.node_of is not None:
+    if graph.node_of is not None or graph.gone:
         return None
     tasks = tuple(
         SnapshotTask(

@@ -5,7 +5,7 @@ until they are applied. It moves at most one slice of tasks; what is left goes i
 and the next turn goes on from there. `rota.core.snapshot` computes the same from scratch and is the oracle in tests.
 """
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from rota.core.bounds import TASKS_PER_SLICE
 from rota.core.changes import Change, PendingSet, RunEnded, RunGrew, TasksScheduled, TasksSettled
@@ -167,7 +167,7 @@ class Cascade:
             has_to_ask = graph.rules[node] is TriggerRule.ALWAYS or (node in graph.past and not ups)
             if has_to_ask:
                 self.judge(node)
-            if ups or not graph.width[node] or has_to_ask:
+            if ups or not graph.width[node] or has_to_ask or node in graph.gone:
                 continue
             start, end = graph.start[node], graph.start[node] + graph.width[node]
             if start == high and high > low:
@@ -182,7 +182,7 @@ class Cascade:
         self._take(SCHEDULED, range(low, high))
 
     def grow(self, growth: Growth) -> None:
-        """Tasks are added by this decision; new nodes are judged."""
+        """Tasks are added by this decision, or let go; new nodes are judged, and the one that they are for."""
         before = len(self.graph.specs)
         if growth.expands and self.graph.width[self.graph.index[growth.expands]]:
             node = self.graph.index[growth.expands]
@@ -190,11 +190,13 @@ class Cascade:
             self._fired[node] = False
         self.graph = self.graph.grown(growth)
         self.grows.append(RunGrew(*self.run.key, growth, self.now))
-        if growth.expands:
-            self.judge(self.graph.index[growth.expands])
-        else:
-            for node in range(before, len(self.graph.specs)):
-                self.judge(node)
+        # Another edge may change the order of all.
+        self._judge = [(self.graph.rank[node], node) for _, node in self._judge]
+        heapify(self._judge)
+        if growth.expands or growth.feeds:
+            self.judge(self.graph.index[growth.expands or growth.feeds])
+        for node in range(before, len(self.graph.specs)):
+            self.judge(node)
 
     def skip(self, tasks: list[int]) -> None:
         """Tasks that are skipped whatever their rule says: a node mapped over nothing."""
@@ -266,7 +268,8 @@ class Cascade:
             state = RunState.FAILED if self.leaf_bad else RunState.SUCCESS
             changes.append(RunEnded(tenant, name, state, self.now, self._explain() if self.leaf_bad else ""))
         elif not self._waits_for_past():
-            stuck = [spec.id for node, spec in enumerate(graph.specs) if not self._is_fired(node)]
+            nodes = (node for node in range(len(graph.specs)) if node not in graph.gone)
+            stuck = [graph.specs[node].id for node in nodes if not self._is_fired(node)]
             named = ", ".join(stuck[:_NAMED_MAX])
             text = f"{DEADLOCK}: nothing can move any more, and {len(stuck)} tasks never started: {named}"
             changes.append(RunEnded(tenant, name, RunState.FAILED, self.now, text))
@@ -296,7 +299,7 @@ class Cascade:
     def _answer(self, node: int) -> None:
         waiting = self._reset[node] if node in self._reset else self.run.reset.get(node)
         fired = self._is_fired(node)
-        if fired and not waiting:
+        if (fired and not waiting) or node in self.graph.gone:
             return
         verdict = self._verdict(node)
         if verdict is Verdict.WAIT:

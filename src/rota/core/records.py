@@ -119,7 +119,11 @@ class Run(Struct):
 
 
 class Growth(Struct, frozen=True):
-    """Tasks added to a living run, or the width of a task that was not known before (`expands`)."""
+    """Tasks added to a living run, or the width of a task that was not known before (`expands`).
+
+    A task that goes on as others waits for the last of them, and takes what it gives (`feeds`). Without tasks that is
+    over: those that it went on as are never judged again, and their names are free.
+    """
 
     tenant: str
     run: str
@@ -127,6 +131,7 @@ class Growth(Struct, frozen=True):
     specs: tuple[TaskSpec, ...] = ()
     expands: str = ""
     width: int = 0
+    feeds: str = ""
 
 
 class GraphRecord(Struct, frozen=True):

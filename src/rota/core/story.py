@@ -7,7 +7,7 @@ import msgspec
 
 from rota.core import changes as ch
 from rota.core.ids import Millis, show_fence
-from rota.core.records import Story
+from rota.core.records import Growth, Story
 from rota.core.spans import show_instant
 
 RunChange = (
@@ -43,6 +43,7 @@ RunChange = (
 Namer = Callable[[int], str]
 
 _decode = msgspec.msgpack.Decoder(list[RunChange]).decode
+_NAMED_MAX = 10
 _UNTOLD = (
     "tenant",
     "run",
@@ -103,6 +104,16 @@ def _show(name: str, value: object) -> object:
     return ",".join(map(str, cast("tuple[object, ...]", value))) if isinstance(value, tuple) else value
 
 
+def _tell_growth(growth: Growth) -> str:
+    if growth.expands:
+        return f"{growth.expands}: width {growth.width}"
+    if growth.feeds and not growth.specs:
+        return f"{growth.feeds}: what it went on as is let go"
+    names = ", ".join(spec.id if spec.width == 1 else f"{spec.id} × {spec.width}" for spec in growth.specs[:_NAMED_MAX])
+    more = f" and {len(growth.specs) - _NAMED_MAX} more" if len(growth.specs) > _NAMED_MAX else ""
+    return f"{growth.feeds}: goes on as {names}{more}" if growth.feeds else f"added: {len(growth.specs)}"
+
+
 def describe(change: RunChange, namer: Namer = str) -> str:
     """One change as a short line: its name, then what it is about."""
     return f"{type(change).__name__:<16}{tell(change, namer)}".rstrip()
@@ -116,7 +127,7 @@ def tell(change: RunChange, namer: Namer = str) -> str:
         if name == "task":
             parts.append(namer(value))
         elif name == "growth":
-            parts.append(f"{value.expands}: width {value.width}" if value.expands else f"added: {len(value.specs)}")
+            parts.append(_tell_growth(value))
         elif name == "tasks" and isinstance(change, ch.RunMoved):
             parts.append(f"kept={len(value)}")
         elif name == "tasks":

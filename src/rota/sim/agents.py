@@ -213,6 +213,7 @@ class PullWorker(Node):
             lost=over.lost,
             skips=over.skips,
             token_hash=token,
+            grows=over.grows,
         )
 
     def _reported(self, value: object, detail: object) -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from rota.core.bounds import RESULT_BYTES_MAX
 from rota.core.commands import Outcome
-from rota.core.model import FailureClass
+from rota.core.model import FailureClass, TaskSpec
 from rota.worker.sync import AttemptOver
 
 HALF_CHARACTER = "\ud800"
@@ -27,6 +27,10 @@ def babble(over: AttemptOver, chance: Random, note: Callable[[str], None]) -> At
     if over.outcome is Outcome.RESCHEDULE:
         note("absurd_time")
         return replace(over, resume_at=chance.choice((-1, 0, -(1 << 70))), salt=-over.salt)
+    if over.outcome is Outcome.GREW:
+        note("absurd_growth")
+        foreign = TaskSpec(id=chance.choice(("plan", "other.part-0", HALF_CHARACTER, "")), upstream=("before",))
+        return replace(over, grows=chance.choice(((), (foreign,), over.grows * 2, over.grows[::-1])))
     if over.outcome is Outcome.SUCCESS:
         if over.expands and chance.random() < 0.5:
             note("absurd_width")

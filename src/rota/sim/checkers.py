@@ -26,6 +26,7 @@ from rota.core.states import (
 from rota.core.story import read_story
 from rota.sim.broken import Broken
 from rota.sim.faults import Mix
+from rota.sim.growth_rules import GrowthRules
 from rota.sim.item_rules import ItemRules
 from rota.sim.lease_rules import LeaseRules
 from rota.sim.limit_rules import LimitRules
@@ -59,6 +60,7 @@ class Ledger(Model):
         self.schedules = ScheduleRules(self)
         self.merges = MergeRules(self)
         self.items = ItemRules(self)
+        self.growth = GrowthRules(self)
         self.leases = LeaseRules(self, self.limits, self.workflows, self.items)
         self.story_numbers: dict[RunKey, int] = {}
         self.lives: dict[RunKey, dict[Millis, None]] = {}
@@ -86,7 +88,8 @@ class Ledger(Model):
             ch.TaskStarved: self._starved,
             ch.TaskMarked: self._marked,
             ch.TaskNoted: self._noted,
-            ch.RunMoved: self.workflows.moved,
+            ch.RunMoved: self._moved,
+            ch.RunGrew: self.growth.grew,
             ch.RunApproved: self.items.approved,
             ch.RunUnblocked: self.items.unblocked,
         }
@@ -200,6 +203,7 @@ class Ledger(Model):
         self.held[run] = {}
         self._note_versions(run)
         self.workflows.submitted(run, row)
+        self.growth.submitted(run)
         self.schedules.submitted(run, row)
 
     def _note_versions(self, run: RunKey) -> None:
@@ -252,6 +256,7 @@ class Ledger(Model):
             self.move(run, idx, SCHEDULED, change.at)
             self.move(run, idx, QUEUED, change.at)
             self.workflows.scheduled(run, idx)
+            self.growth.scheduled(run, idx)
             spec = self.spec(run, idx)
             if (
                 spec is not None
@@ -272,6 +277,10 @@ class Ledger(Model):
             if change.fresh:
                 model.tries = model.interrupted = 0
         self.workflows.reset(run, change.tasks)
+
+    def _moved(self, run: RunKey, change: ch.RunMoved) -> None:
+        self.workflows.moved(run, change)
+        self.growth.moved(run, change)
 
     def _marked(self, run: RunKey, change: ch.TaskMarked) -> None:
         self.move(run, change.task, change.state, change.at, marked=True)

@@ -13,7 +13,7 @@ from rota.sim.builds import draw_burst
 from rota.sim.caretaker import Caretaker
 from rota.sim.items import draw_items
 from rota.sim.stage import Stage
-from rota.sim.trials import Trial, draw_trial
+from rota.sim.trials import Trial, draw_growing, draw_trial
 from rota.sim.workload import TENANTS, definitions, draw_lure, draw_meddling, draw_schedule, draw_submission
 
 RETRY_MS: Millis = 1_500
@@ -75,6 +75,12 @@ class Clients:
         for number in range(chance.randrange(self.mix.runs)):
             self.world.after(5_000 + chance.randrange(self.mix.storm_ms), self._meddle, number)
         self.authors.plan()
+        for number in range(self.mix.trials):
+            growing = self.world.chance("growing")
+            submission, clearing = draw_growing(growing, number)
+            begin_ms = 2_000 + growing.randrange(self.mix.storm_ms)
+            self.world.after(begin_ms, self.submit, submission)
+            self.world.after(begin_ms + growing.choice((1_000, 3_000, 8_000)), self._ask, clearing)
 
     def _plan_trial(self, trial: Trial) -> None:
         begin_ms = 2_000 + self.world.chance("trials").randrange(self.mix.storm_ms)

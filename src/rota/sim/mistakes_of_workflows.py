@@ -3,6 +3,28 @@
 from rota.sim.mistakes import Mutant, mistake
 
 OF_WORKFLOWS: tuple[Mutant, ...] = (
+    # Tasks that go on as others.
+    mistake(
+        "parts_not_awaited",
+        "a task that goes on as others waits for them",
+        "core.graph",
+        "        self._join(node, (*self.ups[node], last))\n        self.downs[last].append(node)\n",
+        "        self._join(node, self.ups[node])\n",
+    ),
+    mistake(
+        "parts_run_after_they_were_let_go",
+        "what was let go does nothing any more",
+        "core.plan",
+        "        if (fired and not waiting) or node in self.graph.gone:\n",
+        "        if fired and not waiting:\n",
+    ),
+    mistake(
+        "planned_attempt_not_ended",
+        "a task that goes on as others ends its attempt",
+        "core.decide.growing",
+        "    return [TasksReset(*run.key, (task.idx,), now, text, fresh=False), *cascade.settle()]\n",
+        "    return cascade.settle()\n",
+    ),
     # Calendars and backfills.
     mistake(
         "held_slots_forgotten",

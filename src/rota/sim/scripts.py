@@ -6,7 +6,7 @@ from msgspec import Struct
 from rota.core.commands import Outcome
 from rota.core.decide.leases import Offer
 from rota.core.ids import Millis
-from rota.core.model import FailureClass
+from rota.core.model import FailureClass, RetryPolicy, TaskSpec
 from rota.worker.sync import AttemptOver
 
 HANG_MS: Millis = 24 * 3_600_000
@@ -15,7 +15,8 @@ HANG_MS: Millis = 24 * 3_600_000
 class Script(Struct, frozen=True):
     """What an attempt does: `fails` is how often it fails before it works, `hangs` how often it first never ends.
 
-    `skips` are the tasks that it, a branch, decides against.
+    `skips` are the tasks that it, a branch, decides against; `grows` has widths and scripts of the tasks that it
+    goes on as, each after the one before.
     `endless` work never comes to an end, but its worker keeps its time limit; work that hangs is left to hang.
     """
 
@@ -30,6 +31,7 @@ class Script(Struct, frozen=True):
     kills: bool = False
     endless: bool = False
     hangs: int = 0
+    grows: tuple[tuple[int, bytes], ...] = ()
 
 
 read_script = msgspec.msgpack.Decoder(Script).decode
@@ -68,4 +70,15 @@ def conclude(offer: Offer, salt: int, now: Millis) -> AttemptOver:
         return AttemptOver(offer.fence, Outcome.FAILED, failure=script.failure, error="as scripted", salt=salt)
     if offer.attempt <= script.fails + script.reschedules:
         return AttemptOver(offer.fence, Outcome.RESCHEDULE, resume_at=now + 500, salt=salt)
+    if script.grows and not any(given.is_grown for given in offer.inputs):
+        return AttemptOver(offer.fence, Outcome.GREW, grows=_grown(offer, script), salt=salt)
     return AttemptOver(offer.fence, script.ends, result=b"done", expands=script.expands, skips=script.skips, salt=salt)
+
+
+def _grown(offer: Offer, script: Script) -> tuple[TaskSpec, ...]:
+    names = [f"{offer.task_id}.part-{number}" for number in range(len(script.grows))]
+    above = [(), *((name,) for name in names)]
+    return tuple(
+        TaskSpec(id=name, width=width, work=work, upstream=ups, inputs=ups, retry=RetryPolicy(retries=2, delay_ms=300))
+        for name, ups, (width, work) in zip(names, above, script.grows, strict=False)
+    )

@@ -5,13 +5,13 @@ from random import Random
 
 from msgspec import Struct
 
-from rota.core.commands import SubmitRun
+from rota.core.commands import ClearTasks, SubmitRun
 from rota.core.ids import Millis
 from rota.core.model import FailureClass, Graph, PriorityClass, RetryPolicy, TaskSpec
 from rota.core.trigger import TriggerRule
 from rota.sim.faults import Mix
 from rota.sim.scripts import Script, write_script
-from rota.sim.workload import TENANTS, draw_spec
+from rota.sim.workload import TENANTS, TIMEOUT_MS, draw_spec
 
 EARLY_RULES = (TriggerRule.ONE_SUCCESS, TriggerRule.ONE_FAILED, TriggerRule.ONE_DONE)
 BURST_MS: Millis = 1_500
@@ -30,6 +30,61 @@ def draw_trial(chance: Random, number: int, mix: Mix) -> Trial:
     if mix.limits.retain_ended_ms < mix.storm_ms:
         kinds.append(_reused)
     return chance.choice(kinds)(chance, number, mix)
+
+
+def draw_growing(chance: Random, number: int) -> tuple[SubmitRun, ClearTasks]:
+    """A run with a task that goes on as others, some of which fail, hang or lose what they were given.
+
+    And a person who has something of it run again.
+    """
+
+    def part(above: str) -> tuple[int, bytes]:
+        takes_ms = chance.choice((50, 400, 2_000))
+        kind = chance.random()
+        script = Script(takes_ms)
+        if kind < 0.2:
+            script = Script(takes_ms, fails=chance.choice((1, 2, 9)))
+        elif kind < 0.3:
+            script = Script(takes_ms, hangs=1)
+        elif kind < 0.5 and above:
+            script = Script(takes_ms, loses=(above, f"{above}[0]"))
+        return chance.randint(1, 3), write_script(script)
+
+    parts = [part(f"plan.part-{place - 1}" if place else "") for place in range(chance.randint(1, 3))]
+    plan = Script(chance.choice((50, 400)), fails=chance.choice((0, 0, 1)), grows=tuple(parts))
+    rule = chance.choice((TriggerRule.ALL_SUCCESS, TriggerRule.NONE_FAILED))
+    is_alone = chance.random() < 0.3
+    before = TaskSpec(id="before", work=write_script(Script(chance.choice((50, 2_000)))))
+    after = TaskSpec(id="after", upstream=("plan",), inputs=("plan",), work=write_script(Script(50)))
+    tasks = (
+        *(() if is_alone else (before,)),
+        TaskSpec(
+            id="plan",
+            upstream=() if is_alone else ("before",),
+            trigger_rule=rule,
+            work=write_script(plan),
+            retry=RetryPolicy(retries=2, delay_ms=300),
+            timeout_ms=TIMEOUT_MS,
+        ),
+        *(() if is_alone else (after,)),
+    )
+    submission = SubmitRun(
+        tenant=chance.choice(TENANTS),
+        command_id=f"growing {number}",
+        run=f"growing-{number}",
+        graph=Graph(name="growing", tasks=tasks),
+        priority=chance.choice(list(PriorityClass)),
+    )
+    cleared = chance.choice(("plan", "plan.part-0") if is_alone else ("before", "before", "plan", "plan.part-0"))
+    clearing = ClearTasks(
+        tenant=submission.tenant,
+        command_id=f"growing {number} cleared",
+        run=submission.run,
+        tasks=(cleared,),
+        downstream=chance.random() < 0.7,
+        only_failed=chance.random() < 0.2,
+    )
+    return submission, clearing
 
 
 def _submission(chance: Random, number: int, graph: Graph, word: str = "") -> SubmitRun:

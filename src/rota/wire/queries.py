@@ -44,10 +44,12 @@ class Answered(Struct, frozen=True, array_like=True, tag="answer"):
     """The output is (a piece of) the query's answer: an Arrow stream, as a task's result (`rota.wire.work.Value`).
 
     `near` is the machine of whoever will read it once, and soon. A large answer then stays with the worker, if it can
-    be fetched from there (`KeptAnswer`). Without it, an answer is kept for good.
+    be fetched from there (`KeptAnswer`). Without it, an answer is kept for good. `is_taken`: a task takes all pieces at
+    once, so that little of each travels with messages.
     """
 
     near: str = ""
+    is_taken: bool = False
 
 
 class Written(Struct, frozen=True, array_like=True, tag="write"):

@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 
 from rota.core.bounds import RESULT_BYTES_MAX
 from rota.core.ids import BlobRef
+from rota.core.model import TaskSpec
 
 S = TypeVar("S")
 
@@ -135,9 +136,17 @@ class PythonWork(Struct, frozen=True, kw_only=True, omit_defaults=True):
     context: str = ""
     # What it gives is not the task's result, but what to run or to send.
     is_preparing: bool = False
+    # Whether the task may go on as others (`Grown`), and is then what they give, put together.
+    may_grow: bool = False
     # Where the days of the workflow begin.
     zone: str = "UTC"
     doc: str = ""
+
+
+class Grown(Struct, frozen=True):
+    """What a function returns whose task goes on as others. What the last of them gives are pieces of its result."""
+
+    specs: tuple[TaskSpec, ...]
 
 
 class CommandWork(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -15,7 +15,7 @@ from rota.core.bounds import TimeLimits, self_stop_after
 from rota.core.commands import Outcome, Report
 from rota.core.decide.leases import Offer
 from rota.core.ids import Epoch, Fence, Millis, derive
-from rota.core.model import Capacity, FailureClass
+from rota.core.model import Capacity, FailureClass, TaskSpec
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 
 HELD_PER_FRAME = 1_000
@@ -57,6 +57,7 @@ class AttemptOver(Struct, frozen=True):
     lost: tuple[str, ...] = ()
     salt: int = 0
     skips: tuple[str, ...] = ()
+    grows: tuple[TaskSpec, ...] = ()
 
 
 class AttemptGone(Struct, frozen=True):
@@ -343,6 +344,7 @@ class SyncMachine:
                 expands=event.expands,
                 lost=event.lost,
                 skips=event.skips,
+                grows=event.grows,
             )
         )
 

@@ -16,6 +16,7 @@ from rota.core.changes import LeaseGranted
 from rota.core.errors import Refused, Unavailable
 from rota.core.images import all_records, is_clean, take_batch
 from rota.core.invariants import validate
+from rota.core.live import LiveRun
 from rota.core.load import load
 from rota.core.model import FailureClass, Graph, Pool, PoolNeed, PriorityClass, PropertyRule, RetryPolicy, TaskSpec
 from rota.core.records import RECORD_TYPES, GraphRecord, Growth, Key, Record, Run, Task, key_of
@@ -134,18 +135,28 @@ class Disturber:
         if not self.held:
             return
         granted = self.data.draw(st.sampled_from(self.held))
-        what = self.choose("success", "failed", "skipped", "released", "reschedule", "started", "interrupted", "lost")
+        what = self.choose(
+            *("success", "failed", "skipped", "released", "reschedule", "started", "interrupted", "lost", "grew")
+        )
         if what == "interrupted":
             self.world.start(granted)
             self.world.interrupt(granted)
         elif what == "lost":
-            self.world.fail(granted, failure=FailureClass.INPUT_LOST, lost=("n0",))
+            self.world.fail(granted, failure=FailureClass.INPUT_LOST, lost=("n0", "n0.last[0]", "n1.last"))
+        elif what == "grew":
+            self.world.report(granted, cm.Outcome.GREW, grows=self.stages(self.world.run(granted.run), granted.task))
         else:
             run = self.world.run(granted.run)
             unknown = [spec.id for node, spec in enumerate(run.graph.specs) if not run.graph.width[node]]
             expands = tuple((name, self.data.draw(st.integers(0, 2))) for name in unknown)
             skips = self.choose((), (), tuple(spec.id for spec in run.graph.specs))
             self.world.report(granted, cm.Outcome(what), resume_at=self.world.now + 5_000, expands=expands, skips=skips)
+
+    def stages(self, run: LiveRun, idx: int) -> tuple[TaskSpec, ...]:
+        name = run.graph.spec(idx).id
+        last = task(f"{name}.last", f"{name}.first", width=self.data.draw(st.integers(1, 2)))
+        first = task(f"{name}.first", width=self.data.draw(st.integers(1, 3)))
+        return self.choose((first, last), (task(f"{name}.last"),))
 
     def run_changes(self) -> None:
         if not self.world.state.runs:

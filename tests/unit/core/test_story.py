@@ -6,6 +6,7 @@ import pytest
 from rota.core import changes as ch
 from rota.core import commands as cm
 from rota.core.images import take_batch
+from rota.core.model import TaskSpec
 from rota.core.records import Growth, Slice, Story
 from rota.core.states import TaskState
 from rota.core.story import RunChange, describe, is_about, read_story, story, story_lines
@@ -52,6 +53,11 @@ def test_instants_and_growths_are_told_in_words_and_where_a_cascade_stands_is_no
     ended = ch.AttemptEnded("t", "r", 0, 1, TaskState.UP_FOR_RETRY, 5, None, None, "", 1_794_960_000_000)
     assert describe(ended).endswith("due_at=2026-11-18T00:00:00Z")
     assert describe(ch.RunGrew("t", "r", Growth("t", "r", 0, expands="each", width=3), 5)).endswith("each: width 3")
+    stages = (TaskSpec(id="b.one", width=2), TaskSpec(id="b.two", upstream=("b.one",)))
+    grew = ch.RunGrew("t", "r", Growth("t", "r", 0, stages, feeds="b"), 5)
+    assert describe(grew).endswith("b: goes on as b.one × 2, b.two")
+    let_go = ch.RunGrew("t", "r", Growth("t", "r", 1, feeds="b"), 5)
+    assert describe(let_go).endswith("b: what it went on as is let go")
     pending = ch.PendingSet("t", "r", (Slice(TaskState.NONE, 0, 5),))
     part = Story("t", "r", 0, 0, 1, msgspec.msgpack.encode([pending, ch.RunStarted("t", "r", 1)]))
     assert [line.split()[-1] for line in story_lines([part], 0)] == ["RunStarted"]

@@ -3,12 +3,13 @@
 import re
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from rota.running import Fail, Reschedule
 from rota.wire.elements import Unforeseen
 from rota.wire.work import Branches, Sensor
-from rota.worker.runners.sequels import ask_again, skipped_by, widths
+from rota.worker.runners.sequels import ask_again, put_together, skipped_by, widths
 
 BRANCHES = Branches((("a", ("a", "join")), ("b", ("b",)), ("load", ("c",))), ("a", "b", "c", "join"))
 
@@ -103,3 +104,14 @@ def test_a_sensor_looks_again_until_its_time_is_over(first_started_at: int, now:
     else:
         assert isinstance(raised, Reschedule)
         assert raised.resume_at(now) == resumes_at
+
+
+def test_tables_of_stages_are_put_together_in_their_order() -> None:
+    pieces = {"totals.stage-2[0]": pa.table({"n": [1, 2]}), "totals.stage-2[1]": pa.table({"n": [3]})}
+    assert put_together(pieces).to_pylist() == [{"n": 1}, {"n": 2}, {"n": 3}]
+
+
+@pytest.mark.parametrize(("piece", "said"), [(None, "nothing"), (5, "a int")])
+def test_a_piece_that_is_no_table_fails_for_good_and_names_who_gave_it(piece: object, said: str) -> None:
+    with pytest.raises(Fail, match=rf"'totals.stage-2\[1\]' gave {said}"):
+        put_together({"totals.stage-2[0]": pa.table({"n": [1]}), "totals.stage-2[1]": piece})

@@ -34,6 +34,7 @@ from rota.core.changes import (
     WorkerQuarantined,
 )
 from rota.core.decide.decision import Decision, clean_text, find_task
+from rota.core.decide.growing import go_on
 from rota.core.decide.runs import remake
 from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, below_of, check_number, check_size
@@ -91,6 +92,8 @@ class Input(Struct, frozen=True, array_like=True):
     results: tuple[bytes | None, ...]
     # A group of one is a group still: who takes its output is given a list.
     is_group: bool = False
+    # Whether it is what the task itself went on as.
+    is_grown: bool = False
 
 
 class Offer(Struct, frozen=True, omit_defaults=True):
@@ -185,6 +188,8 @@ def _end_attempt(state: State, command: cm.Report, lease: Lease, now: Millis) ->
         return [_ended(run, task, UP_FOR_RESCHEDULE, now, due_at=due_at)]
     if command.outcome is cm.Outcome.FAILED:
         return _failed(state, command, lease, now)
+    if command.outcome is cm.Outcome.GREW:
+        return go_on(state, lease, command.grows, now)
     to = SUCCESS if command.outcome is cm.Outcome.SUCCESS else SKIPPED
     graph = run.graph
     skips = _skips(run, task, command.skips) if to is SUCCESS else ()
@@ -428,7 +433,7 @@ def offer_of(lease: Lease) -> Offer:
         row.params,
         spec.timeout_ms,
         task.lease_ms,
-        tuple(_input_of(run, name) for name in spec.inputs) if spec.inputs else (),
+        tuple(_input_of(run, node, name) for name in spec.inputs) if spec.inputs else (),
         row.name,
         row.version,
         row.slot_at or row.created_at,
@@ -442,7 +447,9 @@ def offer_of(lease: Lease) -> Offer:
     )
 
 
-def _input_of(run: LiveRun, name: str) -> Input:
-    node = run.graph.index[name]
-    tasks = (run.tasks.get(idx) for idx in run.graph.tasks_of(node))
-    return Input(name, tuple(None if task is None else task.result for task in tasks), run.graph.is_group(node))
+def _input_of(run: LiveRun, taker: int, name: str) -> Input:
+    graph = run.graph
+    node = graph.index[name]
+    tasks = (run.tasks.get(idx) for idx in graph.tasks_of(node))
+    results = tuple(None if task is None else task.result for task in tasks)
+    return Input(name, results, graph.is_group(node), node in graph.fed.get(taker, ()))

@@ -24,6 +24,7 @@ from rota.core.changes import (
     TasksReset,
 )
 from rota.core.decide.decision import Decision, clean_text, find_all, find_run, find_task
+from rota.core.decide.growing import grown_by, let_go, stopped, to_let_go
 from rota.core.decide.runs import check_settled, check_specs, find_version, find_workflow
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import LiveGraph, below_of, check_number, check_spec
@@ -56,8 +57,10 @@ def clear(state: State, command: cm.ClearTasks, now: Millis) -> Decision:
     run = _find_open(state, command.tenant, command.run)
     reset = to_clear(run, command.tasks, downstream=command.downstream, only_failed=command.only_failed)
     if not reset and command.tasks:
-        _check_idle(run, find_all(run, command.tasks))
-    return Decision(_run_again(run, reset, now), answer=command.run)
+        chosen = find_all(run, command.tasks)
+        fed = {run.graph.node(idx): None for idx in chosen if run.graph.node(idx) in run.graph.fed}
+        _check_idle(run, chosen + grown_by(run, list(fed)))
+    return Decision(_run_again(run, reset, now, anew=not command.only_failed), answer=command.run)
 
 
 def _check_idle(run: LiveRun, tasks: list[int]) -> None:
@@ -84,6 +87,7 @@ def to_clear(run: LiveRun, names: tuple[str, ...], *, downstream: bool, only_fai
         for node in _torn_down(run, list({graph.node(idx): None for idx in tasks})):
             tasks.update({idx: None for idx in graph.tasks_of(node) if _state(run, idx) in TERMINAL})
     tasks.update(dict.fromkeys(_waiting_for(run, list(tasks))))
+    tasks.update(dict.fromkeys(grown_by(run, to_let_go(run, list(tasks), anew=not only_failed))))
     found = [idx for idx in tasks if idx not in graph.retired]
     check_number(len(found), 0, REMEDY_TASKS_MAX, "tasks")
     return found
@@ -129,21 +133,26 @@ def _state(run: LiveRun, idx: int) -> TaskState:
     return NONE if task is None else task.state
 
 
-def _run_again(run: LiveRun, reset: list[int], now: Millis) -> list[Change]:
-    if not reset:
+def _run_again(run: LiveRun, tasks: list[int], now: Millis, *, anew: bool) -> list[Change]:
+    """`anew`: a task that went on as others is planned again, and not only made of what they give."""
+    if not tasks:
         return []
-    changes: list[Change] = [TasksReset(*run.key, tuple(reset), now, "cleared", fresh=True)]
+    fed = to_let_go(run, tasks, anew=anew)
+    grown = grown_by(run, fed)
+    reset = list(dict.fromkeys((*tasks, *grown)))
+    changes = [*stopped(run, grown, now), TasksReset(*run.key, tuple(reset), now, "cleared", fresh=True)]
     cascade = Cascade(run, now)
     for idx in reset:
         cascade.task_reset(idx)
+    let_go(cascade, fed)
     return [*changes, *_follow(run, cascade, now)]
 
 
 def _follow(run: LiveRun, cascade: Cascade, now: Millis) -> list[Change]:
     """What follows in a running run; one that has ended waits for its graph's cap like a new one, to be judged then."""
     if run.row.state in RUN_TERMINAL:
-        return [RunReopened(*run.key, now)]
-    return cascade.settle() if run.row.state is RunState.RUNNING else []
+        return [*cascade.grows, RunReopened(*run.key, now)]
+    return cascade.settle() if run.row.state is RunState.RUNNING else cascade.grows
 
 
 def mark(state: State, command: cm.MarkTasks, now: Millis) -> Decision:
@@ -220,7 +229,7 @@ def retry(state: State, command: cm.RetryTasks, now: Millis) -> Decision:
         nodes = list({run.graph.node(idx): None for idx in failed})
         below = [idx for node in below_of(run.graph, nodes) for idx in run.graph.tasks_of(node)]
         reset = dict.fromkeys((*failed, *(idx for idx in below if _state(run, idx) in BAD)))
-        changes += _run_again(run, list(reset), now)
+        changes += _run_again(run, list(reset), now, anew=False)
     return Decision(changes, answer=command.run)
 
 

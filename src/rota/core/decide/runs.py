@@ -33,7 +33,8 @@ from rota.core.changes import (
 from rota.core.decide.decision import AT_CAP, Decision, clean_text, find_all, find_run
 from rota.core.demand import Signature, read_demand
 from rota.core.errors import Refused, Unavailable
-from rota.core.graph import check_graph, check_growth, check_id, check_number, check_size, check_text, graph_digest
+from rota.core.graph import check_graph, check_id, check_number, check_size, check_text, graph_digest
+from rota.core.growing import check_growth
 from rota.core.ids import Millis
 from rota.core.limits import is_too_small, size_of
 from rota.core.live import LiveRun

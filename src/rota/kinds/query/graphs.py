@@ -71,6 +71,24 @@ def graph_of(
     return Graph(name=GRAPH, kind=QUERY, tasks=tuple(tasks), run_timeout_ms=timeout_ms, bundle=bundle)
 
 
+def specs_within(task: str, stages: Sequence[Stage], schema: pa.Schema) -> tuple[TaskSpec, ...]:
+    """Stages as tasks that another task goes on as, and whose answer it takes; `schema` is that of the answer."""
+    check_engine()
+    named = [_within(task, stage) for stage in stages]
+    named[-1] = structs.replace(named[-1], schema=schema, output=Answered(is_taken=True))
+    needs = requirements()
+    return tuple(_task(stage, needs, QUERIES_QUEUE, "") for stage in named)
+
+
+def _within(task: str, stage: Stage) -> Stage:
+    return structs.replace(
+        stage,
+        id=f"{task}.{stage.id}",
+        upstream=tuple(f"{task}.{name}" for name in stage.upstream),
+        exchanges=tuple(structs.replace(each, stage=f"{task}.{each.stage}") for each in stage.exchanges),
+    )
+
+
 def _publishing(last: Stage, target: Target, needs: Pairs, queue: str) -> TaskSpec:
     schema = COUNTED.serialize().to_pybytes()
     output = Published(target, last.id)

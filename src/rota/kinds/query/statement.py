@@ -6,10 +6,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from rota.core.bounds import GROWN_BYTES_MAX, ID_CHARS_MAX
 from rota.core.errors import Refused
 from rota.kinds.query.engine import SqlEngine
+from rota.kinds.query.graphs import is_large, specs_within
 from rota.kinds.query.parameters import names_in
+from rota.kinds.query.plans import Wishes, logical_plan, physical_plan
+from rota.kinds.query.settings import PLANNING
 from rota.running import Fail
+from rota.wire.work import Grown
 
 # What would be refused again, however often it is tried.
 _FOR_GOOD = (
@@ -24,28 +29,77 @@ _FOR_GOOD = (
 )
 
 
-def answer(statement: str, given: Mapping[str, Any]) -> pa.Table:
-    """What a statement gives. A value is a parameter if the statement has `$` and its name, else a table."""
-    params = names_in(statement)
+def answer(statement: str, given: Mapping[str, Any], *, task: str = "", partitions: int = 0) -> pa.Table | Grown:
+    """What a statement gives. A value is a parameter if the statement has `$` and its name, else a table.
+
+    Or the stages as which a `task` goes on to answer it, if one is named and that is worth it.
+    """
+    # Of some a table can be made only once.
+    named = names_in(statement)
+    held = {name: value if name in named else _held(value) for name, value in given.items()}
+    stages = _stages(statement, held, task, partitions) if task and partitions != 1 else None
+    if stages is not None:
+        return stages
     engine = SqlEngine()
     try:
-        for name, value in given.items():
-            if name not in params:
-                _register(engine, name, value)
+        params = _params(engine, statement, held)
         with engine.complaining(statement):
-            return engine.sql(statement, {name: given[name] for name in params if name in given}).to_arrow_table()
+            return engine.sql(statement, params).to_arrow_table()
     except Refused as refused:
         if refused.code in _FOR_GOOD:
             raise Fail(str(refused)) from refused
         raise
 
 
-def _register(engine: SqlEngine, name: str, value: Any) -> None:
-    if isinstance(value, str | os.PathLike):
-        engine.register_path(name, value)  # pyright: ignore[reportUnknownArgumentType] - a path of texts
-    elif isinstance(value, list):
-        engine.register_arrow(name, pa.Table.from_pylist(value))
-    elif isinstance(value, dict):
-        engine.register_arrow(name, pa.table(value))
-    else:
-        engine.register_arrow(name, value)
+def _stages(statement: str, given: Mapping[str, Any], task: str, partitions: int) -> Grown | None:
+    """The stages of a statement; None if its task has to do, or better does, all by itself.
+
+    So it is with little to read, with a plan that cannot be cut, and with tables in memory that are too large to travel
+    with the plan. What is wrong with a statement shows where it is answered.
+    """
+    if sum(value.nbytes for value in given.values() if isinstance(value, pa.Table | pa.RecordBatch)) > GROWN_BYTES_MAX:
+        # Not even written down to see how large it is.
+        return None
+    # A statement that defines or writes something has done so when it is planned.
+    engine = SqlEngine(dict(PLANNING), reads_only=True)
+    try:
+        params = _params(engine, statement, given)
+        asked = logical_plan(engine.sql(statement, params))
+        planned = physical_plan(engine, asked, _processors, Wishes(partitions=partitions))
+    except Refused:
+        return None
+    found = planned.stages
+    if planned.unstaged or sum(stage.tasks for stage in found) < 2 or any(map(is_large, found)):
+        return None
+    specs = specs_within(task, found, planned.schema)
+    is_too_long = max(len(spec.id) for spec in specs) > ID_CHARS_MAX
+    if is_too_long or sum(len(spec.work) for spec in specs) > GROWN_BYTES_MAX:
+        return None
+    return Grown(specs)
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _held(value: Any) -> Any:
+    """A table of Arrow where a value is one in memory; anything else as it is."""
+    if isinstance(value, list):
+        return pa.Table.from_pylist(value)
+    if isinstance(value, dict):
+        return pa.table(value)
+    is_other = not isinstance(value, pa.Table | pa.RecordBatch) and hasattr(value, "__arrow_c_stream__")
+    return pa.table(value) if is_other else value
+
+
+def _params(engine: SqlEngine, statement: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the tables known; the rest are parameters."""
+    params = names_in(statement)
+    for name, value in given.items():
+        if name in params:
+            continue
+        if isinstance(value, str | os.PathLike):
+            engine.register_path(name, value)  # pyright: ignore[reportUnknownArgumentType] - a path of texts
+        else:
+            engine.register_arrow(name, value)
+    return {name: given[name] for name in params if name in given}

@@ -21,7 +21,7 @@ from rota.kinds.workflow.draft import Draft, Output, current
 from rota.kinds.workflow.functions import refer
 from rota.kinds.workflow.mapping import Plan, mapped_over_lists, mapped_over_rows
 from rota.kinds.workflow.options import Seconds, TaskOptions, check_options, millis
-from rota.running import Context
+from rota.running import Context, context
 from rota.wire.values import Unserialisable
 from rota.wire.web import TIMEOUT_MS_MAX
 from rota.wire.work import COMMAND, HTTP, PYTHON, AnyWork, CommandWork, HttpWork, PythonWork, Sensor
@@ -38,6 +38,8 @@ REQUEST_S = 60
 # Each look is an attempt of its own, which goes through the scheduler.
 POKE_MS_MIN = 100
 WEEK_S = 7 * 24 * 3_600
+# As many as a query may have (`rota.kinds.query.sizing`).
+SQL_PARTITIONS_MAX = 512
 
 
 class Role(Struct, frozen=True):
@@ -47,6 +49,7 @@ class Role(Struct, frozen=True):
     # See `draft.Node`.
     branching: str = ""
     sensor: Sensor | None = None
+    may_grow: bool = False
     env: tuple[tuple[str, str], ...] = ()
     cwd: str = ""
 
@@ -168,7 +171,8 @@ class Task(Generic[P, R]):
             found = draft.reference(self.function, refer)
         except Unserialisable as error:
             raise TypeError(f"task {self.name!r}: {error}") from None
-        return structs.replace(found, context=self.context, sensor=self.role.sensor, zone=draft.zone)
+        role = self.role
+        return structs.replace(found, context=self.context, sensor=role.sensor, may_grow=role.may_grow, zone=draft.zone)
 
     def add(self, draft: Draft, call: PythonWork, upstream: list[str]) -> Output:
         """Add a task that makes a call."""
@@ -385,15 +389,20 @@ class Decorators:
         return _decorated(function, options, Role(HTTP))
 
     def sql(
-        self, statement: str, /, **options: Unpack[TaskOptions]
+        self, statement: str, /, *, partitions: int = 0, **options: Unpack[TaskOptions]
     ) -> Callable[[Callable[P, Any]], "Task[P, pyarrow.Table]"]:
         """A task that gives what a statement gives, as an Arrow table.
 
         The function's arguments are tables by their names: what other tasks gave (Arrow tables, frames, lists of
         dictionaries), or where files are. Those that the statement has as `$name` are values. What the function
         returns, if anything, is a dictionary of more of them.
+
+        If there is much to read, the statement runs as stages of the same run. `partitions` says into how many parts
+        data is split; 1 is all in one task, 0 is as many as there are processors, if it is worth it.
         """
         said = check_options(cast(dict[str, Any], options))
+        if not isinstance(partitions, int) or not 0 <= partitions <= SQL_PARTITIONS_MAX:  # pyright: ignore[reportUnnecessaryIsInstance] - users do not run a type checker
+            raise TypeError(f"partitions is a number from 0 to {SQL_PARTITIONS_MAX}, and not {partitions!r}")
 
         def decorate(function: Callable[P, Any]) -> "Task[P, pyarrow.Table]":
             signature = inspect.signature(function)
@@ -403,13 +412,25 @@ class Decorators:
                 # Where it runs, and nowhere else: it takes a while to load.
                 from rota.kinds.query.statement import answer
 
+                task = _growing_task()
                 bound = signature.bind(*args, **kwargs)
                 bound.apply_defaults()
-                return answer(statement, {**bound.arguments, **(function(*args, **kwargs) or {})})
+                given: dict[str, Any] = {**bound.arguments, **(function(*args, **kwargs) or {})}
+                # If the task goes on as stages, they stand for the table.
+                return cast("pyarrow.Table", answer(statement, given, task=task, partitions=partitions))
 
-            return Task(asked, said)
+            return Task(asked, said, Role(may_grow=True))
 
         return decorate
+
+
+def _growing_task() -> str:
+    """The task of which this is the attempt, if it may go on as others."""
+    try:
+        here = context()
+    except LookupError:
+        return ""
+    return here.task if here.take_growth() else ""
 
 
 def _decorated(function: Callable[..., Any] | None, options: dict[str, Any], role: Role) -> Any:

@@ -6,9 +6,14 @@ from msgspec import structs
 
 from rota.core.bounds import GROWTH_TASKS_MAX, NAMES_PER_COMMAND_MAX
 from rota.core.errors import Refused
+from rota.core.growing import FED_RULES
 from rota.core.model import TaskSpec
+from rota.core.trigger import TriggerRule
 from rota.kinds.workflow.draft import Draft, Node
 from rota.wire.work import Branches, CommandWork, PythonWork, encode_work
+
+# What a task is of which nothing is said.
+PLAIN = TaskSpec(id="plain")
 
 
 def specs_of(draft: Draft) -> tuple[TaskSpec, ...]:
@@ -22,6 +27,8 @@ def specs_of(draft: Draft) -> tuple[TaskSpec, ...]:
         if node.branching:
             assert isinstance(node.work, PythonWork), "only functions branch"
             node.work = structs.replace(node.work, branches=_branches(node, draft, below))
+        if isinstance(node.work, PythonWork) and node.work.may_grow and not _may_grow(node):
+            node.work = structs.replace(node.work, may_grow=False)
     return tuple(
         TaskSpec(
             id=node.id,
@@ -34,6 +41,16 @@ def specs_of(draft: Draft) -> tuple[TaskSpec, ...]:
         )
         for node in nodes.values()
     )
+
+
+def _may_grow(node: Node) -> bool:
+    """Whether a task can go on as others, as the scheduler has it (`rota.core.growing.check_fed`)."""
+    fields = node.fields
+    rule = fields.get("trigger_rule", TriggerRule.ALL_SUCCESS)
+    if fields.get("requires") and fields.get("queue", PLAIN.queue) != PLAIN.queue:
+        # What that queue makes of them is not what the queue of the others would.
+        return False
+    return not node.is_mapped and not fields.get("is_setup") and not fields.get("is_teardown") and rule in FED_RULES
 
 
 def _find_setups(nodes: dict[str, Node], order: list[str]) -> None:

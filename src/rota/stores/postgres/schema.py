@@ -323,6 +323,13 @@ _AGENTS = (
 )
 
 
+# Version 5.
+_FEEDS = (
+    *adding(("""feeds text COLLATE "C" NOT NULL DEFAULT ''""",), "growth", "history_growth"),
+    "COMMENT ON COLUMN growth.feeds IS 'the task that goes on as these, and waits for the last of them'",
+)
+
+
 class Step(Struct, frozen=True):
     """One step between versions: `number` is the one it leads to. Never changed once it was released."""
 
@@ -336,6 +343,7 @@ STEPS: tuple[Step, ...] = (
     Step(2, "workflows, and what runs, tasks and schedules know of them", _WORKFLOWS),
     Step(3, "keys, labels and shares of runs, and what else a queue decides", _BUILDS),
     Step(4, "pauses, and runs that wait for others, a person, or whoever knows a token", _AGENTS),
+    Step(5, "tasks that go on as others", _FEEDS),
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from rota.stores.sql.columns import Value
-from rota.stores.sql.schema import AGENTS, BUILDS, TABLES, TENANTS_AND_AUDITS, VIEWS, WORKFLOWS
+from rota.stores.sql.schema import AGENTS, BUILDS, FEEDS, TABLES, TENANTS_AND_AUDITS, VIEWS, WORKFLOWS
 
 
 class Database(Protocol):
@@ -48,6 +48,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(3, "workflows, and what runs, tasks and schedules know of them", statements(*WORKFLOWS)),
     Migration(4, "keys, labels and shares of runs, and what else a queue decides", statements(*BUILDS)),
     Migration(5, "pauses, and runs that wait for others, a person, or whoever knows a token", statements(*AGENTS)),
+    Migration(6, "tasks that go on as others", statements(*FEEDS)),
 )
 
 

@@ -296,6 +296,9 @@ AGENTS = (
     *adding(("owner TEXT NOT NULL DEFAULT ''",), "worker"),
 )
 
+# Version 6.
+FEEDS = adding(("feeds TEXT NOT NULL DEFAULT ''",), "growth", "history_growth")
+
 # Dropped and made again with every version.
 VIEWS = views(
     Dialect(

@@ -39,6 +39,8 @@ class AnyInput(Protocol):
     def results(self) -> tuple[bytes | None, ...]: ...
     @property
     def is_group(self) -> bool: ...
+    @property
+    def is_grown(self) -> bool: ...
 
 
 class Uncallable(Exception):
@@ -62,6 +64,20 @@ class Arguments:
         self._open_stored = open_stored
         self._load_script = load_script
         self._names: dict[str, Any] | None = None
+
+    @property
+    def is_grown(self) -> bool:
+        """Whether the task went on as others, and this attempt is given what they gave."""
+        return any(given.is_grown for given in self._inputs)
+
+    def pieces(self) -> dict[str, Any]:
+        """What they gave, by their names; None where there was nothing."""
+        found: dict[str, Any] = {}
+        for given in self._inputs:
+            for number, result in enumerate(given.results if given.is_grown else ()):
+                name = f"{given.task}[{number}]" if given.is_group else given.task
+                found[name] = None if result is None else self._result(result)
+        return found
 
     def opened(self) -> tuple[list[Any], dict[str, Any]]:
         """Those by position and those by name."""

@@ -14,14 +14,15 @@ from typing import Any, Literal, cast
 from msgspec import Struct
 
 from rota.core.bounds import ERROR_CHARS_MAX
+from rota.core.model import TaskSpec
 from rota.running import Context, Entered, Fail, Loading, Request, Reschedule, Skip
 from rota.wire.elements import Unforeseen
 from rota.wire.scripts import SCRIPT
 from rota.wire.templates import Unrendered
 from rota.wire.values import Packed, Unserialisable, unpack
-from rota.wire.work import PythonWork
+from rota.wire.work import Grown, PythonWork
 from rota.worker.runners.arguments import AnyInput, Arguments, Open, Uncallable
-from rota.worker.runners.sequels import ask_again, skipped_by, widths
+from rota.worker.runners.sequels import ask_again, put_together, skipped_by, widths
 
 FUNCTIONS_KEPT_MAX = 256
 SPAWNED_MAIN = "__mp_main__"
@@ -38,7 +39,7 @@ class Done(Struct, array_like=True):
     """How a call ended. `content` is None where the bytes are in the result's file, or there are none."""
 
     fence: int
-    outcome: Literal["success", "failed", "skipped", "reschedule"]
+    outcome: Literal["success", "failed", "skipped", "reschedule", "grew"]
     encoding: str = ""
     content: bytes | None = None
     failure: Literal["user", "fatal", "out_of_memory"] = "user"
@@ -50,6 +51,8 @@ class Done(Struct, array_like=True):
     # What follows from what it gave: widths of tasks mapped over it, and tasks that a branch decided against.
     expands: tuple[tuple[str, int], ...] = ()
     skips: tuple[str, ...] = ()
+    # The tasks that this one goes on as.
+    grows: tuple[TaskSpec, ...] = ()
 
 
 class Call(Struct):
@@ -81,6 +84,8 @@ def perform(call: Call) -> Done:
         try:
             function = call.function or find_function(call.work, owns_process=call.owns_process)
             value = _called(call, function)
+            if isinstance(value, Grown):
+                return Done(fence, "grew", grows=value.specs)
             if call.work.sensor is not None and not value:
                 raise ask_again(call.work.sensor, call.first_started_at, call.now())
             done = Done(fence, "success")
@@ -113,6 +118,8 @@ def perform(call: Call) -> Done:
 
 def _called(call: Call, function: Callable[..., Any]) -> Any:
     arguments = Arguments(call.work, call.context, call.inputs, call.open_stored, call.load_script)
+    if arguments.is_grown:
+        return put_together(arguments.pieces())
     args, kwargs = arguments.opened()
     value = function(*args, **kwargs)
     if isinstance(value, CoroutineType):

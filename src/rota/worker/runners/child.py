@@ -34,6 +34,7 @@ class Given(Struct, frozen=True, array_like=True):
     task: str
     results: tuple[bytes | None, ...]
     is_group: bool = False
+    is_grown: bool = False
 
 
 class Request(Struct, frozen=True, array_like=True):
@@ -182,6 +183,7 @@ def make(process: Process, request: Request, log: int) -> Done:
         packed=request.params,
         zone=work.zone,
         watch=watch,
+        may_grow=work.may_grow,
     )
     call = Call(work, context, request.inputs, open_stored, keep, True, request.first_started_at)
     done = perform(call)

@@ -19,7 +19,7 @@ LAST_LINES = 20
 LAST_CHARS = ERROR_CHARS_MAX // 2
 
 
-def context_of(offer: Offer, zone: str, deadline_at: int | None) -> Context:
+def context_of(offer: Offer, zone: str, deadline_at: int | None, *, may_grow: bool = False) -> Context:
     """What code in this very process may know of its attempt."""
     return Context(
         tenant=offer.tenant,
@@ -34,6 +34,7 @@ def context_of(offer: Offer, zone: str, deadline_at: int | None) -> Context:
         deadline_at=deadline_at,
         packed=offer.params,
         zone=zone,
+        may_grow=may_grow,
     )
 
 
@@ -48,6 +49,7 @@ def over(offer: Offer, done: Done, result: bytes | None) -> AttemptOver:
         resume_at=done.resume_at,
         expands=done.expands,
         skips=done.skips,
+        grows=done.grows,
     )
 
 

@@ -164,9 +164,12 @@ class _Opened:
 
 
 def stored_inputs(offer: Offer) -> list[tuple[BlobRef, str]]:
-    """References among the inputs, each once, with the name of the task that made it."""
+    """References among the inputs, each once, with the name of the task that made it.
+
+    One that went on as others needs what those gave, and not what it was planned from.
+    """
     found: dict[str, tuple[BlobRef, str]] = {}
-    for given in offer.inputs:
+    for given in [each for each in offer.inputs if each.is_grown] or offer.inputs:
         for number, result in enumerate(given.results):
             value = None if result is None else decode_value(result)
             if isinstance(value, StoredValue):

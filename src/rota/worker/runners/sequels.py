@@ -55,6 +55,17 @@ def ask_again(sensor: Sensor, first_started_at: int, now: int) -> Reschedule | F
     return Reschedule(min(sensor.poke_ms, ends_at - now) / 1_000)
 
 
+def put_together(pieces: dict[str, Any]) -> Any:
+    """What a task gives that went on as others: the tables that those gave, one after the other, as one."""
+    for task, piece in pieces.items():
+        if type(piece).__name__ != "Table":
+            given = "nothing" if piece is None else f"a {type(piece).__name__}"
+            raise Fail(f"{task!r} gave {given} where a piece of the answer should be; clear this task to run it anew")
+    import pyarrow  # pyright: ignore[reportMissingTypeStubs]  # an extra, and half a second
+
+    return cast(Any, pyarrow).concat_tables(list(pieces.values()))
+
+
 def inline_bytes_max(*, is_shared: bool) -> int:
     """How large a value may be that travels in messages.
 

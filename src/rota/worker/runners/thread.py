@@ -96,7 +96,7 @@ class ThreadRunner:
         reply: asyncio.Future[Done] = loop.create_future()
         left_s = None if deadline is None else max(0, deadline - loop.time())
         deadline_at = None if left_s is None else time.time_ns() // 1_000_000 + round(left_s * 1_000)
-        context = context_of(offer, work.zone, deadline_at)
+        context = context_of(offer, work.zone, deadline_at, may_grow=work.may_grow)
 
         def open_stored(value: StoredValue) -> Any:
             return unpack(value.encoding, stored[value.ref.name], trusted=True)

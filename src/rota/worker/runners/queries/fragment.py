@@ -20,7 +20,6 @@ from rota.wire.queries import Answered, Hashed, Part, Published, Written
 from rota.wire.stores import register
 from rota.wire.targets import FileWriter, publish
 from rota.wire.values import ARROW, Packed
-from rota.wire.work import INLINE_BYTES_MAX
 from rota.worker.runners.queries import reaching
 from rota.worker.runners.queries.failures import judge, unreadable
 from rota.worker.runners.queries.orders import ENDED, Broke, Ended, Order, Source, Wrote, decode_order, encode_ended
@@ -35,6 +34,7 @@ from rota.worker.runners.queries.writing import (
     counted,
     read_schema,
 )
+from rota.worker.runners.sequels import inline_bytes_max
 
 # They have no types that a checker could use.
 _df: Any = import_module("datafusion")
@@ -133,7 +133,8 @@ def _answered(order: Order, schema: Any, drain: Drain) -> Packed:
     def large() -> LargeAnswer:
         return KeptHere(order.folder, schema) if order.keeps_answer else StoredAnswer(order.result_file, schema)
 
-    answer = AnswerWriter(schema, large, INLINE_BYTES_MAX)
+    is_taken = isinstance(order.output, Answered) and order.output.is_taken
+    answer = AnswerWriter(schema, large, inline_bytes_max(is_shared=is_taken))
     drain(lambda _, batch: answer.write(batch))
     found = answer.close()
     if isinstance(found, bytes):

@@ -270,6 +270,8 @@ class QueryRunner:
             inputs=(),
             map_index=-1,
             timeout_ms=left_ms,
+            # The code of the workflow that it is a part of is nothing to it.
+            bundle=offer.bundle if fragment.bundled or fragment.has_code else None,
         )
         try:
             async with asyncio.timeout(None) as limit:
