@@ -45,7 +45,8 @@ class SqlEngine:
         self.context = df.SessionContext(config)
         # A session would not see files that came or went after it first listed a folder.
         self.context.sql("SET datafusion.runtime.list_files_cache_limit = '0K'")
-        self._partitions = 0
+        # With how many the next plans are made; 0 if nobody has said.
+        self.partitions = 0
         self._bridges: dict[str, Bridge] = {}
         self._stores: dict[str, None] = {}
         self._options = _READS_ONLY if reads_only else df.SQLOptions()
@@ -78,9 +79,9 @@ class SqlEngine:
 
     def set_partitions(self, count: int) -> None:
         """With how many partitions the next plans are made."""
-        if count != self._partitions:
+        if count != self.partitions:
             self.context.sql(f"SET {_PARTITIONS} = {int(count)}")
-            self._partitions = count
+            self.partitions = count
 
     @contextmanager
     def complaining(self, sql: str = "") -> Generator[None]:

@@ -69,12 +69,17 @@ def logical_plan(frame: df.DataFrame) -> LogicalPlan:
 
 
 def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: Callable[[], int], wishes: Wishes) -> PhysicalPlan:
-    """Plan a query for as many slots as there are, which is asked if it reads enough to be worth several partitions."""
-    partitions = wishes.partitions or 1
+    """Plan a query for as many slots as there are, which is asked if it reads enough to be worth several partitions.
+
+    How much it reads is known when it is planned, so it may be planned twice. The first guess is what the query before
+    it needed: the next one is often like it.
+    """
+    partitions = wishes.partitions or engine.partitions or 1
     planned = _plan(engine, asked, partitions)
     read = _scanned(planned)
-    if not wishes.partitions and read > sizing.ALONE_BYTES and is_splittable(planned):
-        fitting = sizing.partitions(slots(), read)
+    if not wishes.partitions:
+        is_alone = read <= sizing.ALONE_BYTES or not is_splittable(planned)
+        fitting = 1 if is_alone else sizing.partitions(slots(), read)
         if fitting != partitions:
             partitions = fitting
             planned = _plan(engine, asked, partitions)
