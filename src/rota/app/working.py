@@ -62,9 +62,9 @@ if TYPE_CHECKING:
 
 # What a process of queries may keep in memory for the next fragment: their data is gone, but not given back at once.
 QUERY_GROWTH_BYTES = 1 << 30
-# The engine's allocator (mimalloc) gives memory back after a second, and the next fragment would have it zeroed again:
-# a tenth of what queries cost.
-QUERY_ENV = {"MIMALLOC_PURGE_DELAY": "10000"}
+# The engine's allocator (mimalloc) would give memory back after a second, and the next fragment have it zeroed again: a
+# tenth of what queries cost. Processes that grow too large, or that nobody needs for a while, are ended instead.
+QUERY_ENV = {"MIMALLOC_PURGE_DELAY": "-1"}
 # Of the memory that a slot has, the engine plans with this much; it does not count everything that it holds.
 ENGINE_SHARE = 0.6
 

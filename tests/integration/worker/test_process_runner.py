@@ -328,6 +328,15 @@ async def test_a_process_is_recycled_after_some_attempts_or_when_it_has_grown(st
     assert value_of(await stage.call("pid")) != grown
 
 
+@staged(recycling=Recycling(ahead=0))
+async def test_a_process_that_nobody_needs_for_long_is_ended(stage: Stage) -> None:
+    first = value_of(await stage.call("pid"))
+    stage.runner.end_idle(3_600)
+    assert value_of(await stage.call("pid")) == first
+    stage.runner.end_idle(0)
+    assert value_of(await stage.call("pid")) != first
+
+
 @pytest.mark.parametrize("function", ["leave_thread", "leave_process", "fork_and_return_twice", "replace_streams"])
 def test_what_an_attempt_leaves_behind_ends_with_it(tmp_path: Path, function: str) -> None:
     @staged()

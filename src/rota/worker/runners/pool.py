@@ -71,6 +71,7 @@ class WarmProcess:
         self.child = child
         self.origin: Origin | None = None
         self.attempts = 0
+        self.idle_from = 0.0
         self._reply: asyncio.Future[Done | None] | None = None
         self._fence = 0
         self._stream = Stream(sock, self._heard, self._hung_up)
@@ -156,8 +157,15 @@ class WarmPool:
         if self._is_closed or is_worn or not warm.is_usable:
             self._spawn(warm.kill())
             return
+        warm.idle_from = asyncio.get_running_loop().time()
         self._idle.append(warm)
         while len(self._idle) > limits.idle_max:
+            self._spawn(self._idle.pop(0).kill())
+
+    def end_idle(self, idle_s: float) -> None:
+        """End processes that nobody has needed for so long: what they hold in memory is for nothing."""
+        needed_from = asyncio.get_running_loop().time() - idle_s
+        while self._idle and self._idle[0].idle_from < needed_from:
             self._spawn(self._idle.pop(0).kill())
 
     def start_ahead(self) -> None:

@@ -98,6 +98,10 @@ class ProcessRunner:
         """Where an attempt may put its result by itself, and say so (`rota.wire.values.Packed`)."""
         return self._parcels.result_file(offer)
 
+    def end_idle(self, idle_s: float) -> None:
+        """End processes that nobody has needed for so long."""
+        self._pool.end_idle(idle_s)
+
     def start_ahead(self) -> None:
         """Start processes before the first attempt asks for one."""
         self._pool.start_ahead()

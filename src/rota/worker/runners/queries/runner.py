@@ -60,6 +60,8 @@ LISTEN = Address("127.0.0.1", 0)
 # How often the room that exchanges take is looked at while something is written, and what is old while nothing is.
 WATCH_S = 0.5
 TIDY_S = 300
+# How long a process may wait for the next fragment; it holds on to the memory that it has used.
+IDLE_S = 300
 # What a machine says that has too little of something just now.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 # What the engine says before it ends its process, when it may not have more memory.
@@ -370,6 +372,8 @@ class QueryRunner:
         tidied_at = time.monotonic()
         while True:
             await asyncio.sleep(WATCH_S)
+            for each in (self._python, self._keyed):
+                each.end_idle(IDLE_S)
             # A disk that cannot be looked at shows in the attempts.
             with contextlib.suppress(OSError):
                 if self._running and (room := await asyncio.to_thread(self._exchanges.too_large)) in self._running:
