@@ -331,9 +331,9 @@ async def test_a_process_is_recycled_after_some_attempts_or_when_it_has_grown(st
 @staged(recycling=Recycling(ahead=0))
 async def test_a_process_that_nobody_needs_for_long_is_ended(stage: Stage) -> None:
     first = value_of(await stage.call("pid"))
-    stage.runner.end_idle(3_600)
+    stage.process.end_idle(3_600)
     assert value_of(await stage.call("pid")) == first
-    stage.runner.end_idle(0)
+    stage.process.end_idle(0)
     assert value_of(await stage.call("pid")) != first
 
 
