@@ -34,10 +34,12 @@ def front_end_url(config: Config, listen: Address, port: int) -> str:
 
 
 class Beside:
-    """Keeps a front end for builds up, as the settings say."""
+    """Keeps a front end up, as the settings say."""
 
-    def __init__(self, config: Config) -> None:
-        self._command = _command(config)
+    def __init__(self, config: Config, what: str, command: list[str]) -> None:
+        """`what` it is for, as people are told, and the words that start it."""
+        self._what = what
+        self._command = [sys.executable, "-m", "rota", *command, *(["--config", config.file] if config.file else [])]
         self._coordinator: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._tell: Callable[[Tell], None] = lambda _: None
         self._keeper: asyncio.Task[None] | None = None
@@ -69,9 +71,11 @@ class Beside:
         while True:
             began = time.monotonic()
             try:
-                text = f"the front end for builds ended with status {await self._run_once()}, and is started again"
+                text = (
+                    f"the front end for {self._what} ended with status {await self._run_once()}, and is started again"
+                )
             except OSError as error:
-                text = f"the front end for builds could not be started, which is tried again: {error}"
+                text = f"the front end for {self._what} could not be started, which is tried again: {error}"
             self._tell(Tell("frontend.ended", (("warning", text),), Level.WARNING))
             if time.monotonic() - began < STEADY_S:
                 await asyncio.sleep(again_s)
@@ -103,10 +107,15 @@ class Beside:
             os.close(writing)
 
 
-def _command(config: Config) -> list[str]:
-    command = [sys.executable, "-m", "rota", "frontend", "--listen", config.builds.listen]
-    command += ["--data", config.builds.data or os.path.join(config.server.data, "builds")]  # noqa: PTH118 - a word of a command
-    return [*command, "--config", config.file] if config.file else command
+def front_ends(config: Config) -> list[Beside]:
+    """Those that the settings ask for."""
+    found: list[Beside] = []
+    if config.builds.listen:
+        data = config.builds.data or os.path.join(config.server.data, "builds")  # noqa: PTH118 - a word of a command
+        found.append(Beside(config, "builds", ["frontend", "--listen", config.builds.listen, "--data", data]))
+    if config.queries.listen:
+        found.append(Beside(config, "queries", ["flight", "--listen", config.queries.listen]))
+    return found
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import cast
 
@@ -63,11 +63,11 @@ class Service(Struct, frozen=True):
 
 
 async def start_service(
-    parts: AsyncExitStack, config: Config, *, with_worker: bool, beside: Beside | None = None
+    parts: AsyncExitStack, config: Config, *, with_worker: bool, beside: Sequence[Beside] = ()
 ) -> Service:
     """Start everything that the settings say; `parts` stops it in order. Refuses what is not safe to start.
 
-    `beside` is a front end that is to know where it is.
+    `beside` are front ends that are to know where it is.
     """
     server = config.server
     check_backends(config)
@@ -120,8 +120,8 @@ async def start_service(
         await begin(parts, here)
     if here.driver.is_leader:
         await defining.settled()
-    if beside is not None:
-        beside.found(grpc_url, journal)
+    for each in beside:
+        each.found(grpc_url, journal)
     worker = await _local_worker(parts, here, config, journal) if with_worker else None
     if config.spawners:
         nurseries.append(start_nursery(parts, here, config, journal, telemetry.spawned))

@@ -7,7 +7,7 @@ import sys
 from contextlib import AsyncExitStack
 from types import ModuleType
 
-from rota.cli.serving import Signals, add_config, add_setting, done_before, run_until_stopped, settings, tell
+from rota.cli.serving import Signals, add_config, add_setting, done_before, follow, run_until_stopped, settings, tell
 from rota.cli.showing import show_count
 from rota.config import Config
 from rota.core.errors import Refused
@@ -42,13 +42,24 @@ def _load() -> ModuleType:
 async def serve(config: Config, signals: Signals) -> int:
     """A front end from its start to its end."""
     flight = _load()
+
+    from rota.app.beside import Lifeline
+
+    lifeline = Lifeline()
+    followed = await follow(lifeline, config, signals)
+    if followed is None:
+        return 0
+    config = followed
     async with AsyncExitStack() as parts:
         starting = asyncio.ensure_future(flight.start_flight(parts, config))
         if not await done_before(starting, signals.asked):
             return 0
         front = starting.result()
-        tell(f"ready: {front.url} speaks Flight SQL, with {show_count(len(config.queries.tables), 'table')}")
-        await signals.asked.wait()
+        # Whoever is beside says by itself when it is ready.
+        what = "queries" if lifeline.is_held else "ready"
+        tell(f"{what}: {front.url} speaks Flight SQL, with {show_count(len(config.queries.tables), 'table')}")
+        left = asyncio.ensure_future(lifeline.cut())
+        await done_before(left, signals.asked)
         tell("stopping")
     if front.is_stuck():
         tell("stopped: somebody did not read what they had asked for")

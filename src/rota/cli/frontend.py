@@ -5,9 +5,7 @@ import asyncio
 from contextlib import AsyncExitStack
 from types import ModuleType
 
-from msgspec import structs
-
-from rota.cli.serving import Signals, add_config, add_setting, done_before, run_until_stopped, settings, tell
+from rota.cli.serving import Signals, add_config, add_setting, done_before, follow, run_until_stopped, settings, tell
 from rota.cli.showing import put, say
 from rota.config import Config
 from rota.core.errors import Refused
@@ -67,11 +65,10 @@ async def serve(config: Config, signals: Signals) -> int:
     from rota.app.beside import Lifeline
 
     lifeline = Lifeline()
-    if lifeline.is_held:
-        told = asyncio.ensure_future(lifeline.coordinator())
-        if not await done_before(told, signals.asked) or not told.result():
-            return 0
-        config = structs.replace(config, client=structs.replace(config.client, coordinator=told.result()))
+    followed = await follow(lifeline, config, signals)
+    if followed is None:
+        return 0
+    config = followed
     async with AsyncExitStack() as parts:
         starting = asyncio.ensure_future(frontend.start_front_end(parts, config))
         if not await done_before(starting, signals.asked):

@@ -60,26 +60,24 @@ async def serve(config: Config, signals: Signals, *, with_worker: bool) -> int:
         if worker is not None and not signals.at_once.is_set():
             code = await drain(worker, config.worker.drain_s, signals.at_once, service.failed)
         tell("stopping")
-        if beside is not None:
-            # Before the coordinator, which its clients would miss.
-            await beside.stop()
+        # Before the coordinator, which their clients would miss.
+        await asyncio.gather(*(each.stop() for each in beside))
     return code
 
 
-async def _begin_beside(parts: AsyncExitStack, config: Config) -> "Beside | None":
-    """The front end for builds, if there is to be one: it loads its code while this process does."""
-    if not config.builds.listen:
-        return None
-    from rota.app.beside import Beside  # not needed to show help
+async def _begin_beside(parts: AsyncExitStack, config: Config) -> "list[Beside]":
+    """The front ends that there are to be: they load their code while this process does."""
+    from rota.app.beside import front_ends  # not needed to show help
 
-    beside = Beside(config)
-    beside.start(parts)
-    # Its process is made now.
+    beside = front_ends(config)
+    for each in beside:
+        each.start(parts)
+    # Their processes are made now.
     await asyncio.sleep(0)
     return beside
 
 
-async def _start(parts: AsyncExitStack, config: Config, beside: "Beside | None", *, with_worker: bool) -> "Service":
+async def _start(parts: AsyncExitStack, config: Config, beside: "list[Beside]", *, with_worker: bool) -> "Service":
     from rota.app.service import start_service  # not needed to show help
 
     return await start_service(parts, config, with_worker=with_worker, beside=beside)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import uvloop
+from msgspec import structs
 
 from rota.cli import EXIT_FAILED, EXIT_UNAVAILABLE
 from rota.cli.showing import say
@@ -16,6 +17,7 @@ from rota.config import Config, load_config
 from rota.worker.supervisor.confinement import hide_process
 
 if TYPE_CHECKING:
+    from rota.app.beside import Lifeline
     from rota.worker.driver import WorkerDriver
 
 LOUD_LINE_CHARS_MAX = 1_000
@@ -113,6 +115,16 @@ async def first_of(*events: asyncio.Event) -> None:
     finally:
         for each in waiting:
             each.cancel()
+
+
+async def follow(lifeline: "Lifeline", config: Config, signals: Signals) -> Config | None:
+    """The settings of a process that is beside a coordinator, which it is told of; None if nobody is there any more."""
+    if not lifeline.is_held:
+        return config
+    told = asyncio.ensure_future(lifeline.coordinator())
+    if not await done_before(told, signals.asked) or not told.result():
+        return None
+    return structs.replace(config, client=structs.replace(config.client, coordinator=told.result()))
 
 
 async def done_before(work: "asyncio.Future[Any]", event: asyncio.Event) -> bool:

@@ -20,6 +20,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
     add_worker_options(parser)
     text = "serve builds there, by the Remote Execution API, such as 127.0.0.1:8980 (default: nowhere)"
     add_setting(parser, "--builds", "builds.listen", metavar="HOST:PORT", help=text)
+    text = "serve queries there, by Arrow Flight SQL, such as 127.0.0.1:8982 (default: nowhere)"
+    add_setting(parser, "--flight", "queries.listen", metavar="HOST:PORT", help=text)
     parser.set_defaults(run=run)
 
 

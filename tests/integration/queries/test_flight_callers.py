@@ -1,5 +1,6 @@
 """Who may ask a front end for queries: tokens, roles, tenants, TLS; and how it starts, or does not."""
 
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import trustme
 
 from rota.wire.flight import flight_sql_pb2 as pb
 from rota.wire.flight.commands import pack
+from tests.integration.deadlines import descendants, is_running, until
 from tests.integration.queries.flights import TRIPS, Bare, ask, connected, created, make_tables, start_front_end
 from tests.integration.service.stage import Stage, open_stage
 
@@ -182,3 +184,17 @@ def test_an_address_that_somebody_has_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 3
     assert b"listen.failed" in done.stderr
     assert b"(at queries.listen)" in done.stderr
+
+
+def test_a_front_end_beside_a_coordinator_comes_and_goes_with_it(tmp_path: Path) -> None:
+    settings = make_tables(tmp_path / "tables")
+    with open_stage(tmp_path) as stage:
+        up = stage.start_up("--flight=127.0.0.1:0", f"--config={settings}")
+        found = re.search(r"queries: (grpc\S*) speaks Flight SQL, with 2 tables", up.until_said("speaks Flight SQL"))
+        assert found is not None
+        with connected(found.group(1)) as connection:
+            assert ask(connection, COUNT).to_pylist() == [{"n": TRIPS}]
+        front = [pid for pid in descendants(up.pid) if b"flight" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        assert len(front) == 1
+        up.kill()
+        until(lambda: not is_running(front[0]), "the front end to follow")
