@@ -243,3 +243,8 @@ class _Upload(io.RawIOBase):
             super().close()
             if not self._is_given_up:
                 self._folder.put(self._into.close)
+
+    def __del__(self) -> None:
+        # Whoever forgets it has not come to its end.
+        self._is_given_up = True
+        super().__del__()

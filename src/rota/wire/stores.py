@@ -6,7 +6,8 @@ Who is asked in vain says so within seconds and in one line, without anything th
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 # By which variables a store of each kind is reached. All of them, since which there are is the library's affair.
-_VARIABLES = {"s3": "AWS_", "s3a": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
+# Each store has one name only: it is by name that some of them are not to be used.
+_VARIABLES = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
 # And by which certificates of others are trusted, whoever they are.
 _TRUST = ("SSL_CERT_FILE", "SSL_CERT_DIR")
-_NAMED = re.compile(r"\b(?:s3a?|gs|az)://[A-Za-z0-9][\w.-]*(?=[/'\"])")
+_NAMED = re.compile(r"\b(?:s3|gs|az)://[A-Za-z0-9][\w.-]*(?=[/'\"])")
 _TRUE = ("1", "true", "on", "yes", "y")
 
 # A store that does not answer is asked again, and not for minutes.
@@ -86,20 +88,23 @@ def _engine_store(store: str) -> Any:
         case "AZURE_":
             return stores.MicrosoftAzure(bucket)
         case _:
-            return stores.GoogleCloud(bucket, _google_account())
+            with _google_account() as account:
+                return stores.GoogleCloud(bucket, account)
 
 
-def _google_account() -> str | None:
-    """The file with a service account; the engine does not look for it by itself."""
-    for name in ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_APPLICATION_CREDENTIALS"):
-        if os.environ.get(name):
-            return os.environ[name]
+@contextmanager
+def _google_account() -> Generator[str | None]:
+    """The file with a service account; the engine does not look for it by itself, and reads it at once."""
+    names = ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_PATH", "GOOGLE_APPLICATION_CREDENTIALS")
+    named = next((os.environ[name] for name in names if os.environ.get(name)), None)
     key = os.environ.get("GOOGLE_SERVICE_ACCOUNT_KEY")
-    if not key:
-        return None
-    with tempfile.NamedTemporaryFile("w", prefix="rota-", suffix=".json", delete=False) as file:
+    if named or not key:
+        yield named
+        return
+    with tempfile.NamedTemporaryFile("w", prefix="rota-", suffix=".json") as file:
         file.write(key)
-    return file.name
+        file.flush()
+        yield file.name
 
 
 def open_store(url: str) -> "ObjectStore":

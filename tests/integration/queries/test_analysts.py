@@ -10,7 +10,7 @@ from msgspec import structs
 import rota
 from rota.core.errors import Refused
 from rota.core.model import Graph, TaskSpec
-from rota.kinds.query import graphs
+from rota.kinds.query import cutting, graphs
 from rota.wire.queries import decode_fragment, encode_fragment
 from tests.integration.queries.cluster import make_table
 from tests.integration.service.stage import Stage, open_stage
@@ -81,6 +81,21 @@ def test_an_analyst_writes_nothing(stage: Stage, tmp_path: Path) -> None:
     with session_of(stage, "analyst") as session, pytest.raises(Refused, match=r"auth\.role.*only read"):
         session.table("t").write_parquet(tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_an_analyst_copies_nothing_to_files_either(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out.parquet"
+    with session_of(stage, "analyst") as session:
+        frame = session.sql(f"copy (select v from t) to '{out}'")  # noqa: S608 - a folder of ours
+        with pytest.raises(Refused, match=r"query\.unsupported"):
+            frame.to_arrow()
+        # Nor with a session of its own making, which asks nobody.
+        monkeypatch.setattr(cutting, "has_sink", lambda plan: False)
+        with pytest.raises(Refused, match=r"query\.unsupported: a plan writes files by itself"):
+            frame.to_arrow()
+    assert not out.exists()
 
 
 def test_an_analyst_submits_and_cancels_nothing_else(stage: Stage) -> None:

@@ -1,6 +1,7 @@
 """Large answers that are read once stay with their worker, and are fetched from there."""
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -69,8 +70,16 @@ def test_an_answer_that_went_with_its_worker_is_made_again(tmp_path: Path) -> No
         assert handle.id != first
 
 
+def first_batch_ends(content: bytes) -> int:
+    """Where the first batch of a file is over."""
+    source = pa.BufferReader(content[8:])
+    pa.ipc.open_stream(source).read_next_batch()
+    return 8 + source.tell()
+
+
+@pytest.mark.parametrize("is_between", [True, False], ids=["between batches", "in the middle of one"])
 def test_an_answer_that_is_lost_while_it_is_read_is_never_taken_for_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_between: bool
 ) -> None:
     with open_stage(tmp_path) as stage:
         stage.start_server()
@@ -79,10 +88,13 @@ def test_an_answer_that_is_lost_while_it_is_read_is_never_taken_for_whole(
         kept_of(handle)
 
         class Broken(fetching.FetchedAnswer):
-            def __init__(self, kept: KeptAnswer, ca: str = "") -> None:
-                super().__init__(kept, ca)
-                whole = self._answer.read(kept.part.bytes // 2)
-                self._answer = pa.BufferReader(whole)  # pyright: ignore[reportAttributeAccessIssue] - a connection that is cut
+            def _ask(self, method: str) -> Any:
+                connection, answer = super()._ask(method)
+                if method == "HEAD":
+                    return connection, answer
+                content = answer.read()
+                end = first_batch_ends(content) if is_between else len(content) // 2
+                return connection, pa.BufferReader(content[:end])
 
         monkeypatch.setattr("rota.app.sql.cluster.FetchedAnswer", Broken)
         with pytest.raises(Refused, match="was lost while it was read"):

@@ -7,7 +7,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from rota.app.embedded import Rota
-from rota.app.sql.fetching import AnswerGone, FetchedAnswer
+from rota.app.sql.fetching import AnswerGone, FetchedAnswer, WorkerUnreached
 from rota.app.sql.handles import CANCELLED, Progress, QueryHandle, StageProgress
 from rota.client.blocking import BlockingRun
 from rota.core.errors import CODES, Refused
@@ -18,7 +18,7 @@ from rota.kinds.query import sizing
 from rota.kinds.query.graphs import COUNTED, PUBLISH, bundle_of, graph_of
 from rota.kinds.query.plans import PhysicalPlan
 from rota.wire.queries import KEPT, QUERY, Compression, KeptAnswer, decode_kept
-from rota.wire.targets import Target
+from rota.wire.targets import Target, discard
 from rota.wire.work import Value, decode_value
 
 MEMORY = "query.memory"
@@ -130,6 +130,9 @@ class ClusterQuery(QueryHandle):
             if trouble.code != MEMORY or self._finer == sizing.FINER_MAX:
                 raise trouble
             self._finer += 1
+            if self._target is not None:
+                # What the run before has put aside is nobody's.
+                discard(self._target, self.id)
             self._submit(self._again(sizing.finer(self._plan.partitions)))
 
     def _trouble(self, state: RunState, reason: str) -> Refused:
@@ -160,9 +163,10 @@ class ClusterQuery(QueryHandle):
         self.wait(timeout_s)
         try:
             pieces = self._pieces()
-        except AnswerGone:
+        except AnswerGone as gone:
             # Where it will not be lost.
-            self._unreached()
+            if isinstance(gone, WorkerUnreached):
+                self._unreached()
             self._near = ""
             self._submit(self._plan)
             self.wait(timeout_s)

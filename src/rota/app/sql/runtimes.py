@@ -7,6 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Protocol
 
 import datafusion as df
@@ -15,7 +16,7 @@ import pyarrow as pa
 from rota.app.embedded import Rota
 from rota.app.sql.cluster import Choices, ClusterQuery, live_slots
 from rota.app.sql.handles import LocalQuery, QueryHandle
-from rota.core.errors import Refused
+from rota.core.errors import Refused, Unavailable
 from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.plans import LogicalPlan, PhysicalPlan, Wishes, physical_plan
 from rota.kinds.query.settings import PLANNING
@@ -170,8 +171,11 @@ class ClusterRuntime:
         try:
             return handle.to_arrow().column(0)[0].as_py()
         except BaseException:
-            handle.cancel("its program gave up")
-            discard(target, handle.id)
+            # Whatever stands against that is less worth telling than what went wrong.
+            with suppress(Refused, Unavailable):
+                handle.cancel("its program gave up")
+            with suppress(Refused, OSError):
+                discard(target, handle.id)
             raise
 
     def read(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> pa.RecordBatchReader:

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 
 import datafusion as df
 
+from rota.core.errors import Refused
 from rota.kinds.query.schemas import exchange_leaf, mended, schema_of, schema_of_plan
 from rota.kinds.query.sizing import AGAIN_BYTES
 from rota.kinds.query.sources import leaves_of, unsent
 from rota.kinds.query.stages import Stage
-from rota.wire.plans import has_code
+from rota.wire.plans import has_code, has_sink
 from rota.wire.plans import plan_pb2 as pb
 from rota.wire.plans.tree import (
     FILE_SCANS,
@@ -53,8 +54,8 @@ _REPEATABLE = (
     "projection",
     "union",
 )
-# Functions of the engine that give something else each time.
-_VOLATILE = (b"random", b"rand", b"uuid", b"shuffle")
+# Functions of the engine that give something else each time, as a plan has their names: after how long they are.
+_VOLATILE = (b"\x06random", b"\x04uuid", b"\x07shuffle")
 
 _NAMED = re.compile(rf"DataSourceExec: .*?{re.escape(EXCHANGE)}(?P<number>\d+).*")
 
@@ -91,6 +92,10 @@ def whole(plan: df.ExecutionPlan, context: df.SessionContext) -> tuple[Stage, ..
 def _bytes_of(plan: df.ExecutionPlan) -> bytes:
     if source := unsent(plan):
         raise Uncut(f"{source} cannot be sent to a worker")
+    if has_sink(plan):
+        # Attempts of tasks would write over each other, and what a failed one wrote would stay.
+        text = "COPY and INSERT are not run by workers"
+        raise Refused("query.unsupported", text, "Use write_parquet or write_csv of a frame.", path="sql")
     try:
         return plan.to_bytes()
     except Exception as error:
@@ -216,6 +221,10 @@ class _Cutter:
         If that is little, and comes out the same each time, doing it again is less than handing it out.
         """
         if node.kind not in GATHERING:
+            if is_broadcasting(node) and partitions(node) > 1 and _is_volatile(node.inputs[0]):
+                # Each task would have its own idea of it.
+                left, right = node.inputs
+                return node.over([self._exchange(left, Gathered(), "all"), self._cut_gathered(right, tasks)])
             return node.over([self._cut_gathered(each, tasks) for each in node.inputs])
         if partitions(node.inputs[0]) == 1 or (self._is_little(node, tasks - 1) and _is_repeatable(node)):
             return node
@@ -278,10 +287,17 @@ def _is_repeatable(node: Node) -> bool:
     """Whether a part of a plan gives the same rows wherever it is run, in whatever order."""
     if node.kind not in _REPEATABLE or _fetch_of(node) >= 0:
         return False
+    return not _has_volatile(node) and all(map(_is_repeatable, node.inputs))
+
+
+def _is_volatile(node: Node) -> bool:
+    """Whether something at or below a node may give something else each time."""
+    return any(map(_has_volatile, walk(node)))
+
+
+def _has_volatile(node: Node) -> bool:
     content = node.message.SerializeToString()
-    if has_code(content) or any(name in content for name in _VOLATILE):
-        return False
-    return all(map(_is_repeatable, node.inputs))
+    return has_code(content) or any(name in content for name in _VOLATILE)
 
 
 def _join_type(node: Node) -> pb.JoinType:

@@ -1,6 +1,7 @@
-"""Python functions in plans."""
+"""What plans do beside reading: Python functions that they bring along, and files that they write."""
 
 import re
+from typing import Any
 
 # What kind of function, the version of this form, and Python 3 of some minor version. A pickle may begin in many ways.
 _MARK = re.compile(rb"DFPYUD[A-Z][\x00-\x1f]\x03")
@@ -13,3 +14,8 @@ def has_code(plan: bytes) -> bool:
     too; code is never taken for text.
     """
     return _MARK.search(plan) is not None
+
+
+def has_sink(plan: Any) -> bool:
+    """Whether a plan of the engine writes something itself. Text that looks just like it is taken for it, too."""
+    return any(line.lstrip().startswith("DataSinkExec") for line in plan.display_indent().splitlines())

@@ -8,9 +8,11 @@ import datafusion as df
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv
 
+from rota.core.errors import Refused
 from rota.kinds.query.cutting import Uncut, cut, lines_of, whole
 from rota.kinds.query.sizing import MB
 from rota.kinds.query.stages import Stage
@@ -107,6 +109,32 @@ def test_a_side_that_might_come_out_differently_is_read_once(context: df.Session
     readers = [stage for stage in stages if b"/returns" in stage.plan]
     assert len(readers) == 1
     assert readers[0] is not stages[-1]
+
+
+@pytest.mark.parametrize("again_bytes", [0, MB])
+@pytest.mark.parametrize("side", ["where random() < 0.5", "where twice(id) > 2"])
+def test_a_side_in_one_file_that_might_come_out_differently_is_read_once_too(
+    tmp_path: Path, folder: Path, side: str, again_bytes: int
+):
+    context = staged.planner(4)
+    corpus.register(context, folder)
+    twice = df.udf(lambda ids: pc.multiply(ids, 2), [pa.int64()], pa.int64(), "immutable", "twice")
+    context.register_udf(twice)
+    pq.write_table(pa.table({"id": [1, 2, 3]}), tmp_path / "few.parquet")
+    context.register_parquet("few", str(tmp_path / "few.parquet"))
+    sql = f"select s.id from sales s join (select id from few {side}) f on s.id = f.id"  # noqa: S608 - from above
+    stages = stages_of(context, sql, again_bytes)
+    assert stages[-1].tasks > 1
+    readers = [stage for stage in stages if b"few.parquet" in stage.plan]
+    assert [(stage.tasks, stage.output) for stage in readers] == [(1, Gathered())]
+
+
+@pytest.mark.parametrize("prepare", [cut, whole])
+def test_what_writes_files_by_itself_is_not_sent(tmp_path: Path, context: df.SessionContext, prepare: Any):
+    sql = f"copy (select id from sales) to '{tmp_path / 'out.parquet'}'"  # noqa: S608 - a folder of ours
+    plan = context.sql(sql).execution_plan()
+    with pytest.raises(Refused, match=r"query\.unsupported.*write_parquet"):
+        prepare(plan, context)
 
 
 def test_an_answer_of_one_row_from_a_little_table_is_one_task(context: df.SessionContext):

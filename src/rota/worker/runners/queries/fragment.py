@@ -14,6 +14,7 @@ from tempfile import gettempdir
 from typing import Any
 
 from rota.core.errors import Refused
+from rota.wire.plans import has_sink
 from rota.wire.plans.binding import Piece, bind
 from rota.wire.plans.settings import EXECUTING
 from rota.wire.queries import Answered, Hashed, Part, Published, Written
@@ -108,6 +109,8 @@ def _carried_out(order: Order, used: list[Read]) -> Packed:
         context = _context(order)
         # Of one use: a plan that has run is not run again.
         physical = _df.ExecutionPlan.from_bytes(context, plan)
+        if has_sink(physical):
+            return _answer(Broke("fatal", "query.unsupported: a plan writes files by itself, which is not done here"))
         schema = read_schema(order.schema)
     except Refused:
         raise
@@ -147,7 +150,11 @@ def _answered(order: Order, schema: Any, drain: Drain) -> Packed:
 def _written(order: Order, output: Written, schema: Any, drain: Drain) -> Packed:
     """A file for good, put aside until it is published."""
     file = FileWriter(order.aside, schema, output.target.form)
-    drain(lambda _, batch: file.write(batch))
+    try:
+        drain(lambda _, batch: file.write(batch))
+    except BaseException:
+        file.give_up()
+        raise
     return _answer(Wrote((Part(0, file.close(), file.rows),), file.rows))
 
 

@@ -19,6 +19,7 @@ _OPTIONS = re.compile(
     r"(?:AWS|GOOGLE|AZURE)_(?:REGION|DEFAULT_REGION|ENDPOINT\w*|ALLOW_HTTP|SKIP_SIGNATURE|VIRTUAL_HOSTED_STYLE_REQUEST"
     r"|CONNECT_TIMEOUT|TIMEOUT|STORAGE_ACCOUNT_NAME|STORAGE_ENDPOINT)|SSL_CERT_(?:FILE|DIR)"
 )
+_SCHEMES = ("s3://", "gs://", "az://")
 _PUBLIC = ("AWS_SKIP_SIGNATURE", "GOOGLE_SKIP_SIGNATURE", "AZURE_SKIP_SIGNATURE")
 
 
@@ -52,9 +53,11 @@ class Keyring(Struct, frozen=True):
         return {name: value for name, value in found.items() if _OPTIONS.fullmatch(name)}
 
     def _check(self, store: str) -> None:
-        if store in self.stores or (not self.stores and store != self.blobs):
+        # Blobs that are named in another way than buckets are might be in any of them.
+        is_apart = not self.blobs or (store != self.blobs and self.blobs.startswith(_SCHEMES))
+        if store in self.stores or (not self.stores and is_apart):
             return
-        why = "it is not among worker.query_stores" if self.stores else "the blobs of all tenants are in it"
+        why = "it is not among worker.query_stores" if self.stores else "the blobs of all tenants are in it, or may be"
         raise Unfit(f"query.source: queries may not use {store} on this worker: {why}")
 
 

@@ -273,7 +273,7 @@ class QueryRunner:
             map_index=-1,
             timeout_ms=left_ms,
             # The code of the workflow that it is a part of is nothing to it.
-            bundle=offer.bundle if fragment.bundled or fragment.has_code else None,
+            bundle=offer.bundle if fragment.bundled else None,
         )
         try:
             async with asyncio.timeout(None) as limit:

@@ -25,6 +25,8 @@ from rota.worker.runners.queries.parts import NotAPart, Seen, open_part, part_na
 CONNECTIONS_MAX = 512
 HEAD_BYTES_MAX = 16 * 1024
 PIECE_BYTES = 256 * 1024
+# As much as the kernel sends before it is looked whether anybody reads.
+SENT_BYTES = 16 << 20
 IDLE_S = 60.0
 # How long whoever reads may take for the next piece.
 STALLED_S = 120.0
@@ -169,7 +171,8 @@ class ExchangeServer:
                 raise _Refusal(405)
             path, part = self._asked(request)
             try:
-                file = os.fdopen(open_part(path, part, self._seen), "rb")
+                # It may be read as a whole first, to see that it is the one.
+                file = os.fdopen(await asyncio.to_thread(open_part, path, part, self._seen), "rb")
             except NotAPart:
                 raise _Refusal(404) from None
         except _Refusal as refusal:
@@ -225,19 +228,16 @@ async def _send(request: _Request, part: Part, file: BinaryIO, writer: asyncio.S
     _head(writer, 200 if is_whole else 206, end - start, *more)
     await writer.drain()
     if request.method == "GET" and end > start:
-        async with asyncio.timeout(STALLED_S + (end - start) / 1e6):
-            if writer.get_extra_info("sslcontext") is None:
-                await asyncio.get_running_loop().sendfile(writer.transport, file, start, end - start)
-            else:
-                await _send_through(writer, file.fileno(), start, end)
-
-
-async def _send_through(writer: asyncio.StreamWriter, file: int, start: int, end: int) -> None:
-    """The same where the kernel cannot, since it is encrypted here. The loop would take 16 KB at a time."""
-    while start < end and (piece := os.pread(file, min(PIECE_BYTES, end - start), start)):
-        writer.write(piece)
-        start += len(piece)
-        await writer.drain()
+        is_plain = writer.get_extra_info("sslcontext") is None
+        step = SENT_BYTES if is_plain else PIECE_BYTES
+        for at in range(start, end, step):
+            async with asyncio.timeout(STALLED_S):
+                if is_plain:
+                    await asyncio.get_running_loop().sendfile(writer.transport, file, at, min(step, end - at))
+                else:
+                    # The kernel cannot, since it is encrypted here; and the loop would take 16 KB at a time.
+                    writer.write(os.pread(file.fileno(), min(step, end - at), at))
+                    await writer.drain()
 
 
 def _date(file: BinaryIO) -> str:
