@@ -17,6 +17,7 @@ from rota.core.decide.leases import Input, Offer
 from rota.kinds.query.cutting import cut
 from rota.kinds.query.settings import PLANNING
 from rota.kinds.query.stages import Stage
+from rota.wire.plans import has_code
 from rota.wire.plans.checking import ENGINE
 from rota.wire.queries import QUERY, Fragment, StageOutput, decode_output, encode_fragment
 from rota.wire.values import unpack
@@ -84,6 +85,7 @@ class Runners:
             exchanges=stage.exchanges,
             tasks=stage.tasks,
             is_whole=stage.is_whole,
+            has_code=has_code(stage.plan),
         )
         return self.offer_of(fragment, f"{stage.id}[{number}]", number, inputs, **changes)
 

@@ -117,6 +117,13 @@ def _next(reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
         return None
 
 
+def batches_of(frame: "df.DataFrame", schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """What a frame gives, computed while it is read: all partitions at once, since some of them wait for others."""
+    for found in frame.execute_stream():
+        batch = found.to_pyarrow()
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema) if batch.num_columns else batch
+
+
 class LocalQuery(QueryHandle):
     """A query that runs in a thread of this process; its answer is in a file until the handle is dropped."""
 
@@ -156,9 +163,8 @@ class LocalQuery(QueryHandle):
 
     def _run(self) -> None:
         try:
-            reader = pa.RecordBatchReader.from_stream(self._frame)
             with pa.OSFile(str(self._file), "wb") as file, pa.ipc.new_file(file, self.schema) as writer:
-                for batch in reader:
+                for batch in batches_of(self._frame, self.schema):
                     if self._stop.is_set():
                         raise Refused("run.ended", f"query {self.id} was cancelled")
                     writer.write_batch(batch)

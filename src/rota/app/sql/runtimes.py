@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from rota.app.embedded import Rota
 from rota.app.sql.cluster import Choices, ClusterQuery, live_slots
-from rota.app.sql.handles import LocalQuery, QueryHandle
+from rota.app.sql.handles import LocalQuery, QueryHandle, batches_of
 from rota.core.errors import Refused, Unavailable
 from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.plans import LogicalPlan, PhysicalPlan, Wishes, physical_plan
@@ -88,14 +88,13 @@ class EmbeddedRuntime:
     def read(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> pa.RecordBatchReader:
         """The answer, computed while it is read."""
         frame: df.DataFrame = engine.frame_of(asked.plan)
-        with engine.complaining(sql):
-            reader = pa.RecordBatchReader.from_stream(frame)
+        schema = frame.schema()
 
         def batches() -> Iterator[pa.RecordBatch]:
             with engine.complaining(sql):
-                yield from reader
+                yield from batches_of(frame, schema)
 
-        return pa.RecordBatchReader.from_batches(reader.schema, batches())
+        return pa.RecordBatchReader.from_batches(schema, batches())
 
     def write(self, engine: SqlEngine, asked: LogicalPlan, sql: str, target: Target) -> int:
         """Write the answer as one file."""
