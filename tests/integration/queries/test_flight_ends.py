@@ -148,7 +148,7 @@ def test_a_reader_that_does_not_read_does_not_keep_a_front_end_from_ending(stage
     stage.start_worker("one")
     process, url = start_front_end(stage, settings)
     bare = Bare(url)
-    sql = "select repeat('x', 100000) || value as t from generate_series(1, 1000)"
+    sql = "select repeat('x', 100000) || value as t from generate_series(1, 5000)"
     info = bare.info("CommandStatementQuery", pb.Statement(query=sql))
     reader = bare.client.do_get(info.endpoints[0].ticket, bare.options)
     reader.read_chunk()

@@ -180,7 +180,7 @@ class QueryRunner:
             return _broken_disk(offer, error)
         finally:
             if not room.is_kept:
-                self._discard(room)
+                await _in_thread(self._exchanges.discard, room)
 
     async def close(self) -> None:
         """Hang up, and remove the exchanges. The processes are those of somebody else."""
