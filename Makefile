@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup
 ROTA   := $(BIN)/rota
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long check check-code check-tests sim bench docs clean
+.PHONY: help setup run test test-long check check-code check-tests sim bench docs pictures clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,8 +51,14 @@ sim: setup ## SEEDS=n simulated worlds, then every canary mutant
 bench: setup ## measure, print the table and write bench/results/latest.json
 	$(BIN)/python -m bench
 
-docs: setup ## check that the documents agree with the code and with each other
+docs: setup ## write what is made from code, build the site into build/site, check that all of it agrees with the code
+	$(BIN)/python scripts/reference
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(PYTEST) tests/docs
+	@echo 'the site is in build/site: python3 -m http.server --bind 127.0.0.1 --directory build/site'
+
+pictures: setup ## take the pictures of the documentation, docs/images, of the pages as they are now
+	$(BIN)/python scripts/screenshots
 
 clean: ## remove .venv, caches and build output
 	rm -rf .venv .rota-example .hypothesis .import_linter_cache .pytest_cache .ruff_cache build dist

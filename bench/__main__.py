@@ -14,6 +14,7 @@ from bench import (
     embedded,
     etcd,
     machines,
+    pages,
     postgres,
     queries,
     runners,
@@ -21,6 +22,7 @@ from bench import (
     sessions,
     simulator,
     sqlite,
+    streams,
     workflows,
 )
 from bench.rig import Row
@@ -58,6 +60,9 @@ BENCHES: dict[str, Callable[[], Iterator[Row]]] = {
     "build_bazel": bazel.against_local,
     "queries": queries.tpch,
     "queries_little": queries.little,
+    "pages": pages.large_runs,
+    "streams": streams.throughput,
+    "streams_latency": streams.latency,
     "machines": machines.throughput,
     "standby": machines.standby,
     "failover": machines.failover,

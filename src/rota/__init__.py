@@ -12,6 +12,7 @@ from rota.running import Context, Fail, Request, Reschedule, Skip, context
 if TYPE_CHECKING:
     from rota.app import AsyncRota, Rota, connect
     from rota.app.sql.session import Session
+    from rota.app.sql.streams import StreamSession
     from rota.app.submitting import submit_work
     from rota.client.deploying import DeployFailed
     from rota.client.runs import RunFailed
@@ -38,6 +39,7 @@ __all__ = [
     "RunFailed",
     "Session",
     "Skip",
+    "StreamSession",
     "Unavailable",
     "__version__",
     "chain",
@@ -57,6 +59,7 @@ _HOMES = {
     "Rota": "rota.app",
     "connect": "rota.app",
     "Session": "rota.app.sql.session",
+    "StreamSession": "rota.app.sql.streams",
     "submit_work": "rota.app.submitting",
     "DeployFailed": "rota.client.deploying",
     "RunFailed": "rota.client.runs",

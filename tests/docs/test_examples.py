@@ -1,25 +1,42 @@
 """What the documents show works when it is pasted, and every example runs."""
 
-import re
 import shlex
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
 from rota.cli import EXIT_REFUSED, main
+from scripts.serving import serving
+from tests.docs import stories
+from tests.docs.test_stories import TOLD
 
 ROOT = Path(__file__).parents[2]
-_PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+# How many blocks of Python the tests of this file run of each document; stories are run by tests of their own.
+RUN_HERE = {
+    "README.md": 1,
+    "docs/guides/agents.md": 1,
+    "docs/guides/embedded.md": 3,
+    "docs/guides/queries.md": 2,
+    "docs/guides/service.md": 1,
+    "docs/guides/streams.md": 1,
+    "docs/guides/workflows.md": 3,
+}
 
 
 def blocks(document: str) -> list[str]:
-    return _PYTHON.findall((ROOT / document).read_text(encoding="utf-8"))
+    """The Python of a document, but for what it says is not run."""
+    found = stories.blocks((ROOT / document).read_text(encoding="utf-8"))
+    return [block.text for block in found if block.language == "python" and not block.mark.startswith("not run: ")]
+
+
+def test_every_block_of_python_is_run_or_says_why_not() -> None:
+    documents = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    counted = {str(path.relative_to(ROOT)): len(blocks(str(path.relative_to(ROOT)))) for path in documents}
+    told = {str(path.relative_to(ROOT)) for path in TOLD}
+    assert {name: count for name, count in counted.items() if count and name not in told} == RUN_HERE
 
 
 def python(*words: str, cwd: Path) -> str:
@@ -39,8 +56,7 @@ def test_the_first_example_prints_what_the_readme_says(tmp_path: Path) -> None:
 
 def test_the_guide_to_the_embedded_runtime_works_as_one_program(tmp_path: Path) -> None:
     code = blocks("docs/guides/embedded.md")
-    guarded = [code[0], 'if __name__ == "__main__":', *(f"    {line}" for line in code[1].splitlines()), code[2]]
-    (tmp_path / "guide.py").write_text("\n".join([*guarded, "test_the_total()"]), encoding="utf-8")
+    (tmp_path / "guide.py").write_text("\n".join([*code, "test_the_total()"]), encoding="utf-8")
     printed = python("guide.py", cwd=tmp_path).splitlines()
     assert printed[-1] == "6"
     assert "RunEnded None success" in printed
@@ -59,9 +75,29 @@ def test_the_guide_to_agents_works_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_the_guide_to_queries_works_as_it_stands(tmp_path: Path) -> None:
-    (code,) = blocks("docs/guides/queries.md")
+    code, in_a_workflow = blocks("docs/guides/queries.md")
     (tmp_path / "guide.py").write_text(code, encoding="utf-8")
     assert python("guide.py", cwd=tmp_path) == "Rome 30\nOslo 19\n2\n"
+    (tmp_path / "workflow.py").write_text(in_a_workflow, encoding="utf-8")
+    used = """
+from rota.testing import run_workflow
+
+@rota.workflow
+def report():
+    totals(trips(), cities(), 10)
+
+print(run_workflow(report).results["totals"].to_pylist())
+"""
+    (tmp_path / "use.py").write_text(
+        f"import rota\nfrom workflow import cities, totals, trips\n{used}", encoding="utf-8"
+    )
+    assert python("use.py", cwd=tmp_path) == "[{'land': 'Norway', 'km': 12}, {'land': 'Italy', 'km': 30}]\n"
+
+
+def test_the_guide_to_streams_works_as_it_stands(tmp_path: Path) -> None:
+    (code,) = blocks("docs/guides/streams.md")
+    (tmp_path / "guide.py").write_text(code, encoding="utf-8")
+    assert python("guide.py", cwd=tmp_path) == "at least once\n1 Oslo 0 2\n"
 
 
 def test_the_commands_of_the_guide_to_agents_are_understood(
@@ -77,22 +113,6 @@ def test_the_commands_of_the_guide_to_agents_are_understood(
         assert "store.missing" in capsys.readouterr().err
 
 
-@contextmanager
-def serving(cwd: Path) -> Iterator[tuple[str, str]]:
-    """`rota up` on free ports: where gRPC and HTTP are."""
-    words = ["-m", "rota", "up", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
-    process = subprocess.Popen([sys.executable, *words], cwd=cwd, stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        ready = next(line for line in process.stderr if "ready:" in line)
-        found = re.search(r"ready: (grpc://\S+) and (http://\S+);", ready)
-        assert found is not None, ready
-        yield found[1], found[2]
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
-
-
 def test_the_guide_to_the_service_works_as_it_stands(tmp_path: Path) -> None:
     (tmp_path / "daily.py").write_text(blocks("README.md")[0], encoding="utf-8")
     (code,) = blocks("docs/guides/service.md")
@@ -102,7 +122,7 @@ def test_the_guide_to_the_service_works_as_it_stands(tmp_path: Path) -> None:
     ]
     with serving(tmp_path) as (grpc, http):
         used = code.replace("grpc://127.0.0.1:7433", grpc)
-        (tmp_path / "use.py").write_text(f"from daily import daily\n{used}", encoding="utf-8")
+        (tmp_path / "use.py").write_text(used, encoding="utf-8")
         assert python("use.py", cwd=tmp_path) == "8\n"
         with urlopen(f"{http}/api/v1/runs") as answer:  # noqa: S310 - our own service
             assert b'"state":"success"' in answer.read()

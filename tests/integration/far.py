@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from rota.api.auth import Principal, Role
 from rota.api.desk import Desk
 from rota.api.rpc import RpcServer
 from rota.app.clocks import SystemClock
+from rota.app.inspecting import look_inside
 from rota.client.threads import LoopThread
 from rota.control.driver import CoordinatorDriver
 from rota.core.bounds import TimeLimits
@@ -99,6 +101,7 @@ class Service:
         self.driver = CoordinatorDriver(self.store, self.limits, self.clock, who=Candidate("a test"), shared=self.store)
         desk = Desk(self.driver, open_blobs(self.folder / "blobs"))
         desk.service = SERVICE
+        desk.inspect = partial(look_inside, self.driver)
         self.server = RpcServer(
             desk,
             self.driver,

@@ -99,13 +99,15 @@ class Stage:
         except Refused:
             endpoint = None
         answers = self.document["paths"][endpoint.path][method.lower()]["responses"] if endpoint is not None else {}
-        if str(response.status_code) not in answers:
+        if response.is_error:
+            assert endpoint is None or str(response.status_code) in answers or "default" in answers
             assert response.headers["content-type"] == "application/problem+json"
             problem = response.json()
             json_schema.check(problem, {"$ref": "#/components/schemas/Problem"}, self.document)
             assert problem["status"] == response.status_code
             assert problem["type"] == f"urn:rota:error:{problem['code']}"
             return
+        assert str(response.status_code) in answers, "what is answered is described"
         content = answers[str(response.status_code)].get("content")
         if content is None:
             assert not response.content
@@ -134,7 +136,11 @@ def shell(id: str, line: str = "true", **more: Any) -> dict[str, Any]:
 
 @contextmanager
 def staged(
-    folder: Path | None = None, gate: Gate | None = None, tls: ssl.SSLContext | None = None, **options: Any
+    folder: Path | None = None,
+    gate: Gate | None = None,
+    tls: ssl.SSLContext | None = None,
+    tables: dict[str, str] | None = None,
+    **options: Any,
 ) -> Iterator[Stage]:
     """A stage, and its end."""
     gate = gate or gate_of()
@@ -147,7 +153,7 @@ def staged(
 
         async def start() -> tuple[HttpServer, HttpService, int]:
             line.desk.listener = told.append
-            service = HttpService(line.desk, line.driver, gate, telemetry=counts, pages=make_pages(gate))
+            service = HttpService(line.desk, line.driver, gate, telemetry=counts, pages=make_pages(gate, tables=tables))
             server = HttpServer(service, "127.0.0.1", 0, tls)
             return server, service, await server.start()
 

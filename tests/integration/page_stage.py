@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -62,3 +62,56 @@ def listen(stage: Stage, url: str, **options: Any) -> Iterator[Event]:
     with stage.http.stream("GET", url, headers={"Accept": "text/event-stream"}, **options) as response:
         assert response.status_code == 200, response.read()
         yield from read_events(response)
+
+
+class Person:
+    """Somebody with a browser of their own."""
+
+    def __init__(self, stage: Stage, token: str) -> None:
+        self.stage = stage
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{stage.port}", timeout=30)
+        self.http.headers.update(BROWSER)
+        self.http.cookies.set("rota_token", token)
+        self.origin = {"Origin": f"http://127.0.0.1:{stage.port}", "Sec-Fetch-Site": "same-origin"}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.close()
+
+    def look(self, url: str, status: int = 200) -> Page:
+        page = Page(self.http.get(url))
+        assert page.status == status, f"{page.text[-2_000:]} {self.stage.told[-1:]}"
+        return page
+
+    def send(self, url: str, form: dict[str, Any], **headers: str) -> httpx.Response:
+        return self.http.post(url, data=form, headers={**self.origin, **headers})
+
+    def act(self, url: str, status: int = 303, **form: Any) -> Page:
+        """Fill in the page of a deed, and send it."""
+        return self.follow(self.send(url, {**hidden(self.look(url)), **form}), status)
+
+    def follow(self, response: httpx.Response, status: int = 303) -> Page:
+        assert response.status_code == status, Page(response).text[-2_000:]
+        return self.look(response.headers["location"]) if status == 303 else Page(response)
+
+
+def hidden(page: Page, action: str = "") -> dict[str, str]:
+    """What a form has that nobody fills in: of the first that is sent to us, or of the one that is sent there."""
+    found: dict[str, str] = {}
+    is_in = False
+    for tag, given in page.tags:
+        if tag == "form":
+            is_in = not found and given.get("method") == "post" and (given.get("action") or "").endswith(action)
+            is_in = is_in and given.get("action") != "/sign-out"
+        elif is_in and tag == "input" and given.get("name") in ("seal", "once", "seen"):
+            found[given["name"] or ""] = given["value"] or ""
+    return found
+
+
+def buttons(page: Page) -> list[str]:
+    """Where deeds are offered."""
+    forms = [given.get("action") or "" for given in page.named("form") if given.get("method") == "post"]
+    links = [given.get("href") or "" for given in page.named("a") if "button" in (given.get("class") or "").split()]
+    return [url for url in (*forms, *links) if url != "/sign-out"]

@@ -123,11 +123,11 @@ def test_a_page_shows_what_the_tenant_of_the_token_has(stage: Stage):
     body = {"graph": {"name": "g", "tasks": [shell("a")]}, "run": "of-default"}
     stage.post("runs", body, 201, headers={"Authorization": "admin-token"})
     sign_in(stage, OTHER)
-    assert "of-default" not in look(stage, "/").text
+    assert "of-default" not in look(stage, "/runs").text
     look(stage, "/runs/of-default", 404)
     stage.http.cookies.clear()
     sign_in(stage, READER)
-    assert "of-default" in look(stage, "/").text
+    assert "of-default" in look(stage, "/runs").text
 
 
 def test_programs_need_the_header_and_are_not_let_in_by_a_cookie(stage: Stage):

@@ -47,7 +47,7 @@ def held(path: Path, before: str = "") -> str:
 
 
 def test_the_list_shows_a_run_that_is_made_while_it_is_looked_at(stage: Stage):
-    with closing(listen(stage, look(stage, "/?name=fresh").live)) as events:
+    with closing(listen(stage, look(stage, "/runs?name=fresh").live)) as events:
         until_told(events, lambda told: "No run is like that" in told["runs"])
         stage.submit(shell("a"), run="fresh-1", name="fresh")
         until_told(events, lambda told: "fresh-1" in told["runs"] and "s-success" in told["runs"])

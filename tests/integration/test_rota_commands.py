@@ -86,8 +86,6 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     out = capsys.readouterr().out
     assert out.startswith(f"usage: rota {command}")
     assert COMMANDS[command][1].split(",")[0] in " ".join(out.split())
-    if command not in ("demo", "sim"):
-        assert "--json" in out or command in ("db", "up", "server", "worker", "frontend", "flight", "mcp")
 
 
 def test_help_lists_the_commands_and_nothing_is_usage(capsys: pytest.CaptureFixture[str]):

@@ -102,7 +102,7 @@ def test_parameters_are_json_or_text(here: Path, capsys: pytest.CaptureFixture[s
         (["--param", "=4"], "is not NAME=VALUE"),
         (["--slots", "0"], "'0' is not a number from 1 on"),
         (["--slots", "many"], "'many' is not a number from 1 on"),
-        (["--priority", "soonish"], "invalid choice: 'soonish'"),
+        (["--priority", "soonish"], "there is no 'soonish'; there are urgent, high, normal, low"),
     ],
 )
 def test_words_that_make_no_sense_are_usage_errors(

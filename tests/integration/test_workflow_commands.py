@@ -326,9 +326,9 @@ def test_a_backfill_is_looked_at_begun_listed_and_ended(say: Say, held: rota.Rot
     until(lambda: len(held.runs(name="daily")) == 1, "its first run to be made")
     code, out, _ = say("backfills")
     assert out.splitlines()[1].split()[:3] == ["again", "daily", "1"]
-    assert say("backfills", "--cancel", "again")[:2] == (0, "again: cancelled\n")
+    assert say("backfills", "cancel", "again")[:2] == (0, "again: cancelled\n")
     assert held.run(held.runs(name="daily")[0].id).wait(60).state == "cancelled"
-    assert say("backfills", "--cancel", "again")[0] == 3
+    assert say("backfills", "cancel", "again")[0] == 3
     assert say("backfill", "quick", *stretch)[0] == 3
 
 
@@ -346,7 +346,7 @@ def test_a_backfill_that_is_only_looked_at_is_the_one_that_would_be_made(say: Sa
         words = ("backfill", name, "--from", stretch[0], "--to", stretch[1])
         assert say(*words, "--dry-run")[2] == say(*words)[2]
         assert say(*words, "--dry-run")[0] == 3
-    say("backfills", "--cancel", "b")
+    say("backfills", "cancel", "b")
 
 
 def test_a_workflow_is_tried_with_virtual_time(flows: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]):

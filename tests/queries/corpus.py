@@ -320,6 +320,16 @@ CASES = (
         "select f.id, t.town from (select * from sales order by price, id limit 20) f join shops t on t.shop = f.shop",
     ),
     Case(
+        "numbers of the first by shop, beside others",
+        "select id as a, shop as b from sales where id < 90 union all select n, shop from (select shop, row_number() "
+        "over (partition by shop order by id) as n from (select * from sales order by shop nulls last, id limit 20)) g",
+    ),
+    Case(
+        "numbers of the first, beside others",
+        "select id as a, shop as b from sales where id < 90 union all select n, shop from (select shop, row_number() "
+        "over (order by shop nulls last, id) as n from (select * from sales order by shop nulls last, id limit 20)) g",
+    ),
+    Case(
         "groups of the first",
         "select shop, count(*) from (select * from sales order by shop nulls last, id limit 60) group by shop "
         "order by shop nulls last",

@@ -1,20 +1,36 @@
-"""What an analyst's token may ask for: queries that only read, and bring no code along.
+"""What an analyst's token may ask for: queries that only read, what they may read, and bring no code along.
 
-Whether a plan brings code is what its fragment says of it. A fragment that says no is run by an engine which refuses to
-open any, so nothing is gained by a lie.
+Whether a plan brings code, and where all the files are that it reads, is what its fragment says of it. A fragment that
+says no is run by an engine which refuses to open any, and a worker reads no files but in the places that are named, so
+nothing is gained by a lie.
 """
+
+import os
+import re
+from collections.abc import Iterable
 
 import msgspec
 
 from rota.core.commands import SubmitRun
 from rota.core.errors import Refused
-from rota.wire.queries import QUERY, Published, Written, decode_fragment
+from rota.wire.queries import QUERY, Published, Written, decode_fragment, is_within
 
 _HINT = "Use a token with the role writer."
 
 
-def check_query(command: SubmitRun) -> None:
-    """Refuse a run that is more than a query over tables."""
+def readable(named: Iterable[str]) -> tuple[str, ...]:
+    """The places that settings name, in full; of a pattern of names, the last folder before it."""
+    found: dict[str, None] = {}
+    for name in named:
+        plain = name.removeprefix("file://")
+        if re.search(r"[*?\[]", plain):
+            plain = re.split(r"[*?\[]", plain)[0].rpartition("/")[0]
+        found[plain.rstrip("/") if "://" in plain else os.path.abspath(plain)] = None  # noqa: PTH100 - a URL is not a path
+    return tuple(found)
+
+
+def check_query(command: SubmitRun, places: tuple[str, ...]) -> None:
+    """Refuse a run that is more than a query over tables in these places."""
     graph = command.graph
     if graph is None or graph.kind != QUERY or any(spec.kind != QUERY for spec in graph.tasks):
         raise _refused("runs of queries only")
@@ -29,6 +45,13 @@ def check_query(command: SubmitRun) -> None:
             raise _refused("queries without Python functions")
         if isinstance(fragment.output, Written | Published):
             raise _refused("queries that only read")
+        if fragment.places is None:
+            raise _refused("queries of which it can be told what they read")
+        for place in fragment.places:
+            if not is_within(place, places):
+                text = f"an analyst may not read {place}"
+                hint = "Have it named in queries.tables or queries.folders of the coordinator's settings."
+                raise Refused("auth.role", text, hint, path="graph")
 
 
 def _refused(what: str) -> Refused:

@@ -28,7 +28,7 @@ from rota.core.graph import check_id
 from rota.core.ids import DEFAULT_TENANT, Millis
 from rota.wire import sessions as ss
 from rota.wire.items import ResolveWork, SubmitWork
-from rota.wire.requests import AwaitRun, FindBundle, GetService, PutBundle, ReadBlob, ReadLog
+from rota.wire.requests import AwaitRun, FindBundle, GetService, InspectService, PutBundle, ReadBlob, ReadLog
 
 ANY_TENANT = "*"
 # Instead of capabilities: all of them.
@@ -83,6 +83,8 @@ NEEDS: dict[type, Role] = {
     qu.ListQueues: Role.READER,
     qu.ListPools: Role.READER,
     qu.ExplainTask: Role.READER,
+    qu.GetOverview: Role.READER,
+    qu.SumTasks: Role.READER,
     hs.HistoryQuery: Role.READER,
     hs.GetEnded: Role.READER,
     hs.GetGraph: Role.READER,
@@ -99,6 +101,7 @@ NEEDS: dict[type, Role] = {
     PutBundle: Role.WRITER,
     qu.ListTenants: Role.ADMIN,
     hs.ListAudits: Role.ADMIN,
+    InspectService: Role.ADMIN,
     cm.SubmitRun: Role.WRITER,
     cm.CancelRun: Role.WRITER,
     cm.PauseRun: Role.WRITER,
@@ -145,7 +148,7 @@ NEEDS: dict[type, Role] = {
 # What analysts may ask for too, about queries; the desk looks whether it is about one.
 OF_ANALYSTS = (cm.SubmitRun, cm.CancelRun)
 # Shares concern all tenants: nobody sets their own.
-OF_ALL_TENANTS = (qu.ListTenants, cm.PutTenant)
+OF_ALL_TENANTS = (qu.ListTenants, cm.PutTenant, InspectService)
 
 
 class Principal(Struct, frozen=True):
@@ -179,6 +182,11 @@ class Principal(Struct, frozen=True):
         if not self.role.covers(need):
             hint = f"Use a token with the role {need}."
             raise Refused("auth.role", f"{self.name} has the role {self.role}, and this takes {need}", hint)
+
+    def may_do(self, kind: type) -> bool:
+        """Whether a command of this type is this caller's to ask, for their own tenant."""
+        need = NEEDS.get(kind)
+        return need is not None and self.role.covers(need)
 
     def may_ask(self, request: cm.Command | qu.Question) -> None:
         """Refuse a command or question that is not this caller's to ask."""

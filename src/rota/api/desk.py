@@ -30,10 +30,21 @@ from rota.core.questions import GetRun, PreviewClear, Question, RunView
 from rota.core.records import Story
 from rota.core.states import RUN_TERMINAL
 from rota.ports import BlobLost, Blobs, Store
+from rota.wire.builds import BUILD
 from rota.wire.items import ResolveWork, SubmitWork
 from rota.wire.names import safe_name
 from rota.wire.queries import QUERY
-from rota.wire.requests import AwaitRun, FindBundle, GetService, PutBundle, ReadBlob, ReadLog, ServiceView
+from rota.wire.requests import (
+    AwaitRun,
+    FindBundle,
+    GetService,
+    InspectService,
+    PutBundle,
+    ReadBlob,
+    ReadLog,
+    ServiceInside,
+    ServiceView,
+)
 from rota.wire.sessions import AwaitWake, BeatSession, ClaimWork, EndSession, FinishWork, RegisterSession, RenewWork
 
 # What became durable of a run, or None when that is not known any more: read the story, and watch anew.
@@ -74,6 +85,13 @@ class Coordinator(Protocol):
         ...
 
 
+def is_audited(request: ClientCommand) -> bool:
+    """Whether it is written down who asked. Not of actions of builds and of queries: those come by the thousand."""
+    if not isinstance(request, SubmitRun):
+        return True
+    return not request.merge and (request.graph is None or request.graph.kind not in (BUILD, QUERY))
+
+
 def ignore(refused: Refused) -> None:
     """Nobody counts."""
 
@@ -87,13 +105,20 @@ class Desk:
         blobs: Blobs,
         refused: Callable[[Refused], None] = ignore,
         listener: Listener = tell_nobody,
+        readable: tuple[str, ...] = (),
     ) -> None:
-        """`refused` hears of callers who asked for what they may not, `listener` of errors of ours."""
+        """`refused` hears of callers who asked for what they may not, `listener` of errors of ours.
+
+        `readable` are the places whose files analysts may read.
+        """
         self.blobs = blobs
         self.listener = listener
         # What clients and workers should know of it; None while it is being started.
         self.service: ServiceView | None = None
+        # Looks into this process; None likewise.
+        self.inspect: Callable[[], ServiceInside] | None = None
         self._refused = refused
+        self._readable = readable
         self._coordinator = coordinator
         self._bundles = Bundles(blobs)
         self.sessions = Sessions(coordinator)
@@ -123,6 +148,10 @@ class Desk:
                 if self.service is None:
                     raise Unavailable("leader.none", "this coordinator is starting.")
                 return self.service
+            case InspectService():
+                if self.inspect is None:
+                    raise Unavailable("leader.none", "this coordinator is starting.")
+                return self.inspect()
             case (
                 RegisterSession()
                 | BeatSession()
@@ -158,7 +187,8 @@ class Desk:
                 return await self._bundles.find(request)
             case ClientCommand():
                 await self._bundles.check(request)
-                return await carry_out(self._coordinator, structs.replace(request, actor=who.name))
+                actor = who.name if is_audited(request) else ""
+                return await carry_out(self._coordinator, structs.replace(request, actor=actor))
             case PreviewClear():
                 return await preview(self._coordinator, request)
             case _:
@@ -190,7 +220,7 @@ class Desk:
         """Refuse an analyst what is not about a query."""
         try:
             if isinstance(request, SubmitRun):
-                check_query(request)
+                check_query(request, self._readable)
             elif isinstance(request, CancelRun):
                 view = (await self._coordinator.ask(GetRun(tenant=request.tenant, run=request.run)))[0]
                 if isinstance(view, RunView) and view.kind != QUERY:

@@ -12,6 +12,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -25,6 +26,7 @@ from rota.api.socket import SocketServer
 from rota.app.clocks import SystemClock
 from rota.app.garbage import REST_S, keep_collecting
 from rota.app.homes import check_own, find_mark, mark_home, own_mark
+from rota.app.inspecting import look_inside
 from rota.app.lines import NearLine
 from rota.app.shared import Sharing, open_shared
 from rota.app.survivors import Resident, RunnersLock, forget_residents, residents
@@ -65,6 +67,8 @@ class Hosting(Struct, frozen=True, kw_only=True):
     task_retries: int = TASK_RETRIES
     telemetry: "Telemetry | None" = None
     refused: Callable[[Refused], None] = count_nothing
+    # Files and folders, here or in buckets, that analysts may read.
+    readable: tuple[str, ...] = ()
     # Whoever may open the socket in the folder is asked for nothing, so a coordinator that asks for tokens has none.
     has_socket: bool = True
     # A store that others use too.
@@ -143,7 +147,7 @@ def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
     parts.push_async_callback(driver.stop)
     lock = RunnersLock(path)
     parts.callback(lock.free)
-    desk = Desk(driver, blobs, hosting.refused, hosting.listener)
+    desk = Desk(driver, blobs, hosting.refused, hosting.listener, hosting.readable)
     return Host(path, clock, driver, place, blobs, desk, lock, shared, hosting)
 
 
@@ -162,6 +166,8 @@ async def begin(parts: AsyncExitStack, here: Host) -> None:
             forget_residents(here.path)
         home = await _settle(here)
     here.desk.service = ServiceView(version=__version__, blobs=here.place, home=home)
+    if here.desk.inspect is None:
+        here.desk.inspect = partial(look_inside, driver)
     if hosting.folder is None:
         return
     if hosting.has_socket and here.shared is None:

@@ -5,6 +5,7 @@ rest of that time is one line that says how many there were.
 """
 
 import sys
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -12,11 +13,13 @@ import msgspec
 
 from rota.alarm import Alarm
 from rota.app.clocks import wall_clock
+from rota.config.masking import mask_text
 from rota.control.events import Escalate, Level, Tell
 from rota.core.ids import Millis
 from rota.core.ladder import Tier
 
 LINES_PER_SECOND = 10
+RECENT_LINES = 500
 # What a process says each time it tries again: an operator should hear of it, and not at every try.
 RARE = ("coordinator.away", "elect.failed", "leader.unknown", "logs.unshipped", "store.away", "vacancy.failed")
 RARE_EVERY_MS = 30_000
@@ -28,6 +31,52 @@ KINDS_MAX = 200
 # What counts as one and the same: what is told, and of some things why, so that one noisy cause hides no other.
 Kind = tuple[str, str]
 OTHER = ("other", "")
+
+# Every event, and how loud it is unless whoever tells it is louder. docs/reference/journal.md says what each means.
+LEVELS: dict[str, Level] = {
+    "advertised": Level.WARNING,
+    "auth.refused": Level.WARNING,
+    "auth.reload_failed": Level.ERROR,
+    "auth.reloaded": Level.INFO,
+    "builds": Level.INFO,
+    "builds.off": Level.WARNING,
+    "builds.sandbox": Level.INFO,
+    "commit.refused": Level.ERROR,
+    "commit.retry": Level.WARNING,
+    "coordinator.away": Level.WARNING,
+    "coordinator.failed": Level.ERROR,
+    "duty.ended": Level.WARNING,
+    "elect.failed": Level.WARNING,
+    "epoch.overtaken": Level.WARNING,
+    "exposed": Level.WARNING,
+    "fault": Level.ERROR,
+    "frontend.ended": Level.WARNING,
+    "garbage.failed": Level.WARNING,
+    "grpc": Level.INFO,
+    "holds.failed": Level.WARNING,
+    "leader.unknown": Level.WARNING,
+    "logs.unshipped": Level.WARNING,
+    "match": Level.INFO,
+    "other": Level.WARNING,
+    "queries.off": Level.WARNING,
+    "queries.table": Level.WARNING,
+    "reign.began": Level.INFO,
+    "release.failed": Level.WARNING,
+    "request.failed": Level.ERROR,
+    "spawner.ended": Level.INFO,
+    "spawner.failed": Level.WARNING,
+    "spawner.started": Level.INFO,
+    "starved": Level.INFO,
+    "step_down": Level.WARNING,
+    "store.away": Level.WARNING,
+    "store.crowded": Level.WARNING,
+    TASK_STARVED: Level.WARNING,
+    "tidy.failed": Level.WARNING,
+    "vacancy.failed": Level.WARNING,
+    "worker.begins": Level.INFO,
+    "worker.failed": Level.ERROR,
+}
+_LOUD = [*Level]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -71,6 +120,8 @@ class Journal:
         self._write = write
         self._spans: dict[Kind, _Span] = {}
         self._alarm: Alarm | None = None
+        # What was written last, for whoever asks what goes on.
+        self.recent: deque[str] = deque(maxlen=RECENT_LINES)
 
     def start(self) -> None:
         """From now on say what was left out by itself, also if nothing else happens; this needs a running loop."""
@@ -90,7 +141,8 @@ class Journal:
         self._sum_up()
         now = self._clock()
         kind, about = _content(said)
-        level = said.level if isinstance(said, Tell) else Level.WARNING if _is_event(said) else Level.INFO
+        own = said.level if isinstance(said, Tell) else Level.INFO
+        level = max(own, LEVELS.get(kind[0], Level.INFO), key=_LOUD.index)
         if kind not in self._spans and len(self._spans) >= KINDS_MAX:
             kind = OTHER
         span = self._spans.get(kind)
@@ -118,13 +170,15 @@ class Journal:
     def _say_left_out(self, kind: Kind, span: _Span) -> None:
         if span.unsaid:
             what, cause = kind
-            self._line(what, {**({"cause": cause} if cause else {}), "more": str(span.unsaid)})
+            about = {**({"cause": cause} if cause else {}), "more": str(span.unsaid)}
+            self._line(what, about, LEVELS.get(what, Level.INFO))
 
     def _line(self, what: str, about: dict[str, str], level: Level = Level.INFO) -> None:
-        loud = {} if level is Level.INFO else {"level": level.value}
         at = datetime.fromtimestamp(self._wall() / 1000, UTC).isoformat(timespec="milliseconds")
-        cut = {name: value[:TEXT_CHARS_MAX] for name, value in about.items()}
-        self._write(_encode({"at": at, "what": what, **loud, **cut}).decode() + "\n")
+        cut = {name: mask_text(value[:TEXT_CHARS_MAX]) for name, value in about.items()}
+        line = _encode({"at": at, "level": level.value, "what": what, **cut}).decode()
+        self.recent.append(line)
+        self._write(line + "\n")
 
 
 def _content(said: Tell | Escalate) -> tuple[Kind, dict[str, str]]:

@@ -1,47 +1,59 @@
 """The pages, put into the HTTP service: from a call to a visit, and from a page to an endpoint."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import hmac
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from hashlib import sha256
 
 from starlette.responses import Response
 
 from rota import __version__
-from rota.api.auth import Gate, Role
+from rota.api.auth import ANY_TENANT, Gate, Role
 from rota.api.http.endpoints import EVENTS, TEXT, Call, Endpoint
-from rota.api.http.pages import HTML, Pages, keep_token
+from rota.api.http.pages import COOKIE, HTML, SAID_COOKIE, Pages, keep_said, keep_token
+from rota.api.http.problems import problem_of
 from rota.api.http.streams import stream
 from rota.app.clocks import wall_clock
+from rota.app.lines import NearLine
+from rota.client.runs import Client
 from rota.core.errors import Refused
 from rota.ui.pages import Pages as UiPages
-from rota.ui.visits import Page, Visit
+from rota.ui.trend import keep_trend
+from rota.ui.visits import Page, Rights, Visit
 from rota.wire.sse import BEAT
 
-# A form of ours holds a token, and where to go.
-FORM_BYTES_MAX = 16 * 1024
+
+def make_pages(gate: Gate, line: NearLine | None = None, tables: Mapping[str, str] | None = None) -> Pages:
+    """All pages of a service with this gate. `tables` are those that queries may name, and where each is.
+
+    On the line they learn how things go while this coordinator leads; without, from when somebody first looks.
+    """
+    made = UiPages(version=__version__, is_open=gate.is_open, tables=tables or {})
+    if line is not None:
+        client, trend = Client(line, patience_s=0), made.memory.trend(line.tenant)
+        line.driver.on_reign("trend", lambda: keep_trend(client, trend))
+    # Of who shows no token: a page from before a restart has to be looked at again before it is acted on.
+    own = secrets.token_bytes(32)
+    return Pages(tuple(_endpoint(page, gate, own) for page in made.pages), made.show_trouble)
 
 
-def make_pages(gate: Gate) -> Pages:
-    """All pages of a service with this gate."""
-    made = UiPages(version=__version__, is_open=gate.is_open)
-    return Pages(tuple(_endpoint(page, gate) for page in made.pages), made.show_trouble)
-
-
-def _endpoint(page: Page, gate: Gate) -> Endpoint:
+def _endpoint(page: Page, gate: Gate, own: bytes) -> Endpoint:
     return Endpoint(
         method=page.method,
         path=page.path,
         role=None if page.is_public else Role.READER,
-        serve=_serve(page, gate),
+        serve=_serve(page, gate, own),
         summary=page.summary,
         answer=str,
         media=HTML,
         query=page.query,
         body=page.form,
-        body_bytes_max=FORM_BYTES_MAX,
+        body_bytes_max=page.form_bytes_max,
         is_page=True,
     )
 
 
-def _serve(page: Page, gate: Gate) -> Callable[[Call], Awaitable[Response]]:
+def _serve(page: Page, gate: Gate, own: bytes) -> Callable[[Call], Awaitable[Response]]:
     async def serve(call: Call) -> Response:
         def stream_events(pieces: AsyncIterator[bytes]) -> Response:
             return stream(pieces, EVENTS, call.readmit, beat=BEAT)
@@ -67,7 +79,32 @@ def _serve(page: Page, gate: Gate) -> Callable[[Call], Awaitable[Response]]:
             sign_in=sign_in,
             sign_out=lambda: keep_token("", is_secure=call.is_secure),
             now=wall_clock(),
+            rights=_rights(call, own),
         )
-        return await page.serve(visit)
+        response = await page.serve(visit)
+        if visit.rights.said and page.method == "GET" and HTML in response.headers.get("content-type", ""):
+            # It is told on this page, and not again.
+            response.headers.append("Set-Cookie", keep_said("", is_secure=call.is_secure)["Set-Cookie"])
+        return response
 
     return serve
+
+
+def _rights(call: Call, own: bytes) -> Rights:
+    return Rights(
+        may=call.who.may_do,
+        is_of_all_tenants=call.who.tenant == ANY_TENANT,
+        seal=seal_of(call.cookies.get(COOKIE, ""), own),
+        once=secrets.token_hex(16),
+        said=call.cookies.get(SAID_COOKIE, ""),
+        say=lambda key: keep_said(key, is_secure=call.is_secure),
+        status_of=lambda refused: problem_of(refused).status,
+    )
+
+
+def seal_of(token: str, own: bytes) -> str:
+    """What forms carry that were made for the holder of a token: nobody without the token can work it out.
+
+    It is the same after a restart, and at whoever leads next. Where nobody is asked for a token it is this process's.
+    """
+    return hmac.new(token.encode() or own, b"rota forms", sha256).hexdigest()

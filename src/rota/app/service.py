@@ -5,10 +5,12 @@ import secrets
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import cast
 
 from msgspec import Struct, structs
 
+from rota.api.analysts import readable
 from rota.api.auth import Gate, check_exposure
 from rota.api.http.room import CONNECTIONS_MAX
 from rota.api.http.server import HttpServer
@@ -18,6 +20,7 @@ from rota.app.beside import Beside, front_end_url
 from rota.app.clocks import SystemClock, wall_clock
 from rota.app.descriptors import make_room
 from rota.app.hosting import Host, Hosting, begin, host
+from rota.app.inspecting import look_inside
 from rota.app.journal import Journal
 from rota.app.laborer import complain_to
 from rota.app.pages import make_pages
@@ -100,10 +103,14 @@ async def start_service(
         task_retries=server.max_task_retries,
         telemetry=telemetry,
         refused=gate.refused,
+        readable=readable((*config.queries.tables.values(), *config.queries.folders)),
         has_socket=gate.is_open,
         sharing=sharing_of(config, wall_clock()),
     )
     here = host(parts, hosting)
+    here.desk.inspect = partial(
+        look_inside, here.driver, lambda: journal.recent, lambda: telemetry.render()[0].decode(errors="replace")
+    )
     defining = _Defining(here, config)
     if here.shared is None:
         # Nobody needs to be told to ask elsewhere, and who comes second should hear that before it opens a port.
@@ -278,7 +285,12 @@ async def _serve_http(
 ) -> int:
     make_room(CONNECTIONS_MAX)
     service = HttpService(
-        here.desk, here.driver, gate, telemetry=telemetry, hosts=(address.host,), pages=make_pages(gate)
+        here.desk,
+        here.driver,
+        gate,
+        telemetry=telemetry,
+        hosts=(address.host,),
+        pages=make_pages(gate, here.line(), config.queries.tables),
     )
     server = HttpServer(service, address.host, address.port, server_context(config.tls))
     port = await server.start()

@@ -4,7 +4,11 @@ import argparse
 
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put_json, put_table, say, show_time
-from rota.wire.views import as_plain
+
+EXAMPLES = """
+  rota audit
+  rota audit --limit 500 --json
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -14,7 +18,9 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List commands that changed something, the newest first; submissions are told by their runs."""
+    """List commands that changed something, the newest first; actions of builds and queries are told by their runs."""
+    from rota.wire.views import as_plain
+
     with reach(options) as rota:
         audits = rota.audits(options.limit)
     if options.json:

@@ -2,12 +2,16 @@
 
 import argparse
 from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
 
+from rota.cli.choices import BACKFILL_ACTIVE_RUNS
 from rota.cli.given import add_params, count, date, read_params
 from rota.cli.reaching import again, reach
 from rota.cli.showing import finish, put, put_json, say
-from rota.core.bounds import BACKFILL_ACTIVE_RUNS
+
+EXAMPLES = """
+  rota backfill etl --from 2026-11-01 --to 2026-11-15 --dry-run
+  rota backfill etl --from 2026-11-01 --to 2026-11-15 --max-active 2
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +36,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Begin it, or list what it is about."""
+    from zoneinfo import ZoneInfo
+
     with reach(options) as rota:
         slots = rota.backfill_slots(options.name, options.start, options.end)
         backfill = ""
@@ -55,5 +61,5 @@ def run(options: argparse.Namespace) -> int:
         put(backfill)
         say(f"{slots.count} slots of {options.name}, {options.max_active} runs at once. To see or end it:")
         say(f"  rota backfills {again(options)}")
-        say(f"  rota backfills --cancel {backfill} {again(options)}")
+        say(f"  rota backfills cancel {backfill} {again(options)}")
     return 0

@@ -2,27 +2,37 @@
 
 import argparse
 
+from rota.cli import EXIT_USAGE
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put, put_json, put_table, say, show_time
-from rota.wire.views import as_plain
+from rota.cli.verbs import add_verbs, is_clear
+
+EXAMPLES = """
+  rota backfills
+  rota backfills cancel etl-backfill-3f9a1c     makes no more runs, and cancels those it made
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
-    parser.add_argument("--cancel", metavar="ID", default="", help="make no more runs of this one, and cancel its runs")
+    add_verbs(parser, ("cancel",), "BACKFILL")
     finish(parser, run)
 
 
 def run(options: argparse.Namespace) -> int:
     """List them, or end one."""
+    from rota.wire.views import as_plain
+
+    if not is_clear(options):
+        return EXIT_USAGE
     with reach(options) as rota:
-        if options.cancel:
-            rota.cancel_backfill(options.cancel)
+        if options.verb == "cancel":
+            rota.cancel_backfill(options.name)
         views = rota.backfills()
     if options.json:
         put_json([as_plain(view) for view in views])
-    elif options.cancel:
-        put(f"{options.cancel}: cancelled")
+    elif options.verb == "cancel":
+        put(f"{options.name}: cancelled")
     elif not views:
         say("no backfills")
     else:

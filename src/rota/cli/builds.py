@@ -1,47 +1,19 @@
 """`rota builds`: invocations of build tools; `rota builds INVOCATION`: its actions, what each came to or waits for."""
 
 import argparse
-from collections import Counter
-from collections.abc import Iterable
-
-import msgspec
-from msgspec import Struct
+from typing import TYPE_CHECKING
 
 from rota.cli.reaching import reach
-from rota.cli.showing import finish, put, put_json, put_table, say, show_counts, show_span, show_time
-from rota.client.blocking import BlockingClient
-from rota.core.questions import RunView, TaskView
-from rota.core.states import RUN_TERMINAL, SUCCESS
-from rota.wire.builds import BUILD, BuildResult, decode_result
+from rota.cli.showing import finish, put, put_json, put_table, say, show_counts, show_time
 
-TASK = "action"
-# What belongs to no invocation: its client did not say.
-NOBODY = "-"
-RUNS_MAX = 10_000
+if TYPE_CHECKING:
+    from rota.cli.invocations import Action
 
-
-class Invocation(Struct):
-    """What a client asked for in one go."""
-
-    invocation: str
-    actions: int = 0
-    states: dict[str, int] = {}
-    created_at: int = 0
-    ended_at: int = 0
-
-
-class Action(Struct, kw_only=True):
-    """One action of it. `exit` is its own exit code, empty if it has none; `why` are the reasons why it waits."""
-
-    run: str
-    target: str
-    mnemonic: str
-    state: str
-    exit: str
-    worker: str
-    created_at: int
-    took_ms: int
-    why: list[str]
+EXAMPLES = """
+  rota builds
+  rota builds 5d2f     the actions of the invocation that begins like this
+  rota builds 5d2f --json
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -53,15 +25,13 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List them."""
+    from rota.cli.invocations import find_actions, find_invocations
+    from rota.core.spans import show_span
+
     with reach(options) as rota:
         if options.invocation:
-            # Whoever gives all of it need not be shown what else there is.
-            exact = rota.runs(name=BUILD, labels=(("invocation", options.invocation),), limit=RUNS_MAX)
-            views = exact or rota.runs(name=BUILD, limit=RUNS_MAX)
-            wanted = [view for view in views if _invocation(view).startswith(options.invocation)]
-            return _show_actions(options, [_action(rota, view) for view in reversed(wanted)])
-        views = rota.runs(name=BUILD, limit=RUNS_MAX)
-    found = list(_gather(views))[: options.limit]
+            return _show_actions(options, find_actions(rota, options.invocation))
+        found = find_invocations(rota)[: options.limit]
     if options.json:
         put_json(found)
     elif not found:
@@ -83,55 +53,10 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _gather(views: Iterable[RunView]) -> Iterable[Invocation]:
-    """Invocations, the newest first."""
-    found: dict[str, list[RunView]] = {}
-    for view in views:
-        found.setdefault(_invocation(view), []).append(view)
-    for invocation, runs in found.items():
-        is_over = all(view.state in RUN_TERMINAL for view in runs)
-        yield Invocation(
-            invocation,
-            len(runs),
-            dict(Counter(str(view.state) for view in runs)),
-            min(view.created_at for view in runs),
-            max(view.ended_at for view in runs) if is_over else 0,
-        )
+def _show_actions(options: argparse.Namespace, actions: "list[Action]") -> int:
+    from rota.cli.invocations import TASK
+    from rota.core.spans import show_span
 
-
-def _invocation(view: RunView) -> str:
-    return dict(view.labels).get("invocation", NOBODY)
-
-
-def _action(rota: BlockingClient, view: RunView) -> Action:
-    labels = dict(view.labels)
-    one = rota.run(view.id)
-    task = next(iter(one.tasks()), None)
-    result = _result(task)
-    why = [] if view.state in RUN_TERMINAL else [f"{each.code}: {each.text}" for each in one.why(TASK)]
-    return Action(
-        run=view.id,
-        target=labels.get("target", ""),
-        mnemonic=labels.get("mnemonic", ""),
-        state=str(view.state if task is None or view.state in RUN_TERMINAL else task.state),
-        exit="" if result is None else result.message if result.status else str(result.exit_code),
-        worker=result.worker if result is not None else task.worker if task is not None else "",
-        created_at=view.created_at,
-        took_ms=view.ended_at - view.created_at if view.ended_at else 0,
-        why=why if task is None or not task.error else [*why, task.error.strip()],
-    )
-
-
-def _result(task: TaskView | None) -> BuildResult | None:
-    if task is None or task.state is not SUCCESS or task.result is None:
-        return None
-    try:
-        return decode_result(task.result)
-    except msgspec.MsgspecError:
-        return None
-
-
-def _show_actions(options: argparse.Namespace, actions: list[Action]) -> int:
     if options.json:
         put_json(actions)
         return 0

@@ -4,18 +4,26 @@ import argparse
 
 from rota.cli.reaching import reach
 from rota.cli.showing import add_run, finish, put, put_json
-from rota.wire.views import as_plain
+
+EXAMPLES = """
+  rota cancel etl-3f9a1c
+  rota cancel etl-3f9a1c --reason "wrong day"
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
     add_run(parser)
-    parser.add_argument("--reason", default="cancelled on request", help="what the run will say about it")
+    parser.add_argument(
+        "--reason", default="cancelled on request", metavar="TEXT", help="what the run will say about it"
+    )
     finish(parser, run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Cancel it; cancelling twice, or after the end, changes nothing."""
+    from rota.wire.views import as_plain
+
     with reach(options) as rota:
         one = rota.run(options.run_id)
         if not one.status().ended_at:

@@ -5,6 +5,12 @@ import argparse
 from rota.cli.reaching import reach
 from rota.cli.showing import add_run, finish, put, put_json, say, show_count
 
+EXAMPLES = """
+  rota clear etl-3f9a1c load --dry-run
+  rota clear etl-3f9a1c load     and everything after it
+  rota clear etl-3f9a1c --failed --version 0     with the code that is deployed now
+"""
+
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""

@@ -3,50 +3,60 @@
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from msgspec import to_builtins
-
-from rota.app.clocks import wall_clock
+from rota.cli.bars import Bar
 from rota.cli.showing import add_folder, add_json
-from rota.stores.sqlite import care
+
+if TYPE_CHECKING:
+    pass
+
 
 EXIT_BROKEN = 1
+
+EXAMPLES = """
+  rota db backup /backup/rota.db     also while it is in use
+  rota db check --data /var/lib/rota
+  rota db vacuum
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    backup = verbs.add_parser("backup", help="copy the database into a file, also while it is in use")
+
+    def verb(name: str, summary: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+        described = verbs.add_parser(name, help=summary, description=summary)
+        add_folder(described)
+        add_json(described)
+        described.set_defaults(run=run)
+        return described
+
+    backup = verb("backup", "copy the database into a file, also while it is in use", _backup)
     backup.add_argument("file", type=Path, metavar="FILE", help="the copy")
     backup.add_argument("--force", action="store_true", help="replace FILE if it exists")
-    backup.set_defaults(run=_backup)
-    check = verbs.add_parser("check", help="read everything and say what is wrong; exit code 1 if something is")
-    check.set_defaults(run=_check)
-    vacuum = verbs.add_parser("vacuum", help="give unused space back; needs the folder for itself")
-    vacuum.set_defaults(run=_vacuum)
-    for verb in (backup, check, vacuum):
-        add_folder(verb)
-        add_json(verb)
+    verb("check", "read everything and say what is wrong; exit code 1 if something is", _check)
+    verb("vacuum", "give unused space back; needs the folder for itself", _vacuum)
 
 
 def _backup(options: argparse.Namespace) -> int:
-    size = care.backup(Path(options.data), options.file, force=options.force, progress=_progress())
+    from rota.stores.sqlite import care
+
+    progress = Bar("pages")
+    size = care.backup(Path(options.data), options.file, force=options.force, progress=progress.show)
+    progress.clear()
     _print(options, {"file": str(options.file), "bytes": size}, f"{options.file}: {size:,} bytes")
     return 0
 
 
-def _progress() -> care.Progress | None:
-    if not sys.stderr.isatty():
-        return None
-
-    def show(done: int, total: int) -> None:
-        sys.stderr.write(f"\r{done:,} of {total:,} pages" + ("\n" if done == total else ""))
-
-    return show
-
-
 def _check(options: argparse.Namespace) -> int:
+    from msgspec import to_builtins
+
+    from rota.app.clocks import wall_clock
+    from rota.stores.sqlite import care
+
     report = care.check(Path(options.data), wall_clock())
     lines = [
         f"{report.folder}: version {report.version}, epoch {report.epoch}, {report.bytes:,} bytes",
@@ -64,6 +74,8 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _vacuum(options: argparse.Namespace) -> int:
+    from rota.stores.sqlite import care
+
     before, after = care.vacuum(Path(options.data))
     _print(options, {"bytes_before": before, "bytes_after": after}, f"{before:,} bytes before, {after:,} after")
     return 0

@@ -1,15 +1,24 @@
 """`rota deploy PATH`: compile the workflows of a file or a folder, and make them the present versions."""
 
 import argparse
-import math
+from typing import TYPE_CHECKING
 
-from rota.app import Rota
 from rota.cli import EXIT_REFUSED
-from rota.cli.given import pair
+from rota.cli.choices import LOAD_S
+from rota.cli.given import pair, seconds
 from rota.cli.reaching import reach_or_make
 from rota.cli.showing import finish, put, put_json, say, show_count
-from rota.client.deploying import Deployed, DeployFailed
-from rota.wire.deployments import LOAD_S, Broken
+
+if TYPE_CHECKING:
+    from rota.app import Rota
+    from rota.client.deploying import Deployed
+    from rota.wire.deployments import Broken
+
+EXAMPLES = """
+  rota deploy etl.py
+  rota deploy workflows/ --strict
+  rota deploy etl.py --coordinator grpc://rota.example.org:7433
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +27,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strict", action="store_true", help="deploy nothing if anything is broken")
     parser.add_argument(
         "--timeout",
-        type=_seconds,
+        type=seconds,
         default=LOAD_S,
         metavar="SECONDS",
         help=f"how long each file may take to load (default {LOAD_S:g})",
@@ -55,7 +64,9 @@ def run(options: argparse.Namespace) -> int:
     return EXIT_REFUSED
 
 
-def _deploy(rota: Rota, options: argparse.Namespace) -> tuple[list[Deployed], tuple[Broken, ...]]:
+def _deploy(rota: "Rota", options: argparse.Namespace) -> "tuple[list[Deployed], tuple[Broken, ...]]":
+    from rota.client.deploying import DeployFailed
+
     try:
         done = rota.deploy(options.path, strict=options.strict, timeout_s=options.timeout, env=dict(options.env))
     except DeployFailed as failed:
@@ -63,18 +74,8 @@ def _deploy(rota: Rota, options: argparse.Namespace) -> tuple[list[Deployed], tu
     return done, ()
 
 
-def _complain(broken: Broken) -> None:
+def _complain(broken: "Broken") -> None:
     of = f", workflow {broken.workflow!r}" if broken.workflow else ""
     say(f"{broken.place}{of}")
     say(broken.trace or f"  {broken.error}")
     say("")
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds <= 3_600:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds up to an hour")
-    return seconds

@@ -2,19 +2,19 @@
 
 import importlib.util
 import sys
-import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rota.cli.showing import say
 from rota.core.errors import Refused
-from rota.kinds.workflow.authoring import WorkflowFunction
-from rota.kinds.workflow.loading import relative_hint
-from rota.wire.scripts import SCRIPT
+
+if TYPE_CHECKING:
+    from rota.kinds.workflow.authoring import WorkflowFunction
 
 
-def find_workflow(said: str) -> WorkflowFunction:
+def find_workflow(said: str) -> "WorkflowFunction":
     """The workflow that was named, built; what is wrong with it is shown."""
     if not said:
         raise Refused("field.value", "the path is empty", "Name a Python file.", path="FILE")
@@ -29,6 +29,10 @@ def find_workflow(said: str) -> WorkflowFunction:
 @contextmanager
 def _explained(path: Path) -> Generator[None]:
     """An error in the user's file is shown from there on: what led to it is ours."""
+    import traceback
+
+    from rota.kinds.workflow.loading import relative_hint
+
     try:
         yield
     except Refused:
@@ -43,8 +47,11 @@ def _explained(path: Path) -> Generator[None]:
         raise Refused("field.value", what, "Its error is above.", path="FILE") from None
 
 
-def load_workflow(path: Path, name: str) -> WorkflowFunction:
+def load_workflow(path: Path, name: str) -> "WorkflowFunction":
     """The workflow in a file. The file is loaded as a module of its own, so `if __name__ == "__main__"` is not run."""
+    from rota.kinds.workflow.authoring import WorkflowFunction
+    from rota.wire.scripts import SCRIPT
+
     if not path.is_file():
         raise Refused("field.value", f"there is no file {path}", "Give the path of a Python file.", path="FILE")
     spec = importlib.util.spec_from_file_location(SCRIPT, path.resolve())

@@ -1,16 +1,22 @@
 """`rota flight`: queries of other people's drivers, by Arrow Flight SQL, for a coordinator elsewhere."""
 
 import argparse
-import asyncio
 import os
 import sys
 from contextlib import AsyncExitStack
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from rota.cli.serving import Signals, add_config, add_setting, done_before, follow, run_until_stopped, settings, tell
 from rota.cli.showing import show_count
-from rota.config import Config
 from rota.core.errors import Refused
+
+if TYPE_CHECKING:
+    from rota.config import Config
+
+EXAMPLES = """
+  rota flight --coordinator grpc://rota.example.org:7433 --listen 127.0.0.1:8982
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -39,8 +45,10 @@ def _load() -> ModuleType:
     return flight
 
 
-async def serve(config: Config, signals: Signals) -> int:
+async def serve(config: "Config", signals: Signals) -> int:
     """A front end from its start to its end."""
+    import asyncio
+
     flight = _load()
 
     from rota.app.beside import Lifeline

@@ -1,16 +1,24 @@
 """`rota frontend`: builds for a coordinator elsewhere, by the Remote Execution API."""
 
 import argparse
-import asyncio
 from contextlib import AsyncExitStack
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from rota.cli.serving import Signals, add_config, add_setting, done_before, follow, run_until_stopped, settings, tell
-from rota.cli.showing import put, say
-from rota.config import Config
+from rota.cli.showing import put, put_json, say
 from rota.core.errors import Refused
 
+if TYPE_CHECKING:
+    from rota.config import Config
+
+
 EXIT_DAMAGED = 1
+
+EXAMPLES = """
+  rota frontend --coordinator grpc://rota.example.org:7433 --listen 0.0.0.0:8980
+  rota frontend --data /var/lib/rota/builds --check     reads everything, drops what is damaged
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -28,14 +36,17 @@ def describe(parser: argparse.ArgumentParser) -> None:
     add_setting(parser, "--http", "builds.http", metavar="HOST:PORT", help=text)
     text = "serve nothing: read all content that it keeps, drop what is damaged, and end (1 if anything was)"
     parser.add_argument("--check", action="store_true", help=text)
+    parser.add_argument("--json", action="store_true", help="print what --check found as JSON")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Serve until told to stop."""
+    import asyncio
+
     config = settings(options)
     if options.check:
-        return asyncio.run(check(config))
+        return asyncio.run(check(config, as_json=options.json))
     return run_until_stopped(lambda signals: serve(config, signals))
 
 
@@ -49,17 +60,22 @@ def _load() -> ModuleType:
     return frontend
 
 
-async def check(config: Config) -> int:
+async def check(config: "Config", *, as_json: bool) -> int:
     """Look at everything that a front end keeps."""
     found = await _load().check_content(config)
+    if as_json:
+        put_json(found)
+        return EXIT_DAMAGED if found.damaged else 0
     put(f"{found.checked:,} contents with {found.checked_bytes:,} bytes, {found.damaged:,} damaged")
     if found.damaged:
         say("what was damaged is gone; clients send it again when they are told that it is missing")
     return EXIT_DAMAGED if found.damaged else 0
 
 
-async def serve(config: Config, signals: Signals) -> int:
+async def serve(config: "Config", signals: Signals) -> int:
     """A front end from its start to its end."""
+    import asyncio
+
     frontend = _load()
 
     from rota.app.beside import Lifeline

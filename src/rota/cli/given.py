@@ -2,13 +2,13 @@
 
 import argparse
 import json
+import math
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rota.core.model import Param, ParamType
-
-_TEXTS = (ParamType.STRING, ParamType.DATE, ParamType.DATETIME)
+if TYPE_CHECKING:
+    from rota.core.model import Param
 
 
 def add_params(parser: argparse.ArgumentParser) -> None:
@@ -37,9 +37,12 @@ class Json(NamedTuple):
     value: Any
 
 
-def read_params(given: Iterable[tuple[str, str | Json]], declared: Iterable[Param]) -> dict[str, Any]:
+def read_params(given: Iterable[tuple[str, str | Json]], declared: "Iterable[Param]") -> dict[str, Any]:
     """What was typed, by what the workflow says of its parameters: the text 123 is no number where it wants text."""
-    texts = {param.name for param in declared if param.type in _TEXTS}
+    from rota.core.model import ParamType
+
+    in_words = (ParamType.STRING, ParamType.DATE, ParamType.DATETIME)
+    texts = {param.name for param in declared if param.type in in_words}
     found: dict[str, Any] = {}
     for name, value in given:
         if isinstance(value, Json):
@@ -82,6 +85,17 @@ def date(text: str) -> str:
             f"{text!r} is no date such as 2026-11-16 or 2026-11-16T12:00: {error}"
         ) from None
     return text
+
+
+def seconds(text: str) -> float:
+    """A span of time up to an hour."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found <= 3_600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds up to an hour")
+    return found
 
 
 def count(text: str) -> int:

@@ -6,6 +6,12 @@ import sys
 from rota.cli.reaching import reach
 from rota.cli.showing import add_run, add_task, finish, put_json
 
+EXAMPLES = """
+  rota logs etl-3f9a1c load
+  rota logs etl-3f9a1c load --attempt 1
+  rota logs etl-3f9a1c load --follow
+"""
+
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""

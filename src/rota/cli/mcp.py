@@ -1,21 +1,30 @@
 """`rota mcp`: tools for an agent over the Model Context Protocol, on the standard streams."""
 
 import argparse
-import asyncio
 import os
 import signal
 import sys
 from contextlib import suppress
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from rota import __version__
 from rota.cli.reaching import add_place, elsewhere, folder_of
 from rota.core.errors import Refused, Unavailable
 
+if TYPE_CHECKING:
+    import asyncio
+
+
 # What an agent's spawner says of it.
 SESSION, AGENT, WORKSPACE, CHANNEL, CAPABILITIES = (
     f"ROTA_{name}" for name in ("SESSION", "AGENT", "WORKSPACE", "CHANNEL", "CAPABILITIES")
 )
+
+EXAMPLES = """
+  rota mcp --coordinator grpc://rota.example.org:7433 --workspace docs --capability review
+  ROTA_SESSION=reviewer-7 rota mcp --data .rota
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +37,9 @@ def describe(parser: argparse.ArgumentParser) -> None:
         ("channel", CHANNEL, "its channel (default ${}, or none)"),
     ):
         default = os.environ.get(variable, "")
-        parser.add_argument(f"--{name}", default=default, metavar=name.upper(), help=text.format(variable))
+        parser.add_argument(
+            f"--{name}", default=default, metavar="ID" if name == "session" else "NAME", help=text.format(variable)
+        )
     text = f"what it can do; may be given several times (default ${CAPABILITIES}, with commas in between)"
     parser.add_argument("--capability", action="append", metavar="NAME", help=text)
     parser.add_argument("--limit", type=int, default=1, metavar="N", help="items that it may hold at once (default 1)")
@@ -37,6 +48,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until whoever speaks to it hangs up."""
+    import asyncio
+
     module = _load()
     asyncio.run(serve(options, module))
     return 0
@@ -54,6 +67,8 @@ def _load() -> ModuleType:
 
 async def serve(options: argparse.Namespace, module: ModuleType) -> None:
     """One session, from its start to its end."""
+    import asyncio
+
     from rota.app import AsyncRota
     from rota.app.clocks import wall_clock
 
@@ -91,8 +106,10 @@ def capabilities_of(options: argparse.Namespace) -> list[str]:
     return [name.strip() for name in os.environ.get(CAPABILITIES, "").split(",") if name.strip()]
 
 
-def _listen_for_signals() -> asyncio.Event:
+def _listen_for_signals() -> "asyncio.Event":
     """Set when the process is asked to end."""
+    import asyncio
+
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -100,8 +117,10 @@ def _listen_for_signals() -> asyncio.Event:
     return asked
 
 
-async def _until(asked: asyncio.Event, serving: "asyncio.Future[None]") -> None:
+async def _until(asked: "asyncio.Event", serving: "asyncio.Future[None]") -> None:
     """Until the other side hangs up, or a signal asks for it."""
+    import asyncio
+
     waiting = asyncio.ensure_future(asked.wait())
     await asyncio.wait((serving, waiting), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()

@@ -4,7 +4,11 @@ import argparse
 
 from rota.cli.reaching import reach
 from rota.cli.showing import add_run, finish, put, put_json
-from rota.wire.views import as_plain
+
+EXAMPLES = """
+  rota move etl-3f9a1c
+  rota move etl-3f9a1c --version 3
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -16,6 +20,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Move it."""
+    from rota.wire.views import as_plain
+
     with reach(options) as rota:
         one = rota.run(options.run_id)
         one.move(options.version)

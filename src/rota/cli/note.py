@@ -3,8 +3,11 @@
 import argparse
 
 from rota.cli.reaching import reach
-from rota.cli.showing import add_run, add_task, finish, put, put_json
-from rota.wire.views import as_plain
+from rota.cli.showing import add_run, add_task, finish, one_line, put, put_json
+
+EXAMPLES = """
+  rota note etl-3f9a1c load "the vendor was asked, see ticket 812"
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -17,6 +20,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Say it."""
+    from rota.wire.views import as_plain
+
     with reach(options) as rota:
         one = rota.run(options.run_id)
         one.note(options.task, options.text)
@@ -24,5 +29,5 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         put_json(as_plain(view))
     else:
-        put(f"{view.id}: {view.note or 'no note'}")
+        put(one_line(f"{view.id}: {view.note or 'no note'}"))
     return 0

@@ -4,7 +4,13 @@ import argparse
 
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put, put_json
-from rota.wire.views import as_plain
+
+EXAMPLES = """
+  rota pause etl
+  rota pause --run etl-3f9a1c
+  rota resume etl
+  rota resume --run etl-3f9a1c
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -17,6 +23,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Hold it, or let it go on. What runs goes on; doing it twice changes nothing."""
+    from rota.wire.views import as_plain
+
     paused = options.command == "pause"
     with reach(options) as rota:
         if options.run_id:

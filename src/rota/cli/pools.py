@@ -1,16 +1,22 @@
 """`rota pools`: limits on what runs at once; see, define and remove them."""
 
 import argparse
+from typing import TYPE_CHECKING
 
-from msgspec import structs
-
-from rota.app import Rota
 from rota.cli import EXIT_USAGE
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put, put_json, put_table, say
 from rota.cli.verbs import add_verbs, is_clear
-from rota.core.model import Pool
-from rota.wire.views import as_plain
+
+if TYPE_CHECKING:
+    from rota.app import Rota
+
+EXAMPLES = """
+  rota pools
+  rota pools set warehouse --slots 4
+  rota pools set vendor --per-minute 60 --burst 10
+  rota pools drop warehouse
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +31,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List pools, or change one."""
+    from rota.wire.views import as_plain
+
     if not is_clear(options):
         return EXIT_USAGE
     with reach(options) as rota:
@@ -56,8 +64,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _set(rota: Rota, options: argparse.Namespace) -> None:
+def _set(rota: "Rota", options: argparse.Namespace) -> None:
     """What is not named stays as it is: whoever tightens one limit does not mean to lift another."""
+    from msgspec import structs
+
+    from rota.core.model import Pool
+
     known = {view.pool.name: view.pool for view in rota.pools()}.get(options.name, Pool(tenant="", name=options.name))
     given = {
         "slots": options.slots,

@@ -7,16 +7,18 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
+from rota.cli.bars import REDRAW_S, bar, has_colour
 from rota.cli.showing import one_line
-from rota.client.happenings import Happening
-from rota.core.questions import TaskView
 from rota.core.states import TERMINAL, TaskState
 
+if TYPE_CHECKING:
+    from rota.client.happenings import Happening
+    from rota.core.questions import TaskView
+
+
 LINES_MAX = 20
-REDRAW_S = 0.1
-_BAR_CHARS = 30
 _COLOURS = {"success": "32", "failed": "31", "up_for_retry": "33", "running": "36", "upstream_failed": "31"}
 _SIGNS = {"success": "✓", "failed": "✗", "running": "▶", "up_for_retry": "↻", "skipped": "–", "upstream_failed": "✗"}
 _ENDS = ("AttemptEnded", "TasksSettled", "TaskEnded", "LeaseReturned")
@@ -26,7 +28,7 @@ class Progress:
     """Draws what happens to one run."""
 
     def __init__(
-        self, tasks: list[TaskView], began_at: int, explain: Callable[[str], str], out: TextIO | None = None
+        self, tasks: "list[TaskView]", began_at: int, explain: Callable[[str], str], out: TextIO | None = None
     ) -> None:
         """`explain` says why a task waits; it is asked about tasks that are tried again."""
         self.names = {view.idx: view.id for view in tasks}
@@ -35,12 +37,13 @@ class Progress:
         self.began_at = began_at
         self._out = sys.stderr if out is None else out
         self._live = self._out.isatty()
+        self._has_colour = has_colour(self._out)
         self._drawn = 0
         self._drawn_at = 0.0
         self._attempts: dict[int, int] = {}
         self._explain = explain
 
-    def take(self, happening: Happening) -> None:
+    def take(self, happening: "Happening") -> None:
         """Something happened."""
         if happening.what == "RunFaulted":
             self._say(happening, f"the run is held: {happening.text}")
@@ -61,11 +64,11 @@ class Progress:
             if happening.state == "up_for_retry":
                 self._out.write(f"{'':10}  why it waits: {self._explain(self.names[idx])}\n")
 
-    def _say(self, happening: Happening, text: str) -> None:
+    def _say(self, happening: "Happening", text: str) -> None:
         self._out.write(f"{(happening.at - self.began_at) / 1000:8.3f} s  {one_line(text)}\n")
         self._drawn = 0
 
-    def _note(self, idx: int, happening: Happening) -> str:
+    def _note(self, idx: int, happening: "Happening") -> str:
         attempt = self._attempts.get(idx, 0)
         note = f" (attempt {attempt})" if attempt > 1 or happening.state == "up_for_retry" else ""
         lines = happening.error.strip().splitlines()
@@ -105,7 +108,7 @@ class Progress:
             room = columns - 1 - len(f"  . {name:<{width}}  {state}")
             note = one_line(self.notes.get(idx, ""))
             note = note if len(note) <= room else note[: max(0, room - 1)] + "…"
-            lines.append(f"  {_SIGNS.get(state, '·')} {name:<{width}}  {_paint(state)}{note}")
+            lines.append(f"  {_SIGNS.get(state, '·')} {name:<{width}}  {self._paint(state)}{note}")
         return lines
 
     def _many(self) -> list[str]:
@@ -113,10 +116,8 @@ class Progress:
         for state in self.states.values():
             counts[state] = counts.get(state, 0) + 1
         ended = sum(count for state, count in counts.items() if TaskState(state) in TERMINAL)
-        full = _BAR_CHARS * ended // max(1, len(self.states))
-        shown = ", ".join(f"{count} {_paint(state)}" for state, count in sorted(counts.items()))
-        return [f"  [{'█' * full}{'·' * (_BAR_CHARS - full)}] {ended} of {len(self.states)}", f"  {shown}"]
+        shown = ", ".join(f"{count} {self._paint(state)}" for state, count in sorted(counts.items()))
+        return [f"  [{bar(ended, len(self.states))}] {ended} of {len(self.states)}", f"  {shown}"]
 
-
-def _paint(state: str) -> str:
-    return f"\x1b[{_COLOURS[state]}m{state}\x1b[0m" if state in _COLOURS else state
+    def _paint(self, state: str) -> str:
+        return f"\x1b[{_COLOURS[state]}m{state}\x1b[0m" if self._has_colour and state in _COLOURS else state

@@ -1,15 +1,17 @@
 """`rota queues`: named scheduling policies; see and define them."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rota.app import Rota
 from rota.cli import EXIT_USAGE
+from rota.cli.choices import ALLOCATIONS, PROPERTY_RULES, UNSERVABLE
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put_json, put_table, say
 from rota.cli.verbs import add_verbs, is_clear
-from rota.core.model import Allocation, PropertyRule, Unservable
-from rota.wire.views import as_plain
+
+if TYPE_CHECKING:
+    from rota.app import Rota
+
 
 _NOT_POLICY = ("tenant", "name", "properties")
 # What of a queue is a number: what it says, and its unit.
@@ -23,11 +25,17 @@ _NUMBERS = {
     "worker_match_logging_interval_ms": ("how often it is logged what nobody takes; -1: never", "MS"),
 }
 
+EXAMPLES = """
+  rota queues
+  rota queues set gpu --property gpu=minimum --allocation least_recently_used
+  rota queues set review --pull
+"""
+
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
     add_verbs(parser, ("set",), "NAME")
-    rules = ", ".join(PropertyRule)
+    rules = ", ".join(PROPERTY_RULES)
     parser.add_argument(
         "--property",
         action="append",
@@ -35,8 +43,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=RULE",
         help=f"how a property is compared: {rules}; may be given several times",
     )
-    parser.add_argument("--allocation", choices=list(Allocation), help="which of equally good workers gets the work")
-    parser.add_argument("--unservable", choices=list(Unservable), help="what becomes of a task that nobody can run")
+    parser.add_argument("--allocation", choices=ALLOCATIONS, help="which of equally good workers gets the work")
+    parser.add_argument("--unservable", choices=UNSERVABLE, help="what becomes of a task that nobody can run")
     for name, (what, unit) in _NUMBERS.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, metavar=unit, help=what)
     parser.add_argument(
@@ -47,6 +55,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List queues, or define one."""
+    from rota.wire.views import as_plain
+
     if not is_clear(options):
         return EXIT_USAGE
     with reach(options) as rota:
@@ -79,7 +89,7 @@ def _pair(text: str) -> tuple[str, str]:
     return name, rule
 
 
-def _set(rota: Rota, options: argparse.Namespace) -> None:
+def _set(rota: "Rota", options: argparse.Namespace) -> None:
     """What is not named stays as it is; a property that is named is added, or gets another rule."""
     known = {queue.name: queue for queue in rota.queues()}.get(options.name)
     policy: dict[str, Any] = {}

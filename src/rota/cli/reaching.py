@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from rota import app
 from rota.app import DEFAULT_FOLDER
-from rota.app.remote import COORDINATOR
-from rota.config import load_config
+from rota.cli.choices import COORDINATOR
 
 if TYPE_CHECKING:
     from rota.app import Rota
@@ -25,6 +24,8 @@ def add_place(parser: argparse.ArgumentParser) -> None:
 
 def elsewhere(options: argparse.Namespace) -> str:
     """The URL of the coordinator, if it is not that of a folder."""
+    from rota.config import load_config
+
     if options.coordinator or options.data is not None:
         return options.coordinator or ""
     return load_config(env=os.environ).client.coordinator

@@ -4,7 +4,11 @@ import argparse
 
 from rota.cli.reaching import reach
 from rota.cli.showing import add_run, finish, put, put_json
-from rota.wire.views import as_plain
+
+EXAMPLES = """
+  rota retry etl-3f9a1c
+  rota retry etl-3f9a1c load
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +25,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Try them now."""
+    from rota.wire.views import as_plain
+
     with reach(options) as rota:
         one = rota.run(options.run_id)
         one.retry(*options.tasks)

@@ -10,21 +10,29 @@ import threading
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rota.app import Rota
 from rota.cli import EXIT_FAILED, Terminated
+from rota.cli.choices import PRIORITIES
 from rota.cli.files import find_workflow
 from rota.cli.given import add_params, count, date, read_params
 from rota.cli.progress import Progress
 from rota.cli.reaching import add_place, again, elsewhere, folder_of
-from rota.cli.showing import add_json, put, put_json, say, show_counts, show_span
-from rota.client.blocking import BlockingRun
+from rota.cli.showing import add_json, put, put_json, say, show_counts
 from rota.core.errors import Refused
-from rota.core.model import PriorityClass
-from rota.core.questions import RunView, TaskView
 from rota.core.states import FAILED, RunState
-from rota.wire.deployments import names_a_file
-from rota.wire.views import as_json, as_plain
+
+if TYPE_CHECKING:
+    from rota.app import Rota
+    from rota.client.blocking import BlockingRun
+    from rota.core.questions import RunView, TaskView
+
+EXAMPLES = """
+  rota run etl.py     a file, with a coordinator and a worker in this process
+  rota run etl.py:nightly --param day=2026-11-16
+  rota run etl --date 2026-11-16 --follow     a workflow that is deployed
+  rota run --resume etl-3f9a1c
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +53,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--id", default="", help="the run's id (default: the workflow's name and some letters)")
     parser.add_argument("--slots", type=count, metavar="N", help="how many tasks at once (default: one per processor)")
     parser.add_argument("--threads", action="store_true", help="run Python tasks in threads of this process")
-    parser.add_argument("--priority", default="normal", choices=list(PriorityClass), help="how urgent it is")
+    parser.add_argument("--priority", default="normal", choices=PRIORITIES, help="how urgent it is")
     add_place(parser)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -53,6 +61,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Submit, watch, and say how it went."""
+    from rota.wire.deployments import names_a_file
+
     is_deployed = bool(options.what) and not (names_a_file(options.what) or Path(options.what).is_file())
     if not is_deployed and (options.date or options.version):
         text = "--date and --version are about a workflow that is deployed"
@@ -87,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
     return _tell_begun(began, options) if view is None else _tell(view, tasks, options)
 
 
-def _follow(one: BlockingRun, rota: Rota, options: argparse.Namespace) -> RunView:
+def _follow(one: "BlockingRun", rota: "Rota", options: argparse.Namespace) -> "RunView":
     try:
         return watch(one)
     except KeyboardInterrupt:
@@ -100,7 +110,9 @@ def _follow(one: BlockingRun, rota: Rota, options: argparse.Namespace) -> RunVie
         raise
 
 
-def _open(options: argparse.Namespace, *, is_deployed: bool) -> Rota:
+def _open(options: argparse.Namespace, *, is_deployed: bool) -> "Rota":
+    from rota.app import Rota
+
     url = elsewhere(options)
     has_choices = options.slots is not None or options.threads
     if not url and is_deployed and not has_choices:
@@ -113,8 +125,10 @@ def _open(options: argparse.Namespace, *, is_deployed: bool) -> Rota:
     return Rota.connect(url)
 
 
-def _open_folder(options: argparse.Namespace) -> Rota:
+def _open_folder(options: argparse.Namespace) -> "Rota":
     """Whoever holds the folder; if nobody does, a coordinator and a worker here."""
+    from rota.app import Rota
+
     rota = Rota.open(folder_of(options))
     if not rota.is_host:
         return rota
@@ -122,7 +136,9 @@ def _open_folder(options: argparse.Namespace) -> Rota:
     return Rota.embedded(folder_of(options))
 
 
-def _tell_begun(view: RunView, options: argparse.Namespace) -> int:
+def _tell_begun(view: "RunView", options: argparse.Namespace) -> int:
+    from rota.wire.views import as_plain
+
     if options.json:
         put_json(as_plain(view))
     else:
@@ -152,7 +168,7 @@ def _ends_in_order() -> Generator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def watch(one: BlockingRun) -> RunView:
+def watch(one: "BlockingRun") -> "RunView":
     """Draw what happens until the run has ended."""
     began = one.status()
 
@@ -167,7 +183,10 @@ def watch(one: BlockingRun) -> RunView:
     return one.status()
 
 
-def _tell(view: RunView, tasks: list[TaskView], options: argparse.Namespace) -> int:
+def _tell(view: "RunView", tasks: "list[TaskView]", options: argparse.Namespace) -> int:
+    from rota.core.spans import show_span
+    from rota.wire.views import as_json, as_plain
+
     took = show_span(view.ended_at - view.created_at)
     say(f"{view.state} in {took}: {show_counts(view.tasks)}{'. ' + view.reason if view.reason else ''}")
     if view.state is not RunState.SUCCESS:

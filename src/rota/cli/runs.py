@@ -3,10 +3,16 @@
 import argparse
 
 from rota.cli.given import pair
+from rota.cli.parsers import did_you_mean
 from rota.cli.reaching import reach
-from rota.cli.showing import finish, put_json, put_table, say, show_counts, show_span, show_time
+from rota.cli.showing import finish, put_json, put_table, say, show_counts, show_time
 from rota.core.states import RunState
-from rota.wire.views import as_plain
+
+EXAMPLES = """
+  rota runs
+  rota runs --name etl --state failed --limit 5
+  rota runs --label team=data --json
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -27,13 +33,17 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List them."""
+    from rota.core.spans import show_span
+    from rota.wire.views import as_plain
+
     with reach(options) as rota:
         runs = rota.runs(name=options.name, states=options.state, labels=tuple(options.label), limit=options.limit)
+        known = [view.workflow.name for view in rota.workflows()] if options.name and not runs else []
     if options.json:
         put_json([as_plain(view) for view in runs])
         return 0
     if not runs:
-        say("no runs")
+        say(f"no runs{did_you_mean(options.name, known)}")
         return 0
     put_table(
         ("RUN", "GRAPH", "STATE", "CREATED", "TOOK", "TASKS"),

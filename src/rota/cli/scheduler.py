@@ -2,30 +2,29 @@
 
 import argparse
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from rota.cli import EXIT_FAILED
+from rota.cli.choices import DRAIN_S
 from rota.cli.given import count
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put, put_json, put_table, say, show_count, show_time
-from rota.client.scheduling import DRAIN_S, DrainStep
-from rota.core.backlog import SchedulerView
-from rota.wire.agent_views import show_backlog
-from rota.wire.views import as_plain
 
-EXAMPLES = """examples:
+if TYPE_CHECKING:
+    from rota.client.scheduling import DrainStep
+    from rota.core.backlog import SchedulerView
+
+EXAMPLES = """
   rota scheduler status
   rota scheduler pause --workspace docs --reason "the style guide changes"
-  rota scheduler drain --timeout 120      nobody claims any more; waits for those who have
-  rota scheduler backlog --workspace docs
-
-every verb takes --json, and --data or --coordinator
+  rota scheduler resume --workspace docs
+  rota scheduler drain --timeout 120     nobody claims any more; waits for those who have
+  rota scheduler backlog --workspace docs --json
 """
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its verbs."""
-    parser.epilog = EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
 
     def verb(name: str, summary: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
@@ -42,7 +41,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     draining = verb("drain", "pause, and wait until nobody holds anything", drain)
     draining.add_argument("--reason", default="", metavar="TEXT", help="why; everybody who asks is told")
     text = f"how long to wait (default {DRAIN_S:.0f}); it stays paused afterwards"
-    draining.add_argument("--timeout", type=float, default=DRAIN_S, metavar="S", help=text)
+    draining.add_argument("--timeout", type=float, default=DRAIN_S, metavar="SECONDS", help=text)
     waiting = verb("backlog", "list what waits, in the order in which it would be claimed", backlog)
     waiting.add_argument("--limit", type=count, default=50, metavar="N", help="how much of it (default 50)")
     waiting.add_argument("--no-paused", action="store_true", help="leave out what is paused")
@@ -55,7 +54,9 @@ def status(options: argparse.Namespace) -> int:
     return _put(options, view)
 
 
-def _put(options: argparse.Namespace, view: SchedulerView) -> int:
+def _put(options: argparse.Namespace, view: "SchedulerView") -> int:
+    from rota.wire.views import as_plain
+
     if options.json:
         put_json(as_plain(view))
         return 0
@@ -100,6 +101,8 @@ def drain(options: argparse.Namespace) -> int:
 
 def backlog(options: argparse.Namespace) -> int:
     """What waits."""
+    from rota.wire.agent_views import show_backlog
+
     with reach(options) as rota:
         found = rota.backlog(workspace=options.workspace, include_paused=not options.no_paused, limit=options.limit)
     lines = [show_backlog(line) for line in found]

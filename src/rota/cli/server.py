@@ -1,7 +1,6 @@
 """`rota server`: a coordinator that others reach, and nothing else."""
 
 import argparse
-import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -17,12 +16,18 @@ from rota.cli.serving import (
     settings,
     tell,
 )
-from rota.config import Config
 
 if TYPE_CHECKING:
     from rota.app.beside import Beside
     from rota.app.hosting import Host
     from rota.app.service import Service
+    from rota.config import Config
+
+EXAMPLES = """
+  rota server --data /var/lib/rota
+  rota server --config /etc/rota/server.toml
+  ROTA_SERVER_STORE=postgresql://… rota server --listen 0.0.0.0:7433
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -38,8 +43,10 @@ def run(options: argparse.Namespace) -> int:
     return run_until_stopped(lambda signals: serve(config, signals, with_worker=False))
 
 
-async def serve(config: Config, signals: Signals, *, with_worker: bool) -> int:
+async def serve(config: "Config", signals: Signals, *, with_worker: bool) -> int:
     """A service from its start to its end."""
+    import asyncio
+
     async with AsyncExitStack() as parts:
         beside = await _begin_beside(parts, config)
         starting = asyncio.ensure_future(_start(parts, config, beside, with_worker=with_worker))
@@ -65,8 +72,10 @@ async def serve(config: Config, signals: Signals, *, with_worker: bool) -> int:
     return code
 
 
-async def _begin_beside(parts: AsyncExitStack, config: Config) -> "list[Beside]":
+async def _begin_beside(parts: AsyncExitStack, config: "Config") -> "list[Beside]":
     """The front ends that there are to be: they load their code while this process does."""
+    import asyncio
+
     from rota.app.beside import front_ends  # not needed to show help
 
     beside = front_ends(config)
@@ -77,7 +86,7 @@ async def _begin_beside(parts: AsyncExitStack, config: Config) -> "list[Beside]"
     return beside
 
 
-async def _start(parts: AsyncExitStack, config: Config, beside: "list[Beside]", *, with_worker: bool) -> "Service":
+async def _start(parts: AsyncExitStack, config: "Config", beside: "list[Beside]", *, with_worker: bool) -> "Service":
     from rota.app.service import start_service  # not needed to show help
 
     return await start_service(parts, config, with_worker=with_worker, beside=beside)

@@ -1,23 +1,20 @@
 """Processes that go on until they are told to stop: how they start, how they are stopped, what they say."""
 
 import argparse
-import asyncio
 import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-import uvloop
-from msgspec import structs
-
 from rota.cli import EXIT_FAILED, EXIT_UNAVAILABLE
 from rota.cli.showing import say
-from rota.config import Config, load_config
-from rota.worker.supervisor.confinement import hide_process
 
 if TYPE_CHECKING:
+    import asyncio
+
     from rota.app.beside import Lifeline
+    from rota.config import Config
     from rota.worker.driver import WorkerDriver
 
 LOUD_LINE_CHARS_MAX = 1_000
@@ -54,8 +51,10 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
     add_setting(parser, "--http", "server.http", metavar="HOST:PORT", help=text)
 
 
-def settings(options: argparse.Namespace) -> Config:
+def settings(options: argparse.Namespace) -> "Config":
     """The settings, with what the options say of them."""
+    from rota.config import load_config
+
     given = {path: value for path, value in vars(options).items() if "." in path}
     return load_config(given, os.environ, options.config)
 
@@ -69,6 +68,8 @@ class Signals:
     """What the process was asked by signals: to finish in order (SIGTERM), or at once (Ctrl-C, or asked again)."""
 
     def __init__(self) -> None:
+        import asyncio
+
         self.asked = asyncio.Event()
         self.at_once = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -81,6 +82,8 @@ class Signals:
         self.asked.set()
 
     def _ask_at_once(self) -> None:
+        import asyncio
+
         if not self.at_once.is_set():
             asyncio.get_running_loop().call_later(AT_ONCE_S, _end_anyway)
         self.asked.set()
@@ -89,6 +92,12 @@ class Signals:
 
 def run_until_stopped(work: Callable[[Signals], Coroutine[Any, Any, int]]) -> int:
     """Run something that ends when a signal says so. Nobody else of this user may look into the process."""
+    import asyncio
+
+    import uvloop
+
+    from rota.worker.supervisor.confinement import hide_process
+
     hide_process()
 
     async def inside() -> int:
@@ -107,8 +116,10 @@ def _end_anyway() -> None:
     os._exit(EXIT_FAILED)
 
 
-async def first_of(*events: asyncio.Event) -> None:
+async def first_of(*events: "asyncio.Event") -> None:
     """Wait until one of these is set."""
+    import asyncio
+
     waiting = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -117,8 +128,12 @@ async def first_of(*events: asyncio.Event) -> None:
             each.cancel()
 
 
-async def follow(lifeline: "Lifeline", config: Config, signals: Signals) -> Config | None:
+async def follow(lifeline: "Lifeline", config: "Config", signals: Signals) -> "Config | None":
     """The settings of a process that is beside a coordinator, which it is told of; None if nobody is there any more."""
+    import asyncio
+
+    from msgspec import structs
+
     if not lifeline.is_held:
         return config
     told = asyncio.ensure_future(lifeline.coordinator())
@@ -127,8 +142,10 @@ async def follow(lifeline: "Lifeline", config: Config, signals: Signals) -> Conf
     return structs.replace(config, client=structs.replace(config.client, coordinator=told.result()))
 
 
-async def done_before(work: "asyncio.Future[Any]", event: asyncio.Event) -> bool:
+async def done_before(work: "asyncio.Future[Any]", event: "asyncio.Event") -> bool:
     """Whether something was done before an event; if not it is given up."""
+    import asyncio
+
     waiting = asyncio.ensure_future(event.wait())
     await asyncio.wait((work, waiting), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -139,12 +156,14 @@ async def done_before(work: "asyncio.Future[Any]", event: asyncio.Event) -> bool
     return False
 
 
-async def drain(worker: "WorkerDriver", within_s: int, *sooner: asyncio.Event) -> int:
+async def drain(worker: "WorkerDriver", within_s: int, *sooner: "asyncio.Event") -> int:
     """Let a worker finish what it runs, and hand back the rest; the exit code that follows from it.
 
     A worker whose reports nobody acknowledges is waited for until its leases must be over. Later its word might still
     count, but whoever stops it should not have to wait for a coordinator that is gone.
     """
+    import asyncio
+
     tell(f"stopping: what runs may finish within {within_s} s; ask again to stop at once")
     worker.drain(within_s * 1_000)
     try:

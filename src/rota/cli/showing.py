@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 
 from rota.app import DEFAULT_FOLDER
 from rota.cli.reaching import add_place
-from rota.core.spans import show_span as show_span  # the same on the pages
-from rota.wire.views import as_json
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +49,8 @@ def put(line: str) -> None:
 
 def put_json(value: object) -> None:
     """Data for programs."""
+    from rota.wire.views import as_json
+
     sys.stdout.write(as_json(value, indent=1) + "\n")
 
 

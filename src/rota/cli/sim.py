@@ -4,17 +4,24 @@ import argparse
 import json
 import random
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import TYPE_CHECKING
 
-from msgspec import to_builtins
+from rota.cli.bars import Bar
 
-from rota.sim.hunt import SEEDS_PER_MUTANT, Found, cpu_seconds, hunt, rate, run_seed, run_seeds, seeds_with, shrink
-from rota.sim.mutants import BY_NAME, MUTANTS, Mutant
-from rota.sim.scene import Result
-from rota.sim.tale import tell
+if TYPE_CHECKING:
+    from rota.sim.hunt import Found
+    from rota.sim.mutants import Mutant
+    from rota.sim.scene import Result
+
 
 SEEDS = 100
+
+EXAMPLES = """
+  rota sim --seeds 200 --jobs 4
+  rota sim --seed 41     tells its stories
+  rota sim --mutants sample
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +49,9 @@ def _seed(text: str) -> int:
     return _number(text, 0)
 
 
-def _choose(name: str) -> tuple[Mutant, ...]:
+def _choose(name: str) -> "tuple[Mutant, ...]":
+    from rota.sim.mutants import BY_NAME, MUTANTS
+
     if name == "all":
         return MUTANTS
     if name == "sample":
@@ -65,17 +74,23 @@ def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 
 def _many_seeds(options: argparse.Namespace) -> int:
+    from msgspec import to_builtins
+
+    from rota.sim.hunt import cpu_seconds, rate, run_seeds, seeds_with
+
     began = cpu_seconds()
     results: list[Result] = []
     bad: list[Result] = []
     count = options.seeds or SEEDS
+    progress = Bar("seeds")
     for result in run_seeds(options.first or 0, count, options.jobs):
         results.append(result)
         if result.broken:
             bad.append(result)
+            progress.clear()
             _say(f"seed {result.seed}: {result.broken}\n  again: {_again(result.seed)}")
-        elif len(results) % 100 == 0 and sys.stderr.isatty():
-            _say(f"{len(results)} of {count} seeds")
+        progress.show(len(results), count)
+    progress.clear()
     speed = rate(results, cpu_seconds() - began)
     if options.json:
         sys.stdout.write(
@@ -91,6 +106,11 @@ def _many_seeds(options: argparse.Namespace) -> int:
 
 
 def _one_seed(options: argparse.Namespace) -> int:
+    from msgspec import to_builtins
+
+    from rota.sim.hunt import run_seed, shrink
+    from rota.sim.tale import tell
+
     result = run_seed(options.seed)
     if options.json:
         sys.stdout.write(json.dumps(to_builtins(result)) + "\n")
@@ -111,6 +131,12 @@ def _again(seed: int) -> str:
 
 
 def _hunt_mutants(options: argparse.Namespace) -> int:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from msgspec import to_builtins
+
+    from rota.sim.hunt import SEEDS_PER_MUTANT, hunt
+
     mutants: tuple[Mutant, ...] = options.mutants
     hunts: list[Found] = []
     with ThreadPoolExecutor(options.jobs) as pool:

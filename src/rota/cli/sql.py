@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from rota.cli.bars import bar
 from rota.cli.showing import put, put_table, say, show_count
 from rota.core.errors import Refused
 
@@ -28,7 +29,7 @@ _BAR_CHARS = 20
 _EXPLAINED = ["plan_type", "plan"]
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _NUMBER = re.compile(r"-?[0-9]+\.[0-9]*([eE][-+]?[0-9]+)?|-?[0-9]+[eE][-+]?[0-9]+")
-EXAMPLES = """examples:
+EXAMPLES = """
   rota sql "select 1 + 1"
   rota sql "select country, count(*) from 'people.parquet' group by country order by 2 desc"
   rota sql "select * from trips where km > ?" --table trips=trips/ --param 40 --format csv > long.csv
@@ -39,8 +40,6 @@ EXAMPLES = """examples:
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
-    parser.epilog = EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("statement", metavar="SQL", help="the statement; - reads it from stdin")
     text = "a table: a file or folder of Parquet, CSV or JSON lines; may be given again"
     parser.add_argument("--table", action="append", default=[], metavar="NAME=PATH", help=text)
@@ -73,17 +72,15 @@ def run(options: argparse.Namespace) -> int:
         if options.explain:
             put(frame.explain(options.explain).rstrip())
             return 0
-        if options.connect is None:
-            write(frame.stream(), form, options.output)
-            return 0
+        # All of it is there before any of it is printed.
         handle = frame.submit()
         handle.is_ours_alone = True
         try:
             watch(handle)
+            write(handle.stream(), form, options.output)
         except KeyboardInterrupt:
             handle.cancel("interrupted")
             raise
-        write(handle.stream(), form, options.output)
     return 0
 
 
@@ -156,11 +153,10 @@ def watch(handle: "QueryHandle") -> None:
 
 def bars(progress: "Progress") -> str:
     """How far each stage is, on one line."""
-    filled = round(progress.fraction * _BAR_CHARS)
     stages = "  ".join(
         f"{stage.id} {stage.done}/{stage.tasks}" for stage in progress.stages if stage.done < stage.tasks
     )
-    return f"[{'█' * filled}{'·' * (_BAR_CHARS - filled)}] {stages}"
+    return f"[{bar(progress.fraction, 1, _BAR_CHARS)}] {stages}"
 
 
 def write(answer: "pa.RecordBatchReader", form: str, output: str) -> None:
@@ -196,7 +192,7 @@ def _put_into(path: Path) -> Generator[IO[bytes]]:
 
 def show(answer: "pa.RecordBatchReader") -> None:
     """The first rows, in columns, and how many there are in all."""
-    from rota.app.sql.printing import show_value
+    from rota.kinds.query.showing import show_value
 
     is_plan = answer.schema.names == _EXPLAINED
     rows: list[list[str]] = []

@@ -3,7 +3,12 @@
 import argparse
 
 from rota.cli.reaching import reach
-from rota.cli.showing import add_run, finish, put, put_json
+from rota.cli.showing import add_run, finish, one_line, put, put_json
+
+EXAMPLES = """
+  rota story etl-3f9a1c
+  rota story etl-3f9a1c load
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -21,5 +26,5 @@ def run(options: argparse.Namespace) -> int:
             put_json(one.happened(options.task))
         else:
             for line in one.story(options.task):
-                put(line)
+                put(one_line(line))
     return 0

@@ -1,14 +1,23 @@
 """`rota tasks RUN`: what became of each task."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from rota.cli.reaching import reach
-from rota.cli.showing import add_run, finish, put_json, put_table, show_span, show_time
-from rota.core.questions import TaskView
+from rota.cli.showing import add_run, finish, put_json, put_table, show_time
 from rota.core.states import TaskState
-from rota.wire.views import as_plain
+
+if TYPE_CHECKING:
+    from rota.core.questions import TaskView
+
 
 _ERROR_CHARS = 60
+
+EXAMPLES = """
+  rota tasks etl-3f9a1c
+  rota tasks etl-3f     as much of an id as no other run has
+  rota tasks etl-3f9a1c --state failed --json
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +31,9 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List them."""
+    from rota.core.spans import show_span
+    from rota.wire.views import as_plain
+
     with reach(options) as rota:
         tasks = rota.run(options.run_id).tasks(states=options.state)
     if options.json:
@@ -45,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def last_line(view: TaskView) -> str:
+def last_line(view: "TaskView") -> str:
     """The end of an error, where its cause is; else of what was noted."""
     lines = (view.error or view.note).strip().splitlines()
     return lines[-1][:_ERROR_CHARS] if lines else ""

@@ -6,7 +6,11 @@ from rota.cli import EXIT_USAGE
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put_json, put_table, say
 from rota.cli.verbs import add_verbs, is_clear
-from rota.wire.views import as_plain
+
+EXAMPLES = """
+  rota tenants
+  rota tenants set research --weight 3
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +22,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List tenants, or give one its share."""
+    from rota.wire.views import as_plain
+
     if not is_clear(options):
         return EXIT_USAGE
     with reach(options) as rota:

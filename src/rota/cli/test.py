@@ -3,14 +3,21 @@
 import argparse
 import sys
 from contextlib import redirect_stdout
+from typing import TYPE_CHECKING
 
 from rota.cli import EXIT_FAILED
 from rota.cli.files import find_workflow
 from rota.cli.given import add_params, date, read_params
-from rota.cli.showing import add_json, put, put_json, say, show_counts, show_span
+from rota.cli.showing import add_json, put, put_json, say, show_counts
 from rota.core.states import SUCCESS
-from rota.testing import Trial, run_workflow
-from rota.wire.views import as_json, as_plain
+
+if TYPE_CHECKING:
+    from rota.testing import Trial
+
+EXAMPLES = """
+  rota test etl.py
+  rota test etl.py:nightly --param day=2026-11-16 --json
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +31,9 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run it. Waits take no time: the clock jumps. Requests are not sent: a workflow with some is tested in Python."""
+    from rota.testing import run_workflow
+    from rota.wire.views import as_plain
+
     with redirect_stdout(sys.stderr):
         workflow = find_workflow(options.file)
         trial = run_workflow(workflow, read_params(options.param, workflow.param_specs), logical_date=options.date)
@@ -34,11 +44,14 @@ def run(options: argparse.Namespace) -> int:
     return 0 if trial.state == SUCCESS else EXIT_FAILED
 
 
-def _plain(trial: Trial) -> dict[str, object]:
+def _plain(trial: "Trial") -> dict[str, object]:
     return {"state": trial.state, "reason": trial.reason, "took_ms": trial.took_ms, "story": trial.story}
 
 
-def _tell(trial: Trial) -> None:
+def _tell(trial: "Trial") -> None:
+    from rota.core.spans import show_span
+    from rota.wire.views import as_json
+
     counts: dict[str, int] = {}
     for view in trial.tasks.values():
         counts[view.state] = counts.get(view.state, 0) + 1

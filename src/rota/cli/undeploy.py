@@ -5,6 +5,10 @@ import argparse
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put, put_json
 
+EXAMPLES = """
+  rota undeploy etl
+"""
+
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""

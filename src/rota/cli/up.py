@@ -12,6 +12,13 @@ from rota.cli.serving import (
     settings,
 )
 
+EXAMPLES = """
+  rota up     then open http://127.0.0.1:7434/
+  rota up --data /var/lib/rota --slots 8
+  rota up --listen 127.0.0.1:0 --http 127.0.0.1:0     any free ports
+  rota up --builds 127.0.0.1:8980 --flight 127.0.0.1:8982
+"""
+
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""

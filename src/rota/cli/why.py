@@ -4,7 +4,11 @@ import argparse
 
 from rota.cli.reaching import reach
 from rota.cli.showing import add_run, add_task, finish, put, put_json
-from rota.wire.views import as_plain
+
+EXAMPLES = """
+  rota why etl-3f9a1c load
+  rota why etl-3f9a1c 'extract[3]' --json
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -16,6 +20,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Explain it."""
+    from rota.wire.views import as_plain
+
     with reach(options) as rota:
         one = rota.run(options.run_id)
         reasons = one.why(options.task)

@@ -6,38 +6,45 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rota.app import Rota
 from rota.cli import EXIT_FAILED
+from rota.cli.choices import APPROVALS, CLAIM_LEASE_S, ITEM_ACTIONS, ITEM_ATTEMPTS, ITEM_PRIORITIES
 from rota.cli.given import count, date
 from rota.cli.reaching import reach, reach_or_make
 from rota.cli.showing import finish, put, put_json, put_table, say, show_time
-from rota.client.blocking_items import BlockingClaim, BlockingItem
-from rota.client.items import BULK_ACTIONS
 from rota.core.errors import Refused
-from rota.wire.agent_views import show_item
-from rota.wire.items import ATTEMPTS, ApprovalPolicy, ItemView, Priority
-from rota.wire.sessions import LEASE_MS
+
+if TYPE_CHECKING:
+    from rota.app import Rota
+    from rota.client.blocking_items import BlockingClaim, BlockingItem
+    from rota.wire.items import ItemView
+
 
 TOKEN = "ROTA_CLAIM_TOKEN"  # noqa: S105 - the name of a variable
 STDIN = "-"
-EXAMPLES = """examples:
+
+EXAMPLES = """
   rota work submit "Review the guide" --payload '{"page": "agents.md"}' --requires review --workspace docs
   rota work list --state queued
-  rota work approve work-1f2e3d4c
-  rota work claim --session me --workspace docs --capability review --wait 30
-  ROTA_CLAIM_TOKEN=… rota work complete work-1f2e3d4c --session me --fence 1099511627777 --result '{"words": 812}'
+  rota work show work-1f2e3d4c
+  rota work approve work-1f2e3d4c work-5a6b7c8d
+  rota work reject work-1f2e3d4c --reason "not now"
+  rota work cancel work-1f2e3d4c
+  rota work release work-1f2e3d4c
+  rota work fail work-1f2e3d4c --reason "cannot be done"
+  rota work retry work-1f2e3d4c
+  rota work pause work-1f2e3d4c
+  rota work resume work-1f2e3d4c
   rota work requeue work-1f2e3d4c --requires review,python
-
-every verb takes --json, and --data or --coordinator
+  rota work claim --session me --workspace docs --capability review --wait 30
+  rota work renew work-1f2e3d4c --session me --fence 1099511627777 --token-file token
+  ROTA_CLAIM_TOKEN=… rota work complete work-1f2e3d4c --session me --fence 1099511627777 --result '{"words": 812}'
 """
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its verbs, each with its options."""
-    parser.epilog = EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
 
     def verb(name: str, summary: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
@@ -50,7 +57,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     listed.add_argument("--workspace", default="", metavar="NAME", help="only those of this workspace")
     listed.add_argument("--state", action="append", default=[], metavar="STATE", help="only those in this state")
     listed.add_argument("--limit", type=count, default=50, metavar="N", help="how many (default 50)")
-    verb("show", "show one item, and why nobody has it", show).add_argument("item", metavar="ITEM")
+    verb("show", "show one item, and why nobody has it", show).add_argument("item", metavar="ITEM", help="which item")
     for name, summary in _ACTIONS.items():
         acting = verb(name, summary, act)
         acting.add_argument("items", nargs="+", metavar="ITEM", help="which ones, at most 50")
@@ -63,14 +70,16 @@ def describe(parser: argparse.ArgumentParser) -> None:
     _describe_claim(claimed)
     for name, summary in (("renew", "keep a claim"), ("complete", "say that a claimed item is done")):
         held = verb(name, summary, speak)
-        held.add_argument("item", metavar="ITEM")
+        held.add_argument("item", metavar="ITEM", help="which item")
         held.add_argument("--session", required=True, metavar="ID", help="the session that holds it")
         held.add_argument("--fence", required=True, type=int, metavar="N", help="the claim's fence")
         # Not as an option of its own: other users of the machine see what is typed.
         text = f"a file with the claim's token, - for stdin (default ${TOKEN})"
         held.add_argument("--token-file", default="", metavar="FILE", help=text)
         if name == "renew":
-            held.add_argument("--lease", type=float, default=0, metavar="S", help="for how long (as it was claimed)")
+            held.add_argument(
+                "--lease", type=float, default=0, metavar="SECONDS", help="for how long (as it was claimed)"
+            )
         else:
             held.add_argument("--result", type=_json, default=None, metavar="JSON", help="what came of it")
 
@@ -85,7 +94,7 @@ _ACTIONS = {
     "pause": "let nobody claim items",
     "resume": "let items be claimed again",
 }
-assert set(_ACTIONS) | {"requeue"} == set(BULK_ACTIONS), "whatever can be done about several has a verb"
+assert set(_ACTIONS) | {"requeue"} == set(ITEM_ACTIONS), "whatever can be done about several has a verb"
 
 
 def _describe_submit(parser: argparse.ArgumentParser) -> None:
@@ -93,20 +102,20 @@ def _describe_submit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--payload", type=_json, default=None, metavar="JSON", help="what goes along, at most 64 KiB")
     parser.add_argument("--requires", type=_names, default=(), metavar="A,B", help="capabilities it cannot do without")
     parser.add_argument("--prefers", type=_names, default=(), metavar="A,B", help="capabilities that are welcome")
-    parser.add_argument("--priority", choices=[*Priority], default="medium", help="how urgent (medium)")
-    parser.add_argument("--workspace", default="", metavar="NAME")
-    parser.add_argument("--channel", default="", metavar="NAME")
+    parser.add_argument("--priority", choices=ITEM_PRIORITIES, default="medium", help="how urgent (medium)")
+    parser.add_argument("--workspace", default="", metavar="NAME", help="only for sessions of this workspace")
+    parser.add_argument("--channel", default="", metavar="NAME", help="only for sessions on this channel")
     parser.add_argument("--owner", default="", metavar="WHO", help="pool:AGENT or session:ID")
     parser.add_argument("--depends-on", action="append", default=[], metavar="ITEM", help="has to succeed first")
-    parser.add_argument("--approval", choices=[*ApprovalPolicy], default="none", help="whether a person approves first")
-    text = f"how often it is tried (default {ATTEMPTS})"
-    parser.add_argument("--max-attempts", type=int, default=ATTEMPTS, metavar="N", help=text)
+    parser.add_argument("--approval", choices=APPROVALS, default="none", help="whether a person approves first")
+    text = f"how often it is tried (default {ITEM_ATTEMPTS})"
+    parser.add_argument("--max-attempts", type=int, default=ITEM_ATTEMPTS, metavar="N", help=text)
     parser.add_argument("--deadline", type=date, default=None, metavar="DATE", help="when it fails if it has not ended")
     parser.add_argument("--key", default="", metavar="KEY", help="the same key again makes no second item")
 
 
 def _describe_requeue(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("item", metavar="ITEM")
+    parser.add_argument("item", metavar="ITEM", help="which item")
     parser.add_argument("--requires", type=_names, metavar="A,B", help="instead of what it required; '' for nothing")
     parser.add_argument("--prefers", type=_names, metavar="A,B", help="instead of what it preferred")
     parser.add_argument("--channel", metavar="NAME", help="instead of its channel; '' for none")
@@ -115,16 +124,19 @@ def _describe_requeue(parser: argparse.ArgumentParser) -> None:
 
 def _describe_claim(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--session", required=True, metavar="ID", help="as which session; it is registered")
-    parser.add_argument("--agent", default="", metavar="NAME")
-    parser.add_argument("--workspace", default="", metavar="NAME")
-    parser.add_argument("--channel", default="", metavar="NAME")
+    parser.add_argument("--agent", default="", metavar="NAME", help="the agent's name, which work may ask for")
+    parser.add_argument("--workspace", default="", metavar="NAME", help="where it works")
+    parser.add_argument("--channel", default="", metavar="NAME", help="its channel")
     parser.add_argument("--capability", action="append", default=[], metavar="NAME", help="what it can do")
     parser.add_argument("--limit", type=count, default=1, metavar="N", help="how many at once")
-    parser.add_argument("--priority", choices=[*Priority], default="low", help="none less urgent than this (low)")
+    parser.add_argument("--priority", choices=ITEM_PRIORITIES, default="low", help="none less urgent than this (low)")
     parser.add_argument("--item", default="", metavar="ITEM", help="only this one")
-    parser.add_argument("--wait", type=float, default=0, metavar="S", help="how long to wait for some, at most 60")
-    lease_s = LEASE_MS // 1000
-    parser.add_argument("--lease", type=float, default=lease_s, metavar="S", help=f"for how long (default {lease_s})")
+    parser.add_argument(
+        "--wait", type=float, default=0, metavar="SECONDS", help="how long to wait for some, at most 60"
+    )
+    parser.add_argument(
+        "--lease", type=float, default=CLAIM_LEASE_S, metavar="SECONDS", help=f"for how long (default {CLAIM_LEASE_S})"
+    )
     parser.add_argument("--key", default="", metavar="KEY", help="the same key again is the same claim")
 
 
@@ -141,6 +153,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 def submit(options: argparse.Namespace) -> int:
     """Make an item."""
+    from rota.wire.agent_views import show_item
+
     names = (
         "requires",
         "prefers",
@@ -166,6 +180,8 @@ def submit(options: argparse.Namespace) -> int:
 
 def list_items(options: argparse.Namespace) -> int:
     """List them."""
+    from rota.wire.agent_views import show_item
+
     with reach(options) as rota:
         found = rota.items(workspace=options.workspace, states=options.state, limit=options.limit)
     if options.json:
@@ -191,7 +207,7 @@ def list_items(options: argparse.Namespace) -> int:
     return 0
 
 
-def _state(view: ItemView) -> str:
+def _state(view: "ItemView") -> str:
     if view.approval == "pending" and not view.ended_at:
         return "approval?"
     return f"{view.state} (paused)" if view.paused and not view.ended_at else view.state
@@ -199,6 +215,8 @@ def _state(view: ItemView) -> str:
 
 def show(options: argparse.Namespace) -> int:
     """Show one."""
+    from rota.wire.agent_views import show_item
+
     with reach(options) as rota:
         item = rota.item(options.item)
         view = item.status()
@@ -246,7 +264,9 @@ def resolve(options: argparse.Namespace) -> int:
         return _put_item(options, item)
 
 
-def _put_item(options: argparse.Namespace, item: BlockingItem) -> int:
+def _put_item(options: argparse.Namespace, item: "BlockingItem") -> int:
+    from rota.wire.agent_views import show_item
+
     view = item.status()
     if options.json:
         put_json(show_item(view))
@@ -287,12 +307,12 @@ def claim(options: argparse.Namespace) -> int:
     return 0
 
 
-def _session(rota: Rota, options: argparse.Namespace, **about: Any) -> Any:
+def _session(rota: "Rota", options: argparse.Namespace, **about: Any) -> Any:
     """The session of that name. All commands speak for one incarnation of it."""
     return rota.agent_session(options.session, incarnation=options.session, **about)
 
 
-def _plain(claim: BlockingClaim) -> dict[str, Any]:
+def _plain(claim: "BlockingClaim") -> dict[str, Any]:
     return {
         "item": claim.item,
         "title": claim.title,

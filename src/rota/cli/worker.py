@@ -1,8 +1,8 @@
 """`rota worker`: run work of a coordinator elsewhere."""
 
 import argparse
-import asyncio
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 from rota.cli import EXIT_FAILED
 from rota.cli.serving import (
@@ -17,7 +17,15 @@ from rota.cli.serving import (
     settings,
     tell,
 )
-from rota.config import Config
+
+if TYPE_CHECKING:
+    from rota.config import Config
+
+EXAMPLES = """
+  rota worker --coordinator grpc://rota.example.org:7433
+  rota worker --coordinator grpc://a:7433,b:7433 --slots 16 --name build-3
+  rota worker --config /etc/rota/worker.toml
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -39,8 +47,10 @@ def run(options: argparse.Namespace) -> int:
     return run_until_stopped(lambda signals: work(config, signals))
 
 
-async def work(config: Config, signals: Signals) -> int:
+async def work(config: "Config", signals: Signals) -> int:
     """A worker from its start to its end."""
+    import asyncio
+
     from rota.app.laborer import start_laborer  # not needed to show help
 
     async with AsyncExitStack() as parts:

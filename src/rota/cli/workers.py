@@ -1,14 +1,22 @@
 """`rota workers`: who is registered; give one no new work, or strike it off."""
 
 import argparse
+from typing import TYPE_CHECKING
 
-from rota.app.clocks import wall_clock
 from rota.cli import EXIT_USAGE
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put, put_json, put_table, say, show_time
 from rota.cli.verbs import add_verbs, is_clear
-from rota.core.questions import WorkerView
-from rota.wire.views import as_plain
+
+if TYPE_CHECKING:
+    from rota.core.questions import WorkerView
+
+EXAMPLES = """
+  rota workers
+  rota workers drain build-3     it finishes what it has
+  rota workers undrain build-3
+  rota workers forget build-3
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +27,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List workers, or change one."""
+    from rota.wire.views import as_plain
+
     if not is_clear(options):
         return EXIT_USAGE
     with reach(options) as rota:
@@ -54,7 +64,9 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _state(view: WorkerView) -> str:
+def _state(view: "WorkerView") -> str:
+    from rota.app.clocks import wall_clock
+
     if view.quarantined_until > wall_clock():
         return "quarantined"
     if view.draining:

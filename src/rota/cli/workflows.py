@@ -2,16 +2,20 @@
 
 import argparse
 from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING
 
 from rota.cli.reaching import reach
-from rota.cli.showing import finish, put, put_json, put_table, say, show_span, show_time
-from rota.core.calendar import CONTINUOUS, ScheduleSpec, slots_between
-from rota.core.questions import WorkflowView
-from rota.wire.views import as_json, as_plain, show_param
+from rota.cli.showing import finish, put, put_json, put_table, say, show_time
 
-NEXT_SHOWN = 5
-_FAR_MS = 10 * 366 * 86_400_000
+if TYPE_CHECKING:
+    from rota.core.questions import WorkflowView
+
+
+EXAMPLES = """
+  rota workflows
+  rota workflows etl     its versions, parameters and next runs
+  rota workflows --json
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +26,9 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List them, or show one."""
+    from rota.wire.schedules import show_schedule, upcoming
+    from rota.wire.views import as_plain
+
     with reach(options) as rota:
         views = (rota.workflow(options.name),) if options.name else rota.workflows()
     if options.json:
@@ -50,28 +57,18 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def upcoming(view: WorkflowView) -> list[int]:
-    """The next instants at which runs are made, if nothing changes."""
-    if view.schedule is None or view.next_at is None:
-        return []
-    return list(slots_between(view.schedule, view.next_at - 1, view.next_at + _FAR_MS, NEXT_SHOWN))
-
-
-def show_schedule(spec: ScheduleSpec | None) -> str:
-    """When runs are made, in one line."""
-    if spec is None:
-        return "by hand"
-    when = spec.cron or f"every {show_span(spec.every_ms)}"
-    return when if spec.zone == "UTC" or spec.every_ms or spec.cron == CONTINUOUS else f"{when} {spec.zone}"
-
-
-def _show_runs(view: WorkflowView) -> str:
+def _show_runs(view: "WorkflowView") -> str:
     most = f" of {view.max_active_runs}" if view.max_active_runs else ""
     waiting = f", {view.waiting_runs} waiting" if view.waiting_runs else ""
     return f"{view.active_runs}{most}{waiting}"
 
 
-def _show(view: WorkflowView) -> None:
+def _show(view: "WorkflowView") -> None:
+    from zoneinfo import ZoneInfo
+
+    from rota.wire.schedules import show_schedule, upcoming
+    from rota.wire.views import as_json, show_param
+
     workflow = view.workflow
     put(f"{workflow.name}{' (paused)' if workflow.paused else ''}, version {workflow.version}, from {workflow.source}")
     for line in workflow.doc.splitlines():

@@ -15,10 +15,12 @@ from rota.client.threads import LoopThread
 from rota.core.bounds import BACKFILL_ACTIVE_RUNS
 from rota.core.ids import BlobRef
 from rota.core.model import Graph, Pairs, Queue, TaskSpec, Tenant
+from rota.core.overview import Overview
 from rota.core.questions import BackfillView, PoolView, RunView, TaskView, WorkerView, WorkflowView
 from rota.core.reasons import Reason
 from rota.core.records import Audit
 from rota.wire.instants import When
+from rota.wire.requests import ServiceInside
 
 
 class BlockingRun:
@@ -151,6 +153,7 @@ class BlockingClient(BlockingItems):
         merge: str = "",
         labels: dict[str, str] | None = None,
         share: str = "",
+        parent: str = "",
         is_new: bool = False,
     ) -> BlockingRun:
         """Make a run, or join one; see `Client.submit`. It is durable when this returns."""
@@ -163,6 +166,7 @@ class BlockingClient(BlockingItems):
             merge=merge,
             labels=labels,
             share=share,
+            parent=parent,
             is_new=is_new,
         )
         return BlockingRun(self._thread, self._thread.call(work))
@@ -258,6 +262,14 @@ class BlockingClient(BlockingItems):
         """Runs, the newest first: live ones, then those in history. `labels`: only those that have all of these."""
         work = self._client.runs(name=name, states=states, labels=labels, limit=limit, history=history)
         return self._thread.call(work)
+
+    def overview(self) -> Overview:
+        """How everything of the tenant stands at once."""
+        return self._thread.call(self._client.overview())
+
+    def inspect(self) -> ServiceInside:
+        """What goes on inside the coordinator's process."""
+        return self._thread.call(self._client.inspect())
 
     def workers(self) -> tuple[WorkerView, ...]:
         """Who is registered, and how each stands."""

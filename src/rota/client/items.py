@@ -188,10 +188,16 @@ class Items(Scheduling, ABC):
             raise Refused("field.value", f"{action!r} cannot be done about several items", hint, path="action")
         names = list(dict.fromkeys(items))
         check_number(len(names), 1, BULK_MAX, "items")
-        return list(await asyncio.gather(*(self._one_of_several(action, name, reason, key) for name in names)))
+        # By their place among them: the same key with other items is then noticed.
+        keys = [f"{key[:200]}+{number}" if key else "" for number in range(len(names))]
+        each = (self._one_of_several(action, name, reason, own) for name, own in zip(names, keys, strict=True))
+        outcomes = list(await asyncio.gather(*each))
+        if any(outcome.code == "command.id_reused" for outcome in outcomes):
+            text = f"key {key!r} was used for other items, or for something else"
+            raise Refused("command.id_reused", text, "Choose a new one for each call.", path="key")
+        return outcomes
 
-    async def _one_of_several(self, action: str, name: str, reason: str, key: str) -> BulkOutcome:
-        own = f"{key[:150]}-{name[:90]}" if key else ""
+    async def _one_of_several(self, action: str, name: str, reason: str, own: str) -> BulkOutcome:
         item = self.item(name)
         actions: dict[str, Callable[[], Awaitable[None]]] = {
             "approve": lambda: item.approve(reason, key=own),

@@ -13,8 +13,12 @@ from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, check_number
 from rota.core.history import Ended, GetEnded, GetGraph, HistoryQuery, Page
 from rota.core.model import Graph, Pairs
-from rota.core.questions import GetRun, ListRuns, RunsPage, RunView, view_run
+from rota.core.questions import GetRun, ListRuns, RunsPage, RunView, is_meant, view_run
 from rota.core.states import RunState
+
+# How many runs of history are looked through for one page of those that somebody looks for by words.
+LOOKED_THROUGH_MAX = 1_000
+LOOKED_THROUGH_AT_ONCE = 200
 
 
 class Listing(Deploying):
@@ -54,13 +58,21 @@ class Listing(Deploying):
         limit: int = 100,
         after: str = "",
         history: bool = True,
+        kind: str = "",
+        find: str = "",
     ) -> RunsPage:
-        """Some runs, after where an earlier page ended. One that moves to history meanwhile may be seen twice."""
+        """Some runs, after where an earlier page ended. One that moves to history meanwhile may be seen twice.
+
+        `find`: those that somebody means by these words. In history so many are looked through for them that a page
+        may have fewer than there are, and says where to go on.
+        """
         wanted = states_of(RunState, states, "run")
         place = Place.read(after)
         found: list[RunView] = []
         if not place.is_past:
-            question = ListRuns(tenant=self.line.tenant, name=name, states=wanted, labels=labels, limit=limit)
+            question = ListRuns(
+                tenant=self.line.tenant, name=name, states=wanted, labels=labels, limit=limit, kind=kind, find=find
+            )
             page = await self._live_page(question, place)
             found += page.runs
             if page.next or not history:
@@ -71,17 +83,37 @@ class Listing(Deploying):
         query = HistoryQuery(
             tenant=self.line.tenant,
             name=name,
+            kind=kind,
             states=wanted,
             labels=labels,
             limit=limit - len(found),
             after=place.past,
         )
-        past: Page = await self.ask(query)
+        past = await self._look_through(query, find)
         for row in past.runs:
             view = await self.view_past(row)
             if view is not None:
                 found.append(view)
         return RunsPage(tuple(found), Place(is_past=True, past=past.next).write() if past.next else "")
+
+    async def _look_through(self, query: HistoryQuery, find: str) -> Page:
+        """A page of history; of those that are looked for by words, as many as are among so many."""
+        if not find:
+            return await self.ask(query)
+        found: list[records.Run] = []
+        looked_at = 0
+        while True:
+            page: Page = await self.ask(structs.replace(query, limit=LOOKED_THROUGH_AT_ONCE))
+            places = [place for place, row in enumerate(page.runs, 1) if is_meant(find, row)]
+            wanted = query.limit - len(found)
+            if len(places) > wanted:
+                # The page ends with the last of them, and only the store knows what that place is called.
+                page = await self.ask(structs.replace(query, limit=places[wanted - 1]))
+            found += [row for row in page.runs if is_meant(find, row)]
+            looked_at += len(page.runs)
+            if not page.next or len(found) >= query.limit or looked_at >= LOOKED_THROUGH_MAX:
+                return Page(tuple(found), page.next)
+            query = structs.replace(query, after=page.next)
 
     async def _live_page(self, question: ListRuns, place: Place) -> RunsPage:
         """Live runs only."""

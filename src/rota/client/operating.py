@@ -10,8 +10,10 @@ from rota.core.door import check_shape
 from rota.core.errors import Unavailable
 from rota.core.history import AuditsPage, ListAudits
 from rota.core.model import Pool, Queue, Tenant
+from rota.core.overview import GetOverview, Overview
 from rota.core.questions import ListPools, ListQueues, ListTenants, ListWorkers, PoolView, Question, WorkerView
 from rota.core.records import Audit
+from rota.wire.requests import InspectService, ServiceInside
 
 # How long a command is repeated while nobody can answer it.
 PATIENCE_S = 30.0
@@ -35,6 +37,14 @@ class Operating:
                 if asyncio.get_running_loop().time() + wait_s > give_up_at:
                     raise
                 await asyncio.sleep(wait_s)
+
+    async def overview(self) -> Overview:
+        """How everything of the tenant stands at once: runs, what waits and why, queues, workers."""
+        return await self.ask(GetOverview(tenant=self.line.tenant))
+
+    async def inspect(self) -> ServiceInside:
+        """What goes on inside the coordinator's process."""
+        return await self.ask(InspectService(tenant=self.line.tenant))
 
     async def workers(self) -> tuple[WorkerView, ...]:
         """Who is registered, and how each stands."""

@@ -69,12 +69,14 @@ class Client(Items):
         merge: str = "",
         labels: dict[str, str] | None = None,
         share: str = "",
+        parent: str = "",
         is_new: bool = False,
     ) -> "Run":
         """Make a run. It is durable when this returns; sending the same `command_id` again makes no second one.
 
         While a run with the same `merge` has not ended, it is joined instead. Runs with the same `share` take their
-        turns as if they were one. A graph that `is_new` is sent at once, without asking whether it is known.
+        turns as if they were one. While its `parent` is paused, nobody is given work of a run. A graph that `is_new` is
+        sent at once, without asking whether it is known.
         """
         whole, given = built(graph, params or {})
         name = run or new_id(whole.name, command_id)
@@ -88,6 +90,7 @@ class Client(Items):
             merge=merge,
             labels=tuple((labels or {}).items()),
             share=share,
+            parent=parent,
         )
         made = None if is_new else await self._submit_known(command)
         if made is None:

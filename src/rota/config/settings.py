@@ -236,12 +236,13 @@ class Builds(Section, frozen=True, kw_only=True):
 
 
 class Queries(Section, frozen=True, kw_only=True):
-    """`[queries]`: a front end for queries, which speaks Flight SQL."""
+    """`[queries]`: tables, and a front end for queries, which speaks Flight SQL."""
 
     listen: Annotated[str, _meta("where drivers reach it, with gRPC; empty: 127.0.0.1:8982")] = ""
     tables: Annotated[
         dict[str, str], _meta("tables by name, each a file or folder of Parquet, CSV or JSON lines, or its URL")
     ] = field(default_factory=dict[str, str])
+    folders: Annotated[Words, _meta("what analysts may read beside the tables: folders, files, URLs of buckets")] = ()
 
 
 class Backend(Struct, frozen=True):

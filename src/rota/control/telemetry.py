@@ -17,7 +17,7 @@ from rota.control.leadership import Role
 from rota.control.loop import Loop
 from rota.core.buckets import Bucket
 from rota.core.ids import Millis
-from rota.core.live import LiveWorker
+from rota.core.overview import WORKER_STANDINGS, standing_of
 from rota.core.records import Batch
 from rota.core.state import DEFAULT_QUEUE, State
 from rota.core.states import (
@@ -51,7 +51,6 @@ MOVED_TO: tuple[str, ...] = (
     NEEDS_ATTENTION,
 )
 AGAIN: dict[str, str] = {UP_FOR_RETRY: "retry", UP_FOR_RESCHEDULE: "reschedule"}
-WORKER_STATES = ("present", "away", "draining", "quarantined")
 
 _TURN_S = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 _REACQUIRE_S = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -228,24 +227,16 @@ def _decided(loop: Loop) -> Labelled:
 def _standing(state: State, now: Millis) -> Iterator[Family]:
     """How things stand now. Cost: one look at each bucket and worker, and an explanation for some buckets."""
     yield _family("rota_leases", {(): len(state.leases)})
-    workers: dict[tuple[str, ...], float] = {(word,): 0 for word in WORKER_STATES}
+    workers: dict[tuple[str, ...], float] = {(word,): 0 for word in WORKER_STANDINGS}
     for worker in state.workers.values():
         if not worker.row.gone_at:
-            workers[_standing_of(worker, now),] += 1
+            workers[standing_of(worker, now),] += 1
     yield _family("rota_workers", workers)
     waiting = [bucket for bucket in state.index.buckets.values() if bucket.live]
     yield _family("rota_undispatchable_tasks", _by_reason(state, waiting, now))
     depths, ages = _by_queue(state, waiting, now)
     yield _family("rota_queue_tasks", depths)
     yield _family("rota_queue_oldest_seconds", ages)
-
-
-def _standing_of(worker: LiveWorker, now: Millis) -> str:
-    if worker.row.quarantined_until > now:
-        return "quarantined"
-    if worker.row.draining:
-        return "draining"
-    return "present" if worker.present else "away"
 
 
 def _by_reason(state: State, waiting: list[Bucket], now: Millis) -> Labelled:

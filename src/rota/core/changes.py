@@ -384,9 +384,12 @@ class PausePut(Change, frozen=True):
 
 
 class CommandRecorded(Change, frozen=True):
-    """A command was answered; a retry will get the same answer. `audit` says who asked for what, where that is kept."""
+    """A command was answered; a retry will get the same answer. `audit` says who asked for what, where that is kept.
 
-    receipt: Receipt
+    Of a submission it is the run itself that answers a retry, so there is no receipt.
+    """
+
+    receipt: Receipt | None
     audit: Audit | None = None
 
 

@@ -32,11 +32,13 @@ from rota.core.model import (
     has_labels,
 )
 from rota.core.order import Books
+from rota.core.overview import GetOverview, Overview, overview
 from rota.core.question import Question
 from rota.core.reasons import Reasons
 from rota.core.records import Growth, Run, Task
 from rota.core.state import State
 from rota.core.states import NONE, PHASES, Phase, RunState, TaskState
+from rota.core.sums import SumTasks, TaskSum, sum_tasks
 from rota.core.why import explain
 from rota.core.workflow_questions import (
     BackfillView,
@@ -59,7 +61,7 @@ class GetRun(Question, frozen=True, kw_only=True):
 
 
 class ListRuns(Question, frozen=True, kw_only=True):
-    """Live runs, the newest first, after `after` in that order."""
+    """Live runs, the newest first, after `after` in that order. `find`: those that somebody means by these words."""
 
     name: str = ""
     states: tuple[RunState, ...] = ()
@@ -67,6 +69,8 @@ class ListRuns(Question, frozen=True, kw_only=True):
     limit: int = 100
     # Runs that have all of these.
     labels: Pairs = ()
+    kind: str = ""
+    find: str = ""
 
 
 class ListTasks(Question, frozen=True, kw_only=True):
@@ -229,6 +233,8 @@ Reading = (
     | tuple[BackfillView, ...]
     | SchedulerView
     | tuple[BacklogLine, ...]
+    | Overview
+    | dict[str, TaskSum]
 )
 
 
@@ -242,6 +248,9 @@ def answer(state: State, question: Question, now: Millis) -> Reading:
             return _list_runs(state, question)
         case ListTasks():
             return _list_tasks(find_run(state, question.tenant, question.run, may_have_ended=True), question)
+        case SumTasks():
+            run = find_run(state, question.tenant, question.run, may_have_ended=True)
+            return sum_tasks(run.graph, run.tasks, question.names)
         case ExplainTask():
             run = find_run(state, question.tenant, question.run, may_have_ended=True)
             return explain(state, run, find_task(run, question.task), now)
@@ -264,6 +273,8 @@ def answer(state: State, question: Question, now: Millis) -> Reading:
             return list_backfills(state, question, now)
         case GetScheduler():
             return view_scheduler(state, question, now)
+        case GetOverview():
+            return overview(state, question, now)
         case ListBacklog():
             return list_backlog(state, question, now)
         case PreviewClear():
@@ -354,12 +365,23 @@ def _list_runs(state: State, question: ListRuns) -> RunsPage:
             continue
         if question.name not in ("", run.row.name) or (question.states and run.row.state not in question.states):
             continue
-        if not has_labels(run.row.labels, question.labels):
+        if question.kind not in ("", run.row.kind) or not has_labels(run.row.labels, question.labels):
+            continue
+        if not is_meant(question.find, run.row):
             continue
         if len(chosen) == question.limit:
             return RunsPage(tuple(map(_view, chosen)), chosen[-1].row.id)
         chosen.append(run)
     return RunsPage(tuple(map(_view, chosen)))
+
+
+def is_meant(words: str, run: Run) -> bool:
+    """Whether somebody who looks for these words may mean a run: each is in its id or name, or begins a label."""
+    labels = [text.lower() for name, value in run.labels for text in (value, f"{name}={value}")]
+    return all(
+        word in run.id.lower() or word in run.name.lower() or any(label.startswith(word) for label in labels)
+        for word in words.lower().split()
+    )
 
 
 def _view(run: LiveRun) -> RunView:

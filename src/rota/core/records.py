@@ -242,7 +242,10 @@ class Receipt(Struct, frozen=True):
 
 
 class Audit(Struct, frozen=True):
-    """Who asked for what, of everything but submissions and claims. Kept as long as history, and never in memory."""
+    """Who asked for what, of everything but claims, and runs that programs make by the thousand (builds, queries).
+
+    Kept as long as history, and never in memory.
+    """
 
     tenant: str
     at: Millis

@@ -5,6 +5,8 @@
 
 from itertools import islice
 
+from msgspec import structs
+
 from rota.core.buckets import Bucket
 from rota.core.demand import Demand, static_reasons, total_reasons
 from rota.core.fits import dynamic_reasons
@@ -40,7 +42,7 @@ def explain(state: State, run: LiveRun, idx: int, now: Millis) -> Reasons:
     task = run.tasks.get(idx)
     if (task is not None and task.state in TERMINAL) or run.row.state in RUN_TERMINAL or idx in run.graph.retired:
         return ()
-    held = _run_reasons(state, run)
+    held = run_reasons(state, run)
     if task is None or task.state == "none":
         return held + _upstream_reasons(run, idx)
     if task.state is ASSIGNED:
@@ -65,7 +67,8 @@ def explain(state: State, run: LiveRun, idx: int, now: Millis) -> Reasons:
     return held or queued_reasons(state, run, task, now)
 
 
-def _run_reasons(state: State, run: LiveRun) -> Reasons:
+def run_reasons(state: State, run: LiveRun) -> Reasons:
+    """What holds a run as a whole, the outermost first; empty if nothing does."""
     row = run.row
     found: list[Reason] = []
     if row.fault:
@@ -120,19 +123,24 @@ def _upstream_reasons(run: LiveRun, idx: int) -> Reasons:
             return (reason("cascade.pending", f"will be {piece.to} in one of the next turns", at=piece.next),)
     node = graph.node(idx)
     waiting: list[str] = []
+    named: list[str] = []
     count = 0
     for up in (*graph.ups[node], *graph.setups.get(node, ())):
         if not graph.width[up]:
-            return (reason("expand.unknown", f"the width of {graph.specs[up].id} is not known yet"),)
+            name = graph.specs[up].id
+            return (reason("expand.unknown", f"the width of {name} is not known yet", task=name),)
         for task_idx in graph.tasks_of(up):
             task = run.tasks.get(task_idx)
             if task is None or task.state not in TERMINAL:
                 count += 1
                 if len(waiting) < _NAMED_MAX:
-                    waiting.append(f"{graph.task_id(task_idx)} ({'none' if task is None else task.state})")
+                    named.append(graph.task_id(task_idx))
+                    waiting.append(f"{named[-1]} ({'none' if task is None else task.state})")
     if count:
         text = f"{count} upstream tasks have not ended: {', '.join(waiting)}"
-        return (reason("upstream.waiting", text, rule=graph.rules[node]),)
+        held = reason("upstream.waiting", text, rule=graph.rules[node])
+        # Each by itself, so that whoever shows it can lead there.
+        return (structs.replace(held, about=(*held.about, *(("task", name) for name in named))),)
     if run.row.state is RunState.QUEUED:
         return ()
     if node in graph.past and run.before is not None and (waited := past_of(run, node)):
@@ -176,7 +184,7 @@ def _worker_reasons(state: State, bucket: Bucket, now: Millis) -> list[Reason]:
     if bucket.demand.pull:
         return [reason("worker.pull", "waits to be claimed by a worker that asks for work")]
     absent = busy = 0
-    nearest_text = ""
+    nearest_text = nearest = ""
     alone = state.index.is_alone(bucket, now)
     for worker in _suitable(bucket):
         reasons = dynamic_reasons(bucket.demand, worker, now, alone=alone)
@@ -187,8 +195,10 @@ def _worker_reasons(state: State, bucket: Bucket, now: Millis) -> list[Reason]:
         else:
             busy += 1
             nearest_text = nearest_text or f"; nearest is {worker.row.id}: {reasons[0].text}"
+            nearest = nearest or worker.row.id
     if busy:
-        return [reason("worker.busy", f"{busy} suitable workers are busy{nearest_text}", workers=busy)]
+        text = f"{busy} suitable workers are busy{nearest_text}"
+        return [reason("worker.busy", text, workers=busy, worker=nearest)]
     return [reason("worker.absent", f"{absent} suitable workers are registered but away", workers=absent)]
 
 

@@ -158,6 +158,8 @@ def draw_trigger(chance: Random, deployed: Deployed, word: str) -> SubmitRun:
     right, wrong = (b"", _pack({"size": 5})), (_pack({"size": "large"}), _pack({"colour": 1}))
     params = chance.choice(wrong if chance.random() < 0.15 else right)
     return SubmitRun(
+        # Somebody asks by hand, which is audited.
+        actor="somebody",
         tenant=deployed.tenant,
         command_id=f"trigger {word}",
         run=f"{deployed.name}-{word}",

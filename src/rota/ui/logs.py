@@ -17,13 +17,15 @@ REST_S = 0.2
 class Text:
     """Bytes that come in pieces, as text without what only a terminal obeys."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_whole: bool = False) -> None:
+        """`is_whole`: nothing of a piece is left out, however long it is."""
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+        self._is_whole = is_whole
 
     def read(self, content: bytes) -> str:
         """One piece more, or as much of its end as is shown."""
         text = self._decode(content)
-        if len(text) > SHOWN_BYTES:
+        if len(text) > SHOWN_BYTES and not self._is_whole:
             text = f"… {len(text) - SHOWN_BYTES:,} characters are left out here\n{text[-SHOWN_BYTES:]}"
         return show_text(text)
 
@@ -36,11 +38,16 @@ async def read_end(run: Run, task: str, attempt: int) -> tuple[str, bool]:
     return Text().read(piece.content), len(piece.content) >= SHOWN_BYTES
 
 
-async def follow(run: Run, task: str, attempt: int) -> AsyncIterator[bytes]:
-    """The same as events, and what is printed until the attempt has ended. The first one replaces what is there."""
-    text = Text()
+async def follow(run: Run, task: str, attempt: int, *, is_whole: bool) -> AsyncIterator[bytes]:
+    """The same as events, or all of it (`is_whole`), and what is printed until the attempt has ended.
+
+    The first one replaces what is there.
+    """
+    text = Text(is_whole=is_whole)
     is_first = True
-    async for piece in run.logs(task, attempt, follow=True, tail_bytes=SHOWN_BYTES):
-        yield event("log", {"attempt": attempt, "is_first": is_first, "text": text.read(piece)})
+    async for piece in run.logs(task, attempt, follow=True, tail_bytes=0 if is_whole else SHOWN_BYTES):
+        # Whether lines came before it, so that nobody counts from there.
+        is_cut = is_first and not is_whole and len(piece) >= SHOWN_BYTES
+        yield event("log", {"attempt": attempt, "is_first": is_first, "is_cut": is_cut, "text": text.read(piece)})
         is_first = False
         await asyncio.sleep(REST_S)

@@ -9,10 +9,15 @@ from rota.core.graph import LiveGraph
 from rota.core.questions import ListTasks, RunView, TasksPage, TaskView
 from rota.core.records import Run as RunRecord
 from rota.core.states import RUN_TERMINAL
+from rota.core.sums import TaskSum
+from rota.ui.drawing import Drawing
+from rota.ui.trend import Trend
 
 VIEWS_KEPT_MAX = 2_000
 GRAPHS_KEPT_MAX = 50
-CELLS_KEPT_MAX = 2_000
+SUMS_KEPT_MAX = 2_000
+TRENDS_KEPT_MAX = 50
+DRAWINGS_KEPT_MAX = 50
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -56,8 +61,17 @@ class Memory:
         # By tenant, run, its creation and the length of its story.
         self.views: Kept[tuple[str, str, int, int], RunView] = Kept(VIEWS_KEPT_MAX)
         self.graphs: Kept[tuple[str, str], LiveGraph] = Kept(GRAPHS_KEPT_MAX)
-        # By tenant, run, its creation, the length of its story, and the first row that is shown.
-        self.cells: Kept[tuple[str, str, int, int, int], dict[str, Counts]] = Kept(CELLS_KEPT_MAX)
+        # By tenant, run, its creation, the length of its story, and a hash of the names that are shown.
+        self.sums: Kept[tuple[str, str, int, int, str], dict[str, TaskSum]] = Kept(SUMS_KEPT_MAX)
+        # By the same as views: the task that a run failed of, if there is one.
+        self.causes: Kept[tuple[str, str, int, int], tuple[TaskView, ...]] = Kept(VIEWS_KEPT_MAX)
+        # By tenant, definition, what is open and the first node that is shown.
+        self.drawings: Kept[tuple[str, str, tuple[str, ...] | None, int], Drawing] = Kept(DRAWINGS_KEPT_MAX)
+        self._trends: Kept[str, Trend] = Kept(TRENDS_KEPT_MAX)
+
+    def trend(self, tenant: str) -> Trend:
+        """How things went for a tenant, from when somebody first asked."""
+        return self._trends.get(tenant) or self._trends.put(tenant, Trend())
 
 
 class Reader(Client):

@@ -84,7 +84,7 @@ class SigningPages:
         return go_to("/sign-in", visit.sign_out())
 
     def _form(self, wanted: str, refused: Refused | None = None) -> Response:
-        given = {"next": aim(wanted), "refused": refused, "live": ""}
+        given = {"next": aim(wanted), "refused": refused, "live": "", "is_inside": False}
         return show(self._renderer.render("sign_in.html", given), 200 if refused is None else 403)
 
 

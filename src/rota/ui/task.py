@@ -12,9 +12,11 @@ from rota.client.runs import Run
 from rota.core.errors import Refused, Unavailable
 from rota.core.questions import RunView, TaskView
 from rota.core.records import Story
-from rota.core.states import TERMINAL
+from rota.core.states import CANCELLED, FAILED, TERMINAL, UPSTREAM_FAILED
+from rota.ui.acts.tasks import task_offers
 from rota.ui.live import Ear, keep_current
 from rota.ui.logs import follow, read_end
+from rota.ui.missing import note_near
 from rota.ui.reading import Memory, Reader
 from rota.ui.rendering import Fragment, Renderer
 from rota.ui.telling import Tale, go_on, read_tale
@@ -26,21 +28,29 @@ from rota.wire.views import show_result
 LOOK_EVERY_S = 1.0
 # What has ended changes only if it is told to run again.
 OVER_EVERY_S = 60.0
+# One that printed nothing so far may have a log that is on its way.
+UNSAID_EVERY_S = 5.0
 # So many events wait for a browser to take them; whoever makes them waits too.
 EVENTS_WAITING_MAX = 8
+# Of what a task waited for so many are asked about, and so many of those that went wrong are named.
+CAUSES_ASKED_MAX = 50
+CAUSES_SHOWN = 5
+BAD = (FAILED, UPSTREAM_FAILED, CANCELLED)
 FRAGMENTS = {
     "head": "task_head.html",
     "why": "task_why.html",
     "facts": "task_facts.html",
     "attempts": "task_attempts.html",
+    "unsaid": "task_unsaid.html",
     "story": "story.html",
 }
 
 
 class TaskFilter(Struct, frozen=True, kw_only=True):
-    """Which attempt's log; the newest if none is named."""
+    """Which attempt's log; the newest if none is named. `whole`: it is told from its first line on."""
 
     attempt: int = 0
+    whole: int = 0
 
 
 class TaskPages:
@@ -62,11 +72,16 @@ class TaskPages:
     async def show(self, visit: Visit) -> Response:
         """The page."""
         reader = Reader(visit.client, self._memory)
-        if await reader.find_task(visit.path["run"], visit.path["task"]) is None:
+        try:
+            found = await reader.find_task(visit.path["run"], visit.path["task"])
+        except Refused as refused:
+            await note_near(reader, visit.path["run"], refused)
+            raise
+        if found is None:
             return go_to(f"{run_url(visit.path['run'], group=visit.path['task'])}#tasks")
         run, view, task = await _find(reader, visit)
         tale = await read_tale(reader, view, task.id)
-        given = await self._read(visit, run, view, task, tale)
+        given = await self._read(visit, reader, run, view, task, tale)
         text, is_cut = await read_end(run, task.id, given["attempt"]) if given["attempt"] else ("", False)
         fragments = self._renderer.fragments(FRAGMENTS, given)
         more = {"live": live_url(visit.url), "log": text, "log_is_cut": is_cut}
@@ -84,22 +99,29 @@ class TaskPages:
         run, _, _ = await _find(reader, visit)
         return visit.stream(_Following(self, visit, reader, run).events())
 
-    async def look(self, visit: Visit, run: Run, view: RunView, task: TaskView, tale: Tale) -> list[Fragment]:
+    async def look(
+        self, visit: Visit, reader: Reader, run: Run, view: RunView, task: TaskView, tale: Tale
+    ) -> list[Fragment]:
         """All but the log."""
-        return self._renderer.fragments(FRAGMENTS, await self._read(visit, run, view, task, tale))
+        return self._renderer.fragments(FRAGMENTS, await self._read(visit, reader, run, view, task, tale))
 
-    async def _read(self, visit: Visit, run: Run, view: RunView, task: TaskView, tale: Tale) -> dict[str, Any]:
+    async def _read(
+        self, visit: Visit, reader: Reader, run: Run, view: RunView, task: TaskView, tale: Tale
+    ) -> dict[str, Any]:
         newest = _newest(task, tale)
         attempt = _attempt(visit, newest)
         chosen = ("--attempt", attempt) if visit.query.attempt else ()
         return {
             "visit": visit,
+            "offers": task_offers(visit, view, task),
             "run": view,
             "task": task,
             "reasons": () if task.state in TERMINAL else await run.why(task.id),
             "has_result": task.result is not None,
             "result": show_result(task.result),
             "attempt": attempt,
+            "is_over": task.state in TERMINAL,
+            "causes": await _causes(reader, run, view, task) if task.state is UPSTREAM_FAILED else (),
             "newest": newest,
             "tale": tale,
             "story_cli": command("story", view.id, task.id),
@@ -155,9 +177,14 @@ class _Following:
             _, view, now = await _find(self._reader, self._visit)
             self._is_over = now.state in TERMINAL
             await self._follow(_attempt(self._visit, _newest(now, tale)), now.id)
-            return await self._pages.look(self._visit, self._run, view, now, tale)
+            return await self._pages.look(self._visit, self._reader, self._run, view, now, tale)
 
-        async for piece in keep_current(ear, look, every_s=lambda: OVER_EVERY_S if self._is_over else LOOK_EVERY_S):
+        def every_s() -> float:
+            if not self._is_over:
+                return LOOK_EVERY_S
+            return OVER_EVERY_S if self._logged else UNSAID_EVERY_S
+
+        async for piece in keep_current(ear, look, every_s=every_s):
             await self._said.put(piece)
 
     async def _follow(self, attempt: int, task: str) -> None:
@@ -170,12 +197,26 @@ class _Following:
         self._logged = attempt
 
         async def pump() -> None:
-            # A log that cannot be read just now is read again with the page.
+            has_said = False
+            # A log that cannot be read just now is read again with the page, and so is one of which nothing was there
+            # in time: a worker with much to do ships it later.
             with suppress(Refused, Unavailable):
-                async for piece in follow(self._run, task, attempt):
+                async for piece in follow(self._run, task, attempt, is_whole=bool(self._visit.query.whole)):
+                    has_said = True
                     await self._said.put(piece)
+            if not has_said and self._logged == attempt:
+                self._logged = 0
 
         self._logging = asyncio.get_running_loop().create_task(pump(), name="rota-page-log")
+
+
+async def _causes(reader: Reader, run: Run, view: RunView, task: TaskView) -> list[TaskView]:
+    """What a task waited for and what did not go well, a few of them."""
+    graph = await reader.graph(view.graph)
+    node = graph.index.get(task.id, graph.index.get(task.id.rpartition("[")[0]))
+    names = [graph.specs[up].id for up in graph.ups[node]] if node is not None else []
+    found = await run.tasks(*names[:CAUSES_ASKED_MAX], states=BAD) if names else []
+    return found[:CAUSES_SHOWN]
 
 
 async def _find(reader: Reader, visit: Visit) -> tuple[Run, RunView, TaskView]:

@@ -7,8 +7,11 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from rota.client.runs import Client
+from rota.core.errors import Refused
 from rota.core.ids import Millis
 
+# Most forms hold a few words.
+FORM_BYTES_MAX = 16 * 1024
 # A script or style comes from us or not at all, nothing is sent elsewhere, and no other page may hold ours.
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -24,6 +27,36 @@ PAGE_HEADERS = {
 
 class NoQuery(Struct, frozen=True):
     """A page that is the same for everybody."""
+
+
+def _never(_: type) -> bool:
+    return False
+
+
+def _silent(_: str) -> dict[str, str]:
+    return {}
+
+
+def _wrong(_: Refused) -> int:
+    return 422
+
+
+class Rights(Struct, frozen=True, kw_only=True):
+    """What a visitor may do besides looking, and how their forms are known to be theirs."""
+
+    # Whether they may ask for a command of this type.
+    may: Callable[[type], bool] = _never
+    # Whether they may know of other tenants.
+    is_of_all_tenants: bool = False
+    # What every form of theirs carries: only pages that were made for them have it.
+    seal: str = ""
+    # Another one for every page, so that what is sent twice from it is done once.
+    once: str = ""
+    # What they did last and have not been told yet, and headers that have them told on the next page.
+    said: str = ""
+    say: Callable[[str], dict[str, str]] = _silent
+    # What a refusal is in HTTP's own words.
+    status_of: Callable[[Refused], int] = _wrong
 
 
 class Visit(Struct, kw_only=True):
@@ -45,6 +78,7 @@ class Visit(Struct, kw_only=True):
     sign_out: Callable[[], dict[str, str]]
     # The service's time of day: a browser's may be another.
     now: Millis
+    rights: Rights = Rights()
 
 
 Serve = Callable[[Visit], Awaitable[Response]]
@@ -59,6 +93,7 @@ class Page(Struct, frozen=True, kw_only=True):
     method: str = "GET"
     query: type[Struct] = NoQuery
     form: type[Struct] | None = None
+    form_bytes_max: int = FORM_BYTES_MAX
     is_public: bool = False
 
 

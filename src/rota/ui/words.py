@@ -94,6 +94,16 @@ def show_value(value: Any) -> str:
     return f"{text[:VALUE_CHARS_MAX]}\n… and {len(text) - VALUE_CHARS_MAX:,} characters more"
 
 
+def show_size(count: int) -> str:
+    """How many bytes, as people say it."""
+    size = float(count)
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" or size >= 100 else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
 def command(*words: object) -> str:
     """The line that says the same in a terminal."""
     return shlex.join(["rota", *(str(word) for word in words if word != "")])
@@ -101,22 +111,37 @@ def command(*words: object) -> str:
 
 def runs_url(**query: Any) -> str:
     """The list of runs."""
-    return _with("/", query)
+    return in_url("/runs", query)
 
 
-def run_url(run: str, **query: Any) -> str:
-    """The page of a run."""
-    return _with(f"/runs/{quote(run, safe='')}", query)
+def workflow_url(name: str) -> str:
+    """The page of a workflow."""
+    return f"/workflows/{quote(name, safe='')}"
+
+
+def worker_url(worker: str) -> str:
+    """The page of a worker."""
+    return f"/workers/{quote(worker, safe='')}"
+
+
+def queues_url() -> str:
+    """The page of queues and pools."""
+    return "/queues"
+
+
+def run_url(run: str, view: str = "", **query: Any) -> str:
+    """The page of a run, or one of its views."""
+    return in_url(f"/runs/{quote(run, safe='')}{view and f'/{view}'}", query)
 
 
 def task_url(run: str, task: str, **query: Any) -> str:
     """The page of a task."""
-    return _with(f"{run_url(run)}/tasks/{quote(task, safe='')}", query)
+    return in_url(f"{run_url(run)}/tasks/{quote(task, safe='')}", query)
 
 
 def log_url(run: str, task: str, **query: Any) -> str:
     """A whole log, as text."""
-    return _with(f"{task_url(run, task)}/log", query)
+    return in_url(f"{task_url(run, task)}/log", query)
 
 
 def live_url(url: str) -> str:
@@ -124,6 +149,7 @@ def live_url(url: str) -> str:
     return f"/live{url}"
 
 
-def _with(path: str, query: dict[str, Any]) -> str:
+def in_url(path: str, query: dict[str, Any]) -> str:
+    """An address with what is asked for there; what is empty is left out."""
     given = urlencode({name: value for name, value in query.items() if value}, doseq=True)
     return f"{path}?{given}" if given else path

@@ -9,6 +9,8 @@ from msgspec import Struct
 
 from rota.core.bounds import RESULT_BYTES_MAX
 from rota.core.ids import Digest
+from rota.core.questions import TaskView
+from rota.core.states import SUCCESS
 
 BUILD = "build"
 # An ActionResult that is larger goes into the content; the rest of a result has to fit beside it.
@@ -61,3 +63,13 @@ def decode_work(params: bytes) -> BuildWork:
 def decode_result(result: bytes) -> BuildResult:
     """The result of an attempt. Raises msgspec.MsgspecError."""
     return _result.decode(result)
+
+
+def result_of(task: TaskView | None) -> BuildResult | None:
+    """What the task of an action came to, if it did and that can be read."""
+    if task is None or task.state is not SUCCESS or task.result is None:
+        return None
+    try:
+        return decode_result(task.result)
+    except msgspec.MsgspecError:
+        return None

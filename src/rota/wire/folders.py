@@ -38,7 +38,9 @@ class Folder(Protocol):
         ...
 
     def names(self, below: str = "") -> list[str]:
-        """What is directly in it, or in a folder in it, in the order of names. Files among it are whole."""
+        """What is directly in it, or in a folder in it, in the order of names: files, which are whole, and folders,
+        with a slash behind them.
+        """
         ...
 
     def open(self, name: str) -> Any:
@@ -89,7 +91,8 @@ class LocalFolder:
     def names(self, below: str = "") -> list[str]:
         """What is directly in it."""
         try:
-            return sorted(path.name for path in (self._path / below).iterdir())
+            found = (self._path / below).iterdir()
+            return sorted(f"{path.name}/" if path.is_dir() else path.name for path in found)
         except FileNotFoundError:
             return []
 
@@ -173,8 +176,8 @@ class BucketFolder:
         """What is directly in it."""
         with self._asking() as store:
             found = obstore.list_with_delimiter(store, below)  # pyright: ignore[reportUnknownMemberType]  # Arrow's overload
-            paths = [*found["common_prefixes"], *(blob["path"] for blob in found["objects"])]
-            return sorted(path.rstrip("/").rpartition("/")[2] for path in paths)
+            folders = (f"{_last(path)}/" for path in found["common_prefixes"])
+            return sorted([*folders, *(_last(blob["path"]) for blob in found["objects"])])
 
     def open(self, name: str) -> Any:
         """An upload."""
@@ -216,6 +219,10 @@ class BucketFolder:
 
     def settle(self) -> None:
         """A store that has answered has done so."""
+
+
+def _last(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
 
 
 class _Upload(io.RawIOBase):

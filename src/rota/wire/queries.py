@@ -5,6 +5,7 @@ for the outputs of other stages; which files those are is known when an attempt 
 them in (docs/decisions/0016-queries.md).
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -85,16 +86,23 @@ class Fragment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     exchanges: tuple[Exchange, ...] = ()
     tasks: int = 1
     is_whole: bool = False
-    # What the engine is told, beyond what every fragment needs.
-    settings: tuple[tuple[str, str], ...] = ()
     compression: Compression = ""
     # Whether the plan brings Python functions along.
     has_code: bool = False
     # The buckets that it reads and writes, such as `s3://lake`.
     stores: tuple[str, ...] = ()
+    # Where all files are that its plan reads: folders and URLs. Its worker reads no others; None for any.
+    places: tuple[str, ...] | None = None
 
 
 EXCHANGE = "rota-exchange-"
+
+
+def is_within(name: str, places: Sequence[str]) -> bool:
+    """Whether a file or a place is one of these, or in one of them."""
+    if "/../" in f"{name}/":
+        return False
+    return any(name == place or name.startswith(f"{place.rstrip('/')}/") for place in places)
 
 
 class Part(Struct, frozen=True, array_like=True):

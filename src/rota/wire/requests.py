@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from rota.core import backlog as bl
 from rota.core import history as hs
+from rota.core import overview as ov
 from rota.core import questions as qs
 from rota.core.door import ClientRequest, refusal
 from rota.core.errors import CODES, Refused, Unavailable
@@ -98,15 +99,39 @@ class ServiceView(Struct, frozen=True, kw_only=True):
     home: str
 
 
+class InspectService(qs.Question, frozen=True, kw_only=True):
+    """What goes on inside the coordinator's process, for whoever has to find out what is wrong with it."""
+
+
+class ServiceInside(Struct, frozen=True, kw_only=True):
+    """Its process, what it said last, what it has counted, and where each of its threads and tasks is just now.
+
+    There are no values of variables in it, and what it said was written without secrets.
+    """
+
+    pid: int
+    version: str
+    python: str
+    role: str
+    epoch: int
+    memory_bytes_max: int
+    journal: tuple[str, ...] = ()
+    metrics: str = ""
+    threads: dict[str, str] = {}
+    tasks: tuple[str, ...] = ()
+
+
 AnyQuestion = (
     ss.SessionRequest
     | SubmitWork
     | ResolveWork
     | bl.GetScheduler
     | bl.ListBacklog
+    | ov.GetOverview
     | qs.GetRun
     | qs.ListRuns
     | qs.ListTasks
+    | qs.SumTasks
     | qs.ListWorkers
     | qs.ListQueues
     | qs.ListPools
@@ -126,6 +151,7 @@ AnyQuestion = (
     | PutBundle
     | FindBundle
     | GetService
+    | InspectService
     | AwaitRun
 )
 
@@ -185,9 +211,11 @@ _ANSWERS: dict[type, Any] = {
     ResolveWork: str,
     bl.GetScheduler: bl.SchedulerView,
     bl.ListBacklog: tuple[bl.BacklogLine, ...],
+    ov.GetOverview: ov.Overview,
     qs.GetRun: qs.RunView,
     qs.ListRuns: qs.RunsPage,
     qs.ListTasks: qs.TasksPage,
+    qs.SumTasks: dict[str, qs.TaskSum],
     qs.ListWorkers: tuple[qs.WorkerView, ...],
     qs.ListQueues: tuple[Queue, ...],
     qs.ListPools: tuple[qs.PoolView, ...],
@@ -204,6 +232,7 @@ _ANSWERS: dict[type, Any] = {
     hs.GetStories: list[Story],
     ReadLog: LogPiece,
     ReadBlob: bytes,
+    InspectService: ServiceInside,
     PutBundle: BlobRef,
     FindBundle: BlobRef | None,
     GetService: ServiceView,

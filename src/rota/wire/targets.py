@@ -48,6 +48,25 @@ def check_target(target: Target) -> None:
     if target.mode == "error" and (left := _published(folder)):
         text = f"there is something in {target.folder} already: {left[0]}"
         raise Refused("query.target", text, "Say whether to append to it or to overwrite it.", path="mode")
+    if target.mode == "overwrite":
+        _check_flat(target, _published(folder))
+
+
+def check_columns(target: Target, schema: Any) -> None:
+    """Refuse columns that the form has no way to write."""
+    types: Any = import_module("pyarrow").types
+    for field in schema if target.form == "csv" else ():
+        if types.is_nested(field.type) or types.is_interval(field.type):
+            text = f"column {field.name!r} is of type {field.type}, which CSV cannot hold"
+            raise Refused("query.type", text, "Write Parquet, or make a text of it.", path="sql")
+
+
+def _check_flat(target: Target, names: Sequence[str]) -> None:
+    """Refuse to overwrite folders: whoever wrote them may have kept something else there."""
+    for name in names:
+        if name.endswith("/"):
+            text = f"there is a folder {name} in {target.folder}, and only files are overwritten"
+            raise Refused("query.target", text, "Remove it, or write elsewhere.", path="mode")
 
 
 def aside(target: Target, run: str, task: int, fence: int) -> str:
@@ -72,6 +91,8 @@ def publish(target: Target, run: str, files: Sequence[tuple[int, str]]) -> None:
     if target.mode == "error" and others:
         text = f"there is something in {target.folder} since the query began: {others[0]}"
         raise Refused("query.target", text, "Write elsewhere, or say what becomes of it.", path="mode")
+    if target.mode == "overwrite":
+        _check_flat(target, others)
     # What is there and not put aside was published by one who was killed in the middle of this.
     folder.reveal([(f"{_aside_folder(run)}/{file}", name) for file, name in names.items() if file in put_aside])
     if target.mode == "overwrite":
@@ -85,6 +106,15 @@ def discard(target: Target, run: str) -> None:
     open_folder(target.folder).remove_all(_aside_folder(run))
 
 
+def retract(target: Target, run: str, tasks: int) -> None:
+    """Take back what was published of a query that was ended meanwhile, unless all of it was."""
+    folder = open_folder(target.folder)
+    names = [_last(published_name(target, run, task)) for task in range(tasks)]
+    seen = [name for name in folder.names() if name in names]
+    if len(seen) < tasks:
+        folder.remove(seen)
+
+
 class FileWriter:
     """Writes batches to one file, at a path or a URL; it is there, and stays, when this is closed."""
 
@@ -94,11 +124,11 @@ class FileWriter:
         csv: Any
         parquet: Any
         pa, csv, parquet = (import_module(name) for name in ("pyarrow", "pyarrow.csv", "pyarrow.parquet"))
+        plain: Any = import_module("rota.wire.plain")
         self.rows = 0
         self._folder = open_folder(path.rpartition("/")[0])
         self._name = _last(path)
-        fields = [pa.field(field.name, _plain(pa, field.type), field.nullable) for field in schema]
-        self._schema = pa.schema(fields)
+        self._schema = plain.plain_schema(schema)
         self._into = self._folder.open(self._name)
         self._file: Any = (parquet.ParquetWriter if form == "parquet" else csv.CSVWriter)(self._into, self._schema)
         self._batch = pa.RecordBatch
@@ -122,11 +152,6 @@ class FileWriter:
             # Its last words go nowhere.
             self._file.close()
         self._into.close()
-
-
-def _plain(pa: Any, kind: Any) -> Any:
-    """Views of texts are how the engine holds them, and not what others read everywhere."""
-    return {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}.get(kind, kind)
 
 
 def _published(folder: Folder) -> list[str]:

@@ -1,4 +1,4 @@
-"""`rota work`, `rota session`, `rota scheduler`: what people type, and what they read."""
+"""`rota work`, `rota sessions`, `rota scheduler`: what people type, and what they read."""
 
 import io
 from collections.abc import Iterator
@@ -69,11 +69,11 @@ def test_people_approve_fail_retry_pause_and_cancel(say: Say) -> None:
 def test_sessions_are_listed_and_ended_and_what_they_hold_is_returned(say: Say) -> None:
     item = say("work", "submit", "t")[1].strip()
     data(say("work", "claim", "--session", "me", "--json"))
-    assert [line["held"][0]["item"] for line in data(say("session", "list", "--json"))] == [item]
-    assert "1/1" in say("session", "list")[1]
-    assert say("session", "end", "me")[1] == "me has ended\n"
+    assert [line["held"][0]["item"] for line in data(say("sessions", "list", "--json"))] == [item]
+    assert "1/1" in say("sessions", "list")[1]
+    assert say("sessions", "end", "me")[1] == "me has ended\n"
     assert say("work", "show", item, "--json")[1].count('"queued"') == 1
-    assert data(say("session", "list", "--json")) == []
+    assert data(say("sessions", "list", "--json")) == []
 
 
 def test_the_scheduler_is_paused_drained_and_resumed(say: Say) -> None:
@@ -86,12 +86,12 @@ def test_the_scheduler_is_paused_drained_and_resumed(say: Say) -> None:
     data(say("work", "claim", "--session", "me", "--workspace", "w", "--json"))
     code, out, _ = say("scheduler", "drain", "--timeout", "0")
     assert code == EXIT_FAILED and "1 claim left" in out
-    say("session", "end", "me")
+    say("sessions", "end", "me")
     assert data(say("scheduler", "drain", "--json")) == {"held": 0, "drained": True, "timed_out": False}
     assert say("scheduler", "resume")[1].startswith("open")
 
 
-@pytest.mark.parametrize("noun", ["work", "session", "scheduler"])
+@pytest.mark.parametrize("noun", ["work", "sessions", "scheduler"])
 def test_help_has_examples(noun: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([noun, "--help"])

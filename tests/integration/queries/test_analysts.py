@@ -23,7 +23,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("analysts")
     make_table(folder / "t")
     with open_stage(folder) as opened:
-        opened.start_server(env={"ROTA_COORDINATOR_BEARER_TOKENS": TOKENS})
+        make_table(folder / "other")
+        opened.start_server(
+            env={"ROTA_COORDINATOR_BEARER_TOKENS": TOKENS, "ROTA_QUERIES_FOLDERS": f"/elsewhere,{folder}/t"}
+        )
         opened.start_worker("one", env={"ROTA_EXECUTOR_TASK_BEARER_TOKEN": "worker-secret"})
         yield opened
 
@@ -77,6 +80,26 @@ def test_a_plan_that_lies_about_its_code_is_not_opened(
     assert not (tmp_path / "seen").exists()
 
 
+def test_an_analyst_reads_only_what_the_settings_name(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    with session_of(stage, "analyst") as session:
+        session.register_parquet("other", stage.folder / "other")
+        frame = session.sql("select count(*) from other join t using (v)")
+        with pytest.raises(
+            Refused, match=rf"auth\.role: an analyst may not read {stage.folder}/other.*queries\.folders"
+        ):
+            frame.to_arrow()
+        # Nor with a session of its own making, which says that it reads something else, or whatever it likes.
+        monkeypatch.setattr(graphs, "places_in", lambda plan: (f"{stage.folder}/t",))
+        with pytest.raises(Refused, match=r"query\.source.*other/0\.parquet is in none of the places"):
+            frame.to_arrow()
+        monkeypatch.setattr(graphs, "places_in", lambda plan: None)
+        with pytest.raises(Refused, match=r"auth\.role.*told what they read"):
+            frame.to_arrow()
+    with session_of(stage, "writer") as session:
+        session.register_parquet("other", stage.folder / "other")
+        assert session.table("other").count() == 400
+
+
 def test_an_analyst_writes_nothing(stage: Stage, tmp_path: Path) -> None:
     with session_of(stage, "analyst") as session, pytest.raises(Refused, match=r"auth\.role.*only read"):
         session.table("t").write_parquet(tmp_path / "out")
@@ -93,6 +116,7 @@ def test_an_analyst_copies_nothing_to_files_either(
             frame.to_arrow()
         # Nor with a session of its own making, which asks nobody.
         monkeypatch.setattr(cutting, "has_sink", lambda plan: False)
+        monkeypatch.setattr(graphs, "places_in", lambda plan: (f"{stage.folder}/t",))
         with pytest.raises(Refused, match=r"query\.unsupported: a plan writes files by itself"):
             frame.to_arrow()
     assert not out.exists()

@@ -1,5 +1,8 @@
 """Large answers that are read once stay with their worker, and are fetched from there."""
 
+import asyncio
+import io
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ from rota.app.sql import fetching
 from rota.app.sql.cluster import ClusterQuery
 from rota.app.sql.runtimes import ClusterRuntime
 from rota.core.errors import Refused
+from rota.core.states import RunState
 from rota.wire.queries import KEPT, KeptAnswer, decode_kept
 from rota.wire.work import Value, decode_value
 from tests.integration.queries.cluster import make_table, session_on
@@ -71,10 +75,10 @@ def test_an_answer_that_went_with_its_worker_is_made_again(tmp_path: Path) -> No
 
 
 def first_batch_ends(content: bytes) -> int:
-    """Where the first batch of a file is over."""
-    source = pa.BufferReader(content[8:])
+    """Where the first batch of a stream is over."""
+    source = pa.BufferReader(content)
     pa.ipc.open_stream(source).read_next_batch()
-    return 8 + source.tell()
+    return source.tell()
 
 
 @pytest.mark.parametrize("is_between", [True, False], ids=["between batches", "in the middle of one"])
@@ -87,18 +91,83 @@ def test_an_answer_that_is_lost_while_it_is_read_is_never_taken_for_whole(
         handle = begin(stage, tmp_path)
         kept_of(handle)
 
+        end = 0
+
         class Broken(fetching.FetchedAnswer):
-            def _ask(self, method: str) -> Any:
-                connection, answer = super()._ask(method)
+            def _ask(self, method: str, first: int = 0) -> Any:
+                nonlocal end
+                connection, answer = super()._ask(method, first)
                 if method == "HEAD":
                     return connection, answer
                 content = answer.read()
-                end = first_batch_ends(content) if is_between else len(content) // 2
-                return connection, pa.BufferReader(content[:end])
+                end = end or first + (first_batch_ends(content) if is_between else len(content) // 2)
+                return connection, io.BytesIO(content[: max(0, end - first)])
 
         monkeypatch.setattr("rota.app.sql.cluster.FetchedAnswer", Broken)
         with pytest.raises(Refused, match="was lost while it was read"):
             handle.to_arrow()
+
+
+def test_who_was_hung_up_on_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_stage(tmp_path) as stage:
+        stage.start_server()
+        stage.start_worker("one")
+        handle = begin(stage, tmp_path)
+        size, asked = kept_of(handle).part.bytes, 0
+
+        class Impatient(fetching.FetchedAnswer):
+            def _ask(self, method: str, first: int = 0) -> Any:
+                nonlocal asked
+                connection, answer = super()._ask(method, first)
+                if method == "HEAD":
+                    return connection, answer
+                asked += 1
+                return connection, io.BytesIO(answer.read(size // 5))
+
+        monkeypatch.setattr("rota.app.sql.cluster.FetchedAnswer", Impatient)
+        check(handle.to_arrow())
+        assert asked == 5
+
+
+def test_rows_without_columns_are_counted(tmp_path: Path) -> None:
+    with open_stage(tmp_path) as stage:
+        stage.start_server()
+        stage.start_worker("one")
+        session = session_on(stage)
+        session.register_parquet("t", make_table(tmp_path / "t"))
+        assert session.sql("select from t").count() == 400
+
+
+def test_several_who_wait_for_a_lost_answer_have_it_made_again_once(tmp_path: Path) -> None:
+    with open_stage(tmp_path) as stage:
+        stage.start_server()
+        worker = stage.start_worker("one")
+        handle = begin(stage, tmp_path)
+        worker.kill()
+        stage.start_worker("two")
+        with ThreadPoolExecutor(3) as threads:
+            for answer in threads.map(lambda _: handle.to_arrow(timeout_s=60), range(3)):
+                check(answer)
+        assert len(stage.client().runs()) == 2
+
+
+def test_who_stops_waiting_for_an_answer_ends_the_query(tmp_path: Path) -> None:
+    with open_stage(tmp_path) as stage:
+        # Nobody runs it.
+        stage.start_server()
+        session = session_on(stage)
+
+        async def give_up() -> None:
+            asking = asyncio.ensure_future(session.sql_async("select 1"))
+            while not (runs := await asyncio.to_thread(stage.client().runs)):
+                pass
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            view = await asyncio.to_thread(stage.client().run(runs[0].id).status)
+            assert (view.state, view.reason) == (RunState.CANCELLED, "its program gave up")
+
+        asyncio.run(give_up())
 
 
 def test_an_answer_that_is_kept_outlives_its_worker(tmp_path: Path) -> None:

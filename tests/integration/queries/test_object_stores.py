@@ -17,6 +17,8 @@ from moto.s3.models import S3Backend
 from pyiceberg.catalog.sql import SqlCatalog
 
 import rota
+from rota.kinds.query.graphs import graph_of
+from rota.wire.capabilities import Guarantee
 from rota.wire.targets import FileWriter, Target, aside, publish, published_name
 from tests.integration.deadlines import until
 from tests.integration.queries.buckets import BUCKET, Server, let_in, open_server
@@ -83,6 +85,23 @@ def test_an_answer_is_written_to_a_bucket(session: rota.Session, server: Server)
     session.sql("select 7 as part").write_csv(OUT, mode="overwrite")
     (name,) = server.names("out")
     assert bytes(obstore.get(server.store(), name).bytes()).split() == [b'"part"', b"7"]
+
+
+def test_a_stream_writes_to_a_bucket_and_takes_back_what_is_made_again(tmp_path: Path, server: Server) -> None:
+    def stream() -> rota.StreamSession:
+        found = rota.StreamSession(tmp_path, rows_max=2, every_s=0)
+        found.register_rows("s", pa.table({"x": [1, 2, 3, 4, 5]}))
+        found.write_files("s", f"s3://{BUCKET}/stream")
+        return found
+
+    assert stream().guarantee() is Guarantee.EXACTLY_ONCE
+    stream().run()
+    parts = [f"stream/part-s-{number:012d}.parquet" for number in (1, 2, 3)]
+    assert server.names("stream") == parts, "and nothing is left aside"
+    stream().run()
+    assert server.names("stream") == parts, "what was committed can be committed again"
+    with stream().start(restore=1):
+        assert server.names("stream") == parts[:1]
 
 
 def test_the_command_reads_buckets(server: Server) -> None:
@@ -261,3 +280,18 @@ def test_a_worker_is_killed_while_it_publishes(tmp_path: Path, server: Server, m
         assert written.result(60) == 400
         assert session.read_parquet(f"{OUT}/").count() == 400
         assert [name for name in server.names("out") if "_rota-" in name] == []
+
+
+def test_an_object_that_was_replaced_since_the_query_was_planned_is_noticed(server: Server, tmp_path: Path) -> None:
+    with rota.Rota.embedded(tmp_path / "data", slots=2) as here, rota.Session.on(here, partitions=2) as session:
+        session.register_parquet("t", T)
+        plan = session.runtime.plan(session.engine, session.sql(SQL).plan())
+        assert plan is not None
+        graph = graph_of(plan.stages)
+        planned_at = obstore.head(server.store(), "t/0.parquet")["last_modified"].timestamp()
+        until(lambda: time.time() >= planned_at + 1, "the next second, which is how exact buckets are")
+        server.put_table("t/0.parquet", pa.table({"part": [0] * 100, "v": list(range(99, -1, -1))}))
+        run = here.submit(graph)
+        run.wait()
+        (failed, *_) = run.tasks(states=("failed",))
+        assert "t/0.parquet was changed since the query was planned" in failed.error

@@ -154,6 +154,15 @@ def test_a_file_stays_what_it_was_if_the_query_fails(say: Say) -> None:
     assert not list(Path().glob(".x*"))
 
 
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_nothing_is_printed_of_an_answer_that_fails_half_way(tmp_path: Path, form: str) -> None:
+    sql = "select 1 / (20000 - value) as x from generate_series(1, 30000)"
+    words = [sys.executable, "-m", "rota", "sql", sql, "--format", form]
+    done = subprocess.run(words, capture_output=True, check=False, cwd=tmp_path, timeout=PATIENCE_S)
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert done.stderr.startswith(b"rota: query.type: Divide by zero")
+
+
 def test_parquet_goes_through_a_pipe(say: Say, tmp_path: Path) -> None:
     words = [sys.executable, "-m", "rota", "sql", "select 1 as a", "--format", "parquet"]
     done = subprocess.run(words, capture_output=True, check=True, cwd=tmp_path, timeout=PATIENCE_S)
@@ -312,6 +321,21 @@ def test_interrupting_ends_the_run(stage: Stage) -> None:
     assert (code, out) == (130, "")
     assert said.endswith("\r\x1b[Krota: interrupted\r\n")
     assert until_cancelled(stage, run.id).reason == "interrupted"
+
+
+def test_interrupting_a_query_of_this_process_ends_it(tmp_path: Path) -> None:
+    end, child = pty.openpty()
+    sql = (
+        "select count(*) from generate_series(1, 1000000) a(x), generate_series(1, 1000000) b(y) where (x * y) % 7 = 3"
+    )
+    words = [sys.executable, "-m", "rota", "sql", sql]
+    popen = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=child)
+    os.close(child)
+    assert os.read(end, 1), "it shows how far it is"
+    popen.send_signal(signal.SIGINT)
+    out, _ = popen.communicate(timeout=PATIENCE_S)
+    os.close(end)
+    assert (popen.returncode, out) == (130, b"")
 
 
 def test_workers_answer_like_this_process_does(stage: Stage) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import rota
 from rota.core.errors import Refused
-from rota.wire.targets import Target, aside, publish, published_name
+from rota.wire.targets import FileWriter, Target, aside, publish, published_name, retract
 from tests.integration.queries.cluster import make_table
 
 SQL = "select part, count(*) as n from t group by part"
@@ -56,6 +56,43 @@ def test_what_is_there_is_an_error_stays_or_goes(session: rota.Session, tmp_path
     assert not set(names(out)) & set(before)
 
 
+def test_folders_are_not_overwritten_and_nothing_is_lost(session: rota.Session, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    session.sql(SQL).write_parquet(out)
+    (out / "year=2024").mkdir()
+    before = names(out)
+    with pytest.raises(rota.Refused, match=r"query\.target: there is a folder year=2024/ in .*/out"):
+        session.sql(SQL).write_parquet(out, mode="overwrite")
+    assert names(out) == before
+    target = Target(str(out), "parquet", "overwrite")
+    file = FileWriter(aside(target, "run", 0, 1), pa.schema([("a", pa.int64())]), "parquet")
+    file.close()
+    with pytest.raises(rota.Refused, match=r"query\.target: there is a folder"):
+        publish(target, "run", [(0, aside(target, "run", 0, 1))])
+    assert [name for name in names(out) if not name.startswith("_")] == before
+
+
+def test_what_csv_cannot_hold_is_refused_and_nothing_stays(session: rota.Session, tmp_path: Path) -> None:
+    with pytest.raises(rota.Refused, match=r"query\.type: column 'xs' is of type list.*which CSV cannot hold"):
+        session.sql("select [1, 2] as xs").write_csv(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_was_published_of_a_query_that_was_ended_is_taken_back(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "other.parquet").touch()
+    target = Target(str(out), "parquet", "append")
+    for task in range(2):
+        Path(published_name(target, "run", task)).touch()
+    retract(target, "run", 3)
+    assert names(out) == ["other.parquet"]
+    for task in range(3):
+        Path(published_name(target, "run", task)).touch()
+    retract(target, "run", 3)
+    assert len(names(out)) == 4, "all of it was published, so that it is the answer"
+
+
 def test_nothing_is_seen_of_a_query_that_fails(session: rota.Session, tmp_path: Path) -> None:
     def fails(values: pa.Array) -> pa.Array:
         raise ValueError("no")
@@ -64,6 +101,28 @@ def test_nothing_is_seen_of_a_query_that_fails(session: rota.Session, tmp_path: 
     with pytest.raises(rota.Refused, match=r"query\.function_failed"):
         session.sql("select fails(v) from t").write_parquet(tmp_path / "out")
     assert not (tmp_path / "out").exists() or names(tmp_path / "out") == []
+
+
+def test_statements_write_no_files_by_themselves(session: rota.Session, tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    session.sql(f"create external table files (a bigint) stored as csv location '{tmp_path}/files/'")
+    for statement in (
+        f"copy (select 1 as a) to '{tmp_path}/x.parquet'",
+        f"explain analyze copy (select 1 as a) to '{tmp_path}/x.parquet'",
+        "insert into files values (1)",
+    ):
+        for run in (lambda frame: frame.to_arrow(), lambda frame: frame.submit().wait()):
+            with pytest.raises(Refused, match=r"query\.unsupported.*write_parquet"):
+                run(session.sql(statement))
+    assert not (tmp_path / "x.parquet").exists()
+    assert list((tmp_path / "files").iterdir()) == []
+
+
+def test_tables_in_memory_are_changed_by_statements_once() -> None:
+    with rota.Session() as session:
+        session.sql("create table t as select 1 as a")
+        session.sql("insert into t values (2)").to_arrow()
+        assert session.sql("select sum(a) as n, count(*) as c from t").to_pylist() == [{"n": 3, "c": 2}]
 
 
 def test_a_place_that_cannot_be_written_to_is_refused(session: rota.Session, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from rota.wire.requests import (
     AwaitRun,
     FindBundle,
     GetService,
+    InspectService,
     PutBundle,
     ReadBlob,
     ReadLog,
@@ -91,9 +92,11 @@ REQUESTS: dict[str, tuple[Make, tuple[str, ...]]] = {
     "ResolveWork": (lambda t: wi.ResolveWork(tenant=t, command_id="c6", item="x"), WRITES),
     "GetScheduler": (lambda t: bl.GetScheduler(tenant=t), READS),
     "ListBacklog": (lambda t: bl.ListBacklog(tenant=t), READS),
+    "GetOverview": (lambda t: qs.GetOverview(tenant=t), READS),
     "GetRun": (lambda t: qs.GetRun(tenant=t, run="x"), READS),
     "ListRuns": (lambda t: qs.ListRuns(tenant=t), READS),
     "ListTasks": (lambda t: qs.ListTasks(tenant=t, run="x"), READS),
+    "SumTasks": (lambda t: qs.SumTasks(tenant=t, run="x", names=("a",)), READS),
     "ListWorkers": (lambda t: qs.ListWorkers(tenant=t), READS),
     "ListQueues": (lambda t: qs.ListQueues(tenant=t), READS),
     "ListPools": (lambda t: qs.ListPools(tenant=t), READS),
@@ -107,6 +110,7 @@ REQUESTS: dict[str, tuple[Make, tuple[str, ...]]] = {
     "ReadLog": (lambda t: ReadLog(tenant=t, run="x", task="a"), READS),
     "ReadBlob": (lambda t: ReadBlob(tenant=t, ref=BlobRef(f"{t}/x", 1, "0" * 64)), READS),
     "GetService": (lambda t: GetService(tenant=t), EVERYBODY),
+    "InspectService": (lambda t: InspectService(tenant=t), RULES),
     "AwaitRun": (lambda t: AwaitRun(tenant=t, run="x"), READS),
     "AwaitRun, and take it along": (lambda t: AwaitRun(tenant=t, run="x", abandon_ms=1), WRITES),
     "Watch": (lambda t: Watch(t, "x"), READS),
@@ -151,7 +155,7 @@ REQUESTS: dict[str, tuple[Make, tuple[str, ...]]] = {
     "ClaimTask": (lambda t: cm.ClaimTask(tenant=t, command_id="c16", worker="x", incarnation="1"), WORKS),
 }
 # They are about all tenants, so a token of one tenant is not enough, whatever its role.
-OF_ALL_TENANTS = ("ListTenants", "PutTenant")
+OF_ALL_TENANTS = ("ListTenants", "PutTenant", "InspectService")
 
 
 @pytest.fixture(scope="module")

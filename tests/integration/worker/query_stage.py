@@ -19,6 +19,7 @@ from rota.kinds.query.settings import PLANNING
 from rota.kinds.query.stages import Stage
 from rota.wire.plans import has_code
 from rota.wire.plans.checking import ENGINE
+from rota.wire.plans.files import places_in
 from rota.wire.queries import QUERY, Fragment, StageOutput, decode_output, encode_fragment
 from rota.wire.values import unpack
 from rota.wire.work import StoredValue, decode_value
@@ -86,6 +87,7 @@ class Runners:
             tasks=stage.tasks,
             is_whole=stage.is_whole,
             has_code=has_code(stage.plan),
+            places=places_in(stage.plan),
         )
         return self.offer_of(fragment, f"{stage.id}[{number}]", number, inputs, **changes)
 

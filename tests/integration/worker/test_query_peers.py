@@ -218,6 +218,30 @@ async def test_an_attempt_that_writes_too_much_is_stopped(runners: Runners) -> N
     assert not room.exists()
 
 
+@querying(bytes_max=100_000)
+async def test_one_whose_process_ends_slowly_is_stopped_once_and_the_next_one_too(runners: Runners) -> None:
+    fifo = runners.worker.fifo()
+
+    def linger(values: pa.Array) -> pa.Array:
+        import signal
+        import threading
+
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        with open(fifo, "w") as pipe:  # noqa: PTH123 - runs elsewhere
+            pipe.write("ready")
+        threading.Event().wait()
+        return values
+
+    lingering = udf(linger, [pa.int64()], pa.int64(), "immutable", name="linger")
+    stages = planned("select linger(k) from t", 1, udfs=[lingering], t=runners.table(files=1))
+    for _ in range(2):
+        attempt = asyncio.ensure_future(runners.first.run(runners.offer(stages[0], 0)))
+        await told(fifo)
+        (room,) = (runners.folder / "exchange-0").glob("*/*/*/*")
+        (room / "p0.arrow").write_bytes(bytes(200_000))
+        assert (await attempt).outcome is Outcome.RELEASED
+
+
 @querying(bytes_max=10)
 async def test_who_has_no_room_takes_nothing_and_what_nobody_uses_makes_room(runners: Runners) -> None:
     stages = planned(GROUPS, t=runners.table())

@@ -1,6 +1,7 @@
 """Fragments of queries in real processes: what they write, what they read, and what each kind of end is called."""
 
 import asyncio
+import os
 
 import pyarrow as pa
 from datafusion import udf
@@ -8,9 +9,19 @@ from msgspec.structs import replace
 
 from rota.core.commands import Outcome
 from rota.core.model import FailureClass
+from rota.kinds.query.schemas import exchange_leaf
 from rota.kinds.query.stages import Stage
 from rota.wire.plans.checking import ENGINE
-from rota.wire.queries import FRAGMENT_VERSION, Answered, Fragment, decode_output, encode_output
+from rota.wire.plans.tree import coalesced, write
+from rota.wire.queries import (
+    FRAGMENT_VERSION,
+    Answered,
+    Fragment,
+    decode_fragment,
+    decode_output,
+    encode_fragment,
+    encode_output,
+)
 from rota.wire.work import StoredValue, decode_value
 from tests.integration.worker.query_stage import (
     ROWS,
@@ -114,17 +125,56 @@ async def test_a_plan_that_the_engine_cannot_read_is_refused_for_good(runners: R
 async def test_a_source_that_is_gone_broken_or_replaced_is_a_source_that_cannot_be_read(runners: Runners) -> None:
     stages = planned(GROUPS, t=runners.table())
     source = runners.folder / "t" / "0.parquet"
-    content = source.read_bytes()
-    for other in (None, b"x" * len(content), content[:-1_000]):
+    content, before = source.read_bytes(), source.stat()
+    # The last one is a table like any other, and not the one that was planned.
+    for other in (None, b"x" * len(content), content[:-1_000], content):
         source.unlink()
         if other is not None:
             source.write_bytes(other)
         over = await runners.first.run(runners.offer(stages[0], 0))
         assert over.failure is FailureClass.FATAL, over.error
-        assert over.error.startswith("query.source: "), over.error
+        assert over.error.startswith(f"query.source: {source} was changed since the query was planned"), over.error
         source.write_bytes(content)
     assert runners.files() == []
+    os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
     output_of(await runners.first.run(runners.offer(stages[0], 0)))
+
+
+@querying()
+async def test_a_fragment_reads_no_files_but_in_the_places_that_it_names(runners: Runners) -> None:
+    (stage,) = planned("select sum(k) as n from t", 1, t=runners.table())
+    offer = runners.offer(stage)
+    fragment = decode_fragment(offer.work)
+    assert fragment.places == (str(runners.folder / "t"),)
+    for places in ((), (f"{runners.folder}/tt",), (f"{runners.folder}/t/0.parquet",)):
+        work = encode_fragment(replace(fragment, places=places))
+        over = await runners.first.run(replace(offer, work=work))
+        assert over.failure is FailureClass.FATAL
+        assert "is in none of the places that this query has named" in over.error
+    # Named twice, a message is one to some readers and two to others: what counts is what the engine reads.
+    hidden = planned("select sum(k) as n from t", 1, t=runners.table("hidden"))[0].plan
+    mixed = encode_fragment(replace(fragment, plan=hidden + fragment.plan, is_whole=True))
+    over = await runners.first.run(replace(offer, work=mixed))
+    assert over.failure is FailureClass.FATAL, over.error
+    assert "hidden/0.parquet is in none of the places" in over.error
+
+
+@querying()
+async def test_a_file_is_not_taken_for_an_exchange_by_the_name_of_another(runners: Runners) -> None:
+    schema = pa.schema([("a", pa.int64())])
+    secret = runners.folder / "secret.arrow"
+    with pa.ipc.new_file(str(secret), schema) as writer:
+        writer.write_batch(pa.record_batch({"a": [42]}))
+    leaf = exchange_leaf(schema, 0, 2)
+    groups = leaf.message.arrow_scan.conf.file_groups
+    groups[1].files[0].path = str(secret).lstrip("/")
+    plan = write(coalesced(leaf))
+    made = Fragment(
+        engine=ENGINE, output=Answered(), schema=schema.serialize().to_pybytes(), plan=plan, is_whole=True, places=()
+    )
+    over = await runners.first.run(runners.offer_of(made))
+    assert over.failure is FailureClass.FATAL
+    assert "is in none of the places" in over.error
 
 
 @querying(memory_bytes=8 << 20)

@@ -157,7 +157,7 @@ def test_a_backfill_that_is_cancelled_leaves_what_is_done_and_ends_the_rest(plac
     assert [reason.code for reason in runs[2].why("day")] == ["past.waiting"]
     (view,) = place.told("backfills")
     assert (view["workflow"], view["made"], view["left"]) == ("held_back", 4, 6)
-    assert place.type_in("backfills", "--cancel", view["id"]).code == 0
+    assert place.type_in("backfills", "cancel", view["id"]).code == 0
     assert [run.wait(WAIT_S).state for run in runs] == [RunState.SUCCESS, *[RunState.CANCELLED] * 3]
     assert place.client.backfills() == ()
     assert len(backfilled(place, "held_back")) == 4

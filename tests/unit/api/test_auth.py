@@ -28,7 +28,7 @@ from rota.core.history import ListAudits
 from rota.core.model import Pool
 from rota.core.questions import GetRun, ListTenants, Question
 from rota.wire.items import ResolveWork, SubmitWork
-from rota.wire.requests import FindBundle, PutBundle
+from rota.wire.requests import FindBundle, InspectService, PutBundle
 from rota.wire.sessions import OfSession, SessionRequest
 
 SECOND = 1_000
@@ -228,6 +228,7 @@ def test_every_command_of_a_client_and_every_question_has_its_role():
     others = {kind for kind in asked if issubclass(kind, Question) and not issubclass(kind, OfSession)}
     assert {kind for kind in others if NEEDS[kind] is not Role.READER} == {
         FindBundle,
+        InspectService,
         ListAudits,
         ListTenants,
         PutBundle,

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 from rota.app.journal import RARE, RARE_EVERY_MS, Journal
-from rota.control.events import Escalate, Tell
+from rota.control.events import Escalate, Level, Tell
 from rota.core.ladder import Tier
 
 
@@ -30,9 +30,16 @@ def test_what_is_told_becomes_one_line_of_json():
     desk.journal(Tell("step_down", (("reason", "two\nlines"), ("at", "never"))))
     desk.journal(Escalate("acme", "r", 3, 2))
     assert desk.lines == [
-        {"at": "2023-11-14T22:13:20.000+00:00", "what": "step_down", "reason": "two\nlines", "_at": "never"},
         {
             "at": "2023-11-14T22:13:20.000+00:00",
+            "level": "warning",
+            "what": "step_down",
+            "reason": "two\nlines",
+            "_at": "never",
+        },
+        {
+            "at": "2023-11-14T22:13:20.000+00:00",
+            "level": "info",
             "what": "starved",
             "tenant": "acme",
             "run": "r",
@@ -48,7 +55,22 @@ def test_a_task_that_nobody_can_do_is_told_loudly_once_with_its_reason():
         desk.journal(Escalate("acme", "r", 0, Tier.EVENT, is_new=is_new, why="no worker fits"))
     first, second = desk.lines
     assert (first["what"], first["level"], first["reason"]) == ("task.starved", "warning", "no worker fits")
-    assert (second["what"], second.get("level")) == ("starved", None)
+    assert (second["what"], second["level"]) == ("starved", "info")
+
+
+def test_a_line_has_no_secret_whoever_wrote_it():
+    desk = Desk()
+    desk.journal(Tell("store.away", (("error", "postgresql://rota:hunter2@db/rota?password=hunter2 is gone"),)))
+    desk.journal(Tell("request.failed", (("error", "Authorization: Bearer hunter2-and-more; api_key='hunter2'"),)))
+    assert "hunter2" not in desk.text
+    assert "://…@db/rota" in desk.text
+
+
+def test_whoever_tells_something_may_be_louder_than_usual_and_never_quieter():
+    desk = Desk()
+    desk.journal(Tell("spawner.ended", level=Level.ERROR))
+    desk.journal(Tell("fault", level=Level.INFO))
+    assert [line["level"] for line in desk.lines] == ["error", "error"]
 
 
 def test_a_kind_that_repeats_is_cut_short_and_summed_up_and_others_are_not_disturbed():

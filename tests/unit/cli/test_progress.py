@@ -6,6 +6,8 @@ import re
 import pytest
 
 from rota.cli import progress as module
+from rota.cli.bars import Bar, bar
+from rota.cli.bars import has_colour as has_colour_on
 from rota.cli.progress import Progress
 from rota.client.happenings import Happening
 from rota.core.graph import LiveGraph
@@ -158,3 +160,33 @@ def test_what_moves_nothing_draws_nothing():
     progress.take(Happening(at=2_000, what="RunPaused", text="RunPaused"))
     progress.take(happening(0, "a", "", "TaskStarved"))
     assert out.getvalue() == ""
+
+
+def test_colours_are_left_out_where_none_are_wanted(monkeypatch: pytest.MonkeyPatch):
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for value, terminal, has_colour in (("", "xterm", True), ("1", "xterm", False), ("", "dumb", False)):
+        monkeypatch.setenv("NO_COLOR", value)
+        monkeypatch.setenv("TERM", terminal)
+        assert has_colour_on(Screen()) == has_colour
+    assert not has_colour_on(io.StringIO())
+
+
+def test_a_bar_is_drawn_on_a_terminal_only_and_taken_away_at_the_end():
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    shown, hidden = Screen(), io.StringIO()
+    for out in (shown, hidden):
+        progress = Bar("pages", out)
+        progress.show(1, 4)
+        progress.show(4, 4)
+        progress.clear()
+    assert hidden.getvalue() == ""
+    assert "4 of 4 pages" in shown.getvalue()
+    assert shown.getvalue().endswith("\r\x1b[K")
+    assert bar(1, 4, 8) == "██······"
+    assert bar(1, 0, 3) == "···"

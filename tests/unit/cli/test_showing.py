@@ -6,6 +6,7 @@ import json
 import pytest
 
 from rota.cli import showing
+from rota.core.spans import show_span
 
 
 def test_a_table_has_columns_as_wide_as_what_is_in_them(capsys: pytest.CaptureFixture[str]):
@@ -39,7 +40,7 @@ def test_what_others_wrote_cannot_move_the_cursor(capsys: pytest.CaptureFixture[
     ],
 )
 def test_a_span_is_shown_in_the_unit_that_suits_it(ms: int, text: str):
-    assert showing.show_span(ms) == text
+    assert show_span(ms) == text
 
 
 def test_an_instant_is_shown_in_local_time_or_not_at_all(monkeypatch: pytest.MonkeyPatch):

@@ -7,7 +7,7 @@ import pytest
 from rota.core import commands as cm
 from rota.core.bounds import AUDIT_CHARS_MAX
 from rota.core.images import take_batch
-from rota.core.model import Pool
+from rota.core.model import Param, ParamType, Pool
 from rota.core.records import Audit
 from tests.unit.core.world import TENANT, World, graph, task
 
@@ -28,10 +28,20 @@ def test_a_command_that_changed_something_is_audited_once():
     assert audits(world) == []
 
 
-def test_submissions_are_told_by_their_runs_and_not_audited():
+def test_submissions_are_audited_if_they_say_who_asked_without_what_they_were_given():
     world = World()
     world.submit(task("a"))
     assert audits(world) == []
+    given = graph(task("a"))
+    asked = cm.SubmitRun(
+        tenant=TENANT, command_id="by-hand", actor="writer@t#12", run="r2", graph=given, params=b"\x81\xa1p\xa6secret"
+    )
+    world.do(asked)
+    world.do(asked)
+    (audit,) = audits(world)
+    assert (audit.actor, audit.command, audit.command_id) == ("writer@t#12", "SubmitRun", "by-hand")
+    assert json.loads(audit.about)["run"] == "r2"
+    assert "secret" not in audit.about
 
 
 @pytest.mark.parametrize("text", ["x" * 5_000, "é" * 5_000])
@@ -43,3 +53,11 @@ def test_what_is_long_is_cut(text: str):
     (audit,) = audits(world)
     assert audit.command == "CancelRun"
     assert len(audit.about) <= AUDIT_CHARS_MAX
+
+
+def test_a_deployment_says_which_workflow_and_nothing_that_its_parameters_are_given():
+    world = World()
+    params = (Param(name="password", type=ParamType.STRING, default=b"\xa6secret"),)
+    world.do(cm.DeployWorkflow(tenant=TENANT, command_id="d1", actor="w", graph=graph(task("a")), params=params))
+    about = json.loads(audits(world)[0].about)
+    assert (about["workflow"], about["params"]) == (graph(task("a")).name, ["password"])

@@ -444,7 +444,7 @@ def test_a_worker_that_is_too_small_does_not_count_among_the_busy():
     world.submit(task("x", requires=(("cpu_count", "4"),)))
     world.turn()
     (reason,) = why(world)
-    assert dict(reason.about) == {"workers": "1"}
+    assert dict(reason.about) == {"workers": "1", "worker": "big"}
 
 
 def test_a_requirement_that_its_queue_cannot_read_any_more_fits_nobody():

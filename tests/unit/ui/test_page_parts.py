@@ -15,7 +15,7 @@ from rota.core.records import Story
 from rota.core.states import RunState, TaskState
 from rota.ui import live
 from rota.ui.assets import Assets
-from rota.ui.grid import _cell
+from rota.ui.grid import cell_of
 from rota.ui.live import Ear, keep_current
 from rota.ui.logs import SHOWN_BYTES, Text
 from rota.ui.pages import Pages
@@ -119,7 +119,7 @@ def test_after_signing_in_one_stays_here(wanted: str, led: str):
     ],
 )
 def test_a_group_that_has_begun_is_running_until_it_ends(counts: dict[str, int], state: str):
-    assert _cell(counts).state == state
+    assert cell_of(counts).state == state
 
 
 def test_a_log_is_read_across_pieces_and_cut_where_it_is_too_long():
@@ -208,3 +208,31 @@ def test_whoever_may_have_missed_something_begins_anew(monkeypatch: pytest.Monke
 
     seen, second = asyncio.run(_looked(tell))
     assert (seen, second) == ([], [])
+
+
+def test_a_reader_who_takes_nothing_is_not_read_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(live, "REST_S", 0.0)
+    looks: list[int] = []
+
+    async def watch() -> None:
+        line = OneLine()
+
+        async def look(parts: list[Any]) -> list[Fragment]:
+            looks.append(len(parts))
+            return [Fragment("count", str(len(looks)), "x")]
+
+        async with Ear(line) as ear:
+            pieces = keep_current(ear, look, every_s=lambda: 30.0)
+            await fragments_of(pieces)
+            # The connection is full, and much happens.
+            for number in range(10_000):
+                line.watching.tell(story(number))
+                if number % 1_000 == 0:
+                    await asyncio.sleep(0)
+            assert looks == [0]
+            # It takes something again: one look has all that happened since.
+            await fragments_of(pieces)
+            await pieces.aclose()
+
+    asyncio.run(watch())
+    assert looks == [0, 0]

@@ -35,7 +35,7 @@ def test_a_command_can_be_pasted_whatever_its_ids_are():
 
 def test_ids_in_addresses_are_one_part_each():
     assert words.task_url("a/b?c", "x[1]#", attempt=2) == "/runs/a%2Fb%3Fc/tasks/x%5B1%5D%23?attempt=2"
-    assert words.runs_url(name="", state=["failed", "queued"], after="") == "/?state=failed&state=queued"
+    assert words.runs_url(name="", state=["failed", "queued"], after="") == "/runs?state=failed&state=queued"
     assert words.live_url("/?name=a") == "/live/?name=a"
 
 

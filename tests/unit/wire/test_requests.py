@@ -11,6 +11,7 @@ from rota.core.calendar import ScheduleSpec
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import BlobRef
 from rota.core.model import Capacity, FailureClass, Graph, Mood, Param, Pool, PriorityClass, Queue, TaskSpec, Tenant
+from rota.core.overview import GetOverview
 from rota.core.reasons import Reason
 from rota.core.records import Audit, Growth, Run, Story, Task, Version, Workflow
 from rota.core.states import Phase, RunState, TaskState
@@ -23,11 +24,13 @@ from rota.wire.requests import (
     FindBundle,
     Forget,
     GetService,
+    InspectService,
     LogPiece,
     PutBundle,
     ReadBlob,
     ReadLog,
     Request,
+    ServiceInside,
     ServiceView,
     Watch,
     answered,
@@ -103,6 +106,9 @@ REQUESTS = [
     PutBundle(tenant="t", sha256="ff", content=b"PK\xff"),
     FindBundle(tenant="t", sha256="ff", size=3),
     GetService(tenant="t"),
+    GetOverview(tenant="t"),
+    qs.SumTasks(tenant="t", run="r", names=("a", "b")),
+    InspectService(tenant="t"),
     AwaitRun(tenant="t", run="r"),
     Watch("t", "r"),
     Forget(4),
@@ -201,6 +207,10 @@ ANSWERS = [
     (cm.DeployWorkflow(**BY, graph=GRAPH), "3"),
     (AwaitRun(tenant="t", run="r"), RUN),
     (GetService(tenant="t"), ServiceView(version="1", blobs="/b", home="h")),
+    (
+        InspectService(tenant="t"),
+        ServiceInside(pid=1, version="1", python="3", role="leader", epoch=2, memory_bytes_max=3, threads={"a": "b"}),
+    ),
     (Watch("t", "r"), [Story("t", "r", 1, 0, 5, b"told")]),
     (cm.CancelRun(**BY, run="r"), "r"),
 ]

@@ -21,12 +21,8 @@ class Query(Protocol):
 
     schema: pa.Schema
 
-    def wait(self, timeout_s: float | None = None) -> None:
-        """Wait for its end; raises TimeoutError, or Refused if it failed."""
-        ...
-
-    def stream(self) -> pa.RecordBatchReader:
-        """Its answer, as often as one likes."""
+    def stream(self, timeout_s: float | None = None) -> pa.RecordBatchReader:
+        """Its answer, as often as one likes; raises TimeoutError while it goes on, or Refused if it failed."""
         ...
 
     def cancel(self, reason: str = "") -> None:

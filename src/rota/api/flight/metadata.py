@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 from google.protobuf.message import Message
 
-from rota.api.flight.batches import plain_schema
 from rota.api.flight.desk import Table
 from rota.wire.flight import flight_sql_pb2 as pb
+from rota.wire.plain import plain_schema
 
 TABLE = "TABLE"
 

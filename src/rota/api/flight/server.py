@@ -12,13 +12,14 @@ import pyarrow.flight as fl
 from google.protobuf.message import Message
 
 from rota.api.flight import metadata
-from rota.api.flight.batches import pieces, plain_schema
+from rota.api.flight.batches import pieces
 from rota.api.flight.desk import CallersSession, Desk
 from rota.api.flight.statements import Begun, Bounds, Statements, owner_of
 from rota.api.flight.statuses import translated
 from rota.core.errors import Refused, Unavailable
 from rota.wire.flight import flight_sql_pb2 as pb
 from rota.wire.flight.commands import pack, unpack, unpack_cancel
+from rota.wire.plain import plain_schema
 
 TOKEN = "rota-token"  # noqa: S105 - the name of a middleware
 BEARER = "bearer "
@@ -130,8 +131,7 @@ class FlightSqlServer(fl.FlightServerBase):
             if not isinstance(command, pb.Ticket):
                 raise Refused("field.value", f"{name} is no ticket", path="ticket")
             begun = self._statements.find(owner, command.handle)
-            self._wait(context, begun)
-            reader = begun.query.stream()
+            reader = self._opened(context, begun)
             schema = plain_schema(reader.schema)
             return fl.GeneratorStream(schema, self._read(begun, reader, schema))
 
@@ -219,25 +219,27 @@ class FlightSqlServer(fl.FlightServerBase):
                 if not begun.is_over:
                     begun.query.cancel("cancelled by its client")
 
-    def _wait(self, context: Any, begun: Begun) -> None:
-        """Until the query has ended, or its caller has gone; then it is ended, because nobody else has its ticket."""
+    def _opened(self, context: Any, begun: Begun) -> pa.RecordBatchReader:
+        """The answer. A query whose caller has gone is ended, because nobody else has its ticket."""
         look_s = LOOK_EVERY_S
         with self._statements.reading(begun):
-            while not begun.is_over and not context.is_cancelled():
+            while not context.is_cancelled():
                 if self._stopping.is_set():
                     raise Unavailable("service.busy", "this front end is stopping", retry_after_ms=1_000)
                 try:
-                    begun.query.wait(look_s)
+                    reader = begun.query.stream(look_s)
                 except TimeoutError:
+                    # It goes on, or again: its answer may have been lost since it was read before.
+                    begun.is_over = False
                     look_s = min(look_s * 1.5, LOOK_EVERY_MAX_S)
                     continue
                 except Refused:
                     begun.is_over = True
                     raise
                 begun.is_over = True
-        if not begun.is_over:
-            self._statements.give_up(begun, "its caller has gone")
-            raise fl.FlightCancelledError("the caller has gone")
+                return reader
+        self._statements.give_up(begun, "its caller has gone")
+        raise fl.FlightCancelledError("the caller has gone")
 
     def _read(self, begun: Begun, reader: pa.RecordBatchReader, schema: pa.Schema) -> Generator[pa.RecordBatch]:
         with self._statements.reading(begun), translated(self._failed, "DoGet"):

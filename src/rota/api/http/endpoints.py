@@ -40,6 +40,8 @@ class Call(Struct, kw_only=True):
     # The secret of a claim, if the caller sent it as a header.
     claim_token: str
     accept: str
+    # The cookies that a browser keeps for us, by name.
+    cookies: dict[str, str]
     # What was asked for on this host, from where, and whether nobody on the way could read it.
     url: str
     peer: str

@@ -70,12 +70,19 @@ def check_origin(headers: Headers, scheme: str) -> None:
     raise Refused("http.origin", text, "Configure tokens if it should.", path="Origin")
 
 
-def check_form(headers: Headers) -> None:
-    """Refuse a form that a page of another site sent. A proxy with TLS may stand between, so schemes may differ."""
+def check_form(headers: Headers, *, must_say: bool = False) -> None:
+    """Refuse a form that a page of another site sent. A proxy with TLS may stand between, so schemes may differ.
+
+    `must_say`: it changes something, so a browser that does not say where it comes from is refused, too.
+    """
     site = headers.get("sec-fetch-site")
     origin = headers.get("origin")
-    if (site is None or site in _FROM_HERE) and (origin is None or origin.rpartition("//")[2] == headers.get("host")):
-        return
+    is_from_here = site is None or site in _FROM_HERE
+    if is_from_here and (origin is None or origin.rpartition("//")[2] == headers.get("host")):
+        if not must_say or origin is not None or site == "same-origin":
+            return
+        text = "whatever sent this form does not say which page it is on"
+        raise Refused("http.origin", text, "Use a browser that sends Origin, or /api/v1 with a token.", path="Origin")
     raise Refused("http.origin", f"a page of {(origin or 'another site')[:100]} may not send this here", path="Origin")
 
 

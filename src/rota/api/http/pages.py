@@ -14,6 +14,7 @@ from rota.api.http.endpoints import Endpoint
 from rota.api.http.problems import Problem
 
 COOKIE = "rota_token"
+SAID_COOKIE = "rota_said"
 HTML = "text/html"
 _OF_PROGRAMS = "/api/"
 
@@ -31,9 +32,9 @@ class Pages(Struct, frozen=True):
         return endpoint.is_page if endpoint is not None else not request.url.path.startswith(_OF_PROGRAMS)
 
 
-def token_in(headers: Headers) -> str | None:
-    """The token that a browser keeps for us."""
-    return cookie_parser(headers.get("cookie", "")).get(COOKIE)
+def cookies_in(headers: Headers) -> dict[str, str]:
+    """What a browser keeps for us, by name."""
+    return cookie_parser(headers.get("cookie", ""))
 
 
 def keep_token(token: str, *, is_secure: bool) -> dict[str, str]:
@@ -41,9 +42,18 @@ def keep_token(token: str, *, is_secure: bool) -> dict[str, str]:
 
     Empty: it forgets the one it has.
     """
-    ends = "" if token else "; Max-Age=0"
+    return {"Set-Cookie": _cookie(COOKIE, token, is_secure=is_secure)}
+
+
+def keep_said(key: str, *, is_secure: bool) -> dict[str, str]:
+    """The header that has a browser remember, for one page, which deed it is to be told of. Empty: it was told."""
+    return {"Set-Cookie": _cookie(SAID_COOKIE, key, is_secure=is_secure)}
+
+
+def _cookie(name: str, value: str, *, is_secure: bool) -> str:
+    ends = "" if value else "; Max-Age=0"
     secure = "; Secure" if is_secure else ""
-    return {"Set-Cookie": f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict{secure}{ends}"}
+    return f"{name}={value}; Path=/; HttpOnly; SameSite=Strict{secure}{ends}"
 
 
 def url_of(request: Request) -> str:

@@ -65,6 +65,7 @@ STATUS: dict[str, int] = {
     "session": 403,
     "session.required": 400,
     "service.busy": 503,
+    "stream": 422,
     "store": 503,
     "store.full": 507,
     "store.refused": 422,

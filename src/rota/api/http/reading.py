@@ -20,7 +20,8 @@ BODY_BYTES_MAX = 8 * 1024 * 1024
 SUBMISSION_BYTES_MAX = 64 * 1024 * 1024
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
-FORM_FIELDS_MAX = 100
+# A form for the parameters of a run has two fields for each.
+FORM_FIELDS_MAX = 500
 # A body that is too large is read to its end for so long, so that its sender hears why it was refused.
 LINGER_S = 5.0
 
@@ -97,7 +98,7 @@ async def read_form(receive: Receive, headers: Headers, kind: type[Struct], byte
     sort = headers.get("content-type", "").partition(";")[0].strip().lower()
     if content and sort != FORM:
         raise Refused("http.media_type", f"a body of type {sort!r} is not read here", "Send the form as it is.")
-    fields = parse_qsl(content.decode(errors="replace"), max_num_fields=FORM_FIELDS_MAX)
+    fields = parse_qsl(content.decode(errors="replace"), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX)
     return read_query(QueryParams(fields), kind)
 
 

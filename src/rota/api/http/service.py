@@ -24,7 +24,7 @@ from rota.api.http.endpoints import (
 from rota.api.http.feed import Feeds
 from rota.api.http.guard import Outgoing, check_form, check_host, check_origin, is_visit
 from rota.api.http.openapi import describe
-from rota.api.http.pages import Pages, token_in, url_of
+from rota.api.http.pages import COOKIE, Pages, cookies_in, url_of
 from rota.api.http.probes import Probes, Telemetry
 from rota.api.http.problems import problem_of, respond
 from rota.api.http.reading import read_body, read_bytes, read_form, read_query
@@ -160,6 +160,7 @@ class HttpService:
             last_event_id=last_event_id,
             claim_token=claim_token_of(request),
             accept=request.headers.get("accept", ""),
+            cookies=cookies_in(request.headers) if endpoint.is_page else {},
             url=url_of(request),
             peer=peer,
             is_secure=request.scope["scheme"] == "https",
@@ -176,7 +177,7 @@ class HttpService:
     def _check_browser(self, request: Request, endpoint: Endpoint) -> None:
         """Refuse what a browser asks on behalf of another site."""
         if endpoint.is_page and request.method != "GET":
-            check_form(request.headers)
+            check_form(request.headers, must_say=endpoint.role is not None)
         if not self._gate.is_open or endpoint.role is None:
             return
         check_host(request.headers, self._hosts)
@@ -204,7 +205,7 @@ class HttpService:
             check_id(asked, "Rota-Tenant")
         token = headers.get("authorization")
         if token is None and endpoint.is_page:
-            token = token_in(headers)
+            token = cookies_in(headers).get(COOKIE)
         who = self._gate.admit(token, asked, peer=peer)
         self._demand(who, endpoint.role, peer)
         return who, who.acting_tenant

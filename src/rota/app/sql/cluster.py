@@ -1,5 +1,6 @@
 """Queries on workers: a plan becomes a run, and its last stage gives the answer."""
 
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -8,11 +9,11 @@ from msgspec import Struct
 
 from rota.app.embedded import Rota
 from rota.app.sql.fetching import AnswerGone, FetchedAnswer, WorkerUnreached
-from rota.app.sql.handles import CANCELLED, Progress, QueryHandle, StageProgress
+from rota.app.sql.handles import CANCELLED, Progress, QueryHandle, StageProgress, named
 from rota.client.blocking import BlockingRun
 from rota.core.errors import CODES, Refused
 from rota.core.model import QUERIES_QUEUE
-from rota.core.questions import TaskView
+from rota.core.questions import RunView, TaskView
 from rota.core.states import SUCCESS, RunState, TaskState
 from rota.kinds.query import sizing
 from rota.kinds.query.graphs import COUNTED, PUBLISH, bundle_of, graph_of
@@ -34,9 +35,9 @@ class Choices(Struct, frozen=True, kw_only=True):
     """What may be chosen about queries on workers.
 
     `partitions`: into how many parts data is split; as many as slots and data ask for unless told otherwise. `strict`:
-    refuse a query that cannot be cut instead of running it as one task. `compression` of what is exchanged: "lz4" or
+    refuse a query that cannot be cut instead of running it as one task. `compression`: of what is exchanged, "lz4" or
     "zstd", for slow networks. `timeout_s`: how long a query may take; no limit unless told otherwise. `queue`: where
-    its tasks wait.
+    its tasks wait. `parent`: a run that queries are part of, and are paused with.
     """
 
     partitions: int = 0
@@ -44,6 +45,7 @@ class Choices(Struct, frozen=True, kw_only=True):
     compression: Compression = ""
     timeout_s: float = 0
     queue: str = QUERIES_QUEUE
+    parent: str = ""
 
 
 def live_slots(rota: Rota) -> int:
@@ -83,6 +85,9 @@ class ClusterQuery(QueryHandle):
         self._choices = choices
         self._finer = 0
         self._target = target
+        # Several may wait for it, or read it; one of them has it run again.
+        self._renewing = threading.Lock()
+        self._found: list[Callable[[], Iterator[pa.RecordBatch]]] = []
         self.schema = plan.schema if target is None else COUNTED
         self._submit(plan)
 
@@ -100,7 +105,8 @@ class ClusterQuery(QueryHandle):
             target=self._target,
             near=self._near,
         )
-        self.run: BlockingRun = self._rota.submit(graph, labels={"partitions": str(plan.partitions)}, is_new=True)
+        labels = {"partitions": str(plan.partitions)}
+        self.run: BlockingRun = self._rota.submit(graph, labels=labels, parent=self._choices.parent, is_new=True)
         self.id = self.run.id
 
     def status(self) -> RunState:
@@ -120,20 +126,43 @@ class ClusterQuery(QueryHandle):
         return Progress(tuple(StageProgress(stage, tasks, *counts[stage]) for stage, tasks in stages.items()))
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Wait for its end."""
-        while not self._has_ended:
-            view = self.run.wait(timeout_s, abandon_ms=ABANDON_MS if self.is_ours_alone else 0)
-            if view.state is RunState.SUCCESS:
-                self._has_ended = True
-                return
-            trouble = self._trouble(view.state, view.reason)
-            if trouble.code != MEMORY or self._finer == sizing.FINER_MAX:
-                raise trouble
-            self._finer += 1
-            if self._target is not None:
-                # What the run before has put aside is nobody's.
-                discard(self._target, self.id)
-            self._submit(self._again(sizing.finer(self._plan.partitions)))
+        """Wait until its answer is there. One that was lost before it was read is made again."""
+        while not self._is_there():
+            run = self.run
+            view = run.wait(timeout_s, abandon_ms=ABANDON_MS if self.is_ours_alone else 0)
+            with self._renewing:
+                # Whoever else waits for it may have been faster.
+                if run is self.run:
+                    self._judge(view)
+
+    def _judge(self, view: RunView) -> None:
+        """What to do about a run that has ended: nothing, if it succeeded."""
+        if view.state is RunState.SUCCESS:
+            self._has_ended = True
+            return
+        trouble = self._trouble(view.state, view.reason)
+        if trouble.code != MEMORY or self._finer == sizing.FINER_MAX:
+            raise trouble
+        self._finer += 1
+        if self._target is not None:
+            # What the run before has put aside is nobody's.
+            discard(self._target, self.id)
+        self._submit(self._again(sizing.finer(self._plan.partitions)))
+
+    def _is_there(self) -> bool:
+        """Whether the answer can be read; if it was lost, it is made again, where it will not be."""
+        with self._renewing:
+            if not self._has_ended:
+                return False
+            try:
+                self._found = self._pieces()
+            except AnswerGone as gone:
+                if isinstance(gone, WorkerUnreached):
+                    self._unreached()
+                self._near = ""
+                self._submit(self._plan)
+                return False
+            return True
 
     def _trouble(self, state: RunState, reason: str) -> Refused:
         """Why the run did not succeed, as its first failed task has it."""
@@ -158,23 +187,14 @@ class ClusterQuery(QueryHandle):
         """Its tasks, stage by stage."""
         return self.run.tasks()
 
-    def stream(self, timeout_s: float | None = None) -> pa.RecordBatchReader:
-        """The answer as a stream, as soon as all of it is there. One that was lost before it was read is made again."""
-        self.wait(timeout_s)
-        try:
-            pieces = self._pieces()
-        except AnswerGone as gone:
-            # Where it will not be lost.
-            if isinstance(gone, WorkerUnreached):
-                self._unreached()
-            self._near = ""
-            self._submit(self._plan)
-            self.wait(timeout_s)
-            pieces = self._pieces()
-        return pa.RecordBatchReader.from_batches(self.schema, self._named(pieces))
-
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        return self._named(self._pieces())
+        try:
+            for piece in self._found:
+                for batch in piece():
+                    yield named(batch, self.schema)
+        except AnswerGone as gone:
+            text = f"the answer of query {self.id} was lost while it was read: {gone}"
+            raise Refused("query.failed", text, "Ask again.", path="sql") from None
 
     def _pieces(self) -> list[Callable[[], Iterator[pa.RecordBatch]]]:
         """What gives the batches of each task of the last stage."""
@@ -188,15 +208,6 @@ class ClusterQuery(QueryHandle):
     def _opened(self, task: TaskView) -> Iterator[pa.RecordBatch]:
         table: pa.Table = self.run.open(task)
         yield from table.to_batches()
-
-    def _named(self, pieces: list[Callable[[], Iterator[pa.RecordBatch]]]) -> Iterator[pa.RecordBatch]:
-        try:
-            for piece in pieces:
-                for batch in piece():
-                    yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
-        except AnswerGone as gone:
-            text = f"the answer of query {self.id} was lost while it was read: {gone}"
-            raise Refused("query.failed", text, "Ask again.", path="sql") from None
 
 
 def _kept_of(task: TaskView) -> KeptAnswer | None:

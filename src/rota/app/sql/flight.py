@@ -222,6 +222,8 @@ class OneCaller:
         with self._planning:
             frame = self._frame(sql, params)
         handle = frame.submit()
+        # Its ticket is good here only: a query whose front end was killed is nobody's.
+        handle.is_ours_alone = True
         self._queries.add(handle)
         return handle
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from rota.app.sql.handles import QueryHandle
 from rota.kinds.query.plans import LogicalPlan, logical_plan
-from rota.wire.targets import Form, Mode, Target, check_target
+from rota.wire.targets import Form, Mode, Target, check_columns, check_target
 
 if TYPE_CHECKING:
     from rota.app.sql.session import Session
@@ -149,6 +149,7 @@ class DataFrame:
         place = os.fspath(folder)
         target = Target(place.rstrip("/") if "://" in place else os.path.abspath(place), form, mode)  # noqa: PTH100 - a URL is not a path
         check_target(target)
+        check_columns(target, self.schema)
         return self._session.runtime.write(self._session.engine, self.plan(), self._sql, target)
 
     def explain(self, what: Explained = "stages") -> str:

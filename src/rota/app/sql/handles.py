@@ -120,8 +120,12 @@ def _next(reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
 def batches_of(frame: "df.DataFrame", schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """What a frame gives, computed while it is read: all partitions at once, since some of them wait for others."""
     for found in frame.execute_stream():
-        batch = found.to_pyarrow()
-        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema) if batch.num_columns else batch
+        yield named(found.to_pyarrow(), schema)
+
+
+def named(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch under the names that were asked for. One without columns would forget how many rows it has."""
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema) if batch.num_columns else batch
 
 
 class LocalQuery(QueryHandle):

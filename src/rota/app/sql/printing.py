@@ -1,15 +1,14 @@
-"""Answers as text and files: CSV, JSON and Parquet, written batch by batch; and single values for people."""
+"""Answers as files: CSV, JSON and Parquet, written batch by batch."""
 
-import base64
 from collections.abc import Sequence
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from typing import IO, Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+
+from rota.kinds.query.showing import plain_value, show_value
 
 _encode = msgspec.json.Encoder().encode
 
@@ -74,44 +73,7 @@ def _write_json(answer: pa.RecordBatchReader, target: IO[bytes]) -> None:
     for batch in answer:
         columns = [column.to_pylist() for column in batch.columns]
         for number in range(batch.num_rows):
-            row = {name: _json(column[number]) for name, column in zip(names, columns, strict=True)}
+            row = {name: plain_value(column[number]) for name, column in zip(names, columns, strict=True)}
             target.write(between + b"\n " + _encode(row))
             between = b","
     target.write(b"[]\n" if between == b"[" else b"\n]\n")
-
-
-def _json(value: Any) -> Any:
-    if isinstance(value, pa.MonthDayNano | Decimal | timedelta):
-        return show_value(value)
-    if isinstance(value, date | datetime | time):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, list | tuple):
-        return [_json(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): _json(item) for key, item in value.items()}
-    return value
-
-
-def show_value(value: Any) -> str:
-    """A value for people."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, pa.MonthDayNano):
-        return _show_interval(*value)
-    if isinstance(value, list | tuple | dict):
-        return _encode(_json(value)).decode()
-    return str(value)
-
-
-def _show_interval(months: int, days: int, nanoseconds: int) -> str:
-    counts = ((months, "month"), (days, "day"))
-    parts = [f"{count} {what}" if abs(count) == 1 else f"{count} {what}s" for count, what in counts if count]
-    if nanoseconds or not parts:
-        parts.append(f"{nanoseconds / 1e9:.9f}".rstrip("0").rstrip(".") + " s")
-    return " ".join(parts)

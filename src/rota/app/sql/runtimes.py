@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Protocol
 
-import datafusion as df
 import pyarrow as pa
 
 from rota.app.embedded import Rota
@@ -18,9 +17,9 @@ from rota.app.sql.cluster import Choices, ClusterQuery, live_slots
 from rota.app.sql.handles import LocalQuery, QueryHandle, batches_of
 from rota.core.errors import Refused, Unavailable
 from rota.kinds.query.engine import SqlEngine
-from rota.kinds.query.plans import LogicalPlan, PhysicalPlan, Wishes, physical_plan
+from rota.kinds.query.plans import LogicalPlan, PhysicalPlan, Wishes, frame_here, physical_plan
 from rota.kinds.query.settings import PLANNING
-from rota.wire.targets import FileWriter, Target, aside, discard, publish
+from rota.wire.targets import FileWriter, Target, aside, discard, publish, retract
 from rota.worker.runners.queries.exchange import machine
 
 # How long no answer is left with a worker, after one could not be fetched from there.
@@ -62,15 +61,16 @@ def new_id() -> str:
 def _write_here(answer: pa.RecordBatchReader, target: Target) -> int:
     run = new_id()
     put_aside = aside(target, run, 0, 0)
-    file = FileWriter(put_aside, answer.schema, target.form)
     try:
-        for batch in answer:
-            file.write(batch)
-        file.close()
+        file = FileWriter(put_aside, answer.schema, target.form)
+        try:
+            for batch in answer:
+                file.write(batch)
+            file.close()
+        except BaseException:
+            file.give_up()
+            raise
         publish(target, run, [(0, put_aside)])
-    except BaseException:
-        file.give_up()
-        raise
     finally:
         discard(target, run)
     return file.rows
@@ -83,11 +83,11 @@ class EmbeddedRuntime:
 
     def accept_plan(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> QueryHandle:
         """Begin to run a query in a thread."""
-        return LocalQuery(new_id(), engine.frame_of(asked.plan), sql)
+        return LocalQuery(new_id(), frame_here(engine, asked), sql)
 
     def read(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> pa.RecordBatchReader:
         """The answer, computed while it is read."""
-        frame: df.DataFrame = engine.frame_of(asked.plan)
+        frame = frame_here(engine, asked)
         schema = frame.schema()
 
         def batches() -> Iterator[pa.RecordBatch]:
@@ -174,7 +174,9 @@ class ClusterRuntime:
             with suppress(Refused, Unavailable):
                 handle.cancel("its program gave up")
             with suppress(Refused, OSError):
+                # In this order: what is not put aside any more cannot be published by a worker that has not heard.
                 discard(target, handle.id)
+                retract(target, handle.id, plan.stages[-1].tasks)
             raise
 
     def read(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> pa.RecordBatchReader:

@@ -1,5 +1,6 @@
 """A SQL session: tables, functions, and the queries over them."""
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -35,6 +36,7 @@ class QueryOptions(TypedDict, total=False):
     compression: Compression
     timeout_s: float
     queue: str
+    parent: str
 
 
 class Session:
@@ -85,10 +87,16 @@ class Session:
         return self.sql(statement, params).submit()
 
     async def sql_async(self, statement: str, params: Given = ()) -> pa.Table:
-        """The answer to a statement, for programs that wait with `await`."""
-        handle = self.submit(statement, params)
-        handle.is_ours_alone = True
-        return await handle.to_arrow_async()
+        """The answer to a statement, for programs that wait with `await`; who stops waiting ends it."""
+        submitting = asyncio.ensure_future(asyncio.to_thread(self.submit, statement, params))
+        try:
+            handle = await asyncio.shield(submitting)
+            handle.is_ours_alone = True
+            return await handle.to_arrow_async()
+        except asyncio.CancelledError:
+            handle = await submitting
+            await asyncio.to_thread(handle.cancel, "its program gave up")
+            raise
 
     def prepare(self, statement: str) -> "Prepared":
         """A statement that is given its parameters later, as often as one likes."""

@@ -40,6 +40,8 @@ __all__ = ["Decision", "decide"]
 
 # Told by other fields, or as large as a caller likes.
 _NOT_AUDITED = ("tenant", "command_id", "salt", "actor", "graph", "specs")
+# Of a submission what it is of; what it was given may be a secret, and is shown to whoever may see the run.
+_OF_SUBMISSION = ("run", "workflow", "version", "digest", "priority", "logical_at")
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
@@ -104,14 +106,19 @@ def decide(state: State, command: cm.Command, now: Millis) -> Decision:
         receipt = Receipt(command.tenant, command.command_id, command_digest(command), decision.answer, now)
         decision.changes.append(CommandRecorded(receipt, _audit(command, now)))
         decision.changes += spare_receipts(state, now)
+    elif isinstance(command, cm.SubmitRun) and command.actor:
+        decision.changes.append(CommandRecorded(None, _audit(command, now)))
     return decision
 
 
 def _audit(command: cm.ClientCommand, now: Millis) -> Audit | None:
-    """Who asked for what. A claim is not audited: its lease says who has it. Nor is a submission."""
-    if isinstance(command, cm.ClaimTask | cm.SubmitRun):
+    """Who asked for what. A claim is not audited: its lease says who has it. A submission is if it says who asked."""
+    if isinstance(command, cm.ClaimTask) or (isinstance(command, cm.SubmitRun) and not command.actor):
         return None
-    told = {name: getattr(command, name) for name in command.__struct_fields__ if name not in _NOT_AUDITED}
+    names = _OF_SUBMISSION if isinstance(command, cm.SubmitRun) else command.__struct_fields__
+    told = {name: getattr(command, name) for name in names if name not in _NOT_AUDITED}
+    if isinstance(command, cm.DeployWorkflow):
+        told = {"workflow": command.graph.name, **told, "params": [param.name for param in command.params]}
     about = msgspec.json.encode(told).decode()
     return Audit(
         tenant=command.tenant,

@@ -117,7 +117,8 @@ def schedule_dropped(state: State, change: ch.ScheduleDropped) -> None:
 
 
 def command_recorded(state: State, change: ch.CommandRecorded) -> None:
-    keep_receipt(state, change.receipt)
+    if change.receipt is not None:
+        keep_receipt(state, change.receipt)
     if change.audit is not None:
         state.touched.audits.append(change.audit)
 

@@ -9,6 +9,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 import datafusion as df
+import pyarrow as pa
 
 from rota.core.errors import Refused
 from rota.kinds.query.schemas import exchange_leaf, mended, schema_of, schema_of_plan
@@ -64,15 +65,21 @@ class Uncut(Exception):
     """A plan that cannot be cut, and why; the sentence goes on after "because"."""
 
 
-def cut(plan: df.ExecutionPlan, context: df.SessionContext, again_bytes: int = AGAIN_BYTES) -> tuple[Stage, ...]:
+def cut(
+    plan: df.ExecutionPlan,
+    context: df.SessionContext,
+    again_bytes: int = AGAIN_BYTES,
+    answer: pa.Schema | None = None,
+) -> tuple[Stage, ...]:
     """The stages of a plan, each after those that it reads; the last one gives the answer.
 
-    `again_bytes` is how much the tasks of a stage may read again rather than have it read for them.
+    `again_bytes` is how much the tasks of a stage may read again rather than have it read for them. `answer` is the
+    schema of what the plan gives, where that is known.
     The plan has to be made with `settings.PLANNING`. `Uncut` if it has to be run in one piece, or where it is.
     """
     content = _bytes_of(plan)
     try:
-        return _Cutter(context, again_bytes).stages_of(mended(read(content)))
+        return _Cutter(context, again_bytes, answer).stages_of(mended(read(content)))
     except Unsliceable as error:
         raise Uncut(_unknown(plan) or str(error)) from None
 
@@ -132,9 +139,10 @@ def _reading() -> Generator[None]:
 
 
 class _Cutter:
-    def __init__(self, context: df.SessionContext, again_bytes: int) -> None:
+    def __init__(self, context: df.SessionContext, again_bytes: int, answer: pa.Schema | None) -> None:
         self._context = context
         self._again_bytes = again_bytes
+        self._answer = answer
         self._stages: list[Stage] = []
         # All exchanges so far; leaves are numbered by their place here until their stage is complete.
         self._exchanges: list[Exchange] = []
@@ -150,13 +158,13 @@ class _Cutter:
         """The node with everything below it cut off that other stages do."""
         node = node.over([self._cut(each) for each in node.inputs])
         if node.kind == "sort_preserving_merge" and self._loses_order(node.inputs[0]):
-            node = node.over([_sorted_for(node)])
-        match node.kind:
+            node = node.over([_sorted_as(node, node.inputs, node.message.sort_preserving_merge.fetch)])
+        match kind := node.kind:
             case "repartition":
                 return self._cut_repartition(node)
-            case "window" | "sort_merge_join" if any(map(self._loses_order, node.inputs)):
+            case "window" | "sort_merge_join" if any(self._loses_order(each, kind == "window") for each in node.inputs):
                 raise Uncut("rows have to stay in the order of a table while they are spread")
-            case kind if kind in GATHERING and partitions(node.inputs[0]) > 1 and not _is_shared(node.inputs[0]):
+            case _ if kind in GATHERING and partitions(node.inputs[0]) > 1 and not _is_shared(node.inputs[0]):
                 (below,) = node.inputs
                 if self._is_little(below):
                     # Whoever reads it does it by itself; if those are several, it is cut off later.
@@ -200,11 +208,17 @@ class _Cutter:
                 body = self._cut_gathered(body, tasks)
         root = root.over([body]) if root.kind == "repartition" else body
         root, exchanges = self._numbered(root)
+        plan = write(root)
         with _reading():
-            schema = schema_of(body, self._context)
+            if self._answer is not None and isinstance(output, Answered):
+                # To find it costs more than all else about a little query; that the plan can be read is seen anyway.
+                df.ExecutionPlan.from_bytes(self._context, plan)
+                schema = self._answer
+            else:
+                schema = schema_of(body, self._context)
         stage = Stage(
             id=f"stage-{len(self._stages) + 1}",
-            plan=write(root),
+            plan=plan,
             output=output,
             schema=schema,
             exchanges=exchanges,
@@ -221,38 +235,40 @@ class _Cutter:
         If that is little, and comes out the same each time, doing it again is less than handing it out.
         """
         if node.kind not in GATHERING:
-            if is_broadcasting(node) and partitions(node) > 1 and _is_volatile(node.inputs[0]):
+            if is_broadcasting(node) and partitions(node) > 1 and _may_differ(node.inputs[0]):
                 # Each task would have its own idea of it.
                 left, right = node.inputs
                 return node.over([self._exchange(left, Gathered(), "all"), self._cut_gathered(right, tasks)])
             return node.over([self._cut_gathered(each, tasks) for each in node.inputs])
         if partitions(node.inputs[0]) == 1 or (self._is_little(node, tasks - 1) and _is_repeatable(node)):
             return node
-        return self._exchange(node, Gathered(), "all")
+        leaf = self._exchange(node, Gathered(), "all")
+        # What comes of one task is in its order still; but the engine, which may count on it above, cannot see that.
+        return _sorted_as(node, [leaf], -1) if node.kind == "sort_preserving_merge" else leaf
 
     def _is_little(self, node: Node, times: int = 1) -> bool:
         """Whether reading what is below a node, so many times, costs less than a stage of its own.
 
         What an exchange gives is nobody's to read again.
         """
-        if not self._again_bytes or any(exchange_of(each) is not None for each in walk(node)):
+        if not self._again_bytes or _has_exchange(node):
             return False
         return read_bytes(node) * times <= self._again_bytes
 
-    def _loses_order(self, node: Node, is_grouped: bool = False) -> bool:
+    def _loses_order(self, node: Node, is_told: bool = False) -> bool:
         """Whether rows come out of an exchange in another order than the engine counts on.
 
         It counts on none if it sorts them above. Rows from one task are still in order, but an engine that is not told
-        so groups them by hash, and gives the groups in any order.
+        so groups them by hash, and gives the groups in any order; `is_told`: it has to be told.
         """
         number = exchange_of(node)
         if number is not None:
-            return number in self._merged or (is_grouped and number in self._from_one)
+            return number in self._merged or (is_told and number in self._from_one)
         if node.kind in ("sort", "sort_preserving_merge"):
             return False
         # Joins give rows in the order of the right side, if in any.
         inputs = node.inputs[1:] if node.kind in ("hash_join", "nested_loop_join", "cross_join") else node.inputs
-        return any(self._loses_order(each, is_grouped or node.kind == "aggregate") for each in inputs)
+        return any(self._loses_order(each, is_told or node.kind == "aggregate") for each in inputs)
 
     def _numbered(self, root: Node) -> tuple[Node, tuple[Exchange, ...]]:
         """The same with the leaves numbered by their place in the stage, and what they stand for."""
@@ -290,9 +306,16 @@ def _is_repeatable(node: Node) -> bool:
     return not _has_volatile(node) and all(map(_is_repeatable, node.inputs))
 
 
-def _is_volatile(node: Node) -> bool:
-    """Whether something at or below a node may give something else each time."""
-    return any(map(_has_volatile, walk(node)))
+def _may_differ(node: Node) -> bool:
+    """Whether tasks that each do a part of a plan may come to something else.
+
+    Files of several workers come in any order: the first ten of their rows are others each time, and their sum may be.
+    """
+    return any(map(_has_volatile, walk(node))) or (_has_exchange(node) and not _is_repeatable(node))
+
+
+def _has_exchange(node: Node) -> bool:
+    return any(exchange_of(each) is not None for each in walk(node))
 
 
 def _has_volatile(node: Node) -> bool:
@@ -318,11 +341,11 @@ def _fetch_of(node: Node) -> int:
     return coalesce.fetch if node.kind == "coalesce_partitions" and coalesce.HasField("fetch") else -1
 
 
-def _sorted_for(merge: Node) -> Node:
-    """What a merging node merges, sorted as it wants it."""
+def _sorted_as(merge: Node, inputs: Sequence[Node], fetch: int) -> Node:
+    """Rows sorted as a merging node has them, at most so many; below zero for all of them."""
     wanted = merge.message.sort_preserving_merge
-    sort = pb.Sort(exprs=wanted.exprs, fetch=wanted.fetch, preserve_partitioning=True)
-    return Node("sort", pb.PlanNode(sort=sort), merge.inputs)
+    sort = pb.Sort(exprs=wanted.exprs, fetch=fetch, preserve_partitioning=True)
+    return Node("sort", pb.PlanNode(sort=sort), inputs)
 
 
 def _limited(node: Node, fetch: int) -> Node:

@@ -24,7 +24,7 @@ from rota.wire.stores import knock, named_stores, register, store_of
 PathLike = str | os.PathLike[str]
 
 _PARTITIONS = "datafusion.execution.target_partitions"
-
+_ON_TRIAL = "rota_on_trial"
 
 _READS_ONLY = df.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 
@@ -134,15 +134,15 @@ class SqlEngine:
 
     def register_parquet(self, name: str, path: PathLike, **options: Any) -> None:
         """A table that is a Parquet file, or a folder of them, here or at a URL."""
-        self._register(name, lambda: self.context.register_parquet(name, self.place(path), **options))
+        self._register(name, lambda called: self.context.register_parquet(called, self.place(path), **options))
 
     def register_csv(self, name: str, path: PathLike, **options: Any) -> None:
         """A table that is a CSV file, or a folder of them."""
-        self._register(name, lambda: self.context.register_csv(name, self.place(path), **options))
+        self._register(name, lambda called: self.context.register_csv(called, self.place(path), **options))
 
     def register_json(self, name: str, path: PathLike, **options: Any) -> None:
         """A table that is a file of JSON lines, or a folder of them."""
-        self._register(name, lambda: self.context.register_json(name, self.place(path), **options))
+        self._register(name, lambda called: self.context.register_json(called, self.place(path), **options))
 
     def register_batches(self, name: str, batches: Sequence[pa.RecordBatch], schema: pa.Schema | None = None) -> None:
         """A table that is in memory. Where a query runs elsewhere, it travels with it."""
@@ -151,7 +151,7 @@ class SqlEngine:
             if schema is None:
                 raise Refused("field.value", f"table {name!r} has no batches and no schema", path="batches")
             given = [pa.RecordBatch.from_pylist([], schema=schema)]
-        self._register(name, lambda: self.context.register_record_batches(name, [given]))
+        self._register(name, lambda called: self.context.register_record_batches(called, [given]))
 
     def register_path(self, name: str, path: PathLike) -> None:
         """A table that is a file or a folder of files, of what their names end with; Parquet unless that says more."""
@@ -171,19 +171,22 @@ class SqlEngine:
 
     def register_view(self, name: str, frame: df.DataFrame) -> None:
         """A table that is computed when it is asked for."""
-        self._register(name, lambda: self.context.register_view(name, frame))
+        self._register(name, lambda called: self.context.register_view(called, frame))
 
     def register_table(self, name: str, table: Any) -> None:
         """A table of the engine's own, or one that can be asked for its provider."""
-        self._register(name, lambda: self.context.register_table(name, table))
+        self._register(name, lambda called: self.context.register_table(called, table))
 
-    def _register(self, name: str, register: Callable[[], None]) -> None:
+    def _register(self, name: str, register: Callable[[str], None]) -> None:
         if not name or name != name.strip():
             raise Refused("field.value", f"a table cannot be called {name!r}", path="name")
         with self.complaining():
             if self.context.table_exist(name):
+                # The one that is there stays until it is known that another can take its place.
+                register(_ON_TRIAL)
+                self.context.deregister_table(_ON_TRIAL)
                 self.context.deregister_table(name)
-            register()
+            register(name)
 
     def place(self, path: PathLike) -> str:
         """Where files are. What is here must be there, and is named in full: others will look for it too."""

@@ -14,6 +14,7 @@ from rota.kinds.query.stages import Stage
 from rota.wire.bundles import BundleFile, pack_bundle
 from rota.wire.plans import has_code
 from rota.wire.plans.checking import ENGINE, check_engine
+from rota.wire.plans.files import places_in
 from rota.wire.plans.stores import stores_in
 from rota.wire.queries import QUERY, Answered, Compression, Fragment, Output, Published, Written, encode_fragment
 from rota.wire.stores import store_of
@@ -118,6 +119,7 @@ def _task(stage: Stage, needs: Pairs, queue: str, compression: Compression) -> T
         compression=compression,
         has_code=has_code(stage.plan),
         stores=_stores(stage.plan, stage.output),
+        places=places_in(stage.plan),
     )
     return TaskSpec(
         id=stage.id,

@@ -13,13 +13,17 @@ Given = Sequence[Any] | Mapping[str, Any]
 
 
 def numbered(sql: str) -> str:
-    """The statement with `$1`, `$2` in place of its question marks."""
+    """The statement with `$1`, `$2` in place of its question marks. Raises Refused if it has both."""
     count = 0
+    named = names_in(sql)
 
     def number(found: re.Match[str]) -> str:
         nonlocal count
         if found.group() != "?":
             return found.group()
+        if named:
+            text = f"the statement has ? and ${named[0]}, and it is not clear which value is for which"
+            raise Refused("query.parameter", text, "Write all of them in one way.", path="sql")
         count += 1
         return f"${count}"
 

@@ -12,7 +12,11 @@ from rota.kinds.query.cutting import Uncut, cut, lines_of, whole
 from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.sources import is_splittable
 from rota.kinds.query.stages import Stage
+from rota.wire.plans import has_sink_of_files
 from rota.wire.plans.tree import scanned_bytes
+
+# Logical nodes that may write files. Others change tables in memory, some of them when they are planned.
+_WRITING = ("CopyTo:", "Dml: op=[Insert")
 
 
 class LogicalPlan(Struct, frozen=True):
@@ -36,7 +40,6 @@ class PhysicalPlan(Struct, frozen=True, kw_only=True):
     stages: tuple[Stage, ...]
     schema: pa.Schema
     partitions: int
-    bytes: int
     text: str
     unstaged: str = ""
 
@@ -68,6 +71,19 @@ def logical_plan(frame: df.DataFrame) -> LogicalPlan:
     return LogicalPlan(frame.logical_plan(), frame.schema())
 
 
+def frame_here(engine: SqlEngine, asked: LogicalPlan) -> df.DataFrame:
+    """A query as it is run in this process. What would write files is refused: they would be seen half written."""
+    frame = engine.frame_of(asked.plan)
+    if any(line.lstrip().startswith(_WRITING) for line in asked.plan.display_indent().splitlines()):
+        with engine.complaining():
+            shown = frame.execution_plan().display_indent()
+        if has_sink_of_files(shown):
+            text = "COPY, and INSERT into tables of files, would show a part of what they write"
+            hint = "Use write_parquet or write_csv of a frame, or --output of `rota sql`."
+            raise Refused("query.unsupported", text, hint, path="sql")
+    return frame
+
+
 def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: Callable[[], int], wishes: Wishes) -> PhysicalPlan:
     """Plan a query for as many slots as there are, which is asked if it reads enough to be worth several partitions.
 
@@ -87,7 +103,7 @@ def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: Callable[[], int
     with engine.complaining():
         try:
             # Who asks for a number of partitions wants to see them.
-            stages = cut(planned, engine.context, 0 if wishes.partitions else sizing.AGAIN_BYTES)
+            stages = cut(planned, engine.context, 0 if wishes.partitions else sizing.AGAIN_BYTES, asked.schema)
         except Uncut as uncut:
             if wishes.strict:
                 text = f"this query cannot be cut into stages: {uncut}"
@@ -100,7 +116,6 @@ def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: Callable[[], int
         stages=stages,
         schema=asked.schema,
         partitions=partitions,
-        bytes=read,
         text=planned.display_indent(),
         unstaged=unstaged,
     )

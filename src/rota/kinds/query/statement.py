@@ -1,9 +1,11 @@
 """One statement over values that a task was given: tables by their names, and parameters as `$name`."""
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
+import datafusion as df
 import pyarrow as pa
 
 from rota.core.bounds import GROWN_BYTES_MAX, ID_CHARS_MAX
@@ -16,6 +18,8 @@ from rota.kinds.query.settings import PLANNING
 from rota.running import Fail
 from rota.wire.work import Grown
 
+# What begins a statement of which fewer rows can be had; others show or explain something.
+_SELECTS = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/|\()*(?:select|with|values|table)\b", re.IGNORECASE | re.DOTALL)
 # What would be refused again, however often it is tried.
 _FOR_GOOD = (
     "query.syntax",
@@ -29,29 +33,39 @@ _FOR_GOOD = (
 )
 
 
-def answer(statement: str, given: Mapping[str, Any], *, task: str = "", partitions: int = 0) -> pa.Table | Grown:
+def answer(
+    statement: str,
+    given: Mapping[str, Any],
+    *,
+    task: str = "",
+    partitions: int = 0,
+    reads_only: bool = False,
+    rows_max: int = 0,
+) -> pa.Table | Grown:
     """What a statement gives. A value is a parameter if the statement has `$` and its name, else a table.
 
-    Or the stages as which a `task` goes on to answer it, if one is named and that is worth it.
+    Or the stages as which a `task` goes on to answer it, if one is named and that is worth it. `reads_only`: it may not
+    define or write anything. `rows_max`: no more rows than that, of a statement that selects some.
     """
     # Of some a table can be made only once.
     named = names_in(statement)
     held = {name: value if name in named else _held(value) for name, value in given.items()}
-    stages = _stages(statement, held, task, partitions) if task and partitions != 1 else None
+    rows_max = rows_max if _SELECTS.match(statement) else 0
+    stages = _stages(statement, held, task, partitions, rows_max) if task and partitions != 1 else None
     if stages is not None:
         return stages
-    engine = SqlEngine()
+    engine = SqlEngine(reads_only=reads_only)
     try:
         params = _params(engine, statement, held)
         with engine.complaining(statement):
-            return engine.sql(statement, params).to_arrow_table()
+            return _first(engine.sql(statement, params), rows_max).to_arrow_table()
     except Refused as refused:
         if refused.code in _FOR_GOOD:
             raise Fail(str(refused)) from refused
         raise
 
 
-def _stages(statement: str, given: Mapping[str, Any], task: str, partitions: int) -> Grown | None:
+def _stages(statement: str, given: Mapping[str, Any], task: str, partitions: int, rows_max: int = 0) -> Grown | None:
     """The stages of a statement; None if its task has to do, or better does, all by itself.
 
     So it is with little to read, with a plan that cannot be cut, and with tables in memory that are too large to travel
@@ -64,7 +78,7 @@ def _stages(statement: str, given: Mapping[str, Any], task: str, partitions: int
     engine = SqlEngine(dict(PLANNING), reads_only=True)
     try:
         params = _params(engine, statement, given)
-        asked = logical_plan(engine.sql(statement, params))
+        asked = logical_plan(_first(engine.sql(statement, params), rows_max))
         planned = physical_plan(engine, asked, _processors, Wishes(partitions=partitions))
     except Refused:
         return None
@@ -76,6 +90,11 @@ def _stages(statement: str, given: Mapping[str, Any], task: str, partitions: int
     if is_too_long or sum(len(spec.work) for spec in specs) > GROWN_BYTES_MAX:
         return None
     return Grown(specs)
+
+
+def _first(frame: df.DataFrame, rows_max: int) -> df.DataFrame:
+    """As many rows as are wanted; all of them if nobody says."""
+    return frame.limit(rows_max) if rows_max else frame
 
 
 def _processors() -> int:

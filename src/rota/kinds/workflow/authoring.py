@@ -50,6 +50,7 @@ _TASK = re.compile(r"graph\.tasks\[([0-9]+)\]")
 class WorkflowOptions(TypedDict, total=False):
     """What may be said about a workflow. 0 means no limit."""
 
+    # The function's unless told otherwise.
     name: str
     # A cron text, a preset such as @daily, @once, @continuous, a timedelta or seconds.
     schedule: str | timedelta | float | None
@@ -57,18 +58,24 @@ class WorkflowOptions(TypedDict, total=False):
     # is a day means all of it.
     start: When | None
     end: When | None
+    # Where the clock of its schedule hangs, also for `ds`; UTC unless told otherwise.
     timezone: str
+    # Whether instants that were missed are made up for.
     catchup: bool
     # What becomes of an instant that passed while nobody looked: run_latest or skip.
     misfire: str
+    # How many of its runs, and how many tasks of each, may be active at once.
     max_active_runs: int
     max_active_tasks: int
+    # A run that takes longer is ended.
     run_timeout: Seconds
     # Options of its tasks, where they say nothing.
     default_args: TaskOptions
+    # The class of its runs: urgent, high, normal or low.
     priority: str
     # How it is when it is first deployed; None leaves it as it is.
     paused: bool | None
+    # For people; the function's docstring unless told otherwise.
     description: str
 
 

@@ -19,14 +19,19 @@ Seconds = float | timedelta
 class TaskOptions(TypedDict, total=False):
     """The options of a task. Times are in seconds, or timedeltas."""
 
+    # Its name in the workflow; the function's unless told otherwise.
     id: str
+    # How often it is tried again after a failure, and after how long.
     retries: int
     retry_delay: Seconds
     # Each delay is so many times the one before, up to `max_retry_delay`.
     backoff: int
     max_retry_delay: Seconds
+    # An attempt that takes longer is killed.
     execution_timeout: Seconds
+    # When it runs, by how those before it ended: all_success unless told otherwise.
     trigger_rule: str
+    # Where it waits, and what its worker must have.
     queue: str
     requires: Mapping[str, str | int]
     # One pool, of which `pool_slots` are taken, or several with what is taken of each.
@@ -34,10 +39,14 @@ class TaskOptions(TypedDict, total=False):
     pool_slots: int
     # Within a run, higher is sooner.
     priority: int
+    # It waits until the same task has succeeded, or was skipped, in the run before.
     depends_on_past: bool
+    # It makes what others need; it takes that down again, however they ended.
     setup: bool
     teardown: bool
+    # Whether the failure of a teardown counts for the run.
     on_failure_fail_run: bool
+    # A description, for people.
     doc: str
 
 

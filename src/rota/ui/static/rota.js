@@ -2,7 +2,6 @@
 "use strict";
 
 (() => {
-  const LOG_CHARS_MAX = 400_000;
   const AGAIN_MS = 2_000;
   const AGAIN_MS_MAX = 30_000;
   const body = document.body;
@@ -62,14 +61,15 @@
     if (!place || place.dataset.mark === fragment.mark) return;
     const focused = place.contains(document.activeElement) ? document.activeElement : null;
     const href = focused && focused.getAttribute("href");
-    const scrolled = [...place.querySelectorAll(".scroll, .story")].map((each) => [each.scrollLeft, each.scrollTop, atEnd(each)]);
+    const scrolled = [...place.querySelectorAll(".scroll, .pan, .story")].map((each) => [each.scrollLeft, each.scrollTop, atEnd(each)]);
     place.innerHTML = fragment.html;
     place.dataset.mark = fragment.mark;
+    for (const each of place.querySelectorAll('input[name="once"]')) each.value = body.dataset.once;
     localise(place);
-    place.querySelectorAll(".scroll, .story").forEach((each, number) => {
-      const [left, top, wasAtEnd] = scrolled[number] || [each.scrollWidth, 0, true];
+    place.querySelectorAll(".scroll, .pan, .story").forEach((each, number) => {
+      const [left, top, wasAtEnd] = scrolled[number] || [each.matches(".scroll") ? each.scrollWidth : 0, 0, true];
       each.scrollLeft = left;
-      each.scrollTop = wasAtEnd ? each.scrollHeight : top;
+      each.scrollTop = wasAtEnd && each.matches(".story") ? each.scrollHeight : top;
     });
     if (href) {
       const again = [...place.querySelectorAll("a[href]")].find((each) => each.getAttribute("href") === href);
@@ -79,23 +79,8 @@
 
   const atEnd = (element) => element.scrollTop + element.clientHeight >= element.scrollHeight - 8;
 
-  const append = (said) => {
-    const log = document.getElementById("log");
-    if (!log) return;
-    const wasAtEnd = atEnd(log);
-    if (said.is_first) {
-      // Most often it is what the page has already.
-      if (log.textContent !== said.text) log.textContent = said.text;
-      log.dataset.attempt = said.attempt;
-    } else {
-      log.append(said.text);
-      if (log.textContent.length > LOG_CHARS_MAX) {
-        log.textContent = log.textContent.slice(-LOG_CHARS_MAX / 2);
-        document.getElementById("log-cut").hidden = false;
-      }
-    }
-    if (wasAtEnd) log.scrollTop = log.scrollHeight;
-  };
+  // Whoever shows a log takes it from here.
+  const append = (said) => document.getElementById("log")?.dispatchEvent(new CustomEvent("rota:log", { detail: said }));
 
   let source = null;
   let again = 0;
@@ -105,6 +90,16 @@
     pulse.hidden = false;
     pulse.className = `pulse ${word}`;
     pulse.textContent = text;
+  };
+
+  // Whoever is not known any more is led to sign in, and back to here.
+  const askWhoWeAre = async () => {
+    try {
+      const found = await fetch(location.href, { redirect: "manual", headers: { Accept: "text/html" } });
+      if (found.type === "opaqueredirect") location.reload();
+    } catch {
+      // Nobody answers; that is tried again anyway.
+    }
   };
 
   const open = () => {
@@ -118,6 +113,7 @@
       say("off", "not live, trying again");
       // A connection that broke is made anew by the browser; one that was refused is not.
       if (source.readyState !== EventSource.CLOSED) return;
+      askWhoWeAre();
       again = setTimeout(open, waitMs);
       waitMs = Math.min(AGAIN_MS_MAX, waitMs * 2);
     });
@@ -138,17 +134,59 @@
     rows[Math.min(rows.length - 1, Math.max(0, here + by))].focus();
   };
 
+  const help = document.getElementById("help");
+  const PREFIX_MS = 1_500;
+  let prefixedAt = -Infinity;
+
+  const seek = () => {
+    const field = document.querySelector("[data-filter]") || document.querySelector("[data-find]");
+    if (!field) return;
+    field.focus();
+    field.select();
+  };
+
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, textarea, select")) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    if (help?.open) return;
+    const isPrefixed = event.timeStamp - prefixedAt < PREFIX_MS;
+    prefixedAt = -Infinity;
+    const place = document.querySelector(`[data-${isPrefixed ? "key" : "view"}="${CSS.escape(event.key)}"]`);
     const keys = {
-      "/": () => document.querySelector("[data-filter]")?.focus(),
+      "/": seek,
+      "?": () => help?.showModal(),
+      g: () => { prefixedAt = event.timeStamp; },
       j: () => step(1),
       k: () => step(-1),
       u: () => document.querySelector("[data-up]")?.click(),
     };
-    if (!(event.key in keys)) return;
-    keys[event.key]();
+    if (place) place.click();
+    else if (event.key in keys) keys[event.key]();
+    else return;
     event.preventDefault();
+  });
+
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("[data-help]")) help?.showModal();
+    // A click beside it closes it.
+    else if (event.target === help) help.close();
+  });
+
+  // A statement is sent with Ctrl and Enter; a form that is on its way is not sent again.
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.target.closest("textarea")?.form?.requestSubmit();
+  });
+  document.addEventListener("submit", (event) => {
+    if (event.target.method !== "post") return;
+    if (event.target.dataset.sent) event.preventDefault();
+    event.target.dataset.sent = "yes";
+  });
+  // A page that the browser kept has forms that were sent already.
+  addEventListener("pageshow", (event) => {
+    if (event.persisted && document.querySelector('input[name="once"]')) location.reload();
   });
 
   // A line is copied whole by a click on it.
@@ -157,15 +195,17 @@
     if (line) getSelection().selectAllChildren(line);
   });
 
+  document.querySelector(".places [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
   localise(document);
   setInterval(count, 1_000);
-  for (const each of document.querySelectorAll(".log, .story")) each.scrollTop = each.scrollHeight;
+  for (const each of document.querySelectorAll(".story")) each.scrollTop = each.scrollHeight;
   for (const each of document.querySelectorAll(".scroll")) each.scrollLeft = each.scrollWidth;
   for (const each of document.querySelectorAll(".keys")) each.hidden = false;
   if (body.dataset.live) {
     // Browsers have few connections to one host: who does not look needs none.
     const attend = () => (document.hidden ? close() : open());
     document.addEventListener("visibilitychange", attend);
+    document.addEventListener("rota:anew", attend);
     addEventListener("pagehide", close);
     addEventListener("pageshow", (event) => { if (event.persisted) attend(); });
     attend();

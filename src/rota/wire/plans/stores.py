@@ -6,7 +6,7 @@ from rota.wire.plans import plan_pb2 as pb
 
 # A scan names its store in a field of its own: the field's tag, the length of what follows, and that.
 _TAG = bytes([pb.ScanConf.OBJECT_STORE_URL_FIELD_NUMBER << 3 | 2])
-_STORE = re.compile(re.escape(_TAG) + rb"([\x01-\x7f])((?:s3a?|gs|az)://[A-Za-z0-9][\w.-]*)/", re.DOTALL)
+_STORE = re.compile(re.escape(_TAG) + rb"([\x01-\x7f])((?:s3|gs|az)://[A-Za-z0-9][\w.-]*)/", re.DOTALL)
 
 
 def stores_in(plan: bytes) -> tuple[str, ...]:

@@ -164,10 +164,11 @@ def exchange_of(node: Node) -> int | None:
     """The number of the exchange that a leaf stands for, if it is one."""
     if node.kind != "arrow_scan":
         return None
-    groups = node.message.arrow_scan.conf.file_groups
-    path = groups[0].files[0].path if groups and groups[0].files else ""
-    number = path.removeprefix(EXCHANGE)
-    return int(number) if number != path and number.isdecimal() else None
+    paths = [file.path for group in node.message.arrow_scan.conf.file_groups for file in group.files]
+    number = paths[0].removeprefix(EXCHANGE) if paths else ""
+    if not number.isdecimal() or any(path != f"{EXCHANGE}{number}" for path in paths):
+        return None
+    return int(number)
 
 
 def coalesced(node: Node) -> Node:

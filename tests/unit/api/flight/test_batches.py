@@ -2,7 +2,8 @@
 
 import pyarrow as pa
 
-from rota.api.flight.batches import pieces, plain_schema
+from rota.api.flight.batches import pieces
+from rota.wire.plain import plain_schema
 
 
 def put_together(batch: pa.RecordBatch, bytes_max: int = 8 << 20) -> tuple[list[pa.RecordBatch], pa.Table]:

@@ -21,11 +21,8 @@ class Asked:
         self.trouble = trouble
         self.ended: list[str] = []
 
-    def wait(self, timeout_s: float | None = None) -> None:
+    def stream(self, timeout_s: float | None = None) -> pa.RecordBatchReader:
         raise TimeoutError
-
-    def stream(self) -> pa.RecordBatchReader:
-        raise NotImplementedError
 
     def cancel(self, reason: str = "") -> None:
         if self.trouble is not None:

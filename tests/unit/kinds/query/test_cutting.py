@@ -17,7 +17,7 @@ from rota.kinds.query.cutting import Uncut, cut, lines_of, whole
 from rota.kinds.query.sizing import MB
 from rota.kinds.query.stages import Stage
 from rota.wire.plans import has_code
-from rota.wire.plans.tree import read, read_bytes, walk
+from rota.wire.plans.tree import Node, exchange_of, read, read_bytes, walk
 from rota.wire.queries import EXCHANGE, Answered, Exchange, Gathered, Hashed
 from tests.queries import corpus, staged
 from tests.queries.staged import NO_BROADCAST, SPLIT_FILES, Stages
@@ -127,6 +127,30 @@ def test_a_side_in_one_file_that_might_come_out_differently_is_read_once_too(
     assert stages[-1].tasks > 1
     readers = [stage for stage in stages if b"few.parquet" in stage.plan]
     assert [(stage.tasks, stage.output) for stage in readers] == [(1, Gathered())]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select s.id, f.id from sales s cross join (select id from returns where id > 0 limit 10) f",
+        "select id from sales where price > (select avg(price) from sales where day > 2)",
+    ],
+)
+def test_what_depends_on_the_order_of_others_files_is_done_once_for_all_tasks(exchanging: df.SessionContext, sql: str):
+    stages = stages_of(exchanging, sql)
+    assert stages[-1].tasks > 1
+    last = read(stages[-1].plan)
+    for node in walk(last):
+        if exchange_of(node) is not None:
+            assert stages[-1].exchanges[exchange_of(node) or 0].reading == "all"
+    assert not any(node.kind == "aggregate" or _fetch(node) >= 0 for node in walk(last))
+    (side,) = (stage for stage in stages if stage.id == stages[-1].exchanges[0].stage)
+    assert (side.tasks, side.output) == (1, Gathered())
+
+
+def _fetch(node: Node) -> int:
+    gathering = node.message.coalesce_partitions
+    return gathering.fetch if node.kind == "coalesce_partitions" and gathering.HasField("fetch") else -1
 
 
 @pytest.mark.parametrize("prepare", [cut, whole])

@@ -38,6 +38,16 @@ def test_a_table_can_be_registered_again_and_dropped() -> None:
         engine.register_batches("t", [])
 
 
+def test_a_table_stays_if_what_should_take_its_place_cannot_be_read(tmp_path: Path) -> None:
+    engine = SqlEngine()
+    engine.register_batches("t", [pa.record_batch({"a": [1]})])
+    (tmp_path / "x.parquet").write_bytes(b"no table")
+    with pytest.raises(Refused, match=r"query\.source"):
+        engine.register_parquet("t", tmp_path / "x.parquet")
+    assert count(engine) == 1
+    assert engine.tables() == ("datafusion.public.t",)
+
+
 @pytest.mark.parametrize(
     "statement",
     [

@@ -36,3 +36,10 @@ def test_every_parameter_has_one_value() -> None:
         values_of("select $a, $b", {"a": 1})
     with pytest.raises(Refused, match=r"a value is given for \$2"):
         values_of("select $1", (1, 2))
+
+
+def test_places_and_numbers_are_not_mixed() -> None:
+    for statement in ("select ? where 1 = $1", "select $name, ?"):
+        with pytest.raises(Refused, match=r"query\.parameter: the statement has \? and \$"):
+            numbered(statement)
+    assert numbered("select '?', $1") == "select '?', $1"

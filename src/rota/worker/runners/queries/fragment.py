@@ -13,6 +13,8 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
+from msgspec import Struct
+
 from rota.core.errors import Refused
 from rota.wire.plans import has_sink
 from rota.wire.plans.binding import Piece, bind
@@ -25,6 +27,7 @@ from rota.worker.runners.queries import reaching
 from rota.worker.runners.queries.failures import judge, unreadable
 from rota.worker.runners.queries.orders import ENDED, Broke, Ended, Order, Source, Wrote, decode_order, encode_ended
 from rota.worker.runners.queries.parts import NotAPart, check_part
+from rota.worker.runners.queries.tables import Tables
 from rota.worker.runners.queries.unlocking import unlock
 from rota.worker.runners.queries.writing import (
     AnswerWriter,
@@ -57,6 +60,13 @@ Take = Callable[[int, Any], None]
 Drain = Callable[[Take], None]
 
 
+class Reads(Struct):
+    """What an attempt reads: parts of other stages' outputs, and tables, once that is known."""
+
+    parts: list[Read] = []
+    tables: Tables | None = None
+
+
 class SourcesLost(Exception):
     """Files of other stages that are gone or are not those that were reported."""
 
@@ -68,20 +78,33 @@ class SourcesLost(Exception):
 def run(order: bytes) -> Packed:
     """Carry out an order."""
     given = decode_order(order)
-    used: list[Read] = []
+    reads = Reads()
     try:
-        return _carried_out(given, used)
+        return _carried_out(given, reads)
     except SourcesLost as lost:
         return _lost(lost)
     except BaseException as error:
         # The engine's complaint about a file that is gone could be any; and if one is, others may be too.
         try:
-            _check(given, used, is_thorough=True)
+            _check(given, reads.parts, is_thorough=True)
         except SourcesLost as lost:
             return _lost(lost)
         except reaching.Distrusted as distrusted:
             return _answer(Broke("fatal", f"query.failed: {distrusted}"))
-        return _answer(judge(error, [peer.url for peer in given.peers]))
+        return _answer(judge(_changed(reads) or error, [peer.url for peer in given.peers]))
+
+
+def _changed(reads: Reads) -> Refused | None:
+    """What says more than an error of the engine: that a table is not the one that was planned."""
+    try:
+        if reads.tables is not None:
+            reads.tables.check_unchanged()
+    except Refused as changed:
+        return changed
+    except Exception:
+        # It cannot be looked at; the engine has said why.
+        return None
+    return None
 
 
 def _answer(ended: Ended) -> Packed:
@@ -92,7 +115,7 @@ def _lost(lost: SourcesLost) -> Packed:
     return _answer(Broke("input_lost", f"an output of another stage is gone: {lost}", tuple(lost.producers)))
 
 
-def _carried_out(order: Order, used: list[Read]) -> Packed:
+def _carried_out(order: Order, reads: Reads) -> Packed:
     plan = Path(os.environ["ROTA_BUNDLE"], order.bundled).read_bytes() if order.bundled else order.plan
     if order.stores and (broke := unlock(order, plan)):
         return _answer(broke)
@@ -103,8 +126,8 @@ def _carried_out(order: Order, used: list[Read]) -> Packed:
             plan = bind(plan, order.exchanges, _pieces(order), order.task)
         except Exception as error:
             return _answer(Broke("fatal", f"query.failed: its plan cannot be put together: {error!r}"))
-    used += _used(order, plan)
-    _check(order, used)
+    reads.parts += _used(order, plan)
+    _check(order, reads.parts)
     try:
         context = _context(order)
         # Of one use: a plan that has run is not run again.
@@ -112,18 +135,24 @@ def _carried_out(order: Order, used: list[Read]) -> Packed:
         if has_sink(physical):
             return _answer(Broke("fatal", "query.unsupported: a plan writes files by itself, which is not done here"))
         schema = read_schema(order.schema)
+        reads.tables = tables = Tables(order, plan, physical)
     except Refused:
         raise
     except Exception as error:
         return _answer(unreadable(error))
+
+    def drain(take: Take) -> None:
+        _drain(context, physical, take)
+        tables.check_unchanged()
+
     if isinstance(order.output, Answered):
-        return _answered(order, schema, lambda take: _drain(context, physical, take))
+        return _answered(order, schema, drain)
     if isinstance(order.output, Written):
-        return _written(order, order.output, schema, lambda take: _drain(context, physical, take))
+        return _written(order, order.output, schema, drain)
     is_hashed = isinstance(order.output, Hashed)
     writer = PartWriter(order.folder, schema, order.compression)
     try:
-        _drain(context, physical, lambda number, batch: writer.write(number if is_hashed else 0, batch))
+        drain(lambda number, batch: writer.write(number if is_hashed else 0, batch))
         parts = writer.close()
     finally:
         writer.abandon()
@@ -178,7 +207,7 @@ def _published(order: Order, output: Published) -> Packed:
 
 def _context(order: Order) -> Any:
     config = _df.SessionConfig()
-    for name, value in (*order.settings, *EXECUTING):
+    for name, value in EXECUTING:
         config = config.set(name, value)
     # Where the engine puts what does not fit into memory, if anything does not; a folder that it is told of by other
     # means it would use at once.

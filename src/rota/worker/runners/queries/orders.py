@@ -51,7 +51,6 @@ class Order(Struct, frozen=True, kw_only=True, omit_defaults=True):
     task: int | None = None
     output: Output
     schema: bytes
-    settings: tuple[tuple[str, str], ...] = ()
     compression: str = ""
     # Whether Python functions in the plan may be opened.
     has_code: bool = False
@@ -69,6 +68,8 @@ class Order(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stores: tuple[str, ...] = ()
     variables: dict[str, str] = {}
     is_keyed: bool = False
+    # Where the files are that may be read; None for any that can be.
+    places: tuple[str, ...] | None = None
     # How much memory the engine may use; 0 for all there is.
     memory_bytes: int = 0
 

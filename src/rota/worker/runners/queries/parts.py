@@ -13,6 +13,8 @@ import xxhash
 
 from rota.wire.queries import Part
 
+# The header with the ticket by which a peer is known: that of a token of a session, as the engine asks a bucket.
+TICKET = "x-amz-security-token"
 _PIECE_BYTES = 1 << 20
 _SEEN_MAX = 10_000
 _read_asked = re.compile(r"p(\d{1,9})\.(\d{1,18})\.([0-9a-f]{16})\.arrow").fullmatch

@@ -18,11 +18,10 @@ from typing import Any
 from urllib.parse import SplitResult, quote, urlsplit
 
 from rota.worker.runners.queries.orders import Order, Peer
-from rota.worker.runners.queries.parts import NotAPart
+from rota.worker.runners.queries.parts import TICKET, NotAPart
 
 # Any: what is asked for stands behind it, and nothing else is served.
 BUCKET = "x"
-TICKET = "x-amz-security-token"
 PATIENCE_S = 10
 _AUTHORITIES = "SSL_CERT_FILE"
 

@@ -168,8 +168,11 @@ class QueryRunner:
             return no_room(offer, str(error))
         except OSError as error:
             return _broken_disk(offer, error)
+        has_succeeded = False
         try:
-            return await self._run(offer, fragment, room, began)
+            over = await self._run(offer, fragment, room, began)
+            has_succeeded = over.outcome is Outcome.SUCCESS
+            return over
         except (Unfit, Foreign) as error:
             return failed(offer, FailureClass.FATAL, str(error))
         except Lost as lost:
@@ -179,7 +182,10 @@ class QueryRunner:
         except OSError as error:
             return _broken_disk(offer, error)
         finally:
-            if not room.is_kept:
+            if has_succeeded and not room.is_kept:
+                # Its answer has travelled, and nobody has to wait until what is left of it is gone.
+                self._discard(room)
+            elif not room.is_kept:
                 await _in_thread(self._exchanges.discard, room)
 
     async def close(self) -> None:
@@ -297,7 +303,6 @@ class QueryRunner:
             task=None if fragment.is_whole else max(0, offer.map_index),
             output=fragment.output,
             schema=fragment.schema,
-            settings=fragment.settings,
             compression=fragment.compression,
             has_code=fragment.has_code,
             folder=room.path,
@@ -308,6 +313,7 @@ class QueryRunner:
             stores=fragment.stores,
             variables=self._keyring.variables_of(fragment),
             is_keyed=is_keyed(fragment),
+            places=fragment.places,
             **_files_of(offer, fragment),
         )
 
@@ -377,7 +383,8 @@ class QueryRunner:
             # A disk that cannot be looked at shows in the attempts.
             with contextlib.suppress(OSError):
                 if self._running and (room := await asyncio.to_thread(self._exchanges.too_large)) in self._running:
-                    self._running[room].reschedule(asyncio.get_running_loop().time())
+                    # Once: its process may take a while to end.
+                    self._running.pop(room).reschedule(asyncio.get_running_loop().time())
                 if time.monotonic() - tidied_at > TIDY_S:
                     tidied_at = time.monotonic()
                     await asyncio.to_thread(self._exchanges.tidy)

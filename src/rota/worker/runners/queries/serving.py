@@ -20,7 +20,7 @@ from msgspec import Struct
 from rota.config.addresses import Address
 from rota.core.errors import Refused
 from rota.wire.queries import Part
-from rota.worker.runners.queries.parts import NotAPart, Seen, open_part, part_name, read_asked
+from rota.worker.runners.queries.parts import TICKET, NotAPart, Seen, open_part, part_name, read_asked
 
 CONNECTIONS_MAX = 512
 HEAD_BYTES_MAX = 16 * 1024
@@ -30,7 +30,6 @@ SENT_BYTES = 16 << 20
 IDLE_S = 60.0
 # How long whoever reads may take for the next piece.
 STALLED_S = 120.0
-TICKET = "x-amz-security-token"
 _DOMAIN = b"rota exchange"
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")

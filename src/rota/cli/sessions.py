@@ -1,4 +1,4 @@
-"""`rota session`: agents' sessions; see them, and end one that does not end by itself."""
+"""`rota sessions`: agents' sessions; see them, and end one that does not end by itself."""
 
 import argparse
 
@@ -6,24 +6,23 @@ from rota.cli import EXIT_USAGE
 from rota.cli.reaching import reach
 from rota.cli.showing import finish, put, put_json, put_table, say, show_time
 from rota.cli.verbs import add_verbs, is_clear
-from rota.wire.agent_views import show_session
 
-EXAMPLES = """examples:
-  rota session list
-  rota session end reviewer-7     what it holds is returned at once, at no cost
+EXAMPLES = """
+  rota sessions
+  rota sessions end reviewer-7     what it holds is returned at once, at no cost
 """
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
-    parser.epilog = EXAMPLES
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_verbs(parser, ("end",), "SESSION")
     finish(parser, run)
 
 
 def run(options: argparse.Namespace) -> int:
     """List sessions, or end one."""
+    from rota.wire.agent_views import show_session
+
     if not is_clear(options):
         return EXIT_USAGE
     with reach(options) as rota:

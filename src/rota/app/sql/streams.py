@@ -1,0 +1,360 @@
+"""Streams in this process: sources, windows, views and sinks by name, and the rounds that go through them."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from msgspec import Struct
+
+from rota.app.sql.rounds import asking_of, tidy
+from rota.app.sql.session import PathLike, Session
+from rota.app.sql.started import Running
+from rota.core.errors import Refused
+from rota.kinds.query.streams.chain import file_of, rounds_in, saved_round
+from rota.kinds.query.streams.connectors import StreamSink, StreamSource
+from rota.kinds.query.streams.distinct import Distinct, DistinctOperator
+from rota.kinds.query.streams.files import FileForm, Files
+from rota.kinds.query.streams.generated import Rate, Tables
+from rota.kinds.query.streams.joining import Join, JoinOperator
+from rota.kinds.query.streams.pipeline import Pipeline, SourceNode, ViewNode
+from rota.kinds.query.streams.policies import HOUR_MS, Policies, Policy
+from rota.kinds.query.streams.postgres import PostgresSink
+from rota.kinds.query.streams.sinks import CallbackSink, FolderSink, SideSink
+from rota.kinds.query.streams.stream import Options, Outlet, Round, Side, Stream
+from rota.kinds.query.streams.windowing import Window, open_window
+from rota.kinds.query.streams.windows import Shape, session, sliding, tumbling
+from rota.wire.capabilities import Guarantee, guarantee_of, in_words
+from rota.wire.targets import Form
+
+IDLE_S = 30.0
+EVERY_S = 0.02
+_SIDES: dict[str, Side] = {"late": "late", "dead": "dead"}
+
+
+class Part(Struct, frozen=True):
+    """A part of a stream, and how often it lets a row count."""
+
+    called: str
+    can: str
+    guarantee: Guarantee
+
+    def __str__(self) -> str:
+        return f"{self.called}: {self.guarantee} ({self.can})"
+
+
+class StreamSession:
+    """A stream: put together from parts with names, started, paused, saved and restored.
+
+    Its folder has all that it must not forget. Whoever starts a stream in the same folder goes on where it was, and
+    deposes whoever was at it.
+    """
+
+    def __init__(
+        self,
+        folder: PathLike,
+        *,
+        tables: Session | None = None,
+        rows_max: int = 100_000,
+        parallelism: int = 1,
+        keep: int = 10,
+        state_every: int = 1,
+        every_s: float = EVERY_S,
+        incarnation: int = 0,
+    ) -> None:
+        """`tables`: a session whose tables views may join with; if it has workers, rounds are computed there.
+
+        `rows_max`: about how many rows a round reads.
+
+        `parallelism`: in how many partitions state is kept. `keep`: how many rounds with state are kept, for restoring
+        them. `state_every`: how many rounds share one state; after a crash, those since then are read again.
+        `every_s`: how long to wait for more rows before a round that would be small. `incarnation`: a number that only
+        grows, such as the fence of a task (`rota.context().fence`); the next one unless it is given.
+        """
+        for name, value in (
+            ("rows_max", rows_max),
+            ("parallelism", parallelism),
+            ("keep", keep),
+            ("state_every", state_every),
+        ):
+            if value < 1:
+                raise Refused("field.value", f"{name} is at least 1", path=name)
+        self.folder = Path(folder)
+        self._tables = tables or Session()
+        self._pipeline = Pipeline(*asking_of(self._tables, self.folder))
+        self._outlets: list[Outlet] = []
+        self._every_s = every_s
+        self._options = Options(
+            rows_max=rows_max, parallelism=parallelism, keep=keep, state_every=state_every, incarnation=incarnation
+        )
+        self._lateness: dict[str, int] = {}
+
+    # Sources.
+
+    def register_source(
+        self, name: str, source: StreamSource, *, idle_s: float = IDLE_S, policies: Policies | None = None
+    ) -> None:
+        """Rows from a source of one's own (`rota.kinds.query.streams.connectors.StreamSource`).
+
+        `idle_s`: after how long without rows one of its partitions holds up time no longer; 0 for never.
+        """
+        node = SourceNode(source, policies or Policies(), round(idle_s * 1_000))
+        self._pipeline.add(name, node, source.schema, source.called)
+
+    def register_files(
+        self,
+        name: str,
+        path: PathLike,
+        form: FileForm = "parquet",
+        *,
+        schema: pa.Schema | None = None,
+        partitions: int = 1,
+        bounded: bool = False,
+        idle_s: float = IDLE_S,
+        on_poison: Policy = "dead_letter",
+        on_schema: Policy = "fail",
+        on_missing: Policy = "fail",
+    ) -> None:
+        """Every file that appears in a folder, once; `bounded` for those that are there when it begins.
+
+        `on_poison`: lines that cannot be read. `on_schema`: files with other columns. `on_missing`: files that are gone
+        or changed before they were read.
+        """
+        policies = Policies(poison=on_poison, schema=on_schema, missing=on_missing)
+        source = Files(path, form, schema=schema, partitions=partitions, bounded=bounded)
+        self.register_source(name, source, idle_s=idle_s, policies=policies)
+
+    def register_rate(
+        self, name: str, rows_per_s: int, *, keys: int = 10, partitions: int = 1, rows: int = 0, from_ms: int = 0
+    ) -> None:
+        """So many rows a second: `at`, `key` and `value`. `rows`: how many there are in all; 0 for no end."""
+        self.register_source(name, Rate(rows_per_s, keys=keys, partitions=partitions, rows=rows, from_ms=from_ms))
+
+    def register_rows(self, name: str, *tables: pa.Table) -> None:
+        """Tables in memory, one for each partition. They end."""
+        self.register_source(name, Tables(*tables))
+
+    # What is computed.
+
+    def register_window(
+        self,
+        name: str,
+        source: str,
+        *,
+        time: str,
+        aggregates: Mapping[str, str],
+        by: Sequence[str] = (),
+        tumbling_s: float = 0,
+        sliding_s: tuple[float, float] | None = None,
+        session_s: float = 0,
+        watermark_delay_s: float = 0,
+        allowed_lateness_s: float = 0,
+        on_no_time: Policy = "dead_letter",
+        on_far_future: Policy = "dead_letter",
+        ahead_s: float = HOUR_MS / 1_000,
+    ) -> None:
+        """Rows by windows of the time in a column: `tumbling_s`, `sliding_s=(size, slide)`, or `session_s` of silence.
+
+        `aggregates` are columns by their names, such as `{"n": "count(*)"}`, for each value of the columns `by`.
+        `watermark_delay_s`: how far out of order rows may come. `allowed_lateness_s`: for how long after that a window
+        is given again if rows for it come; its rows have a `revision` then. Rows that are later go to `NAME.late`.
+        `on_no_time` and `on_far_future` (more than `ahead_s` from now): what becomes of rows that would spoil time.
+        """
+        schema = self._pipeline.schema_of(source)
+        shape = _shape(tumbling_s, sliding_s, session_s)
+        self._check_given_once(name, source)
+        policies = Policies(no_time=on_no_time, far_future=on_far_future, ahead_ms=round(ahead_s * 1_000))
+        window = Window(
+            name=name,
+            source=source,
+            shape=shape,
+            time=time,
+            by=tuple(by),
+            aggregates=tuple(aggregates.items()),
+            delay_ms=round(watermark_delay_s * 1_000),
+            lateness_ms=round(allowed_lateness_s * 1_000),
+            policies=policies,
+        )
+        operator = open_window(window, schema, self._pipeline.asking)
+        self._pipeline.add(name, operator, operator.schema, window)
+        self._lateness[name] = window.lateness_ms
+
+    def _check_given_once(self, name: str, source: str) -> None:
+        self._pipeline.schema_of(source)
+        if self._lateness.get(self._window_behind(source), 0):
+            text = f"{source} is given again when rows are late, and {name} would count both"
+            raise Refused("query.unsupported", text, "Have no allowed lateness there.", path="source")
+
+    def _window_behind(self, name: str) -> str:
+        node = self._pipeline.nodes[name]
+        return self._window_behind(node.reads) if isinstance(node, ViewNode) else name
+
+    def register_distinct(
+        self, name: str, source: str, *, on: Sequence[str], time: str, ttl_s: float, watermark_delay_s: float = 0
+    ) -> None:
+        """The first row for each value of the columns `on`; values are remembered for `ttl_s`, by the times of rows.
+
+        A row that is older than what is remembered goes to `NAME.late`.
+        """
+        self._check_given_once(name, source)
+        distinct = Distinct(
+            name=name,
+            source=source,
+            on=tuple(on),
+            time=time,
+            ttl_ms=round(ttl_s * 1_000),
+            delay_ms=round(watermark_delay_s * 1_000),
+        )
+        operator = DistinctOperator(distinct, self._pipeline.schema_of(source), self._pipeline.asking)
+        self._pipeline.add(name, operator, operator.schema, distinct)
+
+    def register_join(
+        self,
+        name: str,
+        left: str,
+        right: str,
+        *,
+        on: Sequence[str],
+        time: tuple[str, str],
+        within_s: tuple[float, float],
+        watermark_delay_s: float = 0,
+        waiting_max: int = 1_000_000,
+    ) -> None:
+        """Rows of two streams with the same values `on` columns, the right one from so long to so long after the left.
+
+        `time` names the column of each, `within_s` may be negative. More rows than `waiting_max` do not wait: the side
+        that is ahead is not read until the other has caught up. Columns of the right one that are on the left, too, are
+        called `right_…`. Rows from before what was waited for are in `NAME.late`.
+        """
+        for source in (left, right):
+            self._check_given_once(name, source)
+        join = Join(
+            name=name,
+            left=left,
+            right=right,
+            on=tuple(on),
+            times=time,
+            least_ms=round(within_s[0] * 1_000),
+            most_ms=round(within_s[1] * 1_000),
+            delay_ms=round(watermark_delay_s * 1_000),
+            waiting_max=waiting_max,
+        )
+        schemas = self._pipeline.schema_of(left), self._pipeline.schema_of(right)
+        operator = JoinOperator(join, *schemas, self._pipeline.asking)
+        self._pipeline.add(name, operator, operator.schema, join)
+
+    def register_view(self, name: str, sql: str, *, on_error: Policy = "fail") -> None:
+        """A statement over the rows of one stream: select, filter, join with tables of the session.
+
+        `on_error`: what becomes of a row that it cannot be computed for, such as one that divides by zero.
+        """
+        self._pipeline.add_view(name, sql, on_error)
+
+    # Sinks.
+
+    def register_sink(self, name: str, sink: StreamSink) -> None:
+        """Where the rows of a stream go; `NAME.late` and `NAME.dead` are those that were set aside."""
+        node, _, side = name.partition(".")
+        self._pipeline.schema_of(node)
+        if side and side not in _SIDES:
+            raise Refused("field.value", f"{node} has no {side}", "There are late and dead.", path="name")
+        outlet = Outlet(node, _SIDES.get(side, "given"), sink)
+        if any(
+            each.name == name and each.sink is not None and each.sink.called == sink.called for each in self._outlets
+        ):
+            raise Refused("field.value", f"{name} goes to {sink.called} already", path="sink")
+        self._outlets.append(outlet)
+
+    def write_files(self, name: str, folder: PathLike, form: Form = "parquet") -> None:
+        """A file for each round in a folder; rows are seen exactly once."""
+        self.register_sink(name, FolderSink(folder, form))
+
+    def call(self, name: str, function: Callable[[pa.Table, int], object]) -> None:
+        """Call a function with the rows of each round and its number, at least once."""
+        self.register_sink(name, CallbackSink(function))
+
+    def upsert(self, name: str, url: str, table: str, keys: Sequence[str]) -> None:
+        """Rows into a table of PostgreSQL, the newest for each value of `keys`; they count exactly once."""
+        self.register_sink(name, PostgresSink(url, table, keys))
+
+    # What it promises.
+
+    def parts(self) -> list[Part]:
+        """All sources and sinks, with what can be counted on."""
+        found = [
+            Part(f"{name} ({node.source.called})", in_words(node.source.can), guarantee_of(node.source.can))
+            for name, node in self._pipeline.sources().items()
+        ]
+        for outlet in self._all_outlets():
+            if outlet.sink is not None:
+                called = f"{outlet.name} ({outlet.sink.called})"
+                found.append(Part(called, in_words(outlet.sink.can), guarantee_of(outlet.sink.can)))
+            else:
+                found.append(Part(f"{outlet.name} (whoever iterates)", "nothing", Guarantee.AT_LEAST_ONCE))
+        return found
+
+    def guarantee(self) -> Guarantee:
+        """How often a row counts: the least of all parts."""
+        return min((each.guarantee for each in self.parts()), default=Guarantee.EXACTLY_ONCE)
+
+    def _all_outlets(self) -> tuple[Outlet, ...]:
+        """Sinks; whoever iterates, for ends without one; and folders for what is set aside and has no other place."""
+        found = list(self._outlets)
+        named = [outlet.name for outlet in found]
+        found += (Outlet(name, "given", None) for name in self._pipeline.ends() if name not in named)
+        for side in _SIDES.values():
+            nodes = self._pipeline.operators() if side == "late" else self._pipeline.nodes
+            for node in nodes:
+                if f"{node}.{side}" not in named:
+                    found.append(Outlet(node, side, SideSink(self.folder / side / node)))
+        return tuple(found)
+
+    # Running.
+
+    def start(
+        self, *, follow: bool = True, restore: str | int = "", now_ms: Callable[[], int] | None = None
+    ) -> Running:
+        """Take the stream over, and iterate over its rounds. Nothing is computed between two of them.
+
+        `follow`: wait for more rows when there are none; otherwise it is over then, and goes on with the next start.
+        `restore`: the number of a round, the name of a savepoint, or the file of one, instead of the newest round.
+        """
+        if not self._pipeline.sources():
+            raise Refused("field.value", "the stream has no source", "Register one.", path="source")
+        stream = Stream(self._pipeline, self.folder, self._all_outlets(), self._options, now_ms or _now_ms)
+        try:
+            again = stream.begin(file_of(self.folder, restore) if restore != "" else None)
+        except BaseException:
+            stream.close()
+            raise
+        tidy(self.folder, self._pipeline.asking)
+        return Running(stream, self.folder, again, follow=follow, every_s=self._every_s)
+
+    def state(self, name: str) -> dict[str, pa.Table]:
+        """What a window or a join keeps, as of the newest round with state; also while others run the stream."""
+        known = [each for each in rounds_in(self.folder) if each.has_state]
+        found: dict[str, list[pa.Table]] = {}
+        for piece, table in saved_round(file_of(self.folder, known[-1].round))[1] if known else ():
+            if piece.node == name:
+                found.setdefault(piece.table, []).append(table)
+        return {table: pa.concat_tables(parts) for table, parts in found.items()}
+
+    def run(self) -> list[Round]:
+        """Make all rounds that there is something to read for now; what they gave."""
+        with self.start(follow=False) as running:
+            return list(running)
+
+
+def _shape(tumbling_s: float, sliding_s: tuple[float, float] | None, session_s: float) -> Shape:
+    given: list[Any] = [each for each in (tumbling_s, sliding_s, session_s) if each]
+    if len(given) != 1:
+        hint = "Give one of tumbling_s, sliding_s and session_s."
+        raise Refused("field.value", f"a window has one shape, and {len(given)} were given", hint, path="tumbling_s")
+    if sliding_s:
+        return sliding(*sliding_s)
+    return tumbling(tumbling_s) if tumbling_s else session(session_s)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

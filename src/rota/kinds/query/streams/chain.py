@@ -1,0 +1,352 @@
+"""The chain of rounds in a stream's folder: claimed, published, kept for a while, restored from.
+
+    rounds/<position>.round    manifests with their pieces, in the order of their names
+    plans/<incarnation>.jsonl  plans of rounds that were not known when the round before was published
+    savepoints/<name>.round    copies of rounds, kept until somebody removes them
+
+A name in the chain is taken with `link`, which fails if somebody else took it. That alone decides who may publish: an
+incarnation that was deposed has its next name taken by the claim of another (decision 0017).
+"""
+
+import os
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+from msgspec import Struct, structs
+
+from rota.core.errors import Refused
+from rota.kinds.query.streams.flushing import flush, write_flushed
+from rota.kinds.query.streams.manifests import Damaged, Manifest, Piece, Skipped, packed, read_manifest, read_pieces
+from rota.kinds.query.streams.rounds import Plan
+
+_ENDING = ".round"
+# Claims that were overtaken by rounds of an incarnation that was still at it.
+_CLAIMS_TRIED_MAX = 1_000
+
+_plan_bytes = msgspec.json.Encoder().encode
+_plan_of = msgspec.json.Decoder(Plan).decode
+
+
+class Restored(Struct, frozen=True):
+    """Where a stream goes on: a round with state, the rounds after it that have to be read again, and plans beyond.
+
+    `base` is None at the very beginning; `position` is the newest name in the chain.
+    """
+
+    position: int
+    base: Manifest | None
+    again: tuple[Manifest, ...]
+    plans: dict[int, Plan]
+    skipped: tuple[Skipped, ...]
+
+    @property
+    def last(self) -> Manifest | None:
+        """The newest round that counts."""
+        return self.again[-1] if self.again else self.base
+
+
+class Taken(Exception):
+    """Somebody else has taken the next name of the chain."""
+
+
+def _identity(folder: Path) -> str:
+    """What a stream is called where others must not be taken for it; it stays when the folder is moved."""
+    path = folder / "identity"
+    if not path.exists():
+        aside = folder / f"_identity-{os.getpid()}"
+        write_flushed(aside, [secrets.token_hex(12).encode()])
+        with suppress(FileExistsError):
+            os.link(aside, path)
+        aside.unlink()
+        flush(folder)
+    return path.read_text()
+
+
+class Chain:
+    """The rounds of one stream, as one incarnation sees them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._rounds = folder / "rounds"
+        self._plans = folder / "plans"
+        self._savepoints = folder / "savepoints"
+        for each in (self._rounds, self._plans, self._savepoints):
+            each.mkdir(parents=True, exist_ok=True)
+        self.identity = _identity(folder)
+        self._position = 0
+        self._incarnation = 0
+        self._journal: int | None = None
+
+    # Reading.
+
+    def positions(self) -> list[int]:
+        """All names in the chain that are taken, in their order."""
+        return sorted(int(path.name.removesuffix(_ENDING)) for path in self._rounds.glob(f"[0-9]*{_ENDING}"))
+
+    def path(self, position: int) -> Path:
+        """The file of a name in the chain."""
+        return self._rounds / f"{position:012d}{_ENDING}"
+
+    def manifest(self, position: int) -> Manifest:
+        """One of the chain, or Damaged."""
+        try:
+            return read_manifest(self.path(position))
+        except FileNotFoundError:
+            raise Damaged("it is gone") from None
+
+    def pieces(self, position: int, kind: str) -> list[tuple[Piece, pa.Table]]:
+        """Pieces of a round, checked; or Damaged."""
+        assert kind in ("state", "rows"), "there are no others"
+        return read_pieces(self.path(position), kind)
+
+    def find(self) -> Restored:
+        """Where to go on: from the newest round whose state is what was written. Others are skipped with a reason."""
+        taken = self.positions()
+        skipped: list[Skipped] = []
+        again: list[Manifest] = []
+        beyond: list[Manifest] = []
+        at, is_known = (taken[-1] if taken else 0), not taken
+        while at > 0:
+            try:
+                manifest = self.manifest(at)
+            except Damaged as damage:
+                skipped.append(Skipped(at, str(damage)))
+                # What came after it cannot be computed without it; what was read then is known all the same.
+                beyond, again = [*again, *beyond], []
+                at = max((each for each in taken if each < at), default=0)
+                continue
+            if manifest.kind == "round":
+                wrong = self._damage(at) if manifest.has_state else "it has no state"
+                if not wrong:
+                    return self._restored(taken, manifest, again, beyond, skipped)
+                if manifest.has_state:
+                    skipped.append(Skipped(at, wrong))
+                if manifest.plan is None and not manifest.follows:
+                    # It was restored from elsewhere, and there is nothing to make it from again.
+                    break
+                if manifest.plan is not None:
+                    again.insert(0, manifest)
+            at, is_known = manifest.follows, manifest.follows == 0
+        if not is_known:
+            reasons = "; ".join(f"{each.position}: {each.reason}" for each in skipped)
+            raise Refused("stream.corrupt", f"no round can be gone on from ({reasons})", "Restore a savepoint.")
+        return self._restored(taken, None, again, beyond, skipped)
+
+    def _damage(self, position: int) -> str:
+        """What is wrong with the state of a round; "" if nothing is."""
+        try:
+            self.pieces(position, "state")
+        except Damaged as damage:
+            return str(damage)
+        return ""
+
+    def _restored(
+        self,
+        taken: Sequence[int],
+        base: Manifest | None,
+        again: Sequence[Manifest],
+        beyond: Sequence[Manifest],
+        skipped: Sequence[Skipped],
+    ) -> Restored:
+        last = again[-1] if again else base
+        done = last.round if last else 0
+        plans = {plan.round: plan for plan in self._noted()}
+        plans |= {plan.round: plan for each in beyond for plan in (each.plan, each.next) if plan is not None}
+        if last is not None and last.next is not None:
+            plans[last.next.round] = last.next
+        wanted = {number: plan for number, plan in plans.items() if number > done}
+        return Restored(taken[-1] if taken else 0, base, tuple(again), wanted, tuple(skipped))
+
+    def _noted(self) -> list[Plan]:
+        """Plans that were written down, the newest last."""
+        found: list[Plan] = []
+        for path in sorted(self._plans.glob("*.jsonl")):
+            for line in path.read_bytes().split(b"\n"):
+                # The end of a line that was being written, or damage: what nobody can read, nobody has followed.
+                with suppress(msgspec.DecodeError):
+                    found.append(_plan_of(line))
+        return found
+
+    # Writing.
+
+    def claim(self, *, incarnation: int, holder: str, definition: str, now_ms: int) -> Restored:
+        """Take over: from now on nobody else can publish. Gives where to go on.
+
+        With an `incarnation` of 0 it is the next one; otherwise it must not be older than any before.
+        """
+        for _ in range(_CLAIMS_TRIED_MAX):
+            restored = self.find()
+            newest = self._newest_incarnation()
+            if incarnation and incarnation < newest:
+                text = f"incarnation {newest} has taken over from {incarnation}"
+                raise Refused("stream.fenced", text, "Stop; another one is at it.")
+            self._incarnation = incarnation or newest + 1
+            self._position = restored.position
+            last = restored.last
+            claim = Manifest(
+                kind="claim",
+                position=0,
+                follows=last.position if last else 0,
+                round=last.round if last else 0,
+                holder=holder,
+                definition=definition,
+                published_at_ms=now_ms,
+                skipped=restored.skipped,
+            )
+            # If a round was published meanwhile, it counts.
+            with suppress(Taken):
+                self.publish(claim, ())
+                for plan in restored.plans.values():
+                    self.note(plan)
+                return restored
+        raise Refused("stream.fenced", "others keep publishing", "See who is at it: `rota stream show`.")
+
+    def _newest_incarnation(self) -> int:
+        """Who holds the chain: the newest manifest that can be read says so."""
+        for at in reversed(self.positions()):
+            with suppress(Damaged):
+                return self.manifest(at).incarnation
+        return 0
+
+    def publish(self, manifest: Manifest, tables: Sequence[tuple[Piece, pa.Table]]) -> Manifest:
+        """Give a round the next name of the chain. Taken if somebody else has it: then this incarnation is over."""
+        position = self._position + 1
+        whole = structs.replace(manifest, position=position, incarnation=self._incarnation)
+        whole, contents = packed(whole, tables)
+        aside = self._rounds / f"_{position:012d}-{self._incarnation}-{os.getpid()}"
+        try:
+            write_flushed(aside, contents)
+            # Whoever took over also cleans up.
+            os.link(aside, self.path(position))
+        except (FileExistsError, FileNotFoundError):
+            raise Taken(f"position {position} was taken from incarnation {self._incarnation}") from None
+        finally:
+            aside.unlink(missing_ok=True)
+        flush(self._rounds)
+        self._position = position
+        return whole
+
+    def note(self, plan: Plan) -> None:
+        """Write down what a round will read, before it does."""
+        if self._journal is None:
+            path = self._plans / f"{self._incarnation:020d}.jsonl"
+            self._journal = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            flush(self._plans)
+        os.write(self._journal, b"\n" + _plan_bytes(plan) + b"\n")
+        os.fdatasync(self._journal)
+
+    @property
+    def incarnation(self) -> int:
+        """The number of this incarnation, once it has claimed."""
+        return self._incarnation
+
+    def keep(self, count: int) -> None:
+        """Remove all but the newest `count` rounds with state, and what was left aside by others."""
+        found, oldest = 0, 0
+        positions = self.positions()
+        for at in reversed(positions):
+            try:
+                manifest = self.manifest(at)
+            except Damaged:
+                continue
+            found += manifest.has_state
+            if found == count:
+                oldest = at
+                break
+        if not oldest:
+            return
+        for at in positions:
+            if at < oldest:
+                self.path(at).unlink(missing_ok=True)
+        journals = sorted(self._plans.glob("*.jsonl"))
+        for path in journals[:-2]:
+            path.unlink(missing_ok=True)
+        for path in self._rounds.glob("_*"):
+            if int(path.name.split("-")[1]) < self._incarnation:
+                path.unlink(missing_ok=True)
+
+    def adopt(self, path: Path) -> Manifest:
+        """Go on from another round, here or of another folder: it becomes the newest one. `claim` comes first."""
+        manifest, pieces = saved_round(path)
+        copy = structs.replace(manifest, plan=None, next=None, follows=0, transactions=(), skipped=())
+        try:
+            return self.publish(copy, pieces)
+        except Taken as taken:
+            raise Refused("stream.fenced", str(taken), "Another one took over; try again.") from None
+
+    # Savepoints.
+
+    def save(self, position: int, name: str) -> Path:
+        """Keep a round for as long as nobody removes it."""
+        check_savepoint(self._savepoints.parent, name)
+        path = self._savepoints / f"{name}{_ENDING}"
+        os.link(self.path(position), path)
+        flush(self._savepoints)
+        return path
+
+    def savepoints(self) -> list[str]:
+        """The names of savepoints."""
+        return sorted(path.name.removesuffix(_ENDING) for path in self._savepoints.glob(f"*{_ENDING}"))
+
+    def savepoint(self, name: str) -> Path:
+        """The file of a savepoint."""
+        path = self._savepoints / f"{name}{_ENDING}"
+        if not path.exists():
+            known = ", ".join(self.savepoints()) or "none"
+            raise Refused("stream.unknown", f"there is no savepoint {name!r}", f"There are: {known}.", path="savepoint")
+        return path
+
+    def close(self) -> None:
+        """Let go of the journal."""
+        if self._journal is not None:
+            os.close(self._journal)
+            self._journal = None
+
+
+def check_savepoint(folder: Path, name: str) -> None:
+    """Refuse a name that is none, or that is taken."""
+    if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name.startswith("."):
+        raise Refused("field.value", f"a savepoint cannot be called {name!r}", "Letters, digits, - _ .", path="name")
+    if (folder / "savepoints" / f"{name}{_ENDING}").exists():
+        raise Refused("field.value", f"there is a savepoint {name!r} already", "Choose another name.", path="name")
+
+
+def saved_round(path: Path) -> tuple[Manifest, list[tuple[Piece, pa.Table]]]:
+    """A round that can be gone on from, with its state."""
+    try:
+        manifest, pieces = read_manifest(path), read_pieces(path, "state")
+    except FileNotFoundError:
+        raise Refused("stream.unknown", f"there is no file {path}", "See `rota stream show`.") from None
+    except Damaged as damage:
+        raise Refused("stream.corrupt", f"{path} cannot be restored: {damage}", "Choose another one.") from None
+    if not manifest.has_state:
+        text = f"round {manifest.round} has no state of its own"
+        raise Refused("stream.unknown", text, "Choose a round with state, or a savepoint.")
+    return manifest, pieces
+
+
+def file_of(folder: Path, which: str | int) -> Path:
+    """The file of a round by its number, or of a savepoint by its name or path."""
+    if isinstance(which, str) and not which.isdecimal():
+        return Path(which) if os.sep in which else Chain(folder).savepoint(which)
+    number, chain = int(which), Chain(folder)
+    known = [manifest for manifest in rounds_in(folder) if manifest.has_state]
+    for manifest in reversed(known):
+        if manifest.round == number:
+            return chain.path(manifest.position)
+    text = f"there is no round {number} with state in {folder}"
+    hint = f"There are {known[0].round} to {known[-1].round}." if known else ""
+    raise Refused("stream.unknown", text, hint, path="round")
+
+
+def rounds_in(folder: Path) -> list[Manifest]:
+    """All rounds that are kept and can be read, the oldest first."""
+    chain = Chain(folder)
+    found: list[Manifest] = []
+    for position in chain.positions():
+        with suppress(Damaged):
+            found.append(chain.manifest(position))
+    return [each for each in found if each.kind == "round"]

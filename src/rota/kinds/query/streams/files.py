@@ -1,0 +1,213 @@
+"""A folder of files as a source: every file that appears in it is read once, in the order in which files were seen.
+
+Files must appear whole: write them under a name that begins with `_` or `.`, and rename them.
+"""
+
+import os
+import time
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rota.core.errors import Refused
+from rota.kinds.query.streams.asking import plain_schema
+from rota.kinds.query.streams.ledger import Entry, Ledger
+from rota.kinds.query.streams.parsing import Unfit, fit_table, read_csv, read_json
+from rota.kinds.query.streams.policies import Policies, Refuse
+from rota.kinds.query.streams.rounds import Offset, partition_name
+from rota.wire.capabilities import Source
+
+FileForm = Literal["parquet", "csv", "json", "arrow"]
+
+_ENDINGS: dict[str, tuple[str, ...]] = {
+    "parquet": (".parquet",),
+    "csv": (".csv",),
+    "json": (".json", ".jsonl", ".ndjson"),
+    "arrow": (".arrow", ".feather", ".ipc"),
+}
+
+# How many times as long as looking takes nobody looks again.
+_LOOKS_SHARE = 10
+
+
+class Files:
+    """Files of one form in a folder and in those below it. An offset is the number of a file, and of a row in it."""
+
+    can = Source.REWINDABLE | Source.SPLITTABLE
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        form: FileForm = "parquet",
+        *,
+        schema: pa.Schema | None = None,
+        partitions: int = 1,
+        bounded: bool = False,
+    ) -> None:
+        """`schema`: what is read; that of the first file unless told. `bounded`: it ends with what is there at first.
+
+        `partitions`: into how many parts files are dealt, by their names; each has a watermark of its own.
+        """
+        if form not in _ENDINGS:
+            text = f"files of the form {form!r} are not read"
+            raise Refused("field.value", text, f"There are {', '.join(_ENDINGS)}.", path="form")
+        if partitions < 1:
+            raise Refused("field.value", "there is at least one partition", path="partitions")
+        self._path = Path(path).absolute()
+        self._form: FileForm = form
+        self._is_declared = schema is not None
+        self._is_bounded = bounded
+        self.partitions = partitions
+        if bounded:
+            self.can |= Source.BOUNDED
+        self.schema = plain_schema(schema) if schema is not None else self._first_schema()
+        self.called = f"{form} files in {self._path} ({partitions} partitions)"
+        self._ledger: Ledger | None = None
+        self._has_looked = False
+        self._looks_from = 0.0
+        self._last: tuple[str, pa.Table] | None = None
+
+    def open(self, folder: Path) -> None:
+        """Read which files were seen before."""
+        self._ledger = Ledger(folder, self.partitions)
+
+    @property
+    def _seen(self) -> Ledger:
+        assert self._ledger is not None, "it is opened before it is read"
+        return self._ledger
+
+    def look(self, now_ms: int) -> None:
+        """Write down files that are new."""
+        began = time.perf_counter()
+        if self._has_looked and (self._is_bounded or began < self._looks_from):
+            return
+        if not self._path.is_dir():
+            raise Refused("stream.source", f"{self._path} is no folder any more", "See that it is there.")
+        self._has_looked = True
+        found = [path for path in self._listed() if str(path.relative_to(self._path)) not in self._seen]
+        entries: list[tuple[int, str, Entry]] = []
+        for path in found:
+            try:
+                known = path.stat()
+            except FileNotFoundError:
+                continue
+            name = str(path.relative_to(self._path))
+            entry = Entry(name, known.st_size, known.st_mtime_ns, self._rows_of(path), self._seen.partition_of(name))
+            entries.append((known.st_mtime_ns, name, entry))
+        self._seen.add([entry for *_, entry in sorted(entries, key=lambda each: each[:2])])
+        # A folder of very many files takes long to look through, and rows are worth more of the time.
+        now = time.perf_counter()
+        self._looks_from = now + _LOOKS_SHARE * (now - began)
+
+    def _listed(self) -> list[Path]:
+        endings = _ENDINGS[self._form]
+        found: list[Path] = []
+        for folder, below, names in os.walk(self._path):
+            below[:] = sorted(each for each in below if not each.startswith(("_", ".")))
+            found += (
+                Path(folder, name) for name in names if name.endswith(endings) and not name.startswith(("_", "."))
+            )
+        return found
+
+    def _rows_of(self, path: Path) -> int:
+        """How many rows a file has, where that is written in it. A file that lies is found out when it is read."""
+        try:
+            if self._form == "parquet":
+                return pq.read_metadata(path).num_rows
+            if self._form == "arrow":
+                with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:
+                    return sum(file.get_batch(number).num_rows for number in range(file.num_record_batches))
+        except (pa.ArrowException, OSError):
+            return -1
+        return -1
+
+    # Offsets.
+
+    def beginning(self, partition: int) -> Offset:
+        """The first row of the first file."""
+        return (0, 0)
+
+    def end_of_range(self, partition: int, begin: Offset, rows_max: int) -> Offset:
+        """As many rows as are wanted; a file whose rows nobody has counted is read as a whole, by itself."""
+        files = self._seen.of(partition)
+        number, row = begin
+        left = rows_max
+        while number < len(files) and left > 0:
+            rows = files[number].rows
+            if rows < 0:
+                return (number + 1, 0) if left == rows_max else (number, 0)
+            if rows - row > left:
+                return (number, row + left)
+            left -= rows - row
+            number, row = number + 1, 0
+        return (number, row)
+
+    def is_over(self, partition: int, begin: Offset) -> bool:
+        """Whether that was the last file, and no more can come."""
+        return self._is_bounded and self._has_looked and begin[0] >= len(self._seen.of(partition))
+
+    # Rows.
+
+    def read(self, partition: int, begin: Offset, end: Offset, policies: Policies, refused: Refuse) -> pa.Table:
+        """Rows of the files of a range."""
+        files, where = self._seen.of(partition), partition_name(str(self._path), partition)
+        found: list[pa.Table] = [self.schema.empty_table()]
+        for number in range(begin[0], end[0] + (end[1] > 0)):
+            table = self._table(files[number], where, policies, refused)
+            first = begin[1] if number == begin[0] else 0
+            last = end[1] if number == end[0] else table.num_rows
+            found.append(table.slice(first, last - first))
+        return pa.concat_tables(found)
+
+    def _table(self, entry: Entry, where: str, policies: Policies, refused: Refuse) -> pa.Table:
+        """All rows of a file. The last one is kept, since several rounds may read from it."""
+        if self._last is None or self._last[0] != entry.name:
+            self._last = (entry.name, self._opened(entry, where, policies, refused))
+        return self._last[1]
+
+    def _opened(self, entry: Entry, where: str, policies: Policies, refused: Refuse) -> pa.Table:
+        path = self._path / entry.name
+        try:
+            known = path.stat()
+            if (known.st_size, known.st_mtime_ns) != (entry.bytes, entry.changed_at_ns):
+                refused.take(policies.missing, f"file {entry.name} was changed since it was seen", where, [])
+            else:
+                return self._parsed(path, f"{where}/{entry.name}", policies, refused)
+        except FileNotFoundError:
+            refused.take(policies.missing, f"file {entry.name} is gone", where, [])
+        except Unfit as unfit:
+            refused.take(policies.schema, f"file {entry.name}: {unfit}", where, [])
+        except (pa.ArrowException, UnicodeDecodeError) as error:
+            refused.take(policies.poison, f"file {entry.name} cannot be read: {error}", where, [])
+        return self.schema.empty_table()
+
+    def _parsed(self, path: Path, where: str, policies: Policies, refused: Refuse) -> pa.Table:
+        if self._form == "csv":
+            return read_csv(path, self.schema, where, policies, refused, may_have_more=self._is_declared)
+        if self._form == "json":
+            return read_json(path, self.schema, where, policies, refused, may_have_more=self._is_declared)
+        table = pq.read_table(path) if self._form == "parquet" else _read_arrow(path)
+        return fit_table(table, self.schema, may_have_more=self._is_declared)
+
+    def _first_schema(self) -> pa.Schema:
+        if not self._path.is_dir():
+            raise Refused("stream.source", f"there is no folder {self._path}", "Make it first.", path="path")
+        first = min(self._listed(), default=None)
+        if first is None:
+            text = f"there is no {self._form} file in {self._path} to see its columns"
+            raise Refused("stream.source", text, "Give a schema.", path="schema")
+        if self._form == "parquet":
+            return plain_schema(pq.read_schema(first))
+        if self._form == "arrow":
+            return plain_schema(_read_arrow(first).schema)
+        from pyarrow import csv, json
+
+        found = csv.read_csv(first) if self._form == "csv" else json.read_json(first)
+        return plain_schema(found.schema)
+
+
+def _read_arrow(path: Path) -> pa.Table:
+    with pa.OSFile(str(path), "rb") as source:
+        return pa.ipc.open_file(source).read_all()

@@ -1,0 +1,135 @@
+"""Two streams joined: rows with the same keys whose times are near each other, whichever comes first.
+
+Rows wait for each other until time has passed them by. How many may wait is bounded: then the side that is ahead is not
+read until the other has caught up. Nothing is dropped.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from msgspec import Struct
+
+from rota.core.errors import Refused
+from rota.kinds.query.streams.asking import Asking, fitted
+from rota.kinds.query.streams.kernels import pc
+from rota.kinds.query.streams.keygroups import split
+from rota.kinds.query.streams.operators import Moment, Rows, State, Stepped, check_time, sift
+from rota.kinds.query.streams.policies import Policies, Refuse, as_json
+from rota.kinds.query.streams.watermarks import END, Clock, advanced, carried, heard
+from rota.kinds.query.streams.windows import quoted
+
+LEFT, RIGHT = "left", "right"
+_LATE = pa.schema([("side", pa.string()), ("row", pa.string())])
+
+
+class Join(Struct, frozen=True, kw_only=True):
+    """A join as it was registered: rows on the right are from `least_ms` to `most_ms` later than those on the left."""
+
+    name: str
+    left: str
+    right: str
+    on: tuple[str, ...]
+    times: tuple[str, str]
+    least_ms: int
+    most_ms: int
+    delay_ms: int = 0
+    waiting_max: int = 1_000_000
+    policies: Policies = Policies()
+
+
+class JoinOperator:
+    """Rows of two inputs, and those that wait."""
+
+    def __init__(self, join: Join, left: pa.Schema, right: pa.Schema, asking: Asking) -> None:
+        self.name = join.name
+        self.inputs = (join.left, join.right)
+        self._join = join
+        self._asking = asking
+        self._given_by: dict[str, pa.Schema] = {LEFT: left, RIGHT: right}
+        if join.left == join.right or not join.on or join.least_ms > join.most_ms:
+            text = "two different streams are joined by at least one column, within a time that begins before it ends"
+            raise Refused("field.value", text, path="on")
+        for side, time in zip((LEFT, RIGHT), join.times, strict=True):
+            check_time(self._given_by[side], time, f"the {side} side of {join.name}")
+            for key in join.on:
+                if key not in self._given_by[side].names:
+                    text = f"the {side} side of {join.name} has no column {key}"
+                    raise Refused("query.column", text, path="on")
+        moment = pa.field("_t", pa.int64())
+        self._kept = {side: schema.append(moment) for side, schema in self._given_by.items()}
+        called = {name: f"right_{name}" if name in left.names else name for name in right.names if name not in join.on}
+        fields = [*left, *(right.field(name).with_name(new) for name, new in called.items())]
+        self.schema = pa.schema([pa.field(field.name, field.type) for field in fields])
+        if len(dict.fromkeys(self.schema.names)) != len(self.schema.names):
+            text = f"two columns of {join.name} would have the same name: {', '.join(self.schema.names)}"
+            raise Refused("query.column", text, "Give one another name in a view.", path="name")
+        columns = [f"l.{quoted(name)}" for name in left.names]
+        columns += (f"r.{quoted(name)} as {quoted(new)}" for name, new in called.items())
+        keys = " and ".join(f"l.{quoted(key)} = r.{quoted(key)}" for key in join.on)
+        near = f"r._t >= l._t + {join.least_ms} and r._t <= l._t + {join.most_ms}"
+        self._sql = f"select {', '.join(columns)} from _left l join _right r on {keys} and {near}"
+
+    @property
+    def keyed_by(self) -> Mapping[str, tuple[str, ...]]:
+        """By what rows are joined on."""
+        return {LEFT: self._join.on, RIGHT: self._join.on}
+
+    def beginning(self) -> State:
+        """Nobody waits."""
+        return {side: schema.empty_table() for side, schema in self._kept.items()}
+
+    def held(self, states: Sequence[State]) -> tuple[str, ...]:
+        """The side with more rows that wait, if there are too many in all."""
+        waiting = {side: sum(state[side].num_rows for state in states) for side in (LEFT, RIGHT)}
+        if sum(waiting.values()) <= self._join.waiting_max:
+            return ()
+        return (self._join.left if waiting[LEFT] >= waiting[RIGHT] else self._join.right,)
+
+    def mark_after(self, mark: int) -> int:
+        """A row that waited may be given when time has passed it."""
+        return mark if mark == END else mark - max(0, self._join.most_ms, -self._join.least_ms)
+
+    def step(self, states: Sequence[State], rows: Mapping[str, Rows], moment: Moment) -> Stepped:
+        """Join what is new with what waits, and let go of what nobody can come for any more."""
+        join, clock, refused = self._join, moment.clock, Refuse()
+        new: dict[str, list[pa.Table]] = {}
+        late: list[dict[str, str]] = []
+        peaks: dict[str, int] = {}
+        for side, source, time in zip((LEFT, RIGHT), self.inputs, join.times, strict=True):
+            # Those that a row from before could be joined with may be gone.
+            sifted = sift(rows[source], self._given_by[side], time, moment, join.policies, refused, clock.mark - 1)
+            late += ({"side": side, "row": row} for row in as_json(sifted.late))
+            peaks |= sifted.peaks
+            new[side] = split(fitted(sifted.rows, self._kept[side]), join.on, len(states))
+        after = self._advanced(heard(clock, peaks), moment)
+        given: list[pa.Table] = [self.schema.empty_table()]
+        kept: list[State] = []
+        for number, state in enumerate(states):
+            left, right = new[LEFT][number], new[RIGHT][number]
+            all_right = pa.concat_tables([state[RIGHT], right])
+            given += self._matched(left, all_right) + self._matched(state[LEFT], right)
+            kept.append(self._waiting(pa.concat_tables([state[LEFT], left]), all_right, after.mark))
+        return Stepped(kept, pa.concat_tables(given), pa.Table.from_pylist(late, schema=_LATE), refused, after)
+
+    def _advanced(self, clock: Clock, moment: Moment) -> Clock:
+        after = clock
+        if moment.partitions or moment.plan.is_final:
+            plan = moment.plan
+            after = advanced(
+                clock, moment.partitions, delay_ms=self._join.delay_ms, idle=plan.idle, is_final=plan.is_final
+            )
+        if moment.upstream is None:
+            return after
+        passed = carried(clock, moment.upstream if moment.upstream == END else moment.upstream - self._join.delay_ms)
+        return passed if not moment.partitions or passed.mark < after.mark else after
+
+    def _matched(self, left: pa.Table, right: pa.Table) -> list[pa.Table]:
+        if not left.num_rows or not right.num_rows:
+            return []
+        return [self._asking.ask(self._sql, self.schema, _left=left, _right=right)]
+
+    def _waiting(self, left: pa.Table, right: pa.Table, mark: int) -> State:
+        return {
+            LEFT: left.filter(pc.greater_equal(pc.add(left.column("_t"), self._join.most_ms), mark)),
+            RIGHT: right.filter(pc.greater_equal(pc.subtract(right.column("_t"), self._join.least_ms), mark)),
+        }

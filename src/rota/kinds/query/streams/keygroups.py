@@ -1,0 +1,57 @@
+"""Key groups: a fixed number of them, so that state can be kept in any number of partitions, and read with any other.
+
+The hash is written down here and not the engine's or Python's: state outlives both.
+"""
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from rota.kinds.query.streams.kernels import pc
+
+GROUPS = 128
+
+_MASK = 0xFFFFFFFF
+_FACTOR = 1_000_003
+_NULL = 0x5BF03635
+
+
+def partition_of(group: int, partitions: int) -> int:
+    """Which of so many partitions has a group: each has a run of groups that follow each other."""
+    return group * partitions // GROUPS
+
+
+def groups_of(table: pa.Table, keys: Sequence[str]) -> pa.Array:
+    """The group of each row, by its keys."""
+    mixed = pa.repeat(pa.scalar(0, pa.int64()), table.num_rows)
+    for key in keys:
+        spread = pc.multiply(mixed, _FACTOR)
+        mixed = pc.bit_wise_and(pc.add(spread, _hashed(table.column(key))), _MASK)
+    return pc.bit_wise_and(pc.bit_wise_xor(mixed, pc.shift_right(mixed, 16)), GROUPS - 1)
+
+
+def split(table: pa.Table, keys: Sequence[str], partitions: int) -> list[pa.Table]:
+    """The rows of each partition."""
+    if partitions == 1:
+        return [table]
+    owners = pc.divide(pc.multiply(groups_of(table, keys), partitions), GROUPS)
+    return [table.filter(pc.equal(owners, number)) for number in range(partitions)]
+
+
+def _hashed(column: pa.ChunkedArray) -> pa.Array:
+    """A number for each value, found once for each that differs."""
+    coded: Any = pa.chunked_array([column.combine_chunks()]).dictionary_encode().combine_chunks()
+    if isinstance(coded, pa.ChunkedArray):
+        coded = coded.chunk(0)
+    sums = pa.array([zlib.crc32(_written(each.as_py())) for each in coded.dictionary], pa.int64())
+    return pc.fill_null(pc.take(sums, coded.indices), _NULL)
+
+
+def _written(value: object) -> bytes:
+    """A value as bytes, the same for whichever width or kind of text a column has."""
+    if isinstance(value, str):
+        return value.encode()
+    return value if isinstance(value, bytes) else msgspec.json.encode(value)

@@ -1,0 +1,159 @@
+"""What operators of a stream have in common: rows of a round in, state kept, rows given; and sifting before that."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+from msgspec import Struct
+
+from rota.core.errors import Refused
+from rota.kinds.query.streams.kernels import pc
+from rota.kinds.query.streams.policies import Policies, Refuse, as_json
+from rota.kinds.query.streams.rounds import Plan
+from rota.kinds.query.streams.watermarks import END, Clock, advanced, carried, heard
+
+# Columns that statements of windows and joins add to those of rows.
+_OURS = re.compile(r"_(t|n|new|pane|start|s|e|touched|fired|dirty|first|a[0-9]+(_sum|_count)?)")
+# The tables of one partition of an operator's state, by their names.
+State = dict[str, pa.Table]
+# Rows by the partition that they came from; those of another operator have one.
+Rows = Mapping[str, pa.Table]
+
+
+class Moment(Struct, frozen=True):
+    """What is known of time when a round reaches an operator.
+
+    `upstream` is how far the operator has come that it reads from; None if it reads from sources.
+    """
+
+    plan: Plan
+    clock: Clock
+    partitions: tuple[str, ...]
+    upstream: int | None = None
+
+
+class Stepped(Struct, frozen=True):
+    """What a round came to in an operator."""
+
+    states: list[State]
+    given: pa.Table
+    late: pa.Table
+    refused: Refuse
+    clock: Clock
+
+
+class Operator(Protocol):
+    """A part of a stream that keeps state. What it does depends on nothing but its arguments."""
+
+    name: str
+    inputs: tuple[str, ...]
+    schema: pa.Schema
+
+    @property
+    def keyed_by(self) -> Mapping[str, tuple[str, ...]]:
+        """The columns by which each table of state is kept in partitions."""
+        ...
+
+    def beginning(self) -> State:
+        """State before all rows."""
+        ...
+
+    def step(self, states: Sequence[State], rows: Mapping[str, Rows], moment: Moment) -> Stepped:
+        """Take the rows of a round, by input."""
+        ...
+
+    def held(self, states: Sequence[State]) -> tuple[str, ...]:
+        """Sources that must not be read for now, because others have to catch up with them."""
+        ...
+
+    def mark_after(self, mark: int) -> int:
+        """How far whoever reads from it has come, when it has come as far as `mark`."""
+        ...
+
+
+def times_of(rows: pa.Table, column: str) -> pa.ChunkedArray:
+    """The times of rows, as milliseconds."""
+    times = rows.column(column)
+    if pa.types.is_timestamp(times.type):
+        return pc.floor_temporal(times, unit="millisecond").cast(pa.timestamp("ms", times.type.tz)).cast(pa.int64())
+    if pa.types.is_date(times.type):
+        return times.cast(pa.timestamp("ms")).cast(pa.int64())
+    return times if times.type == pa.int64() else times.cast(pa.int64())
+
+
+def check_time(schema: pa.Schema, column: str, of: str) -> pa.DataType:
+    """Refuse a column that is no time, and columns that are called like ours; the type of moments."""
+    for name in schema.names:
+        if _OURS.fullmatch(name):
+            text = f"a column of {of} is called {name}, as one of the state is"
+            raise Refused("query.column", text, "Give it another name in a view.", path="time")
+    if column not in schema.names:
+        text = f"{of} has no column {column}"
+        raise Refused("query.column", text, f"There are {', '.join(schema.names)}.", path="time")
+    kind = schema.field(column).type
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("ms", kind.tz)
+    if pa.types.is_date(kind):
+        return pa.timestamp("ms")
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    text = f"{column} of {of} is {kind}, and no time"
+    raise Refused("query.type", text, "A timestamp, a date, or whole milliseconds since 1970.", path="time")
+
+
+def advance(moment: Moment, peaks: Mapping[str, int], delay_ms: int) -> Clock:
+    """How far time has come for an operator that has one input."""
+    after, plan = heard(moment.clock, peaks), moment.plan
+    if moment.upstream is None:
+        return advanced(after, moment.partitions, delay_ms=delay_ms, idle=plan.idle, is_final=plan.is_final)
+    return carried(after, moment.upstream if moment.upstream == END else moment.upstream - delay_ms)
+
+
+class Sifted(Struct, frozen=True):
+    """Rows that can be used, with their time as `_t`; the late ones; and the latest time of each partition."""
+
+    rows: pa.Table
+    late: pa.Table
+    peaks: dict[str, int]
+
+
+def sift(
+    rows: Rows, schema: pa.Schema, time: str, moment: Moment, policies: Policies, refused: Refuse, horizon: int
+) -> Sifted:
+    """Set rows aside that have no time, or one in the far future, or that come later than `horizon` allows."""
+    limit = moment.plan.planned_at_ms + policies.ahead_ms
+    kept: list[pa.Table] = []
+    late: list[pa.Table] = []
+    peaks: dict[str, int] = {}
+    for partition, given in rows.items():
+        table = given
+        if not table.num_rows:
+            continue
+        times = times_of(table, time)
+        if times.null_count:
+            has_none = pc.is_null(times)
+            refused.take(policies.no_time, f"a row has no time ({time})", partition, as_json(table.filter(has_none)))
+            table, times = table.filter(pc.invert(has_none)), times.drop_null()
+        if not table.num_rows:
+            continue
+        bounds = pc.min_max(times).as_py()
+        if bounds["max"] > limit:
+            is_far = pc.greater(times, limit)
+            reason = f"the time of a row ({time}) is more than {policies.ahead_ms // 1_000} s ahead"
+            refused.take(policies.far_future, reason, partition, as_json(table.filter(is_far)))
+            table, times = table.filter(pc.invert(is_far)), times.filter(pc.invert(is_far))
+            if not table.num_rows:
+                continue
+            bounds = pc.min_max(times).as_py()
+        peaks[partition] = bounds["max"]
+        if bounds["min"] <= horizon:
+            is_late = pc.less_equal(times, horizon)
+            late.append(table.filter(is_late))
+            table, times = table.filter(pc.invert(is_late)), times.filter(pc.invert(is_late))
+        kept.append(table.append_column("_t", times))
+    empty = schema.empty_table()
+    whole = (
+        kept[0] if len(kept) == 1 else pa.concat_tables([empty.append_column("_t", pa.array([], pa.int64())), *kept])
+    )
+    return Sifted(whole, pa.concat_tables([empty, *late]), peaks)

@@ -1,0 +1,272 @@
+"""A stream as it was put together: sources, views, operators; and what one round of it computes.
+
+Nodes are computed in the order in which they were registered, so that each finds what it reads. Computing depends on
+nothing but the plan, the state and the rows: that is what makes a round the same round when it is made again.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+
+import msgspec
+import pyarrow as pa
+from msgspec import Struct
+
+from rota.core.errors import Refused
+from rota.kinds.query.streams.asking import Asking, plain_schema
+from rota.kinds.query.streams.connectors import StreamSource
+from rota.kinds.query.streams.keygroups import split
+from rota.kinds.query.streams.operators import Moment, Operator, Rows, State
+from rota.kinds.query.streams.policies import Policies, Policy, Refuse, as_json
+from rota.kinds.query.streams.rounds import Plan, Reading, partition_name
+from rota.kinds.query.streams.views import check_no_subquery, check_view, streams_in
+from rota.kinds.query.streams.watermarks import Clock
+
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
+# What the engine says where a row is to blame, and not the statement or the tables beside it.
+_OF_ROWS = ("query.type", "query.function_failed", "query.failed")
+# The rows of an operator come from one place.
+_ONE = "0"
+
+
+class SourceNode(Struct, frozen=True):
+    """A source: what becomes of rows that cannot be read, and after how long without rows it holds nobody up."""
+
+    source: StreamSource
+    policies: Policies
+    idle_ms: int
+
+
+class ViewNode(Struct, frozen=True):
+    """A statement that is asked for the rows of each round."""
+
+    sql: str
+    reads: str
+    schema: pa.Schema
+    # What becomes of a row that the statement cannot be computed for.
+    on_error: Policy = "fail"
+
+
+Node = SourceNode | ViewNode | Operator
+
+
+class Computed(Struct, frozen=True):
+    """What a round came to: state and time afterwards, rows by node, late and dead rows by node, and counts."""
+
+    states: dict[str, list[State]]
+    clocks: dict[str, Clock]
+    given: dict[str, pa.Table]
+    late: dict[str, pa.Table]
+    dead: dict[str, pa.Table]
+    counts: dict[str, int]
+
+
+class Pipeline:
+    """The nodes of a stream."""
+
+    def __init__(self, tables: Asking, asking: Asking) -> None:
+        """`tables` knows those that views may join with; `asking` is for operators alone."""
+        self._tables = tables
+        self.engine = tables.engine
+        self.asking = asking
+        self.nodes: dict[str, Node] = {}
+        self._schemas: dict[str, pa.Schema] = {}
+        self._told: list[object] = []
+
+    # Putting it together.
+
+    def schema_of(self, name: str) -> pa.Schema:
+        """The columns of a node."""
+        if name not in self._schemas:
+            known = ", ".join(self.nodes) or "none"
+            raise Refused("stream.unknown", f"there is no stream {name!r}", f"There are: {known}.", path="source")
+        return self._schemas[name]
+
+    def add(self, name: str, node: Node, schema: pa.Schema, *told: object) -> None:
+        """Add a node; `told` is what must not change between two starts."""
+        if not _NAME.fullmatch(name):
+            hint = "Small letters, digits and _, at most 63."
+            raise Refused("field.value", f"a stream cannot be called {name!r}", hint, path="name")
+        if name in self.nodes or self.engine.context.table_exist(name):
+            raise Refused("field.value", f"there is a stream or a table {name!r} already", path="name")
+        self.nodes[name] = node
+        self._schemas[name] = schema
+        self._told.append([name, *told])
+        # What statements are planned with, before there are any rows.
+        self.engine.register_batches(name, [], schema)
+
+    def add_view(self, name: str, sql: str, on_error: Policy = "fail") -> None:
+        """A view, if its statement looks at each row by itself."""
+        frame = self.engine.sql(sql)
+        plan = frame.logical_plan()
+        reads = streams_in(plan, self.nodes)
+        if len(reads) != 1:
+            said = f"reads {' and '.join(reads)}" if reads else "reads no stream"
+            hint = "A view reads one; register_join joins two." if reads else "Name a source, a window or a view."
+            raise Refused("query.unsupported", f"view {name} {said}", hint, path="sql")
+        check_no_subquery(name, plan, reads[0])
+        check_view(name, plan, reads[0])
+        schema = plain_schema(frame.schema())
+        if len(dict.fromkeys(schema.names)) != len(schema.names):
+            text = f"two columns of {name} have the same name: {', '.join(schema.names)}"
+            raise Refused("query.column", text, "Give one another name.", path="sql")
+        self.add(name, ViewNode(sql, reads[0], schema, on_error), schema, sql)
+
+    def definition(self) -> str:
+        """What this stream is, in one line: another one must not go on with its state."""
+        told = msgspec.json.encode([self._told, {name: str(schema) for name, schema in self._schemas.items()}])
+        return sha256(told).hexdigest()
+
+    def readings(self) -> list[Reading]:
+        """Its sources, as planning sees them."""
+        return [
+            Reading(name, node.source, node.source.partitions, node.idle_ms)
+            for name, node in self.nodes.items()
+            if isinstance(node, SourceNode)
+        ]
+
+    def sources(self) -> dict[str, SourceNode]:
+        """Its sources."""
+        return {name: node for name, node in self.nodes.items() if isinstance(node, SourceNode)}
+
+    def operators(self) -> dict[str, Operator]:
+        """What keeps state."""
+        return {name: node for name, node in self.nodes.items() if not isinstance(node, SourceNode | ViewNode)}
+
+    def held(self, states: Mapping[str, list[State]]) -> list[str]:
+        """Sources that are not read for now, because somebody has to wait for others already."""
+        found = [each for name, node in self.operators().items() for each in node.held(states[name])]
+        return list(dict.fromkeys(source for name in found for source in self._sources_behind(name)))
+
+    def _sources_behind(self, name: str) -> list[str]:
+        inputs = self._inputs(name)
+        return [source for each in inputs for source in self._sources_behind(each)] if inputs else [name]
+
+    def ends(self) -> list[str]:
+        """Nodes that nobody reads from."""
+        read = [each for name in self.nodes for each in self._inputs(name)]
+        return [name for name in self.nodes if name not in read]
+
+    def _inputs(self, name: str) -> tuple[str, ...]:
+        node = self.nodes[name]
+        if isinstance(node, SourceNode):
+            return ()
+        return (node.reads,) if isinstance(node, ViewNode) else node.inputs
+
+    # State.
+
+    def beginning(self, parallelism: int) -> dict[str, list[State]]:
+        """State before all rows."""
+        return {name: [node.beginning() for _ in range(parallelism)] for name, node in self.operators().items()}
+
+    def dealt(self, tables: Mapping[tuple[str, str], Sequence[pa.Table]], parallelism: int) -> dict[str, list[State]]:
+        """State that was kept in any number of partitions, dealt to so many by key groups."""
+        states = self.beginning(parallelism)
+        for (name, table), parts in tables.items():
+            node = self.operators().get(name)
+            if node is None or table not in states[name][0]:
+                text = f"there is state of {name} ({table}), which is not in this stream"
+                raise Refused("stream.definition", text, "Register what was registered before.")
+            empty = states[name][0][table]
+            try:
+                whole = pa.concat_tables([empty, *parts])
+            except pa.ArrowInvalid as error:
+                text = f"state of {name} has other columns than this stream: {error}"
+                raise Refused("stream.definition", text, "Register what was registered before.") from None
+            for state, part in zip(states[name], split(whole, node.keyed_by[table], parallelism), strict=True):
+                state[table] = part
+        return states
+
+    # A round.
+
+    def compute(self, plan: Plan, states: Mapping[str, list[State]], clocks: Mapping[str, Clock]) -> Computed:
+        """What a plan comes to."""
+        done = Computed(dict(states), dict(clocks), {}, {}, {}, {})
+        rows: dict[str, Rows] = {}
+        for name, node in self.nodes.items():
+            if isinstance(node, SourceNode):
+                rows[name] = self._read(name, node, plan, done)
+            elif isinstance(node, ViewNode):
+                rows[name] = self._viewed(name, node, rows[node.reads], done)
+            else:
+                rows[name] = self._stepped(name, node, plan, rows, done)
+            given = [each for each in rows[name].values() if each.num_rows]
+            if given:
+                done.given[name] = given[0] if len(given) == 1 else pa.concat_tables(given)
+                done.counts[f"{name}.rows"] = done.given[name].num_rows
+        return done
+
+    def _read(self, name: str, node: SourceNode, plan: Plan, done: Computed) -> Rows:
+        refused = Refuse()
+        found: dict[str, pa.Table] = {}
+        for each in plan.ranges:
+            if each.source == name:
+                table = node.source.read(each.partition, each.begin, each.end, node.policies, refused)
+                found[partition_name(name, each.partition)] = table
+        _set_aside(name, refused, done)
+        return found
+
+    def _viewed(self, name: str, node: ViewNode, rows: Rows, done: Computed) -> Rows:
+        refused = Refuse()
+        found = {
+            partition: self._answered(node, table, partition, refused)
+            for partition, table in rows.items()
+            if table.num_rows
+        }
+        _set_aside(name, refused, done)
+        return found
+
+    def _answered(self, node: ViewNode, table: pa.Table, partition: str, refused: Refuse) -> pa.Table:
+        """What a statement gives for these rows; those that it cannot be computed for are found by halving."""
+        try:
+            return self._tables.ask(node.sql, node.schema, **{node.reads: table})
+        except Refused as trouble:
+            if node.on_error == "fail" or trouble.code not in _OF_ROWS:
+                raise
+            if table.num_rows == 1:
+                refused.take(node.on_error, f"{trouble.code}: {trouble.reason}", partition, as_json(table))
+                return node.schema.empty_table()
+            half = table.num_rows // 2
+            parts = (table.slice(0, half), table.slice(half))
+            return pa.concat_tables([self._answered(node, part, partition, refused) for part in parts])
+
+    def _stepped(self, name: str, node: Operator, plan: Plan, rows: Mapping[str, Rows], done: Computed) -> Rows:
+        behind = [each for each in (self._operator_behind(source) for source in node.inputs) if each is not None]
+        upstream: int | None = None
+        if behind:
+            upstream = min(node_.mark_after(done.clocks.get(each, Clock()).mark) for each, node_ in behind)
+        fed = [source for source in node.inputs if self._operator_behind(source) is None]
+        partitions = tuple(each for source in fed for each in self._partitions(source))
+        moment = Moment(plan, done.clocks.get(name, Clock()), partitions, upstream)
+        given = {source: rows[source] for source in node.inputs}
+        stepped = node.step(done.states[name], given, moment)
+        done.states[name] = stepped.states
+        done.clocks[name] = stepped.clock
+        if stepped.late.num_rows:
+            done.late[name] = stepped.late
+            done.counts[f"{name}.late"] = stepped.late.num_rows
+        _set_aside(name, stepped.refused, done)
+        return {_ONE: stepped.given} if stepped.given.num_rows else {}
+
+    def _operator_behind(self, name: str) -> tuple[str, Operator] | None:
+        """The operator whose rows a node's are, seen through views."""
+        node = self.nodes[name]
+        if isinstance(node, ViewNode):
+            return self._operator_behind(node.reads)
+        return None if isinstance(node, SourceNode) else (name, node)
+
+    def _partitions(self, name: str) -> list[str]:
+        """The partitions that a node's rows come from."""
+        node = self.nodes[name]
+        if isinstance(node, ViewNode):
+            return self._partitions(node.reads)
+        assert isinstance(node, SourceNode), "whoever asks has looked"
+        return [partition_name(name, each) for each in range(node.source.partitions)]
+
+
+def _set_aside(name: str, refused: Refuse, done: Computed) -> None:
+    if refused.dead:
+        done.dead[name] = refused.table()
+        done.counts[f"{name}.dead"] = len(refused.dead)
+    if refused.skipped:
+        done.counts[f"{name}.skipped"] = refused.skipped

@@ -1,0 +1,157 @@
+"""Sinks: a folder with a file for each round, and a function that is called with the rows."""
+
+import os
+from collections.abc import Callable
+from typing import Literal
+
+import pyarrow as pa
+
+from rota.core.errors import Refused
+from rota.wire.capabilities import Sink
+from rota.wire.folders import Folder, open_folder
+from rota.wire.targets import ASIDE, FileWriter, Form
+
+_DIGITS = 12
+_NONE = -1
+
+
+class FolderSink:
+    """A file for each round that gives rows: put aside before the round is published, and given its name after.
+
+    A round is one file, so who reads the folder sees all of it or nothing.
+    """
+
+    can = Sink.TWO_PHASE | Sink.IDEMPOTENT | Sink.TRANSACTIONAL
+    wants_rows_kept = False
+    may_lag = False
+
+    def __init__(self, path: str | os.PathLike[str], form: Form = "parquet") -> None:
+        if form not in ("parquet", "csv"):
+            text = f"files of the form {form!r} are not written"
+            raise Refused("field.value", text, "There are parquet and csv.", path="form")
+        text = os.fspath(path)
+        self._path = text if "://" in text else os.path.abspath(text)  # noqa: PTH100 - a path or a URL
+        self._form: Form = form
+        self.called = f"{form} files in {self._path}"
+        self._folder: Folder = open_folder(self._path)
+
+    def open(self, stream: str) -> None:
+        """See that it can be written to."""
+        self._folder.check()
+
+    def prepare(self, node: str, number: int, incarnation: int, rows: pa.Table) -> dict[str, str]:
+        """Write the file of a round, where nobody looks."""
+        name = f"{ASIDE}stream/{node}-{number:0{_DIGITS}d}-{incarnation}.{self._form}"
+        file = FileWriter(f"{self._path}/{name}", rows.schema, self._form)
+        try:
+            for batch in rows.to_batches():
+                file.write(batch)
+            file.close()
+        except BaseException:
+            file.give_up()
+            raise
+        return {"file": name}
+
+    def commit(
+        self, node: str, number: int, incarnation: int, prepared: dict[str, str], rows: Callable[[], pa.Table]
+    ) -> None:
+        """Give it its name, unless it has it already."""
+        name = self._name(node, number)
+        try:
+            self._folder.reveal([(prepared["file"], name)])
+            self._folder.remove([prepared["file"]])
+        except FileNotFoundError:
+            # Whoever was at it before, or is at it still, was faster.
+            if not self._is_there(name):
+                text = f"what round {number} of {node} has put aside in {self._path} is gone"
+                raise Refused("stream.sink", text, "Restore the stream from an older round.") from None
+        self._folder.settle()
+
+    def _name(self, node: str, number: int) -> str:
+        return f"part-{node}-{number:0{_DIGITS}d}.{self._form}"
+
+    def _is_there(self, name: str) -> bool:
+        try:
+            self._folder.size(name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def take_back(self, node: str, number: int, incarnation: int) -> None:
+        """Remove the files of later rounds, and what others have put aside that is not of this one."""
+        prefix, aside = f"part-{node}-", f"{ASIDE}stream"
+        later = [name for name in self._folder.names() if _round_of(name, prefix) > number]
+        left = [name for name in self._folder.names(aside) if _round_of(name, f"{node}-") not in (_NONE, number)]
+        self._folder.remove([*later, *(f"{aside}/{name}" for name in left)])
+        if later:
+            self._folder.settle()
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+class SideSink(FolderSink):
+    """A folder for rows that were set aside: there are few, and nobody waits for them. Rounds keep them until then."""
+
+    can = Sink.IDEMPOTENT | Sink.TRANSACTIONAL
+    wants_rows_kept = True
+    may_lag = True
+
+    def prepare(self, node: str, number: int, incarnation: int, rows: pa.Table) -> dict[str, str]:
+        """The round keeps the rows."""
+        return {}
+
+    def commit(
+        self, node: str, number: int, incarnation: int, prepared: dict[str, str], rows: Callable[[], pa.Table]
+    ) -> None:
+        """Write the file of a round, unless it is there."""
+        if not self._is_there(self._name(node, number)):
+            written = super().prepare(node, number, incarnation, rows())
+            super().commit(node, number, incarnation, written, rows)
+
+
+def _round_of(name: str, prefix: str) -> int:
+    """The number in the name of a file; none if it is not one of these."""
+    number = name.removeprefix(prefix)[:_DIGITS] if name.startswith(prefix) else ""
+    return int(number) if number.isdecimal() else _NONE
+
+
+class CallbackSink:
+    """A function that is given the rows of a round and its number, after the round was published.
+
+    After a crash it may be given a round again, with the same rows and the same number.
+    """
+
+    wants_rows_kept = True
+    may_lag = False
+
+    def __init__(
+        self, function: Callable[[pa.Table, int], object], *, notices: Literal["nothing", "rounds"] = "nothing"
+    ) -> None:
+        """`notices="rounds"`: it knows a round by its number, and does nothing the second time."""
+        self._function = function
+        self.can = Sink.IDEMPOTENT if notices == "rounds" else Sink(0)
+        self.called = f"function {getattr(function, '__qualname__', 'without a name')}"
+
+    def open(self, stream: str) -> None:
+        """It is there."""
+
+    def prepare(self, node: str, number: int, incarnation: int, rows: pa.Table) -> dict[str, str]:
+        """The round keeps the rows."""
+        return {}
+
+    def commit(
+        self, node: str, number: int, incarnation: int, prepared: dict[str, str], rows: Callable[[], pa.Table]
+    ) -> None:
+        """Call it."""
+        try:
+            self._function(rows(), number)
+        except Exception as error:
+            text = f"{self.called} raised {type(error).__name__} for round {number} of {node}: {error}"
+            raise Refused("stream.sink", text, "It is called again when the stream is started.") from error
+
+    def take_back(self, node: str, number: int, incarnation: int) -> None:
+        """What was told cannot be untold; it will be told again."""
+
+    def close(self) -> None:
+        """It holds nothing."""

@@ -1,0 +1,392 @@
+"""One incarnation of a stream: takes over, makes rounds, publishes them, hands rows to sinks.
+
+The order is the promise. A plan is written down, its round is computed, sinks prepare, the round is published; only
+then sinks commit. Whoever is killed anywhere leaves a chain that the next one goes on with.
+"""
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+from msgspec import Struct, structs
+
+from rota.core.errors import Refused
+from rota.kinds.query.streams.chain import Chain, Restored, Taken, saved_round
+from rota.kinds.query.streams.connectors import StreamSink
+from rota.kinds.query.streams.manifests import Damaged, Manifest, Piece, Transaction
+from rota.kinds.query.streams.operators import State
+from rota.kinds.query.streams.pipeline import Computed, Pipeline
+from rota.kinds.query.streams.rounds import Plan, goes_on, offsets_after, partition_name, plan_round
+from rota.kinds.query.streams.watermarks import Clock
+
+# What of a node goes to a sink.
+Side = Literal["given", "late", "dead"]
+
+
+class Outlet(Struct, frozen=True):
+    """A sink, and what goes there. Without a sink, rows are for whoever iterates over the stream."""
+
+    node: str
+    side: Side
+    sink: StreamSink | None
+
+    @property
+    def name(self) -> str:
+        """What it is called in manifests."""
+        return self.node if self.side == "given" else f"{self.node}.{self.side}"
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What may be chosen about how a stream runs; `rota.StreamSession` says what each means."""
+
+    rows_max: int = 100_000
+    parallelism: int = 1
+    keep: int = 10
+    state_every: int = 1
+    incarnation: int = 0
+    holder: str = ""
+
+
+class Round(Struct, frozen=True):
+    """A round that was published. `is_again`: it was before, too, and nobody knows whether its rows arrived."""
+
+    number: int
+    rows: dict[str, pa.Table]
+    manifest: Manifest
+    is_again: bool = False
+
+
+class Stream:
+    """A stream that this process has taken over."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        folder: Path,
+        outlets: tuple[Outlet, ...],
+        options: Options,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._pipeline = pipeline
+        self._folder = folder
+        self._outlets = outlets
+        self._options = options
+        self._now_ms = now_ms
+        self._chain = Chain(folder)
+        self._definition = pipeline.definition()
+        self._states: dict[str, list[State]] = {}
+        self._clocks: dict[str, Clock] = {}
+        self._last: Manifest | None = None
+        self._plans: dict[int, Plan] = {}
+        self._heard_at_ms: dict[str, int] = {}
+        self._idle: tuple[str, ...] = ()
+        self._since_state = 0
+        self._behind: list[Future[None]] = []
+        self._threads = ThreadPoolExecutor(1, "rota-stream")
+        self.skipped: tuple[tuple[int, str], ...] = ()
+
+    # Taking over.
+
+    def begin(self, restore: Path | None = None) -> Round | None:
+        """Take over, from the newest round or from another one (`restore` is its file).
+
+        Gives the last round if its rows may not have arrived.
+        """
+        for name, node in self._pipeline.sources().items():
+            below = self._folder / "sources" / name
+            below.mkdir(parents=True, exist_ok=True)
+            node.source.open(below)
+        for outlet in self._outlets:
+            if outlet.sink is not None:
+                outlet.sink.open(self._chain.identity)
+        newest = self._chain.find().last if restore is None else saved_round(restore)[0]
+        if newest is not None:
+            # Before anybody is deposed for it.
+            self._check_definition(newest)
+        restored = self._claim()
+        now_ms = self._now_ms()
+        for reading in self._pipeline.readings():
+            for partition in range(reading.partitions):
+                self._heard_at_ms[partition_name(reading.name, partition)] = now_ms
+        if restore is not None:
+            self._chain.adopt(restore)
+            restored = self._chain.find()
+        self._resume(restored)
+        number = self._last.round if self._last is not None else 0
+        for outlet in self._outlets:
+            if outlet.sink is not None:
+                outlet.sink.take_back(outlet.name, number, self._chain.incarnation)
+        self._chain.keep(self._options.keep)
+        return self._commit_again()
+
+    def _claim(self) -> Restored:
+        holder = self._options.holder or f"{os.uname().nodename}:{os.getpid()}"
+        restored = self._chain.claim(
+            incarnation=self._options.incarnation, holder=holder, definition=self._definition, now_ms=self._now_ms()
+        )
+        self.skipped = tuple((each.position, each.reason) for each in restored.skipped)
+        return restored
+
+    def _resume(self, restored: Restored) -> None:
+        """State as it was after the last round: read, and where it is damaged or was not kept, made again."""
+        base = restored.base
+        if base is None:
+            self._states = self._pipeline.beginning(self._options.parallelism)
+            self._clocks = {}
+        else:
+            self._take_state(base, self._chain.pieces(base.position, "state"))
+        for manifest in restored.again:
+            assert manifest.plan is not None, "rounds without a plan are not made again"
+            done = self._pipeline.compute(manifest.plan, self._states, self._clocks)
+            self._states, self._clocks = done.states, done.clocks
+            self._since_state += 1
+        self._last = restored.last
+        self._plans = dict(restored.plans)
+
+    def _take_state(self, manifest: Manifest, pieces: list[tuple[Piece, pa.Table]]) -> None:
+        tables: dict[tuple[str, str], list[pa.Table]] = defaultdict(list)
+        for piece, table in pieces:
+            if piece.table:
+                tables[piece.node, piece.table].append(table)
+        self._states = self._pipeline.dealt(tables, self._options.parallelism)
+        self._clocks = dict(manifest.clocks)
+
+    def _check_definition(self, manifest: Manifest) -> None:
+        if manifest.definition != self._definition:
+            text = f"the stream in {self._folder} was put together otherwise"
+            hint = "Register what was registered before, or use another folder."
+            raise Refused("stream.definition", text, hint)
+
+    def _commit_again(self) -> Round | None:
+        """Have sinks commit the last round once more: nobody knows whether they did."""
+        last = self._last
+        if last is None or last.kind == "claim" or not last.transactions:
+            return None
+        kept: dict[str, pa.Table] = {}
+        with suppress(Damaged):
+            kept = {piece.node: table for piece, table in self._chain.pieces(last.position, "rows")}
+        rows: dict[str, pa.Table] = {}
+        for transaction in last.transactions:
+            if transaction.is_kept_here and transaction.node not in kept:
+                text = f"rows of {transaction.node} in round {last.round} are not what was written"
+                raise Refused("stream.corrupt", text, "Restore the stream from an older round.")
+            self._commit(transaction, last, lambda node=transaction.node: kept[node])
+            if self._is_iterated(transaction.node):
+                rows[transaction.node] = kept[transaction.node]
+        return Round(last.round, rows, last, is_again=True) if rows else None
+
+    # Rounds.
+
+    @property
+    def last(self) -> Manifest | None:
+        """The newest round."""
+        return self._last
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more rows can come."""
+        return self._last is not None and self._last.is_final
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the next round is known already: there is more to read than one round does."""
+        return (self._last.round if self._last else 0) + 1 in self._plans
+
+    def next_round(self) -> Round | None:
+        """Make the next round, if there is anything to read."""
+        plan = self._next_plan()
+        if plan is None:
+            self._catch_up()
+            return None
+        began = time.perf_counter()
+        done = self._pipeline.compute(plan, self._states, self._clocks)
+        round_ = self._publish(plan, done, began)
+        if round_.number % self._options.keep == 0:
+            self._chain.keep(self._options.keep)
+        return round_
+
+    def _next_plan(self) -> Plan | None:
+        if self.is_over:
+            return None
+        number = (self._last.round if self._last else 0) + 1
+        offsets = self._last.offsets if self._last else {}
+        known = self._known_plan(number, offsets)
+        if known is not None:
+            del self._plans[number]
+            return known
+        plan = self._plan(number, offsets)
+        if plan is None or (not plan.ranges and not plan.is_final and plan.idle == self._idle):
+            return None
+        self._chain.note(plan)
+        return plan
+
+    def _known_plan(self, number: int, offsets: Mapping[str, tuple[int, ...]]) -> Plan | None:
+        """What was planned for a round before, by whoever it was, if that reads on from here."""
+        known = self._plans.get(number)
+        return known if known is not None and goes_on(known, self._pipeline.readings(), offsets) else None
+
+    def _plan(self, number: int, offsets: Mapping[str, tuple[int, ...]]) -> Plan | None:
+        now_ms = self._now_ms()
+        for node in self._pipeline.sources().values():
+            node.source.look(now_ms)
+        held = self._pipeline.held(self._states)
+        return plan_round(
+            number,
+            self._pipeline.readings(),
+            offsets,
+            self._heard_at_ms,
+            rows_max=self._options.rows_max,
+            now_ms=now_ms,
+            held=held,
+        )
+
+    def _plan_ahead(self, number: int, offsets: Mapping[str, tuple[int, ...]]) -> Plan | None:
+        """The round after this one, if so much is waiting that nothing is gained by waiting for more."""
+        plan = self._plan(number, offsets)
+        if plan is None or not plan.ranges:
+            return None
+        sources = self._pipeline.sources()
+        is_full = any(
+            sources[each.source].source.end_of_range(each.partition, each.end, 1) != each.end for each in plan.ranges
+        )
+        return plan if is_full or plan.is_final else None
+
+    def _publish(self, plan: Plan, done: Computed, began: float) -> Round:
+        for each in plan.ranges:
+            self._heard_at_ms[partition_name(each.source, each.partition)] = plan.planned_at_ms
+        self._idle = plan.idle
+        self._states, self._clocks = done.states, done.clocks
+        last = self._last
+        offsets = offsets_after(last.offsets if last else {}, plan)
+        counts = dict(last.counts) if last else {}
+        for name, count in done.counts.items():
+            counts[name] = counts.get(name, 0) + count
+        ahead = self._known_plan(plan.round + 1, offsets)
+        if ahead is None and not plan.is_final:
+            ahead = self._plan_ahead(plan.round + 1, offsets)
+        if ahead is not None:
+            self._plans[ahead.round] = ahead
+        given = self._given(done)
+        transactions = [self._prepare(outlet, plan.round, rows) for outlet, rows in given]
+        pieces = [(Piece(kind="rows", node=outlet.name), rows) for outlet, rows in given if _is_kept(outlet)]
+        self._since_state += 1
+        if self._since_state >= self._options.state_every or plan.is_final:
+            pieces += self._state_pieces()
+        manifest = Manifest(
+            position=0,
+            follows=last.position if last else 0,
+            round=plan.round,
+            definition=self._definition,
+            plan=plan,
+            next=ahead,
+            offsets=offsets,
+            clocks=self._clocks,
+            counts=counts,
+            parallelism=self._options.parallelism,
+            transactions=tuple(transactions),
+            published_at_ms=self._now_ms(),
+            took_ms=round((time.perf_counter() - began) * 1e3, 3),
+            is_final=plan.is_final,
+        )
+        self._last = self._put(manifest, pieces)
+        if self._last.has_state:
+            self._since_state = 0
+        for transaction, (outlet, rows) in zip(transactions, given, strict=True):
+            if outlet.sink is not None and outlet.sink.may_lag:
+                arguments = (transaction, self._last, lambda rows=rows: rows)
+                self._behind.append(self._threads.submit(self._commit, *arguments))
+            else:
+                self._commit(transaction, self._last, lambda rows=rows: rows)
+        if plan.is_final:
+            self._catch_up()
+        seen = {outlet.name: rows for outlet, rows in given if outlet.sink is None}
+        return Round(plan.round, seen, self._last)
+
+    def _catch_up(self) -> None:
+        """Wait for sinks that lag: only the last round is committed again by whoever comes next."""
+        while self._behind:
+            self._behind.pop(0).result()
+
+    def _put(self, manifest: Manifest, pieces: list[tuple[Piece, pa.Table]]) -> Manifest:
+        self._catch_up()
+        try:
+            return self._chain.publish(manifest, pieces)
+        except Taken as taken:
+            raise Refused("stream.fenced", str(taken), "Stop; another one is at it.") from None
+
+    def _state_pieces(self) -> list[tuple[Piece, pa.Table]]:
+        found = [
+            (Piece(kind="state", node=name, table=table, partition=number), content)
+            for name, states in self._states.items()
+            for number, state in enumerate(states)
+            for table, content in state.items()
+        ]
+        # A stream that keeps nothing can be gone on with, too.
+        return found or [(Piece(kind="state", node=""), pa.table({}))]
+
+    def _publish_state(self) -> None:
+        """The last round once more, with its state and with nothing to commit."""
+        assert self._last is not None, "there is a round to save"
+        copy = structs.replace(
+            self._last, plan=None, next=None, follows=self._last.position, transactions=(), skipped=()
+        )
+        self._last = self._put(copy, self._state_pieces())
+        self._since_state = 0
+
+    # Sinks.
+
+    def _given(self, done: Computed) -> list[tuple[Outlet, pa.Table]]:
+        found: list[tuple[Outlet, pa.Table]] = []
+        for outlet in self._outlets:
+            side = {"given": done.given, "late": done.late, "dead": done.dead}[outlet.side]
+            rows = side.get(outlet.node)
+            if rows is not None and rows.num_rows:
+                found.append((outlet, rows))
+        return found
+
+    def _is_iterated(self, name: str) -> bool:
+        return any(outlet.name == name and outlet.sink is None for outlet in self._outlets)
+
+    def _prepare(self, outlet: Outlet, number: int, rows: pa.Table) -> Transaction:
+        prepared: dict[str, str] = {}
+        if outlet.sink is not None:
+            prepared = outlet.sink.prepare(outlet.name, number, self._chain.incarnation, rows)
+        called = outlet.sink.called if outlet.sink is not None else ""
+        return Transaction(
+            sink=called, node=outlet.name, rows=rows.num_rows, prepared=prepared, is_kept_here=_is_kept(outlet)
+        )
+
+    def _commit(self, transaction: Transaction, manifest: Manifest, rows: Callable[[], pa.Table]) -> None:
+        for outlet in self._outlets:
+            if outlet.name == transaction.node and outlet.sink is not None and outlet.sink.called == transaction.sink:
+                outlet.sink.commit(
+                    transaction.node, manifest.round, self._chain.incarnation, transaction.prepared, rows
+                )
+
+    # Savepoints, and the end.
+
+    def savepoint(self, name: str) -> Path:
+        """Keep the last round, with its state, under a name."""
+        if self._last is None:
+            raise Refused("stream.unknown", "there is no round to save yet", "Wait for the first one.")
+        if not self._last.has_state:
+            self._publish_state()
+        return self._chain.save(self._last.position, name)
+
+    def close(self) -> None:
+        """Let go of everything; another incarnation can go on."""
+        self._threads.shutdown()
+        self._chain.close()
+        for outlet in self._outlets:
+            if outlet.sink is not None:
+                outlet.sink.close()
+
+
+def _is_kept(outlet: Outlet) -> bool:
+    return outlet.sink is None or outlet.sink.wants_rows_kept

@@ -1,0 +1,1 @@
+"""Pages that list what there is beside runs, and those of one of each: `listed` is how they are served."""

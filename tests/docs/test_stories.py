@@ -1,0 +1,57 @@
+"""The quickstart, the concepts and what is for people who come from elsewhere work as they stand."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs.stories import blocks, commands, is_printed, missing, play
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = [
+    DOCS / "quickstart.md",
+    *sorted((DOCS / "concepts").glob("*.md")),
+    *sorted((DOCS / "coming-from").glob("*.md")),
+]
+TOLD = [page for page in PAGES if any(block.language in ("python", "console") for block in blocks(page.read_text()))]
+
+
+# One at a time of those that start a Bazel.
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.xdist_group("bazel") if page.stem == "quickstart" else ()) for page in TOLD],
+    ids=lambda page: page.stem,
+)
+def test_what_a_page_shows_happens(page: Path, tmp_path: Path) -> None:
+    play(page, tmp_path)
+
+
+def test_each_of_the_words_has_a_page_with_an_example() -> None:
+    assert len([page for page in TOLD if page.parent.name == "concepts"]) == 15
+
+
+def test_a_block_is_found_with_its_mark_and_its_title() -> None:
+    text = '<!-- not run: why -->\n```python\nx\n```\n\n```text title="a b.txt"\ny\n```\n'
+    assert blocks(text) == [("not run: why", "python", "", "x\n"), ("", "text", "a b.txt", "y\n")]
+
+
+def test_a_console_is_commands_with_what_they_print() -> None:
+    assert list(commands("$ one\nsaid\n\n$ two\n")) == [("one", ["said"]), ("two", [])]
+
+
+@pytest.mark.parametrize(
+    ("expected", "line", "is_it"),
+    [
+        ("total: 8", "total: 8", True),
+        ("total: 8", "total: 80", False),
+        ("RUN … STATE …", "RUN    GRAPH  STATE  TOOK", True),
+        ("… remote.", "INFO: 2 processes: 1 internal, 1 remote.", True),
+        ("first … success …", "first  failed", False),
+    ],
+)
+def test_a_line_is_compared_without_what_differs(expected: str, line: str, is_it: bool) -> None:
+    assert is_printed(expected, line) == is_it
+
+
+def test_lines_that_are_missing_or_in_another_order_are_noticed() -> None:
+    assert missing(["a", "b"], "a\nx\nb\n") == []
+    assert missing(["b", "a"], "a\nb\n") == ["a"]

@@ -1,0 +1,98 @@
+"""A table of PostgreSQL as a sink: each round once, by whoever holds the stream."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import rota
+from rota.core.errors import Refused
+from rota.kinds.query.streams.postgres import PostgresSink
+from rota.wire.capabilities import Guarantee
+from tests.servers.postgres import shared_server
+
+BASE = 1_700_000_000_000
+ROWS = pa.table({"t": [BASE + at for at in range(0, 6_000, 100)], "k": ["a", "b"] * 30, "v": [1] * 60})
+
+
+def stream(folder: Path, url: str, **options: float) -> rota.StreamSession:
+    found = rota.StreamSession(folder, rows_max=10, every_s=0)
+    found.register_rows("s", ROWS)
+    found.register_window(
+        "w", "s", time="t", tumbling_s=1, by=["k"], aggregates={"n": "count(*)", "total": "sum(v)"}, **options
+    )
+    found.upsert("w", url, "totals", ["k", "window_start"])
+    return found
+
+
+@pytest.fixture
+def url() -> str:
+    return shared_server().new_database()
+
+
+def totals(url: str) -> list[tuple[object, ...]]:
+    return shared_server().execute("select k, window_start, n from totals order by 2, 1", url)
+
+
+WHOLE = [(key, BASE + at, 5) for at in range(0, 6_000, 1_000) for key in "ab"]
+
+
+def test_rows_are_upserted_and_a_restart_changes_nothing(tmp_path: Path, url: str) -> None:
+    assert stream(tmp_path, url).guarantee() is Guarantee.EXACTLY_ONCE
+    stream(tmp_path, url).run()
+    assert totals(url) == WHOLE
+    shared_server().execute("update totals set n = 99", url)
+    stream(tmp_path, url).run()
+    assert {row[2] for row in totals(url)} == {99}, "the last round was not upserted again"
+
+
+def test_a_round_that_was_published_is_handed_over_after_the_table_could_not_be_reached(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real: Callable[..., None] = PostgresSink.commit
+
+    def lost(self: PostgresSink, node: str, number: int, *rest: object) -> None:
+        if number == 3:
+            raise Refused("stream.sink", "the connection is lost")
+        real(self, node, number, *rest)
+
+    monkeypatch.setattr(PostgresSink, "commit", lost)
+    with pytest.raises(Refused, match="the connection is lost"):
+        stream(tmp_path, url).run()
+    assert totals(url) != WHOLE
+    monkeypatch.setattr(PostgresSink, "commit", real)
+    stream(tmp_path, url).run()
+    assert totals(url) == WHOLE
+
+
+def test_whoever_was_deposed_cannot_commit(tmp_path: Path, url: str) -> None:
+    old, new = (PostgresSink(url, "totals", ["k"]) for _ in range(2))
+    rows = pa.table({"k": ["a"], "n": [1]})
+    for sink in (old, new):
+        sink.open("stream")
+    new.commit("w", 1, 2, {}, lambda: rows)
+    with pytest.raises(Refused, match=r"stream\.fenced"):
+        old.commit("w", 2, 1, {}, lambda: rows)
+    for sink in (old, new):
+        sink.close()
+
+
+def test_what_the_server_refuses_is_told_without_the_address(tmp_path: Path, url: str) -> None:
+    shared_server().execute("create table totals (k int primary key)", url)
+    with pytest.raises(
+        Refused, match=r"stream\.sink: table totals of PostgreSQL by k, window_start refused"
+    ) as refused:
+        stream(tmp_path, url).run()
+    assert url not in str(refused.value)
+
+
+def test_sessions_that_are_gone_are_removed(url: str) -> None:
+    sink = PostgresSink(url, "totals", ["k", "window_start"])
+    sink.open("stream")
+    first = pa.table({"k": ["a", "a"], "window_start": [1, 5], "n": [1, 1], "gone": [False, False]})
+    second = pa.table({"k": ["a", "a"], "window_start": [1, 5], "n": [2, None], "gone": [False, True]})
+    sink.commit("w", 1, 1, {}, lambda: first)
+    sink.commit("w", 2, 1, {}, lambda: second)
+    sink.close()
+    assert shared_server().execute("select k, window_start, n from totals", url) == [("a", 1, 2)]

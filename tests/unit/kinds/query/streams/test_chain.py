@@ -1,0 +1,143 @@
+"""The chain of rounds: taken over, fenced, damaged, kept for a while."""
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from rota.core.errors import Refused
+from rota.kinds.query.streams.chain import Chain, Taken
+from rota.kinds.query.streams.manifests import Manifest, Piece
+from rota.kinds.query.streams.rounds import Plan, Range
+
+
+def claimed(folder: Path, incarnation: int = 0) -> Chain:
+    chain = Chain(folder)
+    chain.claim(incarnation=incarnation, holder="test", definition="d", now_ms=1)
+    return chain
+
+
+def publish(chain: Chain, number: int, follows: int, *, state: bool = True) -> Manifest:
+    plan = Plan(round=number, planned_at_ms=0, ranges=(Range("s", 0, (number,), (number + 1,)),))
+    pieces = [(Piece(kind="state", node="w", table="panes"), pa.table({"x": [number] * 500}))] if state else []
+    return chain.publish(Manifest(position=0, round=number, follows=follows, definition="d", plan=plan), pieces)
+
+
+def filled(folder: Path, rounds: int) -> tuple[Chain, list[Manifest]]:
+    chain = claimed(folder)
+    found: list[Manifest] = []
+    for number in range(1, rounds + 1):
+        found.append(publish(chain, number, found[-1].position if found else 0))
+    return chain, found
+
+
+def test_whoever_claims_deposes_whoever_was_at_it(tmp_path: Path) -> None:
+    old = claimed(tmp_path)
+    publish(old, 1, 0)
+    new = claimed(tmp_path)
+    assert new.incarnation == old.incarnation + 1
+    with pytest.raises(Taken):
+        publish(old, 2, 2)
+    assert publish(new, 2, 2).incarnation == new.incarnation
+    assert [chain.round for chain in map(new.manifest, new.positions())] == [0, 1, 1, 2]
+
+
+def test_an_older_fence_cannot_take_over_from_a_newer_one(tmp_path: Path) -> None:
+    claimed(tmp_path, incarnation=40)
+    with pytest.raises(Refused, match=r"stream\.fenced"):
+        claimed(tmp_path, incarnation=39)
+    assert claimed(tmp_path, incarnation=41).incarnation == 41
+
+
+def test_state_that_is_damaged_is_skipped_with_a_reason_and_made_again(tmp_path: Path) -> None:
+    chain, rounds = filled(tmp_path, 3)
+    path = chain.path(rounds[2].position)
+    content = bytearray(path.read_bytes())
+    content[-600] ^= 1
+    path.write_bytes(content)
+    restored = chain.find()
+    assert restored.base is not None
+    assert (restored.base.round, [each.round for each in restored.again]) == (2, [3])
+    assert [(each.position, each.reason) for each in restored.skipped] == [
+        (rounds[2].position, "state of w (partition 0) is not what was written")
+    ]
+
+
+def test_damage_at_any_byte_is_noticed(tmp_path: Path) -> None:
+    chain, rounds = filled(tmp_path, 2)
+    path = chain.path(rounds[1].position)
+    whole = path.read_bytes()
+    chance = random.Random(11)
+    places = [0, 5, 12, 40, len(whole) - 1, *(chance.randrange(len(whole)) for _ in range(60))]
+    for place in places:
+        broken = bytearray(whole)
+        broken[place] ^= 1 << chance.randrange(8)
+        path.write_bytes(broken)
+        restored = chain.find()
+        assert restored.skipped, f"byte {place} was changed"
+        assert restored.base is not None
+        assert restored.base.round == 1
+    for size in (0, 10, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        assert chain.find().skipped, f"only {size} bytes are left"
+    path.write_bytes(whole)
+    assert not chain.find().skipped
+
+
+def test_a_round_whose_manifest_is_damaged_is_read_again_as_it_was_planned(tmp_path: Path) -> None:
+    chain = claimed(tmp_path)
+    first = publish(chain, 1, 0)
+    plan = Plan(round=2, planned_at_ms=5, ranges=(Range("s", 0, (2,), (7,)),))
+    chain.note(plan)
+    second = publish(chain, 2, first.position)
+    chain.path(second.position).write_bytes(b"nothing")
+    restored = Chain(tmp_path).find()
+    assert restored.base is not None
+    assert restored.base.round == 1
+    assert restored.plans[2] == plan
+    assert restored.position == second.position, "its name in the chain stays taken"
+
+
+def test_a_plan_that_was_being_written_when_the_lights_went_out_is_no_plan(tmp_path: Path) -> None:
+    chain = claimed(tmp_path)
+    chain.note(Plan(round=1, planned_at_ms=5))
+    (journal,) = (tmp_path / "plans").iterdir()
+    journal.write_bytes(journal.read_bytes() + b'\n{"round":2,"plan')
+    assert list(Chain(tmp_path).find().plans) == [1]
+
+
+def test_if_nothing_can_be_read_nobody_begins_from_the_beginning(tmp_path: Path) -> None:
+    chain, rounds = filled(tmp_path, 12)
+    chain.keep(2)
+    for each in chain.positions():
+        chain.path(each).write_bytes(b"gone")
+    with pytest.raises(Refused, match=r"stream\.corrupt.*does not begin like a round"):
+        chain.find()
+    assert rounds
+
+
+def test_rounds_without_state_are_read_again_from_the_last_one_that_has_it(tmp_path: Path) -> None:
+    chain = claimed(tmp_path)
+    last = 0
+    for number in range(1, 8):
+        last = publish(chain, number, last, state=number in (1, 5)).position
+    restored = chain.find()
+    assert restored.base is not None
+    assert (restored.base.round, [each.round for each in restored.again]) == (5, [6, 7])
+    assert restored.skipped == ()
+
+
+def test_only_so_many_rounds_are_kept_and_savepoints_stay(tmp_path: Path) -> None:
+    chain, rounds = filled(tmp_path, 9)
+    chain.save(rounds[0].position, "first")
+    chain.keep(3)
+    assert [chain.manifest(each).round for each in chain.positions()] == [7, 8, 9]
+    assert chain.savepoints() == ["first"]
+    assert chain.savepoint("first").stat().st_size > 0
+    with pytest.raises(Refused, match=r"stream\.unknown"):
+        chain.savepoint("second")
+    with pytest.raises(Refused, match=r"field\.value"):
+        chain.save(rounds[8].position, "../x")
+    with pytest.raises(Refused, match=r"already"):
+        chain.save(rounds[8].position, "first")
