@@ -109,7 +109,8 @@ CASES: dict[type, Callable[[rota.Rota], dict[str, Any]]] = {
     cm.CancelBackfill: lambda one: {"backfill": backfilled(one, "w5")},
     cm.DrainWorker: lambda one: {"worker": session(one, "drained"), "draining": True},
     cm.ForgetWorker: lambda one: {"worker": session(one, "forgotten")},
-    cm.PauseScheduler: lambda one: {"scope": "", "paused": True},
+    # Of nobody else: the others claim, whatever their order.
+    cm.PauseScheduler: lambda one: {"scope": "workspace=paused", "paused": True},
 }
 # What is not typed here, and why.
 NOT_HERE = {

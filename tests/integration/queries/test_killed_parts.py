@@ -10,7 +10,7 @@ from rota.app.sql.cluster import ClusterQuery
 from rota.core.questions import TaskView
 from tests.integration.deadlines import until
 from tests.integration.queries.cluster import Gate, make_table, session_on
-from tests.integration.service.stage import Stage, open_stage
+from tests.integration.service.stage import SHORT_LEASE_S, Stage, open_stage
 
 SQL = "select part, sum(waits(part, v)) as total, count(*) as n from t group by part order by part"
 RIGHT = [{"part": part, "total": 4_950, "n": 100} for part in range(4)]
@@ -54,7 +54,7 @@ def granted_to(handle: ClusterQuery, worker: str) -> set[str]:
 
 def test_a_worker_is_killed_and_only_what_it_had_runs_again(tmp_path: Path) -> None:
     gate = Gate(tmp_path)
-    with open_stage(tmp_path) as stage:
+    with open_stage(tmp_path, lease_s=SHORT_LEASE_S) as stage:
         stage.start_server()
         workers = {name: stage.start_worker(name, slots=2) for name in ("one", "two")}
         handle = begin(stage, gate, tmp_path)
@@ -91,7 +91,7 @@ def test_a_worker_is_restarted_between_two_stages(tmp_path: Path, is_shared: boo
     gate = Gate(tmp_path)
     (tmp_path / "shared").mkdir()
     env = {"ROTA_WORKER_EXCHANGE_FOLDER": str(tmp_path / "shared")} if is_shared else {}
-    with open_stage(tmp_path) as stage:
+    with open_stage(tmp_path, lease_s=SHORT_LEASE_S) as stage:
         stage.start_server()
         workers = {name: stage.start_worker(name, slots=2, env=env) for name in ("one", "two")}
         handle = begin(stage, gate, tmp_path)

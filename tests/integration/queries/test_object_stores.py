@@ -23,7 +23,7 @@ from rota.wire.targets import FileWriter, Target, aside, publish, published_name
 from tests.integration.deadlines import until
 from tests.integration.queries.buckets import BUCKET, Server, let_in, open_server
 from tests.integration.queries.cluster import session_on
-from tests.integration.service.stage import open_stage
+from tests.integration.service.stage import SHORT_LEASE_S, open_stage
 
 T = f"s3://{BUCKET}/t/"
 OUT = f"s3://{BUCKET}/out"
@@ -267,7 +267,7 @@ def test_a_worker_is_killed_while_it_publishes(tmp_path: Path, server: Server, m
         return copy(*args, **more)
 
     monkeypatch.setattr(S3Backend, "copy_object", held)
-    with open_stage(tmp_path, env=server.variables) as stage, ThreadPoolExecutor(1) as threads:
+    with open_stage(tmp_path, env=server.variables, lease_s=SHORT_LEASE_S) as stage, ThreadPoolExecutor(1) as threads:
         stage.start_server()
         worker = stage.start_worker("one", slots=2)
         session = session_on(stage, partitions=2)

@@ -11,7 +11,7 @@ import rota.testing
 from rota.client.blocking import BlockingRun
 from tests.integration.deadlines import until
 from tests.integration.queries import sql_workflow
-from tests.integration.service.stage import open_stage
+from tests.integration.service.stage import SHORT_LEASE_S, open_stage
 
 ROWS = 60_000
 
@@ -143,7 +143,7 @@ def test_in_a_trial_it_is_one_task(folder: str) -> None:
 
 
 def test_a_worker_is_killed_in_the_middle_of_a_statement(tmp_path: Path, folder: str) -> None:
-    with open_stage(tmp_path) as stage:
+    with open_stage(tmp_path, lease_s=SHORT_LEASE_S) as stage:
         stage.start_server()
         workers = {name: stage.start_worker(name, slots=2) for name in ("one", "two")}
         run = stage.client().submit(sql_workflow.compared, {"folder": folder, "least": 0})

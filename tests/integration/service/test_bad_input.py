@@ -21,7 +21,7 @@ from rota.wire.streams import open_stream
 from tests.integration.deadlines import until
 from tests.integration.far import shout
 from tests.integration.service import tasks
-from tests.integration.service.stage import Stage, open_stage, until_task
+from tests.integration.service.stage import SHORT_LEASE_S, Stage, open_stage, until_task
 from tests.unit.client.ways import place_at
 
 PATIENCE_S = 60
@@ -31,7 +31,7 @@ CLIENT, WORKER = "client-secret", "worker-secret"
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    with open_stage(tmp_path) as one:
+    with open_stage(tmp_path, lease_s=SHORT_LEASE_S) as one:
         yield one
         for process in one.processes:
             said = process.said()

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from tests.integration.deadlines import until
 from tests.integration.service import tasks
-from tests.integration.service.stage import open_stage, until_present, worker_named
+from tests.integration.service.stage import SHORT_LEASE_S, open_stage, until_present, worker_named
 
 MORE = 8
 
 
 def test_the_copy_of_a_running_worker_is_turned_away_and_the_worker_is_not_disturbed(tmp_path: Path):
-    with open_stage(tmp_path) as stage:
+    with open_stage(tmp_path, lease_s=SHORT_LEASE_S) as stage:
         stage.start_server()
         original = stage.start_worker("original", slots=2)
         client = stage.client()

@@ -6,7 +6,7 @@ from pathlib import Path
 import rota
 from tests.integration.deadlines import is_running, until
 from tests.integration.service import tasks
-from tests.integration.service.stage import open_stage, until_present, until_task
+from tests.integration.service.stage import SHORT_LEASE_S, open_stage, until_present, until_task
 
 KILLS = 5
 WIDTH = 200
@@ -47,7 +47,7 @@ def test_a_coordinator_that_is_killed_again_and_again_records_each_outcome_once(
 
 
 def test_what_was_done_while_the_coordinator_stood_still_counts(tmp_path: Path):
-    with open_stage(tmp_path) as stage:
+    with open_stage(tmp_path, lease_s=SHORT_LEASE_S) as stage:
         server = stage.start_server()
         stage.start_worker("one", slots=2)
         client = stage.client()

@@ -15,7 +15,15 @@ from rota.wire.routes import Route
 from rota.worker.remote.driver import dial_to
 from tests.integration.deadlines import is_running, until
 from tests.integration.service import tasks
-from tests.integration.service.stage import Process, Stage, open_stage, until_present, until_task, worker_named
+from tests.integration.service.stage import (
+    SHORT_LEASE_S,
+    Process,
+    Stage,
+    open_stage,
+    until_present,
+    until_task,
+    worker_named,
+)
 from tests.unit.client.ways import place_at
 
 # How much later than it should something may be on a machine that is busy with other tests.
@@ -42,7 +50,7 @@ def begin(stage: Stage) -> tuple[rota.Rota, TaskView, Process, Process]:
 
 
 def test_what_a_killed_worker_ran_is_granted_to_another_within_its_lease_and_costs_no_retry(tmp_path: Path):
-    with open_stage(tmp_path) as stage:
+    with open_stage(tmp_path, lease_s=SHORT_LEASE_S) as stage:
         client, first, holder, other = begin(stage)
         holder.kill()
         killed_at = time.time_ns() // 1_000_000
@@ -73,7 +81,7 @@ def test_a_worker_that_was_killed_and_started_again_need_not_wait_for_its_own_le
 
 
 def test_a_late_report_in_the_name_of_a_killed_worker_is_refused_and_counted(tmp_path: Path):
-    with open_stage(tmp_path) as stage:
+    with open_stage(tmp_path, lease_s=SHORT_LEASE_S) as stage:
         client, first, holder, _ = begin(stage)
         known = worker_named(client, holder.name)
         assert known is not None
@@ -118,7 +126,7 @@ async def say_late(stage: Stage, report: Report) -> None:
 
 
 def test_a_worker_that_was_frozen_past_its_lease_kills_its_own_work_when_it_wakes(tmp_path: Path):
-    with open_stage(tmp_path) as stage:
+    with open_stage(tmp_path, lease_s=SHORT_LEASE_S) as stage:
         client, _, holder, other = begin(stage)
         (began,) = tasks.lines(tmp_path, tasks.BEGAN)
         holder.freeze()
@@ -138,7 +146,7 @@ def test_a_worker_that_was_frozen_past_its_lease_kills_its_own_work_when_it_wake
 
 
 def test_what_was_finished_while_its_worker_was_frozen_past_its_lease_does_not_count(tmp_path: Path):
-    with open_stage(tmp_path) as stage:
+    with open_stage(tmp_path, lease_s=SHORT_LEASE_S) as stage:
         client, first, holder, other = begin(stage)
         holder.freeze()
         running = begun_again(stage, client)

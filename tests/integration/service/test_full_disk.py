@@ -15,7 +15,7 @@ from rota.control.trouble import RETRY_COMMIT_MS
 from rota.core.errors import Unavailable
 from tests.integration.deadlines import is_running, until
 from tests.integration.service import tasks
-from tests.integration.service.stage import open_stage, until_present, until_task
+from tests.integration.service.stage import SHORT_LEASE_S, open_stage, until_present, until_task
 
 DISK_MB = 24
 # Who has had no answer for so long is taken for waiting.
@@ -75,7 +75,7 @@ def begun(folder: Path) -> list[tasks.Line]:
 
 @needs_root
 def test_on_a_full_disk_leases_are_kept_submissions_refused_and_nothing_is_lost(tmp_path: Path, disk: Path):
-    with open_stage(tmp_path) as stage:
+    with open_stage(tmp_path, lease_s=SHORT_LEASE_S) as stage:
         server = stage.start_server(folder=disk / "server")
         stage.start_worker("one", slots=1)
         client = stage.client()

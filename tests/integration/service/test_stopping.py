@@ -9,7 +9,7 @@ import rota
 from rota.cli import EXIT_UNAVAILABLE
 from tests.integration.deadlines import is_running, until
 from tests.integration.service import tasks
-from tests.integration.service.stage import Process, Stage, open_stage, until_present, until_task
+from tests.integration.service.stage import SHORT_LEASE_S, Process, Stage, open_stage, until_present, until_task
 
 PATIENT = {"ROTA_WORKER_DRAIN_S": "600"}
 HASTY = {"ROTA_WORKER_DRAIN_S": "1"}
@@ -82,7 +82,7 @@ def test_what_does_not_finish_is_handed_back_at_no_cost(
 
 
 def test_a_worker_that_nobody_acknowledges_does_not_wait_for_ever(tmp_path: Path):
-    with open_stage(tmp_path) as stage:
+    with open_stage(tmp_path, lease_s=SHORT_LEASE_S) as stage:
         _, worker = begin(stage, "worker", {"ROTA_WORKER_DRAIN_S": "0"})
         (server,) = [process for process in stage.processes if process is not worker]
         server.kill()

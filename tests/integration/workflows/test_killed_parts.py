@@ -17,7 +17,7 @@ from rota.client.blocking import BlockingRun
 from rota.core.questions import RunView
 from rota.core.states import RunState
 from tests.integration.deadlines import is_running, until
-from tests.integration.service.stage import open_stage, until_present, worker_named
+from tests.integration.service.stage import SHORT_LEASE_S, open_stage, until_present, worker_named
 from tests.integration.workflows.place import WAIT_S, Place, open_place, until_state
 
 SECOND_MS = 1_000
@@ -85,7 +85,7 @@ def check_each_ended_once(run: BlockingRun, width: int) -> None:
 
 
 def test_what_a_killed_worker_had_of_a_mapped_task_comes_back_and_counts_once(tmp_path: Path):
-    with open_stage(tmp_path) as stage:
+    with open_stage(tmp_path, lease_s=SHORT_LEASE_S) as stage:
         stage.start_server()
         workers = {name: stage.start_worker(name, slots=2) for name in ("left", "right")}
         client = stage.client()
