@@ -34,6 +34,15 @@ class Target(Struct, frozen=True):
     mode: Mode = "error"
 
 
+class Unpublished(Exception):
+    """Files that were put aside and are gone, by the numbers of their tasks."""
+
+    def __init__(self, tasks: tuple[int, ...], first: str) -> None:
+        more = f" and {len(tasks) - 1} more" if len(tasks) > 1 else ""
+        super().__init__(f"what was put aside is gone: {first}{more}")
+        self.tasks = tasks
+
+
 def check_target(target: Target) -> None:
     """Refuse a folder that cannot be written to, or must not be."""
     if target.mode not in ("error", "append", "overwrite"):
@@ -80,13 +89,13 @@ def published_name(target: Target, run: str, task: int) -> str:
 
 
 def publish(target: Target, run: str, files: Sequence[tuple[int, str]]) -> None:
-    """Make files seen, by the number of their task. Raises FileNotFoundError if one is gone; then nothing was seen."""
+    """Make files seen, by the number of their task. Raises Unpublished if some are gone; then nothing was seen."""
     folder = open_folder(target.folder)
     names = {_last(file): _last(published_name(target, run, task)) for task, file in files}
     there, put_aside = _published(folder), folder.names(_aside_folder(run))
-    lost = [file for _, file in files if _last(file) not in put_aside and names[_last(file)] not in there]
+    lost = {task: file for task, file in files if _last(file) not in put_aside and names[_last(file)] not in there}
     if lost:
-        raise FileNotFoundError(lost[0])
+        raise Unpublished(tuple(lost), next(iter(lost.values())))
     others = [name for name in there if name not in names.values()]
     if target.mode == "error" and others:
         text = f"there is something in {target.folder} since the query began: {others[0]}"

@@ -19,7 +19,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 import rota
 from rota.kinds.query.graphs import graph_of
 from rota.wire.capabilities import Guarantee
-from rota.wire.targets import FileWriter, Target, aside, publish, published_name
+from rota.wire.targets import FileWriter, Target, Unpublished, aside, publish, published_name
 from tests.integration.deadlines import until
 from tests.integration.queries.buckets import BUCKET, Server, let_in, open_server
 from tests.integration.queries.cluster import session_on
@@ -251,7 +251,7 @@ def test_nothing_is_published_while_an_object_is_gone(server: Server) -> None:
     target = Target(OUT, "csv", "append")
     files = [(task, aside(target, "run", task, 1)) for task in range(2)]
     FileWriter(files[0][1], pa.schema([("task", pa.int64())]), "csv").close()
-    with pytest.raises(FileNotFoundError, match="00001-1"):
+    with pytest.raises(Unpublished, match="00001-1"):
         publish(target, "run", files)
     assert [name for name in server.names("out") if "part-" in name] == []
 

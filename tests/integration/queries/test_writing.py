@@ -9,7 +9,7 @@ import pytest
 
 import rota
 from rota.core.errors import Refused
-from rota.wire.targets import FileWriter, Target, aside, publish, published_name, retract
+from rota.wire.targets import FileWriter, Target, Unpublished, aside, publish, published_name, retract
 from tests.integration.queries.cluster import make_table
 
 SQL = "select part, count(*) as n from t group by part"
@@ -148,13 +148,14 @@ def test_publishing_goes_on_where_another_was_killed_and_may_be_done_twice(tmp_p
     assert len(names(tmp_path / "out")) == 3
 
 
-def test_nothing_is_published_while_a_file_is_gone(tmp_path: Path) -> None:
+def test_nothing_is_published_while_files_are_gone_and_all_of_them_are_named(tmp_path: Path) -> None:
     target = Target(str(tmp_path / "out"), "parquet", "append")
-    files = [(task, aside(target, "run", task, 1)) for task in range(2)]
+    files = [(task, aside(target, "run", task, 1)) for task in range(3)]
     Path(files[0][1]).parent.mkdir(parents=True)
     pq.write_table(pa.table({"task": [0]}), files[0][1])
-    with pytest.raises(FileNotFoundError, match="00001-1"):
+    with pytest.raises(Unpublished, match=r"00001-1.parquet and 1 more") as lost:
         publish(target, "run", files)
+    assert lost.value.tasks == (1, 2)
     assert [name for name in names(tmp_path / "out") if name.startswith("part-")] == []
 
 

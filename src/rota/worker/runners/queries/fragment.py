@@ -21,7 +21,7 @@ from rota.wire.plans.binding import Piece, bind
 from rota.wire.plans.settings import EXECUTING
 from rota.wire.queries import Answered, Hashed, Part, Published, Written
 from rota.wire.stores import register
-from rota.wire.targets import FileWriter, publish
+from rota.wire.targets import FileWriter, Unpublished, publish
 from rota.wire.values import ARROW, Packed
 from rota.worker.runners.queries import reaching
 from rota.worker.runners.queries.failures import judge, unreadable
@@ -191,11 +191,10 @@ def _published(order: Order, output: Published) -> Packed:
     """What others have put aside is seen; the answer is how many rows that are."""
     try:
         publish(output.target, order.run, order.files)
-    except FileNotFoundError as lost:
+    except Unpublished as lost:
         is_alone = len(order.files) == 1
-        gone = (task for task, file in order.files if file == str(lost))
-        producers = [output.stage if is_alone else f"{output.stage}[{task}]" for task in gone]
-        return _answer(Broke("input_lost", f"a file that was put aside is gone: {lost}", tuple(producers)))
+        producers = (output.stage if is_alone else f"{output.stage}[{task}]" for task in lost.tasks)
+        return _answer(Broke("input_lost", str(lost), tuple(producers)))
     except Refused as refused:
         return _answer(Broke("fatal", str(refused)))
     schema = read_schema(order.schema)
