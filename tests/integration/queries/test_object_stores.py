@@ -282,6 +282,42 @@ def test_a_worker_is_killed_while_it_publishes(tmp_path: Path, server: Server, m
         assert [name for name in server.names("out") if "_rota-" in name] == []
 
 
+def test_what_was_published_of_a_query_that_is_cancelled_is_taken_back(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, waits, may_go = threading.Event(), threading.Event(), threading.Event()
+    copy: Any = S3Backend.copy_object
+
+    def held(*args: Any, **more: Any) -> Any:
+        if waits.is_set():
+            done = copy(*args, **more)
+            seen.set()
+            return done
+        waits.set()
+        may_go.wait(30)
+        raise ConnectionError("whoever asked for it was killed")
+
+    monkeypatch.setattr(S3Backend, "copy_object", held)
+    with (
+        rota.Rota.embedded(tmp_path / "data", slots=2) as here,
+        rota.Session.on(here, partitions=2) as session,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        session.register_parquet("t", T)
+        written = threads.submit(session.sql("select part, v from t").write_parquet, OUT)
+        try:
+            assert waits.wait(30)
+            assert seen.wait(30)
+            assert len([name for name in server.names("out") if "part-" in name]) == 1
+            (run,) = here.runs()
+            here.run(run.id).cancel("no more")
+            with pytest.raises(rota.Refused, match=r"run\.ended: .*no more"):
+                written.result(30)
+        finally:
+            may_go.set()
+        assert server.names("out") == []
+
+
 def test_an_object_that_was_replaced_since_the_query_was_planned_is_noticed(server: Server, tmp_path: Path) -> None:
     with rota.Rota.embedded(tmp_path / "data", slots=2) as here, rota.Session.on(here, partitions=2) as session:
         session.register_parquet("t", T)
