@@ -139,11 +139,11 @@ class LocalQuery(QueryHandle):
         self._state = RunState.RUNNING
         self._error: Refused | None = None
         self._stop = threading.Event()
-        self._over = threading.Event()
         folder = tempfile.mkdtemp(prefix="rota-query-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._file = Path(folder) / "answer.arrow"
-        threading.Thread(target=self._run, name=f"rota-{id}", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name=f"rota-{id}", daemon=True)
+        self._thread.start()
 
     def status(self) -> RunState:
         """How it stands."""
@@ -151,12 +151,14 @@ class LocalQuery(QueryHandle):
 
     def progress(self) -> Progress:
         """One task, whatever it does inside."""
-        is_over = self._over.is_set()
+        is_over = not self._thread.is_alive()
         return Progress((StageProgress("stage-1", 1, int(not is_over), int(is_over)),))
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait for its end."""
-        if not self._over.wait(timeout_s):
+        # The thread itself: one that lets go of the engine's things while the interpreter ends takes the process down.
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
             raise TimeoutError(f"query {self.id} goes on after {timeout_s} s")
         if self._error is not None:
             raise self._error
@@ -178,8 +180,6 @@ class LocalQuery(QueryHandle):
         except BaseException as error:
             # A panic of the engine is not an Exception.
             self._state, self._error = RunState.FAILED, refusal(error, self._sql)
-        finally:
-            self._over.set()
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         with pa.memory_map(str(self._file)) as file:

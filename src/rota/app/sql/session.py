@@ -183,9 +183,8 @@ class Session:
         return self._read(self.engine.context.read_json, path, options)
 
     def _read(self, read: Callable[..., df.DataFrame], path: PathLike, options: dict[str, Any]) -> DataFrame:
-        place = self.engine.place(path)
-        with self.engine.complaining():
-            return DataFrame(self, read(place, **options))
+        with self.engine.reading(path):
+            return DataFrame(self, read(self.engine.place(path), **options))
 
     # Functions.
 

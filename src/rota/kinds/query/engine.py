@@ -97,6 +97,19 @@ class SqlEngine:
                     raise catalog_trouble(name, bridge.trouble) from error
             raise refusal(error, sql, self.tables) from error
 
+    @contextmanager
+    def reading(self, path: PathLike) -> Generator[None]:
+        """The same for what is read from files: which ones the engine does not always say, least of all in a panic."""
+        place = os.fspath(path)
+        try:
+            with self.complaining():
+                yield
+        except Refused as refused:
+            if refused.code not in ("query.source", "query.failed") or place in refused.reason:
+                raise
+            hint = refused.hint or "See that it is whole, and of the kind that it was registered as."
+            raise Refused("query.source", f"{place} cannot be read: {refused.reason}", hint, path="path") from refused
+
     # Tables.
 
     def tables(self) -> tuple[str, ...]:
@@ -134,15 +147,18 @@ class SqlEngine:
 
     def register_parquet(self, name: str, path: PathLike, **options: Any) -> None:
         """A table that is a Parquet file, or a folder of them, here or at a URL."""
-        self._register(name, lambda called: self.context.register_parquet(called, self.place(path), **options))
+        with self.reading(path):
+            self._register(name, lambda called: self.context.register_parquet(called, self.place(path), **options))
 
     def register_csv(self, name: str, path: PathLike, **options: Any) -> None:
         """A table that is a CSV file, or a folder of them."""
-        self._register(name, lambda called: self.context.register_csv(called, self.place(path), **options))
+        with self.reading(path):
+            self._register(name, lambda called: self.context.register_csv(called, self.place(path), **options))
 
     def register_json(self, name: str, path: PathLike, **options: Any) -> None:
         """A table that is a file of JSON lines, or a folder of them."""
-        self._register(name, lambda called: self.context.register_json(called, self.place(path), **options))
+        with self.reading(path):
+            self._register(name, lambda called: self.context.register_json(called, self.place(path), **options))
 
     def register_batches(self, name: str, batches: Sequence[pa.RecordBatch], schema: pa.Schema | None = None) -> None:
         """A table that is in memory. Where a query runs elsewhere, it travels with it."""

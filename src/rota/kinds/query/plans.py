@@ -15,8 +15,9 @@ from rota.kinds.query.stages import Stage
 from rota.wire.plans import has_sink_of_files
 from rota.wire.plans.tree import scanned_bytes
 
-# Logical nodes that may write files. Others change tables in memory, some of them when they are planned.
+# Logical nodes that may write files, and those that change a table in memory already when they are planned.
 _WRITING = ("CopyTo:", "Dml: op=[Insert")
+_CHANGING = ("Dml: op=[Delete", "Dml: op=[Update")
 
 
 class LogicalPlan(Struct, frozen=True):
@@ -67,14 +68,23 @@ class Wishes(Struct, frozen=True, kw_only=True):
 
 
 def logical_plan(frame: df.DataFrame) -> LogicalPlan:
-    """What a frame asks for."""
-    return LogicalPlan(frame.logical_plan(), frame.schema())
+    """What a frame asks for. What would be done as often as it is planned is refused: that may be more than once."""
+    plan = frame.logical_plan()
+    if _has_node(plan, _CHANGING):
+        text = "rows of tables are not changed or deleted here"
+        hint = "Register another table in its place: register_table(name, session.sql(…).to_arrow())."
+        raise Refused("query.unsupported", text, hint, path="sql")
+    return LogicalPlan(plan, frame.schema())
+
+
+def _has_node(plan: df.LogicalPlan, starts: tuple[str, ...]) -> bool:
+    return any(line.lstrip().startswith(starts) for line in plan.display_indent().splitlines())
 
 
 def frame_here(engine: SqlEngine, asked: LogicalPlan) -> df.DataFrame:
     """A query as it is run in this process. What would write files is refused: they would be seen half written."""
     frame = engine.frame_of(asked.plan)
-    if any(line.lstrip().startswith(_WRITING) for line in asked.plan.display_indent().splitlines()):
+    if _has_node(asked.plan, _WRITING):
         with engine.complaining():
             shown = frame.execution_plan().display_indent()
         if has_sink_of_files(shown):
