@@ -8,6 +8,9 @@ BIN    := .venv/bin
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup
 ROTA   := $(BIN)/rota
 
+# Whatever the shell says: what is compiled is kept, because the suite starts hundreds of processes.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-long check check-code check-tests sim bench docs pictures clean
 
