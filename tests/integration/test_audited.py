@@ -169,7 +169,7 @@ def test_actions_of_builds_and_queries_are_not_audited_one_by_one():
 def test_whoever_asked_is_named_by_role_tenant_and_fingerprint_and_never_by_token():
     with staged(gate=gate_of("admin@*:secret-of-ada\nwriter@default:secret-of-bob")) as stage:
         stage.http.headers["Authorization"] = "Bearer secret-of-bob"
-        stage.submit(shell("a", requires={"gpu": "1"}), run="r")
+        stage.submit(shell("a", requires={"gpu_count": "8"}), run="r")
         stage.post("runs/r/cancel", {"reason": "x"})
         stage.http.headers["Authorization"] = "Bearer secret-of-ada"
         stage.ask("PUT", "pools/p", json={"slots": 1})

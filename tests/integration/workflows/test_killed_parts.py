@@ -96,6 +96,8 @@ def test_what_a_killed_worker_had_of_a_mapped_task_comes_back_and_counts_once(tm
         run = client.trigger("mapped", {"folder": str(tmp_path)})
         # Four of them are held: all slots are taken, two of them on each worker.
         until(lambda: len([one for one in begun(tmp_path) if one[0] % 10 == 0]) == 4, "all slots to be taken")
+        # What has begun is told with the next frame.
+        until(lambda: len(run.tasks("square", states=["running"])) == 4, "the coordinator to hear of them")
         held = {view.id: view for view in run.tasks("square", states=["running"])}
         lost = [task for task, view in held.items() if view.worker == "left"]
         assert len(lost) == 2
