@@ -17,11 +17,12 @@ from rota.api.items import resolve_work, submit_work
 from rota.api.logs import read_log
 from rota.api.reviving import carry_out, preview
 from rota.api.sessions import Sessions
+from rota.api.streams import Streams
 from rota.control.driver import Listener
 from rota.control.driver import ignore as tell_nobody
 from rota.control.events import Tell, Wake
 from rota.core.changes import RunEnded
-from rota.core.commands import CancelRun, ClientCommand, SubmitRun
+from rota.core.commands import CancelRun, ClientCommand, SteerStream, SubmitRun
 from rota.core.errors import Refused, Unavailable
 from rota.core.history import GetEnded, GetGraph, GetStories, HistoryQuery, ListAudits
 from rota.core.ids import Millis, RunKey, WorkerKey
@@ -46,6 +47,7 @@ from rota.wire.requests import (
     ServiceView,
 )
 from rota.wire.sessions import AwaitWake, BeatSession, ClaimWork, EndSession, FinishWork, RegisterSession, RenewWork
+from rota.wire.standings import GetStream, ListStreams
 
 # What became durable of a run, or None when that is not known any more: read the story, and watch anew.
 Heard = Callable[[list[Story] | None], None]
@@ -117,6 +119,8 @@ class Desk:
         self.service: ServiceView | None = None
         # Looks into this process; None likewise.
         self.inspect: Callable[[], ServiceInside] | None = None
+        # Streams whose folders it knows; None likewise.
+        self.streams: Streams | None = None
         self._refused = refused
         self._readable = readable
         self._coordinator = coordinator
@@ -185,6 +189,12 @@ class Desk:
                 return await self._bundles.put(request)
             case FindBundle():
                 return await self._bundles.find(request)
+            case ListStreams():
+                return await self._streams().list(request)
+            case GetStream():
+                return await self._streams().get(request.tenant, request.stream)
+            case SteerStream():
+                return await self._streams().steer(structs.replace(request, actor=who.name))
             case ClientCommand():
                 await self._bundles.check(request)
                 actor = who.name if is_audited(request) else ""
@@ -193,6 +203,11 @@ class Desk:
                 return await preview(self._coordinator, request)
             case _:
                 return (await self._coordinator.ask(request))[0]
+
+    def _streams(self) -> Streams:
+        if self.streams is None:
+            raise Unavailable("leader.none", "this coordinator is starting.")
+        return self.streams
 
     def watch(self, who: Principal, tenant: str, run: str, tell: Heard) -> Callable[[], None]:
         """Be told what happens to a run, or to any run of the tenant if none is named; the answer ends it."""
