@@ -189,12 +189,8 @@ class Desk:
                 return await self._bundles.put(request)
             case FindBundle():
                 return await self._bundles.find(request)
-            case ListStreams():
-                return await self._streams().list(request)
-            case GetStream():
-                return await self._streams().get(request.tenant, request.stream)
-            case SteerStream():
-                return await self._streams().steer(structs.replace(request, actor=who.name))
+            case ListStreams() | GetStream() | SteerStream():
+                return await self._streams().answer(who, request)
             case ClientCommand():
                 await self._bundles.check(request)
                 actor = who.name if is_audited(request) else ""

@@ -13,11 +13,12 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import structs
 
+from rota.api.auth import Principal
 from rota.core.commands import SteerStream
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import DEFAULT_TENANT, Millis
 from rota.core.questions import ListTasks, TasksPage
-from rota.wire.standings import ListStreams, StreamsView, StreamView, is_stream, read_told, view_stream
+from rota.wire.standings import GetStream, ListStreams, StreamsView, StreamView, is_stream, read_told, view_stream
 from rota.wire.wishes import VERBS, Wish, ask, check_wish
 
 # Of more streams in all folders the first by name are looked at.
@@ -53,6 +54,16 @@ class Streams:
         self._read_at = 0.0
         # As they were when somebody last looked.
         self.seen = StreamsView()
+
+    async def answer(self, who: Principal, request: ListStreams | GetStream | SteerStream) -> StreamsView | StreamView:
+        """What was asked about them, or of one."""
+        match request:
+            case ListStreams():
+                return await self.list(request)
+            case GetStream():
+                return await self.get(request.tenant, request.stream)
+            case SteerStream():
+                return await self.steer(structs.replace(request, actor=who.name))
 
     async def list(self, request: ListStreams) -> StreamsView:
         """All of them; or those that a run's tasks run, as they were lately: a page about a run waits for no disk."""

@@ -14,6 +14,7 @@ from rota.wire.standings import STATES, StreamsView, StreamView
 
 # Streams say how they stand about once a second.
 LOOK_EVERY_S = 2.0
+FRAGMENTS = ("head", "numbers", "progress", "counts", "checkpoints", "kept")
 
 
 async def read_streams(visit: Visit) -> dict[str, Any]:
@@ -71,9 +72,7 @@ STREAM = Listed(
     path="/streams/{stream}",
     summary="A stream",
     template="stream.html",
-    fragments={
-        name: f"stream_{name}.html" for name in ("head", "numbers", "progress", "counts", "checkpoints", "kept")
-    },
+    fragments={name: f"stream_{name}.html" for name in FRAGMENTS},
     read=read_one,
     every_s=LOOK_EVERY_S,
 )
