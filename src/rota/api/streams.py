@@ -25,8 +25,7 @@ from rota.wire.wishes import VERBS, Wish, ask, check_wish
 STREAMS_MAX = 100
 # How many names of a folder are looked at to find them.
 NAMES_MAX = 10_000
-# How long an answer counts for everybody who asks, and how long a folder may take to answer.
-FRESH_S = 0.5
+# How long a folder may take to answer.
 PATIENCE_S = 5.0
 # How often they are looked at for metrics.
 LOOK_EVERY_S = 5.0
@@ -76,10 +75,7 @@ class Streams:
         return structs.replace(self.seen, streams=tuple(each for each in self.seen.streams if each.run == request.run))
 
     async def look(self) -> StreamsView:
-        """All of them as they are now, or were a moment ago. Who asks while somebody looks hears the same."""
-        is_fresh = self._read_at and asyncio.get_running_loop().time() - self._read_at < FRESH_S
-        if self._looking is None and is_fresh:
-            return self.seen
+        """All of them as they are now. Who asks while somebody looks hears the same."""
         return await _within(asyncio.shield(self._begin_to_look()))
 
     def _begin_to_look(self) -> asyncio.Task[StreamsView]:
@@ -138,7 +134,6 @@ class Streams:
             await _within(asyncio.to_thread(_check, folder, wish))
             await self._coordinator.ask(command)
             await _within(asyncio.to_thread(ask, folder, wish))
-        self._read_at = 0.0
         return await self.get(command.tenant, command.stream)
 
 
