@@ -119,8 +119,8 @@ class Desk:
         self.service: ServiceView | None = None
         # Looks into this process; None likewise.
         self.inspect: Callable[[], ServiceInside] | None = None
-        # Streams whose folders it knows; None likewise.
-        self.streams: Streams | None = None
+        # Streams whose folders it knows; there are none until somebody says where.
+        self.streams = Streams((), coordinator, lambda: coordinator.clock())  # noqa: PLW0108 - not read before it is asked
         self._refused = refused
         self._readable = readable
         self._coordinator = coordinator
@@ -190,7 +190,7 @@ class Desk:
             case FindBundle():
                 return await self._bundles.find(request)
             case ListStreams() | GetStream() | SteerStream():
-                return await self._streams().answer(who, request)
+                return await self.streams.answer(who, request)
             case ClientCommand():
                 await self._bundles.check(request)
                 actor = who.name if is_audited(request) else ""
@@ -199,11 +199,6 @@ class Desk:
                 return await preview(self._coordinator, request)
             case _:
                 return (await self._coordinator.ask(request))[0]
-
-    def _streams(self) -> Streams:
-        if self.streams is None:
-            raise Unavailable("leader.none", "this coordinator is starting.")
-        return self.streams
 
     def watch(self, who: Principal, tenant: str, run: str, tell: Heard) -> Callable[[], None]:
         """Be told what happens to a run, or to any run of the tenant if none is named; the answer ends it."""

@@ -140,7 +140,6 @@ async def start_service(
 def _watch_streams(here: Host, telemetry: Telemetry) -> None:
     """Streams for metrics, as they were a few seconds ago: whoever asks for metrics waits for no disk."""
     streams = here.desk.streams
-    assert streams is not None, "a host knows where streams are"
     telemetry.streams = lambda: streams.seen
     here.driver.on_reign("streams", streams.keep_looking)
 
