@@ -225,6 +225,7 @@ def test_everybody_can_use_the_pages(seeded: Stage, browser: Browser, scheme: st
         "/streams/clicks",
         "/streams/torn",
         "/streams/clicks/restore",
+        "/streams/clicks/savepoint",
     )
     wrong: list[str] = []
     for path in paths:
