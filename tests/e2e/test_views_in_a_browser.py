@@ -15,6 +15,7 @@ from rota.wire.standings import Mark, Step, Told, write_told
 from rota.wire.wishes import heed, read_wishes
 from tests.e2e.conftest import PATIENCE_MS, open_context
 from tests.e2e.test_pages_in_a_browser import EVIL, ended, held, home, submit
+from tests.integration.deadlines import until
 from tests.integration.http_stage import shell
 from tests.integration.service.stage import Stage, open_stage
 
@@ -272,6 +273,8 @@ def test_a_stream_is_watched_paused_and_saved(seeded: Stage, page: Page):
     expect(page.locator("#head")).to_contain_text("Asked to savepoint before-upgrade")
     heed(folder, read_wishes(folder).pending[0])
     expect(page.locator("#head")).not_to_contain_text("Asked to")
+    counted = 'rota_stream_rounds_total{stream="orders"} 8.0'
+    until(lambda: counted in httpx.get(f"{home(seeded)}/metrics").text, "metrics to tell of it")
     page.locator("#head").get_by_role("link", name="shown").click()
     expect(page.locator("#head")).to_contain_text("Stream")
     expect(page.locator("#head").get_by_role("link", name="orders")).to_have_attribute("href", "/streams/orders")
