@@ -3,14 +3,19 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
+from rota.app.clocks import wall_clock
+from rota.wire.standings import Mark, Step, Told, write_told
+from rota.wire.wishes import heed, read_wishes
 from tests.e2e.conftest import PATIENCE_MS, open_context
 from tests.e2e.test_pages_in_a_browser import EVIL, ended, held, home, submit
+from tests.integration.deadlines import until
 from tests.integration.http_stage import shell
 from tests.integration.service.stage import Stage, open_stage
 
@@ -46,7 +51,29 @@ def seeded(stage: Stage) -> Stage:
     submit(stage, "shown", *tasks, name="shown", params={"day": "2026-11-17", "note": EVIL})
     submit(stage, "waits", shell("train", requires={"gpu_count": "64"}), shell("after", upstream=["train"]))
     ended(stage, "shown")
+    tell_stream(stage, "clicks", round=41, run="shown", task="check")
+    (tell_stream(stage, "torn") / "standing.json").write_text("{", encoding="utf-8")
     return stage
+
+
+def tell_stream(stage: Stage, name: str, **more: object) -> Path:
+    """What whoever runs a stream leaves in its folder, where the coordinator looks."""
+    folder, now = stage.processes[0].folder / "streams" / name, wall_clock()
+    (folder / "rounds").mkdir(parents=True, exist_ok=True)
+    (folder / "identity").write_text(name, encoding="utf-8")
+    told: dict[str, Any] = {
+        "told_at": now,
+        "holder": "there:1",
+        "guarantee": "exactly once",
+        "rows_per_s": 1_250,
+        "rows": 90_000,
+        "marks": (Mark(operator="per_minute", watermark_at=now - 3_000), Mark(operator=EVIL)),
+        "counts": {"clicks.rows": 90_000, "per_minute.late": 3},
+        "restorable": (40, 41),
+        "steps": tuple(Step(at=now - 60_000 * ago, rows=5_000 + ago, lag_ms=100 * ago) for ago in range(9, 0, -1)),
+    }
+    write_told(folder, Told(**{**told, **more}))
+    return folder
 
 
 def test_a_new_run_is_watched_from_the_first_page_to_its_end(stage: Stage, page: Page, tmp_path: Path):
@@ -195,6 +222,11 @@ def test_everybody_can_use_the_pages(seeded: Stage, browser: Browser, scheme: st
         "/runs/waits",
         "/runs/waits/tasks/train",
         "/runs/nothing",
+        "/streams",
+        "/streams/clicks",
+        "/streams/torn",
+        "/streams/clicks/restore",
+        "/streams/clicks/savepoint",
     )
     wrong: list[str] = []
     for path in paths:
@@ -211,10 +243,41 @@ def test_narrow_screens_need_no_scrolling_sideways(seeded: Stage, browser: Brows
     context = open_context(browser)
     page = context.new_page()
     page.set_viewport_size({"width": 390, "height": 800})
-    for path in ("/", "/runs", "/runs/shown", "/runs/shown/graph", "/runs/shown/timeline", "/runs/shown/tasks/publish"):
+    runs = ("/runs", "/runs/shown", "/runs/shown/graph", "/runs/shown/timeline", "/runs/shown/tasks/publish")
+    for path in ("/", *runs, "/streams", "/streams/clicks", "/streams/torn"):
         page.goto(f"{home(seeded)}{path}")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
     context.close()
+
+
+def test_a_stream_is_watched_paused_and_saved(seeded: Stage, page: Page):
+    folder = tell_stream(seeded, "orders", round=7, run="shown", task="check")
+    page.goto(f"{home(seeded)}/streams")
+    expect(page.locator("#streams")).to_contain_text("orders")
+    page.get_by_role("link", name="orders").click()
+    expect(page.locator("#numbers")).to_contain_text("7rounds")
+    expect(page.locator("#pulse")).to_have_text("live")
+    page.evaluate("window.wasHere = true")
+    tell_stream(seeded, "orders", round=8, run="shown", task="check", rows_per_s=77)
+    expect(page.locator("#numbers")).to_contain_text("8rounds")
+    expect(page.locator("#numbers")).to_contain_text("77")
+    assert page.evaluate("window.wasHere"), "it was not loaded again"
+    assert page.title() == "orders · Rota", "what others wrote is text"
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator(".said")).to_contain_text("rota stream pause orders")
+    expect(page.locator("#head")).to_contain_text("paused")
+    assert read_wishes(folder).paused
+    page.get_by_role("link", name="Savepoint").click()
+    page.get_by_label("Name").fill("before-upgrade")
+    page.get_by_role("button", name="Savepoint").click()
+    expect(page.locator("#head")).to_contain_text("Asked to savepoint before-upgrade")
+    heed(folder, read_wishes(folder).pending[0])
+    expect(page.locator("#head")).not_to_contain_text("Asked to")
+    counted = 'rota_stream_rounds_total{stream="orders"} 8.0'
+    until(lambda: counted in httpx.get(f"{home(seeded)}/metrics").text, "metrics to tell of it")
+    page.locator("#head").get_by_role("link", name="shown").click()
+    expect(page.locator("#head")).to_contain_text("Stream")
+    expect(page.locator("#head").get_by_role("link", name="orders")).to_have_attribute("href", "/streams/orders")
 
 
 def test_a_stale_tab_of_a_graph_comes_back_after_a_restart(browser: Browser, tmp_path: Path):

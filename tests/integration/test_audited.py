@@ -118,6 +118,7 @@ NOT_HERE = {
     cm.GrowRun: "a task's, or a program's about its own run",
     cm.ResolveTask: "needs a parked task, see tests/integration/agents/test_scheduler.py; audited as the others are",
     cm.LoseOutputs: "a worker's word about what it kept",
+    cm.SteerStream: "needs a stream: tests/integration/queries/test_streams_watched.py",
 }
 
 

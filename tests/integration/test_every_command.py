@@ -19,6 +19,7 @@ import pytest
 import rota
 from rota.cli import main
 from rota.cli.outline import outline
+from rota.wire.standings import Told, write_told
 from tests.integration import jobs
 from tests.integration.deadlines import until
 
@@ -119,6 +120,7 @@ def type_everything(typist: Typist, one: rota.Rota, home: Path) -> None:
     say("sql", "select 1 as one", place=False)
     say("builds")
     work_everything(typist)
+    stream_everything(typist)
     say("debug dump", "--output", str(home / "dump.tar.gz"))
     say("db check")
     say("db backup", str(home / "copy.db"))
@@ -158,13 +160,20 @@ def work_everything(typist: Typist) -> None:
         say(f"scheduler {verb}")
 
 
+def stream_everything(typist: Typist) -> None:
+    say, folder = typist.type, typist.folder / "streams" / "clicks"
+    (folder / "rounds").mkdir(parents=True)
+    (folder / "identity").write_text("abc", encoding="utf-8")
+    write_told(folder, Told(told_at=1, round=3, restorable=(3,)))
+    for words in (("list",), ("show", "clicks"), ("pause", "clicks"), ("resume", "clicks")):
+        say(f"stream {words[0]}", *words[1:])
+    say("stream savepoint", "clicks", "kept")
+    say("stream restore", "clicks", "3")
+
+
 # What needs more than a folder, and where it is typed instead.
 ELSEWHERE = {
     "db vacuum": "tests/integration/test_db_command.py",
-    **dict.fromkeys(
-        ("stream list", "stream show", "stream pause", "stream resume", "stream savepoint", "stream restore"),
-        "needs a stream: tests/integration/queries/test_stream_command.py",
-    ),
     "resolve": "needs a task that is parked: tests/integration/test_names_on_the_command_line.py",
     "work requeue": "likewise: tests/integration/agents/test_commands.py",
 }

@@ -59,6 +59,11 @@ def worker(stage: Stage) -> str:
     return stage.get("workers")["workers"][0]["id"]
 
 
+def pool(stage: Stage) -> str:
+    stage.ask("PUT", "pools/gone", json={"slots": 1})
+    return "gone"
+
+
 def backfill(stage: Stage) -> str:
     body = {"workflow": deployed(stage, "past"), "start": "2026-01-01", "end": "2026-01-02"}
     return stage.post("backfills", body)["backfill"]
@@ -129,7 +134,7 @@ CASES: dict[str, Callable[[Stage], Case]] = {
     "POST /api/v1/workers/{worker}/undrain": lambda s: Case(f"workers/{worker(s)}/undrain", {}),
     "PUT /api/v1/queues/{queue}": lambda s: Case("queues/q1", {"pull": True}, {"pull": False}),
     "PUT /api/v1/pools/{pool}": lambda s: Case("pools/p1", {"slots": 1}, {"slots": 2}),
-    "DELETE /api/v1/pools/{pool}": lambda s: Case("pools/p1"),
+    "DELETE /api/v1/pools/{pool}": lambda s: Case(f"pools/{pool(s)}"),
     "PUT /api/v1/tenants/{tenant}": lambda s: Case("tenants/t1", {"weight": 3}, {"weight": 4}),
     "PUT /api/v1/bundles/{sha256}": lambda s: Case(f"bundles/{sha256(ZIP).hexdigest()}", ZIP),
 }
@@ -153,6 +158,10 @@ ELSEWHERE = {
     "POST /api/v1/work/{item}/resolve": "likewise",
     "POST /api/v1/scheduler/drain": "as pause, and then only looks",
     "POST /api/v1/sessions/{session}/claims": "tests/integration/agents: a claim that is repeated gets another token",
+    **{
+        f"POST /api/v1/streams/{{stream}}/{verb}": "tests/integration/queries/test_streams_watched.py"
+        for verb in ("pause", "resume", "savepoint", "restore")
+    },
     "DELETE /api/v1/workers/{worker}": "tests/integration/test_http_fleet.py",
 }
 

@@ -29,6 +29,7 @@ from rota.core.ids import DEFAULT_TENANT, Millis
 from rota.wire import sessions as ss
 from rota.wire.items import ResolveWork, SubmitWork
 from rota.wire.requests import AwaitRun, FindBundle, GetService, InspectService, PutBundle, ReadBlob, ReadLog
+from rota.wire.standings import GetStream, ListStreams
 
 ANY_TENANT = "*"
 # Instead of capabilities: all of them.
@@ -133,6 +134,9 @@ NEEDS: dict[type, Role] = {
     cm.ApproveRun: Role.WRITER,
     cm.ReleaseTasks: Role.WRITER,
     cm.PauseScheduler: Role.ADMIN,
+    cm.SteerStream: Role.WRITER,
+    ListStreams: Role.READER,
+    GetStream: Role.READER,
     bl.GetScheduler: Role.READER,
     bl.ListBacklog: Role.READER,
     SubmitWork: Role.WRITER,

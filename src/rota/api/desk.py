@@ -17,11 +17,12 @@ from rota.api.items import resolve_work, submit_work
 from rota.api.logs import read_log
 from rota.api.reviving import carry_out, preview
 from rota.api.sessions import Sessions
+from rota.api.streams import Streams
 from rota.control.driver import Listener
 from rota.control.driver import ignore as tell_nobody
 from rota.control.events import Tell, Wake
 from rota.core.changes import RunEnded
-from rota.core.commands import CancelRun, ClientCommand, SubmitRun
+from rota.core.commands import CancelRun, ClientCommand, SteerStream, SubmitRun
 from rota.core.errors import Refused, Unavailable
 from rota.core.history import GetEnded, GetGraph, GetStories, HistoryQuery, ListAudits
 from rota.core.ids import Millis, RunKey, WorkerKey
@@ -46,6 +47,7 @@ from rota.wire.requests import (
     ServiceView,
 )
 from rota.wire.sessions import AwaitWake, BeatSession, ClaimWork, EndSession, FinishWork, RegisterSession, RenewWork
+from rota.wire.standings import GetStream, ListStreams
 
 # What became durable of a run, or None when that is not known any more: read the story, and watch anew.
 Heard = Callable[[list[Story] | None], None]
@@ -117,6 +119,8 @@ class Desk:
         self.service: ServiceView | None = None
         # Looks into this process; None likewise.
         self.inspect: Callable[[], ServiceInside] | None = None
+        # Streams whose folders it knows; there are none until somebody says where.
+        self.streams = Streams((), coordinator, lambda: coordinator.clock())  # noqa: PLW0108 - not read before it is asked
         self._refused = refused
         self._readable = readable
         self._coordinator = coordinator
@@ -185,6 +189,8 @@ class Desk:
                 return await self._bundles.put(request)
             case FindBundle():
                 return await self._bundles.find(request)
+            case ListStreams() | GetStream() | SteerStream():
+                return await self.streams.answer(who, request)
             case ClientCommand():
                 await self._bundles.check(request)
                 actor = who.name if is_audited(request) else ""

@@ -23,7 +23,8 @@ from rota.api.auth import ANY_TENANT, Principal, Role
 from rota.api.desk import Desk
 from rota.api.desk import ignore as count_nothing
 from rota.api.socket import SocketServer
-from rota.app.clocks import SystemClock
+from rota.api.streams import Streams
+from rota.app.clocks import SystemClock, wall_clock
 from rota.app.garbage import REST_S, keep_collecting
 from rota.app.homes import check_own, find_mark, mark_home, own_mark
 from rota.app.inspecting import look_inside
@@ -71,6 +72,8 @@ class Hosting(Struct, frozen=True, kw_only=True):
     readable: tuple[str, ...] = ()
     # Whoever may open the socket in the folder is asked for nothing, so a coordinator that asks for tokens has none.
     has_socket: bool = True
+    # Where streams are; `streams` in the folder unless it is said.
+    streams: tuple[str, ...] = ()
     # A store that others use too.
     sharing: Sharing | None = None
 
@@ -148,6 +151,7 @@ def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
     lock = RunnersLock(path)
     parts.callback(lock.free)
     desk = Desk(driver, blobs, hosting.refused, hosting.listener, hosting.readable)
+    desk.streams = Streams([Path(each) for each in hosting.streams or (path / "streams",)], driver, wall_clock)
     return Host(path, clock, driver, place, blobs, desk, lock, shared, hosting)
 
 

@@ -105,12 +105,14 @@ async def start_service(
         refused=gate.refused,
         readable=readable((*config.queries.tables.values(), *config.queries.folders)),
         has_socket=gate.is_open,
+        streams=config.streams.folders,
         sharing=sharing_of(config, wall_clock()),
     )
     here = host(parts, hosting)
     here.desk.inspect = partial(
         look_inside, here.driver, lambda: journal.recent, lambda: telemetry.render()[0].decode(errors="replace")
     )
+    _watch_streams(here, telemetry)
     defining = _Defining(here, config)
     if here.shared is None:
         # Nobody needs to be told to ask elsewhere, and who comes second should hear that before it opens a port.
@@ -133,6 +135,13 @@ async def start_service(
     if config.spawners:
         nurseries.append(start_nursery(parts, here, config, journal, telemetry.spawned))
     return Service(here, grpc_url, http_url, worker, failed)
+
+
+def _watch_streams(here: Host, telemetry: Telemetry) -> None:
+    """Streams for metrics, as they were a few seconds ago: whoever asks for metrics waits for no disk."""
+    streams = here.desk.streams
+    telemetry.streams = lambda: streams.seen
+    here.driver.on_reign("streams", streams.keep_looking)
 
 
 def _listener(journal: Journal, failed: asyncio.Event, nurseries: list[Nursery]) -> Listener:

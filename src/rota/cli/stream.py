@@ -1,159 +1,229 @@
-"""`rota stream`: see streams by their folders, pause, save and restore them.
+"""`rota stream`: see streams, pause, save and restore them; by their names at a coordinator, or by their folders.
 
-A stream is run by the program that put it together; all that others need to know, or want of it, is in its folder.
+A stream is run by the program that put it together; all that others need to know, or want of it, is in its folder. A
+coordinator that knows the folder says the same to everybody who may ask it, and keeps who asked for what.
 """
 
 import argparse
+import os
+import secrets
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rota.cli.showing import add_json, put, put_json, put_table, say, show_time
+from rota.cli.reaching import reach
+from rota.cli.showing import finish, one_line, put, put_json, put_table, say, show_time
+
+if TYPE_CHECKING:
+    from rota.wire.standings import StreamView
 
 EXAMPLES = """
-  rota stream list /data/streams
-  rota stream show /data/streams/clicks
-  rota stream pause /data/streams/clicks
-  rota stream resume /data/streams/clicks
-  rota stream savepoint /data/streams/clicks before-upgrade --stop
-  rota stream restore /data/streams/clicks before-upgrade
+  rota stream list                       those that the coordinator knows
+  rota stream list /data/streams         those in a folder
+  rota stream show clicks
+  rota stream show ./clicks              by its folder
+  rota stream pause clicks
+  rota stream resume clicks
+  rota stream savepoint clicks before-upgrade --stop
+  rota stream restore clicks before-upgrade
 """
+_VERBS = {
+    "list": "list streams, and how each stands",
+    "show": "say how one stands: throughput, watermarks, state, checkpoints",
+    "pause": "have it stand still after its round",
+    "resume": "let it go on",
+    "savepoint": "have its last round kept under a name",
+    "restore": "have it go on from an older round or a savepoint, now or when it is started again",
+}
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb, text in (
-        ("list", "list the streams whose folders are below one"),
-        ("show", "say how one stands: throughput, watermarks, state, rounds"),
-        ("pause", "have it stand still after its round"),
-        ("resume", "let it go on"),
-        ("savepoint", "have its next round kept under a name"),
-        ("restore", "have it go on from an older round or a savepoint; whoever runs it has to start it again"),
-    ):
+    for verb, text in _VERBS.items():
         described = verbs.add_parser(verb, help=text, description=text)
-        described.add_argument("folder", type=Path, metavar="DIR", help="the folder of the stream, or one above it")
-        if verb in ("savepoint", "restore"):
-            described.add_argument("which", metavar="NAME" if verb == "savepoint" else "ROUND", help="which one")
+        if verb == "list":
+            described.add_argument("stream", metavar="DIR", nargs="?", default="", help="the folder to look in")
+        else:
+            what = "the stream's name at the coordinator, or its folder, as a path with a /"
+            described.add_argument("stream", metavar="STREAM", help=what)
         if verb == "savepoint":
+            described.add_argument("which", metavar="NAME", help="what to call it")
             described.add_argument("--stop", action="store_true", help="and stop after it")
-        add_json(described)
-        described.set_defaults(run=run)
+        elif verb == "restore":
+            described.add_argument("which", metavar="ROUND", help="the number of a round, or the name of a savepoint")
+        finish(described, run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Do what the verb says."""
-    from importlib.util import find_spec
-
-    from rota.core.errors import Refused
-
-    if find_spec("datafusion") is None:
-        raise Refused("query.engine", "streams need DataFusion", "Install it: pip install 'rota[query]'.")
-    {"list": _list, "show": _show, "savepoint": _save, "restore": _restore}.get(options.verb, _pause)(options)
+    if options.verb == "list":
+        _list(options)
+    elif options.verb == "show":
+        _show(options)
+    else:
+        _steer(options)
     return 0
 
 
-def _list(options: argparse.Namespace) -> None:
-    from msgspec import to_builtins
+def _is_folder(options: argparse.Namespace) -> bool:
+    """Whether a folder is meant: a name has no slash, and `.` is nobody's name."""
+    return os.sep in options.stream or options.stream in (".", "..")
 
+
+def _read(options: argparse.Namespace) -> "StreamView":
+    if not _is_folder(options):
+        with reach(options) as rota:
+            return rota.stream(options.stream)
     from rota.app.clocks import wall_clock
-    from rota.kinds.query.streams.standing import is_stream, standing
+    from rota.wire.standings import view_stream
 
-    now = wall_clock()
-    folders = [path.parent for path in sorted(options.folder.glob("**/identity")) if is_stream(path.parent)]
-    found = [standing(folder, now) for folder in folders]
+    folder = _folder(options)
+    return view_stream(folder, folder.resolve().name, wall_clock())
+
+
+def _folder(options: argparse.Namespace) -> Path:
+    from rota.core.errors import Refused
+    from rota.wire.standings import is_stream
+
+    folder = Path(options.stream)
+    if not is_stream(folder):
+        raise Refused("stream.unknown", f"there is no stream in {folder}", "`rota stream list DIR` looks for some.")
+    return folder
+
+
+def _list(options: argparse.Namespace) -> None:
+    from rota.wire.views import as_plain
+
+    found, left_out, where = _found(options)
     if options.json:
-        put_json([to_builtins(each) for each in found])
+        put_json([as_plain(each) for each in found])
     elif not found:
-        say(f"no streams below {options.folder}")
+        say(f"no streams in {where}")
     else:
         put_table(
-            ("STREAM", "STATE", "ROUND", "ROWS/S", "LAG", "STATE BYTES"),
-            (
-                (
-                    each.folder,
-                    each.state,
-                    str(each.round),
-                    f"{each.rows_per_s:,.0f}",
-                    _lag(max((one.lag_ms for one in each.progress if one.lag_ms is not None), default=None)),
-                    f"{each.state_bytes:,}",
-                )
-                for each in found
-            ),
+            ("STREAM", "STATE", "ROUND", "ROWS/S", "LAG", "STATE BYTES", "CHECKPOINT", "SET ASIDE"),
+            (_row(each) for each in found),
         )
+    if left_out:
+        say(f"and {left_out:,} more, which are not looked at")
+
+
+def _found(options: argparse.Namespace) -> "tuple[list[StreamView], int, str]":
+    """The streams, how many more there are, and where."""
+    if not options.stream:
+        with reach(options) as rota:
+            known = rota.streams()
+        return list(known.streams), known.left_out, " or ".join(known.folders)
+    from rota.app.clocks import wall_clock
+    from rota.wire.standings import is_stream, view_stream
+
+    above, now = Path(options.stream), wall_clock()
+    folders = [path.parent for path in sorted(above.glob("**/identity")) if is_stream(path.parent)]
+    return [view_stream(each, str(each.relative_to(above)), now) for each in folders], 0, str(above)
+
+
+def _row(view: "StreamView") -> tuple[str, ...]:
+    return (
+        view.name,
+        view.state,
+        f"{view.round:,}",
+        f"{view.rows_per_s:,.0f}",
+        _span(view.lag_ms),
+        f"{view.state_bytes:,}",
+        f"{view.checkpoint_ms:,.1f} ms" if view.checkpoint_ms else "-",
+        f"{view.late + view.dead + view.skipped:,}",
+    )
+
+
+def _span(lag_ms: int | None) -> str:
+    from rota.core.spans import show_span
+
+    return "-" if lag_ms is None else show_span(lag_ms)
 
 
 def _show(options: argparse.Namespace) -> None:
-    from msgspec import to_builtins
+    from rota.wire.views import as_plain
 
-    from rota.app.clocks import wall_clock
-    from rota.kinds.query.streams.standing import standing
-
-    found = standing(options.folder, wall_clock())
+    view = _read(options)
     if options.json:
-        put_json(to_builtins(found))
+        put_json(as_plain(view))
         return
-    put(f"{found.folder}: {found.state}, round {found.round} by incarnation {found.incarnation}")
-    put(f"published   {show_time(found.published_at_ms)}; {found.rounds_kept} rounds are kept")
-    put(f"throughput  {found.rows_per_s:,.0f} rows/s; a round takes {found.round_ms:,.1f} ms")
-    put(f"state       {found.state_rows:,} rows, {found.state_bytes:,} bytes")
-    for each in found.progress:
-        put(f"watermark   {each.operator}: {show_time(each.watermark_ms or 0) or 'none'}, {_lag(each.lag_ms)} behind")
-    for name, count in sorted(found.counts.items()):
-        put(f"count       {name}: {count:,}")
-    for name in found.savepoints:
-        put(f"savepoint   {name}")
+    put(one_line(f"{view.name}: {view.state}, round {view.round:,} by incarnation {view.incarnation}"))
+    for name, text in _facts(view):
+        put(one_line(f"{name:<12}{text}"))
 
 
-def _lag(lag_ms: int | None) -> str:
-    from rota.core.spans import show_span
-
-    return "-" if lag_ms is None else show_span(max(0, lag_ms))
-
-
-def _pause(options: argparse.Namespace) -> None:
-    from msgspec import structs, to_builtins
-
-    from rota.kinds.query.streams.standing import check_stream
-    from rota.kinds.query.streams.wishes import read_wishes, write_wishes
-
-    check_stream(options.folder)
-    wishes = structs.replace(read_wishes(options.folder), paused=options.verb == "pause")
-    write_wishes(options.folder, wishes)
-    _tell(options, to_builtins(wishes), f"{options.folder} is asked to {options.verb}")
-
-
-def _save(options: argparse.Namespace) -> None:
-    from msgspec import structs, to_builtins
-
-    from rota.kinds.query.streams.chain import check_savepoint
-    from rota.kinds.query.streams.standing import check_stream
-    from rota.kinds.query.streams.wishes import read_wishes, write_wishes
-
-    check_stream(options.folder)
-    check_savepoint(options.folder, options.which)
-    wishes = structs.replace(read_wishes(options.folder), savepoint=options.which, stop=options.stop)
-    write_wishes(options.folder, wishes)
-    _tell(options, to_builtins(wishes), f"{options.folder} is asked for a savepoint {options.which}")
+def _facts(view: "StreamView") -> list[tuple[str, str]]:
+    found = [("folder", view.folder)]
+    if view.trouble:
+        found.append(("trouble", view.trouble))
+    if view.paused:
+        found.append(("paused", "yes; `rota stream resume` lets it go on"))
+    if view.told_at:
+        found.append(("run by", f"{_runner(view)}; last heard {show_time(view.told_at)}"))
+        found.append(("promises", view.guarantee))
+    found += [
+        ("throughput", f"{view.rows_per_s:,.0f} rows/s, {view.rows:,} in all; a round takes {view.round_ms:,.1f} ms"),
+        ("state", f"{view.state_rows:,} rows, {view.state_bytes:,} bytes"),
+        (
+            "checkpoint",
+            f"{show_time(view.published_at) or 'none'}; took {view.checkpoint_ms:,.1f} ms, "
+            f"median {view.checkpoint_p50_ms:,.1f}, worst {view.checkpoint_worst_ms:,.1f}",
+        ),
+        ("set aside", f"{view.late:,} late, {view.dead:,} dead letters, {view.skipped:,} skipped"),
+    ]
+    for each in view.progress:
+        behind = f"{show_time(each.watermark_at)}, {_span(each.lag_ms)} behind" if each.watermark_at else "none"
+        found.append(("watermark", f"{each.operator}: {behind}"))
+    found += [("count", f"{name}: {count:,}") for name, count in sorted(view.counts.items())]
+    found += [("wanted", each) for each in view.wanted]
+    if view.restorable:
+        found.append(("rounds", "kept with state: " + ", ".join(str(each) for each in view.restorable)))
+    found += [("savepoint", name) for name in view.savepoints]
+    return found
 
 
-def _restore(options: argparse.Namespace) -> None:
-    from rota.app.clocks import wall_clock
-    from rota.kinds.query.streams.chain import Chain, file_of, saved_round
-    from rota.kinds.query.streams.standing import check_stream
-
-    check_stream(options.folder)
-    path = file_of(options.folder, options.which)
-    # What cannot be restored deposes nobody.
-    definition = saved_round(path)[0].definition
-    chain = Chain(options.folder)
-    chain.claim(incarnation=0, holder="rota stream restore", definition=definition, now_ms=wall_clock())
-    found = chain.adopt(path)
-    chain.close()
-    told = {"round": found.round, "incarnation": found.incarnation}
-    _tell(options, told, f"{options.folder} goes on after round {found.round}; start it again")
+def _runner(view: "StreamView") -> str:
+    if not view.run:
+        return view.holder
+    where = f" on {view.worker}" if view.worker else ""
+    return f"run {view.run}, task {view.task}{where} ({view.holder})"
 
 
-def _tell(options: argparse.Namespace, told: object, text: str) -> None:
-    if options.json:
-        put_json(told)
+def _steer(options: argparse.Namespace) -> None:
+    from rota.wire.views import as_plain
+
+    which, stop = getattr(options, "which", ""), getattr(options, "stop", False)
+    if _is_folder(options):
+        _ask_folder(options, which, stop=stop)
+        view = _read(options)
     else:
-        put(text)
+        with reach(options) as rota:
+            view = rota.steer_stream(options.stream, options.verb, which, stop=stop)
+    if options.json:
+        put_json(as_plain(view))
+        return
+    words = " ".join(each for each in (options.verb, which, "and stop" if stop else "") if each)
+    put(one_line(f"{view.name} is asked to {words}; whoever runs it heeds that after its round"))
+
+
+def _ask_folder(options: argparse.Namespace, which: str, *, stop: bool) -> None:
+    """Ask in the folder itself; a round to restore may be a file of another folder, too."""
+    from rota.core.errors import Refused
+    from rota.wire.standings import read_told
+    from rota.wire.wishes import Wish, ask, check_wish
+
+    folder = _folder(options)
+    if options.verb == "restore" and os.sep in which:
+        path = Path(which).absolute()
+        if not path.is_file():
+            raise Refused("stream.unknown", f"there is no file {path}", "Name the file of a round.", path="round")
+        ask(folder, Wish(id=f"cli-{secrets.token_hex(8)}", verb="restore", which=str(path)))
+        return
+    try:
+        told = read_told(folder)
+    except ValueError as wrong:
+        raise Refused("stream.folder", f"{folder}: {wrong}", "Remove that file; it is written anew.") from None
+    wish = Wish(id=f"cli-{secrets.token_hex(8)}", verb=options.verb, which=which, stop=stop)
+    check_wish(folder, wish, told.restorable if told is not None else ())
+    ask(folder, wish)

@@ -21,6 +21,8 @@ from rota.core.reasons import Reason
 from rota.core.records import Audit
 from rota.wire.instants import When
 from rota.wire.requests import ServiceInside
+from rota.wire.standings import StreamsView, StreamView
+from rota.wire.wishes import Verb
 
 
 class BlockingRun:
@@ -282,6 +284,18 @@ class BlockingClient(BlockingItems):
     def forget_worker(self, worker: str) -> None:
         """Strike a worker off the register; what it holds is returned unspent."""
         self._thread.call(self._client.forget_worker(worker))
+
+    def streams(self) -> StreamsView:
+        """The streams that the coordinator knows of, and how each stands."""
+        return self._thread.call(self._client.streams())
+
+    def stream(self, name: str) -> StreamView:
+        """One of them."""
+        return self._thread.call(self._client.stream(name))
+
+    def steer_stream(self, name: str, verb: Verb, which: str = "", *, stop: bool = False) -> StreamView:
+        """Ask something of one. Whoever runs it heeds that between two rounds."""
+        return self._thread.call(self._client.steer_stream(name, verb, which, stop=stop))
 
     def pools(self) -> tuple[PoolView, ...]:
         """The pools there are, and what is taken from each."""

@@ -5,7 +5,16 @@ import secrets
 from typing import Any
 
 from rota.client.line import Line
-from rota.core.commands import ClientCommand, DrainWorker, DropPool, ForgetWorker, PutPool, PutQueue, PutTenant
+from rota.core.commands import (
+    ClientCommand,
+    DrainWorker,
+    DropPool,
+    ForgetWorker,
+    PutPool,
+    PutQueue,
+    PutTenant,
+    SteerStream,
+)
 from rota.core.door import check_shape
 from rota.core.errors import Unavailable
 from rota.core.history import AuditsPage, ListAudits
@@ -14,6 +23,8 @@ from rota.core.overview import GetOverview, Overview
 from rota.core.questions import ListPools, ListQueues, ListTenants, ListWorkers, PoolView, Question, WorkerView
 from rota.core.records import Audit
 from rota.wire.requests import InspectService, ServiceInside
+from rota.wire.standings import GetStream, ListStreams, StreamsView, StreamView
+from rota.wire.wishes import Verb
 
 # How long a command is repeated while nobody can answer it.
 PATIENCE_S = 30.0
@@ -57,6 +68,19 @@ class Operating:
     async def forget_worker(self, worker: str) -> None:
         """Strike a worker off the register; what it holds is returned unspent."""
         await self.ask(ForgetWorker(tenant=self.line.tenant, command_id=_new("forget"), worker=worker))
+
+    async def streams(self, run: str = "") -> StreamsView:
+        """The streams that the coordinator knows of; `run`: those that a task of that run runs."""
+        return await self.ask(ListStreams(tenant=self.line.tenant, run=run))
+
+    async def stream(self, name: str) -> StreamView:
+        """One of them."""
+        return await self.ask(GetStream(tenant=self.line.tenant, stream=name))
+
+    async def steer_stream(self, name: str, verb: Verb, which: str = "", *, stop: bool = False) -> StreamView:
+        """Ask something of one. Whoever runs it heeds that between two rounds."""
+        tenant, id = self.line.tenant, _new("stream")
+        return await self.ask(SteerStream(tenant=tenant, command_id=id, stream=name, verb=verb, which=which, stop=stop))
 
     async def pools(self) -> tuple[PoolView, ...]:
         """The pools there are, and what is taken from each."""

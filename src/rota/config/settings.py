@@ -245,6 +245,12 @@ class Queries(Section, frozen=True, kw_only=True):
     folders: Annotated[Words, _meta("what analysts may read beside the tables: folders, files, URLs of buckets")] = ()
 
 
+class Streams(Section, frozen=True, kw_only=True):
+    """`[streams]`: where a coordinator finds the streams that it shows."""
+
+    folders: Annotated[Words, _meta("folders in which streams have theirs; empty: `streams` in `server.data`")] = ()
+
+
 class Backend(Struct, frozen=True):
     """A store that a scheduler names, and where in the file."""
 
@@ -275,6 +281,7 @@ class Config(Struct, frozen=True, kw_only=True):
     worker: WorkerSide = WorkerSide()
     builds: Builds = Builds()
     queries: Queries = Queries()
+    streams: Streams = Streams()
     definitions: Definitions = Definitions()
     spawners: tuple[SpawnerSettings, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -333,6 +340,7 @@ SECTIONS: dict[str, type[Section]] = {
     "worker": WorkerSide,
     "builds": Builds,
     "queries": Queries,
+    "streams": Streams,
 }
 
 

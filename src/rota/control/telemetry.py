@@ -34,6 +34,8 @@ from rota.core.states import (
 )
 from rota.core.why import bucket_reasons
 from rota.wire.metrics import CALLS, OTHER, Calls, Labelled, Metric
+from rota.wire.standings import StreamsView
+from rota.wire.stream_metrics import STREAM_METRICS, stream_families
 
 QUEUES_SHOWN_MAX = 50
 BUCKETS_EXPLAINED_MAX = 100
@@ -84,6 +86,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("rota_turn_seconds", "histogram", (), "How long one turn of the loop took."),
     Metric("rota_commit_seconds", "histogram", (), "How long one commit took."),
     Metric("rota_commit_rows", "histogram", (), "Records that one commit wrote, dropped or archived."),
+    *STREAM_METRICS,
 )
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
@@ -93,6 +96,8 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        # The streams that are known, as somebody else looks at them now and then.
+        self.streams: Callable[[], StreamsView] = StreamsView
         self._machine: Coordinator | None = None
         self._clock: Callable[[], Millis] = int
         # Of reigns that are over.
@@ -181,6 +186,7 @@ class Telemetry:
             yield _family("rota_inbox_length", {(): len(loop.inbox)})
             yield _family("rota_step_seconds", {(): loop.agenda.took_ms / 1000})
             yield from _standing(loop.state, self._clock())
+            yield from stream_families(self.streams())
 
 
 def _family(name: str, values: Labelled) -> Family:

@@ -289,6 +289,19 @@ class PauseScheduler(ClientCommand, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class SteerStream(ClientCommand, frozen=True, kw_only=True):
+    """Ask something of a stream that others run. It is only written down who asked; the way in carries it out.
+
+    `verb`: `pause`, `resume`, `savepoint` or `restore`; `which` names the savepoint, or the round to go on from; `stop`
+    ends the stream after its savepoint.
+    """
+
+    stream: str
+    verb: str
+    which: str = ""
+    stop: bool = False
+
+
 class ClaimTask(ClientCommand, frozen=True, kw_only=True):
     """A pull worker asks for the best task it may have.
 

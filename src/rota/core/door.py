@@ -39,6 +39,7 @@ ClientRequest = (
     | cm.ForgetWorker
     | cm.ApproveRun
     | cm.PauseScheduler
+    | cm.SteerStream
     | cm.ClaimTask
 )
 

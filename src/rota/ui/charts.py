@@ -1,6 +1,6 @@
 """Small charts: from numbers to the places of shapes. What they look like is a matter of templates and style."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -71,17 +71,20 @@ def _title(ago: int, well: int, badly: int) -> str:
 
 def ages(steps: Sequence[Step], now: Millis) -> Line:
     """How long the oldest task had waited, over the same time."""
+    return trace([(step.at, step.waited_ms) for step in steps], now, show_span)
+
+
+def trace(values: Sequence[tuple[Millis, int]], now: Millis, words: Callable[[int], str]) -> Line:
+    """What was measured at some instants of the last hour; `words` says how a value is told."""
     long_ms = BARS * STEPS_PER_BAR * STEP_MS
-    shown = [step for step in steps if now - step.at < long_ms]
-    most = max((step.waited_ms for step in shown), default=0)
+    shown = [(at, value) for at, value in values if now - at < long_ms]
+    most = max((value for _, value in shown), default=0)
     scale = (HEIGHT - 4) / (most or 1)
-    points = [
-        f"{WIDTH - (now - step.at) * WIDTH / long_ms:.1f},{HEIGHT - 1 - step.waited_ms * scale:.1f}" for step in shown
-    ]
+    points = [f"{WIDTH - (now - at) * WIDTH / long_ms:.1f},{HEIGHT - 1 - value * scale:.1f}" for at, value in shown]
     line = " ".join(points)
     area = ""
     if points:
         first, last = points[0].partition(",")[0], points[-1].partition(",")[0]
         area = f"{first},{HEIGHT} {line} {last},{HEIGHT}"
-    newest = shown[-1].waited_ms if shown else 0
-    return Line(line, area, show_span(most), show_span(newest))
+    newest = shown[-1][1] if shown else 0
+    return Line(line, area, words(most), words(newest))

@@ -10,6 +10,7 @@ from rota.ui.acts.acting import Acting
 from rota.ui.acts.fleet import POOL_DEEDS, WORKER_DEEDS
 from rota.ui.acts.items import ITEM_DEEDS, SCHEDULER_DEEDS
 from rota.ui.acts.runs import RUN_DEEDS
+from rota.ui.acts.streams import STREAM_DEEDS
 from rota.ui.acts.submitting import SUBMIT_DEED
 from rota.ui.acts.tasks import TASK_DEEDS
 from rota.ui.acts.workflows import BACKFILL_DEEDS, WORKFLOW_DEEDS
@@ -19,6 +20,7 @@ from rota.ui.lists.audit import AUDIT
 from rota.ui.lists.builds import Builds
 from rota.ui.lists.queries import Queries
 from rota.ui.lists.queues import DEFINE, QUEUES
+from rota.ui.lists.streams import STREAM, STREAMS
 from rota.ui.lists.work import Work
 from rota.ui.lists.workers import WORKER, WORKERS
 from rota.ui.lists.workflows import WORKFLOW, WORKFLOWS
@@ -36,12 +38,13 @@ UNAUTHORIZED = 401
 # How much of what was asked for is said again.
 WORDS_CHARS_MAX = 250
 DETAIL_CHARS_MAX = 1_000
-LISTED = (WORKFLOWS, WORKFLOW, WORKERS, WORKER, QUEUES, AUDIT)
+LISTED = (WORKFLOWS, WORKFLOW, STREAMS, STREAM, WORKERS, WORKER, QUEUES, AUDIT)
 DEEDS = (
     *RUN_DEEDS,
     *TASK_DEEDS,
     *WORKFLOW_DEEDS,
     *BACKFILL_DEEDS,
+    *STREAM_DEEDS,
     *WORKER_DEEDS,
     *POOL_DEEDS,
     *ITEM_DEEDS,

@@ -33,6 +33,7 @@ PLACES = (
     Place("Runs", "/runs", "r"),
     Place("Workflows", "/workflows", "w"),
     Place("Queries", "/queries", "q"),
+    Place("Streams", "/streams", "s"),
     Place("Builds", "/builds", "b"),
     Place("Agents", "/work", "a"),
     Place("Workers", "/workers", "k"),

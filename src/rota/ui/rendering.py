@@ -57,6 +57,7 @@ class Renderer:
             runs_url=words.runs_url,
             task_url=words.task_url,
             log_url=words.log_url,
+            stream_url=words.stream_url,
             worker_url=words.worker_url,
             workflow_url=words.workflow_url,
             holders_of=holders_of,

@@ -145,6 +145,7 @@ class RunPages:
             "views": VIEWS,
             "params": show_params(run.params) if not view.path else {},
             "is_held": await reader.is_held(run),
+            "streams": (await reader.streams(run.id)).streams,
             "tale": tale,
             "story_cli": command("story", run.id),
             "cli": command("tasks", run.id, *[word for state in query.state for word in ("--state", state)]),

@@ -124,6 +124,11 @@ def worker_url(worker: str) -> str:
     return f"/workers/{quote(worker, safe='')}"
 
 
+def stream_url(stream: str) -> str:
+    """The page of a stream."""
+    return f"/streams/{quote(stream, safe='')}"
+
+
 def queues_url() -> str:
     """The page of queues and pools."""
     return "/queues"

@@ -13,6 +13,7 @@ from rota.core import backlog as bl
 from rota.core import history as hs
 from rota.core import overview as ov
 from rota.core import questions as qs
+from rota.core.commands import SteerStream
 from rota.core.door import ClientRequest, refusal
 from rota.core.errors import CODES, Refused, Unavailable
 from rota.core.ids import BlobRef, Fence, Millis
@@ -21,6 +22,7 @@ from rota.core.reasons import Reason
 from rota.core.records import Story
 from rota.wire import sessions as ss
 from rota.wire.items import ResolveWork, SubmitWork
+from rota.wire.standings import GetStream, ListStreams, StreamsView, StreamView
 
 LENGTH_BYTES = 4
 # More would take more memory to look at than to send.
@@ -153,6 +155,8 @@ AnyQuestion = (
     | GetService
     | InspectService
     | AwaitRun
+    | ListStreams
+    | GetStream
 )
 
 
@@ -237,6 +241,9 @@ _ANSWERS: dict[type, Any] = {
     FindBundle: BlobRef | None,
     GetService: ServiceView,
     AwaitRun: qs.RunView,
+    ListStreams: StreamsView,
+    GetStream: StreamView,
+    SteerStream: StreamView,
     Watch: list[Story],
 }
 _encode = msgspec.msgpack.Encoder().encode

@@ -1,12 +1,14 @@
 """`rota stream`: what is seen and wanted of a stream by its folder."""
 
 import json
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import rota
+from rota.app.clocks import wall_clock
 from rota.cli import EXIT_REFUSED, main
 
 BASE = 1_700_000_000_000
@@ -20,37 +22,84 @@ def stream(folder: Path) -> rota.StreamSession:
     return found
 
 
+def start(folder: Path, **options: object) -> "rota.app.sql.started.Running":
+    """Every look at the clock is a second later, so that every round is told at once."""
+    ticks = count()
+    return stream(folder).start(now_ms=lambda: wall_clock() + 1_000 * next(ticks), **options)
+
+
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert main(["stream", *words]) == 0
     return capsys.readouterr().out
 
 
-def test_a_stream_is_listed_shown_paused_saved_and_restored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stream_is_listed_shown_paused_and_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "clicks"
-    with stream(folder).start(now_ms=lambda: BASE + 10_000) as running:
+    with start(folder) as running:
         rounds = iter(running)
         next(rounds), next(rounds)
         shown = json.loads(said(capsys, "show", str(folder), "--json"))
-        assert (shown["state"], shown["round"], shown["counts"]["s.rows"]) == ("open", 2, 20)
-        assert shown["progress"] == [
-            {"operator": "w", "watermark_ms": BASE + 1_900, "lag_ms": shown["progress"][0]["lag_ms"]}
-        ]
+        assert (shown["name"], shown["state"], shown["round"], shown["rows"]) == ("clicks", "running", 2, 20)
+        assert (shown["counts"]["s.rows"], shown["guarantee"]) == (20, "at least once")
+        assert [(each["operator"], each["watermark_at"]) for each in shown["progress"]] == [("w", BASE + 1_900)]
         assert shown["state_bytes"] > 0
+        assert 0 < shown["checkpoint_p50_ms"] <= shown["checkpoint_worst_ms"]
+        assert shown["rows_per_s"] > 0
         said(capsys, "savepoint", str(folder), "two", "--stop")
         assert list(rounds) == [], "it has stopped with the savepoint"
     said(capsys, "pause", str(folder))
     assert "clicks" in said(capsys, "list", str(tmp_path))
     text = said(capsys, "show", str(folder))
-    assert "paused, round 2" in text
+    assert "stopped, round 2" in text
     assert "savepoint   two" in text
+    assert "paused      yes" in text
     said(capsys, "resume", str(folder))
     assert len(stream(folder).run()) >= 4
     assert json.loads(said(capsys, "list", str(tmp_path), "--json"))[0]["state"] == "over"
-    assert json.loads(said(capsys, "restore", str(folder), "two", "--json"))["round"] == 2
-    with stream(folder).start() as running:
-        assert running.last is not None
-        assert running.last.round == 2
-        assert [each.number for each in running] == [3, 4, 5, 6]
+
+
+def test_a_stream_goes_back_while_it_runs_and_at_the_next_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "clicks"
+    with start(folder) as running:
+        rounds = iter(running)
+        assert [next(rounds).number for _ in range(3)] == [1, 2, 3]
+        assert json.loads(said(capsys, "restore", str(folder), "1", "--json"))["wanted"] == ["restore 1"]
+        assert [each.number for each in rounds] == [2, 3, 4, 5, 6], "without being started again"
+    shown = json.loads(said(capsys, "show", str(folder), "--json"))
+    assert (shown["wanted"], shown["state"], shown["counts"]["s.rows"]) == ([], "over", 60)
+    said(capsys, "restore", str(folder), "4")
+    assert "wanted      restore 4" in said(capsys, "show", str(folder))
+    assert [each.number for each in stream(folder).run()] == [5, 6]
+    assert [each.number for each in stream(folder).run() if not each.is_again] == [], "what was wanted is done once"
+
+
+def test_what_is_wanted_and_cannot_be_done_is_told_and_stops_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "clicks"
+    with start(folder) as running:
+        rounds = iter(running)
+        next(rounds)
+        damaged = tmp_path / "damaged.round"
+        damaged.write_bytes(b"no round")
+        said(capsys, "restore", str(folder), str(damaged))
+        assert next(rounds).number == 2
+        shown = json.loads(said(capsys, "show", str(folder), "--json"))
+        assert (shown["state"], shown["wanted"]) == ("running", [])
+        assert "stream.corrupt" in shown["trouble"]
+
+
+def test_a_stream_that_failed_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = rota.StreamSession(tmp_path / "s", every_s=0)
+    found.register_rows("s", pa.table({"v": [1, 0]}))
+    found.register_view("x", "select 1 / v as x from s")
+    with pytest.raises(rota.Refused):
+        found.run()
+    shown = json.loads(said(capsys, "show", str(tmp_path / "s"), "--json"))
+    assert shown["state"] == "failed"
+    assert "query." in shown["trouble"]
 
 
 def test_what_is_no_stream_and_no_savepoint_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,5 +107,6 @@ def test_what_is_no_stream_and_no_savepoint_is_refused(tmp_path: Path, capsys: p
     assert "stream.unknown" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [], "looking makes nothing"
     stream(tmp_path / "s").run()
-    assert main(["stream", "restore", str(tmp_path / "s"), "none"]) == EXIT_REFUSED
-    assert main(["stream", "savepoint", str(tmp_path / "s"), "../x"]) == EXIT_REFUSED
+    for words in (("restore", "none"), ("restore", "99"), ("restore", "/no/such.round"), ("savepoint", "../x")):
+        verb, which = words
+        assert main(["stream", verb, str(tmp_path / "s"), which]) == EXIT_REFUSED, words

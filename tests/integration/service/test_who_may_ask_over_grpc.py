@@ -45,6 +45,7 @@ from rota.wire.requests import (
     open_answer,
 )
 from rota.wire.routes import Route
+from rota.wire.standings import GetStream, ListStreams
 from rota.wire.streams import open_stream
 from tests.integration.far import Service
 from tests.unit.client.ways import place_at
@@ -74,6 +75,9 @@ Make = Callable[[str], Any]
 REQUESTS: dict[str, tuple[Make, tuple[str, ...]]] = {
     "ReleaseTasks": (lambda t: cm.ReleaseTasks(tenant=t, command_id="c1", run="x"), WRITES),
     "ApproveRun": (lambda t: cm.ApproveRun(tenant=t, command_id="c2", run="x"), WRITES),
+    "SteerStream": (lambda t: cm.SteerStream(tenant=t, command_id="c7", stream="x", verb="pause"), WRITES),
+    "ListStreams": (lambda t: ListStreams(tenant=t), READS),
+    "GetStream": (lambda t: GetStream(tenant=t, stream="x"), READS),
     "PauseScheduler": (lambda t: cm.PauseScheduler(tenant=t, command_id="c3", scope="none"), RULES),
     "RegisterSession": (lambda t: ss.RegisterSession(tenant=t, session="x", limit=-1), CLAIMS),
     "BeatSession": (lambda t: ss.BeatSession(tenant=t, session="x"), CLAIMS),

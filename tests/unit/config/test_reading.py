@@ -145,6 +145,12 @@ def test_an_unknown_key_is_refused_with_its_place_and_the_nearest_name(here: Pat
         ("[client]\ntenant = ' x'\n", "client.tenant", "' x' is not a usable id"),
         ("[worker]\nqueues = 'gpu'\n", "worker.queues", "expected `array`, got `str`"),
         (
+            "[streams]\nfolders = ['s3://lake/streams']\n",
+            "streams.folders",
+            "'s3://lake/streams' is not a folder of streams",
+        ),
+        ("[streams]\nfolders = ['/a', '/b', '/a']\n", "streams.folders", "'/a' is named twice"),
+        (
             "[worker]\negress_allow = ['10.0.0.1/8']\n",
             "worker.egress_allow",
             "not a network: 10.0.0.1/8 has host bits set",

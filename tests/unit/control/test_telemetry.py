@@ -20,6 +20,8 @@ from rota.core.model import Graph, Pool, PoolNeed, Queue, RetryPolicy, TaskSpec
 from rota.ports import Candidate
 from rota.stores.memory import MemoryStore
 from rota.wire.metrics import AUTH_CAUSES, OTHER, REQUESTS_SHOWN_MAX
+from rota.wire.standings import StreamsView, StreamView
+from rota.wire.stream_metrics import STREAM_METRICS
 from tests.unit.control.stage import TENANT, UNKNOWN, Speaker, Stage, reigning
 
 SUCCESS = cm.Outcome.SUCCESS
@@ -285,6 +287,33 @@ def spawns() -> Values:
     return {"rota_spawns_total": watched.value("rota_spawns_total", outcome="started")}
 
 
+def streams() -> Values:
+    watched, _, _ = working()
+    view = StreamView(
+        name="clicks",
+        folder="/s/clicks",
+        state="running",
+        told_at=1_000,
+        published_at=1_000,
+        round=1,
+        rows=1,
+        late=1,
+        lag_ms=1_000,
+        state_rows=1,
+        state_bytes=1,
+        checkpoint_ms=1_000,
+    )
+    watched.telemetry.streams = lambda: StreamsView(as_of=2_000, streams=(view,))
+    named = {metric.name for metric in STREAM_METRICS} - {"rota_streams", "rota_stream_set_aside_rows_total"}
+    return {
+        "rota_streams": watched.value("rota_streams", state="running"),
+        "rota_stream_set_aside_rows_total": watched.value(
+            "rota_stream_set_aside_rows_total", stream="clicks", sort="late"
+        ),
+        **{name: watched.value(name, stream="clicks") for name in sorted(named)},
+    }
+
+
 SCENARIOS: list[Callable[[], Values]] = [
     decisions,
     scheduler_decisions,
@@ -306,6 +335,7 @@ SCENARIOS: list[Callable[[], Values]] = [
     durations,
     starved,
     spawns,
+    streams,
 ]
 
 

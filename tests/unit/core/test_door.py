@@ -92,6 +92,7 @@ EXAMPLES: dict[type[cm.ClientCommand], dict[str, Any]] = {
     cm.ReleaseTasks: {"run": "r", "tasks": ("a",), "reason": "stuck"},
     cm.ApproveRun: {"run": "r", "approved": False, "reason": "not now"},
     cm.PauseScheduler: {"scope": "workspace=w", "paused": False, "reason": "done"},
+    cm.SteerStream: {"stream": "clicks", "verb": "savepoint", "which": "x", "stop": True},
     cm.RetryTasks: {"run": "r", "tasks": ("a",)},
     cm.NoteTask: {"run": "r", "task": "a", "note": "known trouble"},
     cm.MoveRun: {"run": "r", "version": 3},

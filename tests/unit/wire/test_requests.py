@@ -41,6 +41,7 @@ from rota.wire.requests import (
     read_response,
     troubled,
 )
+from rota.wire.standings import GetStream, ListStreams, Progress, Step, StreamsView, StreamView
 
 GRAPH = Graph(name="g", tasks=(TaskSpec(id="a", work=b"\x00\xff", upstream=("b",)), TaskSpec(id="b")))
 BY = {"tenant": "t", "command_id": "c", "salt": 7}
@@ -110,6 +111,9 @@ REQUESTS = [
     qs.SumTasks(tenant="t", run="r", names=("a", "b")),
     InspectService(tenant="t"),
     AwaitRun(tenant="t", run="r"),
+    cm.SteerStream(**BY, stream="s", verb="restore", which="4"),
+    ListStreams(tenant="t", run="r"),
+    GetStream(tenant="t", stream="s"),
     Watch("t", "r"),
     Forget(4),
 ]
@@ -180,6 +184,14 @@ WORKFLOW = qs.WorkflowView(
 BACKFILL = qs.BackfillView(
     id="b", workflow="w", version=2, start_at=1, end_at=9, max_active_runs=4, made=2, active=1, left=3
 )
+STREAM = StreamView(
+    name="s",
+    folder="/s/s",
+    state="running",
+    progress=(Progress(operator="w", watermark_at=1, lag_ms=2), Progress(operator="x")),
+    counts={"s.rows": 4},
+    steps=(Step(at=3, rows=4, lag_ms=None),),
+)
 ANSWERS = [
     (qs.GetRun(tenant="t", run="r"), RUN),
     (qs.ListRuns(tenant="t"), qs.RunsPage((RUN,), "r")),
@@ -211,6 +223,9 @@ ANSWERS = [
         InspectService(tenant="t"),
         ServiceInside(pid=1, version="1", python="3", role="leader", epoch=2, memory_bytes_max=3, threads={"a": "b"}),
     ),
+    (ListStreams(tenant="t"), StreamsView(as_of=4, streams=(STREAM,), folders=("/s",), left_out=1)),
+    (GetStream(tenant="t", stream="s"), STREAM),
+    (cm.SteerStream(**BY, stream="s", verb="pause"), STREAM),
     (Watch("t", "r"), [Story("t", "r", 1, 0, 5, b"told")]),
     (cm.CancelRun(**BY, run="r"), "r"),
 ]

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from rota.api.auth import Gate, Principal, Role
 from rota.api.desk import Desk
-from rota.api.http import events, fleet, items, oversight, runs, scheduler, sessions, tasks, workflows
+from rota.api.http import events, fleet, items, oversight, runs, scheduler, sessions, stream_views, tasks, workflows
 from rota.api.http import room as rooms
 from rota.api.http.endpoints import (
     Call,
@@ -70,6 +70,7 @@ class HttpService:
             *sessions.endpoints(desk),
             *scheduler.ENDPOINTS,
             *fleet.ENDPOINTS,
+            *stream_views.ENDPOINTS,
             *oversight.ENDPOINTS,
             *Probes(driver, telemetry, tells_where=gate.is_open).endpoints(),
         )

@@ -1,23 +1,30 @@
 """A stream that was started: rounds one after the other, for as long as somebody iterates."""
 
+import secrets
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
 from types import TracebackType
 from typing import Self
 
-from msgspec import structs
-
+from rota.core.errors import Refused
+from rota.kinds.query.streams.chain import file_of, rounds_in
 from rota.kinds.query.streams.manifests import Manifest
 from rota.kinds.query.streams.stream import Round, Stream
-from rota.kinds.query.streams.wishes import Wishes, read_wishes, write_wishes
+from rota.kinds.query.streams.telling import Teller
+from rota.running import context
+from rota.wire.standings import Told
+from rota.wire.wishes import Verb, Wish, Wishes, ask, heed, read_wishes
 
 
 class Running:
     """A stream at work. Iterating makes it work; it stands still in between."""
 
-    def __init__(self, stream: Stream, folder: Path, again: Round | None, *, follow: bool, every_s: float) -> None:
+    def __init__(
+        self, stream: Stream, folder: Path, again: Round | None, *, follow: bool, every_s: float, guarantee: str = ""
+    ) -> None:
         self._stream = stream
         self._folder = folder
         self._again = again
@@ -25,6 +32,8 @@ class Running:
         self._every_s = every_s
         self._stopping = Event()
         self._is_closed = False
+        kept = {each.position: each.round for each in rounds_in(folder) if each.has_state}
+        self._teller = Teller(folder, stream.now_ms, _about(stream, guarantee), stream.last, kept)
 
     @property
     def last(self) -> Manifest | None:
@@ -37,44 +46,76 @@ class Running:
         return self._stream.skipped
 
     def __iter__(self) -> Iterator[Round]:
+        ended, trouble = "stopped", ""
+        try:
+            yield from self._rounds()
+            if self._stream.is_over:
+                ended = "over"
+        except Exception as error:
+            ended, trouble = "failed", str(error) or type(error).__name__
+            raise
+        finally:
+            self._teller.ended(ended, trouble)
+
+    def _rounds(self) -> Iterator[Round]:
+        wishes = self._heed()
         if self._again is not None:
             again, self._again = self._again, None
             yield again
         began = 0.0
         while not self._stopping.is_set():
-            wishes = self._heed()
-            if self._stopping.is_set():
-                return
             left_s = began + self._every_s - time.monotonic()
             if wishes.paused or (left_s > 0 and not self._stream.is_behind):
                 self._stopping.wait(self._every_s if wishes.paused else left_s)
-                continue
-            began = time.monotonic()
-            found = self._stream.next_round()
-            if found is not None:
-                yield found
-            elif self._stream.is_over or not self._follow:
-                return
+            else:
+                began = time.monotonic()
+                found = self._stream.next_round()
+                if found is not None:
+                    self._teller.published(found.manifest, self._stream.checkpoint_ms)
+                    yield found
+                elif self._stream.is_over or not self._follow:
+                    return
+            self._teller.tell_now_and_then()
+            wishes = self._heed()
 
     def _heed(self) -> Wishes:
-        """Do what people want of it who are elsewhere."""
-        wishes = read_wishes(self._folder)
-        if wishes.savepoint and self._stream.last is not None:
-            self._stream.savepoint(wishes.savepoint)
-            wishes = structs.replace(wishes, savepoint="")
-            write_wishes(self._folder, wishes)
-        if wishes.stop and not wishes.savepoint:
-            self._stopping.set()
-            write_wishes(self._folder, structs.replace(wishes, stop=False))
+        """Do what people want of it who are elsewhere. What cannot be done is told, and stops nothing."""
+        try:
+            wishes = read_wishes(self._folder)
+        except ValueError as wrong:
+            raise Refused("stream.folder", f"{self._folder}: {wrong}", "Remove that file.", path="wishes") from None
+        for wish in wishes.pending:
+            try:
+                self._meet(wish)
+            except Refused as refused:
+                if refused.code == "stream.fenced":
+                    raise
+                self._teller.refused(f"{wish.words}: {refused}")
+            heed(self._folder, wish)
+            if wish.stop:
+                self._stopping.set()
         return wishes
+
+    def _meet(self, wish: Wish) -> None:
+        if wish.verb == "restore":
+            self._stream.restore(file_of(self._folder, wish.which))
+            # What was published after it is not given again.
+            self._again = None
+            self._teller.restored(self._stream.last)
+        elif not (self._folder / "savepoints" / f"{wish.which}.round").exists():
+            # It is there if whoever ran the stream before was killed in between.
+            self._stream.savepoint(wish.which)
 
     def pause(self) -> None:
         """Stand still after this round, until it is resumed; by whoever starts the stream, too."""
-        write_wishes(self._folder, structs.replace(read_wishes(self._folder), paused=True))
+        self._ask("pause")
 
     def resume(self) -> None:
         """Go on."""
-        write_wishes(self._folder, structs.replace(read_wishes(self._folder), paused=False))
+        self._ask("resume")
+
+    def _ask(self, verb: Verb) -> None:
+        ask(self._folder, Wish(id=f"here-{secrets.token_hex(8)}", verb=verb))
 
     def savepoint(self, name: str) -> Path:
         """Keep the last round under a name, until somebody removes its file."""
@@ -100,3 +141,14 @@ class Running:
     ) -> None:
         self._stopping.set()
         self.close()
+
+
+def _about(stream: Stream, guarantee: str) -> Told:
+    """Who runs it: an attempt of a task, or some program; and what it promises."""
+    run = task = ""
+    with suppress(LookupError):
+        here = context()
+        run, task = here.run, here.task
+    return Told(
+        told_at=0, holder=stream.holder, incarnation=stream.incarnation, guarantee=guarantee, run=run, task=task
+    )

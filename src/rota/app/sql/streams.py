@@ -329,7 +329,8 @@ class StreamSession:
             stream.close()
             raise
         tidy(self.folder, self._pipeline.asking)
-        return Running(stream, self.folder, again, follow=follow, every_s=self._every_s)
+        promised = str(self.guarantee())
+        return Running(stream, self.folder, again, follow=follow, every_s=self._every_s, guarantee=promised)
 
     def state(self, name: str) -> dict[str, pa.Table]:
         """What a window or a join keeps, as of the newest round with state; also while others run the stream."""

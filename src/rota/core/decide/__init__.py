@@ -23,6 +23,7 @@ from rota.core.decide.definitions import (
     put_queue,
     put_schedule,
     put_tenant,
+    steer_stream,
 )
 from rota.core.decide.leases import report, return_lease
 from rota.core.decide.remedies import clear, mark, move, put_note, release, resolve, retry, revive
@@ -74,6 +75,7 @@ DECIDERS: dict[type[cm.Command], Callable[[State, Any, Millis], Decision]] = {
     cm.DrainWorker: drain,
     cm.ForgetWorker: forget,
     cm.PauseScheduler: pause_scheduler,
+    cm.SteerStream: steer_stream,
     cm.ClaimTask: claims.claim,
     cm.RegisterWorker: register,
     cm.Report: report,
@@ -99,6 +101,9 @@ def decide(state: State, command: cm.Command, now: Millis) -> Decision:
     decision = DECIDERS[type(command)](state, command, now)
     # A submitted run carries the id of its command in its own row; it needs no receipt besides, unless it is another's.
     needs_receipt = not decision.changes if isinstance(command, cm.SubmitRun) else bool(decision.changes)
+    if isinstance(command, cm.SteerStream):
+        # What it asks for happens elsewhere, and may be asked for again after something else was.
+        needs_receipt = True
     if isinstance(command, cm.ClaimTask) and not decision.answer:
         # It was given nothing, whatever else was decided on the way; the same id may ask again.
         needs_receipt = False

@@ -159,3 +159,10 @@ def pause_scheduler(state: State, command: cm.PauseScheduler, now: Millis) -> De
         raise Refused("field.size", f"{count} scopes are paused already", hint, path="scope")
     pause = Pause(command.tenant, command.scope, command.paused, now, command.actor, command.reason)
     return Decision([PausePut(pause)], answer=command.scope)
+
+
+def steer_stream(state: State, command: cm.SteerStream, now: Millis) -> Decision:  # noqa: ARG001 - nothing changes here
+    """Somebody asks something of a stream. Nothing of it is ours; who asked for what is kept, and that it was asked."""
+    check_id(command.stream, "stream")
+    check_text(command.which, "which")
+    return Decision([], answer=command.stream)

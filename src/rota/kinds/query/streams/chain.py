@@ -22,8 +22,9 @@ from rota.core.errors import Refused
 from rota.kinds.query.streams.flushing import flush, write_flushed
 from rota.kinds.query.streams.manifests import Damaged, Manifest, Piece, Skipped, packed, read_manifest, read_pieces
 from rota.kinds.query.streams.rounds import Plan
+from rota.wire.wishes import ENDING as _ENDING
+from rota.wire.wishes import check_savepoint
 
-_ENDING = ".round"
 # Claims that were overtaken by rounds of an incarnation that was still at it.
 _CLAIMS_TRIED_MAX = 1_000
 
@@ -304,14 +305,6 @@ class Chain:
         if self._journal is not None:
             os.close(self._journal)
             self._journal = None
-
-
-def check_savepoint(folder: Path, name: str) -> None:
-    """Refuse a name that is none, or that is taken."""
-    if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name.startswith("."):
-        raise Refused("field.value", f"a savepoint cannot be called {name!r}", "Letters, digits, - _ .", path="name")
-    if (folder / "savepoints" / f"{name}{_ENDING}").exists():
-        raise Refused("field.value", f"there is a savepoint {name!r} already", "Choose another name.", path="name")
 
 
 def saved_round(path: Path) -> tuple[Manifest, list[tuple[Piece, pa.Table]]]:

@@ -90,6 +90,8 @@ class Stream:
         self._behind: list[Future[None]] = []
         self._threads = ThreadPoolExecutor(1, "rota-stream")
         self.skipped: tuple[tuple[int, str], ...] = ()
+        # How long the last round took to be published.
+        self.checkpoint_ms = 0.0
 
     # Taking over.
 
@@ -117,18 +119,31 @@ class Stream:
         if restore is not None:
             self._chain.adopt(restore)
             restored = self._chain.find()
+        self._go_on_from(restored)
+        self._chain.keep(self._options.keep)
+        return self._commit_again()
+
+    def restore(self, path: Path) -> None:
+        """Go on from another round instead, between two of them; `path` is its file."""
+        self._check_definition(saved_round(path)[0])
+        self._catch_up()
+        self._chain.adopt(path)
+        self._idle = ()
+        self._go_on_from(self._chain.find())
+
+    def _go_on_from(self, restored: Restored) -> None:
         self._resume(restored)
         number = self._last.round if self._last is not None else 0
         for outlet in self._outlets:
             if outlet.sink is not None:
                 outlet.sink.take_back(outlet.name, number, self._chain.incarnation)
-        self._chain.keep(self._options.keep)
-        return self._commit_again()
 
     def _claim(self) -> Restored:
-        holder = self._options.holder or f"{os.uname().nodename}:{os.getpid()}"
         restored = self._chain.claim(
-            incarnation=self._options.incarnation, holder=holder, definition=self._definition, now_ms=self._now_ms()
+            incarnation=self._options.incarnation,
+            holder=self.holder,
+            definition=self._definition,
+            now_ms=self._now_ms(),
         )
         self.skipped = tuple((each.position, each.reason) for each in restored.skipped)
         return restored
@@ -136,6 +151,7 @@ class Stream:
     def _resume(self, restored: Restored) -> None:
         """State as it was after the last round: read, and where it is damaged or was not kept, made again."""
         base = restored.base
+        self._since_state = 0
         if base is None:
             self._states = self._pipeline.beginning(self._options.parallelism)
             self._clocks = {}
@@ -182,6 +198,21 @@ class Stream:
         return Round(last.round, rows, last, is_again=True) if rows else None
 
     # Rounds.
+
+    @property
+    def incarnation(self) -> int:
+        """Its number, once it has begun."""
+        return self._chain.incarnation
+
+    @property
+    def holder(self) -> str:
+        """Who this is, as its claim says."""
+        return self._options.holder or f"{os.uname().nodename}:{os.getpid()}"
+
+    @property
+    def now_ms(self) -> Callable[[], int]:
+        """Its clock."""
+        return self._now_ms
 
     @property
     def last(self) -> Manifest | None:
@@ -315,10 +346,13 @@ class Stream:
 
     def _put(self, manifest: Manifest, pieces: list[tuple[Piece, pa.Table]]) -> Manifest:
         self._catch_up()
+        began = time.perf_counter()
         try:
             return self._chain.publish(manifest, pieces)
         except Taken as taken:
             raise Refused("stream.fenced", str(taken), "Stop; another one is at it.") from None
+        finally:
+            self.checkpoint_ms = (time.perf_counter() - began) * 1e3
 
     def _state_pieces(self) -> list[tuple[Piece, pa.Table]]:
         found = [

@@ -1,0 +1,182 @@
+"""Whoever runs a stream tells others how it stands: numbers about its rounds, in a file that anybody may read.
+
+Nothing depends on it but what people see, so a file that cannot be written stops no stream.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+
+from msgspec import structs
+
+from rota.kinds.query.streams.manifests import Manifest
+from rota.kinds.query.streams.watermarks import END, NEVER
+from rota.wire.standings import ASIDE, Mark, Step, Told, read_told, write_told
+from rota.wire.wishes import ENDING
+
+TELL_EVERY_MS = 1_000
+# An hour.
+STEP_MS = 30_000
+STEPS_KEPT = 120
+# Over how long rows a second are counted, and how many checkpoints the times are of.
+RATE_MS = 10_000
+TIMES_KEPT = 500
+TROUBLE_CHARS_MAX = 2_000
+
+
+class Teller:
+    """What one incarnation tells, from when it has taken over."""
+
+    def __init__(
+        self, folder: Path, now_ms: Callable[[], int], about: Told, last: Manifest | None, restorable: dict[int, int]
+    ) -> None:
+        """`about` is what does not change: who it is, and what it promises. It goes on after the round `last`.
+
+        `restorable`: rounds with state, by their places in the chain.
+        """
+        self._folder = folder
+        self._now_ms = now_ms
+        self._about = about
+        self._trouble = ""
+        # How many rows had been read at an instant, for the rate.
+        self._read: deque[tuple[int, int]] = deque()
+        self._rounds: deque[float] = deque(maxlen=TIMES_KEPT)
+        self._checkpoints: deque[float] = deque(maxlen=TIMES_KEPT)
+        self._worst_ms = 0.0
+        self._restorable = dict(restorable)
+        self._state = (0, 0)
+        self._told_at = 0
+        self._steps: deque[Step] = deque(maxlen=STEPS_KEPT)
+        # What others left behind, readable or not, is only missed on a chart.
+        with suppress(OSError, ValueError):
+            before = read_told(folder)
+            self._steps.extend(before.steps if before is not None else ())
+        with suppress(OSError):
+            for path in folder.glob(f"{ASIDE}*"):
+                path.unlink(missing_ok=True)
+        self._adopt(last)
+        self.tell()
+
+    def _adopt(self, last: Manifest | None) -> None:
+        self._last = last
+        self._step_rows = rows = rows_read(last)
+        self._read.clear()
+        self._read.append((self._now_ms(), rows))
+        if last is not None:
+            self._note_state(last)
+
+    def restored(self, last: Manifest | None) -> None:
+        """It went back to that round."""
+        self._adopt(last)
+        self.tell()
+
+    def _note_state(self, manifest: Manifest) -> None:
+        if manifest.has_state:
+            pieces = [piece for piece in manifest.pieces if piece.kind == "state"]
+            self._state = sum(piece.rows for piece in pieces), sum(piece.bytes for piece in pieces)
+            self._restorable[manifest.position] = manifest.round
+
+    def published(self, manifest: Manifest, checkpoint_ms: float) -> None:
+        """A round was published, and how long that took of its time."""
+        self._last = manifest
+        self._rounds.append(manifest.took_ms)
+        self._checkpoints.append(checkpoint_ms)
+        self._worst_ms = max(self._worst_ms, checkpoint_ms)
+        self._read.append((self._now_ms(), rows_read(manifest)))
+        self._note_state(manifest)
+        self.tell_now_and_then()
+
+    def tell_now_and_then(self) -> None:
+        """Tell, if the last time is so long ago; however often it is called."""
+        if self._now_ms() - self._told_at >= TELL_EVERY_MS:
+            self.tell()
+
+    def refused(self, text: str) -> None:
+        """What was wanted of it cannot be done."""
+        self._trouble = text[:TROUBLE_CHARS_MAX]
+        self.tell()
+
+    def ended(self, how: str, trouble: str = "") -> None:
+        """This incarnation is over."""
+        self._trouble = (trouble or self._trouble)[:TROUBLE_CHARS_MAX]
+        self.tell(ended=how)
+
+    def tell(self, ended: str = "") -> None:
+        """Write down how it stands now."""
+        now = self._told_at = self._now_ms()
+        marks = self._marks()
+        self._step(now, marks)
+        with suppress(OSError):
+            if not self._is_deposed():
+                write_told(self._folder, self._told(now, marks, ended))
+
+    def _is_deposed(self) -> bool:
+        """Whether a later incarnation has told something: this one need not know yet that it is over."""
+        with suppress(ValueError):
+            told = read_told(self._folder)
+            return told is not None and told.incarnation > self._about.incarnation
+        return False
+
+    def _told(self, now: int, marks: tuple[Mark, ...], ended: str) -> Told:
+        last, times = self._last, self._checkpoints
+        return structs.replace(
+            self._about,
+            told_at=now,
+            ended=ended,
+            trouble=self._trouble,
+            round=last.round if last else 0,
+            rows=rows_read(last),
+            rows_per_s=self._rate(now),
+            round_ms=round(median(self._rounds), 3) if self._rounds else 0,
+            published_at=last.published_at_ms if last else 0,
+            checkpoint_ms=round(times[-1], 3) if times else 0,
+            checkpoint_p50_ms=round(median(times), 3) if times else 0,
+            checkpoint_worst_ms=round(self._worst_ms, 3),
+            state_rows=self._state[0],
+            state_bytes=self._state[1],
+            marks=marks,
+            counts=last.counts if last else {},
+            restorable=self._still_there(),
+            steps=tuple(self._steps),
+        )
+
+    def _marks(self) -> tuple[Mark, ...]:
+        clocks = self._last.clocks if self._last else {}
+        return tuple(
+            Mark(operator=name, watermark_at=None if clock.mark in (NEVER, END) else clock.mark)
+            for name, clock in clocks.items()
+        )
+
+    def _rate(self, now: int) -> float:
+        """Rows a second, lately."""
+        while len(self._read) > 1 and now - self._read[1][0] >= RATE_MS:
+            self._read.popleft()
+        (since, before), (_, rows) = self._read[0], self._read[-1]
+        return round((rows - before) * 1_000 / (now - since), 1) if now > since else 0
+
+    def _step(self, now: int, marks: tuple[Mark, ...]) -> None:
+        """One more step of the trend, if it is time for one."""
+        newest = self._steps[-1].at if self._steps else 0
+        if now - newest < STEP_MS:
+            return
+        rows = rows_read(self._last)
+        lag_ms = max((now - each.watermark_at for each in marks if each.watermark_at is not None), default=None)
+        self._steps.append(Step(at=now, rows=max(0, rows - self._step_rows), lag_ms=lag_ms))
+        self._step_rows = rows
+
+    def _still_there(self) -> tuple[int, ...]:
+        """Rounds that can be gone on from: old ones are removed as the stream goes on."""
+        with suppress(OSError):
+            names = {path.name for path in (self._folder / "rounds").iterdir()}
+            self._restorable = {at: each for at, each in self._restorable.items() if f"{at:012d}{ENDING}" in names}
+        return tuple(sorted(dict.fromkeys(self._restorable.values())))
+
+
+def rows_read(manifest: Manifest | None) -> int:
+    """How many rows were read from all sources since the stream began."""
+    if manifest is None:
+        return 0
+    sources = dict.fromkeys(name.rpartition("/")[0] for name in manifest.offsets)
+    return sum(manifest.counts.get(f"{name}.rows", 0) for name in sources)

@@ -1,0 +1,186 @@
+"""What people want of a stream that runs elsewhere: a file in its folder, which it looks at between two rounds.
+
+Whoever asks writes `wishes.json`, one at a time; whoever runs the stream only reads it, and writes `heeded.json`. So
+neither overwrites what the other has said. A wish has an id: it is written once and heeded once, however often it is
+sent.
+"""
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct, structs
+
+from rota.core.errors import Refused
+
+# What a round's file is called at its end.
+ENDING = ".round"
+# Ids that are remembered, so that they are not taken twice; and wishes that may wait.
+ASKED_KEPT_MAX = 200
+PENDING_MAX = 20
+NAME_CHARS_MAX = 100
+
+Verb = Literal["pause", "resume", "savepoint", "restore"]
+VERBS: dict[str, Verb] = {"pause": "pause", "resume": "resume", "savepoint": "savepoint", "restore": "restore"}
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """One wish. `which`: the name of a savepoint, or the round to go on from. `stop`: end after it."""
+
+    id: str
+    verb: Verb
+    which: str = ""
+    stop: bool = False
+
+    @property
+    def words(self) -> str:
+        """What is wanted, in words."""
+        return f"{self.verb} {self.which}{' and stop' if self.stop else ''}".rstrip()
+
+
+class Wishes(Struct, frozen=True, kw_only=True):
+    """Whether to stand still, what else is wanted and was not done yet, and all ids that were taken lately."""
+
+    paused: bool = False
+    pending: tuple[Wish, ...] = ()
+    asked: tuple[str, ...] = ()
+
+
+class Heeded(Struct, frozen=True):
+    """Ids of wishes that were met, or could not be."""
+
+    ids: tuple[str, ...] = ()
+
+
+_wishes = msgspec.json.Decoder(Wishes).decode
+_heeded = msgspec.json.Decoder(Heeded).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def read_wishes(folder: Path) -> Wishes:
+    """What is wanted; nothing if nobody has said. Raises ValueError if that cannot be read."""
+    try:
+        wishes = _wishes((folder / "wishes.json").read_bytes())
+    except FileNotFoundError:
+        return Wishes()
+    except OSError as error:
+        raise ValueError(f"wishes.json cannot be read: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise ValueError(f"wishes.json cannot be read: {error}") from None
+    if not wishes.pending:
+        return wishes
+    done = read_heeded(folder).ids
+    return structs.replace(wishes, pending=tuple(each for each in wishes.pending if each.id not in done))
+
+
+def read_heeded(folder: Path) -> Heeded:
+    """What was heeded. What cannot be read is taken for nothing: every wish may be heeded again."""
+    try:
+        return _heeded((folder / "heeded.json").read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return Heeded()
+
+
+def heed(folder: Path, wish: Wish) -> None:
+    """A wish was met, or cannot be; for whoever runs the stream."""
+    ids = (*(each for each in read_heeded(folder).ids if each != wish.id), wish.id)
+    _write(folder, "heeded.json", Heeded(ids[-ASKED_KEPT_MAX:]))
+
+
+def ask(folder: Path, wish: Wish) -> None:
+    """Say what is wanted. What was asked under the same id before is not asked again.
+
+    Whether it can be met is for the caller to look at first (`check_wish`).
+    """
+    with _alone(folder):
+        wishes = _readable(folder)
+        if wish.id in wishes.asked:
+            return
+        asked = (*wishes.asked, wish.id)[-ASKED_KEPT_MAX:]
+        if wish.verb in ("pause", "resume"):
+            wishes = structs.replace(wishes, paused=wish.verb == "pause", asked=asked)
+        else:
+            wishes = structs.replace(wishes, pending=(*wishes.pending, wish), asked=asked)
+        _write(folder, "wishes.json", wishes)
+
+
+def check_wish(folder: Path, wish: Wish, restorable: tuple[int, ...]) -> None:
+    """Refuse what cannot be met as things stand, unless it was asked for before and may have been met since."""
+    wishes = _readable(folder)
+    if wish.id in wishes.asked:
+        return
+    if len(wishes.pending) >= PENDING_MAX:
+        text = f"{PENDING_MAX} wishes wait until somebody runs the stream in {folder}"
+        raise Refused("stream.busy", text, "Start it, or remove its wishes.json.")
+    if wish.verb == "savepoint":
+        check_savepoint(folder, wish.which)
+    elif wish.verb == "restore":
+        _check_restorable(folder, wish.which, restorable)
+
+
+def check_savepoint(folder: Path, name: str) -> None:
+    """Refuse a name that is none, or that is taken."""
+    if not is_name(name):
+        raise Refused("field.value", f"a savepoint cannot be called {name!r}", "Letters, digits, - _ .", path="name")
+    if (folder / "savepoints" / f"{name}{ENDING}").exists():
+        raise Refused("field.value", f"there is a savepoint {name!r} already", "Choose another name.", path="name")
+
+
+def is_name(name: str) -> bool:
+    """Whether a savepoint can be called so: it is part of the name of a file."""
+    plain = name.replace("-", "").replace("_", "").replace(".", "")
+    return plain.isalnum() and not name.startswith(".") and len(name) <= NAME_CHARS_MAX
+
+
+def _check_restorable(folder: Path, which: str, restorable: tuple[int, ...]) -> None:
+    if which.isdecimal():
+        if int(which) not in restorable:
+            known = ", ".join(str(each) for each in restorable) or "none"
+            text = f"there is no round {which[:40]} with state in {folder}"
+            raise Refused("stream.unknown", text, f"There are: {known}.", path="round")
+    elif not is_name(which) or not (folder / "savepoints" / f"{which}{ENDING}").exists():
+        hint = "`rota stream show` lists savepoints, and rounds that can be gone on from."
+        raise Refused("stream.unknown", f"there is no savepoint {which[:100]!r}", hint, path="round")
+
+
+def _readable(folder: Path) -> Wishes:
+    try:
+        return read_wishes(folder)
+    except ValueError as wrong:
+        raise Refused("stream.folder", f"{folder}: {wrong}", "Remove that file.", path="wishes") from None
+
+
+@contextmanager
+def _alone(folder: Path) -> Generator[None]:
+    """One writer at a time, of all processes that have this folder."""
+    try:
+        file = os.open(folder / "wishes.lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    try:
+        flock(file, LOCK_EX)
+        yield
+    finally:
+        os.close(file)
+
+
+def _write(folder: Path, name: str, content: Struct) -> None:
+    """A file as a whole, there after a loss of power."""
+    aside = folder / f"_{name}-{os.getpid()}"
+    try:
+        with aside.open("wb") as file:
+            file.write(_encode(content))
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(folder / name)
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+
+
+def _unwritable(folder: Path, error: OSError) -> Refused:
+    text = f"{folder} cannot be written to: {error.strerror}"
+    return Refused("stream.folder", text, "Let whoever asks write to the stream's folder.")

@@ -1,0 +1,119 @@
+"""How a stream stands, as its folder tells: every state, and files that are not what they should be."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rota.wire.standings import FILE, FILE_BYTES_MAX, SILENT_MS, Mark, Told, view_stream, write_told
+from rota.wire.wishes import Wish, ask
+
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("rounds", "savepoints"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "identity").write_text("abc")
+    return tmp_path
+
+
+def state(folder: Path) -> str:
+    return view_stream(folder, "s", NOW).state
+
+
+def test_a_stream_that_has_told_nothing_is_new(folder: Path):
+    assert state(folder) == "new"
+
+
+def test_one_that_was_heard_from_lately_runs_and_one_that_was_not_is_silent(folder: Path):
+    write_told(folder, Told(told_at=NOW - SILENT_MS, rows_per_s=5))
+    assert (state(folder), view_stream(folder, "s", NOW).rows_per_s) == ("running", 5)
+    assert view_stream(folder, "s", NOW + 1).state == "silent"
+    assert view_stream(folder, "s", NOW + 1).rows_per_s == 0, "what is silent reads nothing"
+
+
+@pytest.mark.parametrize("ended", ["over", "stopped", "failed"])
+def test_one_that_has_ended_says_how_however_long_ago(folder: Path, ended: str):
+    marks = (Mark(operator="w", watermark_at=NOW - 5_000),)
+    write_told(folder, Told(told_at=NOW - 10 * SILENT_MS, ended=ended, trouble="why", rows_per_s=9, marks=marks))
+    view = view_stream(folder, "s", NOW)
+    assert (view.state, view.trouble, view.rows_per_s) == (ended, "why", 0)
+    assert (view.watermark_at, view.lag_ms) == (NOW - 5_000, None), "it is behind nothing"
+
+
+def test_pausing_is_seen_before_and_after_whoever_runs_it_has_ended(folder: Path):
+    ask(folder, Wish(id="1", verb="pause"))
+    write_told(folder, Told(told_at=NOW))
+    assert (state(folder), view_stream(folder, "s", NOW).paused) == ("paused", True)
+    write_told(folder, Told(told_at=NOW, ended="stopped"))
+    assert (state(folder), view_stream(folder, "s", NOW).paused) == ("stopped", True)
+
+
+def test_the_lag_is_that_of_the_operator_furthest_behind_and_never_negative(folder: Path):
+    marks = (
+        Mark(operator="new"),
+        Mark(operator="near", watermark_at=NOW + 9_000),
+        Mark(operator="far", watermark_at=NOW - 3_000),
+    )
+    write_told(folder, Told(told_at=NOW, marks=marks))
+    view = view_stream(folder, "s", NOW)
+    assert [each.lag_ms for each in view.progress] == [None, 0, 3_000]
+    assert (view.watermark_at, view.lag_ms) == (NOW - 3_000, 3_000)
+
+
+def test_what_was_set_aside_is_summed_over_all_parts(folder: Path):
+    counts = {"s.rows": 10, "s.dead": 1, "v.dead": 2, "w.late": 3, "v.skipped": 4}
+    write_told(folder, Told(told_at=NOW, counts=counts))
+    view = view_stream(folder, "s", NOW)
+    assert (view.late, view.dead, view.skipped) == (3, 3, 4)
+
+
+def test_savepoints_and_what_is_wanted_are_told(folder: Path):
+    (folder / "savepoints" / "b.v2.round").touch()
+    (folder / "savepoints" / "a.round").touch()
+    (folder / "savepoints" / "_aside").touch()
+    ask(folder, Wish(id="1", verb="savepoint", which="c", stop=True))
+    view = view_stream(folder, "s", NOW)
+    assert (view.savepoints, view.wanted) == (("a", "b.v2"), ("savepoint c and stop",))
+
+
+def _half(path: Path) -> None:
+    path.write_text('{"told_at": 17')
+
+
+def _other(path: Path) -> None:
+    path.write_text('{"told_at": "yesterday"}')
+
+
+def _large(path: Path) -> None:
+    path.write_bytes(b" " * (FILE_BYTES_MAX + 1))
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _link(path: Path) -> None:
+    path.symlink_to("/etc/hostname")
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize("spoil", [_half, _other, _large, _pipe, _link, _folder])
+def test_a_file_that_cannot_be_read_is_shown_as_that(folder: Path, spoil):
+    spoil(folder / FILE)
+    view = view_stream(folder, "s", NOW)
+    assert view.state == "broken"
+    assert FILE in view.trouble
+
+
+def test_wishes_that_cannot_be_read_are_shown_as_that(folder: Path):
+    write_told(folder, Told(told_at=NOW, round=7))
+    (folder / "wishes.json").write_text("{")
+    view = view_stream(folder, "s", NOW)
+    assert (view.state, view.round) == ("broken", 7)
+    assert "wishes.json" in view.trouble
