@@ -250,6 +250,11 @@ class Chain:
         flush(self._rounds)
         self._position = position
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether somebody else has the next name, so that nothing can be published from here any more."""
+        return self.path(self._position + 1).exists()
+
     def note(self, plan: Plan) -> None:
         """Write down what a round will read, before it does."""
         if self._journal is None:

@@ -149,7 +149,7 @@ class Files:
 
     def read(self, partition: int, begin: Offset, end: Offset, policies: Policies, refused: Refuse) -> pa.Table:
         """Rows of the files of a range."""
-        files = self._seen.of(partition)
+        files = self._files(partition, end)
         found: list[pa.Table] = [self.schema.empty_table()]
         for number, (first, last) in spans(begin, end):
             table = self._table(files[number], partition, policies, refused)
@@ -158,8 +158,15 @@ class Files:
 
     def scanned(self, partition: int, begin: Offset, end: Offset) -> Scanned:
         """A range for somebody else to read."""
-        files = tuple(self._seen.of(partition)[number] for number, _ in spans(begin, end))
+        seen = self._files(partition, end)
+        files = tuple(seen[number] for number, _ in spans(begin, end))
         return Scanned(self._scan(partition), files, begin[1], end[1])
+
+    def _files(self, partition: int, end: Offset) -> list[Entry]:
+        """Files up to an offset. A range that a rival has planned may have some that only it has seen so far."""
+        if len(self._seen.of(partition)) < end[0] + (end[1] > 0):
+            self._seen.read()
+        return self._seen.of(partition)
 
     def _scan(self, partition: int) -> Scan:
         where = partition_name(str(self._path), partition)

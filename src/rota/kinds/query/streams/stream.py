@@ -201,8 +201,13 @@ class Stream:
             self._catch_up()
             return None
         began = time.perf_counter()
-        done = self._compute(plan)
-        round_ = self._publish(plan, done, began)
+        try:
+            round_ = self._publish(plan, self._compute(plan), began)
+        except Exception as error:
+            if self._chain.is_taken and not _is_fenced(error):
+                # Whoever took over has removed what this one was writing, so that anything may have gone wrong.
+                raise Refused("stream.fenced", f"another one took over: {error}", "Stop.") from error
+            raise
         if round_.number % self._options.keep == 0:
             self._chain.keep(self._options.keep)
         return round_
@@ -377,6 +382,10 @@ class Stream:
         for outlet in self._outlets:
             if outlet.sink is not None:
                 outlet.sink.close()
+
+
+def _is_fenced(error: Exception) -> bool:
+    return isinstance(error, Refused) and error.code == "stream.fenced"
 
 
 def _is_kept(outlet: Outlet) -> bool:
