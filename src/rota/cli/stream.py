@@ -143,7 +143,7 @@ def _restore(options: argparse.Namespace) -> None:
     check_stream(options.folder)
     path = file_of(options.folder, options.which)
     # What cannot be restored deposes nobody.
-    definition = saved_round(path)[0].definition
+    definition = saved_round(path).definition
     chain = Chain(options.folder)
     chain.claim(incarnation=0, holder="rota stream restore", definition=definition, now_ms=wall_clock())
     found = chain.adopt(path)

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import rota
-from rota.kinds.query.streams.chain import rounds_in
+from rota.core.errors import Refused
+from rota.kinds.query.streams.chain import Chain, rounds_in
 from rota.kinds.query.streams.manifests import Manifest
 from tests.integration.queries import stream_program as program
 from tests.integration.queries.test_streams_that_are_killed import check
@@ -107,3 +109,147 @@ def test_all_operators_give_on_workers_what_they_give_in_one_process(tmp_path: P
         there = {path.name for path in (tmp_path / "alone" / side).glob("*/*.parquet")}
         assert {path.name for path in (tmp_path / "far" / side).glob("*/*.parquet")} == there
         assert there, f"there are {side} rows"
+
+
+# Pieces: named, kept, damaged.
+
+
+def part_of_it(folder: Path, here: rota.Rota | None, parallelism: int, rows_max: int = 300) -> rota.StreamSession:
+    tables = rota.Session.on(here) if here is not None else None
+    return program.stream(folder, rows_max=rows_max, parallelism=parallelism, tables=tables)
+
+
+def make_some(stream: rota.StreamSession, count: int, **options: Any) -> Manifest:
+    with stream.start(**options) as running:
+        for number, _ in enumerate(running, 1):
+            if number == count:
+                break
+        assert running.last is not None
+        return running.last
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> tuple[Path, pa.Table]:
+    (tmp_path / "in").mkdir()
+    return tmp_path, program.make_rows(tmp_path / "in")
+
+
+def test_a_stream_goes_on_with_other_partitions_here_and_on_workers(
+    filled: tuple[Path, pa.Table], here: rota.Rota
+) -> None:
+    folder, rows = filled
+    for where, parallelism in ((None, 2), (here, 2), (here, 3), (None, 1), (here, 1)):
+        last = make_some(part_of_it(folder, where, parallelism), 1)
+        assert last.parallelism == parallelism
+        state = part_of_it(folder, None, 1).state("w")["panes"]
+        assert state.num_rows == sum(piece.rows for piece in last.pieces if piece.kind == "state")
+        assert [bool(piece.file) for piece in last.pieces if piece.node == "w"][:1] == [where is not None]
+    part_of_it(folder, here, 2).run()
+    check(folder, rows)
+
+
+def test_a_savepoint_has_its_pieces_and_is_restored_anywhere(
+    filled: tuple[Path, pa.Table], here: rota.Rota, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder, rows = filled
+    with part_of_it(folder, here, 2).start() as running:
+        for number, _ in enumerate(running, 1):
+            if number == 2:
+                saved = running.savepoint("here")
+    kept = pieces_named(rounds_in(folder / "stream"))
+    # All that others could need is in the savepoint itself.
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "savepoints"
+    elsewhere.mkdir()
+    moved = saved.rename(elsewhere / saved.name)
+    assert kept
+    for name in kept:
+        (folder / "stream" / name).unlink(missing_ok=True)
+    part_of_it(folder, here, 3).start(restore=str(moved)).close()
+    part_of_it(folder, here, 3).run()
+    check(folder, rows)
+
+
+def test_pieces_that_no_round_names_are_removed_and_others_kept(filled: tuple[Path, pa.Table], here: rota.Rota) -> None:
+    folder, _ = filled
+    make_some(part_of_it(folder, here, 2, rows_max=150), 9)
+    make_some(part_of_it(folder, here, 2, rows_max=150), 1)
+    stream = folder / "stream"
+    on_disk, named = pieces_on_disk(stream), pieces_named(rounds_in(stream))
+    assert set(named) <= set(on_disk)
+    # What attempts have left that came to nothing goes when somebody begins.
+    left = stream / "pieces" / Path(named[0]).parent.name / "w-0-t0-1.state"
+    left.write_bytes(b"of an attempt that was not accepted")
+    Chain(stream).claim(incarnation=0, holder="test", definition=rounds_in(stream)[-1].definition, now_ms=1)
+    make_some(part_of_it(folder, here, 2, rows_max=150), 1)
+    assert not left.exists()
+    assert len(pieces_on_disk(stream)) < len(on_disk) + 4, "they do not grow with the stream"
+
+
+def test_pieces_damaged_at_any_byte_are_passed_over_with_a_reason(
+    filled: tuple[Path, pa.Table], here: rota.Rota
+) -> None:
+    folder, rows = filled
+    chance = random.Random(11)
+    for turn in range(6):
+        last = make_some(part_of_it(folder, here, 2, rows_max=120), 2)
+        wanted = [piece for piece in last.pieces if piece.kind == "state" and piece.file]
+        piece = chance.choice(wanted)
+        path = folder / "stream" / piece.file
+        content = bytearray(path.read_bytes())
+        if turn == 0:
+            path.unlink()
+        elif turn == 1:
+            path.write_bytes(content[: chance.randrange(piece.offset, piece.offset + piece.bytes)])
+        else:
+            content[chance.randrange(piece.offset, piece.offset + piece.bytes)] ^= 1 << chance.randrange(8)
+            path.write_bytes(content)
+        if turn == 5:
+            # Nothing is gone on from that was not looked at, by name either.
+            with pytest.raises(Refused, match=r"stream\.corrupt"):
+                part_of_it(folder, here, 2).start(restore=last.round)
+        with part_of_it(folder, here, 2).start() as running:
+            assert [position for position, _ in running.skipped] == [last.position]
+            assert "state of w" in running.skipped[0][1], running.skipped
+            assert running.last is not None
+            assert running.last.round == last.round, "it was made again from the round before"
+    part_of_it(folder, here, 2).run()
+    check(folder, rows)
+
+
+def test_a_partition_without_news_is_named_again_and_not_written(tmp_path: Path, here: rota.Rota) -> None:
+    keys = [f"k{at}" for at in range(40)] + ["k1"] * 80
+    stream = rota.StreamSession(tmp_path, tables=rota.Session.on(here), rows_max=40, parallelism=4, every_s=0)
+    stream.register_rows("rows", pa.table({"t": [BASE + at for at in range(120)], "k": keys}))
+    stream.register_window("w", "rows", time="t", tumbling_s=3_600, by=["k"], aggregates={"n": "count(*)"})
+    make_some(stream, 2)
+    first, second = ({piece.partition: piece for piece in each.pieces} for each in rounds_in(tmp_path))
+    assert len(first) == len(second) == 4
+    assert sum(second[at] == first[at] for at in first) == 3, "one of them has other rows"
+
+
+# Files that tasks read.
+
+
+def test_files_are_read_by_tasks_and_policies_hold_there(tmp_path: Path, here: rota.Rota) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    lines = [f"{BASE + at * 100},{at % 3}" for at in range(50)]
+    (folder / "a.csv").write_text("\n".join(["t,k", *lines[:25], "nothing", "x,y", *lines[25:]]) + "\n")
+    (folder / "b.csv").write_text("t,k,more\n1,2,3\n")
+
+    def put_together(where: Path, on_poison: Any) -> rota.StreamSession:
+        stream = rota.StreamSession(where, tables=rota.Session.on(here), every_s=0)
+        schema = pa.schema([("t", pa.int64()), ("k", pa.int64())])
+        stream.register_files(
+            "rows", folder, "csv", schema=schema, bounded=True, on_poison=on_poison, partitions=2, idle_s=0.001
+        )
+        stream.register_window("w", "rows", time="t", tumbling_s=1, by=["k"], aggregates={"n": "count(*)"})
+        return stream
+
+    rounds = put_together(tmp_path / "kept", "dead_letter").run()
+    assert rounds[-1].manifest.counts["rows.dead"] == 2
+    dead = pa.concat_tables([pq.read_table(path) for path in (tmp_path / "kept" / "dead" / "rows").glob("*.parquet")])
+    assert sorted(row["row"] for row in dead.to_pylist()) == ["nothing", '{"t":"x","k":"y"}']
+    with pytest.raises(Refused, match=r"stream\.row") as refused:
+        put_together(tmp_path / "failed", "fail").run()
+    assert "a line has not as many values" in refused.value.reason

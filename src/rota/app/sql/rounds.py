@@ -79,6 +79,10 @@ class ComputingFar:
         assert all(piece.file for piece in pieces), "whoever owns a piece has it in a file of its own"
         return [], pieces
 
+    def files(self) -> Sequence[str]:
+        """Where those pieces are."""
+        return [piece.file for each in self._kept.pieces.values() for piece, _ in each]
+
     def compute(self, plan: Plan, clocks: Mapping[str, Clock], aside: str) -> Computed:
         """Have a round run, and take what its tasks tell."""
         done = Computed(dict(clocks), {}, {}, {}, {})

@@ -269,22 +269,26 @@ class Chain:
         """The number of this incarnation, once it has claimed."""
         return self._incarnation
 
-    def keep(self, count: int) -> None:
-        """Remove all but the newest `count` rounds with state, and what was left aside by others."""
-        found, oldest = 0, 0
-        positions = self.positions()
-        for at in reversed(positions):
+    def keep(self, count: int, in_hand: Sequence[str] = ()) -> None:
+        """Remove all but the newest `count` rounds with state, and what was left aside by others.
+
+        `in_hand` are files of pieces that the next round will be made from, whether or not one has named them yet.
+        """
+        found = 0
+        for at in reversed(self.positions()):
             try:
                 manifest = self.manifest(at)
             except Damaged:
                 continue
             found += manifest.has_state
             if found == count:
-                oldest = at
+                self._forget(at)
                 break
-        if not oldest:
-            return
-        for at in positions:
+        self._sweep(in_hand)
+
+    def _forget(self, oldest: int) -> None:
+        """Remove rounds from before a position, and what is not needed without them."""
+        for at in self.positions():
             if at < oldest:
                 self.path(at).unlink(missing_ok=True)
         journals = sorted(self._plans.glob("*.jsonl"))
@@ -293,16 +297,15 @@ class Chain:
         for path in self._rounds.glob("_*"):
             if int(path.name.split("-")[1]) < self._incarnation:
                 path.unlink(missing_ok=True)
-        self._sweep()
 
-    def _sweep(self) -> None:
+    def _sweep(self, in_hand: Sequence[str]) -> None:
         """Remove files of pieces that no round names: of rounds that went, and of attempts that came to nothing.
 
-        Those of newer incarnations are theirs to remove. What ours have in hand is none: it is between two rounds.
+        Those of newer incarnations are theirs to remove.
         """
         if not self._pieces.is_dir():
             return
-        named: dict[str, None] = {}
+        named: dict[str, None] = dict.fromkeys(in_hand)
         for at in self.positions():
             with suppress(Damaged):
                 named |= {piece.file: None for piece in self.manifest(at).pieces}

@@ -43,6 +43,10 @@ class Computing(Protocol):
         """The state after the last round: tables to be written down, and pieces that are already."""
         ...
 
+    def files(self) -> Sequence[str]:
+        """Files of pieces that this state is in, seen from the stream's folder."""
+        ...
+
     def close(self) -> None:
         """Let go of everything."""
         ...
@@ -92,6 +96,10 @@ class ComputingHere:
             for table, content in state.items()
         ]
         return found, []
+
+    def files(self) -> Sequence[str]:
+        """It is in memory."""
+        return ()
 
     def close(self) -> None:
         """It holds nothing."""

@@ -123,7 +123,7 @@ class Stream:
         for outlet in self._outlets:
             if outlet.sink is not None:
                 outlet.sink.take_back(outlet.name, number, self._chain.incarnation)
-        self._chain.keep(self._options.keep)
+        self._chain.keep(self._options.keep, self._computing.files())
         return self._commit_again()
 
     def _claim(self) -> Restored:
@@ -209,7 +209,7 @@ class Stream:
                 raise Refused("stream.fenced", f"another one took over: {error}", "Stop.") from error
             raise
         if round_.number % self._options.keep == 0:
-            self._chain.keep(self._options.keep)
+            self._chain.keep(self._options.keep, self._computing.files())
         return round_
 
     def _next_plan(self) -> Plan | None:
