@@ -323,14 +323,16 @@ class Chain:
         """Where tasks of a round put their pieces, seen from the stream's folder."""
         return f"{PIECES}/{self._incarnation:020d}-{number:012d}"
 
-    def adopt(self, path: Path) -> None:
+    def adopt(self, path: Path) -> Manifest:
         """Go on from another round, here or of another folder: it becomes the newest one. `claim` comes first."""
         manifest = saved_round(path)
         copy = structs.replace(manifest, plan=None, next=None, follows=0, transactions=(), skipped=())
+        whole, contents = copied(self._next(copy), pieces_of(path, "state"))
         try:
-            self._take_name(copied(self._next(copy), pieces_of(path, "state"))[1])
+            self._take_name(contents)
         except Taken as taken:
             raise Refused("stream.fenced", str(taken), "Another one took over; try again.") from None
+        return whole
 
     # Savepoints.
 
