@@ -63,8 +63,10 @@ def put_together(folder: Path, tables: rota.Session | None, **options: Any) -> r
     """Every kind of part at once."""
     session = tables or rota.Session()
     if not session.engine.context.table_exist("names"):
-        session.register_table("names", pa.table({"k": list("abcde"), "name": [f"n{at}" for at in range(5)]}))
-    stream = rota.StreamSession(folder, tables=session, rows_max=300, every_s=0, **options)
+        # So large that the plan of a view over it does not travel with tasks.
+        keys = [*"abcde", *(f"none-{at}" for at in range(20_000))]
+        session.register_table("names", pa.table({"k": keys, "name": [f"n{at}" for at in range(len(keys))]}))
+    stream = rota.StreamSession(folder, tables=session, rows_max=600, every_s=0, **options)
     stream.register_rows("left_rows", events(1), events(2))
     stream.register_rows("right_rows", events(3))
     stream.register_view("named", "select s.*, n.name from left_rows s join names n on s.k = n.k where v > 2")
@@ -98,7 +100,7 @@ def test_all_operators_give_on_workers_what_they_give_in_one_process(tmp_path: P
     with alone.start(now_ms=lambda: now) as running:
         wanted = outcome(list(running))
         counts = running.last.counts if running.last else {}
-    far = put_together(tmp_path / "far", rota.Session.on(here), parallelism=3)
+    far = put_together(tmp_path / "far", rota.Session.on(here), parallelism=2)
     with far.start(now_ms=lambda: now) as running:
         found = outcome(list(running))
         assert running.last is not None

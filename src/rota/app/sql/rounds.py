@@ -6,6 +6,7 @@ one that workers share.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,15 +15,16 @@ from msgspec import structs
 
 from rota.app.sql.cluster import ABANDON_MS, trouble_of
 from rota.app.sql.runtimes import ClusterRuntime
-from rota.core.errors import Refused
+from rota.core.errors import Refused, Unavailable
 from rota.core.states import RunState
 from rota.kinds.query.cutting import Uncut, whole
 from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.stages import Stage
 from rota.kinds.query.streams.computing import Pieces
 from rota.kinds.query.streams.files import Files
+from rota.kinds.query.streams.flushing import flush
 from rota.kinds.query.streams.manifests import Manifest, pieces_of
-from rota.kinds.query.streams.pieces import Damaged, Piece, Place, read_piece, write_pieces
+from rota.kinds.query.streams.pieces import PIECES, Damaged, Piece, Place, read_piece, write_pieces
 from rota.kinds.query.streams.pipeline import Computed, Pipeline, SourceNode, ViewNode, set_aside
 from rota.kinds.query.streams.policies import Refuse
 from rota.kinds.query.streams.rounds import Plan, Range, partition_name
@@ -52,6 +54,9 @@ class ComputingFar:
         self._wanted = wanted
         self._kept = Kept(parallelism, {})
         self._views = _Views(pipeline)
+        # Before a task has something in it that must not be lost.
+        (self._folder / PIECES).mkdir(parents=True, exist_ok=True)
+        flush(self._folder)
 
     def begin(self) -> None:
         """There are no pieces."""
@@ -156,8 +161,9 @@ class ComputingFar:
         try:
             view = run.wait(abandon_ms=ABANDON_MS)
         except BaseException:
-            # Nobody is left who could publish it.
-            run.cancel("its stream gave up")
+            # Nobody is left who could publish it; whatever stands against that is less worth telling.
+            with suppress(Refused, Unavailable):
+                run.cancel("its stream gave up")
             raise
         if view.state is not RunState.SUCCESS:
             raise trouble_of(run, view, f"round {plan.round}, run")

@@ -309,7 +309,7 @@ class Chain:
         for at in self.positions():
             with suppress(Damaged):
                 named |= {piece.file: None for piece in self.manifest(at).pieces}
-        for folder in self._pieces.iterdir():
+        for folder in self._pieces.glob("[0-9]*-[0-9]*"):
             if int(folder.name.partition("-")[0]) > self._incarnation:
                 continue
             left = [path for path in folder.iterdir() if f"{PIECES}/{folder.name}/{path.name}" not in named]
