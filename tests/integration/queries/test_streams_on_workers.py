@@ -107,6 +107,7 @@ def test_all_operators_give_on_workers_what_they_give_in_one_process(tmp_path: P
         assert running.last.counts == counts
     assert {name: sorted(rows) for name, rows in found.items()} == {name: sorted(rows) for name, rows in wanted.items()}
     assert {"tumbling", "sliding", "sessions", "once", "pairs", "hourly"} - set(found) == {"tumbling"}
+    assert not [name for name in pieces_on_disk(tmp_path / "far") if name.endswith(".rows")]
     for side in ("late", "dead"):
         there = {path.name for path in (tmp_path / "alone" / side).glob("*/*.parquet")}
         assert {path.name for path in (tmp_path / "far" / side).glob("*/*.parquet")} == there

@@ -5,7 +5,7 @@ pieces that tasks have written, and the rows that leave the stream. It never has
 one that workers share.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -103,19 +103,25 @@ class ComputingFar:
             wanted=self._wanted,
         )
         segments = segments_of(self._pipeline, given)
-        done.clocks.update(segments.clocks)
         told = self._run(segments.stages, plan) if segments.stages else {}
-        pieces = {name: list(self._kept.pieces.get(name, ())) for name in segments.clocks}
+        for reading in (each for readings in given.readings.values() for each in readings):
+            if reading.rows is not None:
+                Path(reading.rows[1].path).unlink(missing_ok=True)
+        done.clocks.update(segments.clocks)
+        self._go_on(told, segments.clocks, done)
+        self._collect([each for tasks in told.values() for each in tasks], done)
+        return done
+
+    def _go_on(self, told: Mapping[str, Sequence[Told]], idle: Iterable[str], done: Computed) -> None:
+        """State and time after a round: as those tell who own it, and as before for operators that were idle."""
+        pieces = {name: list(self._kept.pieces.get(name, ())) for name in idle}
         for head, tasks in told.items():
             if head in self._pipeline.operators():
                 state = [piece for each in tasks for piece in each.pieces if piece.kind == "state"]
                 pieces[head] = [(piece, self._place(piece)) for piece in state]
-            for each in tasks:
-                if each.clock is not None:
-                    done.clocks[head] = each.clock
+                # They have all come to the same.
+                done.clocks[head] = next(each.clock for each in tasks if each.clock is not None)
         self._kept = Kept(self._parallelism, pieces)
-        self._collect([each for tasks in told.values() for each in tasks], done)
-        return done
 
     def close(self) -> None:
         """Let go of what views were planned with."""
