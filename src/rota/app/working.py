@@ -292,7 +292,13 @@ def _queries(
         run_as=supervisor.run_as,
     )
     return QueryRunner(
-        plain, exchanges, reach=reach, memory_bytes=int(share * ENGINE_SHARE), keyring=keyring, keyed=keyed
+        plain,
+        exchanges,
+        reach=reach,
+        memory_bytes=int(share * ENGINE_SHARE),
+        keyring=keyring,
+        keyed=keyed,
+        steps="rota.app.sql.stepped:run",
     )
 
 

@@ -93,6 +93,8 @@ class Fragment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stores: tuple[str, ...] = ()
     # Where all files are that its plan reads: folders and URLs. Its worker reads no others; None for any.
     places: tuple[str, ...] | None = None
+    # Whether it is a step of a stream's round: `plan` is what a task of one is told, with plans of views in it.
+    is_step: bool = False
 
 
 EXCHANGE = "rota-exchange-"
@@ -128,6 +130,8 @@ class StageOutput(Struct, frozen=True, array_like=True):
     rows: int = 0
     # How much was read, computed and spilled, by the names of the engine's metrics.
     metrics: tuple[tuple[str, int], ...] = ()
+    # What a step of a stream tells about itself.
+    told: bytes = b""
 
 
 # The encoding of a value that is a `KeptAnswer`.

@@ -92,6 +92,19 @@ def streamed(folder: str) -> int:
         return running.last.incarnation
 
 
+@rota.task(retries=100, retry_delay=0)
+def driven(folder: str, url: str, rows_max: int) -> int:
+    """The stream as a task whose rounds are runs on the workers of the same coordinator."""
+    this = rota.context()
+    with rota.Session.connect(url, parent=this.run) as tables:
+        made = stream(Path(folder), rows_max=rows_max, parallelism=2, incarnation=this.fence, tables=tables)
+        with made.start() as running:
+            for _ in running:
+                pass
+            assert running.last is not None
+            return running.last.round
+
+
 def main() -> None:
     """Be a coordinator and a worker, and run the stream, or go on with the run of one that was killed."""
     folder = Path(sys.argv[1])

@@ -140,7 +140,7 @@ class ClusterQuery(QueryHandle):
         if view.state is RunState.SUCCESS:
             self._has_ended = True
             return
-        trouble = self._trouble(view.state, view.reason)
+        trouble = trouble_of(self.run, view, "query")
         if trouble.code != MEMORY or self._finer == sizing.FINER_MAX:
             raise trouble
         self._finer += 1
@@ -163,21 +163,6 @@ class ClusterQuery(QueryHandle):
                 self._submit(self._plan)
                 return False
             return True
-
-    def _trouble(self, state: RunState, reason: str) -> Refused:
-        """Why the run did not succeed, as its first failed task has it."""
-        if state is RunState.CANCELLED:
-            return Refused("run.ended", f"query {self.id} was cancelled: {reason}")
-        failed = self.run.tasks(states=("failed",))
-        if not failed:
-            return Refused("query.failed", f"query {self.id} ended as {state}: {reason}", path="sql")
-        code, _, said = failed[0].error.partition(": ")
-        if code not in CODES:
-            code, said = "query.failed", failed[0].error
-        if said.startswith(TRACEBACK):
-            # An error of ours; where it was raised is in the log.
-            said = said.rstrip().rpartition("\n")[2]
-        return Refused(code, said, f"`rota logs {self.id} {failed[0].id}` has more.", path="sql")
 
     def cancel(self, reason: str = CANCELLED) -> None:
         """End it; workers kill what they are at."""
@@ -208,6 +193,22 @@ class ClusterQuery(QueryHandle):
     def _opened(self, task: TaskView) -> Iterator[pa.RecordBatch]:
         table: pa.Table = self.run.open(task)
         yield from table.to_batches()
+
+
+def trouble_of(run: BlockingRun, view: RunView, called: str) -> Refused:
+    """Why a run did not succeed, as its first failed task has it."""
+    if view.state is RunState.CANCELLED:
+        return Refused("run.ended", f"{called} {run.id} was cancelled: {view.reason}")
+    failed = run.tasks(states=("failed",))
+    if not failed:
+        return Refused("query.failed", f"{called} {run.id} ended as {view.state}: {view.reason}", path="sql")
+    code, _, said = failed[0].error.partition(": ")
+    if code not in CODES:
+        code, said = "query.failed", failed[0].error
+    if said.startswith(TRACEBACK):
+        # An error of ours; where it was raised is in the log.
+        said = said.rstrip().rpartition("\n")[2]
+    return Refused(code, said, f"`rota logs {run.id} {failed[0].id}` has more.", path="sql")
 
 
 def _kept_of(task: TaskView) -> KeptAnswer | None:

@@ -6,7 +6,7 @@ Both take the same plans and give the same handles; a session does not know whic
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -15,10 +15,13 @@ import pyarrow as pa
 from rota.app.embedded import Rota
 from rota.app.sql.cluster import Choices, ClusterQuery, live_slots
 from rota.app.sql.handles import LocalQuery, QueryHandle, batches_of
+from rota.client.blocking import BlockingRun
 from rota.core.errors import Refused, Unavailable
 from rota.kinds.query.engine import SqlEngine
+from rota.kinds.query.graphs import bundle_of, graph_of
 from rota.kinds.query.plans import LogicalPlan, PhysicalPlan, Wishes, frame_here, physical_plan
 from rota.kinds.query.settings import PLANNING
+from rota.kinds.query.stages import Stage
 from rota.wire.targets import FileWriter, Target, aside, discard, publish, retract
 from rota.worker.runners.queries.exchange import machine
 
@@ -190,6 +193,19 @@ class ClusterRuntime:
                 # Nobody is left who could ask for it.
                 handle.cancel("its program gave up")
             raise
+
+    def submit_stages(self, stages: Sequence[Stage], name: str, labels: Mapping[str, str]) -> BlockingRun:
+        """Have stages run that somebody has cut; `name` is that of their graph."""
+        packed = bundle_of(stages)
+        graph = graph_of(
+            stages,
+            bundle=self._rota.put_bundle(packed) if packed else None,
+            queue=self._choices.queue,
+            timeout_ms=round(self._choices.timeout_s * 1_000),
+            compression=self._choices.compression,
+            name=name,
+        )
+        return self._rota.submit(graph, labels=dict(labels), parent=self._choices.parent, is_new=True)
 
     def plan(self, engine: SqlEngine, asked: LogicalPlan) -> PhysicalPlan:
         """Into which stages it is cut."""

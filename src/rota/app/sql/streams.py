@@ -8,16 +8,21 @@ from typing import Any
 import pyarrow as pa
 from msgspec import Struct
 
-from rota.app.sql.rounds import asking_of, tidy
+from rota.app.sql.rounds import ComputingFar
+from rota.app.sql.runtimes import ClusterRuntime
 from rota.app.sql.session import PathLike, Session
 from rota.app.sql.started import Running
 from rota.core.errors import Refused
-from rota.kinds.query.streams.chain import file_of, rounds_in, saved_round
+from rota.kinds.query.engine import SqlEngine
+from rota.kinds.query.streams.asking import Asking
+from rota.kinds.query.streams.chain import file_of, rounds_in
+from rota.kinds.query.streams.computing import Computing, ComputingHere
 from rota.kinds.query.streams.connectors import StreamSink, StreamSource
 from rota.kinds.query.streams.distinct import Distinct, DistinctOperator
 from rota.kinds.query.streams.files import FileForm, Files
 from rota.kinds.query.streams.generated import Rate, Tables
 from rota.kinds.query.streams.joining import Join, JoinOperator
+from rota.kinds.query.streams.manifests import read_pieces
 from rota.kinds.query.streams.pipeline import Pipeline, SourceNode, ViewNode
 from rota.kinds.query.streams.policies import HOUR_MS, Policies, Policy
 from rota.kinds.query.streams.postgres import PostgresSink
@@ -82,7 +87,7 @@ class StreamSession:
                 raise Refused("field.value", f"{name} is at least 1", path=name)
         self.folder = Path(folder)
         self._tables = tables or Session()
-        self._pipeline = Pipeline(*asking_of(self._tables, self.folder))
+        self._pipeline = Pipeline(Asking(self._tables.engine), Asking(SqlEngine(), is_own=True))
         self._outlets: list[Outlet] = []
         self._every_s = every_s
         self._options = Options(
@@ -322,23 +327,35 @@ class StreamSession:
         """
         if not self._pipeline.sources():
             raise Refused("field.value", "the stream has no source", "Register one.", path="source")
-        stream = Stream(self._pipeline, self.folder, self._all_outlets(), self._options, now_ms or _now_ms)
+        outlets = self._all_outlets()
+        stream = Stream(
+            self._pipeline, self._computing(outlets), self.folder, outlets, self._options, now_ms or _now_ms
+        )
         try:
             again = stream.begin(file_of(self.folder, restore) if restore != "" else None)
         except BaseException:
             stream.close()
             raise
-        tidy(self.folder, self._pipeline.asking)
         promised = str(self.guarantee())
         return Running(stream, self.folder, again, follow=follow, every_s=self._every_s, guarantee=promised)
+
+    def _computing(self, outlets: Sequence[Outlet]) -> Computing:
+        """Workers compute rounds if the session has some; otherwise this process does."""
+        runtime, parallelism = self._tables.runtime, self._options.parallelism
+        if not isinstance(runtime, ClusterRuntime):
+            return ComputingHere(self._pipeline, parallelism)
+        wanted = tuple(dict.fromkeys(outlet.node for outlet in outlets if outlet.side == "given"))
+        return ComputingFar(self._pipeline, parallelism, self.folder, runtime, wanted)
 
     def state(self, name: str) -> dict[str, pa.Table]:
         """What a window or a join keeps, as of the newest round with state; also while others run the stream."""
         known = [each for each in rounds_in(self.folder) if each.has_state]
-        found: dict[str, list[pa.Table]] = {}
-        for piece, table in saved_round(file_of(self.folder, known[-1].round))[1] if known else ():
+        if not known or name not in self._pipeline.operators():
+            return {}
+        found = {table: [empty] for table, empty in self._pipeline.operators()[name].beginning().items()}
+        for piece, table in read_pieces(file_of(self.folder, known[-1].round), "state"):
             if piece.node == name:
-                found.setdefault(piece.table, []).append(table)
+                found[piece.table].append(table)
         return {table: pa.concat_tables(parts) for table, parts in found.items()}
 
     def run(self) -> list[Round]:

@@ -54,6 +54,7 @@ def graph_of(
     compression: Compression = "",
     target: Target | None = None,
     near: str = "",
+    name: str = GRAPH,
 ) -> Graph:
     """The graph of a query. `timeout_ms` is for all of it; `bundle` is where its large plans are.
 
@@ -69,7 +70,7 @@ def graph_of(
         last = stages[-1]
         tasks[-1] = _task(structs.replace(last, output=Written(target)), needs, queue, compression)
         tasks.append(_publishing(last, target, needs, queue))
-    return Graph(name=GRAPH, kind=QUERY, tasks=tuple(tasks), run_timeout_ms=timeout_ms, bundle=bundle)
+    return Graph(name=name, kind=QUERY, tasks=tuple(tasks), run_timeout_ms=timeout_ms, bundle=bundle)
 
 
 def specs_within(task: str, stages: Sequence[Stage], schema: pa.Schema) -> tuple[TaskSpec, ...]:
@@ -119,7 +120,8 @@ def _task(stage: Stage, needs: Pairs, queue: str, compression: Compression) -> T
         compression=compression,
         has_code=has_code(stage.plan),
         stores=_stores(stage.plan, stage.output),
-        places=places_in(stage.plan),
+        places=None if stage.is_step else places_in(stage.plan),
+        is_step=stage.is_step,
     )
     return TaskSpec(
         id=stage.id,

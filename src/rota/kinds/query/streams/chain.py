@@ -3,6 +3,7 @@
     rounds/<position>.round    manifests with their pieces, in the order of their names
     plans/<incarnation>.jsonl  plans of rounds that were not known when the round before was published
     savepoints/<name>.round    copies of rounds, kept until somebody removes them
+    pieces/<incarnation>-<round>/    what tasks of a round on workers have written; what no round names is removed
 
 A name in the chain is taken with `link`, which fails if somebody else took it. That alone decides who may publish: an
 incarnation that was deposed has its next name taken by the claim of another (decision 0017).
@@ -10,7 +11,7 @@ incarnation that was deposed has its next name taken by the claim of another (de
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +21,16 @@ from msgspec import Struct, structs
 
 from rota.core.errors import Refused
 from rota.kinds.query.streams.flushing import flush, write_flushed
-from rota.kinds.query.streams.manifests import Damaged, Manifest, Piece, Skipped, packed, read_manifest, read_pieces
+from rota.kinds.query.streams.manifests import (
+    Manifest,
+    Skipped,
+    copied,
+    packed,
+    pieces_of,
+    read_manifest,
+    read_pieces,
+)
+from rota.kinds.query.streams.pieces import PIECES, Damaged, Piece, check_piece
 from rota.kinds.query.streams.rounds import Plan
 from rota.wire.wishes import ENDING as _ENDING
 from rota.wire.wishes import check_savepoint
@@ -74,6 +84,7 @@ class Chain:
         self._rounds = folder / "rounds"
         self._plans = folder / "plans"
         self._savepoints = folder / "savepoints"
+        self._pieces = folder / PIECES
         for each in (self._rounds, self._plans, self._savepoints):
             each.mkdir(parents=True, exist_ok=True)
         self.identity = _identity(folder)
@@ -98,10 +109,9 @@ class Chain:
         except FileNotFoundError:
             raise Damaged("it is gone") from None
 
-    def pieces(self, position: int, kind: str) -> list[tuple[Piece, pa.Table]]:
-        """Pieces of a round, checked; or Damaged."""
-        assert kind in ("state", "rows"), "there are no others"
-        return read_pieces(self.path(position), kind)
+    def rows(self, position: int) -> list[tuple[Piece, pa.Table]]:
+        """Rows that a round has kept for sinks, checked; or Damaged."""
+        return read_pieces(self.path(position), "rows")
 
     def find(self) -> Restored:
         """Where to go on: from the newest round whose state is what was written. Others are skipped with a reason."""
@@ -139,7 +149,8 @@ class Chain:
     def _damage(self, position: int) -> str:
         """What is wrong with the state of a round; "" if nothing is."""
         try:
-            self.pieces(position, "state")
+            for piece, place in pieces_of(self.path(position), "state"):
+                check_piece(piece, place)
         except Damaged as damage:
             return str(damage)
         return ""
@@ -212,11 +223,22 @@ class Chain:
                 return self.manifest(at).incarnation
         return 0
 
-    def publish(self, manifest: Manifest, tables: Sequence[tuple[Piece, pa.Table]]) -> Manifest:
-        """Give a round the next name of the chain. Taken if somebody else has it: then this incarnation is over."""
+    def publish(
+        self, manifest: Manifest, tables: Sequence[tuple[Piece, pa.Table]], elsewhere: Sequence[Piece] = ()
+    ) -> Manifest:
+        """Give a round the next name of the chain. Taken if somebody else has it: then this incarnation is over.
+
+        `elsewhere` are pieces that tasks have written to files of their own.
+        """
+        whole, contents = packed(self._next(manifest), tables, elsewhere)
+        self._take_name(contents)
+        return whole
+
+    def _next(self, manifest: Manifest) -> Manifest:
+        return structs.replace(manifest, position=self._position + 1, incarnation=self._incarnation)
+
+    def _take_name(self, contents: Iterable[bytes | pa.Buffer]) -> None:
         position = self._position + 1
-        whole = structs.replace(manifest, position=position, incarnation=self._incarnation)
-        whole, contents = packed(whole, tables)
         aside = self._rounds / f"_{position:012d}-{self._incarnation}-{os.getpid()}"
         try:
             write_flushed(aside, contents)
@@ -228,7 +250,11 @@ class Chain:
             aside.unlink(missing_ok=True)
         flush(self._rounds)
         self._position = position
-        return whole
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether somebody else has the next name, so that nothing can be published from here any more."""
+        return self.path(self._position + 1).exists()
 
     def note(self, plan: Plan) -> None:
         """Write down what a round will read, before it does."""
@@ -244,22 +270,26 @@ class Chain:
         """The number of this incarnation, once it has claimed."""
         return self._incarnation
 
-    def keep(self, count: int) -> None:
-        """Remove all but the newest `count` rounds with state, and what was left aside by others."""
-        found, oldest = 0, 0
-        positions = self.positions()
-        for at in reversed(positions):
+    def keep(self, count: int, in_hand: Sequence[str] = ()) -> None:
+        """Remove all but the newest `count` rounds with state, and what was left aside by others.
+
+        `in_hand` are files of pieces that the next round will be made from, whether or not one has named them yet.
+        """
+        found = 0
+        for at in reversed(self.positions()):
             try:
                 manifest = self.manifest(at)
             except Damaged:
                 continue
             found += manifest.has_state
             if found == count:
-                oldest = at
+                self._forget(at)
                 break
-        if not oldest:
-            return
-        for at in positions:
+        self._sweep(in_hand)
+
+    def _forget(self, oldest: int) -> None:
+        """Remove rounds from before a position, and what is not needed without them."""
+        for at in self.positions():
             if at < oldest:
                 self.path(at).unlink(missing_ok=True)
         journals = sorted(self._plans.glob("*.jsonl"))
@@ -269,22 +299,62 @@ class Chain:
             if int(path.name.split("-")[1]) < self._incarnation:
                 path.unlink(missing_ok=True)
 
+    def _sweep(self, in_hand: Sequence[str]) -> None:
+        """Remove files of pieces that no round names: of rounds that went, and of attempts that came to nothing.
+
+        Those of newer incarnations are theirs to remove.
+        """
+        if not self._pieces.is_dir():
+            return
+        named: dict[str, None] = dict.fromkeys(in_hand)
+        for at in self.positions():
+            with suppress(Damaged):
+                named |= {piece.file: None for piece in self.manifest(at).pieces}
+        for folder in self._pieces.glob("[0-9]*-[0-9]*"):
+            if int(folder.name.partition("-")[0]) > self._incarnation:
+                continue
+            left = [path for path in folder.iterdir() if f"{PIECES}/{folder.name}/{path.name}" not in named]
+            for path in left:
+                path.unlink(missing_ok=True)
+            with suppress(OSError):
+                # Not empty, or somebody who was deposed is still writing there.
+                folder.rmdir()
+
+    def aside(self, number: int) -> str:
+        """Where tasks of a round put their pieces, seen from the stream's folder."""
+        return f"{PIECES}/{self._incarnation:020d}-{number:012d}"
+
     def adopt(self, path: Path) -> Manifest:
         """Go on from another round, here or of another folder: it becomes the newest one. `claim` comes first."""
-        manifest, pieces = saved_round(path)
+        manifest = saved_round(path)
         copy = structs.replace(manifest, plan=None, next=None, follows=0, transactions=(), skipped=())
+        whole, contents = copied(self._next(copy), pieces_of(path, "state"))
         try:
-            return self.publish(copy, pieces)
+            self._take_name(contents)
         except Taken as taken:
             raise Refused("stream.fenced", str(taken), "Another one took over; try again.") from None
+        return whole
 
     # Savepoints.
 
     def save(self, position: int, name: str) -> Path:
         """Keep a round for as long as nobody removes it."""
         check_savepoint(self._savepoints.parent, name)
-        path = self._savepoints / f"{name}{_ENDING}"
-        os.link(self.path(position), path)
+        path, kept = self._savepoints / f"{name}{_ENDING}", self.path(position)
+        manifest = self.manifest(position)
+        if any(piece.file for piece in manifest.pieces):
+            # With all of its pieces, so that nobody has to know for whom they are kept.
+            aside = self._savepoints / f"_{name}-{os.getpid()}"
+            try:
+                write_flushed(aside, copied(manifest, pieces_of(kept, "state"))[1])
+                aside.rename(path)
+            except Damaged as damage:
+                text = f"round {manifest.round} cannot be saved: {damage}"
+                raise Refused("stream.corrupt", text, "Start the stream again.") from None
+            finally:
+                aside.unlink(missing_ok=True)
+        else:
+            os.link(kept, path)
         flush(self._savepoints)
         return path
 
@@ -307,10 +377,12 @@ class Chain:
             self._journal = None
 
 
-def saved_round(path: Path) -> tuple[Manifest, list[tuple[Piece, pa.Table]]]:
-    """A round that can be gone on from, with its state."""
+def saved_round(path: Path) -> Manifest:
+    """A round that can be gone on from: its state is what was written."""
     try:
-        manifest, pieces = read_manifest(path), read_pieces(path, "state")
+        manifest = read_manifest(path)
+        for piece, place in pieces_of(path, "state"):
+            check_piece(piece, place)
     except FileNotFoundError:
         raise Refused("stream.unknown", f"there is no file {path}", "See `rota stream show`.") from None
     except Damaged as damage:
@@ -318,7 +390,7 @@ def saved_round(path: Path) -> tuple[Manifest, list[tuple[Piece, pa.Table]]]:
     if not manifest.has_state:
         text = f"round {manifest.round} has no state of its own"
         raise Refused("stream.unknown", text, "Choose a round with state, or a savepoint.")
-    return manifest, pieces
+    return manifest
 
 
 def file_of(folder: Path, which: str | int) -> Path:

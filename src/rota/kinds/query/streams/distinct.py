@@ -9,8 +9,9 @@ from rota.core.errors import Refused
 from rota.kinds.query.streams.asking import Asking, fitted
 from rota.kinds.query.streams.kernels import pc
 from rota.kinds.query.streams.keygroups import split
-from rota.kinds.query.streams.operators import Moment, Rows, State, Stepped, advance, check_time, sift
+from rota.kinds.query.streams.operators import Moment, Rows, Sifted, State, Stepped, advance, check_time, sift
 from rota.kinds.query.streams.policies import Policies, Refuse
+from rota.kinds.query.streams.watermarks import Clock
 from rota.kinds.query.streams.windows import column_names, quoted
 
 KNOWN = "known"
@@ -35,6 +36,8 @@ class DistinctOperator:
         self.name = distinct.name
         self.inputs = (distinct.source,)
         self.schema = schema
+        self.registered = distinct
+        self.read_as = (schema,)
         self._distinct = distinct
         self._asking = asking
         check_time(schema, distinct.time, distinct.source)
@@ -63,7 +66,7 @@ class DistinctOperator:
         """Nothing was seen."""
         return {KNOWN: self._kept.empty_table()}
 
-    def held(self, states: Sequence[State]) -> tuple[str, ...]:
+    def held(self, kept: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
         """It holds nobody up."""
         return ()
 
@@ -73,17 +76,41 @@ class DistinctOperator:
 
     def step(self, states: Sequence[State], rows: Mapping[str, Rows], moment: Moment) -> Stepped:
         """Give rows whose keys are new. Of one that is older than what is remembered nobody knows: it is late."""
-        distinct, refused = self._distinct, Refuse()
-        horizon = moment.clock.mark - distinct.ttl_ms
-        sifted = sift(rows[distinct.source], self.schema, distinct.time, moment, distinct.policies, refused, horizon)
-        after = advance(moment, sifted.peaks, distinct.delay_ms)
-        given: list[pa.Table] = [self.schema.empty_table()]
-        kept: list[State] = []
-        for state, part in zip(states, split(sifted.rows, distinct.on, len(states)), strict=True):
-            known = state[KNOWN]
-            if part.num_rows:
-                new = self._asking.ask(self._sql, _rows=part, _state=known)
-                given.append(fitted(new, self.schema))
-                known = pa.concat_tables([known, fitted(new, self._kept)])
-            kept.append({KNOWN: known.filter(pc.greater(pc.add(known.column("_t"), distinct.ttl_ms), after.mark))})
-        return Stepped(kept, pa.concat_tables(given), sifted.late, refused, after)
+        refused, source = Refuse(), self._distinct.source
+        sifted = self.sift(source, rows[source], moment, refused)
+        after = self.advanced(moment, sifted.peaks)
+        parts = split(sifted.rows, self.spread_by, len(states))
+        merged = [
+            self.merge(state, {source: part}, moment.clock, after) for state, part in zip(states, parts, strict=True)
+        ]
+        given = pa.concat_tables([self.schema.empty_table(), *(each for _, each in merged)])
+        return Stepped([state for state, _ in merged], given, sifted.late, refused, after)
+
+    def sift(self, source: str, rows: Rows, moment: Moment, refused: Refuse) -> Sifted:
+        """Rows that are not older than what is remembered."""
+        distinct, horizon = self._distinct, moment.clock.mark - self._distinct.ttl_ms
+        return sift(rows, self.schema, distinct.time, moment, distinct.policies, refused, horizon)
+
+    def prepared(self, source: str, rows: pa.Table) -> pa.Table:
+        """Rows as they are: any of them may be the first."""
+        return rows
+
+    @property
+    def spread_by(self) -> tuple[str, ...]:
+        """What makes rows the same."""
+        return self._distinct.on
+
+    def advanced(self, moment: Moment, peaks: Mapping[str, int]) -> Clock:
+        """By the latest rows, less the delay."""
+        return advance(moment, peaks, self._distinct.delay_ms)
+
+    def merge(self, state: State, new: Mapping[str, pa.Table], before: Clock, after: Clock) -> tuple[State, pa.Table]:
+        """Rows whose keys are not known, which are from now on; old ones are forgotten."""
+        known, rows = state[KNOWN], new[self._distinct.source]
+        given = self.schema.empty_table()
+        if rows.num_rows:
+            first = self._asking.ask(self._sql, _rows=rows, _state=known)
+            given = fitted(first, self.schema)
+            known = pa.concat_tables([known, fitted(first, self._kept)])
+        is_kept = pc.greater(pc.add(known.column("_t"), self._distinct.ttl_ms), after.mark)
+        return {KNOWN: known.filter(is_kept)}, given

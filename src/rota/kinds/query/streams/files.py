@@ -6,7 +6,6 @@ Files must appear whole: write them under a name that begins with `_` or `.`, an
 import os
 import time
 from pathlib import Path
-from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,12 +13,10 @@ import pyarrow.parquet as pq
 from rota.core.errors import Refused
 from rota.kinds.query.streams.asking import plain_schema
 from rota.kinds.query.streams.ledger import Entry, Ledger
-from rota.kinds.query.streams.parsing import Unfit, fit_table, read_csv, read_json
 from rota.kinds.query.streams.policies import Policies, Refuse
 from rota.kinds.query.streams.rounds import Offset, partition_name
+from rota.kinds.query.streams.scanning import FileForm, Scan, Scanned, read_arrow, read_file, spans
 from rota.wire.capabilities import Source
-
-FileForm = Literal["parquet", "csv", "json", "arrow"]
 
 _ENDINGS: dict[str, tuple[str, ...]] = {
     "parquet": (".parquet",),
@@ -152,44 +149,35 @@ class Files:
 
     def read(self, partition: int, begin: Offset, end: Offset, policies: Policies, refused: Refuse) -> pa.Table:
         """Rows of the files of a range."""
-        files, where = self._seen.of(partition), partition_name(str(self._path), partition)
+        files = self._files(partition, end)
         found: list[pa.Table] = [self.schema.empty_table()]
-        for number in range(begin[0], end[0] + (end[1] > 0)):
-            table = self._table(files[number], where, policies, refused)
-            first = begin[1] if number == begin[0] else 0
-            last = end[1] if number == end[0] else table.num_rows
-            found.append(table.slice(first, last - first))
+        for number, (first, last) in spans(begin, end):
+            table = self._table(files[number], partition, policies, refused)
+            found.append(table.slice(first, None if last is None else last - first))
         return pa.concat_tables(found)
 
-    def _table(self, entry: Entry, where: str, policies: Policies, refused: Refuse) -> pa.Table:
+    def scanned(self, partition: int, begin: Offset, end: Offset) -> Scanned:
+        """A range for somebody else to read."""
+        seen = self._files(partition, end)
+        files = tuple(seen[number] for number, _ in spans(begin, end))
+        return Scanned(self._scan(partition), files, begin[1], end[1])
+
+    def _files(self, partition: int, end: Offset) -> list[Entry]:
+        """Files up to an offset. A range that a rival has planned may have some that only it has seen so far."""
+        if len(self._seen.of(partition)) < end[0] + (end[1] > 0):
+            self._seen.read()
+        return self._seen.of(partition)
+
+    def _scan(self, partition: int) -> Scan:
+        where = partition_name(str(self._path), partition)
+        return Scan(path=str(self._path), form=self._form, is_declared=self._is_declared, where=where)
+
+    def _table(self, entry: Entry, partition: int, policies: Policies, refused: Refuse) -> pa.Table:
         """All rows of a file. The last one is kept, since several rounds may read from it."""
         if self._last is None or self._last[0] != entry.name:
-            self._last = (entry.name, self._opened(entry, where, policies, refused))
+            table = read_file(self._scan(partition), self.schema, entry, (0, None), policies, refused)
+            self._last = (entry.name, table)
         return self._last[1]
-
-    def _opened(self, entry: Entry, where: str, policies: Policies, refused: Refuse) -> pa.Table:
-        path = self._path / entry.name
-        try:
-            known = path.stat()
-            if (known.st_size, known.st_mtime_ns) != (entry.bytes, entry.changed_at_ns):
-                refused.take(policies.missing, f"file {entry.name} was changed since it was seen", where, [])
-            else:
-                return self._parsed(path, f"{where}/{entry.name}", policies, refused)
-        except FileNotFoundError:
-            refused.take(policies.missing, f"file {entry.name} is gone", where, [])
-        except Unfit as unfit:
-            refused.take(policies.schema, f"file {entry.name}: {unfit}", where, [])
-        except (pa.ArrowException, UnicodeDecodeError) as error:
-            refused.take(policies.poison, f"file {entry.name} cannot be read: {error}", where, [])
-        return self.schema.empty_table()
-
-    def _parsed(self, path: Path, where: str, policies: Policies, refused: Refuse) -> pa.Table:
-        if self._form == "csv":
-            return read_csv(path, self.schema, where, policies, refused, may_have_more=self._is_declared)
-        if self._form == "json":
-            return read_json(path, self.schema, where, policies, refused, may_have_more=self._is_declared)
-        table = pq.read_table(path) if self._form == "parquet" else _read_arrow(path)
-        return fit_table(table, self.schema, may_have_more=self._is_declared)
 
     def _first_schema(self) -> pa.Schema:
         if not self._path.is_dir():
@@ -201,13 +189,8 @@ class Files:
         if self._form == "parquet":
             return plain_schema(pq.read_schema(first))
         if self._form == "arrow":
-            return plain_schema(_read_arrow(first).schema)
+            return plain_schema(read_arrow(first).schema)
         from pyarrow import csv, json
 
         found = csv.read_csv(first) if self._form == "csv" else json.read_json(first)
         return plain_schema(found.schema)
-
-
-def _read_arrow(path: Path) -> pa.Table:
-    with pa.OSFile(str(path), "rb") as source:
-        return pa.ipc.open_file(source).read_all()

@@ -1,13 +1,13 @@
 """Having files, and names in a folder, on disk before anybody relies on them."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
 
 
-def write_flushed(path: Path, contents: Sequence[bytes | pa.Buffer]) -> None:
+def write_flushed(path: Path, contents: Iterable[bytes | pa.Buffer]) -> None:
     """Write a file, and return when it is there after a loss of power; its name may not be yet."""
     with path.open("wb", buffering=0) as file:
         for content in contents:

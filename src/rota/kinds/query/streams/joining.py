@@ -13,9 +13,9 @@ from rota.core.errors import Refused
 from rota.kinds.query.streams.asking import Asking, fitted
 from rota.kinds.query.streams.kernels import pc
 from rota.kinds.query.streams.keygroups import split
-from rota.kinds.query.streams.operators import Moment, Rows, State, Stepped, check_time, sift
+from rota.kinds.query.streams.operators import Moment, Rows, Sifted, State, Stepped, check_time, sift
 from rota.kinds.query.streams.policies import Policies, Refuse, as_json
-from rota.kinds.query.streams.watermarks import END, Clock, advanced, carried, heard
+from rota.kinds.query.streams.watermarks import END, Clock, advanced, carried, heard, latest
 from rota.kinds.query.streams.windows import quoted
 
 LEFT, RIGHT = "left", "right"
@@ -43,6 +43,8 @@ class JoinOperator:
     def __init__(self, join: Join, left: pa.Schema, right: pa.Schema, asking: Asking) -> None:
         self.name = join.name
         self.inputs = (join.left, join.right)
+        self.registered = join
+        self.read_as = (left, right)
         self._join = join
         self._asking = asking
         self._given_by: dict[str, pa.Schema] = {LEFT: left, RIGHT: right}
@@ -78,9 +80,9 @@ class JoinOperator:
         """Nobody waits."""
         return {side: schema.empty_table() for side, schema in self._kept.items()}
 
-    def held(self, states: Sequence[State]) -> tuple[str, ...]:
+    def held(self, kept: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
         """The side with more rows that wait, if there are too many in all."""
-        waiting = {side: sum(state[side].num_rows for state in states) for side in (LEFT, RIGHT)}
+        waiting = {side: sum(rows.get(side, 0) for rows in kept) for side in (LEFT, RIGHT)}
         if sum(waiting.values()) <= self._join.waiting_max:
             return ()
         return (self._join.left if waiting[LEFT] >= waiting[RIGHT] else self._join.right,)
@@ -91,37 +93,56 @@ class JoinOperator:
 
     def step(self, states: Sequence[State], rows: Mapping[str, Rows], moment: Moment) -> Stepped:
         """Join what is new with what waits, and let go of what nobody can come for any more."""
-        join, clock, refused = self._join, moment.clock, Refuse()
-        new: dict[str, list[pa.Table]] = {}
-        late: list[dict[str, str]] = []
-        peaks: dict[str, int] = {}
-        for side, source, time in zip((LEFT, RIGHT), self.inputs, join.times, strict=True):
-            # Those that a row from before could be joined with may be gone.
-            sifted = sift(rows[source], self._given_by[side], time, moment, join.policies, refused, clock.mark - 1)
-            late += ({"side": side, "row": row} for row in as_json(sifted.late))
-            peaks |= sifted.peaks
-            new[side] = split(fitted(sifted.rows, self._kept[side]), join.on, len(states))
-        after = self._advanced(heard(clock, peaks), moment)
-        given: list[pa.Table] = [self.schema.empty_table()]
-        kept: list[State] = []
-        for number, state in enumerate(states):
-            left, right = new[LEFT][number], new[RIGHT][number]
-            all_right = pa.concat_tables([state[RIGHT], right])
-            given += self._matched(left, all_right) + self._matched(state[LEFT], right)
-            kept.append(self._waiting(pa.concat_tables([state[LEFT], left]), all_right, after.mark))
-        return Stepped(kept, pa.concat_tables(given), pa.Table.from_pylist(late, schema=_LATE), refused, after)
+        refused = Refuse()
+        sifted = {source: self.sift(source, rows[source], moment, refused) for source in self.inputs}
+        after = self.advanced(moment, latest(each.peaks for each in sifted.values()))
+        new = {
+            source: split(self.prepared(source, each.rows), self.spread_by, len(states))
+            for source, each in sifted.items()
+        }
+        merged = [
+            self.merge(state, {source: parts[number] for source, parts in new.items()}, moment.clock, after)
+            for number, state in enumerate(states)
+        ]
+        given = pa.concat_tables([self.schema.empty_table(), *(each for _, each in merged)])
+        late = pa.concat_tables([each.late for each in sifted.values()])
+        return Stepped([state for state, _ in merged], given, late, refused, after)
 
-    def _advanced(self, clock: Clock, moment: Moment) -> Clock:
+    def sift(self, source: str, rows: Rows, moment: Moment, refused: Refuse) -> Sifted:
+        """Rows that are not from before what was waited for: those that they could be joined with may be gone."""
+        side = LEFT if source == self._join.left else RIGHT
+        time = self._join.times[side == RIGHT]
+        found = sift(rows, self._given_by[side], time, moment, self._join.policies, refused, moment.clock.mark - 1)
+        late = [{"side": side, "row": row} for row in as_json(found.late)]
+        return Sifted(found.rows, pa.Table.from_pylist(late, schema=_LATE), found.peaks)
+
+    def prepared(self, source: str, rows: pa.Table) -> pa.Table:
+        """Rows as they are kept."""
+        return fitted(rows, self._kept[LEFT if source == self._join.left else RIGHT])
+
+    @property
+    def spread_by(self) -> tuple[str, ...]:
+        """What rows are joined on."""
+        return self._join.on
+
+    def advanced(self, moment: Moment, peaks: Mapping[str, int]) -> Clock:
+        """By the latest rows of both sides, less the delay."""
+        clock, plan, delay_ms = heard(moment.clock, peaks), moment.plan, self._join.delay_ms
         after = clock
-        if moment.partitions or moment.plan.is_final:
-            plan = moment.plan
-            after = advanced(
-                clock, moment.partitions, delay_ms=self._join.delay_ms, idle=plan.idle, is_final=plan.is_final
-            )
+        if moment.partitions or plan.is_final:
+            after = advanced(clock, moment.partitions, delay_ms=delay_ms, idle=plan.idle, is_final=plan.is_final)
         if moment.upstream is None:
             return after
-        passed = carried(clock, moment.upstream if moment.upstream == END else moment.upstream - self._join.delay_ms)
+        passed = carried(clock, moment.upstream if moment.upstream == END else moment.upstream - delay_ms)
         return passed if not moment.partitions or passed.mark < after.mark else after
+
+    def merge(self, state: State, new: Mapping[str, pa.Table], before: Clock, after: Clock) -> tuple[State, pa.Table]:
+        """Pairs of which at least one is new; and who waits on."""
+        left, right = new[self._join.left], new[self._join.right]
+        all_right = pa.concat_tables([state[RIGHT], right])
+        given = [self.schema.empty_table(), *self._matched(left, all_right), *self._matched(state[LEFT], right)]
+        waiting = self._waiting(pa.concat_tables([state[LEFT], left]), all_right, after.mark)
+        return waiting, pa.concat_tables(given)
 
     def _matched(self, left: pa.Table, right: pa.Table) -> list[pa.Table]:
         if not left.num_rows or not right.num_rows:

@@ -24,6 +24,12 @@ def partition_of(group: int, partitions: int) -> int:
     return group * partitions // GROUPS
 
 
+def kept_in(partition: int, partitions: int, others: int) -> tuple[int, ...]:
+    """In which of `others` partitions the keys are kept that one of so many has."""
+    groups = (group for group in range(GROUPS) if partition_of(group, partitions) == partition)
+    return tuple(dict.fromkeys(partition_of(group, others) for group in groups))
+
+
 def groups_of(table: pa.Table, keys: Sequence[str]) -> pa.Array:
     """The group of each row, by its keys."""
     mixed = pa.repeat(pa.scalar(0, pa.int64()), table.num_rows)

@@ -39,7 +39,7 @@ class Ledger:
         self._partitions = partitions
         self._known: dict[str, Entry] = {}
         self._of: list[list[Entry]] = [[] for _ in range(partitions)]
-        self._read()
+        self.read()
 
     def __contains__(self, name: str) -> bool:
         return name in self._known
@@ -62,14 +62,15 @@ class Ledger:
             write_flushed(aside, [msgspec.json.encode(entries)])
             os.link(aside, self._folder / f"{first:012d}.json")
         except FileExistsError:
-            self._read()
+            self.read()
             return
         finally:
             aside.unlink(missing_ok=True)
         flush(self._folder)
         self._take(entries)
 
-    def _read(self) -> None:
+    def read(self) -> None:
+        """See what others have written down."""
         for path in sorted(self._folder.glob("[0-9]*.json")):
             if int(path.stem) < len(self._known):
                 continue

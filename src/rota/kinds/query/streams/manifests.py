@@ -3,11 +3,13 @@
     ROTAROUND1 · length of the manifest · its SHA-256 · the manifest as JSON · pieces, one after the other
 
 A file is valid if its manifest is; a piece is what it was if its SHA-256 is. Nothing of a file is believed before that.
+Pieces that tasks of the round wrote are in files of their own, which the manifest names (`pieces`).
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +17,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
+from rota.kinds.query.streams.pieces import Damaged, Piece, Place, called, chunks_of, packed_pieces, read_piece
 from rota.kinds.query.streams.rounds import Offset, Plan
 from rota.kinds.query.streams.watermarks import Clock
 
@@ -25,19 +28,6 @@ _LENGTH = struct.Struct(">Q")
 _PREFIX_BYTES = len(_MAGIC) + _LENGTH.size + 32
 # More is no manifest, whatever its first bytes say.
 _MANIFEST_BYTES_MAX = 64 << 20
-
-
-class Piece(Struct, frozen=True, kw_only=True):
-    """A table in a round's file: a partition of an operator's state, or rows for a sink."""
-
-    kind: Literal["state", "rows"]
-    node: str
-    table: str = ""
-    partition: int = 0
-    rows: int = 0
-    offset: int = 0
-    bytes: int = 0
-    sha256: str = ""
 
 
 class Transaction(Struct, frozen=True, kw_only=True):
@@ -96,39 +86,34 @@ class Manifest(Struct, frozen=True, kw_only=True):
         return self.kind == "round" and any(piece.kind == "state" for piece in self.pieces)
 
 
-class Damaged(Exception):
-    """A file of a round is not what was written."""
-
-
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Manifest).decode
 
 
-def packed(manifest: Manifest, tables: Sequence[tuple[Piece, pa.Table]]) -> tuple[Manifest, list[bytes | pa.Buffer]]:
-    """A manifest with its pieces, and the bytes of its file one after the other."""
-    pieces: list[Piece] = []
-    contents: list[bytes | pa.Buffer] = []
+def packed(
+    manifest: Manifest, tables: Sequence[tuple[Piece, pa.Table]], elsewhere: Sequence[Piece] = ()
+) -> tuple[Manifest, list[bytes | pa.Buffer]]:
+    """A manifest with its pieces, of which some are `elsewhere`, and the bytes of its file one after the other."""
+    pieces, contents = packed_pieces(tables)
+    whole = msgspec.structs.replace(manifest, pieces=(*pieces, *elsewhere))
+    return whole, [*_head(whole), *contents]
+
+
+def copied(manifest: Manifest, pieces: Sequence[tuple[Piece, Place]]) -> tuple[Manifest, Iterator[bytes]]:
+    """A manifest with pieces that are wherever they are, as a file that has all of them. Bytes may end as Damaged."""
+    found: list[Piece] = []
     offset = 0
-    for piece, table in tables:
-        content = _ipc(table)
-        size = content.size
-        pieces.append(
-            msgspec.structs.replace(
-                piece, rows=table.num_rows, offset=offset, bytes=size, sha256=sha256(content).hexdigest()
-            )
-        )
-        contents.append(content)
-        offset += size
-    whole = msgspec.structs.replace(manifest, pieces=tuple(pieces))
-    head = _encode(whole)
-    return whole, [_MAGIC, _LENGTH.pack(len(head)), sha256(head).digest(), head, *contents]
+    for piece, place in pieces:
+        found.append(msgspec.structs.replace(piece, offset=offset, file=""))
+        offset += place.bytes
+    whole = msgspec.structs.replace(manifest, pieces=tuple(found))
+    parts = (chunks_of(place, called(piece)) for piece, place in pieces)
+    return whole, chain(_head(whole), chain.from_iterable(parts))
 
 
-def _ipc(table: pa.Table) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
+def _head(manifest: Manifest) -> list[bytes]:
+    head = _encode(manifest)
+    return [_MAGIC, _LENGTH.pack(len(head)), sha256(head).digest(), head]
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -157,17 +142,19 @@ def _read(path: Path) -> tuple[Manifest, int]:
     return manifest, _PREFIX_BYTES + size
 
 
+def pieces_of(path: Path, kind: Literal["state", "rows"]) -> list[tuple[Piece, Place]]:
+    """The pieces of one kind, and where they are; or Damaged."""
+    manifest, begin = _read(path)
+    folder = path.parent.parent
+    found: list[tuple[Piece, Place]] = []
+    for piece in manifest.pieces:
+        if piece.kind == kind:
+            is_here = not piece.file
+            where, offset = (path, begin + piece.offset) if is_here else (folder / piece.file, piece.offset)
+            found.append((piece, Place(str(where), offset, piece.bytes, piece.sha256)))
+    return found
+
+
 def read_pieces(path: Path, kind: Literal["state", "rows"]) -> list[tuple[Piece, pa.Table]]:
     """The pieces of one kind, each checked; or Damaged."""
-    manifest, begin = _read(path)
-    found: list[tuple[Piece, pa.Table]] = []
-    with path.open("rb") as file:
-        for piece in manifest.pieces:
-            if piece.kind != kind:
-                continue
-            file.seek(begin + piece.offset)
-            content = file.read(piece.bytes)
-            if sha256(content).hexdigest() != piece.sha256:
-                raise Damaged(f"{piece.kind} of {piece.node} (partition {piece.partition}) is not what was written")
-            found.append((piece, pa.ipc.open_file(pa.py_buffer(content)).read_all()))
-    return found
+    return [(piece, read_piece(piece, place)) for piece, place in pieces_of(path, kind)]

@@ -49,6 +49,13 @@ class Operator(Protocol):
     name: str
     inputs: tuple[str, ...]
     schema: pa.Schema
+    # The columns of each input.
+    read_as: tuple[pa.Schema, ...]
+
+    @property
+    def registered(self) -> Struct:
+        """What it was made of."""
+        ...
 
     @property
     def keyed_by(self) -> Mapping[str, tuple[str, ...]]:
@@ -60,11 +67,37 @@ class Operator(Protocol):
         ...
 
     def step(self, states: Sequence[State], rows: Mapping[str, Rows], moment: Moment) -> Stepped:
-        """Take the rows of a round, by input."""
+        """Take the rows of a round, by input, all of it in this process."""
         ...
 
-    def held(self, states: Sequence[State]) -> tuple[str, ...]:
-        """Sources that must not be read for now, because others have to catch up with them."""
+    # The same in parts, for tasks that each have some of the rows, or one partition of the state.
+
+    def sift(self, source: str, rows: Rows, moment: Moment, refused: Refuse) -> "Sifted":
+        """Rows of an input that count, and those that are late."""
+        ...
+
+    def prepared(self, source: str, rows: pa.Table) -> pa.Table:
+        """What of them is spread by `spread_by`: as little as does."""
+        ...
+
+    @property
+    def spread_by(self) -> tuple[str, ...]:
+        """The columns by which rows find the partition of the state that is theirs."""
+        ...
+
+    def advanced(self, moment: Moment, peaks: Mapping[str, int]) -> Clock:
+        """How far time has come, by the latest rows of all partitions."""
+        ...
+
+    def merge(self, state: State, new: Mapping[str, pa.Table], before: Clock, after: Clock) -> tuple[State, pa.Table]:
+        """One partition of the state with what was prepared for it, by input; and what is given."""
+        ...
+
+    def held(self, kept: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
+        """Sources that must not be read for now, because others have to catch up with them.
+
+        `kept`: how many rows each table of each partition of the state has.
+        """
         ...
 
     def mark_after(self, mark: int) -> int:

@@ -17,16 +17,14 @@ from rota.kinds.query.streams.asking import Asking, plain_schema
 from rota.kinds.query.streams.connectors import StreamSource
 from rota.kinds.query.streams.keygroups import split
 from rota.kinds.query.streams.operators import Moment, Operator, Rows, State
-from rota.kinds.query.streams.policies import Policies, Policy, Refuse, as_json
+from rota.kinds.query.streams.policies import Policies, Policy, Refuse
 from rota.kinds.query.streams.rounds import Plan, Reading, partition_name
-from rota.kinds.query.streams.views import check_no_subquery, check_view, streams_in
+from rota.kinds.query.streams.views import check_no_subquery, check_view, streams_in, viewed
 from rota.kinds.query.streams.watermarks import Clock
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
-# What the engine says where a row is to blame, and not the statement or the tables beside it.
-_OF_ROWS = ("query.type", "query.function_failed", "query.failed")
 # The rows of an operator come from one place.
-_ONE = "0"
+ONE = "0"
 
 
 class SourceNode(Struct, frozen=True):
@@ -51,9 +49,8 @@ Node = SourceNode | ViewNode | Operator
 
 
 class Computed(Struct, frozen=True):
-    """What a round came to: state and time afterwards, rows by node, late and dead rows by node, and counts."""
+    """What a round came to: time afterwards, rows by node, late and dead rows by node, and counts."""
 
-    states: dict[str, list[State]]
     clocks: dict[str, Clock]
     given: dict[str, pa.Table]
     late: dict[str, pa.Table]
@@ -133,9 +130,12 @@ class Pipeline:
         """What keeps state."""
         return {name: node for name, node in self.nodes.items() if not isinstance(node, SourceNode | ViewNode)}
 
-    def held(self, states: Mapping[str, list[State]]) -> list[str]:
-        """Sources that are not read for now, because somebody has to wait for others already."""
-        found = [each for name, node in self.operators().items() for each in node.held(states[name])]
+    def held(self, waiting: Mapping[str, Sequence[Mapping[str, int]]]) -> list[str]:
+        """Sources that are not read for now, because somebody has to wait for others already.
+
+        `waiting`: how many rows each table of each partition of an operator's state has.
+        """
+        found = [each for name, node in self.operators().items() for each in node.held(waiting[name])]
         return list(dict.fromkeys(source for name in found for source in self._sources_behind(name)))
 
     def _sources_behind(self, name: str) -> list[str]:
@@ -179,9 +179,11 @@ class Pipeline:
 
     # A round.
 
-    def compute(self, plan: Plan, states: Mapping[str, list[State]], clocks: Mapping[str, Clock]) -> Computed:
-        """What a plan comes to."""
-        done = Computed(dict(states), dict(clocks), {}, {}, {}, {})
+    def compute(
+        self, plan: Plan, states: Mapping[str, list[State]], clocks: Mapping[str, Clock]
+    ) -> tuple[Computed, dict[str, list[State]]]:
+        """What a plan comes to, and the state afterwards."""
+        done, after = Computed(dict(clocks), {}, {}, {}, {}), dict(states)
         rows: dict[str, Rows] = {}
         for name, node in self.nodes.items():
             if isinstance(node, SourceNode):
@@ -189,12 +191,12 @@ class Pipeline:
             elif isinstance(node, ViewNode):
                 rows[name] = self._viewed(name, node, rows[node.reads], done)
             else:
-                rows[name] = self._stepped(name, node, plan, rows, done)
+                rows[name] = self._stepped(name, node, plan, rows, done, after)
             given = [each for each in rows[name].values() if each.num_rows]
             if given:
                 done.given[name] = given[0] if len(given) == 1 else pa.concat_tables(given)
                 done.counts[f"{name}.rows"] = done.given[name].num_rows
-        return done
+        return done, after
 
     def _read(self, name: str, node: SourceNode, plan: Plan, done: Computed) -> Rows:
         refused = Refuse()
@@ -203,50 +205,57 @@ class Pipeline:
             if each.source == name:
                 table = node.source.read(each.partition, each.begin, each.end, node.policies, refused)
                 found[partition_name(name, each.partition)] = table
-        _set_aside(name, refused, done)
+        set_aside(name, refused, done)
         return found
 
     def _viewed(self, name: str, node: ViewNode, rows: Rows, done: Computed) -> Rows:
         refused = Refuse()
-        found = {
-            partition: self._answered(node, table, partition, refused)
-            for partition, table in rows.items()
-            if table.num_rows
-        }
-        _set_aside(name, refused, done)
+
+        def ask(table: pa.Table) -> pa.Table:
+            return self._tables.ask(node.sql, node.schema, **{node.reads: table})
+
+        found = viewed(ask, node.schema, node.on_error, rows, refused)
+        set_aside(name, refused, done)
         return found
 
-    def _answered(self, node: ViewNode, table: pa.Table, partition: str, refused: Refuse) -> pa.Table:
-        """What a statement gives for these rows; those that it cannot be computed for are found by halving."""
-        try:
-            return self._tables.ask(node.sql, node.schema, **{node.reads: table})
-        except Refused as trouble:
-            if node.on_error == "fail" or trouble.code not in _OF_ROWS:
-                raise
-            if table.num_rows == 1:
-                refused.take(node.on_error, f"{trouble.code}: {trouble.reason}", partition, as_json(table))
-                return node.schema.empty_table()
-            half = table.num_rows // 2
-            parts = (table.slice(0, half), table.slice(half))
-            return pa.concat_tables([self._answered(node, part, partition, refused) for part in parts])
-
-    def _stepped(self, name: str, node: Operator, plan: Plan, rows: Mapping[str, Rows], done: Computed) -> Rows:
-        behind = [each for each in (self._operator_behind(source) for source in node.inputs) if each is not None]
-        upstream: int | None = None
-        if behind:
-            upstream = min(node_.mark_after(done.clocks.get(each, Clock()).mark) for each, node_ in behind)
-        fed = [source for source in node.inputs if self._operator_behind(source) is None]
-        partitions = tuple(each for source in fed for each in self._partitions(source))
-        moment = Moment(plan, done.clocks.get(name, Clock()), partitions, upstream)
+    def _stepped(
+        self,
+        name: str,
+        node: Operator,
+        plan: Plan,
+        rows: Mapping[str, Rows],
+        done: Computed,
+        states: dict[str, list[State]],
+    ) -> Rows:
+        behind = self.behind(name)
+        marks = [node_.mark_after(done.clocks.get(each, Clock()).mark) for each, node_ in behind.items()]
+        moment = self.moment(name, plan, done.clocks, min(marks, default=None))
         given = {source: rows[source] for source in node.inputs}
-        stepped = node.step(done.states[name], given, moment)
-        done.states[name] = stepped.states
+        stepped = node.step(states[name], given, moment)
+        states[name] = stepped.states
         done.clocks[name] = stepped.clock
         if stepped.late.num_rows:
             done.late[name] = stepped.late
             done.counts[f"{name}.late"] = stepped.late.num_rows
-        _set_aside(name, stepped.refused, done)
-        return {_ONE: stepped.given} if stepped.given.num_rows else {}
+        set_aside(name, stepped.refused, done)
+        return {ONE: stepped.given} if stepped.given.num_rows else {}
+
+    def moment(self, name: str, plan: Plan, clocks: Mapping[str, Clock], upstream: int | None) -> Moment:
+        """What is known of time when a round reaches an operator; `upstream`: how far those are that it reads from."""
+        inputs = self.operators()[name].inputs
+        fed = [source for source in inputs if self._operator_behind(source) is None]
+        partitions = tuple(each for source in fed for each in self._partitions(source))
+        return Moment(plan, clocks.get(name, Clock()), partitions, upstream)
+
+    def behind(self, name: str) -> dict[str, Operator]:
+        """The operators whose rows an operator reads, if it does not read those of sources only."""
+        found = (self._operator_behind(source) for source in self.operators()[name].inputs)
+        return dict(each for each in found if each is not None)
+
+    def head(self, name: str) -> str:
+        """The source or the operator that a node's rows are of, seen through views."""
+        node = self.nodes[name]
+        return self.head(node.reads) if isinstance(node, ViewNode) else name
 
     def _operator_behind(self, name: str) -> tuple[str, Operator] | None:
         """The operator whose rows a node's are, seen through views."""
@@ -264,7 +273,8 @@ class Pipeline:
         return [partition_name(name, each) for each in range(node.source.partitions)]
 
 
-def _set_aside(name: str, refused: Refuse, done: Computed) -> None:
+def set_aside(name: str, refused: Refuse, done: Computed) -> None:
+    """Count rows that could not be used, and keep those that are to be kept."""
     if refused.dead:
         done.dead[name] = refused.table()
         done.counts[f"{name}.dead"] = len(refused.dead)

@@ -6,7 +6,6 @@ then sinks commit. Whoever is killed anywhere leaves a chain that the next one g
 
 import os
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -18,9 +17,10 @@ from msgspec import Struct, structs
 
 from rota.core.errors import Refused
 from rota.kinds.query.streams.chain import Chain, Restored, Taken, saved_round
+from rota.kinds.query.streams.computing import Computing, Pieces
 from rota.kinds.query.streams.connectors import StreamSink
-from rota.kinds.query.streams.manifests import Damaged, Manifest, Piece, Transaction
-from rota.kinds.query.streams.operators import State
+from rota.kinds.query.streams.manifests import Manifest, Transaction
+from rota.kinds.query.streams.pieces import Damaged, Piece
 from rota.kinds.query.streams.pipeline import Computed, Pipeline
 from rota.kinds.query.streams.rounds import Plan, goes_on, offsets_after, partition_name, plan_round
 from rota.kinds.query.streams.watermarks import Clock
@@ -68,19 +68,20 @@ class Stream:
     def __init__(
         self,
         pipeline: Pipeline,
+        computing: Computing,
         folder: Path,
         outlets: tuple[Outlet, ...],
         options: Options,
         now_ms: Callable[[], int],
     ) -> None:
         self._pipeline = pipeline
+        self._computing = computing
         self._folder = folder
         self._outlets = outlets
         self._options = options
         self._now_ms = now_ms
         self._chain = Chain(folder)
         self._definition = pipeline.definition()
-        self._states: dict[str, list[State]] = {}
         self._clocks: dict[str, Clock] = {}
         self._last: Manifest | None = None
         self._plans: dict[int, Plan] = {}
@@ -107,7 +108,7 @@ class Stream:
         for outlet in self._outlets:
             if outlet.sink is not None:
                 outlet.sink.open(self._chain.identity)
-        newest = self._chain.find().last if restore is None else saved_round(restore)[0]
+        newest = self._chain.find().last if restore is None else saved_round(restore)
         if newest is not None:
             # Before anybody is deposed for it.
             self._check_definition(newest)
@@ -120,12 +121,12 @@ class Stream:
             self._chain.adopt(restore)
             restored = self._chain.find()
         self._go_on_from(restored)
-        self._chain.keep(self._options.keep)
+        self._chain.keep(self._options.keep, self._computing.files())
         return self._commit_again()
 
     def restore(self, path: Path) -> None:
         """Go on from another round instead, between two of them; `path` is its file."""
-        self._check_definition(saved_round(path)[0])
+        self._check_definition(saved_round(path))
         self._catch_up()
         self._chain.adopt(path)
         self._idle = ()
@@ -153,25 +154,20 @@ class Stream:
         base = restored.base
         self._since_state = 0
         if base is None:
-            self._states = self._pipeline.beginning(self._options.parallelism)
+            self._computing.begin()
             self._clocks = {}
         else:
-            self._take_state(base, self._chain.pieces(base.position, "state"))
+            self._computing.take(base, self._chain.path(base.position))
+            self._clocks = dict(base.clocks)
         for manifest in restored.again:
             assert manifest.plan is not None, "rounds without a plan are not made again"
-            done = self._pipeline.compute(manifest.plan, self._states, self._clocks)
-            self._states, self._clocks = done.states, done.clocks
+            self._clocks = self._compute(manifest.plan).clocks
             self._since_state += 1
         self._last = restored.last
         self._plans = dict(restored.plans)
 
-    def _take_state(self, manifest: Manifest, pieces: list[tuple[Piece, pa.Table]]) -> None:
-        tables: dict[tuple[str, str], list[pa.Table]] = defaultdict(list)
-        for piece, table in pieces:
-            if piece.table:
-                tables[piece.node, piece.table].append(table)
-        self._states = self._pipeline.dealt(tables, self._options.parallelism)
-        self._clocks = dict(manifest.clocks)
+    def _compute(self, plan: Plan) -> Computed:
+        return self._computing.compute(plan, self._clocks, self._chain.aside(plan.round))
 
     def _check_definition(self, manifest: Manifest) -> None:
         if manifest.definition != self._definition:
@@ -186,7 +182,7 @@ class Stream:
             return None
         kept: dict[str, pa.Table] = {}
         with suppress(Damaged):
-            kept = {piece.node: table for piece, table in self._chain.pieces(last.position, "rows")}
+            kept = {piece.node: table for piece, table in self._chain.rows(last.position)}
         rows: dict[str, pa.Table] = {}
         for transaction in last.transactions:
             if transaction.is_kept_here and transaction.node not in kept:
@@ -236,10 +232,15 @@ class Stream:
             self._catch_up()
             return None
         began = time.perf_counter()
-        done = self._pipeline.compute(plan, self._states, self._clocks)
-        round_ = self._publish(plan, done, began)
+        try:
+            round_ = self._publish(plan, self._compute(plan), began)
+        except Exception as error:
+            if self._chain.is_taken and not _is_fenced(error):
+                # Whoever took over has removed what this one was writing, so that anything may have gone wrong.
+                raise Refused("stream.fenced", f"another one took over: {error}", "Stop.") from error
+            raise
         if round_.number % self._options.keep == 0:
-            self._chain.keep(self._options.keep)
+            self._chain.keep(self._options.keep, self._computing.files())
         return round_
 
     def _next_plan(self) -> Plan | None:
@@ -266,7 +267,6 @@ class Stream:
         now_ms = self._now_ms()
         for node in self._pipeline.sources().values():
             node.source.look(now_ms)
-        held = self._pipeline.held(self._states)
         return plan_round(
             number,
             self._pipeline.readings(),
@@ -274,7 +274,7 @@ class Stream:
             self._heard_at_ms,
             rows_max=self._options.rows_max,
             now_ms=now_ms,
-            held=held,
+            held=self._computing.held(),
         )
 
     def _plan_ahead(self, number: int, offsets: Mapping[str, tuple[int, ...]]) -> Plan | None:
@@ -292,7 +292,7 @@ class Stream:
         for each in plan.ranges:
             self._heard_at_ms[partition_name(each.source, each.partition)] = plan.planned_at_ms
         self._idle = plan.idle
-        self._states, self._clocks = done.states, done.clocks
+        self._clocks = done.clocks
         last = self._last
         offsets = offsets_after(last.offsets if last else {}, plan)
         counts = dict(last.counts) if last else {}
@@ -307,8 +307,7 @@ class Stream:
         transactions = [self._prepare(outlet, plan.round, rows) for outlet, rows in given]
         pieces = [(Piece(kind="rows", node=outlet.name), rows) for outlet, rows in given if _is_kept(outlet)]
         self._since_state += 1
-        if self._since_state >= self._options.state_every or plan.is_final:
-            pieces += self._state_pieces()
+        has_state = self._since_state >= self._options.state_every or plan.is_final or self._computing.is_kept
         manifest = Manifest(
             position=0,
             follows=last.position if last else 0,
@@ -325,7 +324,7 @@ class Stream:
             took_ms=round((time.perf_counter() - began) * 1e3, 3),
             is_final=plan.is_final,
         )
-        self._last = self._put(manifest, pieces)
+        self._last = self._put(manifest, pieces, has_state=has_state)
         if self._last.has_state:
             self._since_state = 0
         for transaction, (outlet, rows) in zip(transactions, given, strict=True):
@@ -344,25 +343,21 @@ class Stream:
         while self._behind:
             self._behind.pop(0).result()
 
-    def _put(self, manifest: Manifest, pieces: list[tuple[Piece, pa.Table]]) -> Manifest:
+    def _put(self, manifest: Manifest, pieces: Pieces, *, has_state: bool) -> Manifest:
         self._catch_up()
         began = time.perf_counter()
+        elsewhere: list[Piece] = []
+        if has_state:
+            tables, elsewhere = self._computing.state()
+            # A stream that keeps nothing can be gone on with, too.
+            nothing = [] if tables or elsewhere else [(Piece(kind="state", node=""), pa.table({}))]
+            pieces = [*pieces, *tables, *nothing]
         try:
-            return self._chain.publish(manifest, pieces)
+            return self._chain.publish(manifest, pieces, elsewhere)
         except Taken as taken:
             raise Refused("stream.fenced", str(taken), "Stop; another one is at it.") from None
         finally:
             self.checkpoint_ms = (time.perf_counter() - began) * 1e3
-
-    def _state_pieces(self) -> list[tuple[Piece, pa.Table]]:
-        found = [
-            (Piece(kind="state", node=name, table=table, partition=number), content)
-            for name, states in self._states.items()
-            for number, state in enumerate(states)
-            for table, content in state.items()
-        ]
-        # A stream that keeps nothing can be gone on with, too.
-        return found or [(Piece(kind="state", node=""), pa.table({}))]
 
     def _publish_state(self) -> None:
         """The last round once more, with its state and with nothing to commit."""
@@ -370,7 +365,7 @@ class Stream:
         copy = structs.replace(
             self._last, plan=None, next=None, follows=self._last.position, transactions=(), skipped=()
         )
-        self._last = self._put(copy, self._state_pieces())
+        self._last = self._put(copy, [], has_state=True)
         self._since_state = 0
 
     # Sinks.
@@ -416,10 +411,15 @@ class Stream:
     def close(self) -> None:
         """Let go of everything; another incarnation can go on."""
         self._threads.shutdown()
+        self._computing.close()
         self._chain.close()
         for outlet in self._outlets:
             if outlet.sink is not None:
                 outlet.sink.close()
+
+
+def _is_fenced(error: Exception) -> bool:
+    return isinstance(error, Refused) and error.code == "stream.fenced"
 
 
 def _is_kept(outlet: Outlet) -> bool:

@@ -5,11 +5,17 @@ refused.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import datafusion as df
+import pyarrow as pa
 
 from rota.core.errors import Refused
+from rota.kinds.query.streams.operators import Rows
+from rota.kinds.query.streams.policies import Policy, Refuse, as_json
+
+# What the engine says where a row is to blame, and not the statement or the tables beside it.
+_OF_ROWS = ("query.type", "query.function_failed", "query.failed")
 
 # What may stand between a stream and the answer, by the first word of the engine's name for it.
 _ROW_BY_ROW = ("Projection:", "Filter:", "SubqueryAlias:", "TableScan:", "Unnest:", "Union")
@@ -62,6 +68,34 @@ def check_view(name: str, plan: df.LogicalPlan, stream: str) -> None:
         )
     for each in below:
         check_view(name, each, stream)
+
+
+def viewed(
+    ask: Callable[[pa.Table], pa.Table], schema: pa.Schema, on_error: Policy, rows: Rows, refused: Refuse
+) -> Rows:
+    """What a statement gives for the rows of each partition; those that it cannot be computed for are set aside."""
+    return {
+        partition: pa.concat_tables([schema.empty_table(), *_answers(ask, on_error, table, partition, refused)])
+        for partition, table in rows.items()
+        if table.num_rows
+    }
+
+
+def _answers(
+    ask: Callable[[pa.Table], pa.Table], on_error: Policy, table: pa.Table, partition: str, refused: Refuse
+) -> list[pa.Table]:
+    """Rows to blame are found by halving."""
+    try:
+        return [ask(table)]
+    except Refused as trouble:
+        if on_error == "fail" or trouble.code not in _OF_ROWS:
+            raise
+        if table.num_rows == 1:
+            refused.take(on_error, f"{trouble.code}: {trouble.reason}", partition, as_json(table))
+            return []
+        half = table.num_rows // 2
+        parts = (table.slice(0, half), table.slice(half))
+        return [each for part in parts for each in _answers(ask, on_error, part, partition, refused)]
 
 
 def _scan(name: str) -> re.Pattern[str]:

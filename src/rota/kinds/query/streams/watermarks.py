@@ -4,7 +4,7 @@ Pure. A watermark says that no more rows are expected from before it. It is the 
 of, and never goes back, whatever they say.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -20,12 +20,18 @@ class Clock(Struct, frozen=True):
     mark: int = NEVER
 
 
+def latest(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The latest event of each partition, as several have seen them."""
+    peaks: dict[str, int] = {}
+    for each in found:
+        for partition, peak in each.items():
+            peaks[partition] = max(peak, peaks.get(partition, NEVER))
+    return peaks
+
+
 def heard(clock: Clock, peaks: Mapping[str, int]) -> Clock:
     """Latest events of partitions, as one round has them."""
-    known = dict(clock.peaks)
-    for partition, peak in peaks.items():
-        known[partition] = max(peak, known.get(partition, NEVER))
-    return Clock(known, clock.mark)
+    return Clock(latest((clock.peaks, peaks)), clock.mark)
 
 
 def advanced(

@@ -12,7 +12,7 @@ from rota.kinds.query.streams.aggregates import Aggregate, read_aggregates
 from rota.kinds.query.streams.asking import Asking, fitted, plain_schema
 from rota.kinds.query.streams.kernels import pc
 from rota.kinds.query.streams.keygroups import split
-from rota.kinds.query.streams.operators import Moment, Rows, State, Stepped, advance, check_time, sift
+from rota.kinds.query.streams.operators import Moment, Rows, Sifted, State, Stepped, advance, check_time, sift
 from rota.kinds.query.streams.policies import Policies, Refuse
 from rota.kinds.query.streams.watermarks import Clock
 from rota.kinds.query.streams.windows import Gaps, PaneSql, SessionSql, Shape, Tumbling, column_names, parts_of, quoted
@@ -50,6 +50,8 @@ class WindowOperator(ABC):
     def __init__(self, window: Window, schema: pa.Schema, asking: Asking) -> None:
         self.name = window.name
         self.inputs = (window.source,)
+        self.registered = window
+        self.read_as = (schema,)
         self._window = window
         self._input = schema
         self._asking = asking
@@ -88,7 +90,7 @@ class WindowOperator(ABC):
     def _merge(self, state: State, new: str, before: Clock, after: Clock) -> tuple[State, pa.Table]:
         """One partition of the state with what is new, which is a table or a statement; what is given."""
 
-    def held(self, states: Sequence[State]) -> tuple[str, ...]:
+    def held(self, kept: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
         """A window holds nobody up."""
         return ()
 
@@ -98,28 +100,49 @@ class WindowOperator(ABC):
 
     def step(self, states: Sequence[State], rows: Mapping[str, Rows], moment: Moment) -> Stepped:
         """Merge the rows of a round, and give what has ended."""
-        window, clock, refused = self._window, moment.clock, Refuse()
-        horizon = self._horizon(clock.mark)
-        sifted = sift(rows[window.source], self._input, window.time, moment, window.policies, refused, horizon)
-        after = advance(moment, sifted.peaks, window.delay_ms)
-        if not sifted.rows.num_rows and after.mark == clock.mark:
+        refused, source = Refuse(), self._window.source
+        sifted = self.sift(source, rows[source], moment, refused)
+        after = self.advanced(moment, sifted.peaks)
+        if not sifted.rows.num_rows and after.mark == moment.clock.mark:
             return Stepped(list(states), self.schema.empty_table(), sifted.late, refused, after)
-        merged = self._merge_all(states, sifted.rows, clock, after)
+        merged = self._merge_all(states, sifted.rows, moment.clock, after)
         given = pa.concat_tables([self.schema.empty_table(), *(each for _, each in merged)])
         return Stepped([state for state, _ in merged], given, sifted.late, refused, after)
+
+    def sift(self, source: str, rows: Rows, moment: Moment, refused: Refuse) -> Sifted:
+        """Rows whose windows have not all ended."""
+        window, horizon = self._window, self._horizon(moment.clock.mark)
+        return sift(rows, self._input, window.time, moment, window.policies, refused, horizon)
+
+    def prepared(self, source: str, rows: pa.Table) -> pa.Table:
+        """The parts that rows come to."""
+        return self._asking.ask(self._over_rows("_rows"), self._kept, _rows=rows)
+
+    @property
+    def spread_by(self) -> tuple[str, ...]:
+        """The window's keys."""
+        return self._window.by
+
+    def advanced(self, moment: Moment, peaks: Mapping[str, int]) -> Clock:
+        """By the latest rows, less the delay."""
+        return advance(moment, peaks, self._window.delay_ms)
+
+    def merge(self, state: State, new: Mapping[str, pa.Table], before: Clock, after: Clock) -> tuple[State, pa.Table]:
+        """Merge parts, and give what has ended."""
+        return self._merge_parts(state, new[self._window.source], before, after)
+
+    def _merge_parts(self, state: State, parts: pa.Table, before: Clock, after: Clock) -> tuple[State, pa.Table]:
+        self._asking.know("_new", parts)
+        return self._merge(state, "select * from _new", before, after)
 
     def _merge_all(
         self, states: Sequence[State], rows: pa.Table, before: Clock, after: Clock
     ) -> list[tuple[State, pa.Table]]:
-        self._asking.know("_rows", rows)
         if len(states) == 1:
+            self._asking.know("_rows", rows)
             return [self._merge(states[0], self._over_rows("_rows"), before, after)]
-        new = split(self._asking.ask(self._over_rows("_rows")), self._window.by, len(states))
-        found: list[tuple[State, pa.Table]] = []
-        for state, part in zip(states, new, strict=True):
-            self._asking.know("_new", part)
-            found.append(self._merge(state, "select * from _new", before, after))
-        return found
+        parts = split(self.prepared(self._window.source, rows), self.spread_by, len(states))
+        return [self._merge_parts(*each, before, after) for each in zip(states, parts, strict=True)]
 
     def _schema_of_state(self) -> pa.Schema:
         """The columns that every window keeps: keys and parts, with the types that one merging gives them."""

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from rota.wire.queries import Exchange, Output, Part
+from rota.wire.queries import Compression, Exchange, Output, Part
 from rota.worker.runners.queries.parts import asked_name, part_name
 
 # How the answer is encoded, as the envelope of a value has it; an answer of the query itself is Arrow.
@@ -22,6 +22,8 @@ class Source(Struct, frozen=True, array_like=True):
     folder: str
     parts: tuple[Part, ...]
     peer: int | None = None
+    # What a step of a stream told.
+    told: bytes = b""
 
     def path(self, part: Part) -> str:
         """Where a part is, as a plan names it."""
@@ -51,7 +53,7 @@ class Order(Struct, frozen=True, kw_only=True, omit_defaults=True):
     task: int | None = None
     output: Output
     schema: bytes
-    compression: str = ""
+    compression: Compression = ""
     # Whether Python functions in the plan may be opened.
     has_code: bool = False
     # The attempt's own folder, also for what does not fit into memory; and the file for an answer.
@@ -80,6 +82,7 @@ class Wrote(Struct, frozen=True, array_like=True, tag="wrote"):
     parts: tuple[Part, ...]
     rows: int
     metrics: tuple[tuple[str, int], ...] = ()
+    told: bytes = b""
 
 
 class Broke(Struct, frozen=True, array_like=True, tag="broke"):

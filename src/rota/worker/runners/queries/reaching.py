@@ -79,7 +79,7 @@ class Distrusted(Exception):
 
 
 class Asking:
-    """Connections for asking whether files are there, one for each peer, opened when it is first asked."""
+    """Connections for asking for files, or whether they are there; one for each peer, opened when it is first asked."""
 
     def __init__(self, peers: tuple[Peer, ...], authority: bytes = b"") -> None:
         self._peers = peers
@@ -89,10 +89,17 @@ class Asking:
 
     def check(self, number: int, path: str) -> None:
         """Raise NotAPart unless a peer has the file that a path names."""
+        self._asked("HEAD", number, path)
+
+    def fetch(self, number: int, path: str) -> bytes:
+        """The file of a peer that a path names, which it has checked; or NotAPart."""
+        return self._asked("GET", number, path)
+
+    def _asked(self, verb: str, number: int, path: str) -> bytes:
         peer = self._peers[number]
         if number not in self._silent:
             try:
-                status = self._ask(number, peer, path)
+                status, content = self._ask(verb, number, peer, path)
             except ssl.SSLCertVerificationError as error:
                 raise Distrusted(f"{peer.url} is not trusted: {error.verify_message} (client.ca, tls.cert)") from None
             except (OSError, http.client.HTTPException) as error:
@@ -101,17 +108,16 @@ class Asking:
             else:
                 if status != http.HTTPStatus.OK:
                     raise NotAPart(f"{peer.url} does not give out {path}: {status}")
-                return
+                return content
         raise NotAPart(self._silent[number])
 
-    def _ask(self, number: int, peer: Peer, path: str) -> int:
+    def _ask(self, verb: str, number: int, peer: Peer, path: str) -> tuple[int, bytes]:
         if number not in self._open:
             self._open[number] = self._connection(urlsplit(peer.url))
         connection = self._open[number]
-        connection.request("HEAD", quote(f"/{BUCKET}/{path}"), headers={TICKET: peer.ticket})
+        connection.request(verb, quote(f"/{BUCKET}/{path}"), headers={TICKET: peer.ticket})
         answer = connection.getresponse()
-        answer.read()
-        return answer.status
+        return answer.status, answer.read()
 
     def _connection(self, place: SplitResult) -> http.client.HTTPConnection:
         if place.scheme == "http":

@@ -69,7 +69,12 @@ _NO_MEMORY = "memory allocation of"
 
 T = TypeVar("T")
 
-_CALL = encode_work(PythonWork(function="rota.worker.runners.queries.fragment:run", args=(ParamOf(ORDER),)))
+
+def _call(function: str) -> bytes:
+    return encode_work(PythonWork(function=function, args=(ParamOf(ORDER),)))
+
+
+_CALL = _call("rota.worker.runners.queries.fragment:run")
 
 
 class _Head(Struct):
@@ -136,11 +141,14 @@ class QueryRunner:
         memory_bytes: int = 0,
         keyring: Keyring | None = None,
         keyed: ProcessRunner | None = None,
+        steps: str = "",
     ) -> None:
         """`python` has the processes, `keyed` those in which only the engine runs, with the keys of `keyring`.
 
-        `memory_bytes` is how much the engine may use in each; 0 for all there is.
+        `memory_bytes` is how much the engine may use in each; 0 for all there is. `steps` is the function that carries
+        out steps of streams, of which this package knows nothing but how they are ordered and what they wrote.
         """
+        self._steps = _call(steps) if steps else b""
         self._python = python
         self._keyed = keyed or python
         self._keyring = keyring or Keyring({})
@@ -214,6 +222,9 @@ class QueryRunner:
             fragment = decode_fragment(offer.work)
         except msgspec.MsgspecError as error:
             raise Unfit(f"its work is not a fragment of a query that can be read: {error}") from None
+        if fragment.is_step and (not self._steps or fragment.places is not None):
+            # What a step reads is nowhere to be seen, and whoever may read some places only may not have one.
+            raise Unfit("query.unsupported: it is a step of a stream, which this worker does not take")
         return fragment
 
     async def _open(self) -> None:
@@ -273,7 +284,7 @@ class QueryRunner:
         call = structs.replace(
             offer,
             kind=PYTHON,
-            work=_CALL,
+            work=self._steps if fragment.is_step else _CALL,
             params=encode_order(order),
             inputs=(),
             map_index=-1,
@@ -358,6 +369,7 @@ class QueryRunner:
             url=self._url,
             rows=wrote.rows,
             metrics=wrote.metrics,
+            told=wrote.told,
         )
         result = encode_output(output)
         if len(result) > RESULT_BYTES_MAX:

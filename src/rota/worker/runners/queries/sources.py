@@ -56,9 +56,10 @@ class Sources:
             raise Unfit(f"query.failed: what {producer} gave is no output of a stage: {error}") from None
         folder = self._exchanges.locate(self._offer, output)
         if folder is not None or not output.parts:
-            return Source(producer, folder or "", output.parts)
+            return Source(producer, folder or "", output.parts, told=output.told)
         _check_reachable(producer, output)
-        return Source(producer, output.folder, output.parts, self._peers.setdefault(output.url, len(self._peers)))
+        peer = self._peers.setdefault(output.url, len(self._peers))
+        return Source(producer, output.folder, output.parts, peer, output.told)
 
 
 def _check_reachable(producer: str, output: StageOutput) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from rota.core.errors import Refused
 from rota.kinds.query.streams.chain import Chain, Taken
-from rota.kinds.query.streams.manifests import Manifest, Piece
+from rota.kinds.query.streams.manifests import Manifest
+from rota.kinds.query.streams.pieces import Piece
 from rota.kinds.query.streams.rounds import Plan, Range
 
 

@@ -1,0 +1,105 @@
+"""Where rounds are computed and their state is: in this process, or by workers (`rota.app.sql.rounds`)."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from rota.kinds.query.streams.manifests import Manifest, read_pieces
+from rota.kinds.query.streams.operators import State
+from rota.kinds.query.streams.pieces import Piece
+from rota.kinds.query.streams.pipeline import Computed, Pipeline
+from rota.kinds.query.streams.rounds import Plan
+from rota.kinds.query.streams.watermarks import Clock
+
+Pieces = list[tuple[Piece, pa.Table]]
+
+
+class Computing(Protocol):
+    """Computes rounds, one after the other, and knows the state after the last one."""
+
+    # Whether the state is on the disk after each round, so that naming it costs nothing.
+    is_kept: bool
+
+    def begin(self) -> None:
+        """State as it is before all rows."""
+        ...
+
+    def take(self, manifest: Manifest, path: Path) -> None:
+        """State as it is after a round, which was seen to be undamaged; `path` is its file."""
+        ...
+
+    def held(self) -> Sequence[str]:
+        """Sources that are not read for now."""
+        ...
+
+    def compute(self, plan: Plan, clocks: Mapping[str, Clock], aside: str) -> Computed:
+        """The next round. `aside` is where its pieces may be put, seen from the stream's folder."""
+        ...
+
+    def state(self) -> tuple[Pieces, list[Piece]]:
+        """The state after the last round: tables to be written down, and pieces that are already."""
+        ...
+
+    def files(self) -> Sequence[str]:
+        """Files of pieces that this state is in, seen from the stream's folder."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
+class ComputingHere:
+    """The engine in this process; state is in memory."""
+
+    is_kept = False
+
+    def __init__(self, pipeline: Pipeline, parallelism: int) -> None:
+        self._pipeline = pipeline
+        self._parallelism = parallelism
+        self._states: dict[str, list[State]] = {}
+
+    def begin(self) -> None:
+        """No state."""
+        self._states = self._pipeline.beginning(self._parallelism)
+
+    def take(self, manifest: Manifest, path: Path) -> None:
+        """Read the pieces of a round, whoever wrote them."""
+        tables: dict[tuple[str, str], list[pa.Table]] = defaultdict(list)
+        for piece, table in read_pieces(path, "state"):
+            if piece.table:
+                tables[piece.node, piece.table].append(table)
+        self._states = self._pipeline.dealt(tables, self._parallelism)
+
+    def held(self) -> Sequence[str]:
+        """As those say who keep rows waiting."""
+        waiting = {
+            name: [{table: content.num_rows for table, content in state.items()} for state in states]
+            for name, states in self._states.items()
+        }
+        return self._pipeline.held(waiting)
+
+    def compute(self, plan: Plan, clocks: Mapping[str, Clock], aside: str) -> Computed:
+        """All nodes, one after the other."""
+        done, self._states = self._pipeline.compute(plan, self._states, clocks)
+        return done
+
+    def state(self) -> tuple[Pieces, list[Piece]]:
+        """All tables."""
+        found = [
+            (Piece(kind="state", node=name, table=table, partition=number), content)
+            for name, states in self._states.items()
+            for number, state in enumerate(states)
+            for table, content in state.items()
+        ]
+        return found, []
+
+    def files(self) -> Sequence[str]:
+        """It is in memory."""
+        return ()
+
+    def close(self) -> None:
+        """It holds nothing."""
