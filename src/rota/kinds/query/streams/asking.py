@@ -1,11 +1,11 @@
 """Questions of operators to the engine: SQL over tables that are in memory for as long as a round takes."""
 
 import os
-from typing import Any
 
 import pyarrow as pa
 
 from rota.kinds.query.engine import SqlEngine
+from rota.wire.plain import plain_schema
 
 # Into how large pieces rows are cut, so that threads can share them; and how many are worth sharing.
 _BATCH_ROWS_LEAST = 8_192
@@ -50,10 +50,9 @@ def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def plain(table: pa.Table) -> pa.Table:
     """A table with texts as everybody reads them, and not as the engine holds them."""
-    return fitted(table, plain_schema(table.schema))
+    return fitted(table, row_schema(table.schema))
 
 
-def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """A schema without views; all columns may lack values."""
-    kinds: dict[Any, Any] = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-    return pa.schema([pa.field(field.name, kinds.get(field.type, field.type)) for field in schema])
+def row_schema(schema: pa.Schema) -> pa.Schema:
+    """A schema without views, of which all columns may lack values."""
+    return pa.schema([pa.field(field.name, field.type) for field in plain_schema(schema)])

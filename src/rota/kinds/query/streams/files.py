@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rota.core.errors import Refused
-from rota.kinds.query.streams.asking import plain_schema
+from rota.kinds.query.streams.asking import row_schema
 from rota.kinds.query.streams.ledger import Entry, Ledger
 from rota.kinds.query.streams.policies import Policies, Refuse
 from rota.kinds.query.streams.rounds import Offset, partition_name
@@ -59,7 +59,7 @@ class Files:
         self.partitions = partitions
         if bounded:
             self.can |= Source.BOUNDED
-        self.schema = plain_schema(schema) if schema is not None else self._first_schema()
+        self.schema = row_schema(schema) if schema is not None else self._first_schema()
         self.called = f"{form} files in {self._path} ({partitions} partitions)"
         self._ledger: Ledger | None = None
         self._has_looked = False
@@ -187,10 +187,10 @@ class Files:
             text = f"there is no {self._form} file in {self._path} to see its columns"
             raise Refused("stream.source", text, "Give a schema.", path="schema")
         if self._form == "parquet":
-            return plain_schema(pq.read_schema(first))
+            return row_schema(pq.read_schema(first))
         if self._form == "arrow":
-            return plain_schema(read_arrow(first).schema)
+            return row_schema(read_arrow(first).schema)
         from pyarrow import csv, json
 
         found = csv.read_csv(first) if self._form == "csv" else json.read_json(first)
-        return plain_schema(found.schema)
+        return row_schema(found.schema)

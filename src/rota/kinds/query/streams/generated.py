@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from rota.core.errors import Refused
-from rota.kinds.query.streams.asking import fitted, plain_schema
+from rota.kinds.query.streams.asking import fitted, row_schema
 from rota.kinds.query.streams.flushing import flush
 from rota.kinds.query.streams.kernels import pc
 from rota.kinds.query.streams.policies import Policies, Refuse
@@ -84,7 +84,7 @@ class Tables:
     def __init__(self, *tables: pa.Table) -> None:
         if not tables:
             raise Refused("field.value", "there are no tables", path="tables")
-        self.schema = plain_schema(tables[0].schema)
+        self.schema = row_schema(tables[0].schema)
         self._tables: Sequence[pa.Table] = [fitted(table, self.schema) for table in tables]
         self.partitions = len(tables)
         self.called = f"tables in memory ({self.partitions} partitions)"

@@ -13,7 +13,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from rota.core.errors import Refused
-from rota.kinds.query.streams.asking import Asking, plain_schema
+from rota.kinds.query.streams.asking import Asking, row_schema
 from rota.kinds.query.streams.connectors import StreamSource
 from rota.kinds.query.streams.keygroups import split
 from rota.kinds.query.streams.operators import Moment, Operator, Rows, State
@@ -103,7 +103,7 @@ class Pipeline:
             raise Refused("query.unsupported", f"view {name} {said}", hint, path="sql")
         check_no_subquery(name, plan, reads[0])
         check_view(name, plan, reads[0])
-        schema = plain_schema(frame.schema())
+        schema = row_schema(frame.schema())
         if len(dict.fromkeys(schema.names)) != len(schema.names):
             text = f"two columns of {name} have the same name: {', '.join(schema.names)}"
             raise Refused("query.column", text, "Give one another name.", path="sql")

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from rota.core.errors import Refused
 from rota.kinds.query.streams.aggregates import Aggregate, read_aggregates
-from rota.kinds.query.streams.asking import Asking, fitted, plain_schema
+from rota.kinds.query.streams.asking import Asking, fitted, row_schema
 from rota.kinds.query.streams.kernels import pc
 from rota.kinds.query.streams.keygroups import split
 from rota.kinds.query.streams.operators import Moment, Rows, Sifted, State, Stepped, advance, check_time, sift
@@ -147,7 +147,7 @@ class WindowOperator(ABC):
     def _schema_of_state(self) -> pa.Schema:
         """The columns that every window keeps: keys and parts, with the types that one merging gives them."""
         rows = self._input.empty_table().append_column("_t", pa.array([], pa.int64()))
-        return plain_schema(self._asking.ask(self._over_rows("_rows"), _rows=rows).schema)
+        return row_schema(self._asking.ask(self._over_rows("_rows"), _rows=rows).schema)
 
     def _answered(self, merged: pa.Table, start: pa.ChunkedArray, end: pa.ChunkedArray) -> pa.Table:
         """Merged parts as rows that are given, without revisions."""
