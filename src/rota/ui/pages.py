@@ -27,6 +27,7 @@ from rota.ui.places import shown
 from rota.ui.reading import Memory
 from rota.ui.rendering import Renderer
 from rota.ui.run import RunPages
+from rota.ui.run_logs import RunLogPages
 from rota.ui.runs import RunsPages
 from rota.ui.signing import SigningPages
 from rota.ui.task import TaskPages
@@ -82,6 +83,7 @@ class Pages:
             *HomePages(renderer, memory).pages(),
             *RunsPages(renderer, memory).pages(),
             *RunPages(renderer, memory).pages(),
+            *RunLogPages(renderer, memory).pages(),
             *TaskPages(renderer, memory).pages(),
             *acting.pages(DEEDS),
             *(
