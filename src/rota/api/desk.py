@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from msgspec import structs
 
 from rota.api.abandoning import Abandoned
-from rota.api.analysts import check_query
+from rota.api.analysts import Readable, check_query
 from rota.api.auth import Principal, Role
 from rota.api.bundles import Bundles
 from rota.api.items import resolve_work, submit_work
@@ -105,11 +105,11 @@ class Desk:
         blobs: Blobs,
         refused: Callable[[Refused], None] = ignore,
         listener: Listener = tell_nobody,
-        readable: tuple[str, ...] = (),
+        readable: Readable | None = None,
     ) -> None:
         """`refused` hears of callers who asked for what they may not, `listener` of errors of ours.
 
-        `readable` are the places whose files analysts may read.
+        `readable` is what analysts may read.
         """
         self.blobs = blobs
         self.listener = listener
@@ -118,7 +118,7 @@ class Desk:
         # Looks into this process; None likewise.
         self.inspect: Callable[[], ServiceInside] | None = None
         self._refused = refused
-        self._readable = readable
+        self._readable = readable or Readable()
         self._coordinator = coordinator
         self._bundles = Bundles(blobs)
         self.sessions = Sessions(coordinator)

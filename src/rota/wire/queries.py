@@ -23,6 +23,10 @@ Reading = Literal["hash", "all", "merge"]
 Compression = Literal["", "lz4", "zstd"]
 
 
+# What plans are called, and what they look like.
+Texts = tuple[tuple[str, str], ...]
+
+
 class Exchange(Struct, frozen=True, array_like=True):
     """A leaf of a fragment that stands for the outputs of another stage. `parts` is how many each of them has."""
 
@@ -93,6 +97,8 @@ class Fragment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stores: tuple[str, ...] = ()
     # Where all files are that its plan reads: folders and URLs. Its worker reads no others; None for any.
     places: tuple[str, ...] | None = None
+    # How the whole query is planned, for people: plans by their names. Its last stage has them.
+    texts: Texts = ()
 
 
 EXCHANGE = "rota-exchange-"

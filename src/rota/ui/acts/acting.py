@@ -66,6 +66,8 @@ class Subject(Struct, frozen=True, kw_only=True):
     at: str
     url: str
     standing: str
+    # Of which kind the run is that they are, if they are one.
+    kind: str = ""
     view: Any = None
     # What else to say before it is done, such as which tasks it concerns.
     details: tuple[str, ...] = ()
@@ -203,7 +205,7 @@ def offers(visit: Visit, subject: Subject, deeds: Iterable[Deed]) -> list[Offer]
             visit.rights.seal,
         )
         for deed in deeds
-        if visit.rights.may(deed.command) and not deed.objection(subject.view)
+        if visit.rights.may(deed.command, subject.kind) and not deed.objection(subject.view)
     ]
 
 
@@ -214,9 +216,9 @@ def check_sent(visit: Visit, sent: Sent) -> None:
         raise Refused("http.origin", text, "Look at the page again, and decide anew.", path="seal")
 
 
-def check_may(visit: Visit, command: type) -> None:
+def check_may(visit: Visit, command: type, about: str = "") -> None:
     """Refuse what is not this visitor's to do, before they fill in anything."""
-    if not visit.rights.may(command):
+    if not visit.rights.may(command, about):
         who = visit.who or "this visitor"
         raise Refused("auth.role", f"{who} may look, and not do this", "Sign in with a token of another role.")
 
@@ -270,8 +272,8 @@ class Acting:
 
     def _asking(self, deed: Deed) -> Callable[[Visit], Awaitable[Response]]:
         async def ask(visit: Visit) -> Response:
-            check_may(visit, deed.command)
             subject = await deed.find(visit)
+            check_may(visit, deed.command, subject.kind)
             refused = _objection(deed, subject)
             return await self._show(visit, deed, subject, None, refused)
 
@@ -280,12 +282,12 @@ class Acting:
     def _acting(self, deed: Deed) -> Callable[[Visit], Awaitable[Response]]:
         async def act(visit: Visit) -> Response:
             check_sent(visit, visit.form)
-            check_may(visit, deed.command)
             key = key_of(visit, visit.form)
             known = self.known(visit, key)
             if known is not None:
                 return self.keep(visit, key, known)
             subject = await deed.find(visit)
+            check_may(visit, deed.command, subject.kind)
             try:
                 _check_stands(deed, subject, visit.form)
                 done = await deed.do(Doing(visit, subject, visit.form, key))

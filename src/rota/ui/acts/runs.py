@@ -53,7 +53,7 @@ def _subject(view: RunView) -> Subject:
     url = run_url(view.id)
     standing = f"over ({view.state})" if view.state in RUN_TERMINAL else "not over"
     paused = ", and paused" if view.paused else ""
-    return Subject(name=f"run {view.id}", at=url, url=url, standing=f"{standing}{paused}", view=view)
+    return Subject(name=f"run {view.id}", at=url, url=url, standing=f"{standing}{paused}", kind=view.kind, view=view)
 
 
 async def find_run(visit: Visit) -> Subject:
