@@ -118,7 +118,7 @@ def test_a_form_without_the_seal_of_its_visitor_is_refused(stage: Stage, writer:
     form = {**hidden(writer.look(f"/runs/{run}")), **wrong}
     response = writer.send(f"/runs/{run}/pause", form)
     assert response.status_code == 403
-    assert "http.origin" in response.text
+    assert "http.form" in response.text
     assert not stage.get(f"runs/{run}")["paused"]
     writer.act(f"/runs/{run}/cancel")
 
@@ -144,6 +144,26 @@ def test_a_button_that_is_pressed_twice_acts_once(stage: Stage, writer: Person):
     assert commands == ["PauseRun", "SubmitRun"]
     assert "goes on" in writer.follow(writer.send("/runs/twice/resume", hidden(writer.look("/runs/twice")))).text
     writer.act("/runs/twice/cancel")
+
+
+def test_a_form_that_is_sent_again_when_things_are_as_before_does_not_say_that_it_is_done(stage: Stage, writer: Person):
+    stage.submit(shell("a", LONG), run="undone")
+    form = hidden(writer.look("/runs/undone"))
+    assert "run undone is paused" in writer.follow(writer.send("/runs/undone/pause", form)).text
+    writer.follow(writer.send("/runs/undone/resume", hidden(writer.look("/runs/undone"))))
+    again = writer.follow(writer.send("/runs/undone/pause", form), 409)
+    assert "this was done, and undone since" in again.text
+    assert not stage.get("runs/undone")["paused"]
+    writer.act("/runs/undone/cancel")
+
+
+def test_a_form_that_does_not_say_how_things_stood_is_refused(stage: Stage, writer: Person):
+    stage.submit(shell("a", LONG), run="blind")
+    form = hidden(writer.look("/runs/blind"))
+    refused = writer.follow(writer.send("/runs/blind/pause", {**form, "seen": ""}), 409)
+    assert "the form does not say how it was" in refused.text
+    assert not stage.get("runs/blind")["paused"]
+    writer.act("/runs/blind/cancel")
 
 
 def test_the_second_of_two_people_is_told_that_somebody_was_faster(stage: Stage, writer: Person, admin: Person):

@@ -177,6 +177,9 @@ class Principal(Struct, frozen=True):
 
     def may(self, need: Role, tenant: str) -> None:
         """Refuse what this caller may not do, or not there."""
+        if tenant == ANY_TENANT and self.tenant != ANY_TENANT:
+            text = f"{self.name} is of one tenant, and this concerns all of them"
+            raise Refused("auth.tenant", text, f"Use a token of all tenants ({self.role}@*).")
         if self.tenant not in (ANY_TENANT, tenant):
             hint = "Use a token of that tenant."
             raise Refused("auth.tenant", f"{self.name} may not act for tenant {tenant!r}", hint)

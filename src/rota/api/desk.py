@@ -17,6 +17,7 @@ from rota.api.items import resolve_work, submit_work
 from rota.api.logs import read_log
 from rota.api.reviving import carry_out, preview
 from rota.api.sessions import Sessions
+from rota.api.submitting import submit
 from rota.control.driver import Listener
 from rota.control.driver import ignore as tell_nobody
 from rota.control.events import Tell, Wake
@@ -188,7 +189,10 @@ class Desk:
             case ClientCommand():
                 await self._bundles.check(request)
                 actor = who.name if is_audited(request) else ""
-                return await carry_out(self._coordinator, structs.replace(request, actor=actor))
+                command = structs.replace(request, actor=actor)
+                if isinstance(command, SubmitRun):
+                    return await submit(self._coordinator, command)
+                return await carry_out(self._coordinator, command)
             case PreviewClear():
                 return await preview(self._coordinator, request)
             case _:

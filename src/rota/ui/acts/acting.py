@@ -81,6 +81,14 @@ class Done(Struct, frozen=True):
     url: str = ""
 
 
+class KeptDone(Struct, frozen=True):
+    """What came of a form: whose it was, and how its subject stood then."""
+
+    seal: str
+    done: Done
+    standing: str = ""
+
+
 class Doing(Struct, frozen=True):
     """One deed while it is done, under a key that makes it happen once."""
 
@@ -213,7 +221,7 @@ def check_sent(visit: Visit, sent: Sent) -> None:
     """Refuse a form that is not from a page which was made for this visitor."""
     if not compare_digest(sent.seal.encode(), visit.rights.seal.encode()) or not _ONCE.fullmatch(sent.once):
         text = "this form is not from a page that was made for you, or from before the service was started again"
-        raise Refused("http.origin", text, "Look at the page again, and decide anew.", path="seal")
+        raise Refused("http.form", text, "Look at the page again, and decide anew.", path="seal")
 
 
 def check_may(visit: Visit, command: type, about: str = "") -> None:
@@ -235,7 +243,7 @@ class Acting:
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
-        self._done: Kept[str, tuple[str, Done]] = Kept(DONE_KEPT_MAX)
+        self._done: Kept[str, KeptDone] = Kept(DONE_KEPT_MAX)
 
     def pages(self, deeds: Sequence[Deed]) -> tuple[Page, ...]:
         """Where deeds are asked about, and done."""
@@ -258,16 +266,16 @@ class Acting:
     def told(self, visit: Visit) -> Done | None:
         """What this visitor did on the page before, if it is to be told here."""
         found = self._done.get(visit.rights.said) if visit.rights.said else None
-        return found[1] if found is not None and found[0] == visit.rights.seal else None
+        return found.done if found is not None and found.seal == visit.rights.seal else None
 
-    def known(self, visit: Visit, key: str) -> Done | None:
+    def known(self, visit: Visit, key: str) -> KeptDone | None:
         """What came of a form that was sent before."""
         found = self._done.get(key)
-        return found[1] if found is not None and found[0] == visit.rights.seal else None
+        return found if found is not None and found.seal == visit.rights.seal else None
 
-    def keep(self, visit: Visit, key: str, done: Done) -> Response:
-        """Go on, where it is told what was done."""
-        self._done.put(key, (visit.rights.seal, done))
+    def keep(self, visit: Visit, key: str, done: Done, standing: str = "") -> Response:
+        """Go on, where it is told what was done; `standing` is how its subject stood after that."""
+        self._done.put(key, KeptDone(visit.rights.seal, done, standing))
         return go_to(done.url, visit.rights.say(key))
 
     def _asking(self, deed: Deed) -> Callable[[Visit], Awaitable[Response]]:
@@ -284,11 +292,14 @@ class Acting:
             check_sent(visit, visit.form)
             key = key_of(visit, visit.form)
             known = self.known(visit, key)
-            if known is not None:
-                return self.keep(visit, key, known)
+            if known is not None and not await _went_back(deed, visit, known):
+                return self.keep(visit, key, known.done, known.standing)
             subject = await deed.find(visit)
             check_may(visit, deed.command, subject.kind)
             try:
+                if known is not None:
+                    text = f"{subject.name} is {deed.standing(subject)} again: this was done, and undone since"
+                    raise Refused("command.stale", text, "Look again, and decide anew.")
                 _check_stands(deed, subject, visit.form)
                 done = await deed.do(Doing(visit, subject, visit.form, key))
             except Refused as refused:
@@ -296,7 +307,8 @@ class Acting:
                     raise
                 return await self._show(visit, deed, subject, visit.form, refused)
             line = done.line or deed.line(subject, visit.form)
-            return self.keep(visit, key, Done(done.text, line, done.url or subject.url))
+            told = Done(done.text, line, done.url or subject.url)
+            return self.keep(visit, key, told, await _standing(deed, visit))
 
         return act
 
@@ -318,6 +330,20 @@ class Acting:
         return show(self._renderer.render("act.html", given), status)
 
 
+async def _standing(deed: Deed, visit: Visit) -> str:
+    """How the subject of a deed stands; nothing if it is gone."""
+    try:
+        return deed.standing(await deed.find(visit))
+    except Refused:
+        return ""
+
+
+async def _went_back(deed: Deed, visit: Visit, known: KeptDone) -> bool:
+    """Whether a form that was carried out is sent once more when its subject is as it was before that."""
+    seen: str = visit.form.seen
+    return bool(known.standing) and known.standing != seen and await _standing(deed, visit) == seen
+
+
 def _objection(deed: Deed, subject: Subject) -> Refused | None:
     against = deed.objection(subject.view)
     if not against:
@@ -331,6 +357,7 @@ def _check_stands(deed: Deed, subject: Subject, form: Sent) -> None:
     if refused is not None:
         raise refused
     now = deed.standing(subject)
-    if form.seen and form.seen != now:
-        text = f"{subject.name} is {now} now, and was {form.seen[:100]} when you looked"
+    if form.seen != now:
+        was = f"was {form.seen[:100]} when you looked" if form.seen else "the form does not say how it was"
+        text = f"{subject.name} is {now} now, and {was}"
         raise Refused("command.stale", text, "Somebody or something else was faster. Look again, and decide anew.")
