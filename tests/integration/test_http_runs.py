@@ -381,5 +381,5 @@ def test_an_id_that_history_has_is_not_given_again_and_a_repetition_is_answered(
         mine = {**body, "params": {"other": 1}}
         assert other.post("runs", mine, 409, headers=key)["code"] == "command.id_reused"
         with pytest.raises(Refused, match=r"run\.exists"):
-            other.rota.submit(rota.command("true", id="a"), run="monday")
+            other.rota.submit(jobs.nothing, run="monday")
         assert [view.id for view in other.rota.runs()] == ["monday"]
