@@ -64,6 +64,11 @@ def backfill(stage: Stage) -> str:
     return stage.post("backfills", body)["backfill"]
 
 
+def pool(stage: Stage) -> str:
+    stage.ask("PUT", "pools/p2", json={"slots": 1})
+    return "p2"
+
+
 ZIP = b"PK\x05\x06" + bytes(18)
 CASES: dict[str, Callable[[Stage], Case]] = {
     "POST /api/v1/runs": lambda s: Case(
@@ -129,7 +134,7 @@ CASES: dict[str, Callable[[Stage], Case]] = {
     "POST /api/v1/workers/{worker}/undrain": lambda s: Case(f"workers/{worker(s)}/undrain", {}),
     "PUT /api/v1/queues/{queue}": lambda s: Case("queues/q1", {"pull": True}, {"pull": False}),
     "PUT /api/v1/pools/{pool}": lambda s: Case("pools/p1", {"slots": 1}, {"slots": 2}),
-    "DELETE /api/v1/pools/{pool}": lambda s: Case("pools/p1"),
+    "DELETE /api/v1/pools/{pool}": lambda s: Case(f"pools/{pool(s)}"),
     "PUT /api/v1/tenants/{tenant}": lambda s: Case("tenants/t1", {"weight": 3}, {"weight": 4}),
     "PUT /api/v1/bundles/{sha256}": lambda s: Case(f"bundles/{sha256(ZIP).hexdigest()}", ZIP),
 }

@@ -162,7 +162,7 @@ class DeedWords(TypedDict, total=False):
     """What is said of a deed; see there."""
 
     command: Required[type]
-    do: Required[Callable[[Doing], Awaitable[Done]]]
+    do: Required["Do"]
     line: Required[Callable[[Subject, Any], str]]
     objection: Callable[[Any], str]
     standing: Callable[[Subject], str]
@@ -183,9 +183,25 @@ class DeedsAbout:
     def __call__(
         self, name: str, title: str, question: str, *, find: Find | None = None, **words: Unpack[DeedWords]
     ) -> Deed:
-        """One of them."""
+        """One of them. One whose form asks why, and nothing else, has the field for that."""
         path = f"{self._path}/{name}"
+        if words.get("form") is Reasoned:
+            words.setdefault("fields", why_field)
         return Deed(name=name, title=title, question=question, path=path, find=find or self._find, **words)
+
+
+Do = Callable[[Doing], Awaitable[Done]]
+
+
+def asks(kind: Callable[..., ClientCommand], said: str, **fields: Any) -> Do:
+    """Ask for a command about a run, with its reason if the form asks why; `said` is what its subject does then."""
+
+    async def do(doing: Doing) -> Done:
+        reason = {"reason": doing.form.reason} if isinstance(doing.form, Reasoned) else {}
+        await doing.ask(kind, run=doing.subject.view.id, **reason, **fields)
+        return Done(f"{doing.subject.name} {said}.")
+
+    return do
 
 
 class Offer(Struct, frozen=True):

@@ -18,9 +18,9 @@ from rota.ui.acts.acting import (
     Reasoned,
     Sent,
     Subject,
+    asks,
     line_reason,
     offers,
-    why_field,
 )
 from rota.ui.visits import Visit
 from rota.ui.words import command, run_url
@@ -118,26 +118,6 @@ async def _cancel(doing: Doing) -> Done:
     return Done(f"{doing.subject.name} is being cancelled.")
 
 
-async def _pause(doing: Doing) -> Done:
-    await doing.ask(cm.PauseRun, run=doing.subject.view.id, paused=True)
-    return Done(f"{doing.subject.name} is paused: what runs goes on, and nothing else begins.")
-
-
-async def _resume(doing: Doing) -> Done:
-    await doing.ask(cm.PauseRun, run=doing.subject.view.id, paused=False)
-    return Done(f"{doing.subject.name} goes on.")
-
-
-async def _approve(doing: Doing) -> Done:
-    await doing.ask(cm.ApproveRun, run=doing.subject.view.id, approved=True, reason=doing.form.reason)
-    return Done(f"{doing.subject.name} was approved.")
-
-
-async def _reject(doing: Doing) -> Done:
-    await doing.ask(cm.ApproveRun, run=doing.subject.view.id, approved=False, reason=doing.form.reason)
-    return Done(f"{doing.subject.name} was rejected.")
-
-
 async def _retry(doing: Doing) -> Done:
     view: RunView = doing.subject.view
     await doing.ask(cm.RetryTasks, run=view.id)
@@ -212,22 +192,20 @@ RUN_DEEDS = (
         "Approve",
         "It may go on.",
         command=cm.ApproveRun,
-        do=_approve,
+        do=asks(cm.ApproveRun, "was approved", approved=True),
         line=_of_run("approve"),
         objection=_not_asked,
         form=Reasoned,
-        fields=why_field,
     ),
     _deed(
         "reject",
         "Reject",
         "It ends, and fails.",
         command=cm.ApproveRun,
-        do=_reject,
+        do=asks(cm.ApproveRun, "was rejected", approved=False),
         line=_of_run("reject"),
         objection=_not_asked,
         form=Reasoned,
-        fields=why_field,
         is_grave=True,
     ),
     _deed(
@@ -235,7 +213,7 @@ RUN_DEEDS = (
         "Pause",
         "Nothing new of it begins; what runs goes on.",
         command=cm.PauseRun,
-        do=_pause,
+        do=asks(cm.PauseRun, "is paused: what runs goes on, and nothing else begins", paused=True),
         line=_of_run("pause", "--run"),
         objection=_not_running,
         is_direct=True,
@@ -245,7 +223,7 @@ RUN_DEEDS = (
         "Resume",
         "It goes on.",
         command=cm.PauseRun,
-        do=_resume,
+        do=asks(cm.PauseRun, "goes on", paused=False),
         line=_of_run("resume", "--run"),
         objection=_not_held,
         is_direct=True,
@@ -292,7 +270,6 @@ RUN_DEEDS = (
         line=_of_run("cancel"),
         objection=_ended,
         form=Reasoned,
-        fields=why_field,
         is_grave=True,
     ),
 )
