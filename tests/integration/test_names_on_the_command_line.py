@@ -99,6 +99,12 @@ def test_names_that_nobody_can_be_asked_for_are_no_second_error(tmp_path: Path, 
     assert capsys.readouterr().err.startswith("rota: store.missing")
 
 
+def test_a_note_is_about_a_task_or_about_the_run(say: Say):
+    assert say("note", "report-7", "nothing", "seen")[:2] == (0, "nothing: seen\n")
+    assert say("note", "report-7", "kept for the audit")[:2] == (0, "report-7: kept for the audit\n")
+    assert dict(data(say("note", "report-7", "", "--json"))["labels"]) == {}
+
+
 def test_a_story_and_a_note_do_not_move_the_terminal(say: Say):
     code, out, err = say("note", "report-7", "nothing", "look\x1b[2J\x07 here\u202e\nand there")
     assert (code, err) == (0, "")

@@ -203,6 +203,20 @@ def test_a_note_is_not_written_over_by_who_has_not_read_it(stage: Stage, writer:
     assert stage.get("runs/noted/tasks/a")["note"] == ""
 
 
+def test_a_note_about_a_run_is_shown_found_and_audited(stage: Stage, writer: Person):
+    stage.submit(shell("a"), run="spoken-of", labels={"team": "red"})
+    stage.ended("spoken-of")
+    after = writer.act("/runs/spoken-of/note", note=EVIL)
+    assert EVIL in after.text
+    assert not after.named("img")
+    assert "rota note spoken-of" in after.text
+    assert dict(stage.get("runs/spoken-of")["labels"]) == {"team": "red", "note": EVIL}
+    assert "/runs/spoken-of" in writer.look(f"/runs?find={EVIL[:8]}").links
+    assert "NoteTask" in [each["command"] for each in stage.get("audit")["audits"] if "spoken-of" in each["about"]]
+    writer.act("/runs/spoken-of/note", note="")
+    assert dict(stage.get("runs/spoken-of")["labels"]) == {"team": "red"}
+
+
 def test_a_task_is_cleared_marked_and_retried(stage: Stage, writer: Person):
     stage.submit(shell("a"), shell("b", "exit 1", upstream=["a"]), run="steered")
     stage.ended("steered")

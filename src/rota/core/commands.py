@@ -126,7 +126,7 @@ class ReleaseTasks(ClientCommand, frozen=True, kw_only=True):
 
 
 class NoteTask(ClientCommand, frozen=True, kw_only=True):
-    """Say something about a task, for whoever looks at it next."""
+    """Say something about a task, for whoever looks at it next; about the run if no task is named."""
 
     run: str
     task: str

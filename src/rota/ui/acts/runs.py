@@ -22,6 +22,7 @@ from rota.ui.acts.acting import (
     line_reason,
     offers,
 )
+from rota.ui.acts.notes import note_deed
 from rota.ui.visits import Visit
 from rota.ui.words import command, run_url
 
@@ -261,6 +262,7 @@ RUN_DEEDS = (
         form=Moving,
         fields=_version_field,
     ),
+    note_deed(_deed),
     _deed(
         "cancel",
         "Cancel",
