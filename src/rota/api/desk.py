@@ -15,9 +15,9 @@ from rota.api.auth import Principal, Role
 from rota.api.bundles import Bundles
 from rota.api.items import resolve_work, submit_work
 from rota.api.logs import read_log
-from rota.api.reviving import carry_out, preview
+from rota.api.reviving import preview
 from rota.api.sessions import Sessions
-from rota.api.submitting import submit
+from rota.api.submitting import carry_out
 from rota.control.driver import Listener
 from rota.control.driver import ignore as tell_nobody
 from rota.control.events import Tell, Wake
@@ -189,10 +189,7 @@ class Desk:
             case ClientCommand():
                 await self._bundles.check(request)
                 actor = who.name if is_audited(request) else ""
-                command = structs.replace(request, actor=actor)
-                if isinstance(command, SubmitRun):
-                    return await submit(self._coordinator, command)
-                return await carry_out(self._coordinator, command)
+                return await carry_out(self._coordinator, structs.replace(request, actor=actor))
             case PreviewClear():
                 return await preview(self._coordinator, request)
             case _:

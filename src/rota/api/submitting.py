@@ -6,14 +6,15 @@ to `rota run`: the older one could not be reached any more.
 
 from typing import Any
 
-from rota.api.reviving import Coordinator, carry_out
-from rota.core.commands import SubmitRun
+from rota.api import reviving
+from rota.api.reviving import Coordinator
+from rota.core.commands import ClientCommand, SubmitRun
 from rota.core.errors import Refused
 
 
-async def submit(coordinator: Coordinator, command: SubmitRun) -> Any:
-    """Make a run. A repetition of the command that made one in history is answered with that one's id."""
-    if not command.is_fresh:
+async def carry_out(coordinator: Coordinator, command: ClientCommand) -> Any:
+    """Have a command carried out. A repetition of the one that made a run in history is answered with that one's id."""
+    if isinstance(command, SubmitRun) and not command.is_fresh:
         ended = await coordinator.store.ended(command.tenant, command.run)
         if ended is not None and ended.run.command_id == command.command_id:
             _check_same(command, ended.run.params)
@@ -21,7 +22,7 @@ async def submit(coordinator: Coordinator, command: SubmitRun) -> Any:
         if ended is not None:
             text = f"there was a run {command.run!r} already: it ended as {ended.run.state}, and is in history"
             raise Refused("run.exists", text, "Choose another id.", path="run")
-    return await carry_out(coordinator, command)
+    return await reviving.carry_out(coordinator, command)
 
 
 def _check_same(command: SubmitRun, params: bytes) -> None:

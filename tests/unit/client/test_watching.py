@@ -90,7 +90,6 @@ EXAMPLES: list[tuple[RunChange, list[tuple[str | None, str]]]] = [
     (ch.TaskAmended(*OF_RUN, 1, None, 1), [("b", "")]),
     (ch.TaskMarked(*OF_RUN, 1, TaskState.SUCCESS, 1), [("b", "success")]),
     (ch.TaskNoted(*OF_RUN, 1, "so", 1), [("b", "")]),
-    (ch.RunNoted(*OF_RUN, "so", 1), [(None, "")]),
     (ch.RunMoved(*OF_RUN, "d", 2, (), ((0, 1),), 1), [(None, "")]),
     (ch.TaskEnded(*OF_RUN, 1, TaskState.FAILED, 1, FailureClass.FATAL, "why"), [("b", "failed")]),
     (ch.TaskStarved(*OF_RUN, 1, 1, 1, 1), [("b", "")]),
@@ -102,6 +101,7 @@ EXAMPLES: list[tuple[RunChange, list[tuple[str | None, str]]]] = [
     (ch.RunUnblocked(*OF_RUN, "other", 1), [(None, "")]),
     (ch.RunApproved(*OF_RUN, True, "ann", "fine", 1), [(None, "")]),
     (ch.TokenReplaced(*OF_RUN, 1, 7, "hash", 1), [("b", "")]),
+    (ch.RunNoted(*OF_RUN, "so", 1), [(None, "")]),
 ]
 
 
