@@ -15,7 +15,7 @@ BYTES_MAX = 300_000
 # So that they wait, all of them, as long as they are looked at.
 NEVER = (("gpu_count", "99"),)
 HTML = {"Accept": "text/html"}
-VIEWS = ("", "/graph", "/timeline", "/tasks", "/story")
+VIEWS = ("", "/graph", "/timeline", "/logs", "/tasks", "/story")
 
 
 def wide() -> Graph:

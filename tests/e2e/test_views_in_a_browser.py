@@ -162,6 +162,22 @@ def test_attempts_are_switched_and_what_never_ran_says_why(seeded: Stage, page: 
     expect(page).to_have_url(f"{home(seeded)}/runs/shown/tasks/publish")
 
 
+def test_the_logs_of_a_run_are_read_one_after_the_other(seeded: Stage, page: Page):
+    page.goto(f"{home(seeded)}/runs/shown/graph")
+    page.keyboard.press("4")
+    expect(page).to_have_url(f"{home(seeded)}/runs/shown/logs")
+    expect(page.locator("#log")).to_contain_text(EVIL)
+    page.locator("#picker").get_by_role("link", name="load.orders").click()
+    expect(page.locator(".line")).to_have_count(44)
+    page.keyboard.press("e")
+    expect(page.locator(".line.now")).to_contain_text("ValueError: no cheese")
+    page.goto(f"{home(seeded)}/runs/shown/logs?state=success")
+    page.locator("#L12 > a").click()
+    expect(page).to_have_url(f"{home(seeded)}/runs/shown/logs?state=success&attempt=1&task=load.orders#L12")
+    page.goto(f"{home(seeded)}/runs/shown/logs?task=report")
+    expect(page.locator("#unsaid")).to_contain_text("It never began")
+
+
 def test_a_stuck_task_leads_to_what_holds_it(seeded: Stage, page: Page):
     page.goto(home(seeded))
     stuck = page.locator("#waiting li.stuck")
@@ -215,6 +231,8 @@ def test_everybody_can_use_the_pages(seeded: Stage, browser: Browser, scheme: st
         "/runs/shown",
         "/runs/shown/graph",
         "/runs/shown/timeline",
+        "/runs/shown/logs",
+        "/runs/shown/logs?task=report",
         "/runs/shown/tasks",
         "/runs/shown/story",
         "/runs/shown/tasks/publish",
@@ -243,7 +261,8 @@ def test_narrow_screens_need_no_scrolling_sideways(seeded: Stage, browser: Brows
     context = open_context(browser)
     page = context.new_page()
     page.set_viewport_size({"width": 390, "height": 800})
-    runs = ("/runs", "/runs/shown", "/runs/shown/graph", "/runs/shown/timeline", "/runs/shown/tasks/publish")
+    views = ("", "/graph", "/timeline", "/logs", "/tasks/publish")
+    runs = ("/runs", *(f"/runs/shown{view}" for view in views))
     for path in ("/", *runs, "/streams", "/streams/clicks", "/streams/torn"):
         page.goto(f"{home(seeded)}{path}")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path

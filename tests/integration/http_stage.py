@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 
 import rota
+from rota.api.analysts import readable
 from rota.api.auth import Gate
 from rota.api.http.endpoints import Endpoint
 from rota.api.http.openapi import document
@@ -59,6 +60,7 @@ class Stage:
         self.counts = counts
         self.told: list[Tell | Escalate] = []
         self.folder = Path()
+        self.tables: dict[str, str] = {}
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_S)
 
     @property
@@ -153,13 +155,14 @@ def staged(
 
         async def start() -> tuple[HttpServer, HttpService, int]:
             line.desk.listener = told.append
+            line.desk._readable = readable(tables or {}, ())
             service = HttpService(line.desk, line.driver, gate, telemetry=counts, pages=make_pages(gate, tables=tables))
             server = HttpServer(service, "127.0.0.1", 0, tls)
             return server, service, await server.start()
 
         server, service, port = one._thread.call(start())
         stage = Stage(one, server, service, port, counts)
-        stage.told, stage.folder = told, folder or Path()
+        stage.told, stage.folder, stage.tables = told, folder or Path(), tables or {}
         try:
             with stage.http:
                 yield stage

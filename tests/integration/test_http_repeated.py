@@ -83,6 +83,7 @@ CASES: dict[str, Callable[[Stage], Case]] = {
         f"runs/{a_run(s, 'm1')}/mark", {"tasks": ["a"], "to": "success"}, {"tasks": ["a"], "to": "failed"}
     ),
     "POST /api/v1/runs/{run}/retry": lambda s: Case(f"runs/{failed(s, 'rt')}/retry", {}, {"tasks": ["a"]}),
+    "PUT /api/v1/runs/{run}/note": lambda s: Case(f"runs/{a_run(s, 'n2')}/note", {"note": "x"}, {"note": "y"}),
     "PUT /api/v1/runs/{run}/tasks/{task}/note": lambda s: Case(
         f"runs/{a_run(s, 'n1')}/tasks/a/note", {"note": "x"}, {"note": "y"}
     ),

@@ -11,6 +11,7 @@ import pytest
 
 import rota
 from rota.core.bounds import TimeLimits
+from rota.core.errors import Refused
 from rota.wire.work import StoredValue, decode_value
 from tests.integration import jobs
 from tests.integration.deadlines import until, until_there
@@ -364,3 +365,21 @@ def test_a_page_goes_on_where_it_stopped_also_if_that_run_has_moved_to_history(t
         second = stage.get(f"runs?limit=1&after={first['next']}")
         assert [run["id"] for run in second["runs"]] == ["live"]
         stage.post("runs/live/cancel")
+
+
+def test_an_id_that_history_has_is_not_given_again_and_a_repetition_is_answered():
+    with staged(limits=TimeLimits(retain_ended_ms=0)) as other:
+        key = {"Idempotency-Key": "monday-1"}
+        body = {"graph": {"name": "g", "tasks": [shell("a", "echo first")]}, "run": "monday"}
+        other.post("runs", body, 201, headers=key)
+        other.ended("monday")
+        until(lambda: not other.rota.runs(history=False), "it to be in history")
+        refused = other.post("runs", body, 409, headers={"Idempotency-Key": "monday-2"})
+        assert refused["code"] == "run.exists"
+        assert "it ended as success, and is in history" in refused["detail"]
+        assert other.post("runs", body, 201, headers=key)["id"] == "monday"
+        mine = {**body, "params": {"other": 1}}
+        assert other.post("runs", mine, 409, headers=key)["code"] == "command.id_reused"
+        with pytest.raises(Refused, match=r"run\.exists"):
+            other.rota.submit(jobs.nothing, run="monday")
+        assert [view.id for view in other.rota.runs()] == ["monday"]

@@ -97,3 +97,19 @@ def test_a_parked_task_is_let_out(say: Say, folder: Path):
 def test_names_that_nobody_can_be_asked_for_are_no_second_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["tasks", "x", "--data", str(tmp_path / "none")]) == 3
     assert capsys.readouterr().err.startswith("rota: store.missing")
+
+
+def test_a_note_is_about_a_task_or_about_the_run(say: Say):
+    assert say("note", "report-7", "nothing", "seen")[:2] == (0, "nothing: seen\n")
+    assert say("note", "report-7", "kept for the audit")[:2] == (0, "report-7: kept for the audit\n")
+    assert dict(data(say("note", "report-7", "", "--json"))["labels"]) == {}
+
+
+def test_a_story_and_a_note_do_not_move_the_terminal(say: Say):
+    code, out, err = say("note", "report-7", "nothing", "look\x1b[2J\x07 here\u202e\nand there")
+    assert (code, err) == (0, "")
+    assert out == "nothing: look [2J  here  and there\n"
+    code, out, err = say("story", "report-7")
+    assert code == 0
+    assert "look [2J  here  and there" in out
+    assert not set("\x1b\x07\u202e") & set(out + err)

@@ -264,6 +264,17 @@ def test_what_others_wrote_is_text_wherever_it_is_shown(stage: Stage):
     assert "red" in task.text
 
 
+def test_no_name_or_log_turns_around_what_stands_after_it(stage: Stage):
+    turn = "a\u202eb"
+    line = "printf 'before \\342\\200\\256after\\n'"
+    stage.submit(shell("a", line), run="turned", name="turned", labels={"note": turn}, params={"note": turn})
+    stage.ended("turned")
+    stage.rota.run("turned").note("a", turn)
+    for url in ("/runs/turned", "/runs/turned/tasks/a", "/runs/turned/logs", "/runs", f"/runs?find={turn}"):
+        assert "\u202e" not in look(stage, url).html, url
+    assert "before \ufffdafter" in look(stage, "/runs/turned/logs").text
+
+
 def test_what_is_not_there_is_said_on_a_page(stage: Stage):
     stage.submit(shell("a"), run="there", name="there")
     for url, status, code in (

@@ -205,3 +205,12 @@ def test_whoever_follows_says_so_on_a_page(tmp_path: Path):
                 assert f'href="{path}">Try again' in response.text
         finally:
             second.thread.call(server.stop())
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"), [("/runs/", "/runs"), ("/runs/?find=a", "/runs?find=a"), ("//evil.test/", "/evil.test")]
+)
+def test_a_slash_too_many_leads_to_the_page_and_never_elsewhere(open_stage: Stage, asked: str, meant: str):
+    url = f"http://127.0.0.1:{open_stage.port}{asked}"
+    answer = open_stage.http.get(url, headers={"Accept": "text/html"})
+    assert (answer.status_code, answer.headers["location"]) == (303, meant)

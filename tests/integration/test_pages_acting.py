@@ -118,7 +118,7 @@ def test_a_form_without_the_seal_of_its_visitor_is_refused(stage: Stage, writer:
     form = {**hidden(writer.look(f"/runs/{run}")), **wrong}
     response = writer.send(f"/runs/{run}/pause", form)
     assert response.status_code == 403
-    assert "http.origin" in response.text
+    assert "http.form" in response.text
     assert not stage.get(f"runs/{run}")["paused"]
     writer.act(f"/runs/{run}/cancel")
 
@@ -144,6 +144,26 @@ def test_a_button_that_is_pressed_twice_acts_once(stage: Stage, writer: Person):
     assert commands == ["PauseRun", "SubmitRun"]
     assert "goes on" in writer.follow(writer.send("/runs/twice/resume", hidden(writer.look("/runs/twice")))).text
     writer.act("/runs/twice/cancel")
+
+
+def test_a_form_that_is_sent_again_when_things_are_as_before_does_not_say_that_it_is_done(stage: Stage, writer: Person):
+    stage.submit(shell("a", LONG), run="undone")
+    form = hidden(writer.look("/runs/undone"))
+    assert "run undone is paused" in writer.follow(writer.send("/runs/undone/pause", form)).text
+    writer.follow(writer.send("/runs/undone/resume", hidden(writer.look("/runs/undone"))))
+    again = writer.follow(writer.send("/runs/undone/pause", form), 409)
+    assert "this was done, and undone since" in again.text
+    assert not stage.get("runs/undone")["paused"]
+    writer.act("/runs/undone/cancel")
+
+
+def test_a_form_that_does_not_say_how_things_stood_is_refused(stage: Stage, writer: Person):
+    stage.submit(shell("a", LONG), run="blind")
+    form = hidden(writer.look("/runs/blind"))
+    refused = writer.follow(writer.send("/runs/blind/pause", {**form, "seen": ""}), 409)
+    assert "the form does not say how it was" in refused.text
+    assert not stage.get("runs/blind")["paused"]
+    writer.act("/runs/blind/cancel")
 
 
 def test_the_second_of_two_people_is_told_that_somebody_was_faster(stage: Stage, writer: Person, admin: Person):
@@ -181,6 +201,20 @@ def test_a_note_is_not_written_over_by_who_has_not_read_it(stage: Stage, writer:
     assert "was without a note when you looked" in refused.text
     admin.act(url, note="")
     assert stage.get("runs/noted/tasks/a")["note"] == ""
+
+
+def test_a_note_about_a_run_is_shown_found_and_audited(stage: Stage, writer: Person):
+    stage.submit(shell("a"), run="spoken-of", labels={"team": "red"})
+    stage.ended("spoken-of")
+    after = writer.act("/runs/spoken-of/note", note=EVIL)
+    assert EVIL in after.text
+    assert not after.named("img")
+    assert "rota note spoken-of" in after.text
+    assert dict(stage.get("runs/spoken-of")["labels"]) == {"team": "red", "note": EVIL}
+    assert "/runs/spoken-of" in writer.look(f"/runs?find={EVIL[:8]}").links
+    assert "NoteTask" in [each["command"] for each in stage.get("audit")["audits"] if "spoken-of" in each["about"]]
+    writer.act("/runs/spoken-of/note", note="")
+    assert dict(stage.get("runs/spoken-of")["labels"]) == {"team": "red"}
 
 
 def test_a_task_is_cleared_marked_and_retried(stage: Stage, writer: Person):

@@ -299,3 +299,18 @@ def test_what_is_not_there_is_said_briefly(person: Person):
     assert "no action of an invocation" in person.look("/builds/nothing", 404).text
     page = person.look(f"/runs/{'a' * 7_000}", 404)
     assert len(page.text) < 10_000
+
+
+def test_the_run_of_an_item_says_what_it_asks_for_and_who_has_it(stage: Stage, person: Person):
+    here = Agents(stage)
+    item = here.submit(EVIL, workspace="shown", requires=["show"], priority="high", max_attempts=3)
+    panel = person.look(f"/runs/{item}").text
+    for words in (EVIL, "Priorityhigh", "Attempts0 of 3", "Workspaceshown", "Requiresshow"):
+        assert words in panel
+    here.register("shower", workspace="shown", capabilities=["show"])
+    here.claim("shower")
+    page = person.look(f"/runs/{item}")
+    assert "Held byshower" in page.text
+    assert "/workers/shower" in page.links
+    assert "Attempts1 of 3" in page.text
+    person.act(f"/items/{item}/cancel")

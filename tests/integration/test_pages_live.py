@@ -151,7 +151,7 @@ def test_a_browser_that_takes_nothing_costs_a_connection_and_no_more(stage: Stag
 def test_whoever_leaves_while_much_waits_for_them_leaves_nothing_behind(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("rota.ui.task.EVENTS_WAITING_MAX", 1)
+    monkeypatch.setattr("rota.ui.following.EVENTS_WAITING_MAX", 1)
     stage.submit(shell("a", held(tmp_path / "go", "echo said;")), run="left", name="left")
     until(lambda: stage.http.get("/runs/left/tasks/a/log").text, "the log", PATIENCE_S)
 

@@ -12,7 +12,7 @@ from bench.pages import many, wide
 from rota.core.bounds import TimeLimits
 from rota.core.model import Graph
 from rota.ui.panels import PANELS
-from rota.ui.run import VIEWS
+from rota.ui.views import LOGS, VIEWS
 from tests.integration.deadlines import until
 from tests.integration.http_stage import Stage, shell, staged
 from tests.integration.page_stage import Page, listen, look
@@ -219,10 +219,73 @@ def test_what_others_wrote_is_text_in_every_view(stage: Stage):
     until(lambda: stage.rota.run(f"v{EVIL_ID}").tasks(EVIL_ID)[0].state == "failed", "it to fail")
     home = f"/runs/{quote(f'v{EVIL_ID}', safe='')}"
     for view in VIEWS:
-        for more in ("", "?open=-", "?open=*", f"?group={quote(EVIL_ID, safe='')}"):
+        opened = () if view is LOGS else ("?open=-", "?open=*")
+        for more in ("", *opened, f"?group={quote(EVIL_ID, safe='')}"):
             page = look(stage, f"{home}{view.path and f'/{view.path}'}{more}")
             check_page(page)
             assert EVIL_ID in "".join(page.words)
     for url in ("/", "/runs", f"/runs?find={quote(EVIL, safe='')}"):
         check_page(look(stage, url))
     check_page(look(stage, f"/runs/{quote(EVIL + 'x', safe='')}", 404))
+
+
+def chosen(page: Page) -> list[str]:
+    """The tasks that are marked in the list beside a log."""
+    return [given["href"] or "" for given in page.named("a") if "data-row" in given and given.get("aria-current")]
+
+
+def test_the_logs_of_a_run_are_one_view_that_begins_with_what_went_wrong(stage: Stage):
+    tasks = (
+        shell("fine", "echo all is well"),
+        shell("wrong", "echo 'ValueError: no' >&2; exit 1", upstream=["fine"], retry={"retries": 1, "delay_ms": 0}),
+        shell("after", upstream=["wrong"]),
+    )
+    stage.submit(*tasks, run="said", name="said")
+    stage.ended("said")
+    page = look(stage, "/runs/said/logs")
+    check_page(page)
+    assert chosen(page) == ["/runs/said/logs?task=wrong"]
+    assert "ValueError: no" in page.html
+    assert {f"/runs/said/logs?task=wrong&attempt={number}" for number in (1, 2)} <= set(page.links)
+    assert "/runs/said/tasks/wrong" in page.links
+    assert "/live/runs/said/logs?task=wrong" in page.live, "what is looked at does not change by itself"
+    fine = look(stage, "/runs/said/logs?task=fine")
+    assert "all is well" in fine.text
+    assert "ValueError: no" not in fine.html
+    after = look(stage, "/runs/said/logs?task=after")
+    assert "It never began, so nothing was printed." in after.text
+    assert "/runs/said/tasks/wrong" in after.links, "because of what"
+
+
+def test_logs_are_chosen_by_state_and_by_group_and_one_that_waits_says_why(stage: Stage):
+    stage.submit(shell("wide", "echo mine", width=3), shell("stuck", requires=STUCK), run="chosen", name="chosen")
+    until(lambda: len(stage.rota.run("chosen").tasks("wide", states=["success"])) == 3, "it to be done")
+    page = look(stage, "/runs/chosen/logs?state=queued")
+    assert chosen(page) == ["/runs/chosen/logs?task=stuck&state=queued"]
+    assert "No attempt has begun" in page.text
+    assert "gpu_count" in page.text, "something to read though nothing ever started"
+    group = stage.http.get("/runs/chosen/logs?task=wide")
+    assert group.status_code == 303, "the name of many tasks"
+    page = look(stage, group.headers["location"])
+    assert chosen(page) == ["/runs/chosen/logs?task=wide%5B0%5D&group=wide"]
+    assert "stuck" not in "".join(page.links)
+    assert "No task is like that." in look(stage, "/runs/chosen/logs?state=failed").text
+    assert look(stage, "/runs/chosen/logs?task=nobody", 404).status == 404
+    stage.rota.run("chosen").cancel()
+
+
+def test_the_log_of_a_task_grows_in_the_view_of_its_run(stage: Stage, tmp_path: Path):
+    stage.submit(shell("talker", f"echo first; {held(tmp_path / 'go')}; echo last"), run="talks", name="talks")
+    page = look(stage, "/runs/talks/logs")
+    said, picker = "", ""
+    with closing(listen(stage, page.live)) as events:
+        for event in events:
+            if event.name == "log":
+                assert event.value["task"] == "talker"
+                said += event.value["text"]
+            for fragment in event.value if event.name == "fragments" else ():
+                picker = fragment["html"] if fragment["id"] == "picker" else picker
+            if "first" in said:
+                (tmp_path / "go").touch()
+            if "last" in said and "s-success" in picker:
+                break

@@ -127,7 +127,7 @@ def test_neither_a_file_nor_a_run_is_a_usage_error(here: Path, capsys: pytest.Ca
     [
         (None, ["nothing.py"], "there is no file nothing.py"),
         (None, ["."], "there is no file ."),
-        ("x = 1\n", ["file.py"], "graph.empty: file.py has no workflow (at FILE) Decorate a function with"),
+        ("x = 1\n", ["file.py"], "graph.empty: file.py has no workflow (at FILE). Decorate a function with"),
         ("def broken(:\n", ["file.py"], "file.py cannot be used: SyntaxError: invalid syntax"),
         ("import no_such_module\n", ["file.py"], "ModuleNotFoundError: No module named 'no_such_module'"),
         ("raise SystemExit(3)\n", ["file.py"], "file.py cannot be used: SystemExit: 3"),

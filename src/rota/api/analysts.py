@@ -7,19 +7,33 @@ nothing is gained by a lie.
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
+from msgspec import Struct
 
 from rota.core.commands import SubmitRun
 from rota.core.errors import Refused
+from rota.wire.asking import is_asking
 from rota.wire.queries import QUERY, Published, Written, decode_fragment, is_within
 
 _HINT = "Use a token with the role writer."
 
 
-def readable(named: Iterable[str]) -> tuple[str, ...]:
-    """The places that settings name, in full; of a pattern of names, the last folder before it."""
+class Readable(Struct, frozen=True):
+    """What analysts may read: files in these places; and the tables of the settings, under their names."""
+
+    places: tuple[str, ...] = ()
+    tables: Mapping[str, str] = {}
+
+
+def readable(tables: Mapping[str, str], folders: Iterable[str]) -> Readable:
+    """What settings name."""
+    return Readable(_places((*tables.values(), *folders)), tables)
+
+
+def _places(named: Iterable[str]) -> tuple[str, ...]:
+    """Places in full; of a pattern of names, the last folder before it."""
     found: dict[str, None] = {}
     for name in named:
         plain = name.removeprefix("file://")
@@ -29,9 +43,12 @@ def readable(named: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def check_query(command: SubmitRun, places: tuple[str, ...]) -> None:
-    """Refuse a run that is more than a query over tables in these places."""
+def check_query(command: SubmitRun, allowed: Readable) -> None:
+    """Refuse a run that is more than a query over what may be read."""
     graph = command.graph
+    if graph is not None and is_asking(graph, allowed.tables):
+        # Its tasks are code, but ours: a statement over the tables of the settings, as pages ask it.
+        return
     if graph is None or graph.kind != QUERY or any(spec.kind != QUERY for spec in graph.tasks):
         raise _refused("runs of queries only")
     if graph.bundle is not None:
@@ -48,7 +65,7 @@ def check_query(command: SubmitRun, places: tuple[str, ...]) -> None:
         if fragment.places is None:
             raise _refused("queries of which it can be told what they read")
         for place in fragment.places:
-            if not is_within(place, places):
+            if not is_within(place, allowed.places):
                 text = f"an analyst may not read {place}"
                 hint = "Have it named in queries.tables or queries.folders of the coordinator's settings."
                 raise Refused("auth.role", text, hint, path="graph")

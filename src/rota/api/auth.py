@@ -28,6 +28,7 @@ from rota.core.graph import check_id
 from rota.core.ids import DEFAULT_TENANT, Millis
 from rota.wire import sessions as ss
 from rota.wire.items import ResolveWork, SubmitWork
+from rota.wire.queries import QUERY
 from rota.wire.requests import AwaitRun, FindBundle, GetService, InspectService, PutBundle, ReadBlob, ReadLog
 from rota.wire.standings import GetStream, ListStreams
 
@@ -180,6 +181,9 @@ class Principal(Struct, frozen=True):
 
     def may(self, need: Role, tenant: str) -> None:
         """Refuse what this caller may not do, or not there."""
+        if tenant == ANY_TENANT and self.tenant != ANY_TENANT:
+            text = f"{self.name} is of one tenant, and this concerns all of them"
+            raise Refused("auth.tenant", text, f"Use a token of all tenants ({self.role}@*).")
         if self.tenant not in (ANY_TENANT, tenant):
             hint = "Use a token of that tenant."
             raise Refused("auth.tenant", f"{self.name} may not act for tenant {tenant!r}", hint)
@@ -187,8 +191,10 @@ class Principal(Struct, frozen=True):
             hint = f"Use a token with the role {need}."
             raise Refused("auth.role", f"{self.name} has the role {self.role}, and this takes {need}", hint)
 
-    def may_do(self, kind: type) -> bool:
-        """Whether a command of this type is this caller's to ask, for their own tenant."""
+    def may_do(self, kind: type, about: str = "", /) -> bool:
+        """Whether a command of this type is this caller's to ask, for their own tenant; `about` runs of which kind."""
+        if self.role is Role.ANALYST and about == QUERY and kind in OF_ANALYSTS:
+            return True
         need = NEEDS.get(kind)
         return need is not None and self.role.covers(need)
 

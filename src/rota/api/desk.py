@@ -10,14 +10,15 @@ from typing import Any, Protocol
 from msgspec import structs
 
 from rota.api.abandoning import Abandoned
-from rota.api.analysts import check_query
+from rota.api.analysts import Readable, check_query
 from rota.api.auth import Principal, Role
 from rota.api.bundles import Bundles
 from rota.api.items import resolve_work, submit_work
 from rota.api.logs import read_log
-from rota.api.reviving import carry_out, preview
+from rota.api.reviving import preview
 from rota.api.sessions import Sessions
 from rota.api.streams import Streams
+from rota.api.submitting import carry_out
 from rota.control.driver import Listener
 from rota.control.driver import ignore as tell_nobody
 from rota.control.events import Tell, Wake
@@ -107,11 +108,11 @@ class Desk:
         blobs: Blobs,
         refused: Callable[[Refused], None] = ignore,
         listener: Listener = tell_nobody,
-        readable: tuple[str, ...] = (),
+        readable: Readable | None = None,
     ) -> None:
         """`refused` hears of callers who asked for what they may not, `listener` of errors of ours.
 
-        `readable` are the places whose files analysts may read.
+        `readable` is what analysts may read.
         """
         self.blobs = blobs
         self.listener = listener
@@ -122,7 +123,7 @@ class Desk:
         # Streams whose folders it knows; there are none until somebody says where.
         self.streams = Streams((), coordinator, lambda: coordinator.clock())  # noqa: PLW0108 - not read before it is asked
         self._refused = refused
-        self._readable = readable
+        self._readable = readable or Readable()
         self._coordinator = coordinator
         self._bundles = Bundles(blobs)
         self.sessions = Sessions(coordinator)

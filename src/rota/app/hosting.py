@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 from msgspec import Struct
 
 from rota import __version__
+from rota.api.analysts import Readable
 from rota.api.auth import ANY_TENANT, Principal, Role
 from rota.api.desk import Desk
 from rota.api.desk import ignore as count_nothing
@@ -68,8 +69,8 @@ class Hosting(Struct, frozen=True, kw_only=True):
     task_retries: int = TASK_RETRIES
     telemetry: "Telemetry | None" = None
     refused: Callable[[Refused], None] = count_nothing
-    # Files and folders, here or in buckets, that analysts may read.
-    readable: tuple[str, ...] = ()
+    # Tables, files and folders, here or in buckets, that analysts may read.
+    readable: Readable = Readable()
     # Whoever may open the socket in the folder is asked for nothing, so a coordinator that asks for tokens has none.
     has_socket: bool = True
     # Where streams are; `streams` in the folder unless it is said.

@@ -103,7 +103,7 @@ async def start_service(
         task_retries=server.max_task_retries,
         telemetry=telemetry,
         refused=gate.refused,
-        readable=readable((*config.queries.tables.values(), *config.queries.folders)),
+        readable=readable(config.queries.tables, config.queries.folders),
         has_socket=gate.is_open,
         streams=config.streams.folders,
         sharing=sharing_of(config, wall_clock()),

@@ -53,7 +53,7 @@ THEMES: dict[str, dict[str, tuple[str, str]]] = {
         "clear": ("rota.cli.clear", "run tasks again that have ended"),
         "mark": ("rota.cli.mark", "say what tasks came to"),
         "resolve": ("rota.cli.resolve", "let a task out of needs_attention: requeue, fail or cancel it"),
-        "note": ("rota.cli.note", "say something about a task"),
+        "note": ("rota.cli.note", "say something about a run or a task"),
         "move": ("rota.cli.move", "give a run another version of its workflow"),
     },
     "Queries and builds": {

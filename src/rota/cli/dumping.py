@@ -36,6 +36,8 @@ ERROR_CHARS_MAX = 2_000
 SECRET_CHARS_MIN = 5
 # What of a run its owner gave it, and may be a secret whatever it looks like.
 _GIVEN = ("params", "result")
+# What only the coordinator's own process knows.
+INSIDE = "process.json, journal.jsonl, metrics.txt, threads.txt, tasks.txt"
 
 
 def file_name(now: Millis) -> str:
@@ -87,7 +89,7 @@ class Dump:
             "runs.json": lambda: [_run(each) for each in rota.runs(limit=RUNS_LISTED)],
             "failures.json": lambda: list(_failures(rota)),
             "audit.json": lambda: [as_plain(each) for each in rota.audits(AUDITS_LISTED)],
-            "inside": lambda: self._inside(rota),
+            INSIDE: lambda: self._inside(rota),
         }
         for number, (name, take) in enumerate(takes.items(), 1):
             try:

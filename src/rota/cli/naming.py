@@ -45,7 +45,8 @@ def mend(options: argparse.Namespace, refused: Refused) -> int:
         setattr(options, place, begun[0])
         return options.run(options)
     meant = nearest(given, known, 3)
-    if not meant or given in known:
+    if not meant or given in known or "Did you mean" in refused.hint:
+        # Nothing is near, or whoever refused it has said what is.
         raise refused
     hint = f"Did you mean {' or '.join(meant)}? {refused.hint}".strip()
     raise Refused(refused.code, refused.reason, hint, path=refused.path)

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any, NoReturn, cast
 
 # What stands behind an example is set off by so many spaces.
+NEAR_SHOWN = 3
 _REMARK = re.compile(r"\s{3,}\S.*$")
 
 
@@ -20,7 +21,8 @@ def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The same as the end of a message."""
-    return "".join(f"; did you mean {each}?" for each in nearest(word, known))
+    near = nearest(word, known, NEAR_SHOWN)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 class Parser(argparse.ArgumentParser):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 FORMATS = ("table", "csv", "json", "parquet")
 ROWS_SHOWN = 100
 CELL_CHARS_MAX = 60
+# In a pipe nobody sees that a query waits; after so long it is said.
+SAY_AFTER_S = 5.0
 LOOK_EVERY_S = 0.1
 _BAR_CHARS = 20
 # What a statement that explains another one gives.
@@ -136,7 +138,7 @@ def watch(handle: "QueryHandle") -> None:
     if handle.unstaged:
         say(f"rota: it runs as one task, because {handle.unstaged}")
     if not sys.stderr.isatty():
-        handle.wait()
+        wait_in_a_pipe(handle)
         return
     try:
         while True:
@@ -149,6 +151,19 @@ def watch(handle: "QueryHandle") -> None:
     finally:
         sys.stderr.write("\r\x1b[K")
         sys.stderr.flush()
+
+
+def wait_in_a_pipe(handle: "QueryHandle", say_after_s: float = SAY_AFTER_S) -> None:
+    """Wait where no bar moves; it is said once that nobody has begun."""
+    try:
+        handle.wait(say_after_s)
+        return
+    except TimeoutError:
+        first, *rest = handle.progress().stages
+    if not any(stage.running or stage.done for stage in (first, *rest)):
+        task = first.id if first.tasks == 1 else f"{first.id}[0]"
+        say(f"rota: query {handle.id} waits for a worker. Why says: rota why {handle.id} '{task}'")
+    handle.wait()
 
 
 def bars(progress: "Progress") -> str:

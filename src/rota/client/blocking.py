@@ -124,7 +124,7 @@ class BlockingRun:
         self._thread.call(self._run.retry(*tasks))
 
     def note(self, task: str, note: str) -> None:
-        """Say something about a task, for whoever looks at it next."""
+        """Say something about a task, for whoever looks at it next; about the run if the task is ""."""
         self._thread.call(self._run.note(task, note))
 
     def move(self, version: int = 0) -> None:

@@ -67,7 +67,7 @@ class Steering:
         await self._do(RetryTasks, tasks=tasks)
 
     async def note(self, task: str, note: str) -> None:
-        """Say something about a task, for whoever looks at it next."""
+        """Say something about a task, for whoever looks at it next; about the run if the task is ""."""
         await self._do(NoteTask, task=task, note=note)
 
     async def move(self, version: int = 0) -> None:

@@ -165,6 +165,13 @@ class TaskMarked(OfRun, frozen=True):
     at: Millis
 
 
+class RunNoted(OfRun, frozen=True):
+    """Something was said about a run."""
+
+    note: str
+    at: Millis
+
+
 class TaskNoted(OfRun, frozen=True):
     """Something was said about a task."""
 

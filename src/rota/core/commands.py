@@ -35,9 +35,11 @@ class SubmitRun(ClientCommand, frozen=True, kw_only=True):
     `version` says which of the workflow's, if not the present one; `logical_at` is what the run is about, if not the
     present moment. While a run with the same `merge` has not ended no other is made: the answer is that one's id, and
     that it is another than `run` says that it was joined. Runs with the same `share` are charged as if they were one.
+    `is_fresh`: the id was made up for this run, so nobody has to look for it in history.
     """
 
     run: str
+    is_fresh: bool = False
     graph: Graph | None = None
     digest: str = ""
     workflow: str = ""
@@ -124,7 +126,7 @@ class ReleaseTasks(ClientCommand, frozen=True, kw_only=True):
 
 
 class NoteTask(ClientCommand, frozen=True, kw_only=True):
-    """Say something about a task, for whoever looks at it next."""
+    """Say something about a task, for whoever looks at it next; about the run if no task is named."""
 
     run: str
     task: str

@@ -53,6 +53,7 @@ CODES: Final[dict[str, str]] = {
     "http.json": "The body is not JSON.",
     "http.media_type": "The body has a type that is not read here.",
     "http.method": "The path does not take that method.",
+    "http.form": "A form is not from a page that was made for its sender, or that page is too old.",
     "http.origin": "A page of another site may not ask here.",
     "http.path": "There is nothing at that path.",
     "http.request": "This is not HTTP as it should be.",
@@ -157,8 +158,10 @@ class Refused(Exception):
 
     def __str__(self) -> str:
         where = f" (at {self.path})" if self.path else ""
-        hint = f" {self.hint}" if self.hint else ""
-        return f"{self.code}: {self.reason}{where}{hint}"
+        said = f"{self.code}: {self.reason}{where}"
+        # The hint is a sentence of its own.
+        end = "" if said.endswith((".", "?", "!", ":")) else "."
+        return f"{said}{end} {self.hint}" if self.hint else said
 
 
 class Unavailable(Exception):

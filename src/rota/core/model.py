@@ -14,6 +14,10 @@ from rota.core.trigger import TriggerRule
 Pairs = tuple[tuple[str, str], ...]
 
 
+# The label of a run that is what somebody had to say about it.
+NOTE = "note"
+
+
 def has_labels(labels: Pairs, wanted: Pairs) -> bool:
     """Whether something has all the labels that are asked for."""
     return all(label in labels for label in wanted)

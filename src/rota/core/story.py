@@ -24,6 +24,7 @@ RunChange = (
     | ch.PendingSet
     | ch.RunArchived
     | ch.RunMoved
+    | ch.RunNoted
     | ch.TasksScheduled
     | ch.TasksSettled
     | ch.TasksReset

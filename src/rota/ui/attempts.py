@@ -18,6 +18,10 @@ PARTS_READ_MAX = 400
 SHOWN_MAX = 20
 
 
+# An attempt that was handed back is in no state of a task.
+INTERRUPTED = "interrupted"
+
+
 class Past(Struct, frozen=True):
     """One attempt that ended, and as what: interrupted if it was handed back."""
 
@@ -51,7 +55,7 @@ def attempts_in(changes: Iterable[RunChange], tasks: dict[int, str]) -> dict[str
                 held[change.fence] = (held[change.fence][0], change.at)
             case AttemptEnded() | LeaseReturned() if change.fence in held:
                 number, start_at = held.pop(change.fence)
-                state = "interrupted"
+                state = INTERRUPTED
                 if isinstance(change, AttemptEnded):
                     # One that is tried again failed, whatever its task is now.
                     state = str(FAILED) if change.failure is not None else str(change.state)

@@ -29,6 +29,7 @@ from rota.ui.places import shown
 from rota.ui.reading import Memory
 from rota.ui.rendering import Renderer
 from rota.ui.run import RunPages
+from rota.ui.run_logs import RunLogPages
 from rota.ui.runs import RunsPages
 from rota.ui.signing import SigningPages
 from rota.ui.task import TaskPages
@@ -85,6 +86,7 @@ class Pages:
             *HomePages(renderer, memory).pages(),
             *RunsPages(renderer, memory).pages(),
             *RunPages(renderer, memory).pages(),
+            *RunLogPages(renderer, memory).pages(),
             *TaskPages(renderer, memory).pages(),
             *acting.pages(DEEDS),
             *(
@@ -103,6 +105,10 @@ class Pages:
         """A page for whoever asked for something that cannot be shown; who is not known yet is asked to sign in."""
         if trouble.status == UNAUTHORIZED:
             return go_to(f"/sign-in?{urlencode({'next': url})}")
+        path, mark, query = url.partition("?")
+        if trouble.code == "http.path" and path.endswith("/"):
+            # With a slash too many; one slash in front, so that nobody is led to another host.
+            return go_to(f"/{path.strip('/')}{mark}{query}")
         headers = {"Retry-After": str(-(-trouble.retry_after_ms // 1000))} if trouble.retry_after_ms else {}
         words = unquote(url.removeprefix("/runs/").partition("/")[0].partition("?")[0])[:WORDS_CHARS_MAX]
         given = {

@@ -12,10 +12,12 @@ from rota.core.spans import show_span
 from rota.core.states import SUCCESS
 from rota.kinds.agent.matching import AGENT_KIND
 from rota.ui.phases import phases_of
+from rota.ui.plans import fragment_of, plan_of, read_grown
 from rota.ui.reading import Counts, Reader
+from rota.wire.asking import PREVIEW
 from rota.wire.builds import BUILD, BuildResult, BuildWork, decode_result, decode_work
 from rota.wire.items import ItemView, view_item
-from rota.wire.queries import KEPT, QUERY, Fragment, decode_fragment, decode_kept, decode_output
+from rota.wire.queries import KEPT, QUERY, Texts, decode_kept, decode_output
 from rota.wire.work import StoredValue, decode_value
 
 # Of a wider run the panel says nothing about the rest.
@@ -62,41 +64,41 @@ class Stage(Struct):
 
 
 class Stages(Struct, frozen=True):
-    """All stages of a query."""
+    """All stages of a query, and how it was planned."""
 
     stages: list[Stage]
     is_cut: bool
+    plan: Texts
 
 
 async def _read_query(reader: Reader, view: RunView) -> Panel | None:
-    graph = await reader.graph(view.graph)
+    graph = await read_grown(reader, view)
     stages: dict[str, Stage] = {spec.id: _stage(spec.id, spec.work, spec.upstream) for spec in graph.specs}
+    looked: TaskView | None = None
     first, read = 0, 0
     while first >= 0 and read < TASKS_READ_MAX:
         page = await reader.run(view.id).tasks_page(first=first, limit=TASKS_AT_ONCE)
         for task in page.tasks:
             _count_in(stages, graph, task)
+            looked = task if task.id == PREVIEW else looked
         first, read = page.next, read + len(page.tasks)
     most = max((stage.bytes for stage in stages.values()), default=0)
     for stage in stages.values():
         stage.share = 100 * stage.bytes / most if most else 0.0
         if stage.started_at and stage.ended_at:
             stage.took = show_span(max(0, stage.ended_at - stage.started_at))
-    return Panel("panel_query.html", "Stages", Stages(list(stages.values()), first >= 0))
+    return Panel("panel_query.html", "Stages", Stages(list(stages.values()), first >= 0, plan_of(graph, looked)))
 
 
 def _stage(name: str, work: bytes, upstream: tuple[str, ...]) -> Stage:
-    try:
-        fragment: Fragment | None = decode_fragment(work)
-    except MsgspecError:
-        fragment = None
+    fragment = fragment_of(work)
     sort = type(fragment.output).__name__.lower() if fragment is not None else ""
     return Stage(name, sort, upstream)
 
 
 def _count_in(stages: dict[str, Stage], graph: LiveGraph, task: TaskView) -> None:
     name = task.id if task.id in graph.index else task.id.rpartition("[")[0]
-    # What a query grew by while it ran is in no definition.
+    # What it grew by since its definition was read is in none yet.
     stage = stages.setdefault(name, Stage(name, ""))
     stage.counts[task.state] = stage.counts.get(task.state, 0) + 1
     stage.started_at = min(stage.started_at or task.started_at, task.started_at or stage.started_at)

@@ -63,6 +63,8 @@ class Memory:
         self.graphs: Kept[tuple[str, str], LiveGraph] = Kept(GRAPHS_KEPT_MAX)
         # By tenant, run, its creation, the length of its story, and a hash of the names that are shown.
         self.sums: Kept[tuple[str, str, int, int, str], dict[str, TaskSum]] = Kept(SUMS_KEPT_MAX)
+        # By tenant, run, its creation and how many tasks it has.
+        self.grown: Kept[tuple[str, str, int, int], LiveGraph] = Kept(GRAPHS_KEPT_MAX)
         # By the same as views: the task that a run failed of, if there is one.
         self.causes: Kept[tuple[str, str, int, int], tuple[TaskView, ...]] = Kept(VIEWS_KEPT_MAX)
         # By tenant, definition, what is open and the first node that is shown.

@@ -21,6 +21,14 @@ ONCE = 'name="once" value=""'
 FOLDER = Path(__file__).parent / "templates"
 
 
+def _in_order(value: Any) -> Any:
+    """Whatever is put into a page: names of others may not turn around what stands after them."""
+    if isinstance(value, Markup):
+        # Made of what was looked at already.
+        return value
+    return words.show_order(value) if isinstance(value, str) else value
+
+
 class Fragment(Struct, frozen=True):
     """A part of a page that is replaced as a whole. Its mark tells one content from another."""
 
@@ -40,6 +48,7 @@ class Renderer:
         self._environment = Environment(
             loader=FileSystemLoader(FOLDER),
             autoescape=True,
+            finalize=_in_order,
             undefined=StrictUndefined,
             auto_reload=False,
             trim_blocks=True,

@@ -5,16 +5,13 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
-from msgspec import Struct
 from starlette.responses import Response
 
-from rota.client.runs import Run
 from rota.core.errors import Refused
 from rota.core.ids import Millis
-from rota.core.questions import ListTasks, RunView, TasksPage
+from rota.core.questions import RunView
 from rota.core.records import Story
-from rota.core.states import RUN_TERMINAL, TaskState
-from rota.ui.acts.runs import run_offers
+from rota.core.states import RUN_TERMINAL
 from rota.ui.grid import ROWS, read_grid
 from rota.ui.live import Ear, keep_current
 from rota.ui.missing import note_near
@@ -22,9 +19,11 @@ from rota.ui.panels import read_panel
 from rota.ui.picture import read_picture
 from rota.ui.reading import Memory, Reader
 from rota.ui.rendering import Fragment, Renderer
+from rota.ui.tasks import TasksFilter, read_tasks
 from rota.ui.telling import Tale, go_on, read_tale
 from rota.ui.timeline import ROWS as LANES
 from rota.ui.timeline import read_timeline
+from rota.ui.views import LOGS, VIEWS, View, read_head
 from rota.ui.visits import Page, Visit, show
 from rota.ui.waiting import read_waiting
 from rota.ui.words import command, live_url, run_url
@@ -38,35 +37,11 @@ LOOK_EVERY_S = 5.0
 OVER_EVERY_S = 30.0
 
 
-class View(Struct, frozen=True):
-    """One way to look at a run: what it is called, where it is under the run, and what it is made of."""
-
-    title: str
-    path: str
-    fragments: dict[str, str]
-
-
-_HEAD = {"head": "run_head.html"}
-_FULL = {**_HEAD, "waiting": "run_waiting.html", "panel": "run_panel.html"}
-_TASKS = {"tasks": "run_tasks.html"}
-_STORY = {"story": "story.html"}
-VIEWS = (
-    View("Grid", "", {**_FULL, "grid": "run_grid.html", **_TASKS, **_STORY}),
-    View("Graph", "graph", {**_HEAD, "graph": "run_graph.html"}),
-    View("Timeline", "timeline", {**_HEAD, "timeline": "run_timeline.html"}),
-    View("Tasks", "tasks", {**_HEAD, **_TASKS}),
-    View("Story", "story", {**_HEAD, **_STORY}),
-)
-
-
-class RunFilter(Struct, frozen=True, kw_only=True):
-    """Which of its tasks: of one group, in some states, from the number `first` on; `row` is the first row of the grid
-    or the timeline, or the first node of the graph, in which the groups `open` are open.
+class RunFilter(TasksFilter, frozen=True, kw_only=True):
+    """Which of its tasks; `row` is the first row of the grid or the timeline, or the first node of the graph, in which
+    the groups `open` are open.
     """
 
-    group: str = ""
-    state: tuple[str, ...] = ()
-    first: int = 0
     row: int = 0
     open: tuple[str, ...] = ()
 
@@ -81,7 +56,7 @@ class RunPages:
     def pages(self) -> tuple[Page, ...]:
         """Where they are."""
         found: list[Page] = []
-        for view in VIEWS:
+        for view in (each for each in VIEWS if each is not LOGS):
             path = f"/runs/{{run}}{view.path and f'/{view.path}'}"
             what = f"A run: {view.title.lower()}" if view.path else "A run"
             found.append(Page(path=path, serve=partial(self.show, view), summary=what, query=RunFilter))
@@ -137,19 +112,13 @@ class RunPages:
         """What the fragments of a view are made of, and nothing else."""
         query: RunFilter = visit.query
         given: dict[str, Any] = {
-            "visit": visit,
-            "offers": run_offers(visit, run),
-            "query": query,
-            "run": run,
-            "view": view,
-            "views": VIEWS,
-            "params": show_params(run.params) if not view.path else {},
-            "is_held": await reader.is_held(run),
-            "streams": (await reader.streams(run.id)).streams,
+            **await read_head(view, visit, reader, run),
             "tale": tale,
             "story_cli": command("story", run.id),
             "cli": command("tasks", run.id, *[word for state in query.state for word in ("--state", state)]),
         }
+        if not view.path:
+            given["params"] = show_params(run.params)
         if "waiting" in view.fragments:
             given["waiting"] = await read_waiting(reader.run(run.id), run, await reader.graph(run.graph))
             given["panel"] = await read_panel(reader, run)
@@ -169,52 +138,7 @@ class RunPages:
             after = timeline.last < timeline.total
             given["rows_after"] = run_url(run.id, view.path, row=timeline.last) if after else ""
         if "tasks" in view.fragments:
-            given |= await _read_tasks(reader.run(run.id), run, query, view)
+            limit = TASKS_SHOWN_ALONE if view.path else TASKS_SHOWN
+            url = partial(run_url, run.id, view.path, row=query.row)
+            given |= await read_tasks(reader.run(run.id), run, query, limit, url)
         return given
-
-
-async def _read_tasks(run: Run, now: RunView, query: RunFilter, view: View) -> dict[str, Any]:
-    """A page of tasks, and where the others are."""
-    page = await _tasks_page(run, query, TASKS_SHOWN_ALONE if view.path else TASKS_SHOWN)
-    here = {"group": query.group, "state": query.state, "row": query.row}
-    states = [str(state) for state in TaskState if now.tasks.get(state) or state in query.state]
-    return {
-        "tasks": page.tasks,
-        "has_workers": any(task.worker for task in page.tasks),
-        "has_errors": any(task.error for task in page.tasks),
-        "cleared": run_url(now.id, view.path, row=query.row),
-        "first": run_url(now.id, view.path, **here),
-        "next": run_url(now.id, view.path, first=page.next, **here) if page.next >= 0 else "",
-        "choices": [_choice(now, query, view, state) for state in states],
-    }
-
-
-def _choice(run: RunView, query: RunFilter, view: View, state: str) -> tuple[str, bool, str, int]:
-    """A state, whether it is chosen, where it is chosen or not any more, and how many tasks are in it."""
-    is_chosen = state in query.state
-    others = [each for each in query.state if each != state]
-    chosen = others if is_chosen else [*others, state]
-    url = run_url(run.id, view.path, group=query.group, state=chosen, row=query.row)
-    return state, is_chosen, url, run.tasks.get(state, 0)
-
-
-async def _tasks_page(run: Run, query: RunFilter, limit: int) -> TasksPage:
-    """A page of tasks; those of a group have consecutive numbers."""
-    if not query.group:
-        return await run.tasks_page(states=query.state, first=max(0, query.first), limit=limit)
-    start = await _first_of(run, query.group)
-    page = await run.tasks_page(states=query.state, first=max(start, query.first), limit=limit)
-    found = [task for task in page.tasks if task.id.startswith(f"{query.group}[") or task.id == query.group]
-    return TasksPage(tuple(found), page.next if len(found) == len(page.tasks) else -1)
-
-
-async def _first_of(run: Run, group: str) -> int:
-    """The number of a group's first task."""
-    try:
-        question = ListTasks(tenant=run.client.line.tenant, run=run.id, names=(group,), limit=1)
-        page: TasksPage = await run.client.ask(question)
-        return page.tasks[0].idx
-    except Refused as refused:
-        if refused.code != "run.unknown":
-            raise
-    return (await run.tasks(group))[0].idx

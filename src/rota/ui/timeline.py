@@ -9,11 +9,12 @@ from rota.core.questions import RunView
 from rota.core.spans import show_span
 from rota.core.states import RUN_TERMINAL, TERMINAL, UP_FOR_RESCHEDULE, UP_FOR_RETRY
 from rota.core.sums import TaskSum
-from rota.ui.attempts import Past, read_attempts
+from rota.ui.attempts import INTERRUPTED, Past, read_attempts
 from rota.ui.grid import cell_of, ended_of
 from rota.ui.phases import Phase, phases_of
 from rota.ui.reading import Counts, Reader
 from rota.ui.sums import Sums
+from rota.ui.words import BY_URGENCY
 from rota.wire.builds import BUILD
 
 ROWS = 50
@@ -74,6 +75,12 @@ class Timeline(Struct, frozen=True):
         """What there is to tell apart."""
         there = {part.sort for lane in self.lanes for part in lane.parts}
         return [sort for sort in SORTS if sort in there]
+
+    @property
+    def states(self) -> list[str]:
+        """How what runs or ran stands, which is what its colour says."""
+        there = {part.state for lane in self.lanes for part in lane.parts if part.sort == "run"}
+        return [str(state) for state in (*BY_URGENCY, INTERRUPTED) if state in there]
 
     @property
     def last(self) -> int:

@@ -1,7 +1,7 @@
 """What a page is, and one visit to it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 from starlette.responses import Response
@@ -29,8 +29,15 @@ class NoQuery(Struct, frozen=True):
     """A page that is the same for everybody."""
 
 
-def _never(_: type) -> bool:
+def _never(command: type, about: str = "") -> bool:
+    del command, about
     return False
+
+
+class May(Protocol):
+    """Whether a command of this type may be asked for, about runs of this kind if that matters."""
+
+    def __call__(self, command: type, about: str = "", /) -> bool: ...
 
 
 def _silent(_: str) -> dict[str, str]:
@@ -44,8 +51,7 @@ def _wrong(_: Refused) -> int:
 class Rights(Struct, frozen=True, kw_only=True):
     """What a visitor may do besides looking, and how their forms are known to be theirs."""
 
-    # Whether they may ask for a command of this type.
-    may: Callable[[type], bool] = _never
+    may: May = _never
     # Whether they may know of other tenants.
     is_of_all_tenants: bool = False
     # What every form of theirs carries: only pages that were made for them have it.

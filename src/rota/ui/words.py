@@ -30,6 +30,8 @@ VALUE_CHARS_MAX = 4_000
 # Colours and movements are for terminals.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# What turns the text after it around, so that a name or a line reads as another one.
+_TURNS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 # Of several tasks in one place, the state that somebody should see first. Done is said only when all are.
 BY_URGENCY: tuple[TaskState, ...] = (
@@ -83,7 +85,12 @@ def show_iso(at: Millis) -> str:
 
 def show_text(text: str) -> str:
     """Text that a program wrote, without what only a terminal obeys."""
-    return _CONTROLS.sub("�", _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
+    return show_order(_CONTROLS.sub("�", _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))))
+
+
+def show_order(text: str) -> str:
+    """Text in the order in which it is written; what would turn it around is shown as something that is not shown."""
+    return _TURNS.sub("�", text) if not text.isascii() else text
 
 
 def show_value(value: Any) -> str:

@@ -23,6 +23,10 @@ Reading = Literal["hash", "all", "merge"]
 Compression = Literal["", "lz4", "zstd"]
 
 
+# What plans are called, and what they look like.
+Texts = tuple[tuple[str, str], ...]
+
+
 class Exchange(Struct, frozen=True, array_like=True):
     """A leaf of a fragment that stands for the outputs of another stage. `parts` is how many each of them has."""
 
@@ -95,6 +99,8 @@ class Fragment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     places: tuple[str, ...] | None = None
     # Whether it is a step of a stream's round: `plan` is what a task of one is told, with plans of views in it.
     is_step: bool = False
+    # How the whole query is planned, for people: plans by their names. Its last stage has them.
+    texts: Texts = ()
 
 
 EXCHANGE = "rota-exchange-"

@@ -257,7 +257,7 @@ def test_every_sort_of_error_is_told_in_one_line_without_a_word_about_our_code(c
         (
             "select * from trip",
             adbc.ProgrammingError,
-            "query.table: there is no table trip (at sql) Did you mean trips?",
+            "query.table: there is no table trip (at sql). Did you mean trips?",
         ),
         ("select nothing from trips", adbc.ProgrammingError, "query.column: there is no column nothing"),
         ("select nofunc(1)", adbc.ProgrammingError, "query.function: "),

@@ -6,10 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
+import rota
+from rota.api.analysts import check_query, readable
+from rota.core.commands import SubmitRun
+from rota.core.errors import Refused
+from rota.core.ids import BlobRef
+from rota.core.model import TaskSpec
+from rota.wire.asking import asking_graph
+from rota.wire.work import ParamOf, PythonWork, encode_work
 from tests.integration.deadlines import until
 from tests.integration.http_stage import PATIENCE_S, Stage, gate_of, staged
-from tests.integration.page_stage import Page, Person, hidden
+from tests.integration.page_stage import Page, Person, buttons, hidden
 
 READER, WRITER, ANALYST = "reader-token", "writer-token", "analyst-token"
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -47,7 +56,7 @@ def answered(person: Person, statement: str) -> Page:
 
 
 def cells(page: Page) -> list[str]:
-    return [given.get("title") or "" for given in page.named("td") if "title" in given]
+    return [given.get("title") or "" for given in page.named("td") if "title" in given and "class" not in given]
 
 
 def test_a_statement_is_answered_by_workers_and_its_first_rows_are_shown(stage: Stage, writer: Person):
@@ -114,13 +123,42 @@ def test_asking_twice_from_the_same_page_asks_once(stage: Stage, writer: Person)
 
 def test_who_may_only_look_has_no_box_and_is_refused(stage: Stage, writer: Person):
     shown = answered(writer, "select 1 as one")
-    for token in (READER, ANALYST):
-        with Person(stage, token) as person:
-            page = person.look(str(shown.response.url))
-            assert "one" in page.text
-            assert not page.named("textarea")
-            form = {**hidden(writer.look("/queries"), "/queries"), "sql": "select 1"}
-            assert person.send("/queries", form).status_code == 403
+    with Person(stage, READER) as person:
+        page = person.look(str(shown.response.url))
+        assert "one" in page.text
+        assert not page.named("textarea")
+        form = {**hidden(writer.look("/queries"), "/queries"), "sql": "select 1"}
+        assert person.send("/queries", form).status_code == 403
+
+
+def test_an_analyst_asks_about_the_tables_of_the_settings_and_nothing_else(stage: Stage, writer: Person):
+    with Person(stage, ANALYST) as analyst:
+        assert "30000" in cells(answered(analyst, "select count(*) as all from people"))
+        refused = answered(analyst, "select * from '/etc/passwd'")
+        assert "query." in refused.text
+        assert "root:" not in refused.text
+        # It is theirs to cancel, and nothing else is theirs to do.
+        asked = ask(analyst, "select 1").response.url.params["run"]
+        assert set(buttons(analyst.look(f"/runs/{asked}"))) <= {f"/runs/{asked}/cancel"}
+        stage.submit({"id": "a", "command": {"shell": "sleep 1000"}}, run="of-others")
+        assert buttons(analyst.look("/runs/of-others")) == []
+        analyst.look("/runs/of-others/cancel", 403)
+        stage.rota.run("of-others").cancel()
+
+
+@pytest.mark.parametrize("lie", ["table", "function", "task", "bundle"])
+def test_an_analyst_may_not_submit_what_only_looks_like_a_statement_of_the_page(stage: Stage, lie: str):
+    tables = {"people": "/etc/passwd"} if lie == "table" else dict(stage.tables)
+    graph = asking_graph("1", tables)
+    if lie == "function":
+        work = encode_work(PythonWork(function="os:system", args=(ParamOf("sql"),)))
+        graph = structs.replace(graph, tasks=(structs.replace(graph.tasks[0], work=work), graph.tasks[1]))
+    elif lie == "task":
+        graph = structs.replace(graph, tasks=(*graph.tasks, TaskSpec(id="more", kind="command", work=b"")))
+    elif lie == "bundle":
+        graph = structs.replace(graph, bundle=BlobRef("x", 1, "0" * 64))
+    with pytest.raises(Refused, match=r"auth\.role"):
+        check_query(SubmitRun(tenant="default", command_id="c", run="r", graph=graph), readable(stage.tables, ()))
 
 
 def test_where_no_worker_has_the_engine_that_is_said():
@@ -139,3 +177,29 @@ def test_a_query_that_is_none_is_not_shown(stage: Stage, writer: Person):
 def test_pages_are_made_without_the_engine_and_without_arrow():
     line = "import sys, rota.app.pages; sys.exit(' '.join({'pyarrow', 'datafusion'} & set(sys.modules)) or 0)"
     assert subprocess.run([sys.executable, "-c", line], check=False).returncode == 0
+
+
+def test_how_a_statement_was_planned_is_folded_beside_its_answer(stage: Stage, writer: Person):
+    page = answered(writer, "select country, count(*) as people from people group by 1")
+    summaries = [given for given in page.named("details") if given.get("class") == "plan"]
+    assert summaries
+    assert all("open" not in given for given in summaries)
+    assert "Logical plan" in page.text
+    assert "TableScan: people" in page.text
+    assert "Physical plan" in page.text
+    assert "DataSourceExec: file_groups={" in page.text
+    assert "people.csv" not in page.html, "where a table is may be a secret"
+    run = page.response.url.params["run"]
+    assert "TableScan: people" in writer.look(f"/runs/{run}").text
+
+
+def test_the_plan_of_a_program_s_query_is_on_the_page_of_its_run(stage: Stage, writer: Person, tmp_path: Path):
+    (tmp_path / "trips.csv").write_text("k,v\n" + "\n".join(f"{number % 7},{number}" for number in range(1_000)))
+    with rota.Session.on(stage.rota, partitions=2) as session:
+        session.register_csv("trips", str(tmp_path / "trips.csv"))
+        handle = session.submit("select k, sum(v) from trips group by k")
+        handle.wait(PATIENCE_S)
+    page = writer.look(f"/runs/{handle.id}")
+    for word in ("Logical plan", "TableScan: trips", "Physical plan", "Stages", "Exchange: hash of stage-1"):
+        assert word in page.text
+    assert "trips.csv" not in page.html

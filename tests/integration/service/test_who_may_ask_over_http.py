@@ -36,6 +36,7 @@ ENDPOINTS: list[tuple[str, str, str, tuple[str, ...], Any]] = [
     ("GET", "/api/v1/runs/{run}/tasks", f"{RUN}/tasks", READS, None),
     ("GET", "/api/v1/runs/{run}/tasks/{task}", TASK, READS, None),
     ("POST", "/api/v1/runs/{run}/tasks/{task}/resolve", f"{TASK}/resolve", WRITES, {}),
+    ("PUT", "/api/v1/runs/{run}/note", f"{RUN}x/note", WRITES, {"note": "n"}),
     ("PUT", "/api/v1/runs/{run}/tasks/{task}/note", f"{RUN}x/tasks/t/note", WRITES, {"note": "n"}),
     ("GET", "/api/v1/runs/{run}/tasks/{task}/why", f"{TASK}/why", READS, None),
     ("GET", "/api/v1/runs/{run}/tasks/{task}/logs", f"{TASK}/logs", READS, None),

@@ -413,3 +413,11 @@ def test_a_token_file_that_is_no_file_is_refused_and_not_waited_for(tmp_path: Pa
 def test_a_tenant_that_no_header_can_hold_is_refused_where_it_is_read(entry: str):
     with pytest.raises(Refused, match=r"config\.value: entry 1 of .* names no tenant that can be sent"):
         Door(tokens=Secret(entry))
+
+
+def test_what_concerns_all_tenants_says_so_to_whom_is_of_one():
+    admin = Principal("admin@acme#1", Role.ADMIN, "acme")
+    with pytest.raises(
+        Refused, match=r"is of one tenant, and this concerns all of them\. Use a token of all tenants \(admin@\*\)"
+    ):
+        admin.may_ask(InspectService(tenant="acme"))

@@ -55,7 +55,7 @@ def test_a_name_that_is_not_there_is_answered_with_the_nearest():
     assert nearest("limt", ["limit", "after"]) == "Did you mean limit?"
     assert nearest("xyz", ["limit", "after"]) == "There are: after, limit."
     assert nearest("xyz", []) == "There are none."
-    with pytest.raises(Refused, match=r"no field 'argz' \(at graph\.tasks\[1\]\.command\.argz\) Did you mean argv\?"):
+    with pytest.raises(Refused, match=r"no field 'argz' \(at graph\.tasks\[1\]\.command\.argz\)\. Did you mean argv\?"):
         parse(
             b'{"graph": {"name": "g", "tasks": [{"id": "a", "command": {}}, {"id": "b", "command": {"argz": []}}]}}',
             SubmitBody,

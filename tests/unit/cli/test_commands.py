@@ -149,7 +149,8 @@ def test_help_groups_commands_by_theme_and_says_what_exit_codes_mean():
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        (["rns"], "did you mean runs?"),
+        (["rns"], "did you mean runs or "),
+        (["rusn"], "did you mean run or runs"),
         (["runs", "--jsno"], "there is no option --jsno; did you mean --json?"),
         (["runs", "--state", "faild"], "there is no 'faild'; did you mean failed?"),
         (["work", "sumbit"], "did you mean submit?"),

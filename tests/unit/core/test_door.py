@@ -70,6 +70,7 @@ POOL = Pool(tenant="t", name="p", slots=1, slots_per_key=2, starts_per_minute=3,
 EXAMPLES: dict[type[cm.ClientCommand], dict[str, Any]] = {
     cm.SubmitRun: {
         "run": "r",
+        "is_fresh": True,
         "graph": WHOLE,
         "digest": "d",
         "priority": PriorityClass.URGENT,

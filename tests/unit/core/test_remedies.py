@@ -272,6 +272,19 @@ def test_a_note_stays_with_its_task_through_everything():
     assert (refused.code, refused.hint) == ("field.value", "Use at most 1,000 characters.")
 
 
+def test_a_note_about_a_run_is_its_label_and_a_repeated_submission_does_not_mind():
+    world = World()
+    command = world.command(cm.SubmitRun, run="r", graph=graph(task("a")), labels=(("team", "red"),))
+    world.do(command)
+    world.client(cm.NoteTask, run="r", task="", note="the vendor is down")
+    assert world.run().row.labels == (("team", "red"), ("note", "the vendor is down"))
+    assert world.client(cm.NoteTask, run="r", task="", note="the vendor is down").changes == []
+    assert world.do(command).answer == "r"
+    assert world.refusal(world.command(cm.NoteTask, run="r", task="", note="x" * 501)).path == "labels[1]"
+    world.client(cm.NoteTask, run="r", task="", note="")
+    assert world.run().row.labels == (("team", "red"),)
+
+
 # Out of history.
 
 

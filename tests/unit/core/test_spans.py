@@ -39,11 +39,11 @@ def test_an_instant_is_shown_in_utc(at: int, text: str):
 
 
 def test_a_number_that_is_out_of_range_is_shown_by_what_its_name_says_it_is():
-    with pytest.raises(Refused, match=r"40 days is out of range \(at task\.timeout_ms\) Use 0 ms to 30 days\."):
+    with pytest.raises(Refused, match=r"40 days is out of range \(at task\.timeout_ms\)\. Use 0 ms to 30 days\."):
         check_number(40 * 86_400_000, 0, 30 * 86_400_000, "task", "timeout_ms")
     with pytest.raises(Refused, match=r"2500-01-01T00:00:00Z is out of range"):
         check_number(16_725_225_600_000, 0, 10, "logical_at")
-    with pytest.raises(Refused, match=r"5000 is out of range \(at slots\) Use 0 to 10\."):
+    with pytest.raises(Refused, match=r"5000 is out of range \(at slots\)\. Use 0 to 10\."):
         check_number(5_000, 0, 10, "slots")
 
 

@@ -326,7 +326,7 @@ def test_a_trigger_rule_that_does_not_exist_is_refused_with_those_that_do():
     def g():
         plain.override(trigger_rule="all_good")()
 
-    with pytest.raises(Refused, match=r"'all_good' is no trigger rule \(at trigger_rule\) Use one of all_success, "):
+    with pytest.raises(Refused, match=r"'all_good' is no trigger rule \(at trigger_rule\)\. Use one of all_success, "):
         build(g)
 
 

@@ -1,15 +1,18 @@
 """What a kind adds to the page of a run: stages of a query, an action of a build, an item of agents."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from rota.client.runs import Client
-from rota.core.history import GetGraph
+from rota.core.changes import RunGrew
+from rota.core.history import GetGraph, GetStories
 from rota.core.ids import BlobRef, Digest
 from rota.core.model import Graph, TaskSpec
 from rota.core.questions import ListTasks, RunView, TasksPage, TaskView
+from rota.core.records import Growth, Story
 from rota.core.states import TaskState
 from rota.ui.panels import PANELS, Panel, read_panel
 from rota.ui.phases import phases_of
@@ -29,7 +32,7 @@ from rota.wire.queries import (
     encode_output,
 )
 from rota.wire.reapi.remote_execution_pb2 import ActionResult
-from rota.wire.work import StoredValue, Value, encode_value
+from rota.wire.work import StoredValue, Value, encode_value, plain
 from tests.unit.ui.views import run_view, task_view
 
 
@@ -38,9 +41,10 @@ class Told:
 
     tenant = "t"
 
-    def __init__(self, graph: Graph, *tasks: TaskView) -> None:
+    def __init__(self, graph: Graph, *tasks: TaskView, stories: Sequence[Story] = ()) -> None:
         self._graph = graph
         self._tasks = tasks
+        self._stories = list(stories)
 
     async def ask(self, request: Any) -> Any:
         match request:
@@ -48,6 +52,8 @@ class Told:
                 return self._graph
             case ListTasks():
                 return TasksPage(self._tasks[request.first : request.first + request.limit])
+            case GetStories():
+                return self._stories
             case _:
                 raise AssertionError(request)
 
@@ -55,8 +61,8 @@ class Told:
         raise AssertionError("nothing is watched")
 
 
-def panel(view: RunView, graph: Graph, *tasks: TaskView) -> Panel:
-    reader = Reader(Client(Told(graph, *tasks)), Memory())
+def panel(view: RunView, graph: Graph, *tasks: TaskView, stories: Sequence[Story] = ()) -> Panel:
+    reader = Reader(Client(Told(graph, *tasks, stories=stories)), Memory())
     found = asyncio.run(read_panel(reader, view))
     assert found is not None
     return found
@@ -102,6 +108,35 @@ def test_an_answer_that_travelled_or_was_stored_has_bytes_and_no_rows():
     )
     (stage,) = panel(run_view(kind=QUERY), graph, *tasks).given.stages
     assert (stage.bytes, stage.has_rows) == (1_005, False)
+
+
+def test_a_query_that_went_on_as_stages_shows_them_and_the_plan_that_they_carry():
+    asked = Graph(name="query", kind=QUERY, tasks=(TaskSpec(id="answer", work=b"no fragment"),))
+    last = encode_fragment(Fragment(engine="x", output=Answered(), schema=b"", texts=(("Logical plan", "Filter"),)))
+    stages = (
+        TaskSpec(id="answer.scan", width=2, work=fragment(Hashed(2))),
+        TaskSpec(id="answer.last", upstream=("answer.scan",), work=last),
+    )
+    grew = RunGrew("t", "r", Growth("t", "r", 0, stages, feeds="answer"), 5)
+    story = Story("t", "r", 1, 0, 5, msgspec.msgpack.encode([grew]))
+    given = panel(run_view(kind=QUERY, total=4), asked, stories=(story,)).given
+    assert [(stage.name, stage.sort) for stage in given.stages[1:]] == [
+        ("answer.scan", "hashed"),
+        ("answer.last", "answered"),
+    ]
+    assert given.plan == (("Logical plan", "Filter"),)
+
+
+def test_the_plan_of_a_query_of_one_task_is_with_its_first_rows_whatever_else_these_are():
+    asked = Graph(name="query", kind=QUERY, tasks=(TaskSpec(id="answer"), TaskSpec(id="preview")))
+    for value, plan in (
+        ({"rows": [], "plan": [["Physical plan", "Scan"]]}, (("Physical plan", "Scan"),)),
+        ({"plan": [1, 2]}, ()),
+        (["plan"], ()),
+        (None, ()),
+    ):
+        looked = task_view(id="preview", idx=1, result=encode_value(plain(value)))
+        assert panel(run_view(kind=QUERY, total=2), asked, looked).given.plan == plan
 
 
 def action(**times: int) -> bytes:

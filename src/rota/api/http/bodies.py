@@ -173,7 +173,7 @@ class MoveBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class NoteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is to be known about a task; an empty note takes it away."""
+    """What is to be known about a task or a run; an empty note takes it away."""
 
     note: str
 

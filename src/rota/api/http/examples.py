@@ -70,6 +70,7 @@ BODIES: dict[str, Schema] = {
     "POST /api/v1/runs/{run}/retry": {"tasks": ["load"]},
     "POST /api/v1/runs/{run}/move": {"version": 0},
     "POST /api/v1/runs/{run}/tasks/{task}/resolve": {"exit": "requeue", "requires": {"gpu": "1"}},
+    "PUT /api/v1/runs/{run}/note": {"note": "the vendor was asked"},
     "PUT /api/v1/runs/{run}/tasks/{task}/note": {"note": "the vendor was asked"},
     "POST /api/v1/workflows": {"graph": _GRAPH, "schedule": {"cron": "0 3 * * *", "zone": "Europe/Berlin"}},
     "PATCH /api/v1/workflows/{workflow}": {"paused": True},

@@ -40,6 +40,7 @@ STATUS: dict[str, int] = {
     "http.host": 421,
     "http.media_type": 415,
     "http.method": 405,
+    "http.form": 403,
     "http.origin": 403,
     "http.path": 404,
     "http.slow": 408,

@@ -14,6 +14,7 @@ from rota.api.http.bodies import (
     EmptyBody,
     MarkBody,
     MoveBody,
+    NoteBody,
     RetryBody,
     SubmitBody,
     graph_from,
@@ -23,7 +24,7 @@ from rota.api.http.paging import check_page, next_link
 from rota.api.http.reading import SUBMISSION_BYTES_MAX
 from rota.api.http.streams import encode_lines, stream
 from rota.client.happenings import Happening
-from rota.core.commands import CancelRun, ClearTasks, ClientCommand, MarkTasks, MoveRun, PauseRun, RetryTasks
+from rota.core.commands import CancelRun, ClearTasks, ClientCommand, MarkTasks, MoveRun, NoteTask, PauseRun, RetryTasks
 from rota.core.errors import Refused
 from rota.core.history import GetGraph
 from rota.core.model import Graph
@@ -123,6 +124,11 @@ async def _steer(call: Call, kind: Callable[..., ClientCommand], **fields: Any) 
     return reply(await call.run.status())
 
 
+async def note_run(call: Call) -> Response:
+    """Say something about it."""
+    return await _steer(call, NoteTask, task="", note=call.body.note)
+
+
 async def cancel(call: Call) -> Response:
     """End it."""
     return await _steer(call, CancelRun, reason=call.body.reason)
@@ -197,6 +203,15 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         serve=cancel,
         summary="End a run and everything in it",
         body=CancelBody,
+        answer=RunShape,
+    ),
+    Endpoint(
+        method="PUT",
+        path=f"{RUN}/note",
+        role=Role.WRITER,
+        serve=note_run,
+        summary="Say something about a run",
+        body=NoteBody,
         answer=RunShape,
     ),
     Endpoint(

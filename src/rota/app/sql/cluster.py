@@ -104,6 +104,7 @@ class ClusterQuery(QueryHandle):
             compression=self._choices.compression,
             target=self._target,
             near=self._near,
+            texts=plan.texts(),
         )
         labels = {"partitions": str(plan.partitions)}
         self.run: BlockingRun = self._rota.submit(graph, labels=labels, parent=self._choices.parent, is_new=True)

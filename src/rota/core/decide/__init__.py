@@ -33,6 +33,7 @@ from rota.core.decide.workers import drain, forget, register
 from rota.core.errors import Refused
 from rota.core.graph import check_id, graph_digest
 from rota.core.ids import Millis
+from rota.core.model import NOTE
 from rota.core.params import read_params
 from rota.core.records import Audit, Receipt, Run
 from rota.core.state import State
@@ -157,8 +158,10 @@ def _earlier_answer(state: State, command: cm.ClientCommand, now: Millis) -> Dec
 def _is_same_submission(row: Run, command: cm.SubmitRun) -> bool:
     # Its key to be joined by may have gone to another run.
     # What it waits for, and its deadline, may have changed since.
-    asked = (command.run, command.priority, command.parent, command.logical_at, command.labels, command.share)
-    if asked != (row.id, row.priority, row.parent, row.slot_at, row.labels, row.share):
+    # What was said about the run since is not what was asked for.
+    given, labels = (tuple(label for label in each if label[0] != NOTE) for each in (command.labels, row.labels))
+    asked = (command.run, command.priority, command.parent, command.logical_at, given, command.share)
+    if asked != (row.id, row.priority, row.parent, row.slot_at, labels, row.share):
         return False
     if row.merge not in (command.merge, ""):
         return False

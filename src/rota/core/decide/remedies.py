@@ -14,6 +14,7 @@ from rota.core.changes import (
     LeaseReturned,
     PendingSet,
     RunMoved,
+    RunNoted,
     RunReopened,
     RunRevived,
     TaskAmended,
@@ -25,11 +26,12 @@ from rota.core.changes import (
 )
 from rota.core.decide.decision import Decision, clean_text, find_all, find_run, find_task
 from rota.core.decide.growing import grown_by, let_go, stopped, to_let_go
-from rota.core.decide.runs import check_settled, check_specs, find_version, find_workflow
+from rota.core.decide.runs import check_labels, check_settled, check_specs, find_version, find_workflow
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import LiveGraph, below_of, check_number, check_spec
 from rota.core.ids import Millis
 from rota.core.live import LiveRun
+from rota.core.model import NOTE
 from rota.core.plan import Cascade
 from rota.core.records import Growth, Slice
 from rota.core.state import State
@@ -253,8 +255,10 @@ def release(state: State, command: cm.ReleaseTasks, now: Millis) -> Decision:
 
 
 def put_note(state: State, command: cm.NoteTask, now: Millis) -> Decision:
-    """Keep what somebody has to say about a task; nothing takes it away again."""
+    """Keep what somebody has to say about a task, or about a run; nothing takes it away again."""
     run = find_run(state, command.tenant, command.run, may_have_ended=True)
+    if not command.task:
+        return _note_run(run, command, now)
     idx = find_task(run, command.task)
     if len(command.note) > NOTE_CHARS_MAX:
         text = f"a note of {len(command.note):,} characters is too long"
@@ -267,6 +271,17 @@ def put_note(state: State, command: cm.NoteTask, now: Millis) -> Decision:
     if task.note == note:
         return Decision([], answer=command.run)
     return Decision([TaskNoted(*run.key, idx, note, now)], answer=command.run)
+
+
+def _note_run(run: LiveRun, command: cm.NoteTask, now: Millis) -> Decision:
+    """A note of a run is a label, so that the run is found by it."""
+    others = tuple(label for label in run.row.labels if label[0] != NOTE)
+    note = clean_text(command.note)
+    wanted = (*others, (NOTE, note)) if note else others
+    check_labels(wanted)
+    if wanted == run.row.labels:
+        return Decision([], answer=command.run)
+    return Decision([RunNoted(*run.key, note, now)], answer=command.run)
 
 
 def resolve(state: State, command: cm.ResolveTask, now: Millis) -> Decision:

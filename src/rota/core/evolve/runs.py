@@ -9,7 +9,7 @@ from rota.core.evolve.tasks import forget_due
 from rota.core.graph import LiveGraph
 from rota.core.ids import Millis
 from rota.core.live import LiveRun
-from rota.core.model import Approval
+from rota.core.model import NOTE, Approval
 from rota.core.reap import reaper_of
 from rota.core.records import Growth, Receipt, Task, copy
 from rota.core.state import State
@@ -71,6 +71,13 @@ def run_unblocked(state: State, change: ch.RunUnblocked) -> None:
     state.stop_waiting(run, change.after)
     run.row.after = tuple(name for name in run.row.after if name != change.after)
     stand_in_line(state, run)
+    tell(state, run, change)
+
+
+def run_noted(state: State, change: ch.RunNoted) -> None:
+    run = state.runs[(change.tenant, change.run)]
+    others = tuple(label for label in run.row.labels if label[0] != NOTE)
+    run.row.labels = (*others, (NOTE, change.note)) if change.note else others
     tell(state, run, change)
 
 

@@ -72,6 +72,7 @@ def submission(asked: Asked, run: str) -> tuple[SubmitRun, Graph]:
         tenant=asked.tenant,
         command_id=f"submit-{run}",
         run=run,
+        is_fresh=True,
         digest=digest,
         priority=class_of(asked.priority),
         params=encode_build(work),

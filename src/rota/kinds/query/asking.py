@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from rota.core.errors import Refused
 from rota.kinds.query.showing import show_value
-from rota.kinds.query.statement import answer
+from rota.kinds.query.statement import answer, plan_of
 from rota.running import Fail, context
+from rota.wire.queries import Texts
 from rota.wire.work import Grown
 
 # Beyond these nobody reads on, and nobody should wait for.
@@ -25,6 +26,8 @@ COLUMNS_SHOWN = 100
 # Of all cells, and of one row or the names of the columns, so that everything travels with the task.
 CELLS_BYTES_MAX = 28_000
 ROW_BYTES_MAX = 20_000
+# Of everything; what rows and columns leave of it is for the plans.
+ALL_BYTES_MAX = 56_000
 TYPE_CHARS_MAX = 40
 _NEAREST_MAX = 3
 
@@ -34,7 +37,8 @@ def ask(statement: str, tables: Mapping[str, str]) -> "pa.Table | Grown":
     here = context()
     task = here.task if here.take_growth() else ""
     try:
-        return answer(statement, _needed(statement, tables), task=task, reads_only=True, rows_max=ROWS_MAX + 1)
+        needed = _needed(statement, tables)
+        return answer(statement, needed, task=task, reads_only=True, rows_max=ROWS_MAX + 1, with_plan=True)
     except Fail as fail:
         raise _suggesting(fail, tables) from None
 
@@ -78,13 +82,22 @@ def preview(table: "pa.Table") -> dict[str, Any]:
             break
         rows.append(shown)
     fields = list(table.schema)[:count]
+    named = [[_cut(field.name, width), _cut(str(field.type), TYPE_CHARS_MAX)] for field in fields]
+    size += sum(len(word.encode(errors="replace")) for names in named for word in names)
     return {
-        "columns": [[_cut(field.name, width), _cut(str(field.type), TYPE_CHARS_MAX)] for field in fields],
+        "columns": named,
         "columns_left": table.num_columns - count,
         "rows": rows,
         "rows_total": min(table.num_rows, ROWS_MAX),
         "is_more": table.num_rows > ROWS_MAX,
+        # Of one that was answered in stages these have it.
+        "plan": _within(plan_of(table), ALL_BYTES_MAX - size),
     }
+
+
+def _within(plan: Texts, bytes_max: int) -> list[list[str]]:
+    size = sum(len(text.encode(errors="replace")) for _, text in plan)
+    return [list(named) for named in plan] if size <= bytes_max else []
 
 
 def _cut(text: str, most: int) -> str:

@@ -16,7 +16,17 @@ from rota.wire.plans import has_code
 from rota.wire.plans.checking import ENGINE, check_engine
 from rota.wire.plans.files import places_in
 from rota.wire.plans.stores import stores_in
-from rota.wire.queries import QUERY, Answered, Compression, Fragment, Output, Published, Written, encode_fragment
+from rota.wire.queries import (
+    QUERY,
+    Answered,
+    Compression,
+    Fragment,
+    Output,
+    Published,
+    Texts,
+    Written,
+    encode_fragment,
+)
 from rota.wire.stores import store_of
 from rota.wire.targets import Target
 
@@ -26,8 +36,8 @@ PUBLISH = "publish"
 COUNTED = pa.schema([pa.field("count", pa.int64())])
 # Failures of code are tried again as often as the service says; a query that is out of memory is cut finer instead.
 RETRY = RetryPolicy(retries=-1, memory_retries=0)
-# A larger plan travels in a bundle; what is left is for the fragment around it.
-PLAN_BYTES_MAX = WORK_BYTES_MAX - 16 * 1024
+# A larger plan travels in a bundle; what is left is for the fragment around it, and for what the plans look like.
+PLAN_BYTES_MAX = WORK_BYTES_MAX - 48 * 1024
 
 
 def requirements() -> Pairs:
@@ -55,31 +65,36 @@ def graph_of(
     target: Target | None = None,
     near: str = "",
     name: str = GRAPH,
+    texts: Texts = (),
 ) -> Graph:
     """The graph of a query. `timeout_ms` is for all of it; `bundle` is where its large plans are.
 
+    `texts` are all plans, for people.
     `near` is the machine of who reads the answer at once, and only once; `""` for one that is kept.
     With a `target` the last stage writes there, and one more task publishes what all of it has written.
     """
     check_engine()
     needs = requirements()
-    tasks = [_task(stage, needs, queue, compression) for stage in stages]
-    if near and target is None:
-        tasks[-1] = _task(structs.replace(stages[-1], output=Answered(near)), needs, queue, compression)
+    *before, last = stages
+    tasks = [_task(stage, needs, queue, compression) for stage in before]
     if target is not None:
-        last = stages[-1]
-        tasks[-1] = _task(structs.replace(last, output=Written(target)), needs, queue, compression)
+        last = structs.replace(last, output=Written(target))
+    elif near:
+        last = structs.replace(last, output=Answered(near))
+    tasks.append(_task(last, needs, queue, compression, texts))
+    if target is not None:
         tasks.append(_publishing(last, target, needs, queue))
     return Graph(name=name, kind=QUERY, tasks=tuple(tasks), run_timeout_ms=timeout_ms, bundle=bundle)
 
 
-def specs_within(task: str, stages: Sequence[Stage], schema: pa.Schema) -> tuple[TaskSpec, ...]:
+def specs_within(task: str, stages: Sequence[Stage], schema: pa.Schema, texts: Texts = ()) -> tuple[TaskSpec, ...]:
     """Stages as tasks that another task goes on as, and whose answer it takes; `schema` is that of the answer."""
     check_engine()
-    named = [_within(task, stage) for stage in stages]
-    named[-1] = structs.replace(named[-1], schema=schema, output=Answered(is_taken=True))
+    *before, last = (_within(task, stage) for stage in stages)
+    last = structs.replace(last, schema=schema, output=Answered(is_taken=True))
     needs = requirements()
-    return tuple(_task(stage, needs, QUERIES_QUEUE, "") for stage in named)
+    tasks = [_task(stage, needs, QUERIES_QUEUE, "") for stage in before]
+    return (*tasks, _task(last, needs, QUERIES_QUEUE, "", texts))
 
 
 def _within(task: str, stage: Stage) -> Stage:
@@ -107,7 +122,7 @@ def _publishing(last: Stage, target: Target, needs: Pairs, queue: str) -> TaskSp
     )
 
 
-def _task(stage: Stage, needs: Pairs, queue: str, compression: Compression) -> TaskSpec:
+def _task(stage: Stage, needs: Pairs, queue: str, compression: Compression, texts: Texts = ()) -> TaskSpec:
     fragment = Fragment(
         engine=ENGINE,
         output=stage.output,
@@ -122,6 +137,7 @@ def _task(stage: Stage, needs: Pairs, queue: str, compression: Compression) -> T
         stores=_stores(stage.plan, stage.output),
         places=None if stage.is_step else places_in(stage.plan),
         is_step=stage.is_step,
+        texts=texts,
     )
     return TaskSpec(
         id=stage.id,

@@ -1,5 +1,6 @@
 """A query on its way: what was asked (`LogicalPlan`), and how it will be run (`PhysicalPlan`)."""
 
+import re
 from collections.abc import Callable
 
 import datafusion as df
@@ -14,10 +15,15 @@ from rota.kinds.query.sources import is_splittable
 from rota.kinds.query.stages import Stage
 from rota.wire.plans import has_sink_of_files
 from rota.wire.plans.tree import scanned_bytes
+from rota.wire.queries import Texts
 
 # Logical nodes that may write files, and those that change a table in memory already when they are planned.
 _WRITING = ("CopyTo:", "Dml: op=[Insert")
 _CHANGING = ("Dml: op=[Delete", "Dml: op=[Update")
+# Of each text of a plan, so that all of them travel with a task.
+TEXT_BYTES_MAX = 10_000
+# Where files are is nobody's business who looks at a query; how many groups of them there are is what is slow.
+_FILES = re.compile(r"file_groups=\{(\d+ groups?): \[.*?\]\]\}|\(file_groups=\[.*?\]\)")
 
 
 class LogicalPlan(Struct, frozen=True):
@@ -43,6 +49,21 @@ class PhysicalPlan(Struct, frozen=True, kw_only=True):
     partitions: int
     text: str
     unstaged: str = ""
+    # What was asked, for people.
+    asked: str = ""
+
+    def texts(self) -> Texts:
+        """What it looks like to somebody who cannot plan it: no names of files, and not too much of it."""
+        return texts_of(self.asked, self.text, self._shown() if len(self.stages) > 1 else "")
+
+    def _shown(self) -> str:
+        try:
+            return self.show()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:
+            # What the engine cannot show it may yet run; its panics are no Exceptions.
+            return ""
 
     def show(self) -> str:
         """The stages for people."""
@@ -55,6 +76,19 @@ class PhysicalPlan(Struct, frozen=True, kw_only=True):
             lines.append(f"{stage.id}: {tasks}{after}")
             lines += (f"  {line}" for line in lines_of(stage))
         return "\n".join(lines)
+
+
+def texts_of(logical: str, physical: str, stages: str = "") -> Texts:
+    """Plans by their names, as they are shown to others."""
+    named = (("Logical plan", logical), ("Physical plan", physical), ("Stages", stages))
+    return tuple((name, _readable(text)) for name, text in named if text)
+
+
+def _readable(text: str) -> str:
+    content = _FILES.sub(lambda found: f"file_groups={{{found[1] or '…'}}}", text).rstrip().encode(errors="replace")
+    if len(content) <= TEXT_BYTES_MAX:
+        return content.decode()
+    return f"{content[:TEXT_BYTES_MAX].decode(errors='ignore')}\n… and {len(content) - TEXT_BYTES_MAX:,} bytes more"
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
@@ -128,6 +162,7 @@ def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: Callable[[], int
         partitions=partitions,
         text=planned.display_indent(),
         unstaged=unstaged,
+        asked=asked.show(),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import datafusion as df
+import msgspec
 import pyarrow as pa
 
 from rota.core.bounds import GROWN_BYTES_MAX, ID_CHARS_MAX
@@ -13,13 +14,16 @@ from rota.core.errors import Refused
 from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.graphs import is_large, specs_within
 from rota.kinds.query.parameters import names_in
-from rota.kinds.query.plans import Wishes, logical_plan, physical_plan
+from rota.kinds.query.plans import Wishes, logical_plan, physical_plan, texts_of
 from rota.kinds.query.settings import PLANNING
 from rota.running import Fail
+from rota.wire.queries import Texts
 from rota.wire.work import Grown
 
 # What begins a statement of which fewer rows can be had; others show or explain something.
 _SELECTS = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/|\()*(?:select|with|values|table)\b", re.IGNORECASE | re.DOTALL)
+# Where a table says how it was planned.
+_PLAN = b"rota.plan"
 # What would be refused again, however often it is tried.
 _FOR_GOOD = (
     "query.syntax",
@@ -41,11 +45,13 @@ def answer(
     partitions: int = 0,
     reads_only: bool = False,
     rows_max: int = 0,
+    with_plan: bool = False,
 ) -> pa.Table | Grown:
     """What a statement gives. A value is a parameter if the statement has `$` and its name, else a table.
 
     Or the stages as which a `task` goes on to answer it, if one is named and that is worth it. `reads_only`: it may not
-    define or write anything. `rows_max`: no more rows than that, of a statement that selects some.
+    define or write anything. `rows_max`: no more rows than that, of a statement that selects some. `with_plan`: a table
+    says how it was planned, as stages do (`plan_of`).
     """
     # Of some a table can be made only once.
     named = names_in(statement)
@@ -58,11 +64,24 @@ def answer(
     try:
         params = _params(engine, statement, held)
         with engine.complaining(statement):
-            return _first(engine.sql(statement, params), rows_max).to_arrow_table()
+            frame = _first(engine.sql(statement, params), rows_max)
+            table = frame.to_arrow_table()
+            return _planned(table, frame) if with_plan else table
     except Refused as refused:
         if refused.code in _FOR_GOOD:
             raise Fail(str(refused)) from refused
         raise
+
+
+def plan_of(table: pa.Table) -> Texts:
+    """How an answer was planned, if it says so."""
+    said = (table.schema.metadata or {}).get(_PLAN)
+    return msgspec.json.decode(said, type=Texts) if said else ()
+
+
+def _planned(table: pa.Table, frame: df.DataFrame) -> pa.Table:
+    texts = texts_of(frame.logical_plan().display_indent(), frame.execution_plan().display_indent())
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), _PLAN: msgspec.json.encode(texts)})
 
 
 def _stages(statement: str, given: Mapping[str, Any], task: str, partitions: int, rows_max: int = 0) -> Grown | None:
@@ -85,7 +104,7 @@ def _stages(statement: str, given: Mapping[str, Any], task: str, partitions: int
     found = planned.stages
     if planned.unstaged or sum(stage.tasks for stage in found) < 2 or any(map(is_large, found)):
         return None
-    specs = specs_within(task, found, planned.schema)
+    specs = specs_within(task, found, planned.schema, planned.texts())
     is_too_long = max(len(spec.id) for spec in specs) > ID_CHARS_MAX
     if is_too_long or sum(len(spec.work) for spec in specs) > GROWN_BYTES_MAX:
         return None

@@ -66,6 +66,8 @@ class Subject(Struct, frozen=True, kw_only=True):
     at: str
     url: str
     standing: str
+    # Of which kind the run is that they are, if they are one.
+    kind: str = ""
     view: Any = None
     # What else to say before it is done, such as which tasks it concerns.
     details: tuple[str, ...] = ()
@@ -77,6 +79,14 @@ class Done(Struct, frozen=True):
     text: str
     line: str = ""
     url: str = ""
+
+
+class KeptDone(Struct, frozen=True):
+    """What came of a form: whose it was, and how its subject stood then."""
+
+    seal: str
+    done: Done
+    standing: str = ""
 
 
 class Doing(Struct, frozen=True):
@@ -152,7 +162,7 @@ class DeedWords(TypedDict, total=False):
     """What is said of a deed; see there."""
 
     command: Required[type]
-    do: Required[Callable[[Doing], Awaitable[Done]]]
+    do: Required["Do"]
     line: Required[Callable[[Subject, Any], str]]
     objection: Callable[[Any], str]
     standing: Callable[[Subject], str]
@@ -173,9 +183,25 @@ class DeedsAbout:
     def __call__(
         self, name: str, title: str, question: str, *, find: Find | None = None, **words: Unpack[DeedWords]
     ) -> Deed:
-        """One of them."""
+        """One of them. One whose form asks why, and nothing else, has the field for that."""
         path = f"{self._path}/{name}"
+        if words.get("form") is Reasoned:
+            words.setdefault("fields", why_field)
         return Deed(name=name, title=title, question=question, path=path, find=find or self._find, **words)
+
+
+Do = Callable[[Doing], Awaitable[Done]]
+
+
+def asks(kind: Callable[..., ClientCommand], said: str, **fields: Any) -> Do:
+    """Ask for a command about a run, with its reason if the form asks why; `said` is what its subject does then."""
+
+    async def do(doing: Doing) -> Done:
+        reason = {"reason": doing.form.reason} if isinstance(doing.form, Reasoned) else {}
+        await doing.ask(kind, run=doing.subject.view.id, **reason, **fields)
+        return Done(f"{doing.subject.name} {said}.")
+
+    return do
 
 
 class Offer(Struct, frozen=True):
@@ -203,7 +229,7 @@ def offers(visit: Visit, subject: Subject, deeds: Iterable[Deed]) -> list[Offer]
             visit.rights.seal,
         )
         for deed in deeds
-        if visit.rights.may(deed.command) and not deed.objection(subject.view)
+        if visit.rights.may(deed.command, subject.kind) and not deed.objection(subject.view)
     ]
 
 
@@ -211,12 +237,12 @@ def check_sent(visit: Visit, sent: Sent) -> None:
     """Refuse a form that is not from a page which was made for this visitor."""
     if not compare_digest(sent.seal.encode(), visit.rights.seal.encode()) or not _ONCE.fullmatch(sent.once):
         text = "this form is not from a page that was made for you, or from before the service was started again"
-        raise Refused("http.origin", text, "Look at the page again, and decide anew.", path="seal")
+        raise Refused("http.form", text, "Look at the page again, and decide anew.", path="seal")
 
 
-def check_may(visit: Visit, command: type) -> None:
+def check_may(visit: Visit, command: type, about: str = "") -> None:
     """Refuse what is not this visitor's to do, before they fill in anything."""
-    if not visit.rights.may(command):
+    if not visit.rights.may(command, about):
         who = visit.who or "this visitor"
         raise Refused("auth.role", f"{who} may look, and not do this", "Sign in with a token of another role.")
 
@@ -233,7 +259,7 @@ class Acting:
 
     def __init__(self, renderer: Renderer) -> None:
         self._renderer = renderer
-        self._done: Kept[str, tuple[str, Done]] = Kept(DONE_KEPT_MAX)
+        self._done: Kept[str, KeptDone] = Kept(DONE_KEPT_MAX)
 
     def pages(self, deeds: Sequence[Deed]) -> tuple[Page, ...]:
         """Where deeds are asked about, and done."""
@@ -256,22 +282,22 @@ class Acting:
     def told(self, visit: Visit) -> Done | None:
         """What this visitor did on the page before, if it is to be told here."""
         found = self._done.get(visit.rights.said) if visit.rights.said else None
-        return found[1] if found is not None and found[0] == visit.rights.seal else None
+        return found.done if found is not None and found.seal == visit.rights.seal else None
 
-    def known(self, visit: Visit, key: str) -> Done | None:
+    def known(self, visit: Visit, key: str) -> KeptDone | None:
         """What came of a form that was sent before."""
         found = self._done.get(key)
-        return found[1] if found is not None and found[0] == visit.rights.seal else None
+        return found if found is not None and found.seal == visit.rights.seal else None
 
-    def keep(self, visit: Visit, key: str, done: Done) -> Response:
-        """Go on, where it is told what was done."""
-        self._done.put(key, (visit.rights.seal, done))
+    def keep(self, visit: Visit, key: str, done: Done, standing: str = "") -> Response:
+        """Go on, where it is told what was done; `standing` is how its subject stood after that."""
+        self._done.put(key, KeptDone(visit.rights.seal, done, standing))
         return go_to(done.url, visit.rights.say(key))
 
     def _asking(self, deed: Deed) -> Callable[[Visit], Awaitable[Response]]:
         async def ask(visit: Visit) -> Response:
-            check_may(visit, deed.command)
             subject = await deed.find(visit)
+            check_may(visit, deed.command, subject.kind)
             refused = _objection(deed, subject)
             return await self._show(visit, deed, subject, None, refused)
 
@@ -280,13 +306,16 @@ class Acting:
     def _acting(self, deed: Deed) -> Callable[[Visit], Awaitable[Response]]:
         async def act(visit: Visit) -> Response:
             check_sent(visit, visit.form)
-            check_may(visit, deed.command)
             key = key_of(visit, visit.form)
             known = self.known(visit, key)
-            if known is not None:
-                return self.keep(visit, key, known)
+            if known is not None and not await _went_back(deed, visit, known):
+                return self.keep(visit, key, known.done, known.standing)
             subject = await deed.find(visit)
+            check_may(visit, deed.command, subject.kind)
             try:
+                if known is not None:
+                    text = f"{subject.name} is {deed.standing(subject)} again: this was done, and undone since"
+                    raise Refused("command.stale", text, "Look again, and decide anew.")
                 _check_stands(deed, subject, visit.form)
                 done = await deed.do(Doing(visit, subject, visit.form, key))
             except Refused as refused:
@@ -294,7 +323,8 @@ class Acting:
                     raise
                 return await self._show(visit, deed, subject, visit.form, refused)
             line = done.line or deed.line(subject, visit.form)
-            return self.keep(visit, key, Done(done.text, line, done.url or subject.url))
+            told = Done(done.text, line, done.url or subject.url)
+            return self.keep(visit, key, told, await _standing(deed, visit))
 
         return act
 
@@ -316,6 +346,20 @@ class Acting:
         return show(self._renderer.render("act.html", given), status)
 
 
+async def _standing(deed: Deed, visit: Visit) -> str:
+    """How the subject of a deed stands; nothing if it is gone."""
+    try:
+        return deed.standing(await deed.find(visit))
+    except Refused:
+        return ""
+
+
+async def _went_back(deed: Deed, visit: Visit, known: KeptDone) -> bool:
+    """Whether a form that was carried out is sent once more when its subject is as it was before that."""
+    seen: str = visit.form.seen
+    return bool(known.standing) and known.standing != seen and await _standing(deed, visit) == seen
+
+
 def _objection(deed: Deed, subject: Subject) -> Refused | None:
     against = deed.objection(subject.view)
     if not against:
@@ -329,6 +373,7 @@ def _check_stands(deed: Deed, subject: Subject, form: Sent) -> None:
     if refused is not None:
         raise refused
     now = deed.standing(subject)
-    if form.seen and form.seen != now:
-        text = f"{subject.name} is {now} now, and was {form.seen[:100]} when you looked"
+    if form.seen != now:
+        was = f"was {form.seen[:100]} when you looked" if form.seen else "the form does not say how it was"
+        text = f"{subject.name} is {now} now, and {was}"
         raise Refused("command.stale", text, "Somebody or something else was faster. Look again, and decide anew.")

@@ -249,7 +249,6 @@ ITEM_DEEDS: tuple[Deed, ...] = (
         line=_of_item("approve"),
         objection=_not_asked,
         form=Reasoned,
-        fields=why_field,
     ),
     _deed(
         "reject",
@@ -260,7 +259,6 @@ ITEM_DEEDS: tuple[Deed, ...] = (
         line=_of_item("reject"),
         objection=_not_asked,
         form=Reasoned,
-        fields=why_field,
         is_grave=True,
     ),
     _deed(
@@ -313,7 +311,6 @@ ITEM_DEEDS: tuple[Deed, ...] = (
         line=_of_item("release"),
         objection=_not_held,
         form=Reasoned,
-        fields=why_field,
         is_grave=True,
     ),
     _deed(
@@ -339,7 +336,6 @@ ITEM_DEEDS: tuple[Deed, ...] = (
         line=_of_item("cancel"),
         objection=_ended,
         form=Reasoned,
-        fields=why_field,
         is_grave=True,
     ),
 )

@@ -18,10 +18,11 @@ from rota.ui.acts.acting import (
     Reasoned,
     Sent,
     Subject,
+    asks,
     line_reason,
     offers,
-    why_field,
 )
+from rota.ui.acts.notes import note_deed
 from rota.ui.visits import Visit
 from rota.ui.words import command, run_url
 
@@ -53,7 +54,7 @@ def _subject(view: RunView) -> Subject:
     url = run_url(view.id)
     standing = f"over ({view.state})" if view.state in RUN_TERMINAL else "not over"
     paused = ", and paused" if view.paused else ""
-    return Subject(name=f"run {view.id}", at=url, url=url, standing=f"{standing}{paused}", view=view)
+    return Subject(name=f"run {view.id}", at=url, url=url, standing=f"{standing}{paused}", kind=view.kind, view=view)
 
 
 async def find_run(visit: Visit) -> Subject:
@@ -116,26 +117,6 @@ async def _cancel(doing: Doing) -> Done:
     view: RunView = doing.subject.view
     await doing.ask(cm.CancelRun, run=view.id, reason=doing.form.reason or "cancelled on request")
     return Done(f"{doing.subject.name} is being cancelled.")
-
-
-async def _pause(doing: Doing) -> Done:
-    await doing.ask(cm.PauseRun, run=doing.subject.view.id, paused=True)
-    return Done(f"{doing.subject.name} is paused: what runs goes on, and nothing else begins.")
-
-
-async def _resume(doing: Doing) -> Done:
-    await doing.ask(cm.PauseRun, run=doing.subject.view.id, paused=False)
-    return Done(f"{doing.subject.name} goes on.")
-
-
-async def _approve(doing: Doing) -> Done:
-    await doing.ask(cm.ApproveRun, run=doing.subject.view.id, approved=True, reason=doing.form.reason)
-    return Done(f"{doing.subject.name} was approved.")
-
-
-async def _reject(doing: Doing) -> Done:
-    await doing.ask(cm.ApproveRun, run=doing.subject.view.id, approved=False, reason=doing.form.reason)
-    return Done(f"{doing.subject.name} was rejected.")
 
 
 async def _retry(doing: Doing) -> Done:
@@ -212,22 +193,20 @@ RUN_DEEDS = (
         "Approve",
         "It may go on.",
         command=cm.ApproveRun,
-        do=_approve,
+        do=asks(cm.ApproveRun, "was approved", approved=True),
         line=_of_run("approve"),
         objection=_not_asked,
         form=Reasoned,
-        fields=why_field,
     ),
     _deed(
         "reject",
         "Reject",
         "It ends, and fails.",
         command=cm.ApproveRun,
-        do=_reject,
+        do=asks(cm.ApproveRun, "was rejected", approved=False),
         line=_of_run("reject"),
         objection=_not_asked,
         form=Reasoned,
-        fields=why_field,
         is_grave=True,
     ),
     _deed(
@@ -235,7 +214,7 @@ RUN_DEEDS = (
         "Pause",
         "Nothing new of it begins; what runs goes on.",
         command=cm.PauseRun,
-        do=_pause,
+        do=asks(cm.PauseRun, "is paused: what runs goes on, and nothing else begins", paused=True),
         line=_of_run("pause", "--run"),
         objection=_not_running,
         is_direct=True,
@@ -245,7 +224,7 @@ RUN_DEEDS = (
         "Resume",
         "It goes on.",
         command=cm.PauseRun,
-        do=_resume,
+        do=asks(cm.PauseRun, "goes on", paused=False),
         line=_of_run("resume", "--run"),
         objection=_not_held,
         is_direct=True,
@@ -283,6 +262,7 @@ RUN_DEEDS = (
         form=Moving,
         fields=_version_field,
     ),
+    note_deed(_deed),
     _deed(
         "cancel",
         "Cancel",
@@ -292,7 +272,6 @@ RUN_DEEDS = (
         line=_of_run("cancel"),
         objection=_ended,
         form=Reasoned,
-        fields=why_field,
         is_grave=True,
     ),
 )

@@ -1,15 +1,14 @@
 """What may be done about a task: run it again, say what it came to, note something, let it out of attention."""
 
 from collections.abc import Awaitable, Callable
-from hashlib import sha256
 from typing import Any
 
 from rota.core import commands as cm
-from rota.core.bounds import NOTE_CHARS_MAX
 from rota.core.errors import Refused
 from rota.core.questions import RunView, TaskView
 from rota.core.states import LEASED, NEEDS_ATTENTION, TERMINAL
-from rota.ui.acts.acting import DeedsAbout, Doing, Done, Field, Offer, Reasoned, Sent, Subject, offers, why_field
+from rota.ui.acts.acting import DeedsAbout, Doing, Done, Field, Offer, Reasoned, Subject, offers, why_field
+from rota.ui.acts.notes import note_deed
 from rota.ui.acts.runs import AGAIN, NO_YES, Clearing, failed_field, with_preview
 from rota.ui.visits import Visit
 from rota.ui.words import command, task_url
@@ -21,12 +20,6 @@ class Marking(Reasoned, frozen=True, kw_only=True):
     """What a task came to."""
 
     to: str = cm.Mark.SUCCESS
-
-
-class Noting(Sent, frozen=True, kw_only=True):
-    """What is said of a task."""
-
-    note: str = ""
 
 
 def task_offers(visit: Visit, view: RunView, task: TaskView) -> list[Offer]:
@@ -88,12 +81,6 @@ async def _mark(doing: Doing) -> Done:
     return Done(f"{doing.subject.name} was marked as {form.to}.")
 
 
-async def _note(doing: Doing) -> Done:
-    task: TaskView = doing.subject.view
-    await doing.ask(cm.NoteTask, run=task.run, task=task.id, note=doing.form.note.strip())
-    return Done(f"Noted on {doing.subject.name}.")
-
-
 def _leave(way_out: cm.Exit, said: str) -> Callable[[Doing], Awaitable[Done]]:
     async def leave(doing: Doing) -> Done:
         task: TaskView = doing.subject.view
@@ -131,20 +118,6 @@ async def _mark_fields(visit: Visit, subject: Subject, form: Any) -> list[Field]
     return [came, *await why_field(visit, subject, form)]
 
 
-async def _note_field(visit: Visit, subject: Subject, form: Any) -> list[Field]:
-    del visit
-    task: TaskView = subject.view
-    said = form.note if isinstance(form, Noting) else task.note
-    note = "An empty one takes the note away."
-    return [Field(name="note", label="Note", kind="textarea", value=said, note=note, chars_max=NOTE_CHARS_MAX)]
-
-
-def _note_standing(subject: Subject) -> str:
-    """Whoever writes over a note has read it."""
-    task: TaskView = subject.view
-    return f"noted ({sha256(task.note.encode()).hexdigest()[:8]})" if task.note else "without a note"
-
-
 def _of_task(*words: str) -> Any:
     def line(subject: Subject, form: Any) -> str:
         del form
@@ -165,11 +138,6 @@ def _clear_line(subject: Subject, form: Any) -> str:
 def _mark_line(subject: Subject, form: Any) -> str:
     to = form.to if isinstance(form, Marking) else cm.Mark.SUCCESS
     return command("mark", subject.view.run, subject.view.id, f"--{to}")
-
-
-def _note_line(subject: Subject, form: Any) -> str:
-    said = form.note if isinstance(form, Noting) else "…"
-    return f"{command('note', subject.view.run, subject.view.id)} {command(said or chr(39) * 2).partition(' ')[2]}"
 
 
 _deed = DeedsAbout(PATH, find_task)
@@ -236,15 +204,5 @@ TASK_DEEDS = (
         form=Marking,
         fields=_mark_fields,
     ),
-    _deed(
-        "note",
-        "Note",
-        "It is shown to whoever looks at the task.",
-        command=cm.NoteTask,
-        do=_note,
-        line=_note_line,
-        standing=_note_standing,
-        form=Noting,
-        fields=_note_field,
-    ),
+    note_deed(_deed),
 )

@@ -1,6 +1,6 @@
 """Queries: a statement is asked here and answered by workers, and those that were asked lately are listed.
 
-Nothing is planned or read where pages are made: the statement becomes a run of two tasks (`rota.kinds.query.asking`),
+Nothing is planned or read where pages are made: the statement becomes a run of two tasks (`rota.wire.asking`),
 the second of which gives the first rows as plain values.
 """
 
@@ -13,27 +13,24 @@ from starlette.responses import Response
 
 from rota.core.commands import SubmitRun
 from rota.core.errors import Refused
-from rota.core.model import QUERIES_QUEUE, Graph, RetryPolicy, TaskSpec
 from rota.core.questions import RunView, TaskView
 from rota.core.states import RUN_TERMINAL, RunState
 from rota.ui.acts.acting import Acting, Done, Sent, check_may, check_sent, key_of
 from rota.ui.acts.runs import run_offers
 from rota.ui.lists.listed import Listed
+from rota.ui.plans import plan_of, read_grown
 from rota.ui.reading import Memory, Reader
 from rota.ui.rendering import Renderer
 from rota.ui.visits import Page, Visit, show
 from rota.ui.words import command, in_url, live_url
+from rota.wire.asking import ANSWER, ENGINE, PREVIEW, SQL, asking_graph
 from rota.wire.queries import QUERY
 from rota.wire.views import show_params, show_result
-from rota.wire.work import PYTHON, OutputOf, ParamOf, PythonWork, encode_work, plain
+from rota.wire.work import PYTHON
 
 RECENT_SHOWN = 20
 STATEMENT_BYTES_MAX = 64 * 1024
-RUN_TIMEOUT_MS = 10 * 60_000
 TABLES_SHOWN = 50
-SQL = "sql"
-ANSWER, PREVIEW = "answer", "preview"
-ENGINE = "datafusion"
 _POSITION = re.compile(r"\(at line (\d+), column (\d+)\)")
 _FRAGMENTS = {"answer": "queries_answer.html", "recent": "queries_recent.html"}
 
@@ -115,7 +112,7 @@ class Queries:
             "recent": [QueryLine(view, _statement(view)) for view in page.runs],
             "next": in_url("/queries", {"run": query.run, "after": page.next}) if page.next else "",
             "newest": in_url("/queries", {"run": query.run}) if query.after else "",
-            "may_ask": visit.rights.may(SubmitRun),
+            "may_ask": visit.rights.may(SubmitRun, QUERY),
             "offers": [] if shown is None else [each for each in run_offers(visit, shown) if each.title == "Cancel"],
             "refused": None,
             **(await _read_answer(reader, shown, statement) if shown is not None else {}),
@@ -126,7 +123,7 @@ class Queries:
         """Submit it, and show where it is answered."""
         form: Asking = visit.form
         check_sent(visit, form)
-        check_may(visit, SubmitRun)
+        check_may(visit, SubmitRun, QUERY)
         key = key_of(visit, form)
         statement = form.sql.replace("\r\n", "\n").strip()
         try:
@@ -138,9 +135,11 @@ class Queries:
         except Refused as refused:
             return await self._again(visit, form, refused)
         run = await visit.client.submit(
-            self._graph(engine),
+            asking_graph(engine, self._tables),
             {SQL: statement},
             command_id=key,
+            # Who may ask only this is known by all of it, not by a digest.
+            is_new=True,
             labels={"by": visit.who} if visit.who else None,
         )
         url = in_url("/queries", {"run": run.id})
@@ -151,23 +150,6 @@ class Queries:
         text = statement.lower()
         named = [name for name in sorted(self._tables) if name.lower() in text]
         return command(SQL, statement, *(word for name in named for word in ("--table", f"{name}=…")), "--connect")
-
-    def _graph(self, engine: str) -> Graph:
-        asked = PythonWork(
-            function="rota.kinds.query.asking:ask", args=(ParamOf(SQL), plain(self._tables)), may_grow=True
-        )
-        looked = PythonWork(function="rota.kinds.query.asking:preview", args=(OutputOf(ANSWER),))
-        given: dict[str, Any] = {
-            "kind": PYTHON,
-            "queue": QUERIES_QUEUE,
-            "requires": ((ENGINE, engine),),
-            "retry": RetryPolicy(retries=0),
-        }
-        tasks = (
-            TaskSpec(id=ANSWER, work=encode_work(asked), **given),
-            TaskSpec(id=PREVIEW, work=encode_work(looked), upstream=(ANSWER,), inputs=(ANSWER,), **given),
-        )
-        return Graph(name=QUERY, kind=QUERY, tasks=tasks, run_timeout_ms=RUN_TIMEOUT_MS)
 
     async def _again(self, visit: Visit, form: Asking, refused: Refused) -> Response:
         """The page with what is wrong, and the statement as it was written."""
@@ -202,8 +184,13 @@ async def _engine(visit: Visit) -> str:
 async def _read_answer(reader: Reader, view: RunView, statement: str) -> dict[str, Any]:
     """The first rows, or why there are none."""
     tasks = {task.id: task for task in (await reader.run(view.id).tasks_page(limit=2)).tasks}
-    found: dict[str, Any] = {"preview": None, "complaint": None, "is_over": view.state in RUN_TERMINAL}
     looked = tasks.get(PREVIEW)
+    found: dict[str, Any] = {
+        "preview": None,
+        "complaint": None,
+        "is_over": view.state in RUN_TERMINAL,
+        "plan": plan_of(await read_grown(reader, view), looked),
+    }
     if looked is not None and looked.result is not None:
         shown = show_result(looked.result)
         found["preview"] = shown if isinstance(shown, dict) and "columns" in shown else None

@@ -92,6 +92,7 @@
     const wasAtEnd = atEnd();
     if (said.is_first) {
       log.dataset.attempt = said.attempt;
+      if ("task" in log.dataset) log.dataset.task = said.task;
       // Most often it is what the page has already.
       if (text !== said.text) replace(said.text, said.is_cut ? 0 : 1);
       cut.hidden = !said.is_cut;
@@ -140,9 +141,10 @@
     event.preventDefault();
     const from = range();
     const isRange = event.shiftKey && from && Number(from[1]) < Number(link.dataset.n);
-    // The newest attempt may be another one tomorrow.
+    // The newest attempt, or the task that should be seen first, may be another one tomorrow.
     const url = new URL(location.href);
     url.searchParams.set("attempt", log.dataset.attempt);
+    if (log.dataset.task) url.searchParams.set("task", log.dataset.task);
     url.hash = isRange ? `L${from[1]}-L${link.dataset.n}` : `L${link.dataset.n}`;
     history.replaceState(null, "", url);
     goTo();

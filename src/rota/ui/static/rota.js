@@ -62,7 +62,9 @@
     const focused = place.contains(document.activeElement) ? document.activeElement : null;
     const href = focused && focused.getAttribute("href");
     const scrolled = [...place.querySelectorAll(".scroll, .pan, .story")].map((each) => [each.scrollLeft, each.scrollTop, atEnd(each)]);
+    const folds = new Map([...place.querySelectorAll("details > summary")].map((each) => [each.textContent, each.parentElement.open]));
     place.innerHTML = fragment.html;
+    for (const each of place.querySelectorAll("details > summary")) each.parentElement.open = folds.get(each.textContent) ?? each.parentElement.open;
     place.dataset.mark = fragment.mark;
     for (const each of place.querySelectorAll('input[name="once"]')) each.value = body.dataset.once;
     localise(place);
