@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from rota.api.auth import Role
+from tests.integration.deadlines import until
 from tests.integration.http_stage import Stage, gate_of, shell, staged
 
 TOKENS = {
@@ -132,9 +133,9 @@ def test_metrics_are_given_and_requests_counted(stage: Stage):
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
     ask(stage, "GET /nothing/at/all", "admin")
     ask(stage, "GET /api/v1/runs/{run}", "admin")
-    assert ("http", "GET /metrics", 200) in stage.counts.seen
-    assert ("http", "other", 404) in stage.counts.seen
-    assert ("http", "GET /api/v1/runs/{run}", 404) in stage.counts.seen
+    # They are counted when all of them is sent, which may be after all of it was read.
+    told = ("GET /metrics", 200), ("other", 404), ("GET /api/v1/runs/{run}", 404)
+    until(lambda: all(("http", *each) in stage.counts.seen for each in told), "all three to be counted")
     names = {endpoint.name for endpoint in stage.endpoints}
     assert {method for _, method, _ in stage.counts.seen} <= {*names, "other"}, "the label is bounded"
 

@@ -101,7 +101,7 @@ def test_one_side_with_tls_and_the_other_without_is_said(tmp_path: Path):
         pytest.raises(rota.Unavailable, match=r"may speak TLS only \(grpcs://\)"),
     ):
         rota.connect(far.url.replace("grpcs", "grpc"), token=ADMIN)
-    with service(tmp_path) as far, pytest.raises(rota.Refused, match=r"it does not speak TLS Use grpc://"):
+    with service(tmp_path) as far, pytest.raises(rota.Refused, match=r"it does not speak TLS\. Use grpc://"):
         rota.connect(far.url.replace("grpc", "grpcs"), token=ADMIN, **files(tmp_path))
 
 

@@ -192,7 +192,9 @@ def draw_remedy(chance: Random, number: int, row: Run, graph: Graph, others: lis
     task = chance.choice(graph.tasks).id
     kind = chance.randrange(14 if others else 9)
     if kind == 0:
-        return NoteTask(tenant=tenant, command_id=name, run=run, task=task, note=f"see ticket {number}\0")
+        # About the whole run, every other time.
+        about = task if number % 2 else ""
+        return NoteTask(tenant=tenant, command_id=name, run=run, task=about, note=f"see ticket {number}\0")
     if kind == 1:
         return RetryTasks(tenant=tenant, command_id=name, run=run, tasks=chance.choice(((), (task,))))
     if kind == 2:

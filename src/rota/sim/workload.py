@@ -17,6 +17,7 @@ from rota.core.commands import (
     PutQueue,
     PutSchedule,
     PutTenant,
+    SteerStream,
     SubmitRun,
 )
 from rota.core.model import (
@@ -270,7 +271,10 @@ def draw_meddling(chance: Random, number: int, submitted: list[SubmitRun], worke
         pool = Pool(tenant=tenant, name="db", slots=max(2, slots))
         return PutPool(tenant=tenant, command_id=name, pool=pool)
     if kind == 7:
-        return PutTenant(tenant=tenant, command_id=name, weight=chance.randint(1, 5))
+        weight = chance.randint(1, 5)
+        if number % 2:
+            return SteerStream(tenant=tenant, command_id=name, stream="clicks", verb="pause")
+        return PutTenant(tenant=tenant, command_id=name, weight=weight)
     worker, wish = f"push{chance.randrange(workers)}", chance.random()
     if wish > 0.9:
         return ForgetWorker(tenant="shared", command_id=name, worker=worker)

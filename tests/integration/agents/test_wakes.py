@@ -97,7 +97,7 @@ def test_a_stream_ends_when_its_session_does(here: Agents) -> None:
 
 
 def test_an_open_stream_is_a_sign_of_life_and_a_closed_one_is_no_end(here: Agents) -> None:
-    here.register("alive", workspace="alive", silence_ms=1_000)
+    here.register("alive", workspace="alive", silence_ms=3_000)
     seen = _seen(here, "alive")
     with here.wakes("alive") as wakes:
         wakes.next("open")

@@ -198,7 +198,7 @@ def test_callers_that_speak_a_newer_protocol_are_told_what_to_upgrade(stage: Sta
     told = "protocol.version: the caller speaks version 7 of the protocol, and this coordinator version 1"
     worker = stage.start_worker("newer-worker", env=env, wait=False)
     assert worker.ended() == REFUSED
-    assert f"rota: {told} Upgrade the coordinator" in worker.said()
+    assert f"rota: {told}. Upgrade the coordinator" in worker.said()
     ended = subprocess.run(
         [sys.executable, "-m", "rota", "runs", f"--coordinator={stage.url}"],
         env={**stage.env, **env},

@@ -105,7 +105,9 @@ class SqlEngine:
             with self.complaining():
                 yield
         except Refused as refused:
-            if refused.code not in ("query.source", "query.failed") or place in refused.reason:
+            # A bucket is named already, and a URL may have a password in it.
+            is_said = "://" in place or place in refused.reason
+            if refused.code not in ("query.source", "query.failed") or is_said:
                 raise
             hint = refused.hint or "See that it is whole, and of the kind that it was registered as."
             raise Refused("query.source", f"{place} cannot be read: {refused.reason}", hint, path="path") from refused
