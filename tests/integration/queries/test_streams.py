@@ -408,3 +408,53 @@ def test_a_stream_stands_still_while_it_is_paused(tmp_path: Path) -> None:
     with windowed(tmp_path, rows(0, 1_500, 3_000), rows_max=1).start(now_ms=lambda: NOW) as running:
         running.resume()
         assert [each.number for each in running if not each.is_again] == [2, 3]
+
+
+def test_nothing_is_missing_in_a_csv_file_but_what_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text('at,country,v\n1,NA,nan\n2,"NULL",1.5\n3,null,inf\n4,,2\n')
+    schema = pa.schema([("at", pa.int64()), ("country", pa.string()), ("v", pa.float64())])
+    stream = rota.StreamSession(tmp_path / "s")
+    stream.register_files("f", tmp_path / "in", "csv", bounded=True, schema=schema)
+    (round_,) = stream.run()
+    session = rota.Session()
+    session.register_csv("f", tmp_path / "in" / "a.csv")
+    wanted = session.sql("select country from f order by at").to_pylist()
+    assert round_.rows["f"].select(["country"]).to_pylist() == wanted
+    assert [str(value) for value in round_.rows["f"].column("v").to_pylist()] == ["nan", "1.5", "inf", "2.0"]
+
+
+def test_a_view_that_would_repeat_rows_in_each_round_is_refused(tmp_path: Path) -> None:
+    stream = rota.StreamSession(tmp_path)
+    stream.register_rows("r", rows(1))
+    with pytest.raises(Refused, match=r"query\.unsupported: .*again in each round"):
+        stream.register_view("v", "select k from r union all select 'x'")
+    stream.register_view("both", "select k from r union all select k || '!' from r")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("tumbling_s", -1),
+        ("tumbling_s", float("nan")),
+        ("tumbling_s", 1e18),
+        ("tumbling_s", "1"),
+        ("watermark_delay_s", -1),
+        ("watermark_delay_s", float("inf")),
+        ("allowed_lateness_s", -5),
+        ("ahead_s", -1),
+        ("on_no_time", "explode"),
+        ("by", "k"),
+        ("aggregates", ["count(*)"]),
+        ("sliding_s", 10),
+    ],
+)
+def test_options_of_a_window_that_mean_nothing_are_refused(tmp_path: Path, option: str, value: Any) -> None:
+    stream = rota.StreamSession(tmp_path)
+    stream.register_rows("s", rows(1))
+    options: dict[str, Any] = {"aggregates": {"n": "count(*)"}, "tumbling_s": 1, option: value}
+    if option == "sliding_s":
+        del options["tumbling_s"]
+    with pytest.raises(Refused) as refused:
+        stream.register_window("w", "s", time="t", **options)
+    assert refused.value.path.startswith(option)

@@ -21,6 +21,7 @@ from rota.kinds.query.streams.connectors import StreamSink, StreamSource
 from rota.kinds.query.streams.distinct import Distinct, DistinctOperator
 from rota.kinds.query.streams.files import FileForm, Files
 from rota.kinds.query.streams.generated import Rate, Tables
+from rota.kinds.query.streams.given import SECONDS_MAX, check_policies, mapping, millis, names
 from rota.kinds.query.streams.joining import Join, JoinOperator
 from rota.kinds.query.streams.manifests import read_pieces
 from rota.kinds.query.streams.pipeline import Pipeline, SourceNode, ViewNode
@@ -104,7 +105,7 @@ class StreamSession:
 
         `idle_s`: after how long without rows one of its partitions holds up time no longer; 0 for never.
         """
-        node = SourceNode(source, policies or Policies(), round(idle_s * 1_000))
+        node = SourceNode(source, policies or Policies(), millis(idle_s, "idle_s"))
         self._pipeline.add(name, node, source.schema, source.called)
 
     def register_files(
@@ -126,6 +127,7 @@ class StreamSession:
         `on_poison`: lines that cannot be read. `on_schema`: files with other columns. `on_missing`: files that are gone
         or changed before they were read.
         """
+        check_policies(on_poison=on_poison, on_schema=on_schema, on_missing=on_missing)
         policies = Policies(poison=on_poison, schema=on_schema, missing=on_missing)
         source = Files(path, form, schema=schema, partitions=partitions, bounded=bounded)
         self.register_source(name, source, idle_s=idle_s, policies=policies)
@@ -168,17 +170,18 @@ class StreamSession:
         """
         schema = self._pipeline.schema_of(source)
         shape = _shape(tumbling_s, sliding_s, session_s)
+        check_policies(on_no_time=on_no_time, on_far_future=on_far_future)
         self._check_given_once(name, source)
-        policies = Policies(no_time=on_no_time, far_future=on_far_future, ahead_ms=round(ahead_s * 1_000))
+        policies = Policies(no_time=on_no_time, far_future=on_far_future, ahead_ms=millis(ahead_s, "ahead_s"))
         window = Window(
             name=name,
             source=source,
             shape=shape,
             time=time,
-            by=tuple(by),
-            aggregates=tuple(aggregates.items()),
-            delay_ms=round(watermark_delay_s * 1_000),
-            lateness_ms=round(allowed_lateness_s * 1_000),
+            by=names(by, "by"),
+            aggregates=tuple(mapping(aggregates, "aggregates").items()),
+            delay_ms=millis(watermark_delay_s, "watermark_delay_s"),
+            lateness_ms=millis(allowed_lateness_s, "allowed_lateness_s"),
             policies=policies,
         )
         operator = open_window(window, schema, self._pipeline.asking)
@@ -206,10 +209,10 @@ class StreamSession:
         distinct = Distinct(
             name=name,
             source=source,
-            on=tuple(on),
+            on=names(on, "on"),
             time=time,
-            ttl_ms=round(ttl_s * 1_000),
-            delay_ms=round(watermark_delay_s * 1_000),
+            ttl_ms=millis(ttl_s, "ttl_s", least_ms=1),
+            delay_ms=millis(watermark_delay_s, "watermark_delay_s"),
         )
         operator = DistinctOperator(distinct, self._pipeline.schema_of(source), self._pipeline.asking)
         self._pipeline.add(name, operator, operator.schema, distinct)
@@ -238,11 +241,11 @@ class StreamSession:
             name=name,
             left=left,
             right=right,
-            on=tuple(on),
+            on=names(on, "on"),
             times=time,
-            least_ms=round(within_s[0] * 1_000),
-            most_ms=round(within_s[1] * 1_000),
-            delay_ms=round(watermark_delay_s * 1_000),
+            least_ms=millis(within_s[0], "within_s", least_ms=-SECONDS_MAX * 1_000),
+            most_ms=millis(within_s[1], "within_s", least_ms=-SECONDS_MAX * 1_000),
+            delay_ms=millis(watermark_delay_s, "watermark_delay_s"),
             waiting_max=waiting_max,
         )
         schemas = self._pipeline.schema_of(left), self._pipeline.schema_of(right)
@@ -254,6 +257,7 @@ class StreamSession:
 
         `on_error`: what becomes of a row that it cannot be computed for, such as one that divides by zero.
         """
+        check_policies(on_error=on_error)
         self._pipeline.add_view(name, sql, on_error)
 
     # Sinks.
@@ -364,12 +368,14 @@ class StreamSession:
             return list(running)
 
 
-def _shape(tumbling_s: float, sliding_s: tuple[float, float] | None, session_s: float) -> Shape:
+def _shape(tumbling_s: float, sliding_s: Any, session_s: float) -> Shape:
     given: list[Any] = [each for each in (tumbling_s, sliding_s, session_s) if each]
     if len(given) != 1:
         hint = "Give one of tumbling_s, sliding_s and session_s."
         raise Refused("field.value", f"a window has one shape, and {len(given)} were given", hint, path="tumbling_s")
     if sliding_s:
+        if not isinstance(sliding_s, Sequence) or len(sliding_s) != 2:
+            raise Refused("field.value", f"{sliding_s!r} is no size and slide", "Such as (60, 10).", path="sliding_s")
         return sliding(*sliding_s)
     return tumbling(tumbling_s) if tumbling_s else session(session_s)
 

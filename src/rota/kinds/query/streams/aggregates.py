@@ -72,6 +72,9 @@ def _read(number: int, name: str, text: str) -> Aggregate:
         known = ", ".join((*_MERGED_BY, *_AVERAGES))
         reason = f"{text!r} cannot be put together from parts"
         raise Refused("field.value", reason, f"A window can have {known}.", path=f"aggregates.{name}")
+    if "--" in text or "/*" in text:
+        # Words could hide behind one.
+        raise Refused("field.value", f"there is a comment in {text!r}", "Leave it out.", path=f"aggregates.{name}")
     inner, rest = _until_closed(text, call.end(), name)
     if re.match(r"\s*distinct\b", inner, re.IGNORECASE):
         reason = f"{text!r} would have to keep every value"

@@ -53,8 +53,12 @@ def read_csv(
     table = csv.read_csv(
         path,
         parse_options=csv.ParseOptions(invalid_row_handler=set_aside),
+        # Nothing is missing but what is empty, as in batch queries: NA is a country.
         convert_options=csv.ConvertOptions(
-            column_types={name: pa.string() for name in head}, include_columns=schema.names, strings_can_be_null=True
+            column_types={name: pa.string() for name in head},
+            include_columns=schema.names,
+            null_values=[""],
+            strings_can_be_null=True,
         ),
     )
     if broken:

@@ -66,6 +66,9 @@ def check_view(name: str, plan: df.LogicalPlan, stream: str) -> None:
         raise Refused(
             "query.unsupported", text, "Group rows by a window; select, filter and join with tables.", path="sql"
         )
+    if shown.startswith("Union") and not all(_scans(each, stream) for each in below):
+        text = f"{name} would give rows that are not of {stream} again in each round"
+        raise Refused("query.unsupported", text, "Let each part of a UNION read the stream.", path="sql")
     for each in below:
         check_view(name, each, stream)
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from rota.core.errors import Refused
 from rota.kinds.query.streams.aggregates import Aggregate, Part
+from rota.kinds.query.streams.given import millis
 
 PANES_MAX = 1_000
 
@@ -38,28 +39,21 @@ Shape = Tumbling | Sliding | Gaps
 
 def tumbling(size_s: float) -> Tumbling:
     """Windows of `size_s` seconds, one after the other."""
-    return Tumbling(_ms(size_s, "size_s"))
+    return Tumbling(millis(size_s, "tumbling_s", least_ms=1))
 
 
 def sliding(size_s: float, slide_s: float) -> Sliding:
     """Windows of `size_s` seconds that begin every `slide_s` seconds."""
-    size_ms, slide_ms = _ms(size_s, "size_s"), _ms(slide_s, "slide_s")
+    size_ms, slide_ms = millis(size_s, "sliding_s", least_ms=1), millis(slide_s, "sliding_s", least_ms=1)
     if size_ms % slide_ms or size_ms // slide_ms > PANES_MAX:
         text = f"a window of {size_ms} ms is not made of whole steps of {slide_ms} ms, at most {PANES_MAX}"
-        raise Refused("field.value", text, "Choose a size that is a multiple of the slide.", path="slide_s")
+        raise Refused("field.value", text, "Choose a size that is a multiple of the slide.", path="sliding_s")
     return Sliding(size_ms, slide_ms)
 
 
 def session(gap_s: float) -> Gaps:
     """Windows that end when a key has had no rows for `gap_s` seconds."""
-    return Gaps(_ms(gap_s, "gap_s"))
-
-
-def _ms(seconds: float, path: str) -> int:
-    found = round(seconds * 1_000)
-    if found < 1:
-        raise Refused("field.value", f"{seconds} s is no length of time", "A millisecond is the least.", path=path)
-    return found
+    return Gaps(millis(gap_s, "session_s", least_ms=1))
 
 
 def column_names(names: Sequence[str]) -> str:

@@ -112,7 +112,9 @@ def test_aggregates_are_read_with_their_filters_and_brackets() -> None:
     assert found.parts[0].over_rows == "sum((a + 1) * ')'::int) filter (where b in (1, 2))"
 
 
-@pytest.mark.parametrize("text", ["stddev(x)", "count(distinct x)", "sum(x) + 1", "x", "sum(x"])
+@pytest.mark.parametrize(
+    "text", ["stddev(x)", "count(distinct x)", "count(/**/distinct x)", "sum(x) + 1", "x", "sum(x"]
+)
 def test_what_cannot_be_put_together_from_parts_is_refused(text: str) -> None:
     with pytest.raises(Refused):
         read_aggregates({"a": text})
