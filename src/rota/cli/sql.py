@@ -97,6 +97,9 @@ def _form(options: argparse.Namespace) -> str:
         folder = Path(options.output).absolute().parent
         if not folder.is_dir():
             raise Refused("query.target", f"there is no folder {folder}", "Make it first.", path="--output")
+        if Path(options.output).is_dir():
+            text = f"{options.output} is a folder"
+            raise Refused("query.target", text, "Name a file in it.", path="--output")
         ending = Path(options.output).suffix.removeprefix(".")
         form = options.format or (ending if ending in FORMATS else "csv")
         return "csv" if form == "table" else form

@@ -146,6 +146,12 @@ def test_into_a_file_it_goes_in_the_form_that_its_name_says(
     assert Path(file).read_bytes().startswith(begins)
 
 
+def test_a_folder_is_no_file_to_put_an_answer_into(say: Say) -> None:
+    code, out, err = say("select 1", "--output", "trips")
+    assert (code, out) == (3, "")
+    assert err == "rota: query.target: trips is a folder (at --output). Name a file in it.\n"
+
+
 def test_a_file_stays_what_it_was_if_the_query_fails(say: Say) -> None:
     Path("x.csv").write_text("what was there")
     code, _, err = say("select cast(name as int) from 'cities.csv'", "--output", "x.csv")

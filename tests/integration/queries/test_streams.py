@@ -458,3 +458,9 @@ def test_options_of_a_window_that_mean_nothing_are_refused(tmp_path: Path, optio
     with pytest.raises(Refused) as refused:
         stream.register_window("w", "s", time="t", **options)
     assert refused.value.path.startswith(option)
+
+
+def test_a_stream_that_failed_goes_on_under_another_policy(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="choose a policy"):
+        windowed(tmp_path, rows(1, None, 2), on_no_time="fail").run()
+    assert given(windowed(tmp_path, rows(1, None, 2), on_no_time="skip"), follow=False) == [(0, 2)]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rota.app.sql.rounds import ComputingFar
 from rota.app.sql.runtimes import ClusterRuntime
@@ -185,7 +185,8 @@ class StreamSession:
             policies=policies,
         )
         operator = open_window(window, schema, self._pipeline.asking)
-        self._pipeline.add(name, operator, operator.schema, window)
+        # What becomes of bad rows may be another policy at the next start: that is the way out of a failure.
+        self._pipeline.add(name, operator, operator.schema, structs.replace(window, policies=Policies()))
         self._lateness[name] = window.lateness_ms
 
     def _check_given_once(self, name: str, source: str) -> None:
@@ -250,7 +251,8 @@ class StreamSession:
         )
         schemas = self._pipeline.schema_of(left), self._pipeline.schema_of(right)
         operator = JoinOperator(join, *schemas, self._pipeline.asking)
-        self._pipeline.add(name, operator, operator.schema, join)
+        # Of how many rows may wait, its state knows nothing.
+        self._pipeline.add(name, operator, operator.schema, structs.replace(join, waiting_max=0))
 
     def register_view(self, name: str, sql: str, *, on_error: Policy = "fail") -> None:
         """A statement over the rows of one stream: select, filter, join with tables of the session.
