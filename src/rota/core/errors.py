@@ -121,6 +121,7 @@ CODES: Final[dict[str, str]] = {
     "stream.busy": "More is wanted of a stream than it may be asked for at once.",
     "stream.corrupt": "No round of a stream can be read any more.",
     "stream.definition": "A stream is not the one that its folder was made with.",
+    "stream.failed": "A stream that has failed is asked to go on.",
     "stream.fenced": "Another incarnation of the stream has taken over.",
     "stream.folder": "The folder of a stream, or a file in it, cannot be read or written.",
     "stream.row": "A row cannot be used, and the policy for such rows is to fail.",

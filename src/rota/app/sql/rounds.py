@@ -175,8 +175,7 @@ class ComputingFar:
             raise trouble_of(run, view, f"round {plan.round}, run")
         found: dict[str, list[Told]] = {}
         for stage in stages:
-            results = [task.result for task in run.tasks(stage.id)]
-            found[stage.id] = [decode_told(decode_output(each).told) for each in results if each is not None]
+            found[stage.id] = told_by(stage, [task.result for task in run.tasks(stage.id)])
         return found
 
     def _collect(self, told: Sequence[Told], done: Computed) -> None:
@@ -201,6 +200,15 @@ class ComputingFar:
             return read_piece(piece, self._place(piece))
         except Damaged as damage:
             raise Refused("stream.corrupt", str(damage), "Start the stream again: the round is made again.") from None
+
+
+def told_by(stage: Stage, results: Sequence[bytes | None]) -> list[Told]:
+    """What all tasks of a stage tell. Without one of them a round would be published without its part of the state."""
+    found = [decode_told(decode_output(each).told) for each in results if each is not None]
+    if len(found) != stage.tasks:
+        text = f"{len(found)} of {stage.tasks} tasks of {stage.id} have told what they came to"
+        raise Refused("stream.corrupt", text, "Start the stream again: the round is made again.")
+    return found
 
 
 class _Views:

@@ -99,8 +99,10 @@ class Running:
     def _meet(self, wish: Wish) -> None:
         if wish.verb == "restore":
             self._stream.restore(file_of(self._folder, wish.which))
-            # What was published after it is not given again.
-            self._again = None
+            restored = self._stream.last
+            if self._again is not None and restored is not None and self._again.number > restored.round:
+                # What was published after it is not given again.
+                self._again = None
             self._teller.restored(self._stream.last)
         elif not (self._folder / "savepoints" / f"{wish.which}.round").exists():
             # It is there if whoever ran the stream before was killed in between.

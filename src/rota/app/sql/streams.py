@@ -202,7 +202,7 @@ class StreamSession:
     def register_distinct(
         self, name: str, source: str, *, on: Sequence[str], time: str, ttl_s: float, watermark_delay_s: float = 0
     ) -> None:
-        """The first row for each value of the columns `on`; values are remembered for `ttl_s`, by the times of rows.
+        """The first row for each value of the columns `on`, and the next one from `ttl_s` after it on, by their times.
 
         A row that is older than what is remembered goes to `NAME.late`.
         """
@@ -232,8 +232,8 @@ class StreamSession:
     ) -> None:
         """Rows of two streams with the same values `on` columns, the right one from so long to so long after the left.
 
-        `time` names the column of each, `within_s` may be negative. More rows than `waiting_max` do not wait: the side
-        that is ahead is not read until the other has caught up. Columns of the right one that are on the left, too, are
+        `time` names the column of each, `within_s` may be negative. If more rows than `waiting_max` wait, the side of
+        which more do is not read until the other has caught up. Columns of the right one that are on the left, too, are
         called `right_…`. Rows from before what was waited for are in `NAME.late`.
         """
         for source in (left, right):

@@ -235,7 +235,9 @@ class Chain:
         return whole
 
     def _next(self, manifest: Manifest) -> Manifest:
-        return structs.replace(manifest, position=self._position + 1, incarnation=self._incarnation)
+        return structs.replace(
+            manifest, position=self._position + 1, incarnation=self._incarnation, stream=self.identity
+        )
 
     def _take_name(self, contents: Iterable[bytes | pa.Buffer]) -> None:
         position = self._position + 1

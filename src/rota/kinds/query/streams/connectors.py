@@ -22,6 +22,8 @@ class StreamSource(Protocol):
     called: str
     partitions: int
     schema: pa.Schema
+    # Whether offsets mean something only together with what it keeps in its folder.
+    remembers: bool
 
     def open(self, folder: Path) -> None:
         """Begin. `folder` is for what it has to remember."""

@@ -1,6 +1,7 @@
 """Rows that come more than once, given once: keys are remembered for as long as they may come again."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from msgspec import Struct
@@ -18,7 +19,10 @@ KNOWN = "known"
 
 
 class Distinct(Struct, frozen=True, kw_only=True):
-    """Rows by what makes them the same; one that comes `ttl_ms` after another of its key, by their times, is new."""
+    """Rows by what makes them the same; one that comes `ttl_ms` after the last one that was given is new.
+
+    That goes by the times of rows alone, so it does not depend on which rows a round has.
+    """
 
     name: str
     source: str
@@ -51,10 +55,17 @@ class DistinctOperator:
         self._kept = pa.schema([*(schema.field(key) for key in distinct.on), moment])
         keys = column_names(distinct.on)
         same = " and ".join(f"(r.{quoted(key)} is not distinct from s.{quoted(key)})" for key in distinct.on)
-        first = f"row_number() over (partition by {keys} order by _t) as _n"
+        ttl_ms = distinct.ttl_ms
+        near = f"r._t < s._t + {ttl_ms} and r._t > s._t - {ttl_ms}"
+        # Of rows of one time always the same is the first, in whatever order a round has them when it is made again.
+        others = [
+            field.name for field in schema if not pa.types.is_nested(field.type) and field.name not in distinct.on
+        ]
+        ordered = f"over (partition by {keys} order by {', '.join(['_t', *map(quoted, others)])})"
         self._sql = (
-            f"select r.* from (select * from (select *, {first} from _rows) where _n = 1) r "
-            f"left join _state s on {same} where s._t is null"
+            f"select * from (select *, row_number() {ordered} as _n, first_value(_t) {ordered} as _first "
+            f"from (select r.* from _rows r left anti join _state s on {same} and {near})) "
+            f"where _n = 1 or _t >= _first + {ttl_ms}"
         )
 
     @property
@@ -109,8 +120,28 @@ class DistinctOperator:
         known, rows = state[KNOWN], new[self._distinct.source]
         given = self.schema.empty_table()
         if rows.num_rows:
-            first = self._asking.ask(self._sql, _rows=rows, _state=known)
-            given = fitted(first, self.schema)
-            known = pa.concat_tables([known, fitted(first, self._kept)])
-        is_kept = pc.greater(pc.add(known.column("_t"), self._distinct.ttl_ms), after.mark)
+            fresh = self._spaced(self._asking.ask(self._sql, _rows=rows, _state=known))
+            given = fitted(fresh, self.schema)
+            known = pa.concat_tables([known, fitted(fresh, self._kept)])
+        # A row may come that is older than the mark by less than the time to remember, and the same as one from before.
+        is_kept = pc.greater(pc.add(known.column("_t"), 2 * self._distinct.ttl_ms), after.mark)
         return {KNOWN: known.filter(is_kept)}, given
+
+    def _spaced(self, found: pa.Table) -> pa.Table:
+        """Of rows that nobody has seen, those that come long enough after the one of their key that is given before.
+
+        Which these are depends on all before them; few keys come again within a round after they were forgotten.
+        """
+        if pc.max(found.column("_n")).as_py() in (None, 1):
+            return found
+        found = found.sort_by("_n")
+        # As text, because a value may be one that is not equal to itself, or a list.
+        keys = zip(*(found.column(key).to_pylist() for key in self._distinct.on), strict=True)
+        times: list[Any] = found.column("_t").to_pylist()
+        given_at: dict[str, int] = {}
+        is_new: list[bool] = []
+        for key, at in zip(map(repr, keys), times, strict=True):
+            is_new.append(key not in given_at or at >= given_at[key] + self._distinct.ttl_ms)
+            if is_new[-1]:
+                given_at[key] = at
+        return found.filter(pa.array(is_new))

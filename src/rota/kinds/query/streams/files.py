@@ -33,6 +33,8 @@ class Files:
     """Files of one form in a folder and in those below it. An offset is the number of a file, and of a row in it."""
 
     can = Source.REWINDABLE | Source.SPLITTABLE
+    # Which file has which number.
+    remembers = True
 
     def __init__(
         self,
@@ -152,7 +154,7 @@ class Files:
         files = self._files(partition, end)
         found: list[pa.Table] = [self.schema.empty_table()]
         for number, (first, last) in spans(begin, end):
-            table = self._table(files[number], partition, policies, refused)
+            table = self._table(files[number], partition, policies, refused, is_first=first == 0)
             found.append(table.slice(first, None if last is None else last - first))
         return pa.concat_tables(found)
 
@@ -172,12 +174,16 @@ class Files:
         where = partition_name(str(self._path), partition)
         return Scan(path=str(self._path), form=self._form, is_declared=self._is_declared, where=where)
 
-    def _table(self, entry: Entry, partition: int, policies: Policies, refused: Refuse) -> pa.Table:
-        """All rows of a file. The last one is kept, since several rounds may read from it."""
-        if self._last is None or self._last[0] != entry.name:
-            table = read_file(self._scan(partition), self.schema, entry, (0, None), policies, refused)
-            self._last = (entry.name, table)
-        return self._last[1]
+    def _table(self, entry: Entry, partition: int, policies: Policies, refused: Refuse, *, is_first: bool) -> pa.Table:
+        """All rows of a file. The last one is kept, since several rounds may read from it.
+
+        What is refused must not depend on that: a file is read when it is begun, and again as long as it cannot be.
+        """
+        if not is_first and self._last is not None and self._last[0] == entry.name:
+            return self._last[1]
+        table = read_file(self._scan(partition), self.schema, entry, (0, None), policies, refused, is_first=is_first)
+        self._last = (entry.name, table) if table.num_rows else None
+        return table
 
     def _first_schema(self) -> pa.Schema:
         if not self._path.is_dir():

@@ -31,6 +31,7 @@ class Rate:
         self._rows_per_s, self._keys, self._rows = rows_per_s, keys, rows
         self.partitions = partitions
         self._from_ms = from_ms
+        self.remembers = not from_ms
         self._due = 0
         self._began = Path()
         if rows:
@@ -80,6 +81,7 @@ class Tables:
     """Tables that are in memory, one for each partition; for tests and notebooks. They end."""
 
     can = Source.BOUNDED | Source.REWINDABLE | Source.SPLITTABLE
+    remembers = False
 
     def __init__(self, *tables: pa.Table) -> None:
         if not tables:

@@ -1,7 +1,7 @@
 """Two streams joined: rows with the same keys whose times are near each other, whichever comes first.
 
-Rows wait for each other until time has passed them by. How many may wait is bounded: then the side that is ahead is not
-read until the other has caught up. Nothing is dropped.
+Rows wait for each other until time has passed them by. If many do, the side of which more wait is not read until the
+other has caught up. That is no bound: rows that are near each other have to wait, however many these are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,6 +57,11 @@ class JoinOperator:
                 if key not in self._given_by[side].names:
                     text = f"the {side} side of {join.name} has no column {key}"
                     raise Refused("query.column", text, path="on")
+        for key in join.on:
+            types = left.field(key).type, right.field(key).type
+            if not _is_same(*types):
+                text = f"{key} is {types[0]} on the left of {join.name}, and {types[1]} on the right"
+                raise Refused("query.type", text, "Cast one of them in a view.", path="on")
         moment = pa.field("_t", pa.int64())
         self._kept = {side: schema.append(moment) for side, schema in self._given_by.items()}
         called = {name: f"right_{name}" if name in left.names else name for name in right.names if name not in join.on}
@@ -154,3 +159,17 @@ class JoinOperator:
             LEFT: left.filter(pc.greater_equal(pc.add(left.column("_t"), self._join.most_ms), mark)),
             RIGHT: right.filter(pc.greater_equal(pc.subtract(right.column("_t"), self._join.least_ms), mark)),
         }
+
+
+def _is_same(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether equal values of two types have the same key group: the widths of numbers and texts do not matter."""
+    kinds = (pa.types.is_integer, _is_text, _is_binary)
+    return left.equals(right) or any(each(left) and each(right) for each in kinds)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)

@@ -52,8 +52,16 @@ def _hashed(column: pa.ChunkedArray) -> pa.Array:
     coded: Any = pa.chunked_array([column.combine_chunks()]).dictionary_encode().combine_chunks()
     if isinstance(coded, pa.ChunkedArray):
         coded = coded.chunk(0)
+    if _has_ns(coded.dictionary.type):
+        # Python has no value for these.
+        coded = pa.DictionaryArray.from_arrays(coded.indices, coded.dictionary.cast(pa.int64()))
     sums = pa.array([zlib.crc32(_written(each.as_py())) for each in coded.dictionary], pa.int64())
     return pc.fill_null(pc.take(sums, coded.indices), _NULL)
+
+
+def _has_ns(kind: Any) -> bool:
+    is_moment = pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_time64(kind)
+    return is_moment and kind.unit == "ns"
 
 
 def _written(value: object) -> bytes:

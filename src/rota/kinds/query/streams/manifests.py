@@ -62,6 +62,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
     position: int
     follows: int = 0
     round: int = 0
+    # The identity of the stream whose chain it is in.
+    stream: str = ""
     incarnation: int = 0
     holder: str = ""
     definition: str = ""

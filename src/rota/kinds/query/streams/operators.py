@@ -106,8 +106,26 @@ class Operator(Protocol):
 
 
 def times_of(rows: pa.Table, column: str) -> pa.ChunkedArray:
-    """The times of rows, as milliseconds."""
+    """The times of rows, as milliseconds; none where that is more than fits."""
     times = rows.column(column)
+    try:
+        return _milliseconds(times)
+    except pa.ArrowInvalid:
+        return _milliseconds(_fitting(times))
+
+
+def _fitting(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times without those that overflow as milliseconds."""
+    is_seconds = pa.types.is_timestamp(times.type) and times.type.unit == "s"
+    numbers = times.cast(pa.int64()) if is_seconds else times
+    limit = pa.scalar(END // 1_000 if is_seconds else END, numbers.type)
+    fits = pc.less_equal(numbers, limit)
+    if not pa.types.is_unsigned_integer(times.type):
+        fits = pc.and_(fits, pc.greater_equal(numbers, pc.negate(limit)))
+    return pc.if_else(fits, times, pa.scalar(None, times.type))
+
+
+def _milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_timestamp(times.type):
         return pc.floor_temporal(times, unit="millisecond").cast(pa.timestamp("ms", times.type.tz)).cast(pa.int64())
     if pa.types.is_date(times.type):

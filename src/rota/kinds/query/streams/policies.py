@@ -55,4 +55,14 @@ class Refuse(Struct):
 
 def as_json(rows: pa.Table) -> list[str]:
     """Rows, for people to read and programs to take up again."""
-    return [msgspec.json.encode(row, enc_hook=str).decode() for row in rows.to_pylist()]
+    try:
+        found = rows.to_pylist()
+    except (ValueError, OverflowError):
+        # Moments that Python has no value for: as the numbers that they are.
+        is_moment = [pa.types.is_timestamp(field.type) for field in rows.schema]
+        columns = [
+            column.cast(pa.int64()) if is_number else column
+            for column, is_number in zip(rows.columns, is_moment, strict=True)
+        ]
+        found = pa.table(columns, rows.schema.names).to_pylist()
+    return [msgspec.json.encode(row, enc_hook=str).decode() for row in found]

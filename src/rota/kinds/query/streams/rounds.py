@@ -23,11 +23,15 @@ class Range(Struct, frozen=True, array_like=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What a round reads. `idle` partitions hold no watermark; after the final round no more rows can come."""
+    """What a round reads. `idle` partitions hold no watermark; after the final round no more rows can come.
+
+    `begins` is where all partitions were read up to, also those that it reads nothing of.
+    """
 
     round: int
     planned_at_ms: int
     ranges: tuple[Range, ...] = ()
+    begins: dict[str, Offset] = {}
     idle: tuple[str, ...] = ()
     is_final: bool = False
 
@@ -75,8 +79,10 @@ def plan_round(
     """The next round, or None if there is nothing to do. `offsets` are those of partitions that were read before.
 
     `heard_at_ms`: when a partition last had rows; it is idle if that is longer ago than its source allows. Sources in
-    `held` are not read, since others have to catch up with them.
+    `held` are not read, since others have to catch up with them; unless all others are idle, which nobody can wait for.
+    Held partitions are never idle: time must not pass rows that we chose not to read.
     """
+    begins = _begins(readings, offsets)
     total = sum(each.partitions for each in readings) or 1
     share = max(1, rows_max // total)
     ranges: list[Range] = []
@@ -85,18 +91,36 @@ def plan_round(
     for reading in readings:
         for partition in range(reading.partitions):
             name = partition_name(reading.name, partition)
-            begin = offsets.get(name) or reading.source.beginning(partition)
-            end = begin if reading.name in held else reading.source.end_of_range(partition, begin, share)
+            begin, is_held = begins[name], reading.name in held
+            end = begin if is_held else reading.source.end_of_range(partition, begin, share)
+            is_silent = reading.idle_ms and now_ms - heard_at_ms.get(name, now_ms) >= reading.idle_ms
             if end != begin:
                 ranges.append(Range(reading.name, partition, begin, end))
-            elif reading.source.is_over(partition, end) or (
-                reading.idle_ms and now_ms - heard_at_ms.get(name, now_ms) >= reading.idle_ms
-            ):
+            elif reading.source.is_over(partition, end) or (is_silent and not is_held):
                 idle.append(name)
             is_over = is_over and reading.source.is_over(partition, end)
+    if held and not is_over and all(name in idle for name in begins if name.rpartition("/")[0] not in held):
+        return plan_round(number, readings, offsets, heard_at_ms, rows_max=rows_max, now_ms=now_ms)
     if not ranges and not is_over and not idle:
         return None
-    return Plan(round=number, planned_at_ms=now_ms, ranges=tuple(ranges), idle=tuple(idle), is_final=is_over)
+    return Plan(
+        round=number,
+        planned_at_ms=now_ms,
+        ranges=tuple(ranges),
+        begins=begins,
+        idle=tuple(idle),
+        is_final=is_over,
+    )
+
+
+def _begins(readings: Sequence[Reading], offsets: Mapping[str, Offset]) -> dict[str, Offset]:
+    """Where each partition is read from next."""
+    return {
+        name: offsets.get(name) or reading.source.beginning(partition)
+        for reading in readings
+        for partition in range(reading.partitions)
+        if (name := partition_name(reading.name, partition))
+    }
 
 
 def offsets_after(offsets: Mapping[str, Offset], plan: Plan) -> dict[str, Offset]:
@@ -109,10 +133,4 @@ def offsets_after(offsets: Mapping[str, Offset], plan: Plan) -> dict[str, Offset
 
 def goes_on(plan: Plan, readings: Sequence[Reading], offsets: Mapping[str, Offset]) -> bool:
     """Whether a plan reads on from these offsets. One that was written down before a stream was restored may not."""
-    sources = {reading.name: reading.source for reading in readings}
-    return all(
-        each.source in sources
-        and each.begin
-        == (offsets.get(partition_name(each.source, each.partition)) or sources[each.source].beginning(each.partition))
-        for each in plan.ranges
-    )
+    return plan.begins == _begins(readings, offsets)

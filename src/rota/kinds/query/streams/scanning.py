@@ -47,14 +47,27 @@ def read_scanned(scanned: Scanned, schema: pa.Schema, policies: Policies, refuse
     count = len(scanned.files)
     end = (count - 1, scanned.last) if scanned.last else (count, 0)
     found = [
-        read_file(scanned.scan, schema, scanned.files[number], span, policies, refused)
+        read_file(scanned.scan, schema, scanned.files[number], span, policies, refused, is_first=span[0] == 0)
         for number, span in spans((0, scanned.first), end)
     ]
     return pa.concat_tables([schema.empty_table(), *found])
 
 
-def read_file(scan: Scan, schema: pa.Schema, entry: Entry, span: Span, policies: Policies, refused: Refuse) -> pa.Table:
-    """Rows of a file, if it is the one that was seen; what cannot be read goes where policies say."""
+def read_file(
+    scan: Scan,
+    schema: pa.Schema,
+    entry: Entry,
+    span: Span,
+    policies: Policies,
+    refused: Refuse,
+    *,
+    is_first: bool,
+) -> pa.Table:
+    """Rows of a file, if it is the one that was seen; what cannot be read goes where policies say.
+
+    `is_first`: its first rows are asked for. Its columns are told of then, and not again with each range of it; that it
+    is gone or damaged may be so for some ranges only, and is told for each.
+    """
     path = Path(scan.path, entry.name)
     try:
         known = path.stat()
@@ -65,7 +78,8 @@ def read_file(scan: Scan, schema: pa.Schema, entry: Entry, span: Span, policies:
     except FileNotFoundError:
         refused.take(policies.missing, f"file {entry.name} is gone", scan.where, [])
     except Unfit as unfit:
-        refused.take(policies.schema, f"file {entry.name}: {unfit}", scan.where, [])
+        told = refused if is_first else Refuse()
+        told.take(policies.schema, f"file {entry.name}: {unfit}", scan.where, [])
     except (pa.ArrowException, UnicodeDecodeError) as error:
         refused.take(policies.poison, f"file {entry.name} cannot be read: {error}", scan.where, [])
     return schema.empty_table()

@@ -6,9 +6,9 @@ then sinks commit. Whoever is killed anywhere leaves a chain that the next one g
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +22,7 @@ from rota.kinds.query.streams.connectors import StreamSink
 from rota.kinds.query.streams.manifests import Manifest, Transaction
 from rota.kinds.query.streams.pieces import Damaged, Piece
 from rota.kinds.query.streams.pipeline import Computed, Pipeline
-from rota.kinds.query.streams.rounds import Plan, goes_on, offsets_after, partition_name, plan_round
+from rota.kinds.query.streams.rounds import Offset, Plan, Reading, goes_on, offsets_after, partition_name, plan_round
 from rota.kinds.query.streams.watermarks import Clock
 
 # What of a node goes to a sink.
@@ -90,6 +90,7 @@ class Stream:
         self._since_state = 0
         self._behind: list[Future[None]] = []
         self._threads = ThreadPoolExecutor(1, "rota-stream")
+        self._failure: BaseException | None = None
         self.skipped: tuple[tuple[int, str], ...] = ()
         # How long the last round took to be published.
         self.checkpoint_ms = 0.0
@@ -101,6 +102,10 @@ class Stream:
 
         Gives the last round if its rows may not have arrived.
         """
+        with self._for_good():
+            return self._begin(restore)
+
+    def _begin(self, restore: Path | None) -> Round | None:
         for name, node in self._pipeline.sources().items():
             below = self._folder / "sources" / name
             below.mkdir(parents=True, exist_ok=True)
@@ -109,28 +114,55 @@ class Stream:
             if outlet.sink is not None:
                 outlet.sink.open(self._chain.identity)
         newest = self._chain.find().last if restore is None else saved_round(restore)
+        # Before anybody is deposed for it.
         if newest is not None:
-            # Before anybody is deposed for it.
             self._check_definition(newest)
+        if newest is not None and restore is not None:
+            self._check_numbered_here(newest)
         restored = self._claim()
         now_ms = self._now_ms()
         for reading in self._pipeline.readings():
-            for partition in range(reading.partitions):
-                self._heard_at_ms[partition_name(reading.name, partition)] = now_ms
+            self._heard_now(reading, now_ms)
+        again = None
         if restore is not None:
-            self._chain.adopt(restore)
-            restored = self._chain.find()
+            if newest is not None and restored.last is not None and restored.last.round <= newest.round:
+                # What is adopted has nothing to commit, and this round's rows are not made again.
+                again = self._commit_again(restored.last)
+            restored = self._adopted(restore)
         self._go_on_from(restored)
         self._chain.keep(self._options.keep, self._computing.files())
-        return self._commit_again()
+        return again or self._commit_again(self._last)
 
     def restore(self, path: Path) -> None:
         """Go on from another round instead, between two of them; `path` is its file."""
-        self._check_definition(saved_round(path))
-        self._catch_up()
+        saved = saved_round(path)
+        self._check_definition(saved)
+        self._check_numbered_here(saved)
+        with self._for_good():
+            self._catch_up()
+            self._idle = ()
+            self._go_on_from(self._adopted(path))
+
+    @contextmanager
+    def _for_good(self) -> Generator[None]:
+        """Something that ends this incarnation if it goes wrong.
+
+        State, offsets and sinks may then be a part of a round apart; the chain alone knows, and whoever begins anew.
+        """
+        if self._failure is not None:
+            code = "stream.fenced" if _is_fenced(self._failure) else "stream.failed"
+            text = f"this stream has failed: {str(self._failure) or type(self._failure).__name__}"
+            raise Refused(code, text, "Start it again: it goes on from the last round that was published.")
+        try:
+            yield
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _adopted(self, path: Path) -> Restored:
+        """Another round as the newest one. Plans were made for what came after others, and are forgotten."""
         self._chain.adopt(path)
-        self._idle = ()
-        self._go_on_from(self._chain.find())
+        return structs.replace(self._chain.find(), plans={})
 
     def _go_on_from(self, restored: Restored) -> None:
         self._resume(restored)
@@ -159,9 +191,13 @@ class Stream:
         else:
             self._computing.take(base, self._chain.path(base.position))
             self._clocks = dict(base.clocks)
+        counts = dict(base.counts) if base is not None else {}
         for manifest in restored.again:
             assert manifest.plan is not None, "rounds without a plan are not made again"
-            self._clocks = self._compute(manifest.plan).clocks
+            done = self._compute(manifest.plan)
+            _add_counts(counts, done)
+            self._check_made_again(manifest, counts)
+            self._clocks = done.clocks
             self._since_state += 1
         self._last = restored.last
         self._plans = dict(restored.plans)
@@ -169,15 +205,37 @@ class Stream:
     def _compute(self, plan: Plan) -> Computed:
         return self._computing.compute(plan, self._clocks, self._chain.aside(plan.round))
 
+    def _check_made_again(self, manifest: Manifest, counts: Mapping[str, int]) -> None:
+        """Refuse a round that was published and reads other rows now: its state would be another one, too.
+
+        Views and what is behind them are not compared: tables that they join with may have changed.
+        """
+        for source in self._pipeline.sources():
+            for name in (f"{source}.rows", f"{source}.dead", f"{source}.skipped"):
+                now, then = counts.get(name, 0), manifest.counts.get(name, 0)
+                if now != then:
+                    text = f"round {manifest.round} cannot be made again: {name} were {then} by then, and are {now}"
+                    hint = "Bring back what was removed or changed, or restore a round with state."
+                    raise Refused("stream.source", text, hint)
+
+    def _check_numbered_here(self, manifest: Manifest) -> None:
+        """Refuse a round of another stream whose offsets mean other files here."""
+        if manifest.stream in ("", self._chain.identity):
+            return
+        for name, node in self._pipeline.sources().items():
+            if node.source.remembers:
+                text = f"{name} ({node.source.called}) numbers what it reads in its own folder, and this is of another"
+                hint = "Restore it where it was saved; to move a stream, move its whole folder."
+                raise Refused("stream.source", text, hint, path="restore")
+
     def _check_definition(self, manifest: Manifest) -> None:
         if manifest.definition != self._definition:
             text = f"the stream in {self._folder} was put together otherwise"
             hint = "Register what was registered before, or use another folder."
             raise Refused("stream.definition", text, hint)
 
-    def _commit_again(self) -> Round | None:
+    def _commit_again(self, last: Manifest | None) -> Round | None:
         """Have sinks commit the last round once more: nobody knows whether they did."""
-        last = self._last
         if last is None or last.kind == "claim" or not last.transactions:
             return None
         kept: dict[str, pa.Table] = {}
@@ -223,10 +281,19 @@ class Stream:
     @property
     def is_behind(self) -> bool:
         """Whether the next round is known already: there is more to read than one round does."""
-        return (self._last.round if self._last else 0) + 1 in self._plans
+        return self._known_plan(*self._next) is not None
+
+    @property
+    def _next(self) -> tuple[int, Mapping[str, Offset]]:
+        """The number of the next round, and where it reads on."""
+        return (self._last.round + 1, self._last.offsets) if self._last else (1, {})
 
     def next_round(self) -> Round | None:
         """Make the next round, if there is anything to read."""
+        with self._for_good():
+            return self._next_round()
+
+    def _next_round(self) -> Round | None:
         plan = self._next_plan()
         if plan is None:
             self._catch_up()
@@ -246,11 +313,11 @@ class Stream:
     def _next_plan(self) -> Plan | None:
         if self.is_over:
             return None
-        number = (self._last.round if self._last else 0) + 1
-        offsets = self._last.offsets if self._last else {}
+        number, offsets = self._next
         known = self._known_plan(number, offsets)
+        # Of no use from now on, whether or not it goes on from here.
+        self._plans.pop(number, None)
         if known is not None:
-            del self._plans[number]
             return known
         plan = self._plan(number, offsets)
         if plan is None or (not plan.ranges and not plan.is_final and plan.idle == self._idle):
@@ -258,26 +325,35 @@ class Stream:
         self._chain.note(plan)
         return plan
 
-    def _known_plan(self, number: int, offsets: Mapping[str, tuple[int, ...]]) -> Plan | None:
+    def _known_plan(self, number: int, offsets: Mapping[str, Offset]) -> Plan | None:
         """What was planned for a round before, by whoever it was, if that reads on from here."""
         known = self._plans.get(number)
         return known if known is not None and goes_on(known, self._pipeline.readings(), offsets) else None
 
-    def _plan(self, number: int, offsets: Mapping[str, tuple[int, ...]]) -> Plan | None:
+    def _plan(self, number: int, offsets: Mapping[str, Offset]) -> Plan | None:
         now_ms = self._now_ms()
         for node in self._pipeline.sources().values():
             node.source.look(now_ms)
+        readings, held = self._pipeline.readings(), self._computing.held()
+        for reading in readings:
+            if reading.name in held:
+                # It is not read, so nobody knows whether it is silent; that counts from when it is read again.
+                self._heard_now(reading, now_ms)
         return plan_round(
             number,
-            self._pipeline.readings(),
+            readings,
             offsets,
             self._heard_at_ms,
             rows_max=self._options.rows_max,
             now_ms=now_ms,
-            held=self._computing.held(),
+            held=held,
         )
 
-    def _plan_ahead(self, number: int, offsets: Mapping[str, tuple[int, ...]]) -> Plan | None:
+    def _heard_now(self, reading: Reading, now_ms: int) -> None:
+        for partition in range(reading.partitions):
+            self._heard_at_ms[partition_name(reading.name, partition)] = now_ms
+
+    def _plan_ahead(self, number: int, offsets: Mapping[str, Offset]) -> Plan | None:
         """The round after this one, if so much is waiting that nothing is gained by waiting for more."""
         plan = self._plan(number, offsets)
         if plan is None or not plan.ranges:
@@ -296,8 +372,7 @@ class Stream:
         last = self._last
         offsets = offsets_after(last.offsets if last else {}, plan)
         counts = dict(last.counts) if last else {}
-        for name, count in done.counts.items():
-            counts[name] = counts.get(name, 0) + count
+        _add_counts(counts, done)
         ahead = self._known_plan(plan.round + 1, offsets)
         if ahead is None and not plan.is_final:
             ahead = self._plan_ahead(plan.round + 1, offsets)
@@ -404,8 +479,9 @@ class Stream:
         """Keep the last round, with its state, under a name."""
         if self._last is None:
             raise Refused("stream.unknown", "there is no round to save yet", "Wait for the first one.")
-        if not self._last.has_state:
-            self._publish_state()
+        with self._for_good():
+            if not self._last.has_state:
+                self._publish_state()
         return self._chain.save(self._last.position, name)
 
     def close(self) -> None:
@@ -418,7 +494,12 @@ class Stream:
                 outlet.sink.close()
 
 
-def _is_fenced(error: Exception) -> bool:
+def _add_counts(counts: dict[str, int], done: Computed) -> None:
+    for name, count in done.counts.items():
+        counts[name] = counts.get(name, 0) + count
+
+
+def _is_fenced(error: BaseException) -> bool:
     return isinstance(error, Refused) and error.code == "stream.fenced"
 
 

@@ -50,3 +50,24 @@ def test_rows_are_the_same_by_columns_that_are_there_and_for_some_time(tmp_path:
     for options in ({"on": ["x"], "ttl_s": 1}, {"on": [], "ttl_s": 1}, {"on": ["t"], "ttl_s": 0}):
         with pytest.raises(Refused):
             stream.register_distinct("d", "s", time="t", **options)
+
+
+@pytest.mark.parametrize("rows_max", [1, 2, 100])
+def test_which_rows_are_new_goes_by_their_times_and_not_by_rounds(tmp_path: Path, rows_max: int) -> None:
+    rows = [("a", 0), ("a", 900), ("b", 950), ("a", 1_000), ("a", 1_900), ("a", 2_000), ("b", 2_000), ("a", 9_000)]
+    wanted = [("a", 0), ("a", 1_000), ("a", 2_000), ("a", 9_000), ("b", 950), ("b", 2_000)]
+    assert sorted(run(tmp_path, rows, rows_max, 1)) == sorted(wanted)
+
+
+def test_a_row_that_comes_late_is_the_same_as_one_that_time_has_passed(tmp_path: Path) -> None:
+    assert run(tmp_path, [("a", 0), ("b", 1_400), ("a", 500)], 1, 1) == [("a", 0), ("b", 1_400)]
+
+
+def test_of_rows_of_one_time_the_same_one_is_given_in_whatever_order_they_come(tmp_path: Path) -> None:
+    given: list[list[int]] = []
+    for name, values in (("one", [1, 2, 3]), ("two", [3, 2, 1])):
+        stream = rota.StreamSession(tmp_path / name, every_s=0)
+        stream.register_rows("s", pa.table({"k": ["a"] * 3, "t": [5] * 3, "v": values}))
+        stream.register_distinct("d", "s", on=["k"], time="t", ttl_s=1)
+        given.append([row["v"] for each in stream.run() for row in each.rows["d"].to_pylist()])
+    assert given == [[1], [1]]

@@ -1,5 +1,6 @@
 """Two streams joined round by round give what one query over all of their rows gives."""
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -8,8 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rota
+from rota.core.errors import Refused
 from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.streams.asking import Asking
+from rota.kinds.query.streams.generated import Tables
 from rota.kinds.query.streams.joining import Join, JoinOperator
 from rota.kinds.query.streams.operators import Moment
 from rota.kinds.query.streams.rounds import Plan
@@ -78,3 +81,76 @@ def test_the_side_that_is_ahead_waits_and_nothing_is_dropped(tmp_path: Any, wait
         (at, at * 5 + more) for at in range(count) for more in range(3) if at * 5 + more < count * 5
     ]
     assert (most <= 20) == (waiting_max == 5), "so many wait as may, and one round more"
+
+
+def _joined(folder: Path, left: Any, right: Any, parallelism: int) -> int:
+    stream = rota.StreamSession(folder / str(parallelism), parallelism=parallelism, every_s=0)
+    stream.register_rows("l", pa.table({"t": [1, 2, 3, 4], "k": left}))
+    stream.register_rows("r", pa.table({"t": [1, 2, 3, 4], "k": right}))
+    stream.register_join("j", "l", "r", on=["k"], time=("t", "t"), within_s=(0, 1))
+    return sum(each.rows["j"].num_rows for each in stream.run() if "j" in each.rows)
+
+
+def test_keys_of_types_that_are_spread_otherwise_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"query\.type.*int64.*double"):
+        _joined(tmp_path, [1, 2, 3, 4], [1.0, 2.0, 3.0, 4.0], 8)
+
+
+@pytest.mark.parametrize("parallelism", [1, 8])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (pa.array([1, 2, 3, 4], pa.int8()), pa.array([1, 2, 3, 4], pa.uint64())),
+        (pa.array(["a", "b", "c", "d"]), pa.array(["a", "b", "c", "d"], pa.large_string())),
+        (pa.array([1, 2, 3, 4], pa.timestamp("ns")), pa.array([1, 2, 3, 4], pa.timestamp("ns"))),
+    ],
+)
+def test_keys_are_joined_by_their_values_in_however_many_partitions(
+    tmp_path: Path, left: Any, right: Any, parallelism: int
+) -> None:
+    assert _joined(tmp_path, left, right, parallelism) == 4
+
+
+class Growing(Tables):
+    """A table to which rows come, one for each second."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.table({"t": pa.array([], pa.int64()), "k": pa.array([], pa.int64())}))
+
+    def grow(self, last: int) -> None:
+        times = [1_000 * at for at in range(last)]
+        self._tables = [pa.table({"t": times, "k": times})]
+
+    def is_over(self, partition: int, begin: tuple[int, ...]) -> bool:
+        return False
+
+
+def test_time_does_not_pass_rows_of_a_side_that_was_held_for_long(tmp_path: Path) -> None:
+    now, left, right = [1_000_000], Growing(), Growing()
+    stream = rota.StreamSession(tmp_path, rows_max=200, every_s=0)
+    stream.register_source("l", left)
+    stream.register_source("r", right)
+    stream.register_join("j", "l", "r", on=["k"], time=("t", "t"), within_s=(0, 50), waiting_max=50)
+    left.grow(200)
+    pairs = 0
+    with stream.start(follow=False, now_ms=lambda: now[0]) as running:
+        # It is silent for less than it may be, and then has come past what was read of the other side.
+        for last in (10, 11, 12, 250):
+            now[0] += 20_000
+            right.grow(last)
+            pairs += sum(each.rows["j"].num_rows for each in running if "j" in each.rows)
+        assert running.last is not None
+        assert "j.late" not in running.last.counts
+    assert pairs == 200
+
+
+def test_nobody_is_held_for_a_side_that_has_ended(tmp_path: Path) -> None:
+    stream = rota.StreamSession(tmp_path, rows_max=20, every_s=0)
+    stream.register_rows("l", pa.table({"t": list(range(100)), "k": [1] * 100}))
+    stream.register_rows("r", pa.table({"t": [0], "k": [1]}))
+    stream.register_join("j", "l", "r", on=["k"], time=("t", "t"), within_s=(0, 1), waiting_max=5)
+    stream.run()
+    with stream.start() as running:
+        assert running.last is not None
+        assert running.last.is_final
+        assert running.last.counts["l.rows"] == 100

@@ -62,15 +62,30 @@ def test_a_plan_shares_what_may_be_read_and_knows_the_last_round() -> None:
     assert last.is_final
 
 
-def test_a_source_that_is_held_is_not_read() -> None:
-    assert plan_round(1, [_reading(10)], {}, {}, rows_max=8, now_ms=7, held=["s"]) is None
+class Endless(Tables):
+    """Tables to which rows could still come."""
+
+    def is_over(self, partition: int, begin: tuple[int, ...]) -> bool:
+        return False
+
+
+def test_a_source_that_is_held_is_not_read_and_never_idle() -> None:
+    other = Reading("o", Endless(pa.table({"x": [1]})), 1, 1_000)
+    held = Reading("s", Endless(pa.table({"x": [1]})), 1, 1_000)
+    offsets = {"o/0": (1,)}
+    heard = {"s/0": 0, "o/0": 8_500}
+    assert plan_round(1, [held, other], offsets, heard, rows_max=8, now_ms=9_000, held=["s"]) is None
+
+
+def test_nobody_is_held_for_others_that_are_idle() -> None:
+    other = Reading("o", Endless(pa.table({"x": [1]})), 1, 1_000)
+    plan = plan_round(1, [_reading(10), other], {"o/0": (1,)}, {"o/0": 0}, rows_max=8, now_ms=9_000, held=["s"])
+    assert plan is not None
+    assert [each.source for each in plan.ranges] == ["s"]
+    assert plan.idle == ("o/0",)
 
 
 def test_a_partition_without_rows_is_idle_after_a_while() -> None:
-    class Endless(Tables):
-        def is_over(self, partition: int, begin: tuple[int, ...]) -> bool:
-            return False
-
     source = Endless(pa.table({"x": [1]}), pa.table({"x": pa.array([], pa.int64())}))
     reading = Reading("s", source, 2, 1_000)
     early = plan_round(1, [reading], {}, {"s/1": 500}, rows_max=8, now_ms=1_499)
@@ -81,9 +96,21 @@ def test_a_partition_without_rows_is_idle_after_a_while() -> None:
 
 
 def test_a_plan_of_another_line_is_not_gone_on_with() -> None:
-    plan = Plan(round=3, planned_at_ms=0, ranges=(Range("s", 0, (4,), (8,)),))
-    assert goes_on(plan, [_reading(10)], {"s/0": (4,)})
-    assert not goes_on(plan, [_reading(10)], {"s/0": (5,)})
+    readings = [_reading(10, 10)]
+    plan = plan_round(3, readings, {"s/0": (4,)}, {}, rows_max=8, now_ms=0)
+    assert plan is not None
+    assert goes_on(plan, readings, {"s/0": (4,)})
+    assert not goes_on(plan, readings, {"s/0": (5,)})
+
+
+def test_a_plan_that_reads_nothing_goes_on_only_where_it_was_made() -> None:
+    readings = [_reading(10)]
+    last = plan_round(3, readings, {"s/0": (10,)}, {}, rows_max=8, now_ms=0)
+    assert last is not None
+    assert last.is_final
+    assert goes_on(last, readings, {"s/0": (10,)})
+    assert not goes_on(last, readings, {"s/0": (5,)})
+    assert not goes_on(Plan(round=3, planned_at_ms=0, is_final=True), readings, {"s/0": (5,)})
 
 
 def test_groups_of_keys_stay_what_they_are() -> None:
