@@ -2,6 +2,7 @@
 
 import csv
 import random
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -464,3 +465,13 @@ def test_a_stream_that_failed_goes_on_under_another_policy(tmp_path: Path) -> No
     with pytest.raises(Refused, match="choose a policy"):
         windowed(tmp_path, rows(1, None, 2), on_no_time="fail").run()
     assert given(windowed(tmp_path, rows(1, None, 2), on_no_time="skip"), follow=False) == [(0, 2)]
+
+
+def test_the_hour_that_is_there_twice_is_two_hours(tmp_path: Path) -> None:
+    began = datetime(2024, 10, 27, 0, 30, tzinfo=UTC)
+    times = pa.array([began + timedelta(hours=hour) for hour in range(3)], pa.timestamp("ms", "Europe/Berlin"))
+    stream = rota.StreamSession(tmp_path)
+    stream.register_rows("r", pa.table({"at": times}))
+    stream.register_window("w", "r", time="at", tumbling_s=3600, aggregates={"n": "count(*)"})
+    found = [row["n"] for each in stream.run() if "w" in each.rows for row in each.rows["w"].to_pylist()]
+    assert found == [1, 1, 1]

@@ -127,6 +127,9 @@ def _fitting(times: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _milliseconds(times: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_timestamp(times.type):
+        if times.type.tz is not None:
+            # In any other zone an hour of the autumn is there twice.
+            times = times.cast(pa.timestamp(times.type.unit, "UTC"))
         return pc.floor_temporal(times, unit="millisecond").cast(pa.timestamp("ms", times.type.tz)).cast(pa.int64())
     if pa.types.is_date(times.type):
         return times.cast(pa.timestamp("ms")).cast(pa.int64())
