@@ -125,7 +125,7 @@ class Stream:
             self._heard_now(reading, now_ms)
         again = None
         if restore is not None:
-            if newest is not None and restored.last is not None and restored.last.round <= newest.round:
+            if newest is not None and restored.last is not None and _is_same(restored.last, newest):
                 # What is adopted has nothing to commit, and this round's rows are not made again.
                 again = self._commit_again(restored.last)
             restored = self._adopted(restore)
@@ -501,6 +501,11 @@ def _add_counts(counts: dict[str, int], done: Computed) -> None:
 
 def _is_fenced(error: BaseException) -> bool:
     return isinstance(error, Refused) and error.code == "stream.fenced"
+
+
+def _is_same(one: Manifest, other: Manifest) -> bool:
+    """Whether two manifests are of one round: after a restore there may be others with its number."""
+    return one.round == other.round and one.plan == other.plan
 
 
 def _is_kept(outlet: Outlet) -> bool:
