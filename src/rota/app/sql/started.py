@@ -100,8 +100,8 @@ class Running:
         if wish.verb == "restore":
             self._stream.restore(file_of(self._folder, wish.which))
             restored = self._stream.last
-            if self._again is not None and restored is not None and self._again.number > restored.round:
-                # What was published after it is not given again.
+            if self._again is not None and restored is not None and not restored.is_same(self._again.manifest):
+                # What is not a part of it is not given again.
                 self._again = None
             self._teller.restored(self._stream.last)
         elif not (self._folder / "savepoints" / f"{wish.which}.round").exists():

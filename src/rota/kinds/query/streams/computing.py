@@ -1,12 +1,13 @@
 """Where rounds are computed and their state is: in this process, or by workers (`rota.app.sql.rounds`)."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 
+from rota.core.errors import Refused
 from rota.kinds.query.streams.manifests import Manifest, read_pieces
 from rota.kinds.query.streams.operators import State
 from rota.kinds.query.streams.pieces import Piece
@@ -50,6 +51,20 @@ class Computing(Protocol):
     def close(self) -> None:
         """Let go of everything."""
         ...
+
+
+def check_made_again(manifest: Manifest, counts: Mapping[str, int], sources: Iterable[str]) -> None:
+    """Refuse a round that was published and reads other rows now: its state would be another one, too.
+
+    Views and what is behind them are not compared: tables that they join with may have changed.
+    """
+    for source in sources:
+        for name in (f"{source}.rows", f"{source}.dead", f"{source}.skipped"):
+            now, then = counts.get(name, 0), manifest.counts.get(name, 0)
+            if now != then:
+                text = f"round {manifest.round} cannot be made again: {name} were {then} by then, and are {now}"
+                hint = "Bring back what was removed or changed, or restore a round with state."
+                raise Refused("stream.source", text, hint)
 
 
 class ComputingHere:

@@ -87,6 +87,10 @@ class Manifest(Struct, frozen=True, kw_only=True):
         """Whether one can go on from here; otherwise it takes an older round, and reading again."""
         return self.kind == "round" and any(piece.kind == "state" for piece in self.pieces)
 
+    def is_same(self, other: "Manifest") -> bool:
+        """Whether it is the other round, or a copy of it, and not one of that number from before a restore."""
+        return (self.round, self.offsets) == (other.round, other.offsets)
+
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Manifest).decode

@@ -57,6 +57,10 @@ class Computed(Struct, frozen=True):
     dead: dict[str, pa.Table]
     counts: dict[str, int]
 
+    def counted(self, before: Mapping[str, int]) -> dict[str, int]:
+        """All that was counted, with this round."""
+        return dict(before) | {name: before.get(name, 0) + count for name, count in self.counts.items()}
+
 
 class Pipeline:
     """The nodes of a stream."""

@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 
 from rota.core.errors import Refused
 from rota.kinds.query.streams.chain import Chain, Restored, Taken, saved_round
-from rota.kinds.query.streams.computing import Computing, Pieces
+from rota.kinds.query.streams.computing import Computing, Pieces, check_made_again
 from rota.kinds.query.streams.connectors import StreamSink
 from rota.kinds.query.streams.manifests import Manifest, Transaction
 from rota.kinds.query.streams.pieces import Damaged, Piece
@@ -125,7 +125,7 @@ class Stream:
             self._heard_now(reading, now_ms)
         again = None
         if restore is not None:
-            if newest is not None and restored.last is not None and _is_same(restored.last, newest):
+            if newest is not None and restored.last is not None and newest.is_same(restored.last):
                 # What is adopted has nothing to commit, and this round's rows are not made again.
                 again = self._commit_again(restored.last)
             restored = self._adopted(restore)
@@ -191,12 +191,12 @@ class Stream:
         else:
             self._computing.take(base, self._chain.path(base.position))
             self._clocks = dict(base.clocks)
-        counts = dict(base.counts) if base is not None else {}
+        counts = base.counts if base is not None else {}
         for manifest in restored.again:
             assert manifest.plan is not None, "rounds without a plan are not made again"
             done = self._compute(manifest.plan)
-            _add_counts(counts, done)
-            self._check_made_again(manifest, counts)
+            counts = done.counted(counts)
+            check_made_again(manifest, counts, self._pipeline.sources())
             self._clocks = done.clocks
             self._since_state += 1
         self._last = restored.last
@@ -204,19 +204,6 @@ class Stream:
 
     def _compute(self, plan: Plan) -> Computed:
         return self._computing.compute(plan, self._clocks, self._chain.aside(plan.round))
-
-    def _check_made_again(self, manifest: Manifest, counts: Mapping[str, int]) -> None:
-        """Refuse a round that was published and reads other rows now: its state would be another one, too.
-
-        Views and what is behind them are not compared: tables that they join with may have changed.
-        """
-        for source in self._pipeline.sources():
-            for name in (f"{source}.rows", f"{source}.dead", f"{source}.skipped"):
-                now, then = counts.get(name, 0), manifest.counts.get(name, 0)
-                if now != then:
-                    text = f"round {manifest.round} cannot be made again: {name} were {then} by then, and are {now}"
-                    hint = "Bring back what was removed or changed, or restore a round with state."
-                    raise Refused("stream.source", text, hint)
 
     def _check_numbered_here(self, manifest: Manifest) -> None:
         """Refuse a round of another stream whose offsets mean other files here."""
@@ -371,8 +358,6 @@ class Stream:
         self._clocks = done.clocks
         last = self._last
         offsets = offsets_after(last.offsets if last else {}, plan)
-        counts = dict(last.counts) if last else {}
-        _add_counts(counts, done)
         ahead = self._known_plan(plan.round + 1, offsets)
         if ahead is None and not plan.is_final:
             ahead = self._plan_ahead(plan.round + 1, offsets)
@@ -392,7 +377,7 @@ class Stream:
             next=ahead,
             offsets=offsets,
             clocks=self._clocks,
-            counts=counts,
+            counts=done.counted(last.counts if last else {}),
             parallelism=self._options.parallelism,
             transactions=tuple(transactions),
             published_at_ms=self._now_ms(),
@@ -494,18 +479,8 @@ class Stream:
                 outlet.sink.close()
 
 
-def _add_counts(counts: dict[str, int], done: Computed) -> None:
-    for name, count in done.counts.items():
-        counts[name] = counts.get(name, 0) + count
-
-
 def _is_fenced(error: BaseException) -> bool:
     return isinstance(error, Refused) and error.code == "stream.fenced"
-
-
-def _is_same(one: Manifest, other: Manifest) -> bool:
-    """Whether two manifests are of one round: after a restore there may be others with its number."""
-    return one.round == other.round and one.plan == other.plan
 
 
 def _is_kept(outlet: Outlet) -> bool:
