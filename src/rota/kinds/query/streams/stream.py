@@ -105,6 +105,7 @@ class Stream:
             below = self._folder / "sources" / name
             below.mkdir(parents=True, exist_ok=True)
             node.source.open(below)
+        self._chain.make()
         for outlet in self._outlets:
             if outlet.sink is not None:
                 outlet.sink.open(self._chain.identity)
@@ -135,6 +136,8 @@ class Stream:
     def _go_on_from(self, restored: Restored) -> None:
         self._resume(restored)
         number = self._last.round if self._last is not None else 0
+        # Whoever took over meanwhile has written what must not be taken back.
+        self.check_held()
         for outlet in self._outlets:
             if outlet.sink is not None:
                 outlet.sink.take_back(outlet.name, number, self._chain.incarnation)
@@ -224,6 +227,11 @@ class Stream:
     def is_behind(self) -> bool:
         """Whether the next round is known already: there is more to read than one round does."""
         return (self._last.round if self._last else 0) + 1 in self._plans
+
+    def check_held(self) -> None:
+        """Refuse to go on if another one has taken over."""
+        if self._chain.is_taken:
+            raise Refused("stream.fenced", f"another one took over from {self.incarnation}", "Stop.")
 
     def next_round(self) -> Round | None:
         """Make the next round, if there is anything to read."""
