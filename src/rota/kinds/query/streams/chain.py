@@ -206,6 +206,7 @@ class Chain:
         """
         self.make()
         self._take_over(incarnation, holder, definition, now_ms)
+        self._remove_half_saved()
         # Only now, since it takes a while: a rival that keeps publishing is out already.
         restored = self.find()
         if restored.plans:
@@ -233,6 +234,12 @@ class Chain:
                 self.publish(claim, ())
                 return
         raise Refused("stream.fenced", "others keep publishing", "See who is at it: `rota stream show`.")
+
+    def _remove_half_saved(self) -> None:
+        """Remove savepoints that somebody was writing who was killed, or deposed just now."""
+        for path in self._savepoints.glob("_*"):
+            if path.suffix != _ENDING:
+                path.unlink(missing_ok=True)
 
     def _newest(self) -> Manifest:
         """The newest manifest that can be read: it says who holds the chain."""

@@ -278,3 +278,11 @@ def test_whoever_takes_over_writes_plans_down_at_once(tmp_path: Path, monkeypatc
     monkeypatch.setattr(os, "fdatasync", flushes.append)
     assert list(Chain(tmp_path).claim(incarnation=0, holder="", definition="d", now_ms=1).plans) == list(range(1, 9))
     assert len(flushes) == 1
+
+
+def test_savepoints_that_were_being_written_go_and_those_that_are_there_stay(tmp_path: Path) -> None:
+    chain, rounds = filled(tmp_path, 1)
+    chain.save(rounds[0].position, "_first")
+    (tmp_path / "savepoints" / "_second-0123456789abcdef").touch()
+    claimed(tmp_path)
+    assert [path.name for path in (tmp_path / "savepoints").iterdir()] == ["_first.round"]
