@@ -1,13 +1,14 @@
 """At the desk: streams in the folders that a coordinator was told of, how each stands and what is asked of it.
 
 Whoever runs a stream is elsewhere; what is known of it, and wanted of it, are small files in its folder. They are read
-in a thread, by one reader at a time, and a folder that does not answer keeps nobody but those who asked about streams.
+in threads of their own, so that a folder that does not answer keeps nobody but those who asked about streams.
 """
 
 import asyncio
 import os
 import stat
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -18,7 +19,16 @@ from rota.core.commands import SteerStream
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import DEFAULT_TENANT, Millis
 from rota.core.questions import ListTasks, TasksPage
-from rota.wire.standings import GetStream, ListStreams, StreamsView, StreamView, is_stream, read_told, view_stream
+from rota.wire.standings import (
+    GetStream,
+    ListStreams,
+    StreamsView,
+    StreamView,
+    is_stream,
+    is_text,
+    read_told,
+    view_stream,
+)
 from rota.wire.wishes import VERBS, Wish, ask, check_wish
 
 # Of more streams in all folders the first by name are looked at.
@@ -27,6 +37,8 @@ STREAMS_MAX = 100
 NAMES_MAX = 10_000
 # How long a folder may take to answer.
 PATIENCE_S = 5.0
+# How many look at folders at once: one at all of them, and one at what somebody asked for.
+_THREADS = 2
 # How often they are looked at for metrics.
 LOOK_EVERY_S = 5.0
 
@@ -48,6 +60,8 @@ class Streams:
         self._folders = tuple(folders)
         self._coordinator = coordinator
         self._clock = clock
+        # Nobody else's: a disk that hangs would take one thread after the other from those who read blobs.
+        self._threads = ThreadPoolExecutor(_THREADS, "rota-streams")
         self._looking: asyncio.Task[StreamsView] | None = None
         self._asking = asyncio.Lock()
         self._read_at = 0.0
@@ -85,11 +99,15 @@ class Streams:
 
     async def _look(self) -> StreamsView:
         try:
-            self.seen = await asyncio.to_thread(look_at, self._folders, self._clock())
+            self.seen = await self._aside(look_at, self._folders, self._clock())
             self._read_at = asyncio.get_running_loop().time()
             return self.seen
         finally:
             self._looking = None
+
+    def _aside(self, act: Callable[..., T], *given: object) -> asyncio.Future[T]:
+        """Do something with folders, in a thread."""
+        return asyncio.get_running_loop().run_in_executor(self._threads, act, *given)
 
     async def keep_looking(self) -> None:
         """Look now and then, so that whoever asks for metrics need not wait for a disk."""
@@ -104,12 +122,12 @@ class Streams:
     async def get(self, tenant: str, name: str) -> StreamView:
         """One of them, with the worker that has it."""
         folder = await self._find(tenant, name)
-        view = await _within(asyncio.to_thread(view_stream, folder, name, self._clock()))
+        view = await _within(self._aside(view_stream, folder, name, self._clock()))
         return structs.replace(view, worker=await self._worker_of(tenant, view)) if view.run else view
 
     async def _find(self, tenant: str, name: str) -> Path:
         known = self._folders if tenant == DEFAULT_TENANT else ()
-        return await _within(asyncio.to_thread(find_folder, known, name))
+        return await _within(self._aside(find_folder, known, name))
 
     async def _worker_of(self, tenant: str, view: StreamView) -> str:
         """Who has the task that runs it. Its folder says which task that is, and may be wrong."""
@@ -129,11 +147,11 @@ class Streams:
             raise Refused("field.value", text, f"There are: {', '.join(VERBS)}.", path="verb")
         wish = Wish(id=command.command_id, verb=verb, which=command.which, stop=command.stop)
         folder = await self._find(command.tenant, command.stream)
-        # One at a time: a disk that hangs holds one thread.
+        # One at a time: what was looked at is still so when it is asked.
         async with self._asking:
-            await _within(asyncio.to_thread(_check, folder, wish))
+            await _within(self._aside(_check, folder, wish))
             await self._coordinator.ask(command)
-            await _within(asyncio.to_thread(ask, folder, wish))
+            await _within(self._aside(ask, folder, wish))
         return await self.get(command.tenant, command.stream)
 
 
@@ -183,7 +201,7 @@ def _names_in(folder: Path) -> list[str]:
     try:
         with os.scandir(folder) as entries:
             for _, entry in zip(range(NAMES_MAX), entries, strict=False):
-                if entry.is_dir(follow_symlinks=False) and is_stream(Path(entry.path)):
+                if is_text(entry.name) and entry.is_dir(follow_symlinks=False) and is_stream(Path(entry.path)):
                     found.append(entry.name)
     except OSError:
         # Nothing was ever put there, or it is not ours to see.

@@ -5,26 +5,28 @@ nor the state of a stream. It is written whole and put in place by a rename; wha
 """
 
 import os
-import stat
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from rota.core.ids import Millis
 from rota.core.questions import Question
+from rota.wire.plainfiles import read_plain
 from rota.wire.wishes import ENDING, read_wishes
 
 FILE = "standing.json"
 # Where it is written first; an incarnation has a name of its own.
 ASIDE = "_standing-"
-FILE_BYTES_MAX = 1 << 20
 SAVEPOINTS_SHOWN_MAX = 200
 # Whoever runs a stream writes about once a second. One that is silent for so long is gone, or in a very long round.
 SILENT_MS = 30_000
 # In the order in which people should see them.
 STATES = ("broken", "failed", "silent", "running", "paused", "stopped", "over", "new")
+# How it ended, if it did.
+End = Literal["", "over", "stopped", "failed"]
 
 
 class Mark(Struct, frozen=True, kw_only=True):
@@ -54,7 +56,7 @@ class Told(Struct, frozen=True, kw_only=True):
     run: str = ""
     task: str = ""
     guarantee: str = ""
-    ended: str = ""
+    ended: End = ""
     trouble: str = ""
     round: int = 0
     rows: int = 0
@@ -162,29 +164,15 @@ def write_told(folder: Path, told: Told) -> None:
 def read_told(folder: Path) -> Told | None:
     """What is in the file; None if there is none. Raises ValueError with what is wrong with it."""
     try:
-        content = _read_plain(folder / FILE)
+        content = read_plain(folder / FILE)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ValueError(f"{FILE} cannot be read: {error.strerror}") from None
     try:
         return _decode(content)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"{FILE} cannot be read: {error}") from None
-
-
-def _read_plain(path: Path) -> bytes:
-    """A plain file. Nothing else is opened for reading: a pipe would wait for whoever writes to it."""
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise ValueError(f"{path.name} is not a plain file")
-        content = os.read(file, FILE_BYTES_MAX + 1)
-    finally:
-        os.close(file)
-    if len(content) > FILE_BYTES_MAX:
-        raise ValueError(f"{path.name} has more than {FILE_BYTES_MAX:,} bytes")
-    return content
 
 
 def is_stream(folder: Path) -> bool:
@@ -193,7 +181,18 @@ def is_stream(folder: Path) -> bool:
 
 
 def view_stream(folder: Path, name: str, now: Millis) -> StreamView:
-    """How the stream in a folder stands, whatever state its files are in."""
+    """How the stream in a folder stands, whatever state its files are in.
+
+    They may be anybody's: whatever one of them has must not keep people from hearing of all other streams.
+    """
+    try:
+        return _view(folder, name, now)
+    except Exception as error:
+        trouble = f"its files cannot be read: {type(error).__name__}: {error}"
+        return StreamView(name=name, folder=str(folder), state="broken", trouble=trouble)
+
+
+def _view(folder: Path, name: str, now: Millis) -> StreamView:
     broken = ""
     told: Told | None = None
     paused, wanted = False, ()
@@ -268,8 +267,18 @@ def _counted(told: Told, sort: str) -> int:
 
 
 def savepoints_in(folder: Path) -> tuple[str, ...]:
-    """The names of a stream's savepoints; of very many the first."""
-    found: list[str] = []
+    """The names of a stream's savepoints; of very many the first. A link leads elsewhere, and is left alone."""
+    path, found = folder / "savepoints", list[str]()
     with suppress(OSError):
-        found = [each.stem for each in (folder / "savepoints").iterdir() if each.suffix == ENDING]
+        if not path.is_symlink():
+            found = [each.stem for each in path.iterdir() if each.suffix == ENDING and is_text(each.name)]
     return tuple(sorted(found)[:SAVEPOINTS_SHOWN_MAX])
+
+
+def is_text(name: str) -> bool:
+    """Whether a name of a file can be told to others: it may be any bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

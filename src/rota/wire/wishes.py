@@ -8,21 +8,23 @@ sent.
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
-from fcntl import LOCK_EX, flock
+from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 from msgspec import Struct, structs
 
-from rota.core.errors import Refused
+from rota.core.errors import Refused, Unavailable
+from rota.wire.plainfiles import read_plain, write_plain
 
 # What a round's file is called at its end.
 ENDING = ".round"
 # Ids that are remembered, so that they are not taken twice; and wishes that may wait.
 ASKED_KEPT_MAX = 200
 PENDING_MAX = 20
-NAME_CHARS_MAX = 100
+# A savepoint's name, of which the name of a file is made.
+NAME_BYTES_MAX = 100
 
 Verb = Literal["pause", "resume", "savepoint", "restore"]
 VERBS: dict[str, Verb] = {"pause": "pause", "resume": "resume", "savepoint": "savepoint", "restore": "restore"}
@@ -64,12 +66,12 @@ _encode = msgspec.json.Encoder().encode
 def read_wishes(folder: Path) -> Wishes:
     """What is wanted; nothing if nobody has said. Raises ValueError if that cannot be read."""
     try:
-        wishes = _wishes((folder / "wishes.json").read_bytes())
+        wishes = _wishes(read_plain(folder / "wishes.json"))
     except FileNotFoundError:
         return Wishes()
     except OSError as error:
         raise ValueError(f"wishes.json cannot be read: {error.strerror}") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"wishes.json cannot be read: {error}") from None
     if not wishes.pending:
         return wishes
@@ -80,8 +82,8 @@ def read_wishes(folder: Path) -> Wishes:
 def read_heeded(folder: Path) -> Heeded:
     """What was heeded. What cannot be read is taken for nothing: every wish may be heeded again."""
     try:
-        return _heeded((folder / "heeded.json").read_bytes())
-    except (OSError, msgspec.DecodeError):
+        return _heeded(read_plain(folder / "heeded.json"))
+    except (OSError, ValueError, RecursionError):
         return Heeded()
 
 
@@ -125,15 +127,21 @@ def check_wish(folder: Path, wish: Wish, restorable: tuple[int, ...]) -> None:
 def check_savepoint(folder: Path, name: str) -> None:
     """Refuse a name that is none, or that is taken."""
     if not is_name(name):
-        raise Refused("field.value", f"a savepoint cannot be called {name!r}", "Letters, digits, - _ .", path="name")
+        hint = "Letters, digits, - _ . and not digits alone, which are the number of a round."
+        raise Refused("field.value", f"a savepoint cannot be called {name!r}", hint, path="name")
     if (folder / "savepoints" / f"{name}{ENDING}").exists():
         raise Refused("field.value", f"there is a savepoint {name!r} already", "Choose another name.", path="name")
 
 
 def is_name(name: str) -> bool:
-    """Whether a savepoint can be called so: it is part of the name of a file."""
+    """Whether a savepoint can be called so: it is part of the name of a file, and is not taken for a round."""
     plain = name.replace("-", "").replace("_", "").replace(".", "")
-    return plain.isalnum() and not name.startswith(".") and len(name) <= NAME_CHARS_MAX
+    return (
+        plain.isalnum()
+        and not name.startswith(".")
+        and not name.isdecimal()
+        and len(name.encode(errors="replace")) <= NAME_BYTES_MAX
+    )
 
 
 def _check_restorable(folder: Path, which: str, restorable: tuple[int, ...]) -> None:
@@ -156,27 +164,36 @@ def _readable(folder: Path) -> Wishes:
 
 @contextmanager
 def _alone(folder: Path) -> Generator[None]:
-    """One writer at a time, of all processes that have this folder."""
+    """One writer at a time, of all that have this folder. Nobody is waited for: who has the lock may be stuck."""
+    file = _locked(folder)
     try:
-        file = os.open(folder / "wishes.lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise _unwritable(folder, error) from None
-    try:
-        flock(file, LOCK_EX)
         yield
     finally:
         os.close(file)
 
 
-def _write(folder: Path, name: str, content: Struct) -> None:
-    """A file as a whole, there after a loss of power."""
-    aside = folder / f"_{name}-{os.getpid()}"
+def _locked(folder: Path) -> int:
+    """The file that is locked, until it is closed."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        with aside.open("wb") as file:
-            file.write(_encode(content))
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(folder / name)
+        file = os.open(folder / "wishes.lock", flags, 0o644)
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    try:
+        flock(file, LOCK_EX | LOCK_NB)
+    except OSError as error:
+        os.close(file)
+        raise (_busy(folder) if isinstance(error, BlockingIOError) else _unwritable(folder, error)) from None
+    return file
+
+
+def _busy(folder: Path) -> Unavailable:
+    return Unavailable("service.busy", f"somebody else is asking something of the stream in {folder}.")
+
+
+def _write(folder: Path, name: str, content: Struct) -> None:
+    try:
+        write_plain(folder / name, _encode(content))
     except OSError as error:
         raise _unwritable(folder, error) from None
 

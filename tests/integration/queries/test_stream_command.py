@@ -10,6 +10,10 @@ import pytest
 import rota
 from rota.app.clocks import wall_clock
 from rota.cli import EXIT_REFUSED, main
+from rota.core.errors import Refused
+from rota.kinds.query.streams.manifests import read_manifest
+from rota.wire.standings import read_told
+from rota.wire.wishes import Wish, ask, read_wishes
 
 BASE = 1_700_000_000_000
 ROWS = pa.table({"t": [BASE + at for at in range(0, 6_000, 100)], "v": [1] * 60})
@@ -110,3 +114,36 @@ def test_what_is_no_stream_and_no_savepoint_is_refused(tmp_path: Path, capsys: p
     for words in (("restore", "none"), ("restore", "99"), ("restore", "/no/such.round"), ("savepoint", "../x")):
         verb, which = words
         assert main(["stream", verb, str(tmp_path / "s"), which]) == EXIT_REFUSED, words
+
+
+def test_whoever_was_deposed_leaves_wishes_to_whoever_took_over(tmp_path: Path) -> None:
+    folder = tmp_path / "clicks"
+    with start(folder) as old, start(folder) as new:
+        deposed, rounds = iter(old), iter(new)
+        assert [next(rounds).number for _ in range(3)] == [1, 2, 3]
+        ask(folder, Wish(id="1", verb="savepoint", which="three", stop=True))
+        with pytest.raises(Refused, match=r"stream\.fenced"):
+            next(deposed)
+        assert [each.id for each in read_wishes(folder).pending] == ["1"]
+        assert list(rounds) == [], "it stopped"
+    assert read_manifest(folder / "savepoints" / "three.round").round == 3
+
+
+def test_a_stream_whose_savepoint_was_refused_does_not_stop(tmp_path: Path) -> None:
+    folder = tmp_path / "clicks"
+    with start(folder) as running:
+        rounds = iter(running)
+        next(rounds)
+        ask(folder, Wish(id="1", verb="savepoint", which="no/name", stop=True))
+        assert next(rounds).number == 2
+        assert next(rounds).number == 3
+        told = read_told(folder)
+        assert told is not None
+        assert "no/name" in told.trouble
+        assert read_wishes(folder).pending == ()
+
+
+def test_looking_for_a_stream_that_is_not_there_makes_none(tmp_path: Path) -> None:
+    folder = tmp_path / "a-typo"
+    assert stream(folder).state("w") == {}
+    assert not folder.exists()

@@ -8,6 +8,7 @@ import pytest
 
 import rota
 from rota.core.errors import Refused
+from rota.kinds.query.streams.chain import rounds_in
 from rota.kinds.query.streams.postgres import PostgresSink
 from rota.wire.capabilities import Guarantee
 from tests.servers.postgres import shared_server
@@ -96,3 +97,35 @@ def test_sessions_that_are_gone_are_removed(url: str) -> None:
     sink.commit("w", 2, 1, {}, lambda: second)
     sink.close()
     assert shared_server().execute("select k, window_start, n from totals", url) == [("a", 1, 2)]
+
+
+def test_two_tables_take_the_rows_of_one_node(tmp_path: Path, url: str) -> None:
+    both = stream(tmp_path, url)
+    both.upsert("w", url, "others", ["k", "window_start"])
+    both.run()
+    assert totals(url) == WHOLE
+    assert shared_server().execute("select k, window_start, n from others order by 2, 1", url) == WHOLE
+
+
+def test_whoever_takes_over_is_noted_also_where_nothing_is_taken_back(url: str) -> None:
+    old, new = (PostgresSink(url, "totals", ["k"]) for _ in range(2))
+    rows = pa.table({"k": ["a"], "n": [1]})
+    for sink in (old, new):
+        sink.open("stream")
+    old.commit("w", 1, 1, {}, lambda: rows)
+    new.take_back("w", 1, 2)
+    with pytest.raises(Refused, match=r"stream\.fenced"):
+        old.commit("w", 2, 1, {}, lambda: rows)
+    new.commit("w", 1, 2, {}, lambda: pa.table({"k": ["a"], "n": [9]}))
+    for sink in (old, new):
+        sink.close()
+    assert shared_server().execute("select n from totals", url) == [(1,)], "round 1 was there already"
+
+
+def test_a_row_without_a_key_is_refused_and_named_before_its_round_is_published(tmp_path: Path, url: str) -> None:
+    found = rota.StreamSession(tmp_path)
+    found.register_rows("s", pa.table({"k": ["a", None], "v": [1, 77]}))
+    found.upsert("s", url, "totals", ["k"])
+    with pytest.raises(Refused, match=r"a row of s in round 1 has no k.*'v': 77"):
+        found.run()
+    assert rounds_in(tmp_path) == []

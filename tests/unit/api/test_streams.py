@@ -1,11 +1,13 @@
 """Streams at the desk: found by name and by no path, read without keeping anybody, asked once."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from rota.api import streams as desk
@@ -67,6 +69,14 @@ def test_one_broken_stream_hides_no_other(tmp_path: Path):
     (make(tmp_path / "a") / "standing.json").write_text("{")
     make(tmp_path / "b", round=2)
     assert [each.state for each in look_at([tmp_path], NOW).streams] == ["broken", "running"]
+
+
+def test_a_name_of_any_bytes_is_left_out_and_hides_no_other(tmp_path: Path):
+    make(tmp_path / os.fsdecode(b"bad\xff"))
+    make(tmp_path / "b", round=2)
+    found = look_at([tmp_path], NOW)
+    assert [each.name for each in found.streams] == ["b"]
+    msgspec.json.encode(found)
 
 
 def test_of_two_with_one_name_the_first_is_meant_and_the_other_is_shown_as_hidden(tmp_path: Path):
@@ -177,5 +187,22 @@ def test_a_folder_that_does_not_answer_keeps_only_those_who_asked_about_streams(
         await found.list(ListStreams(tenant=DEFAULT_TENANT))
         (one,) = (await found.list(ListStreams(tenant=DEFAULT_TENANT, run="r"))).streams
         assert one.name == "s"
+
+    run(look())
+
+
+def test_a_folder_that_does_not_answer_takes_no_threads_from_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    go = threading.Event()
+    monkeypatch.setattr(desk, "PATIENCE_S", 0.001)
+    monkeypatch.setattr(desk, "find_folder", lambda *_: go.wait())
+    found = streams_in(tmp_path)
+
+    async def look() -> None:
+        for _ in range(60):
+            with pytest.raises(Unavailable, match="do not answer"):
+                await found.get(DEFAULT_TENANT, "s")
+        async with asyncio.timeout(10):
+            await asyncio.to_thread(lambda: None)
+        go.set()
 
     run(look())

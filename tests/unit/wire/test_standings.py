@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rota.wire.standings import FILE, FILE_BYTES_MAX, SILENT_MS, Mark, Told, view_stream, write_told
+from rota.wire import standings
+from rota.wire.plainfiles import FILE_BYTES_MAX
+from rota.wire.standings import FILE, SILENT_MS, Mark, Told, view_stream, write_told
 from rota.wire.wishes import Wish, ask
 
 NOW = 1_700_000_000_000
@@ -103,7 +105,15 @@ def _folder(path: Path) -> None:
     path.mkdir()
 
 
-@pytest.mark.parametrize("spoil", [_half, _other, _large, _pipe, _link, _folder])
+def _deep(path: Path) -> None:
+    path.write_text('{"told_at":1,"zz":' + "[" * 100_000 + "]" * 100_000 + "}")
+
+
+def _unknown(path: Path) -> None:
+    path.write_text('{"told_at":1,"ended":"weird"}')
+
+
+@pytest.mark.parametrize("spoil", [_half, _other, _large, _pipe, _link, _folder, _deep, _unknown])
 def test_a_file_that_cannot_be_read_is_shown_as_that(folder: Path, spoil):
     spoil(folder / FILE)
     view = view_stream(folder, "s", NOW)
@@ -117,3 +127,30 @@ def test_wishes_that_cannot_be_read_are_shown_as_that(folder: Path):
     view = view_stream(folder, "s", NOW)
     assert (view.state, view.round) == ("broken", 7)
     assert "wishes.json" in view.trouble
+
+
+@pytest.mark.parametrize("spoil", [_pipe, _link, _folder, _large, _deep])
+def test_wishes_are_read_from_a_plain_file_only(folder: Path, spoil):
+    spoil(folder / "wishes.json")
+    view = view_stream(folder, "s", NOW)
+    assert view.state == "broken"
+    assert "wishes.json" in view.trouble
+
+
+def test_whatever_goes_wrong_with_one_stream_is_no_error_for_all(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def odd(_: Path) -> None:
+        raise ZeroDivisionError("nobody thought of it")
+
+    monkeypatch.setattr(standings, "read_told", odd)
+    view = view_stream(folder, "s", NOW)
+    assert (view.state, view.name) == ("broken", "s")
+    assert "nobody thought of it" in view.trouble
+
+
+def test_savepoints_with_names_of_any_bytes_and_behind_links_are_left_out(folder: Path, tmp_path: Path):
+    (folder / "savepoints" / "a.round").touch()
+    (folder / "savepoints" / os.fsdecode(b"bad\xff.round")).touch()
+    assert view_stream(folder, "s", NOW).savepoints == ("a",)
+    (folder / "savepoints").rename(folder / "elsewhere")
+    (folder / "savepoints").symlink_to(folder / "elsewhere")
+    assert view_stream(folder, "s", NOW).savepoints == ()

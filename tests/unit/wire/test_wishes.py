@@ -1,11 +1,14 @@
 """What is wanted of a stream: written once, heeded once, and overwritten by nobody."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 
 import pytest
 
-from rota.core.errors import Refused
+from rota.core.errors import Refused, Unavailable
 from rota.wire.wishes import PENDING_MAX, Wish, ask, check_wish, heed, read_wishes
 
 
@@ -34,9 +37,15 @@ def test_what_was_heeded_is_wanted_no_more_and_is_not_taken_again(tmp_path: Path
     assert [each.id for each in read_wishes(tmp_path).pending] == ["2"], "pausing forgets nothing"
 
 
+def ask_until_taken(folder: Path, wanted: Wish) -> None:
+    while True:
+        with suppress(Unavailable):
+            return ask(folder, wanted)
+
+
 def test_of_many_who_ask_at_once_nobody_is_lost(tmp_path: Path):
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda number: ask(tmp_path, wish(str(number), which=f"n{number}")), range(40)))
+        list(threads.map(lambda number: ask_until_taken(tmp_path, wish(str(number), which=f"n{number}")), range(40)))
         list(threads.map(lambda number: heed(tmp_path, wish(str(number))), range(1)))
     assert sorted(int(each.id) for each in read_wishes(tmp_path).pending) == list(range(1, 40))
 
@@ -48,7 +57,7 @@ def test_what_heeded_cannot_tell_any_more_is_heeded_again(tmp_path: Path):
     assert [each.id for each in read_wishes(tmp_path).pending] == ["1"]
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", ".hidden", "a b", "x" * 101, "ä\0"])
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/b", ".hidden", "a b", "x" * 101, "字" * 60, "ä\0", "41"])
 def test_a_savepoint_needs_a_name_that_is_no_path(tmp_path: Path, name: str):
     with pytest.raises(Refused, match=r"field\.value"):
         check_wish(tmp_path, wish("1", which=name), ())
@@ -88,3 +97,46 @@ def test_a_file_of_wishes_that_is_damaged_is_refused_and_left_alone(tmp_path: Pa
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path):
     with pytest.raises(Refused, match=r"stream\.folder"):
         ask(tmp_path / "gone", wish("1"))
+
+
+def test_a_lock_that_somebody_keeps_is_not_waited_for(tmp_path: Path):
+    with (tmp_path / "wishes.lock").open("wb") as held:
+        flock(held, LOCK_EX)
+        with pytest.raises(Unavailable, match="somebody else"):
+            ask(tmp_path, wish("1"))
+    ask(tmp_path, wish("1"))
+    assert len(read_wishes(tmp_path).pending) == 1
+
+
+@pytest.mark.parametrize("name", ["wishes.lock", "wishes.json"])
+def test_nothing_is_written_to_where_a_link_leads(tmp_path: Path, name: str):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / name).symlink_to(victim)
+    with pytest.raises(Refused, match=r"stream\.folder"):
+        ask(tmp_path, wish("1"))
+    assert victim.read_text() == "precious"
+
+
+def test_a_link_that_was_planted_where_files_are_written_first_is_not_followed(tmp_path: Path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / f"_wishes.json-{os.getpid()}").symlink_to(victim)
+    (tmp_path / "heeded.json").symlink_to(victim)
+    ask(tmp_path, wish("1"))
+    heed(tmp_path, wish("1"))
+    assert victim.read_text() == "precious"
+    assert read_wishes(tmp_path).pending == ()
+
+
+def test_names_of_wishes_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    flushed: list[Path] = []
+    fsync = os.fsync
+
+    def noted(file: int) -> None:
+        flushed.append(Path(f"/proc/self/fd/{file}").readlink())
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    ask(tmp_path, wish("1"))
+    assert flushed[-1] == tmp_path

@@ -85,16 +85,25 @@ class Running:
         except ValueError as wrong:
             raise Refused("stream.folder", f"{self._folder}: {wrong}", "Remove that file.", path="wishes") from None
         for wish in wishes.pending:
-            try:
-                self._meet(wish)
-            except Refused as refused:
-                if refused.code == "stream.fenced":
-                    raise
-                self._teller.refused(f"{wish.words}: {refused}")
+            # It is for whoever took over; also if that happened while this one was at it.
+            self._stream.check_held()
+            is_met = self._try(wish)
+            self._stream.check_held()
             heed(self._folder, wish)
-            if wish.stop:
+            if wish.stop and is_met:
                 self._stopping.set()
         return wishes
+
+    def _try(self, wish: Wish) -> bool:
+        """Whether it was met."""
+        try:
+            self._meet(wish)
+        except Refused as refused:
+            if refused.code == "stream.fenced":
+                raise
+            self._teller.refused(f"{wish.words}: {refused}")
+            return False
+        return True
 
     def _meet(self, wish: Wish) -> None:
         if wish.verb == "restore":

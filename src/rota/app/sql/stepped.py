@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import datafusion as df
 import pyarrow as pa
@@ -10,13 +10,16 @@ import pyarrow as pa
 from rota.core.errors import Refused
 from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.streams.asking import Asking, fitted
-from rota.kinds.query.streams.pieces import ipc
+from rota.kinds.query.streams.pieces import PIECES, ipc
 from rota.kinds.query.streams.stepping import Task
-from rota.kinds.query.streams.steps import SentView, Told, decode_step, decode_told, encode_told, schema_of
+from rota.kinds.query.streams.steps import SentView, Step, Told, decode_step, decode_told, encode_told, schema_of
+from rota.wire.plans import has_sink
 from rota.wire.plans import plan_pb2 as pb
 from rota.wire.plans.settings import EXECUTING
+from rota.wire.plans.stores import stores_in
 from rota.wire.plans.tree import Node, read, write
 from rota.wire.queries import Part
+from rota.wire.standings import is_stream
 from rota.wire.stores import register
 from rota.wire.values import Packed
 from rota.worker.runners.queries import reaching
@@ -60,6 +63,8 @@ def _carried_out(order: Order) -> Ended:
     packed = Path(os.environ["ROTA_BUNDLE"], order.bundled).read_bytes() if order.bundled else order.plan
     if order.stores and (broke := unlock(order, packed)):
         return broke
+    step = decode_step(packed)
+    check_step(step, order.stores)
     engine = _engine(order)
     around = _Exchanges(order)
     views = _Views(engine, Path(order.folder))
@@ -67,16 +72,36 @@ def _carried_out(order: Order) -> Ended:
     attempt = Path(order.folder).name
     try:
         asking = Asking(engine, is_own=True)
-        told = Task(decode_step(packed), order.task or 0, attempt, around, asking, views.ask).run()
+        told = Task(step, order.task or 0, attempt, around, asking, views.ask).run()
         parts = around.close()
     finally:
         around.hang_up()
     return Wrote(parts, sum(part.rows for part in parts), told=encode_told(told))
 
 
+def check_step(step: Step, stores: Sequence[str]) -> None:
+    """Refuse a step that reads buckets it was not given, or writes elsewhere than where a stream has its pieces.
+
+    Whoever sends one is not known here; what was said of it when it was submitted is looked at again.
+    """
+    for view in step.views:
+        for store in stores_in(view.plan):
+            if store not in stores:
+                text = f"view {view.name} reads {store}, which is none of the buckets that the step has named"
+                raise Refused("query.source", text, path="plan")
+    folder, aside = Path(step.folder), PurePosixPath(step.aside)
+    names = [reading.source for reading in step.readings] + ([step.owning.operator] if step.owning else [])
+    is_below = aside.parts[:1] == (PIECES,) and ".." not in aside.parts and not any(os.sep in name for name in names)
+    if not is_below or not folder.is_absolute() or not is_stream(folder) or (folder / PIECES).is_symlink():
+        text = f"{step.folder} is not the folder of a stream here, or {step.aside} is not for pieces of it"
+        hint = "Workers must have the stream's folder under the same path."
+        raise Refused("stream.folder", text, hint)
+
+
 def _engine(order: Order) -> SqlEngine:
     os.environ["TMPDIR"] = order.folder
-    engine = SqlEngine(dict(EXECUTING))
+    # Texts of a step are anybody's: they define nothing, and a bucket that one names is not reached for it.
+    engine = SqlEngine(dict(EXECUTING), reads_only=True)
     if order.memory_bytes:
         engine.context.sql(f"SET datafusion.runtime.memory_limit = '{max(1, order.memory_bytes >> 10)}K'")
     for store in order.stores:
@@ -101,6 +126,9 @@ class _Views:
             # Of one use: a plan that has run is not run again.
             bound = write(_bound(read(view.plan), view.leaf, self._file, size))
             plan = df.ExecutionPlan.from_bytes(context, bound)
+            if has_sink(plan):
+                text = f"view {view.name} writes files by itself, which is not done here"
+                raise Refused("query.unsupported", text, path="plan")
             batches = [
                 batch.to_pyarrow() for number in range(plan.partition_count) for batch in context.execute(plan, number)
             ]

@@ -8,7 +8,7 @@ from rota.ui.acts.acting import Deed, DeedsAbout, Doing, Done, Field, Offer, Sen
 from rota.ui.visits import Visit
 from rota.ui.words import command, stream_url
 from rota.wire.standings import StreamView
-from rota.wire.wishes import NAME_CHARS_MAX
+from rota.wire.wishes import NAME_BYTES_MAX
 
 STREAM = "/streams/{stream}"
 # How many rounds one may choose from, the newest first.
@@ -86,7 +86,7 @@ async def _save_fields(visit: Visit, subject: Subject, form: Any) -> list[Field]
             value=said.name,
             note="Letters, digits, - _ . It is kept until somebody removes its file.",
             is_required=True,
-            chars_max=NAME_CHARS_MAX,
+            chars_max=NAME_BYTES_MAX,
         ),
         Field(
             name="stop",

@@ -14,13 +14,15 @@ from rota.wire.standings import STATES, StreamsView, StreamView
 
 # Streams say how they stand about once a second.
 LOOK_EVERY_S = 2.0
+# A state that is not known here is one that somebody should see.
+_RANKS = {state: rank for rank, state in enumerate(STATES)}
 FRAGMENTS = ("head", "numbers", "progress", "counts", "checkpoints", "kept")
 
 
 async def read_streams(visit: Visit) -> dict[str, Any]:
     """All of them; those that somebody should see come first."""
     found: StreamsView = await visit.client.streams()
-    streams = sorted(found.streams, key=lambda view: (STATES.index(view.state), view.name))
+    streams = sorted(found.streams, key=lambda view: (_RANKS.get(view.state, -1), view.name))
     return {
         "streams": streams,
         "folders": found.folders,

@@ -1,7 +1,8 @@
 """The chain of rounds in a stream's folder: claimed, published, kept for a while, restored from.
 
     rounds/<position>.round    manifests with their pieces, in the order of their names
-    plans/<incarnation>.jsonl  plans of rounds that were not known when the round before was published
+    plans/<position>-<incarnation>.jsonl    from that position on, plans of rounds that were not known when the round
+                               before was published
     savepoints/<name>.round    copies of rounds, kept until somebody removes them
     pieces/<incarnation>-<round>/    what tasks of a round on workers have written; what no round names is removed
 
@@ -13,6 +14,7 @@ import os
 import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -64,33 +66,46 @@ class Taken(Exception):
     """Somebody else has taken the next name of the chain."""
 
 
-def _identity(folder: Path) -> str:
+def _aside_name(name: str) -> str:
+    """Where a file is written first. Processes in containers share numbers, so that chance alone keeps them apart."""
+    return f"_{name}-{secrets.token_hex(8)}"
+
+
+def _make_identity(folder: Path) -> None:
     """What a stream is called where others must not be taken for it; it stays when the folder is moved."""
     path = folder / "identity"
     if not path.exists():
-        aside = folder / f"_identity-{os.getpid()}"
+        aside = folder / _aside_name("identity")
         write_flushed(aside, [secrets.token_hex(12).encode()])
         with suppress(FileExistsError):
             os.link(aside, path)
         aside.unlink()
         flush(folder)
-    return path.read_text()
 
 
 class Chain:
-    """The rounds of one stream, as one incarnation sees them."""
+    """The rounds of one stream, as one incarnation sees them. Nothing is made for those who only read."""
 
     def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._rounds = folder / "rounds"
         self._plans = folder / "plans"
         self._savepoints = folder / "savepoints"
         self._pieces = folder / PIECES
-        for each in (self._rounds, self._plans, self._savepoints):
-            each.mkdir(parents=True, exist_ok=True)
-        self.identity = _identity(folder)
         self._position = 0
         self._incarnation = 0
         self._journal: int | None = None
+
+    def make(self) -> None:
+        """Have all folders there, for whoever is about to take over."""
+        for each in (self._rounds, self._plans, self._savepoints):
+            each.mkdir(parents=True, exist_ok=True)
+        _make_identity(self._folder)
+
+    @property
+    def identity(self) -> str:
+        """What the stream is called, once its folders were made."""
+        return (self._folder / "identity").read_text()
 
     # Reading.
 
@@ -175,7 +190,7 @@ class Chain:
     def _noted(self) -> list[Plan]:
         """Plans that were written down, the newest last."""
         found: list[Plan] = []
-        for path in sorted(self._plans.glob("*.jsonl")):
+        for path in self._journals():
             for line in path.read_bytes().split(b"\n"):
                 # The end of a line that was being written, or damage: what nobody can read, nobody has followed.
                 with suppress(msgspec.DecodeError):
@@ -189,39 +204,49 @@ class Chain:
 
         With an `incarnation` of 0 it is the next one; otherwise it must not be older than any before.
         """
+        self.make()
+        self._take_over(incarnation, holder, definition, now_ms)
+        self._remove_half_saved()
+        # Only now, since it takes a while: a rival that keeps publishing is out already.
+        restored = self.find()
+        if restored.plans:
+            self.note(*restored.plans.values())
+        return restored
+
+    def _take_over(self, incarnation: int, holder: str, definition: str, now_ms: int) -> None:
         for _ in range(_CLAIMS_TRIED_MAX):
-            restored = self.find()
-            newest = self._newest_incarnation()
-            if incarnation and incarnation < newest:
-                text = f"incarnation {newest} has taken over from {incarnation}"
+            newest, self._position = self._newest(), max(self.positions(), default=0)
+            if incarnation and incarnation < newest.incarnation:
+                text = f"incarnation {newest.incarnation} has taken over from {incarnation}"
                 raise Refused("stream.fenced", text, "Stop; another one is at it.")
-            self._incarnation = incarnation or newest + 1
-            self._position = restored.position
-            last = restored.last
+            self._incarnation = incarnation or newest.incarnation + 1
             claim = Manifest(
                 kind="claim",
                 position=0,
-                follows=last.position if last else 0,
-                round=last.round if last else 0,
+                follows=self._position,
+                round=newest.round,
                 holder=holder,
                 definition=definition,
                 published_at_ms=now_ms,
-                skipped=restored.skipped,
             )
             # If a round was published meanwhile, it counts.
             with suppress(Taken):
                 self.publish(claim, ())
-                for plan in restored.plans.values():
-                    self.note(plan)
-                return restored
+                return
         raise Refused("stream.fenced", "others keep publishing", "See who is at it: `rota stream show`.")
 
-    def _newest_incarnation(self) -> int:
-        """Who holds the chain: the newest manifest that can be read says so."""
+    def _remove_half_saved(self) -> None:
+        """Remove savepoints that somebody was writing who was killed, or deposed just now."""
+        for path in self._savepoints.glob("_*"):
+            if path.suffix != _ENDING:
+                path.unlink(missing_ok=True)
+
+    def _newest(self) -> Manifest:
+        """The newest manifest that can be read: it says who holds the chain."""
         for at in reversed(self.positions()):
             with suppress(Damaged):
-                return self.manifest(at).incarnation
-        return 0
+                return self.manifest(at)
+        return Manifest(position=0)
 
     def publish(
         self, manifest: Manifest, tables: Sequence[tuple[Piece, pa.Table]], elsewhere: Sequence[Piece] = ()
@@ -241,31 +266,46 @@ class Chain:
 
     def _take_name(self, contents: Iterable[bytes | pa.Buffer]) -> None:
         position = self._position + 1
-        aside = self._rounds / f"_{position:012d}-{self._incarnation}-{os.getpid()}"
+        aside = self._rounds / _aside_name(f"{position:012d}-{self._incarnation}")
         try:
             write_flushed(aside, contents)
-            # Whoever took over also cleans up.
             os.link(aside, self.path(position))
-        except (FileExistsError, FileNotFoundError):
-            raise Taken(f"position {position} was taken from incarnation {self._incarnation}") from None
+        except FileExistsError:
+            raise self._taken(position) from None
+        except FileNotFoundError:
+            # Whoever took over also cleans up.
+            if self._rounds.is_dir():
+                raise self._taken(position) from None
+            raise Refused("stream.folder", f"{self._rounds} is gone", "Bring the stream's folder back.") from None
         finally:
             aside.unlink(missing_ok=True)
+        if max(self.positions()) > position:
+            # The name was free because whoever took over has removed its oldest rounds since.
+            self.path(position).unlink(missing_ok=True)
+            raise self._taken(position)
         flush(self._rounds)
         self._position = position
 
+    def _taken(self, position: int) -> Taken:
+        return Taken(f"position {position} was taken from incarnation {self._incarnation}")
+
     @property
     def is_taken(self) -> bool:
-        """Whether somebody else has the next name, so that nothing can be published from here any more."""
-        return self.path(self._position + 1).exists()
+        """Whether somebody else goes on with the chain, so that nothing can be published from here any more."""
+        return max(self.positions(), default=0) > self._position
 
-    def note(self, plan: Plan) -> None:
-        """Write down what a round will read, before it does."""
+    def note(self, *plans: Plan) -> None:
+        """Write down what rounds will read, before they do."""
         if self._journal is None:
-            path = self._plans / f"{self._incarnation:020d}.jsonl"
+            path = self._plans / f"{self._position:012d}-{self._incarnation}.jsonl"
             self._journal = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             flush(self._plans)
-        os.write(self._journal, b"\n" + _plan_bytes(plan) + b"\n")
+        os.write(self._journal, b"".join(b"\n" + _plan_bytes(plan) + b"\n" for plan in plans))
         os.fdatasync(self._journal)
+
+    def _journals(self) -> list[Path]:
+        """Files of plans, in the order in which they were begun."""
+        return sorted(self._plans.glob("*.jsonl"), key=_begun)
 
     @property
     def incarnation(self) -> int:
@@ -288,15 +328,17 @@ class Chain:
                 self._forget(at)
                 break
         self._sweep(in_hand)
+        # The next plans go to another file, so that this one can be removed some day.
+        self.close()
 
     def _forget(self, oldest: int) -> None:
         """Remove rounds from before a position, and what is not needed without them."""
         for at in self.positions():
             if at < oldest:
                 self.path(at).unlink(missing_ok=True)
-        journals = sorted(self._plans.glob("*.jsonl"))
-        for path in journals[:-2]:
-            path.unlink(missing_ok=True)
+        for path, after in pairwise(self._journals()):
+            if _begun(after)[0] <= oldest:
+                path.unlink(missing_ok=True)
         for path in self._rounds.glob("_*"):
             if int(path.name.split("-")[1]) < self._incarnation:
                 path.unlink(missing_ok=True)
@@ -330,35 +372,51 @@ class Chain:
         """Go on from another round, here or of another folder: it becomes the newest one. `claim` comes first."""
         manifest = saved_round(path)
         copy = structs.replace(manifest, plan=None, next=None, follows=0, transactions=(), skipped=())
-        whole, contents = copied(self._next(copy), pieces_of(path, "state"))
         try:
+            whole, contents = copied(self._next(copy), pieces_of(path, "state"))
             self._take_name(contents)
+        except Damaged as damage:
+            raise Refused("stream.corrupt", f"{path} cannot be restored: {damage}", "Choose another one.") from None
         except Taken as taken:
             raise Refused("stream.fenced", str(taken), "Another one took over; try again.") from None
+        self._forget_plans()
         return whole
+
+    def _forget_plans(self) -> None:
+        """Plans of a life that does not count any more."""
+        self.close()
+        for path in self._journals():
+            path.unlink(missing_ok=True)
 
     # Savepoints.
 
     def save(self, position: int, name: str) -> Path:
         """Keep a round for as long as nobody removes it."""
         check_savepoint(self._savepoints.parent, name)
-        path, kept = self._savepoints / f"{name}{_ENDING}", self.path(position)
-        manifest = self.manifest(position)
-        if any(piece.file for piece in manifest.pieces):
-            # With all of its pieces, so that nobody has to know for whom they are kept.
-            aside = self._savepoints / f"_{name}-{os.getpid()}"
-            try:
-                write_flushed(aside, copied(manifest, pieces_of(kept, "state"))[1])
-                aside.rename(path)
-            except Damaged as damage:
-                text = f"round {manifest.round} cannot be saved: {damage}"
-                raise Refused("stream.corrupt", text, "Start the stream again.") from None
-            finally:
-                aside.unlink(missing_ok=True)
-        else:
-            os.link(kept, path)
-        flush(self._savepoints)
+        path = self._savepoints / f"{name}{_ENDING}"
+        try:
+            self._copy(position, name, path)
+            flush(self._savepoints)
+        except Damaged as damage:
+            text = f"the round at position {position} cannot be saved: {damage}"
+            raise Refused("stream.corrupt", text, "Start the stream again.") from None
+        except OSError as error:
+            text = f"{path} cannot be written: {error.strerror}"
+            raise Refused("stream.folder", text, "See that there is room, and that it may be written.") from None
         return path
+
+    def _copy(self, position: int, name: str, path: Path) -> None:
+        manifest, kept = self.manifest(position), self.path(position)
+        if not any(piece.file for piece in manifest.pieces):
+            os.link(kept, path)
+            return
+        # With all of its pieces, so that nobody has to know for whom they are kept.
+        aside = self._savepoints / _aside_name(name)
+        try:
+            write_flushed(aside, copied(manifest, pieces_of(kept, "state"))[1])
+            aside.rename(path)
+        finally:
+            aside.unlink(missing_ok=True)
 
     def savepoints(self) -> list[str]:
         """The names of savepoints."""
@@ -377,6 +435,11 @@ class Chain:
         if self._journal is not None:
             os.close(self._journal)
             self._journal = None
+
+
+def _begun(journal: Path) -> tuple[int, ...]:
+    """The position at which a journal was begun, and by which incarnation."""
+    return tuple(int(each) for each in journal.stem.split("-"))
 
 
 def saved_round(path: Path) -> Manifest:

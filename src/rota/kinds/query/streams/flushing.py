@@ -8,8 +8,8 @@ import pyarrow as pa
 
 
 def write_flushed(path: Path, contents: Iterable[bytes | pa.Buffer]) -> None:
-    """Write a file, and return when it is there after a loss of power; its name may not be yet."""
-    with path.open("wb", buffering=0) as file:
+    """Write a new file, and return when it is there after a loss of power; its name may not be yet."""
+    with path.open("xb", buffering=0) as file:
         for content in contents:
             left = memoryview(content)
             while left.nbytes:

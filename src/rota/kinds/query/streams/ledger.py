@@ -7,6 +7,7 @@ it is seen first, and that is written down before any of its rows are read.
 """
 
 import os
+import secrets
 import zlib
 from pathlib import Path
 
@@ -57,7 +58,8 @@ class Ledger:
         if not entries:
             return
         first = len(self._known)
-        aside = self._folder / f"_{first:012d}-{os.getpid()}"
+        # Not by the number of this process: those in containers share them.
+        aside = self._folder / f"_{first:012d}-{secrets.token_hex(8)}"
         try:
             write_flushed(aside, [msgspec.json.encode(entries)])
             os.link(aside, self._folder / f"{first:012d}.json")

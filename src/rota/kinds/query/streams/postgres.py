@@ -13,7 +13,9 @@ from rota.core.errors import Refused
 from rota.kinds.query.streams.windowing import GONE
 from rota.wire.capabilities import Sink
 
-_ROUNDS = "rota_stream_rounds"
+# Which round of a stream's node was the last one in which table: several tables may take the rows of one node.
+_ROUNDS = "rota_stream_tables"
+_SHOWN_CHARS_MAX = 200
 _KINDS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_boolean, "boolean"),
     (pa.types.is_integer, "bigint"),
@@ -63,8 +65,8 @@ class PostgresSink:
                 self._connection = self._psycopg.connect(self._url, autocommit=False)
                 with self._connection.transaction(), self._connection.cursor() as cursor:
                     cursor.execute(
-                        f"create table if not exists {_ROUNDS} (stream text, node text, round bigint not null, "
-                        "incarnation numeric not null, primary key (stream, node))"
+                        f"create table if not exists {_ROUNDS} (stream text, node text, target text, "
+                        "round bigint not null, incarnation numeric not null, primary key (stream, node, target))"
                     )
             with self._connection.transaction(), self._connection.cursor() as cursor:
                 act(cursor)
@@ -81,7 +83,18 @@ class PostgresSink:
         lacking = [key for key in self._keys if key not in rows.column_names]
         if lacking:
             raise Refused("query.column", f"{node} has no column {lacking[0]}", path="keys")
+        self._check_keys(node, number, rows)
         return {}
+
+    def _check_keys(self, node: str, number: int, rows: pa.Table) -> None:
+        """Refuse rows without a key before their round is published: afterwards nobody could take them out again."""
+        for key in self._keys:
+            if rows.column(key).null_count:
+                at = rows.column(key).is_null().index(pa.scalar(True)).as_py()
+                shown = str(rows.slice(at, 1).to_pylist()[0])[:_SHOWN_CHARS_MAX]
+                text = f"a row of {node} in round {number} has no {key}, which is a key of {self.called}: {shown}"
+                hint = "Have a view leave such rows out, or give them a value (`coalesce`)."
+                raise Refused("stream.sink", text, hint)
 
     def commit(
         self, node: str, number: int, incarnation: int, prepared: dict[str, str], rows: Callable[[], pa.Table]
@@ -99,18 +112,17 @@ class PostgresSink:
         """Later rounds will be made again, and their rows are upserted over what is there."""
 
         def act(cursor: Any) -> None:
-            if self._newest(cursor, node, incarnation) > number:
-                self._note(cursor, node, number, incarnation)
+            # Also where nothing is taken back: whoever was deposed must find that out before its next commit.
+            self._note(cursor, node, min(self._newest(cursor, node, incarnation), number), incarnation)
 
         self._run(act)
 
     def _newest(self, cursor: Any, node: str, incarnation: int) -> int:
         """The number of the last round, held until the transaction ends."""
+        key = (self._stream, node, self._table)
+        cursor.execute(f"insert into {_ROUNDS} values (%s, %s, %s, 0, %s) on conflict do nothing", (*key, incarnation))
         cursor.execute(
-            f"insert into {_ROUNDS} values (%s, %s, 0, %s) on conflict do nothing", (self._stream, node, incarnation)
-        )
-        cursor.execute(
-            f"select round, incarnation from {_ROUNDS} where stream = %s and node = %s for update", (self._stream, node)
+            f"select round, incarnation from {_ROUNDS} where stream = %s and node = %s and target = %s for update", key
         )
         number, holder = cursor.fetchone()
         if holder > incarnation:
@@ -120,8 +132,8 @@ class PostgresSink:
 
     def _note(self, cursor: Any, node: str, number: int, incarnation: int) -> None:
         cursor.execute(
-            f"update {_ROUNDS} set round = %s, incarnation = %s where stream = %s and node = %s",
-            (number, incarnation, self._stream, node),
+            f"update {_ROUNDS} set round = %s, incarnation = %s where stream = %s and node = %s and target = %s",
+            (number, incarnation, self._stream, node, self._table),
         )
 
     def _upsert(self, cursor: Any, rows: pa.Table) -> None:

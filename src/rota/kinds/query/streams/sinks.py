@@ -13,6 +13,9 @@ from rota.wire.targets import ASIDE, FileWriter, Form
 
 _DIGITS = 12
 _NONE = -1
+# What of a stream's identity is in names of files, so that streams with equal nodes may share a folder.
+_IDENTITY_CHARS = 8
+_ASIDE = f"{ASIDE}stream"
 
 
 class FolderSink:
@@ -34,14 +37,17 @@ class FolderSink:
         self._form: Form = form
         self.called = f"{form} files in {self._path}"
         self._folder: Folder = open_folder(self._path)
+        self._stream = ""
+        self._is_settled = False
 
     def open(self, stream: str) -> None:
         """See that it can be written to."""
         self._folder.check()
+        self._stream = stream[:_IDENTITY_CHARS]
 
     def prepare(self, node: str, number: int, incarnation: int, rows: pa.Table) -> dict[str, str]:
         """Write the file of a round, where nobody looks."""
-        name = f"{ASIDE}stream/{node}-{number:0{_DIGITS}d}-{incarnation}.{self._form}"
+        name = f"{_ASIDE}/{node}-{number:0{_DIGITS}d}-{self._stream}-{incarnation}.{self._form}"
         file = FileWriter(f"{self._path}/{name}", rows.schema, self._form)
         try:
             for batch in rows.to_batches():
@@ -50,7 +56,18 @@ class FolderSink:
         except BaseException:
             file.give_up()
             raise
+        self._settle_aside()
         return {"file": name}
+
+    def _settle_aside(self) -> None:
+        """Have the name of what was put aside survive a loss of power: the round that counts on it may, too."""
+        open_folder(f"{self._path}/{_ASIDE}").settle()
+        if not self._is_settled:
+            # These may have been made just now.
+            self._folder.settle()
+            if "://" not in self._path:
+                open_folder(os.path.dirname(self._path)).settle()  # noqa: PTH120 - a path or a URL
+            self._is_settled = True
 
     def commit(
         self, node: str, number: int, incarnation: int, prepared: dict[str, str], rows: Callable[[], pa.Table]
@@ -68,7 +85,7 @@ class FolderSink:
         self._folder.settle()
 
     def _name(self, node: str, number: int) -> str:
-        return f"part-{node}-{number:0{_DIGITS}d}.{self._form}"
+        return f"part-{node}-{number:0{_DIGITS}d}-{self._stream}.{self._form}"
 
     def _is_there(self, name: str) -> bool:
         try:
@@ -78,13 +95,27 @@ class FolderSink:
         return True
 
     def take_back(self, node: str, number: int, incarnation: int) -> None:
-        """Remove the files of later rounds, and what others have put aside that is not of this one."""
-        prefix, aside = f"part-{node}-", f"{ASIDE}stream"
-        later = [name for name in self._folder.names() if _round_of(name, prefix) > number]
-        left = [name for name in self._folder.names(aside) if _round_of(name, f"{node}-") not in (_NONE, number)]
-        self._folder.remove([*later, *(f"{aside}/{name}" for name in left)])
+        """Remove the files of later rounds, and what others have put aside that is not of this one.
+
+        What is put aside goes first: a rival that is still at it has nothing left to give a name to when its files are
+        looked for.
+        """
+        self._remove_aside(node, but=number)
+        later = [name for name in self._folder.names() if self._round_of(name, f"part-{node}-") > number]
+        self._folder.remove(later)
         if later:
             self._folder.settle()
+
+    def _remove_aside(self, node: str, but: int) -> None:
+        names = self._folder.names(_ASIDE)
+        left = [name for name in names if self._round_of(name, f"{node}-") not in (_NONE, but)]
+        self._folder.remove([f"{_ASIDE}/{name}" for name in left])
+
+    def _round_of(self, name: str, prefix: str) -> int:
+        """The number in the name of a file; none if it is not one of these, or of another stream."""
+        number, _, rest = name.removeprefix(prefix).partition("-") if name.startswith(prefix) else ("", "", "")
+        is_ours = number.isdecimal() and rest.startswith((f"{self._stream}.", f"{self._stream}-"))
+        return int(number) if is_ours else _NONE
 
     def close(self) -> None:
         """It holds nothing."""
@@ -105,15 +136,39 @@ class SideSink(FolderSink):
         self, node: str, number: int, incarnation: int, prepared: dict[str, str], rows: Callable[[], pa.Table]
     ) -> None:
         """Write the file of a round, unless it is there."""
-        if not self._is_there(self._name(node, number)):
-            written = super().prepare(node, number, incarnation, rows())
+        if self._is_there(self._name(node, number)):
+            return
+        written = super().prepare(node, number, incarnation, rows())
+        # After that is put aside, and not before: whoever takes over leaves its mark and removes what is aside then.
+        self._check_holder(node, incarnation)
+        try:
             super().commit(node, number, incarnation, written, rows)
+        except Refused:
+            self._check_holder(node, incarnation)
+            raise
 
+    def take_back(self, node: str, number: int, incarnation: int) -> None:
+        """Keep out whoever was at it: what it puts aside from now on gets no name."""
+        mark = f"{_ASIDE}/{self._mark(node)}{incarnation:020d}"
+        self._folder.open(mark).close()
+        older = [each for each in self._marked(node) if each < incarnation]
+        self._folder.remove([f"{_ASIDE}/{self._mark(node)}{each:020d}" for each in older])
+        super().take_back(node, number, incarnation)
 
-def _round_of(name: str, prefix: str) -> int:
-    """The number in the name of a file; none if it is not one of these."""
-    number = name.removeprefix(prefix)[:_DIGITS] if name.startswith(prefix) else ""
-    return int(number) if number.isdecimal() else _NONE
+    def _mark(self, node: str) -> str:
+        return f"{node}-holder-{self._stream}-"
+
+    def _marked(self, node: str) -> list[int]:
+        """The incarnations that have left their mark."""
+        mark = self._mark(node)
+        found = [name.removeprefix(mark) for name in self._folder.names(_ASIDE) if name.startswith(mark)]
+        return [int(each) for each in found if each.isdecimal()]
+
+    def _check_holder(self, node: str, incarnation: int) -> None:
+        newest = max(self._marked(node), default=0)
+        if newest > incarnation:
+            text = f"incarnation {newest} writes to {self.called} now, and this is {incarnation}"
+            raise Refused("stream.fenced", text, "Stop; another one is at it.")
 
 
 class CallbackSink:

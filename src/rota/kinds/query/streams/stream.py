@@ -110,6 +110,7 @@ class Stream:
             below = self._folder / "sources" / name
             below.mkdir(parents=True, exist_ok=True)
             node.source.open(below)
+        self._chain.make()
         for outlet in self._outlets:
             if outlet.sink is not None:
                 outlet.sink.open(self._chain.identity)
@@ -167,6 +168,8 @@ class Stream:
     def _go_on_from(self, restored: Restored) -> None:
         self._resume(restored)
         number = self._last.round if self._last is not None else 0
+        # Whoever took over meanwhile has written what must not be taken back.
+        self.check_held()
         for outlet in self._outlets:
             if outlet.sink is not None:
                 outlet.sink.take_back(outlet.name, number, self._chain.incarnation)
@@ -274,6 +277,11 @@ class Stream:
     def _next(self) -> tuple[int, Mapping[str, Offset]]:
         """The number of the next round, and where it reads on."""
         return (self._last.round + 1, self._last.offsets) if self._last else (1, {})
+
+    def check_held(self) -> None:
+        """Refuse to go on if another one has taken over."""
+        if self._chain.is_taken:
+            raise Refused("stream.fenced", f"another one took over from {self.incarnation}", "Stop.")
 
     def next_round(self) -> Round | None:
         """Make the next round, if there is anything to read."""

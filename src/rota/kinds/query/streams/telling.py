@@ -13,7 +13,7 @@ from msgspec import structs
 
 from rota.kinds.query.streams.manifests import Manifest
 from rota.kinds.query.streams.watermarks import END, NEVER
-from rota.wire.standings import ASIDE, Mark, Step, Told, read_told, write_told
+from rota.wire.standings import ASIDE, End, Mark, Step, Told, read_told, write_told
 from rota.wire.wishes import ENDING
 
 TELL_EVERY_MS = 1_000
@@ -98,12 +98,12 @@ class Teller:
         self._trouble = text[:TROUBLE_CHARS_MAX]
         self.tell()
 
-    def ended(self, how: str, trouble: str = "") -> None:
+    def ended(self, how: End, trouble: str = "") -> None:
         """This incarnation is over."""
         self._trouble = (trouble or self._trouble)[:TROUBLE_CHARS_MAX]
         self.tell(ended=how)
 
-    def tell(self, ended: str = "") -> None:
+    def tell(self, ended: End = "") -> None:
         """Write down how it stands now."""
         now = self._told_at = self._now_ms()
         marks = self._marks()
@@ -119,7 +119,7 @@ class Teller:
             return told is not None and told.incarnation > self._about.incarnation
         return False
 
-    def _told(self, now: int, marks: tuple[Mark, ...], ended: str) -> Told:
+    def _told(self, now: int, marks: tuple[Mark, ...], ended: End) -> Told:
         last, times = self._last, self._checkpoints
         return structs.replace(
             self._about,
