@@ -1,7 +1,7 @@
 # Every verb first makes sure that .venv matches pyproject.toml, so each works from a clean clone.
 
 SEEDS ?= 1000
-JOBS  ?= 4
+JOBS  ?= 5
 
 BIN    := .venv/bin
 # Tests of one group share something that is slow to start, and so a process.

@@ -200,7 +200,7 @@ def test_plans_from_before_a_restore_neither_count_nor_keep_it_busy(tmp_path: Pa
     stream(1).run()
     with stream(2).start(follow=False, restore=1) as running:
         assert [each.rows["c"]["v"].to_pylist() for each in running] == [[1, 2], [3]]
-        assert not running._stream.is_behind  # pyright: ignore[reportPrivateUsage] - what a loop goes by
+        assert not running._stream.is_behind  # pyright: ignore[reportPrivateUsage] - what it was told is nowhere else
 
 
 @pytest.mark.parametrize("starts", [1, 5])
