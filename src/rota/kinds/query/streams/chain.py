@@ -95,6 +95,7 @@ class Chain:
         self._position = 0
         self._incarnation = 0
         self._journal: int | None = None
+        self._identity = ""
 
     def make(self) -> None:
         """Have all folders there, for whoever is about to take over."""
@@ -105,7 +106,9 @@ class Chain:
     @property
     def identity(self) -> str:
         """What the stream is called, once its folders were made."""
-        return (self._folder / "identity").read_text()
+        if not self._identity:
+            self._identity = (self._folder / "identity").read_text()
+        return self._identity
 
     # Reading.
 
