@@ -374,7 +374,7 @@ class Chain:
     def adopt(self, path: Path) -> Manifest:
         """Go on from another round, here or of another folder: it becomes the newest one. `claim` comes first."""
         manifest = saved_round(path)
-        copy = structs.replace(manifest, plan=None, next=None, follows=0, transactions=(), skipped=())
+        copy = structs.replace(manifest, plan=None, next=None, follows=0, transactions=())
         try:
             whole, contents = copied(self._next(copy), pieces_of(path, "state"))
             self._take_name(contents)

@@ -80,7 +80,6 @@ class Manifest(Struct, frozen=True, kw_only=True):
     took_ms: float = 0
     # Whether no more rows can come.
     is_final: bool = False
-    skipped: tuple[Skipped, ...] = ()
 
     @property
     def has_state(self) -> bool:

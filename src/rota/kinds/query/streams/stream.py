@@ -430,9 +430,7 @@ class Stream:
     def _publish_state(self) -> None:
         """The last round once more, with its state and with nothing to commit."""
         assert self._last is not None, "there is a round to save"
-        copy = structs.replace(
-            self._last, plan=None, next=None, follows=self._last.position, transactions=(), skipped=()
-        )
+        copy = structs.replace(self._last, plan=None, next=None, follows=self._last.position, transactions=())
         self._last = self._put(copy, [], has_state=True)
         self._since_state = 0
 
