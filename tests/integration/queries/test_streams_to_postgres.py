@@ -88,6 +88,15 @@ def test_what_the_server_refuses_is_told_without_the_address(tmp_path: Path, url
     assert url not in str(refused.value)
 
 
+@pytest.mark.parametrize("wrong", ["s3cr3t%zz", "s3cr3t@tail"])
+def test_an_address_that_cannot_be_read_is_refused_without_its_password(wrong: str) -> None:
+    sink = PostgresSink(f"postgresql://postgres:{wrong}@127.0.0.1:5999/postgres", "t", ["k"])
+    with pytest.raises(Refused, match=r"field\.value: the address of PostgreSQL cannot be read") as refused:
+        sink.open("stream")
+    assert "s3cr3t" not in str(refused.value)
+    assert "tail" not in str(refused.value)
+
+
 def test_sessions_that_are_gone_are_removed(url: str) -> None:
     sink = PostgresSink(url, "totals", ["k", "window_start"])
     sink.open("stream")

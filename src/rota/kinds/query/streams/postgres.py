@@ -6,6 +6,7 @@ an incarnation that was deposed cannot commit at all.
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -26,6 +27,8 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_large_string, "text"),
     (pa.types.is_binary, "bytea"),
 )
+
+_AGAIN = "The round is published, and is handed over at the next start."
 
 
 class PostgresSink:
@@ -56,9 +59,21 @@ class PostgresSink:
             raise Refused("query.unsupported", text, "pip install 'rota[postgres]'", path="sink") from None
         self._psycopg: Any = psycopg
         self._stream = stream
-        self._run(lambda _: None)
+        self._check_address()
+        self._run(lambda _: None, "See that it can be reached; the stream has not begun.")
 
-    def _run(self, act: Callable[[Any], None]) -> None:
+    def _check_address(self) -> None:
+        """Refuse an address that cannot be read, before the driver complains of it with the password in its words."""
+        try:
+            is_whole = urlsplit(self._url).netloc.count("@") < 2
+            self._psycopg.conninfo.conninfo_to_dict(self._url)
+        except (self._psycopg.Error, ValueError):
+            is_whole = False
+        if not is_whole:
+            hint = "Such as postgresql://user:password@host/database; @ in a password is %40, and % is %25."
+            raise Refused("field.value", "the address of PostgreSQL cannot be read", hint, path="url")
+
+    def _run(self, act: Callable[[Any], None], hint: str = _AGAIN) -> None:
         """Do something in one transaction; what the server says about it is a refusal without secrets."""
         try:
             if self._connection is None or self._connection.closed:
@@ -73,10 +88,7 @@ class PostgresSink:
         except self._psycopg.Error as error:
             self.close()
             said = " ".join(str(error).split())
-            text = f"{self.called} refused: {said}"
-            raise Refused(
-                "stream.sink", text, "The round is published, and is handed over at the next start."
-            ) from None
+            raise Refused("stream.sink", f"{self.called} refused: {said}", hint) from None
 
     def prepare(self, node: str, number: int, incarnation: int, rows: pa.Table) -> dict[str, str]:
         """The round keeps the rows."""
