@@ -96,7 +96,8 @@ def test_a_stream_writes_to_a_bucket_and_takes_back_what_is_made_again(tmp_path:
 
     assert stream().guarantee() is Guarantee.EXACTLY_ONCE
     stream().run()
-    parts = [f"stream/part-s-{number:012d}.parquet" for number in (1, 2, 3)]
+    identity = (tmp_path / "identity").read_text()[:8]
+    parts = [f"stream/part-s-{number:012d}-{identity}.parquet" for number in (1, 2, 3)]
     assert server.names("stream") == parts, "and nothing is left aside"
     stream().run()
     assert server.names("stream") == parts, "what was committed can be committed again"

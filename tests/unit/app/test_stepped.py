@@ -1,5 +1,6 @@
 """Steps of streams as a worker takes them: from people whom it does not know."""
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,12 @@ from rota.worker.runners.queries.orders import Order
 
 def step(folder: Path, aside: str = "pieces/1-1", **more: Any) -> Step:
     return Step(folder=str(folder), aside=aside, plan=Plan(round=1, planned_at_ms=0), parallelism=1, **more)
+
+
+@pytest.fixture(autouse=True)
+def _same_place_for_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step has a process for itself, and sets where the engine puts what does not fit into memory."""
+    monkeypatch.setenv("TMPDIR", tempfile.gettempdir())
 
 
 @pytest.fixture
