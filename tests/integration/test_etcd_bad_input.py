@@ -24,6 +24,7 @@ from rota.stores.etcd.opening import FORMAT
 from rota.wire.channels import grpc
 from tests.contract.bench import batch
 from tests.contract.samples import one_of_each
+from tests.integration.deadlines import until
 from tests.integration.etcd_stage import EAGER, FOREVER, ME, RIVAL, Model, staged
 from tests.servers.etcd import EtcdServer, etcd_server, shared_server
 from tests.servers.ports import free_port
@@ -196,6 +197,10 @@ def guarded() -> Iterator[EtcdServer]:
         yield server
 
 
+def _answered(said: Refused | Unavailable) -> Refused | Unavailable | None:
+    return said if said.code != "store.unavailable" else None
+
+
 def test_users_passwords_and_permissions() -> None:
     with guarded() as server:
         quoted = PASSWORD.replace(" ", "%20")
@@ -206,10 +211,8 @@ def test_users_passwords_and_permissions() -> None:
             ("nobody:wrong%20battery@", "Correct the address"),
             (f"guest:{quoted}@", "grant-permission"),
         ):
-            said = refusal(server.url("mine", who))
-            while said.code == "store.unavailable":
-                # Checking a password takes a busy machine longer than it is waited for.
-                said = refusal(server.url("mine", who))
+            # Checking a password may take a busy machine longer than it is waited for.
+            said = until(lambda who=who: _answered(refusal(server.url("mine", who))), "the store to answer")
             assert said.code == "store.denied", who
             assert hint in str(said), who
             assert "battery" not in str(said)

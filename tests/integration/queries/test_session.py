@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import rota
+from rota.app.sql.handles import LocalQuery
 from rota.app.sql.runtimes import EmbeddedRuntime
 from rota.core.states import RunState
 from tests.integration.deadlines import until
@@ -71,11 +72,22 @@ def test_a_handle_tells_how_its_query_stands_and_gives_the_answer_again(session:
     assert handle.to_pandas().to_dict("records") == handle.to_polars().to_dicts() == ANSWER
 
 
-def test_nothing_of_a_query_goes_on_once_it_was_waited_for() -> None:
-    """A thread that still holds on to the engine while the interpreter ends would take the process down with it."""
+def test_a_query_was_waited_for_when_its_thread_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that still holds on to the engine while the interpreter ends would take the process down with it."""
+    may_end = threading.Event()
+    run = LocalQuery._run
+
+    def held(query: LocalQuery) -> None:
+        run(query)
+        may_end.wait(60)
+
+    monkeypatch.setattr(LocalQuery, "_run", held)
     handle = rota.Session().submit("select 1 as x")
+    with pytest.raises(TimeoutError):
+        handle.wait(0.5)
+    may_end.set()
     handle.wait(60)
-    assert [each.name for each in threading.enumerate() if each.name == f"rota-{handle.id}"] == []
+    assert handle.to_arrow().to_pylist() == [{"x": 1}]
 
 
 def test_a_query_is_cancelled_and_nothing_of_it_is_seen(session: rota.Session, tmp_path: Path) -> None:
