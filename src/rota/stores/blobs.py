@@ -24,7 +24,7 @@ from obstore.store import LocalStore, MemoryStore, from_url
 from rota.core.errors import Refused
 from rota.core.ids import BlobRef, Millis
 from rota.ports import BlobLost, Blobs, Listed
-from rota.stores.flushing import flush
+from rota.wire.flushing import flush
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

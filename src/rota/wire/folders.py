@@ -18,6 +18,7 @@ import obstore
 
 from rota.core.errors import Refused
 from rota.wire.capabilities import FENCED, Sink
+from rota.wire.flushing import flush
 from rota.wire.stores import knock, open_store, store_of, troubles
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class LocalFolder:
 
     def settle(self) -> None:
         """Flush the folder."""
-        _sync(self._path)
+        flush(self._path)
 
 
 class _Flushed(io.FileIO):
@@ -137,14 +138,6 @@ class _Flushed(io.FileIO):
         if not self.closed:
             os.fsync(self.fileno())
         super().close()
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 class BucketFolder:

@@ -9,6 +9,8 @@ import secrets
 import stat
 from pathlib import Path
 
+from rota.wire.flushing import flush
+
 FILE_BYTES_MAX = 1 << 20
 _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -42,12 +44,4 @@ def write_plain(path: Path, content: bytes) -> None:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
-    _flush(path.parent)
-
-
-def _flush(folder: Path) -> None:
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
+    flush(path.parent)

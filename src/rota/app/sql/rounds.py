@@ -22,7 +22,6 @@ from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.stages import Stage
 from rota.kinds.query.streams.computing import Pieces
 from rota.kinds.query.streams.files import Files
-from rota.kinds.query.streams.flushing import flush
 from rota.kinds.query.streams.manifests import Manifest, pieces_of
 from rota.kinds.query.streams.pieces import PIECES, Damaged, Piece, Place, read_piece, write_pieces
 from rota.kinds.query.streams.pipeline import Computed, Pipeline, SourceNode, ViewNode, set_aside
@@ -31,6 +30,7 @@ from rota.kinds.query.streams.rounds import Plan, Range, partition_name
 from rota.kinds.query.streams.segments import Given, Kept, segments_of
 from rota.kinds.query.streams.steps import Reading, SentView, Told, decode_told, schema_bytes
 from rota.kinds.query.streams.watermarks import Clock
+from rota.wire.flushing import flush
 from rota.wire.plans.tree import Unsliceable, read
 from rota.wire.queries import decode_output
 

@@ -14,12 +14,12 @@ from rota.core.ids import EPOCH_MAX, Millis
 from rota.core.invariants import validate
 from rota.core.load import load
 from rota.core.records import Record
-from rota.stores.flushing import flush
 from rota.stores.sqlite import reading
 from rota.stores.sqlite.connection import CREATE, READ_WRITE, Connection, connect
 from rota.stores.sqlite.errors import UNREADABLE, at_open
 from rota.stores.sqlite.lock import FolderLock, held
 from rota.stores.sqlite.opening import DATABASE_NAME, check_version, open_folder, open_reader
+from rota.wire.flushing import flush
 
 # A restored copy must not issue fences that were issued after it was made. This many elections are enough for the life
 # of a copy, and eight thousand generations of copies fit an epoch's 23 bits.

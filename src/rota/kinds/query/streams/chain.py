@@ -22,7 +22,7 @@ import pyarrow as pa
 from msgspec import Struct, structs
 
 from rota.core.errors import Refused
-from rota.kinds.query.streams.flushing import flush, write_flushed
+from rota.kinds.query.streams.flushing import write_flushed
 from rota.kinds.query.streams.manifests import (
     Manifest,
     Skipped,
@@ -34,6 +34,7 @@ from rota.kinds.query.streams.manifests import (
 )
 from rota.kinds.query.streams.pieces import PIECES, Damaged, Piece, check_piece
 from rota.kinds.query.streams.rounds import Plan
+from rota.wire.flushing import flush
 from rota.wire.wishes import ENDING as _ENDING
 from rota.wire.wishes import check_savepoint
 

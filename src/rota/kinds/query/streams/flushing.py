@@ -1,4 +1,4 @@
-"""Having files, and names in a folder, on disk before anybody relies on them."""
+"""Files that are on disk before anybody relies on them."""
 
 import os
 from collections.abc import Iterable
@@ -15,12 +15,3 @@ def write_flushed(path: Path, contents: Iterable[bytes | pa.Buffer]) -> None:
             while left.nbytes:
                 left = left[file.write(left) :]
         os.fsync(file.fileno())
-
-
-def flush(path: Path) -> None:
-    """Return when a file, or the names in a folder, are there after a loss of power."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

@@ -7,11 +7,11 @@ import pyarrow as pa
 
 from rota.core.errors import Refused
 from rota.kinds.query.streams.asking import fitted, row_schema
-from rota.kinds.query.streams.flushing import flush
 from rota.kinds.query.streams.kernels import pc
 from rota.kinds.query.streams.policies import Policies, Refuse
 from rota.kinds.query.streams.rounds import Offset
 from rota.wire.capabilities import Source
+from rota.wire.flushing import flush
 
 _RATE = pa.schema([("at", pa.timestamp("ms", "UTC")), ("key", pa.int64()), ("value", pa.int64())])
 

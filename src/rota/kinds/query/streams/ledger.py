@@ -15,7 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from rota.core.errors import Refused
-from rota.kinds.query.streams.flushing import flush, write_flushed
+from rota.kinds.query.streams.flushing import write_flushed
+from rota.wire.flushing import flush
 
 
 class Entry(Struct, frozen=True, array_like=True):

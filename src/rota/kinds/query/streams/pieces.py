@@ -14,7 +14,8 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
-from rota.kinds.query.streams.flushing import flush, write_flushed
+from rota.kinds.query.streams.flushing import write_flushed
+from rota.wire.flushing import flush
 
 # Where files of pieces are in a stream's folder.
 PIECES = "pieces"
