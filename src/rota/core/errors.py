@@ -124,6 +124,7 @@ CODES: Final[dict[str, str]] = {
     "stream.failed": "A stream that has failed is asked to go on.",
     "stream.fenced": "Another incarnation of the stream has taken over.",
     "stream.folder": "The folder of a stream, or a file in it, cannot be read or written.",
+    "stream.full": "More rows would wait in a stream for others than may.",
     "stream.row": "A row cannot be used, and the policy for such rows is to fail.",
     "stream.sink": "A sink refused the rows of a round.",
     "stream.source": "A source of a stream is not what it was.",

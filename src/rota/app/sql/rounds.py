@@ -70,13 +70,11 @@ class ComputingFar:
                 found.setdefault(piece.node, []).append((piece, place))
         self._kept = Kept(manifest.parallelism, found)
 
-    def held(self) -> Sequence[str]:
-        """As those say who keep rows waiting, by how many rows their pieces have."""
-        waiting = {
-            name: [{piece.table: piece.rows} for piece, _ in self._kept.pieces.get(name, ())]
-            for name in self._pipeline.operators()
+    def kept(self) -> Mapping[str, int]:
+        """Of all pieces."""
+        return {
+            name: sum(piece.rows for piece, _ in self._kept.pieces.get(name, ())) for name in self._pipeline.operators()
         }
-        return self._pipeline.held(waiting)
 
     def state(self) -> tuple[Pieces, list[Piece]]:
         """The pieces of the last round, which those have written who own them."""

@@ -15,9 +15,11 @@ from rota.app.sql.started import Running
 from rota.core.errors import Refused
 from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.streams.asking import Asking
+from rota.kinds.query.streams.calling import CallbackSink
 from rota.kinds.query.streams.chain import file_of, rounds_in
 from rota.kinds.query.streams.computing import Computing, ComputingHere
 from rota.kinds.query.streams.connectors import StreamSink, StreamSource
+from rota.kinds.query.streams.delivery import Outlet, Side
 from rota.kinds.query.streams.distinct import Distinct, DistinctOperator
 from rota.kinds.query.streams.files import FileForm, Files
 from rota.kinds.query.streams.generated import Rate, Tables
@@ -27,8 +29,9 @@ from rota.kinds.query.streams.manifests import read_pieces
 from rota.kinds.query.streams.pipeline import Pipeline, SourceNode, ViewNode
 from rota.kinds.query.streams.policies import HOUR_MS, Policies, Policy
 from rota.kinds.query.streams.postgres import PostgresSink
-from rota.kinds.query.streams.sinks import CallbackSink, FolderSink, SideSink
-from rota.kinds.query.streams.stream import Options, Outlet, Round, Side, Stream
+from rota.kinds.query.streams.refusing import Refusals
+from rota.kinds.query.streams.sinks import FolderSink, SideSink
+from rota.kinds.query.streams.stream import Options, Round, Stream
 from rota.kinds.query.streams.windowing import Window, open_window
 from rota.kinds.query.streams.windows import Shape, session, sliding, tumbling
 from rota.wire.capabilities import Guarantee, guarantee_of, in_words
@@ -281,13 +284,26 @@ class StreamSession:
         """A file for each round in a folder; rows are seen exactly once."""
         self.register_sink(name, FolderSink(folder, form))
 
-    def call(self, name: str, function: Callable[[pa.Table, int], object]) -> None:
-        """Call a function with the rows of each round and its number, at least once."""
-        self.register_sink(name, CallbackSink(function))
+    def call(self, name: str, function: Callable[[pa.Table, int], object], *, on_refused: Policy = "fail") -> None:
+        """Call a function with the rows of each round and its number, at least once.
 
-    def upsert(self, name: str, url: str, table: str, keys: Sequence[str]) -> None:
-        """Rows into a table of PostgreSQL, the newest for each value of `keys`; they count exactly once."""
-        self.register_sink(name, PostgresSink(url, table, keys))
+        `on_refused`: what becomes of the rows of a round for which it raises.
+        """
+        self.register_sink(name, CallbackSink(function, refusals=self._refusals(name, on_refused)))
+
+    def upsert(self, name: str, url: str, table: str, keys: Sequence[str], *, on_refused: Policy = "fail") -> None:
+        """Rows into a table of PostgreSQL, the newest for each value of `keys`; they count exactly once.
+
+        `on_refused`: what becomes of a row that lacks a key, or that the table refuses for a constraint or a type.
+        """
+        sink = PostgresSink(url, table, names(keys, "keys"), refusals=self._refusals(name, on_refused))
+        self.register_sink(name, sink)
+
+    def _refusals(self, name: str, on_refused: Policy) -> Refusals:
+        """What a sink does with rows that it refuses; each sink of a node has a folder of its own for them."""
+        check_policies(on_refused=on_refused)
+        others = sum(outlet.name == name for outlet in self._outlets)
+        return Refusals(on_refused, self.folder / "refused" / (f"{name}-{others + 1}" if others else name))
 
     # What it promises.
 

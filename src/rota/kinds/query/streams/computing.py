@@ -32,8 +32,8 @@ class Computing(Protocol):
         """State as it is after a round, which was seen to be undamaged; `path` is its file."""
         ...
 
-    def held(self) -> Sequence[str]:
-        """Sources that are not read for now."""
+    def kept(self) -> Mapping[str, int]:
+        """How many rows each operator has in its state."""
         ...
 
     def compute(self, plan: Plan, clocks: Mapping[str, Clock], aside: str) -> Computed:
@@ -89,13 +89,12 @@ class ComputingHere:
                 tables[piece.node, piece.table].append(table)
         self._states = self._pipeline.dealt(tables, self._parallelism)
 
-    def held(self) -> Sequence[str]:
-        """As those say who keep rows waiting."""
-        waiting = {
-            name: [{table: content.num_rows for table, content in state.items()} for state in states]
+    def kept(self) -> Mapping[str, int]:
+        """Of all tables."""
+        return {
+            name: sum(table.num_rows for state in states for table in state.values())
             for name, states in self._states.items()
         }
-        return self._pipeline.held(waiting)
 
     def compute(self, plan: Plan, clocks: Mapping[str, Clock], aside: str) -> Computed:
         """All nodes, one after the other."""

@@ -70,8 +70,8 @@ class StreamSink(Protocol):
 
     def commit(
         self, node: str, number: int, incarnation: int, prepared: dict[str, str], rows: Callable[[], pa.Table]
-    ) -> None:
-        """Make the rows of a round seen. It may have happened already."""
+    ) -> int:
+        """Make the rows of a round seen. It may have happened already. How many rows of it were refused."""
         ...
 
     def take_back(self, node: str, number: int, incarnation: int) -> None:

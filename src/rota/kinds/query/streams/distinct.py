@@ -36,6 +36,8 @@ class Distinct(Struct, frozen=True, kw_only=True):
 class DistinctOperator:
     """Keys that were seen, and when."""
 
+    waiting_max = 0
+
     def __init__(self, distinct: Distinct, schema: pa.Schema, asking: Asking) -> None:
         self.name = distinct.name
         self.inputs = (distinct.source,)
@@ -76,10 +78,6 @@ class DistinctOperator:
     def beginning(self) -> State:
         """Nothing was seen."""
         return {KNOWN: self._kept.empty_table()}
-
-    def held(self, kept: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
-        """It holds nobody up."""
-        return ()
 
     def mark_after(self, mark: int) -> int:
         """Rows are given in the round that they come in."""

@@ -1,7 +1,6 @@
 """Two streams joined: rows with the same keys whose times are near each other, whichever comes first.
 
-Rows wait for each other until time has passed them by. If many do, the side of which more wait is not read until the
-other has caught up. That is no bound: rows that are near each other have to wait, however many these are.
+Rows wait for each other until time has passed them by. How many may is bounded (`pressure`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,6 +44,7 @@ class JoinOperator:
         self.inputs = (join.left, join.right)
         self.registered = join
         self.read_as = (left, right)
+        self.waiting_max = join.waiting_max
         self._join = join
         self._asking = asking
         self._given_by: dict[str, pa.Schema] = {LEFT: left, RIGHT: right}
@@ -84,13 +84,6 @@ class JoinOperator:
     def beginning(self) -> State:
         """Nobody waits."""
         return {side: schema.empty_table() for side, schema in self._kept.items()}
-
-    def held(self, kept: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
-        """The side with more rows that wait, if there are too many in all."""
-        waiting = {side: sum(rows.get(side, 0) for rows in kept) for side in (LEFT, RIGHT)}
-        if sum(waiting.values()) <= self._join.waiting_max:
-            return ()
-        return (self._join.left if waiting[LEFT] >= waiting[RIGHT] else self._join.right,)
 
     def mark_after(self, mark: int) -> int:
         """A row that waited may be given when time has passed it."""

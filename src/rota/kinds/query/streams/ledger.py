@@ -3,12 +3,16 @@
 A folder has no offsets of its own: files come in any order, with any names and times. So each file gets a number when
 it is seen first, and that is written down before any of its rows are read.
 
-    <number of its first file>.json    files, in their order; a name is taken with `link`, so that rivals agree
+    <number of its first file>.json    files that were new at one look, in their order; a name is taken with `link`, so
+                                       that rivals agree
+    <first>-<end>.json                 files of many looks, put together so that few files say what is known. It counts
+                                       for all numbers from `first` up to `end`, whatever else is there
 """
 
 import os
 import secrets
 import zlib
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -17,6 +21,10 @@ from msgspec import Struct
 from rota.core.errors import Refused
 from rota.kinds.query.streams.flushing import write_flushed
 from rota.wire.flushing import flush
+
+# How many files of looks, or of those put together, there are before they are put together.
+_PARTS_MAX = 64
+_LISTED_MAX = 3
 
 
 class Entry(Struct, frozen=True, array_like=True):
@@ -32,6 +40,18 @@ class Entry(Struct, frozen=True, array_like=True):
 _decode = msgspec.json.Decoder(list[Entry]).decode
 
 
+class Part(Struct, frozen=True):
+    """A file of the ledger. One of a single look has no `end`: what it has follows what was known before it."""
+
+    first: int
+    end: int | None
+    path: Path
+
+    def covers(self, number: int) -> bool:
+        """Whether it is known to have a file of that number."""
+        return self.end is not None and self.first <= number < self.end
+
+
 class Ledger:
     """Files of all partitions, and of each one by their numbers."""
 
@@ -39,12 +59,18 @@ class Ledger:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._partitions = partitions
-        self._known: dict[str, Entry] = {}
+        self._entries: list[Entry] = []
+        self._known: dict[str, None] = {}
         self._of: list[list[Entry]] = [[] for _ in range(partitions)]
         self.read()
 
     def __contains__(self, name: str) -> bool:
         return name in self._known
+
+    @property
+    def entries(self) -> list[Entry]:
+        """All files, in their order."""
+        return self._entries
 
     def of(self, partition: int) -> list[Entry]:
         """The files of a partition, in their order."""
@@ -52,38 +78,97 @@ class Ledger:
 
     def partition_of(self, name: str) -> int:
         """Where a file belongs, by its name."""
-        return zlib.crc32(name.encode()) % self._partitions
+        return zlib.crc32(name.encode(errors="surrogateescape")) % self._partitions
 
     def add(self, entries: list[Entry]) -> None:
         """Write down files that are new. If somebody else did so meanwhile, theirs count, and ours are seen again."""
         if not entries:
             return
-        first = len(self._known)
-        # Not by the number of this process: those in containers share them.
-        aside = self._folder / f"_{first:012d}-{secrets.token_hex(8)}"
-        try:
-            write_flushed(aside, [msgspec.json.encode(entries)])
-            os.link(aside, self._folder / f"{first:012d}.json")
-        except FileExistsError:
+        first = len(self._entries)
+        path = self._write(f"{first:012d}", entries)
+        if path is not None and any(each.covers(first) for each in self._parts()):
+            # The name was free because whoever had it has put it together with others.
+            path.unlink(missing_ok=True)
+            path = None
+        if path is None:
             self.read()
             return
-        finally:
-            aside.unlink(missing_ok=True)
-        flush(self._folder)
         self._take(entries)
+        self._put_together()
 
     def read(self) -> None:
         """See what others have written down."""
-        for path in sorted(self._folder.glob("[0-9]*.json")):
-            if int(path.stem) < len(self._known):
-                continue
+        while (part := self._next()) is not None:
             try:
-                self._take(_decode(path.read_bytes()))
-            except msgspec.DecodeError as error:
-                text = f"{path} is not what was written: {error}"
-                raise Refused("stream.corrupt", text, "Restore the folder of the stream from a copy.") from None
+                found = _decode(part.path.read_bytes())
+            except FileNotFoundError:
+                # Put together with others since it was listed.
+                continue
+            except (msgspec.DecodeError, OSError) as error:
+                raise _damaged(part.path, str(error)) from None
+            if part.end is not None and len(found) != part.end - part.first:
+                raise _damaged(part.path, f"it has {len(found)} files")
+            self._take(found[len(self._entries) - part.first :])
+
+    def _next(self) -> Part | None:
+        """Where the files are that come after those that are known: in what reaches furthest."""
+        known = len(self._entries)
+        beyond: list[Part] = []
+        # Names that are taken and given up while a folder is listed may both be missed.
+        for _ in range(_LISTED_MAX):
+            parts = self._parts()
+            if covering := [each for each in parts if each.covers(known)]:
+                return max(covering, key=lambda each: each.end or 0)
+            if here := [each for each in parts if each.end is None and each.first == known]:
+                return here[0]
+            beyond = [each for each in parts if each.first > known]
+            if not beyond:
+                return None
+        raise _damaged(beyond[0].path, f"files {known:,} to {beyond[0].first - 1:,} are not there")
+
+    def _parts(self) -> list[Part]:
+        found: list[Part] = []
+        for name in os.listdir(self._folder):  # noqa: PTH208 - names, of which there may be many
+            first, _, end = name.removesuffix(".json").partition("-")
+            if name.endswith(".json") and first.isdecimal() and (not end or end.isdecimal()):
+                found.append(Part(int(first), int(end) if end else None, self._folder / name))
+        return sorted(found, key=lambda each: each.path.name)
+
+    def _put_together(self) -> None:
+        """Few files in the place of many: those of looks first, and now and then all of them."""
+        parts = self._parts()
+        looks = [each for each in parts if each.end is None]
+        if len(looks) < _PARTS_MAX:
+            return
+        first = 0 if len(parts) - len(looks) >= _PARTS_MAX else looks[0].first
+        self._write(f"{first:012d}-{len(self._entries):012d}", self._entries[first:])
+        # Also where that was there already: whoever put it together may have been killed before this.
+        for each in parts:
+            if each.first >= first:
+                each.path.unlink(missing_ok=True)
+
+    def _write(self, name: str, entries: list[Entry]) -> Path | None:
+        """A file of the ledger, or None if somebody else had the name."""
+        # Not by the number of this process: those in containers share them.
+        aside, path = self._folder / f"_{name}-{secrets.token_hex(8)}", self._folder / f"{name}.json"
+        try:
+            write_flushed(aside, [msgspec.json.encode(entries)])
+            os.link(aside, path)
+        except FileExistsError:
+            return None
+        finally:
+            with suppress(FileNotFoundError):
+                aside.unlink()
+        flush(self._folder)
+        return path
 
     def _take(self, entries: list[Entry]) -> None:
         for entry in entries:
-            self._known[entry.name] = entry
+            self._entries.append(entry)
+            self._known[entry.name] = None
             self._of[entry.partition].append(entry)
+
+
+def _damaged(path: Path, why: str) -> Refused:
+    text = f"{path} is not what was written: {why}"
+    return Refused("stream.corrupt", text, "Restore the folder of the stream from a copy.")

@@ -51,6 +51,8 @@ class Operator(Protocol):
     schema: pa.Schema
     # The columns of each input.
     read_as: tuple[pa.Schema, ...]
+    # How many rows may wait in its state for others; 0 if rows do not wait there.
+    waiting_max: int
 
     @property
     def registered(self) -> Struct:
@@ -91,13 +93,6 @@ class Operator(Protocol):
 
     def merge(self, state: State, new: Mapping[str, pa.Table], before: Clock, after: Clock) -> tuple[State, pa.Table]:
         """One partition of the state with what was prepared for it, by input; and what is given."""
-        ...
-
-    def held(self, kept: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
-        """Sources that must not be read for now, because others have to catch up with them.
-
-        `kept`: how many rows each table of each partition of the state has.
-        """
         ...
 
     def mark_after(self, mark: int) -> int:

@@ -18,9 +18,10 @@ from rota.kinds.query.streams.connectors import StreamSource
 from rota.kinds.query.streams.keygroups import split
 from rota.kinds.query.streams.operators import Moment, Operator, Rows, State
 from rota.kinds.query.streams.policies import Policies, Policy, Refuse
+from rota.kinds.query.streams.pressure import Crowd
 from rota.kinds.query.streams.rounds import Plan, Reading, partition_name
 from rota.kinds.query.streams.views import check_no_subquery, check_view, streams_in, viewed
-from rota.kinds.query.streams.watermarks import Clock
+from rota.kinds.query.streams.watermarks import NEVER, Clock
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
 # The rows of an operator come from one place.
@@ -134,17 +135,32 @@ class Pipeline:
         """What keeps state."""
         return {name: node for name, node in self.nodes.items() if not isinstance(node, SourceNode | ViewNode)}
 
-    def held(self, waiting: Mapping[str, Sequence[Mapping[str, int]]]) -> list[str]:
-        """Sources that are not read for now, because somebody has to wait for others already.
+    def crowds(self, kept: Mapping[str, int], clocks: Mapping[str, Clock]) -> list[Crowd]:
+        """Where rows wait for others, by how many rows each operator has in its state."""
+        return [
+            Crowd(operator=name, waiting=kept[name], waiting_max=node.waiting_max, reached=self._reached(name, clocks))
+            for name, node in self.operators().items()
+            if node.waiting_max
+        ]
 
-        `waiting`: how many rows each table of each partition of an operator's state has.
-        """
-        found = [each for name, node in self.operators().items() for each in node.held(waiting[name])]
-        return list(dict.fromkeys(source for name in found for source in self._sources_behind(name)))
+    def _reached(self, name: str, clocks: Mapping[str, Clock]) -> dict[str, int]:
+        """How far each partition has come that feeds an operator, as it sees them."""
+        found: dict[str, int] = {}
+        for source in self.operators()[name].inputs:
+            behind = self._operator_behind(source)
+            if behind is None:
+                peaks = clocks.get(name, Clock()).peaks
+                reached = {each: peaks.get(each, NEVER) for each in self._partitions(source)}
+            else:
+                mark = behind[1].mark_after(clocks.get(behind[0], Clock()).mark)
+                reached = dict.fromkeys(self._partitions_behind(source), mark)
+            found |= {each: min(at, found.get(each, at)) for each, at in reached.items()}
+        return found
 
-    def _sources_behind(self, name: str) -> list[str]:
+    def _partitions_behind(self, name: str) -> list[str]:
+        """The partitions of all sources that a node reads from, however many operators are between."""
         inputs = self._inputs(name)
-        return [source for each in inputs for source in self._sources_behind(each)] if inputs else [name]
+        return [each for above in inputs for each in self._partitions_behind(above)] or self._partitions(name)
 
     def ends(self) -> list[str]:
         """Nodes that nobody reads from."""

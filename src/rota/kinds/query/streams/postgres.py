@@ -5,12 +5,15 @@ an incarnation that was deposed cannot commit at all.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 
 from rota.core.errors import Refused
+from rota.kinds.query.streams.kernels import pc
+from rota.kinds.query.streams.policies import Refuse
+from rota.kinds.query.streams.refusing import Refusals
 from rota.kinds.query.streams.windowing import GONE
 from rota.wire.capabilities import Sink
 
@@ -28,6 +31,8 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_binary, "bytea"),
 )
 
+T = TypeVar("T")
+
 _AGAIN = "The round is published, and is handed over at the next start."
 
 
@@ -38,13 +43,17 @@ class PostgresSink:
     wants_rows_kept = True
     may_lag = False
 
-    def __init__(self, url: str, table: str, keys: Sequence[str]) -> None:
-        """`table` is made if it is not there; one that is there needs a unique index on `keys`."""
+    def __init__(self, url: str, table: str, keys: Sequence[str], *, refusals: Refusals | None = None) -> None:
+        """`table` is made if it is not there; one that is there needs a unique index on `keys`.
+
+        `refusals`: what becomes of rows that it refuses by themselves, such as for one of its constraints.
+        """
         if not keys:
             raise Refused("field.value", "rows are upserted by at least one key", path="keys")
         self._url = url
         self._table = table
         self._keys = tuple(keys)
+        self._refusals = refusals or Refusals()
         # Without the URL, which may have a password in it.
         self.called = f"table {table} of PostgreSQL by {', '.join(keys)}"
         self._stream = ""
@@ -59,6 +68,7 @@ class PostgresSink:
             raise Refused("query.unsupported", text, "pip install 'rota[postgres]'", path="sink") from None
         self._psycopg: Any = psycopg
         self._stream = stream
+        self._refusals.open(stream)
         self._check_address()
         self._run(lambda _: None, "See that it can be reached; the stream has not begun.")
 
@@ -73,29 +83,36 @@ class PostgresSink:
             hint = "Such as postgresql://user:password@host/database; @ in a password is %40, and % is %25."
             raise Refused("field.value", "the address of PostgreSQL cannot be read", hint, path="url")
 
-    def _run(self, act: Callable[[Any], None], hint: str = _AGAIN) -> None:
+    def _run(self, act: Callable[[Any], T], hint: str = _AGAIN) -> T:
         """Do something in one transaction; what the server says about it is a refusal without secrets."""
         try:
             if self._connection is None or self._connection.closed:
                 self._connection = self._psycopg.connect(self._url, autocommit=False)
                 with self._connection.transaction(), self._connection.cursor() as cursor:
-                    cursor.execute(
-                        f"create table if not exists {_ROUNDS} (stream text, node text, target text, "
-                        "round bigint not null, incarnation numeric not null, primary key (stream, node, target))"
-                    )
+                    self._make_notes(cursor)
             with self._connection.transaction(), self._connection.cursor() as cursor:
-                act(cursor)
+                return act(cursor)
         except self._psycopg.Error as error:
             self.close()
-            said = " ".join(str(error).split())
-            raise Refused("stream.sink", f"{self.called} refused: {said}", hint) from None
+            raise Refused("stream.sink", f"{self.called} refused: {_said(error)}", hint) from None
+
+    def _make_notes(self, cursor: Any) -> None:
+        """The table of notes, and a column of it that was not there at first."""
+        cursor.execute(
+            f"create table if not exists {_ROUNDS} (stream text, node text, target text, round bigint not null, "
+            "incarnation numeric not null, refused bigint not null default 0, primary key (stream, node, target))"
+        )
+        cursor.execute("select 1 from pg_attribute where attrelid = %s::regclass and attname = 'refused'", (_ROUNDS,))
+        if cursor.fetchone() is None:
+            cursor.execute(f"alter table {_ROUNDS} add column if not exists refused bigint not null default 0")
 
     def prepare(self, node: str, number: int, incarnation: int, rows: pa.Table) -> dict[str, str]:
         """The round keeps the rows."""
         lacking = [key for key in self._keys if key not in rows.column_names]
         if lacking:
             raise Refused("query.column", f"{node} has no column {lacking[0]}", path="keys")
-        self._check_keys(node, number, rows)
+        if not self._refusals.is_tolerant:
+            self._check_keys(node, number, rows)
         return {}
 
     def _check_keys(self, node: str, number: int, rows: pa.Table) -> None:
@@ -110,46 +127,59 @@ class PostgresSink:
 
     def commit(
         self, node: str, number: int, incarnation: int, prepared: dict[str, str], rows: Callable[[], pa.Table]
-    ) -> None:
+    ) -> int:
         """Upsert a round, unless that was done."""
 
-        def act(cursor: Any) -> None:
-            if self._newest(cursor, node, incarnation) < number:
-                self._upsert(cursor, rows())
-                self._note(cursor, node, number, incarnation)
+        def act(cursor: Any) -> int:
+            newest, refused = self._newest(cursor, node, incarnation)
+            if newest >= number:
+                return refused if newest == number else 0
+            # Rows that are kept elsewhere are there before the round is noted here.
+            refused = self._refusals.keep(node, number, incarnation, self._upsert(cursor, rows()))
+            self._note(cursor, node, number, incarnation, refused)
+            return refused
 
-        self._run(act)
+        return self._run(act)
 
     def take_back(self, node: str, number: int, incarnation: int) -> None:
         """Later rounds will be made again, and their rows are upserted over what is there."""
 
         def act(cursor: Any) -> None:
+            newest, refused = self._newest(cursor, node, incarnation)
             # Also where nothing is taken back: whoever was deposed must find that out before its next commit.
-            self._note(cursor, node, min(self._newest(cursor, node, incarnation), number), incarnation)
+            self._note(cursor, node, min(newest, number), incarnation, refused if newest <= number else 0)
 
         self._run(act)
+        self._refusals.take_back(node, number, incarnation)
 
-    def _newest(self, cursor: Any, node: str, incarnation: int) -> int:
-        """The number of the last round, held until the transaction ends."""
+    def _newest(self, cursor: Any, node: str, incarnation: int) -> tuple[int, int]:
+        """The last round, and how many rows of it were refused; held until the transaction ends."""
         key = (self._stream, node, self._table)
-        cursor.execute(f"insert into {_ROUNDS} values (%s, %s, %s, 0, %s) on conflict do nothing", (*key, incarnation))
         cursor.execute(
-            f"select round, incarnation from {_ROUNDS} where stream = %s and node = %s and target = %s for update", key
+            f"insert into {_ROUNDS} (stream, node, target, round, incarnation) values (%s, %s, %s, 0, %s) "
+            "on conflict do nothing",
+            (*key, incarnation),
         )
-        number, holder = cursor.fetchone()
+        same = "stream = %s and node = %s and target = %s"
+        cursor.execute(f"select round, incarnation, refused from {_ROUNDS} where {same} for update", key)
+        number, holder, refused = cursor.fetchone()
         if holder > incarnation:
             text = f"incarnation {holder} writes to {self.called} now, and this is {incarnation}"
             raise Refused("stream.fenced", text, "Stop; another one is at it.")
-        return number
+        return number, refused
 
-    def _note(self, cursor: Any, node: str, number: int, incarnation: int) -> None:
+    def _note(self, cursor: Any, node: str, number: int, incarnation: int, refused: int) -> None:
         cursor.execute(
-            f"update {_ROUNDS} set round = %s, incarnation = %s where stream = %s and node = %s and target = %s",
-            (number, incarnation, self._stream, node, self._table),
+            f"update {_ROUNDS} set round = %s, incarnation = %s, refused = %s "
+            "where stream = %s and node = %s and target = %s",
+            (number, incarnation, refused, self._stream, node, self._table),
         )
 
-    def _upsert(self, cursor: Any, rows: pa.Table) -> None:
-        sql = self._psycopg.sql
+    def _upsert(self, cursor: Any, rows: pa.Table) -> Refuse:
+        """Put rows into the table; those that were refused by themselves."""
+        refused, sql = Refuse(), self._psycopg.sql
+        if self._refusals.is_tolerant:
+            rows = self._with_keys(rows, refused)
         table = sql.Identifier(*self._table.split("."))
         names = [name for name in rows.column_names if name != GONE]
         keys = sql.SQL(", ").join(map(sql.Identifier, self._keys))
@@ -170,16 +200,53 @@ class PostgresSink:
         same = sql.SQL(" and ").join(
             sql.SQL("{} = {}").format(sql.Identifier(key), sql.Placeholder()) for key in self._keys
         )
-        found = rows.to_pylist()
-        gone = [[row[key] for key in self._keys] for row in found if row.get(GONE)]
-        cursor.executemany(sql.SQL("delete from {} where {}").format(table, same), gone)
-        cursor.executemany(upsert, [[row[name] for name in names] for row in found if not row.get(GONE)])
+        delete = sql.SQL("delete from {} where {}").format(table, same)
+        is_gone = pc.fill_null(rows.column(GONE), False) if GONE in rows.column_names else None
+        if is_gone is not None:
+            gone, rows = rows.filter(is_gone), rows.filter(pc.invert(is_gone))
+            self._change(cursor, delete, gone, self._keys, refused)
+        self._change(cursor, upsert, rows, names, refused)
+        return refused
+
+    def _with_keys(self, rows: pa.Table, refused: Refuse) -> pa.Table:
+        """Rows without those that lack a key, whatever a table of somebody's own would say to that."""
+        for key in self._keys:
+            lacks = rows.column(key).is_null()
+            if pc.any(lacks).as_py():
+                reason = f"a row has no {key}, which is a key of {self.called}"
+                self._refusals.refuse(refused, reason, self.called, rows.filter(lacks))
+                rows = rows.filter(pc.invert(lacks))
+        return rows
+
+    def _change(self, cursor: Any, statement: Any, rows: pa.Table, names: Sequence[str], refused: Refuse) -> None:
+        """Do something with each row, in their order; those to blame for a refusal are found by halving."""
+        if not rows.num_rows:
+            return
+        values = zip(*(rows.column(name).to_pylist() for name in names), strict=True)
+        if not self._refusals.is_tolerant:
+            cursor.executemany(statement, list(values))
+            return
+        try:
+            with cursor.connection.transaction():
+                cursor.executemany(statement, list(values))
+        except (self._psycopg.DataError, self._psycopg.IntegrityError) as error:
+            if rows.num_rows == 1:
+                self._refusals.refuse(refused, _said(error), self.called, rows)
+                return
+            half = rows.num_rows // 2
+            self._change(cursor, statement, rows.slice(0, half), names, refused)
+            self._change(cursor, statement, rows.slice(half), names, refused)
 
     def close(self) -> None:
         """Hang up."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _said(error: Exception) -> str:
+    """What the server says, on one line."""
+    return " ".join(str(error).split())
 
 
 def _kind(kind: pa.DataType) -> str:

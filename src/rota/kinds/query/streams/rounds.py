@@ -5,6 +5,7 @@ at once, so that a round that is made again is the same round.
 """
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from msgspec import Struct
@@ -74,13 +75,13 @@ def plan_round(
     *,
     rows_max: int,
     now_ms: int,
-    held: Sequence[str] = (),
+    allowed: Mapping[str, int] = MappingProxyType({}),
 ) -> Plan | None:
     """The next round, or None if there is nothing to do. `offsets` are those of partitions that were read before.
 
-    `heard_at_ms`: when a partition last had rows; it is idle if that is longer ago than its source allows. Sources in
-    `held` are not read, since others have to catch up with them; unless all others are idle, which nobody can wait for.
-    Held partitions are never idle: time must not pass rows that we chose not to read.
+    `heard_at_ms`: when a partition last had rows; it is idle if that is longer ago than its source allows. `allowed`:
+    how many rows of some partitions are read at most. Those of which none are held, since others have to catch up with
+    them, and never idle: time must not pass rows that we chose not to read.
     """
     begins = _begins(readings, offsets)
     total = sum(each.partitions for each in readings) or 1
@@ -91,16 +92,14 @@ def plan_round(
     for reading in readings:
         for partition in range(reading.partitions):
             name = partition_name(reading.name, partition)
-            begin, is_held = begins[name], reading.name in held
-            end = begin if is_held else reading.source.end_of_range(partition, begin, share)
+            begin, most = begins[name], min(share, allowed.get(name, share))
+            end = reading.source.end_of_range(partition, begin, most) if most else begin
             is_silent = reading.idle_ms and now_ms - heard_at_ms.get(name, now_ms) >= reading.idle_ms
             if end != begin:
                 ranges.append(Range(reading.name, partition, begin, end))
-            elif reading.source.is_over(partition, end) or (is_silent and not is_held):
+            elif reading.source.is_over(partition, end) or (is_silent and most):
                 idle.append(name)
             is_over = is_over and reading.source.is_over(partition, end)
-    if held and not is_over and all(name in idle for name in begins if name.rpartition("/")[0] not in held):
-        return plan_round(number, readings, offsets, heard_at_ms, rows_max=rows_max, now_ms=now_ms)
     if not ranges and not is_over and not idle:
         return None
     return Plan(

@@ -1,8 +1,7 @@
-"""Sinks: a folder with a file for each round, and a function that is called with the rows."""
+"""Folders as sinks: a file for each round."""
 
 import os
 from collections.abc import Callable
-from typing import Literal
 
 import pyarrow as pa
 
@@ -71,7 +70,7 @@ class FolderSink:
 
     def commit(
         self, node: str, number: int, incarnation: int, prepared: dict[str, str], rows: Callable[[], pa.Table]
-    ) -> None:
+    ) -> int:
         """Give it its name, unless it has it already."""
         name = self._name(node, number)
         try:
@@ -83,6 +82,7 @@ class FolderSink:
                 text = f"what round {number} of {node} has put aside in {self._path} is gone"
                 raise Refused("stream.sink", text, "Restore the stream from an older round.") from None
         self._folder.settle()
+        return 0
 
     def _name(self, node: str, number: int) -> str:
         return f"part-{node}-{number:0{_DIGITS}d}-{self._stream}.{self._form}"
@@ -134,15 +134,19 @@ class SideSink(FolderSink):
 
     def commit(
         self, node: str, number: int, incarnation: int, prepared: dict[str, str], rows: Callable[[], pa.Table]
-    ) -> None:
+    ) -> int:
         """Write the file of a round, unless it is there."""
-        if self._is_there(self._name(node, number)):
-            return
-        written = super().prepare(node, number, incarnation, rows())
+        if not self._is_there(self._name(node, number)):
+            self.put(node, number, incarnation, rows())
+        return 0
+
+    def put(self, node: str, number: int, incarnation: int, rows: pa.Table) -> None:
+        """Write the file of a round, in the place of one that is there."""
+        written = super().prepare(node, number, incarnation, rows)
         # After that is put aside, and not before: whoever takes over leaves its mark and removes what is aside then.
         self._check_holder(node, incarnation)
         try:
-            super().commit(node, number, incarnation, written, rows)
+            super().commit(node, number, incarnation, written, lambda: rows)
         except Refused:
             self._check_holder(node, incarnation)
             raise
@@ -169,44 +173,3 @@ class SideSink(FolderSink):
         if newest > incarnation:
             text = f"incarnation {newest} writes to {self.called} now, and this is {incarnation}"
             raise Refused("stream.fenced", text, "Stop; another one is at it.")
-
-
-class CallbackSink:
-    """A function that is given the rows of a round and its number, after the round was published.
-
-    After a crash it may be given a round again, with the same rows and the same number.
-    """
-
-    wants_rows_kept = True
-    may_lag = False
-
-    def __init__(
-        self, function: Callable[[pa.Table, int], object], *, notices: Literal["nothing", "rounds"] = "nothing"
-    ) -> None:
-        """`notices="rounds"`: it knows a round by its number, and does nothing the second time."""
-        self._function = function
-        self.can = Sink.IDEMPOTENT if notices == "rounds" else Sink(0)
-        self.called = f"function {getattr(function, '__qualname__', 'without a name')}"
-
-    def open(self, stream: str) -> None:
-        """It is there."""
-
-    def prepare(self, node: str, number: int, incarnation: int, rows: pa.Table) -> dict[str, str]:
-        """The round keeps the rows."""
-        return {}
-
-    def commit(
-        self, node: str, number: int, incarnation: int, prepared: dict[str, str], rows: Callable[[], pa.Table]
-    ) -> None:
-        """Call it."""
-        try:
-            self._function(rows(), number)
-        except Exception as error:
-            text = f"{self.called} raised {type(error).__name__} for round {number} of {node}: {error}"
-            raise Refused("stream.sink", text, "It is called again when the stream is started.") from error
-
-    def take_back(self, node: str, number: int, incarnation: int) -> None:
-        """What was told cannot be untold; it will be told again."""
-
-    def close(self) -> None:
-        """It holds nothing."""

@@ -7,10 +7,8 @@ then sinks commit. Whoever is killed anywhere leaves a chain that the next one g
 import os
 import time
 from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
 
 import pyarrow as pa
 from msgspec import Struct, structs
@@ -18,28 +16,13 @@ from msgspec import Struct, structs
 from rota.core.errors import Refused
 from rota.kinds.query.streams.chain import Chain, Restored, Taken, saved_round
 from rota.kinds.query.streams.computing import Computing, Pieces, check_made_again
-from rota.kinds.query.streams.connectors import StreamSink
-from rota.kinds.query.streams.manifests import Manifest, Transaction
+from rota.kinds.query.streams.delivery import Delivery, Outlet, kept_rows
+from rota.kinds.query.streams.manifests import Manifest
 from rota.kinds.query.streams.pieces import Damaged, Piece
 from rota.kinds.query.streams.pipeline import Computed, Pipeline
-from rota.kinds.query.streams.rounds import Offset, Plan, Reading, goes_on, offsets_after, partition_name, plan_round
+from rota.kinds.query.streams.pressure import Crowd, check_room, rows_allowed
+from rota.kinds.query.streams.rounds import Offset, Plan, goes_on, offsets_after, partition_name, plan_round
 from rota.kinds.query.streams.watermarks import Clock
-
-# What of a node goes to a sink.
-Side = Literal["given", "late", "dead"]
-
-
-class Outlet(Struct, frozen=True):
-    """A sink, and what goes there. Without a sink, rows are for whoever iterates over the stream."""
-
-    node: str
-    side: Side
-    sink: StreamSink | None
-
-    @property
-    def name(self) -> str:
-        """What it is called in manifests."""
-        return self.node if self.side == "given" else f"{self.node}.{self.side}"
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -77,7 +60,7 @@ class Stream:
         self._pipeline = pipeline
         self._computing = computing
         self._folder = folder
-        self._outlets = outlets
+        self._delivery = Delivery(outlets)
         self._options = options
         self._now_ms = now_ms
         self._chain = Chain(folder)
@@ -88,8 +71,6 @@ class Stream:
         self._heard_at_ms: dict[str, int] = {}
         self._idle: tuple[str, ...] = ()
         self._since_state = 0
-        self._behind: list[Future[None]] = []
-        self._threads = ThreadPoolExecutor(1, "rota-stream")
         self._failure: BaseException | None = None
         self.skipped: tuple[tuple[int, str], ...] = ()
         # How long the last round took to be published.
@@ -111,9 +92,7 @@ class Stream:
             below.mkdir(parents=True, exist_ok=True)
             node.source.open(below)
         self._chain.make()
-        for outlet in self._outlets:
-            if outlet.sink is not None:
-                outlet.sink.open(self._chain.identity)
+        self._delivery.open(self._chain.identity)
         newest = self._chain.find().last if restore is None else saved_round(restore)
         # Before anybody is deposed for it.
         if newest is not None:
@@ -122,8 +101,11 @@ class Stream:
             self._check_numbered_here(newest)
         restored = self._claim()
         now_ms = self._now_ms()
-        for reading in self._pipeline.readings():
-            self._heard_now(reading, now_ms)
+        self._heard_at_ms = {
+            partition_name(each.name, partition): now_ms
+            for each in self._pipeline.readings()
+            for partition in range(each.partitions)
+        }
         again = None
         if restore is not None:
             if newest is not None and restored.last is not None and newest.is_same(restored.last):
@@ -140,8 +122,10 @@ class Stream:
         self._check_definition(saved)
         self._check_numbered_here(saved)
         with self._for_good():
-            self._catch_up()
+            self._delivery.catch_up()
             self._idle = ()
+            if self._last is None or not saved.is_same(self._last):
+                self._delivery.refused = {}
             self._go_on_from(self._adopted(path))
 
     @contextmanager
@@ -170,9 +154,7 @@ class Stream:
         number = self._last.round if self._last is not None else 0
         # Whoever took over meanwhile has written what must not be taken back.
         self.check_held()
-        for outlet in self._outlets:
-            if outlet.sink is not None:
-                outlet.sink.take_back(outlet.name, number, self._chain.incarnation)
+        self._delivery.take_back(number, self._chain.incarnation)
 
     def _claim(self) -> Restored:
         restored = self._chain.claim(
@@ -231,14 +213,7 @@ class Stream:
         kept: dict[str, pa.Table] = {}
         with suppress(Damaged):
             kept = {piece.node: table for piece, table in self._chain.rows(last.position)}
-        rows: dict[str, pa.Table] = {}
-        for transaction in last.transactions:
-            if transaction.is_kept_here and transaction.node not in kept:
-                text = f"rows of {transaction.node} in round {last.round} are not what was written"
-                raise Refused("stream.corrupt", text, "Restore the stream from an older round.")
-            self._commit(transaction, last, lambda node=transaction.node: kept[node])
-            if self._is_iterated(transaction.node):
-                rows[transaction.node] = kept[transaction.node]
+        rows = self._delivery.commit_again(last, kept, self._chain.incarnation)
         return Round(last.round, rows, last, is_again=True) if rows else None
 
     # Rounds.
@@ -264,6 +239,12 @@ class Stream:
         return self._last
 
     @property
+    def counts(self) -> dict[str, int]:
+        """All that was counted since the stream began, with what sinks have refused of the last round."""
+        last, refused = self._last.counts if self._last else {}, self._delivery.refused
+        return dict(last) | {name: last.get(name, 0) + count for name, count in refused.items()}
+
+    @property
     def is_over(self) -> bool:
         """Whether no more rows can come."""
         return self._last is not None and self._last.is_final
@@ -278,6 +259,16 @@ class Stream:
         """The number of the next round, and where it reads on."""
         return (self._last.round + 1, self._last.offsets) if self._last else (1, {})
 
+    @property
+    def crowds(self) -> list[Crowd]:
+        """Where rows wait for others."""
+        return self._pipeline.crowds(self._computing.kept(), self._clocks)
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """The partitions that nobody waits for."""
+        return self._idle
+
     def check_held(self) -> None:
         """Refuse to go on if another one has taken over."""
         if self._chain.is_taken:
@@ -291,11 +282,13 @@ class Stream:
     def _next_round(self) -> Round | None:
         plan = self._next_plan()
         if plan is None:
-            self._catch_up()
+            self._delivery.catch_up()
             return None
-        began = time.perf_counter()
+        began, before = time.perf_counter(), self._computing.kept()
         try:
-            round_ = self._publish(plan, self._compute(plan), began)
+            done = self._compute(plan)
+            check_room(self._pipeline.crowds(self._computing.kept(), done.clocks), before)
+            round_ = self._publish(plan, done, began)
         except Exception as error:
             if self._chain.is_taken and not _is_fenced(error):
                 # Whoever took over has removed what this one was writing, so that anything may have gone wrong.
@@ -329,24 +322,18 @@ class Stream:
         now_ms = self._now_ms()
         for node in self._pipeline.sources().values():
             node.source.look(now_ms)
-        readings, held = self._pipeline.readings(), self._computing.held()
-        for reading in readings:
-            if reading.name in held:
-                # It is not read, so nobody knows whether it is silent; that counts from when it is read again.
-                self._heard_now(reading, now_ms)
+        allowed = rows_allowed(self.crowds, self._idle)
+        # One that is held is not read, so nobody knows whether it is silent; that counts from when it is read again.
+        self._heard_at_ms |= {name: now_ms for name, most in allowed.items() if not most}
         return plan_round(
             number,
-            readings,
+            self._pipeline.readings(),
             offsets,
             self._heard_at_ms,
             rows_max=self._options.rows_max,
             now_ms=now_ms,
-            held=held,
+            allowed=allowed,
         )
-
-    def _heard_now(self, reading: Reading, now_ms: int) -> None:
-        for partition in range(reading.partitions):
-            self._heard_at_ms[partition_name(reading.name, partition)] = now_ms
 
     def _plan_ahead(self, number: int, offsets: Mapping[str, Offset]) -> Plan | None:
         """The round after this one, if so much is waiting that nothing is gained by waiting for more."""
@@ -371,9 +358,7 @@ class Stream:
             ahead = self._plan_ahead(plan.round + 1, offsets)
         if ahead is not None:
             self._plans[ahead.round] = ahead
-        given = self._given(done)
-        transactions = [self._prepare(outlet, plan.round, rows) for outlet, rows in given]
-        pieces = [(Piece(kind="rows", node=outlet.name), rows) for outlet, rows in given if _is_kept(outlet)]
+        leaving = self._delivery.prepare(done, plan.round, self._chain.incarnation)
         self._since_state += 1
         has_state = self._since_state >= self._options.state_every or plan.is_final or self._computing.is_kept
         manifest = Manifest(
@@ -385,34 +370,24 @@ class Stream:
             next=ahead,
             offsets=offsets,
             clocks=self._clocks,
-            counts=done.counted(last.counts if last else {}),
+            counts=done.counted(self.counts),
             parallelism=self._options.parallelism,
-            transactions=tuple(transactions),
+            transactions=tuple(each.transaction for each in leaving),
             published_at_ms=self._now_ms(),
             took_ms=round((time.perf_counter() - began) * 1e3, 3),
             is_final=plan.is_final,
         )
-        self._last = self._put(manifest, pieces, has_state=has_state)
+        self._last = self._put(manifest, kept_rows(leaving), has_state=has_state)
         if self._last.has_state:
             self._since_state = 0
-        for transaction, (outlet, rows) in zip(transactions, given, strict=True):
-            if outlet.sink is not None and outlet.sink.may_lag:
-                arguments = (transaction, self._last, lambda rows=rows: rows)
-                self._behind.append(self._threads.submit(self._commit, *arguments))
-            else:
-                self._commit(transaction, self._last, lambda rows=rows: rows)
+        self._delivery.commit(leaving, self._last, self._chain.incarnation)
         if plan.is_final:
-            self._catch_up()
-        seen = {outlet.name: rows for outlet, rows in given if outlet.sink is None}
+            self._delivery.catch_up()
+        seen = {each.outlet.name: each.rows for each in leaving if each.outlet.sink is None}
         return Round(plan.round, seen, self._last)
 
-    def _catch_up(self) -> None:
-        """Wait for sinks that lag: only the last round is committed again by whoever comes next."""
-        while self._behind:
-            self._behind.pop(0).result()
-
     def _put(self, manifest: Manifest, pieces: Pieces, *, has_state: bool) -> Manifest:
-        self._catch_up()
+        self._delivery.catch_up()
         began = time.perf_counter()
         elsewhere: list[Piece] = []
         if has_state:
@@ -434,36 +409,6 @@ class Stream:
         self._last = self._put(copy, [], has_state=True)
         self._since_state = 0
 
-    # Sinks.
-
-    def _given(self, done: Computed) -> list[tuple[Outlet, pa.Table]]:
-        found: list[tuple[Outlet, pa.Table]] = []
-        for outlet in self._outlets:
-            side = {"given": done.given, "late": done.late, "dead": done.dead}[outlet.side]
-            rows = side.get(outlet.node)
-            if rows is not None and rows.num_rows:
-                found.append((outlet, rows))
-        return found
-
-    def _is_iterated(self, name: str) -> bool:
-        return any(outlet.name == name and outlet.sink is None for outlet in self._outlets)
-
-    def _prepare(self, outlet: Outlet, number: int, rows: pa.Table) -> Transaction:
-        prepared: dict[str, str] = {}
-        if outlet.sink is not None:
-            prepared = outlet.sink.prepare(outlet.name, number, self._chain.incarnation, rows)
-        called = outlet.sink.called if outlet.sink is not None else ""
-        return Transaction(
-            sink=called, node=outlet.name, rows=rows.num_rows, prepared=prepared, is_kept_here=_is_kept(outlet)
-        )
-
-    def _commit(self, transaction: Transaction, manifest: Manifest, rows: Callable[[], pa.Table]) -> None:
-        for outlet in self._outlets:
-            if outlet.name == transaction.node and outlet.sink is not None and outlet.sink.called == transaction.sink:
-                outlet.sink.commit(
-                    transaction.node, manifest.round, self._chain.incarnation, transaction.prepared, rows
-                )
-
     # Savepoints, and the end.
 
     def savepoint(self, name: str) -> Path:
@@ -477,17 +422,10 @@ class Stream:
 
     def close(self) -> None:
         """Let go of everything; another incarnation can go on."""
-        self._threads.shutdown()
         self._computing.close()
         self._chain.close()
-        for outlet in self._outlets:
-            if outlet.sink is not None:
-                outlet.sink.close()
+        self._delivery.close()
 
 
 def _is_fenced(error: BaseException) -> bool:
     return isinstance(error, Refused) and error.code == "stream.fenced"
-
-
-def _is_kept(outlet: Outlet) -> bool:
-    return outlet.sink is None or outlet.sink.wants_rows_kept

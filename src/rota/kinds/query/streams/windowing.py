@@ -47,6 +47,8 @@ def open_window(window: Window, schema: pa.Schema, asking: Asking) -> "WindowOpe
 class WindowOperator(ABC):
     """What all windows do alike."""
 
+    waiting_max = 0
+
     def __init__(self, window: Window, schema: pa.Schema, asking: Asking) -> None:
         self.name = window.name
         self.inputs = (window.source,)
@@ -89,10 +91,6 @@ class WindowOperator(ABC):
     @abstractmethod
     def _merge(self, state: State, new: str, before: Clock, after: Clock) -> tuple[State, pa.Table]:
         """One partition of the state with what is new, which is a table or a statement; what is given."""
-
-    def held(self, kept: Sequence[Mapping[str, int]]) -> tuple[str, ...]:
-        """A window holds nobody up."""
-        return ()
 
     def mark_after(self, mark: int) -> int:
         """Windows that are given later end later."""

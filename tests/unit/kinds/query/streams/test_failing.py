@@ -11,7 +11,8 @@ import pytest
 import rota
 from rota.app.sql.started import Running
 from rota.core.errors import Refused
-from rota.kinds.query.streams.sinks import CallbackSink, FolderSink, SideSink
+from rota.kinds.query.streams.calling import CallbackSink
+from rota.kinds.query.streams.sinks import FolderSink, SideSink
 from rota.kinds.query.streams.stream import Round
 
 ROWS = pa.table({"at": [0, 100, 200, 300, 9_000], "k": [1] * 5})

@@ -61,26 +61,49 @@ def test_a_join_gives_each_pair_once_in_whatever_order_rows_come(
     assert all(table.num_rows == 0 for state in states for table in state.values()), "nobody waits after the end"
 
 
-@pytest.mark.parametrize("waiting_max", [5, 1_000])
-def test_the_side_that_is_ahead_waits_and_nothing_is_dropped(tmp_path: Any, waiting_max: int) -> None:
-    count = 60
-    left = pa.table({"k": [1] * count, "t": list(range(0, count * 10, 10)), "a": list(range(count))})
-    # Many more rows in the same time, so that this side is always behind.
-    right = pa.table({"k": [1] * count * 5, "t": list(range(0, count * 10, 2)), "b": list(range(count * 5))})
-    stream = rota.StreamSession(tmp_path, rows_max=20, every_s=0)
+def crowded(folder: Path, waiting_max: int, within_s: tuple[float, float] = (0, 0.004)) -> rota.StreamSession:
+    """Sixty rows, and five times as many in the same time, which are always behind."""
+    left = pa.table({"k": [1] * 60, "t": list(range(0, 600, 10)), "a": list(range(60))})
+    right = pa.table({"k": [1] * 300, "t": list(range(0, 600, 2)), "b": list(range(300))})
+    stream = rota.StreamSession(folder, rows_max=20, every_s=0)
     stream.register_rows("l", left)
     stream.register_rows("r", right)
-    stream.register_join("j", "l", "r", on=["k"], time=("t", "t"), within_s=(0, 0.004), waiting_max=waiting_max)
+    stream.register_join("j", "l", "r", on=["k"], time=("t", "t"), within_s=within_s, waiting_max=waiting_max)
+    return stream
+
+
+def pairs_and_most(stream: rota.StreamSession) -> tuple[list[tuple[int, int]], int]:
+    """What is joined, and how many rows waited at most."""
     pairs: list[tuple[int, int]] = []
     most = 0
     with stream.start(now_ms=lambda: 10_000) as running:
         for each in running:
             pairs += ((row["a"], row["b"]) for row in each.rows.get("j", pa.table({})).to_pylist())
-            most = max(most, *(piece.rows for piece in each.manifest.pieces if piece.kind == "state"))
-    assert sorted(pairs) == [
-        (at, at * 5 + more) for at in range(count) for more in range(3) if at * 5 + more < count * 5
-    ]
-    assert (most <= 20) == (waiting_max == 5), "so many wait as may, and one round more"
+            most = max(most, sum(piece.rows for piece in each.manifest.pieces if piece.kind == "state"))
+    return sorted(pairs), most
+
+
+NEAR = [(at, at * 5 + more) for at in range(60) for more in range(3) if at * 5 + more < 300]
+
+
+@pytest.mark.parametrize("waiting_max", [5, 1_000])
+def test_no_more_rows_wait_than_may_and_nothing_is_dropped(tmp_path: Path, waiting_max: int) -> None:
+    pairs, most = pairs_and_most(crowded(tmp_path, waiting_max))
+    assert pairs == NEAR
+    assert (most <= 5) == (waiting_max == 5)
+
+
+def test_rows_that_are_near_each_other_fail_the_stream_if_they_are_too_many_and_it_goes_on_with_more_room(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(Refused, match=r"stream\.full: .* rows would wait in j, and 9 may \(waiting_max\)"):
+        pairs_and_most(crowded(tmp_path, 9, (0, 0.100)))
+    pairs, most = pairs_and_most(crowded(tmp_path, 40, (0, 0.100)))
+    assert most <= 40
+    done, _ = pairs_and_most(crowded(tmp_path / "roomy", 1_000, (0, 0.100)))
+    before = [pair for pair in done if pair not in pairs]
+    assert sorted(before + pairs) == done, "each pair once, of those after the failure"
+    assert all(pair[0] < 20 for pair in before), "what was published before it failed"
 
 
 def _joined(folder: Path, left: Any, right: Any, parallelism: int) -> int:
@@ -130,7 +153,7 @@ def test_time_does_not_pass_rows_of_a_side_that_was_held_for_long(tmp_path: Path
     stream = rota.StreamSession(tmp_path, rows_max=200, every_s=0)
     stream.register_source("l", left)
     stream.register_source("r", right)
-    stream.register_join("j", "l", "r", on=["k"], time=("t", "t"), within_s=(0, 50), waiting_max=50)
+    stream.register_join("j", "l", "r", on=["k"], time=("t", "t"), within_s=(0, 50), waiting_max=60)
     left.grow(200)
     pairs = 0
     with stream.start(follow=False, now_ms=lambda: now[0]) as running:
@@ -148,7 +171,7 @@ def test_nobody_is_held_for_a_side_that_has_ended(tmp_path: Path) -> None:
     stream = rota.StreamSession(tmp_path, rows_max=20, every_s=0)
     stream.register_rows("l", pa.table({"t": list(range(100)), "k": [1] * 100}))
     stream.register_rows("r", pa.table({"t": [0], "k": [1]}))
-    stream.register_join("j", "l", "r", on=["k"], time=("t", "t"), within_s=(0, 1), waiting_max=5)
+    stream.register_join("j", "l", "r", on=["k"], time=("t", "t"), within_s=(0, 0.001), waiting_max=5)
     stream.run()
     with stream.start() as running:
         assert running.last is not None

@@ -69,20 +69,18 @@ class Endless(Tables):
         return False
 
 
-def test_a_source_that_is_held_is_not_read_and_never_idle() -> None:
+def test_a_partition_that_is_held_is_not_read_and_never_idle() -> None:
     other = Reading("o", Endless(pa.table({"x": [1]})), 1, 1_000)
     held = Reading("s", Endless(pa.table({"x": [1]})), 1, 1_000)
     offsets = {"o/0": (1,)}
     heard = {"s/0": 0, "o/0": 8_500}
-    assert plan_round(1, [held, other], offsets, heard, rows_max=8, now_ms=9_000, held=["s"]) is None
+    assert plan_round(1, [held, other], offsets, heard, rows_max=8, now_ms=9_000, allowed={"s/0": 0}) is None
 
 
-def test_nobody_is_held_for_others_that_are_idle() -> None:
-    other = Reading("o", Endless(pa.table({"x": [1]})), 1, 1_000)
-    plan = plan_round(1, [_reading(10), other], {"o/0": (1,)}, {"o/0": 0}, rows_max=8, now_ms=9_000, held=["s"])
+def test_no_more_rows_of_a_partition_are_read_than_there_is_room_for() -> None:
+    plan = plan_round(1, [_reading(10, 10)], {}, {}, rows_max=8, now_ms=0, allowed={"s/0": 3, "s/1": 100})
     assert plan is not None
-    assert [each.source for each in plan.ranges] == ["s"]
-    assert plan.idle == ("o/0",)
+    assert [each.end for each in plan.ranges] == [(3,), (4,)]
 
 
 def test_a_partition_without_rows_is_idle_after_a_while() -> None:

@@ -1,0 +1,66 @@
+"""A function as a sink: it is called with the rows of each round."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import pyarrow as pa
+
+from rota.core.errors import Refused
+from rota.kinds.query.streams.policies import Refuse
+from rota.kinds.query.streams.refusing import Refusals
+from rota.wire.capabilities import Sink
+
+
+class CallbackSink:
+    """A function that is given the rows of a round and its number, after the round was published.
+
+    After a crash it may be given a round again, with the same rows and the same number. If it raises, it has refused
+    all of them.
+    """
+
+    wants_rows_kept = True
+    may_lag = False
+
+    def __init__(
+        self,
+        function: Callable[[pa.Table, int], object],
+        *,
+        notices: Literal["nothing", "rounds"] = "nothing",
+        refusals: Refusals | None = None,
+    ) -> None:
+        """`notices="rounds"`: it knows a round by its number, and does nothing the second time."""
+        self._function = function
+        self._refusals = refusals or Refusals()
+        self.can = Sink.IDEMPOTENT if notices == "rounds" else Sink(0)
+        self.called = f"function {getattr(function, '__qualname__', 'without a name')}"
+
+    def open(self, stream: str) -> None:
+        """It is there."""
+        self._refusals.open(stream)
+
+    def prepare(self, node: str, number: int, incarnation: int, rows: pa.Table) -> dict[str, str]:
+        """The round keeps the rows."""
+        return {}
+
+    def commit(
+        self, node: str, number: int, incarnation: int, prepared: dict[str, str], rows: Callable[[], pa.Table]
+    ) -> int:
+        """Call it."""
+        table = rows()
+        try:
+            self._function(table, number)
+        except Exception as error:
+            text = f"{self.called} raised {type(error).__name__} for round {number} of {node}: {error}"
+            if not self._refusals.is_tolerant:
+                raise Refused("stream.sink", text, "It is called again when the stream is started.") from error
+            refused = Refuse()
+            self._refusals.refuse(refused, text, self.called, table)
+            return self._refusals.keep(node, number, incarnation, refused)
+        return 0
+
+    def take_back(self, node: str, number: int, incarnation: int) -> None:
+        """What was told cannot be untold; it will be told again."""
+        self._refusals.take_back(node, number, incarnation)
+
+    def close(self) -> None:
+        """It holds nothing."""

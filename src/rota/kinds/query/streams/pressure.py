@@ -1,0 +1,65 @@
+"""Back-pressure: how many rows may be read, and of which partitions, while rows wait for others in a state.
+
+Pure. What lets rows wait has a bound. From half of it on only the partition that time waits for is read: rows of all
+others would wait as well, and let nobody go. Never is more read than there is room for. Rows that are near each other
+have to wait all the same, and if these are more than the bound, the stream fails before it publishes them: nothing is
+dropped, and it goes on from there with a larger bound.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec import Struct
+
+from rota.core.errors import Refused
+
+
+class Crowd(Struct, frozen=True, kw_only=True):
+    """Rows that wait in an operator; and how far each partition has come that they wait for."""
+
+    operator: str
+    waiting: int
+    waiting_max: int
+    reached: Mapping[str, int]
+
+    def waits_for(self, idle: Collection[str]) -> tuple[str, ...]:
+        """The partitions that alone are read for now; none if there is room enough for all."""
+        live = {name: at for name, at in self.reached.items() if name not in idle}
+        if 2 * self.waiting <= self.waiting_max or not live:
+            return ()
+        least = min(live.values())
+        return tuple(name for name, at in live.items() if at == least)
+
+    def share(self, idle: Collection[str]) -> int:
+        """How many rows of a partition there is room for."""
+        live = [name for name in self.reached if name not in idle]
+        read = len(self.waits_for(idle)) or len(live) or 1
+        return max(1, (self.waiting_max - self.waiting) // read)
+
+
+def rows_allowed(crowds: Sequence[Crowd], idle: Collection[str]) -> dict[str, int]:
+    """How many rows of a partition may be read, where that is limited; 0 of one that others have to catch up with.
+
+    Idle partitions are not held: nobody waits for them, and a row that comes there after all is read at once.
+    """
+    most: dict[str, int] = {}
+    held: dict[str, None] = {}
+    for crowd in crowds:
+        wanted, share = crowd.waits_for(idle), crowd.share(idle)
+        for name in crowd.reached:
+            most[name] = min(share, most.get(name, share))
+            if wanted and name not in wanted and name not in idle:
+                held[name] = None
+    live = [name for name in most if name not in idle]
+    if all(name in held for name in live):
+        # Two that go by different times may wait for each other's partitions. Then only the room counts.
+        return most
+    return most | dict.fromkeys(held, 0)
+
+
+def check_room(crowds: Sequence[Crowd], before: Mapping[str, int]) -> None:
+    """Refuse a round after which more rows would wait than may. Fewer than `before` are fine: it was more once."""
+    for crowd in crowds:
+        if crowd.waiting > max(crowd.waiting_max, before.get(crowd.operator, 0)):
+            text = f"{crowd.waiting:,} rows would wait in {crowd.operator}, and {crowd.waiting_max:,} may (waiting_max)"
+            hint = "All of them are near others that may come. Start the stream again with a larger waiting_max."
+            raise Refused("stream.full", text, hint, path="waiting_max")
