@@ -14,7 +14,7 @@ from rota.cli.reaching import reach
 from rota.cli.showing import finish, one_line, put, put_json, put_table, say, show_time
 
 if TYPE_CHECKING:
-    from rota.wire.standings import StreamView
+    from rota.wire.standings import Progress, StreamView
 
 EXAMPLES = """
   rota stream list                       those that the coordinator knows
@@ -131,7 +131,7 @@ def _row(view: "StreamView") -> tuple[str, ...]:
         _span(view.lag_ms),
         f"{view.state_bytes:,}",
         f"{view.checkpoint_ms:,.1f} ms" if view.checkpoint_ms else "-",
-        f"{view.late + view.dead + view.skipped:,}",
+        f"{view.late + view.dead + view.skipped + view.refused:,}",
     )
 
 
@@ -170,17 +170,27 @@ def _facts(view: "StreamView") -> list[tuple[str, str]]:
             f"{show_time(view.published_at) or 'none'}; took {view.checkpoint_ms:,.1f} ms, "
             f"median {view.checkpoint_p50_ms:,.1f}, worst {view.checkpoint_worst_ms:,.1f}",
         ),
-        ("set aside", f"{view.late:,} late, {view.dead:,} dead letters, {view.skipped:,} skipped"),
+        (
+            "set aside",
+            f"{view.late:,} late, {view.dead:,} dead letters, {view.skipped:,} skipped, {view.refused:,} refused",
+        ),
     ]
     for each in view.progress:
         behind = f"{show_time(each.watermark_at)}, {_span(each.lag_ms)} behind" if each.watermark_at else "none"
         found.append(("watermark", f"{each.operator}: {behind}"))
+        if each.waiting_max:
+            found.append(("waiting", _waiting(each)))
     found += [("count", f"{name}: {count:,}") for name, count in sorted(view.counts.items())]
     found += [("wanted", each) for each in view.wanted]
     if view.restorable:
         found.append(("rounds", "kept with state: " + ", ".join(str(each) for each in view.restorable)))
     found += [("savepoint", name) for name in view.savepoints]
     return found
+
+
+def _waiting(each: "Progress") -> str:
+    held = f"; only {', '.join(each.reads_only)} is read until that has caught up" if each.reads_only else ""
+    return f"{each.operator}: {each.waiting:,} of {each.waiting_max:,} rows{held}"
 
 
 def _runner(view: "StreamView") -> str:

@@ -30,10 +30,17 @@ End = Literal["", "over", "stopped", "failed"]
 
 
 class Mark(Struct, frozen=True, kw_only=True):
-    """How far an operator has come; None before its first rows and after its last."""
+    """How far an operator has come; None before its first rows and after its last.
+
+    `waiting`: how many rows wait in it for others, of so many that may. `reads_only`: so many do that only these
+    partitions are read, until they have caught up.
+    """
 
     operator: str
     watermark_at: Millis | None = None
+    waiting: int = 0
+    waiting_max: int = 0
+    reads_only: tuple[str, ...] = ()
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -78,12 +85,16 @@ class Told(Struct, frozen=True, kw_only=True):
 class Progress(Struct, frozen=True, kw_only=True):
     """How far an operator has come, and how far behind now that is; None before its first rows and after its last.
 
-    A stream that has ended is behind nothing.
+    A stream that has ended is behind nothing. `waiting` of `waiting_max` rows wait in it for others; if these are many,
+    only the partitions in `reads_only` are read.
     """
 
     operator: str
     watermark_at: Millis | None = None
     lag_ms: int | None = None
+    waiting: int = 0
+    waiting_max: int = 0
+    reads_only: tuple[str, ...] = ()
 
 
 class StreamView(Struct, frozen=True, kw_only=True):
@@ -115,6 +126,7 @@ class StreamView(Struct, frozen=True, kw_only=True):
     late: int = 0
     dead: int = 0
     skipped: int = 0
+    refused: int = 0
     counts: dict[str, int] = {}
     told_at: Millis = 0
     holder: str = ""
@@ -228,6 +240,7 @@ def _view(folder: Path, name: str, now: Millis) -> StreamView:
         late=_counted(known, "late"),
         dead=_counted(known, "dead"),
         skipped=_counted(known, "skipped"),
+        refused=_counted(known, "refused"),
         counts=known.counts,
         told_at=known.told_at,
         holder=known.holder,
@@ -255,7 +268,14 @@ def _progress(mark: Mark, now: Millis | None) -> Progress:
     """How far it is behind `now`; nobody waits for one that has ended. Rows from the future are ahead of nobody."""
     at = mark.watermark_at
     lag_ms = None if at is None or now is None else max(0, now - at)
-    return Progress(operator=mark.operator, watermark_at=at, lag_ms=lag_ms)
+    return Progress(
+        operator=mark.operator,
+        watermark_at=at,
+        lag_ms=lag_ms,
+        waiting=mark.waiting,
+        waiting_max=mark.waiting_max,
+        reads_only=mark.reads_only if now is not None else (),
+    )
 
 
 def _watermark(progress: Progress) -> Millis:

@@ -8,6 +8,8 @@ from rota.wire.metrics import Labelled, Metric
 from rota.wire.standings import STATES, StreamsView
 
 _BY_STREAM = ("stream",)
+# Sorts of rows that have not gone where rows go.
+ASIDE = ("late", "dead", "skipped", "refused")
 # docs/reference/metrics.md is checked against this table.
 STREAM_METRICS: tuple[Metric, ...] = (
     Metric("rota_streams", "gauge", ("state",), "Streams that are known here, by how they stand."),
@@ -17,7 +19,7 @@ STREAM_METRICS: tuple[Metric, ...] = (
         "rota_stream_set_aside_rows_total",
         "counter",
         ("stream", "sort"),
-        "Rows that were late, dead letters or skipped.",
+        "Rows that were late, dead letters, skipped or refused by a sink.",
     ),
     Metric("rota_stream_watermark_lag_seconds", "gauge", _BY_STREAM, "How far a stream's time is behind the clock's."),
     Metric("rota_stream_state_rows", "gauge", _BY_STREAM, "Rows of state."),
@@ -39,7 +41,7 @@ def stream_families(seen: StreamsView) -> Iterator[Family]:
     told = [view for view in seen.streams if view.told_at and view.state != "broken"]
     yield _family("rows_total", {view.name: view.rows for view in told})
     yield _family("rounds_total", {view.name: view.round for view in told})
-    aside = {(view.name, sort): getattr(view, sort) for view in told for sort in ("late", "dead", "skipped")}
+    aside = {(view.name, sort): getattr(view, sort) for view in told for sort in ASIDE}
     yield _BY_NAME["rota_stream_set_aside_rows_total"].family(aside)
     lags = {view.name: view.lag_ms / 1e3 for view in told if view.lag_ms is not None}
     yield _family("watermark_lag_seconds", lags)

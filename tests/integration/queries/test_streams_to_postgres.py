@@ -2,15 +2,20 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
+import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import rota
 from rota.core.errors import Refused
 from rota.kinds.query.streams.chain import rounds_in
 from rota.kinds.query.streams.postgres import PostgresSink
+from rota.kinds.query.streams.refusing import Refusals
 from rota.wire.capabilities import Guarantee
+from rota.wire.standings import read_told
 from tests.servers.postgres import shared_server
 
 BASE = 1_700_000_000_000
@@ -138,3 +143,102 @@ def test_a_row_without_a_key_is_refused_and_named_before_its_round_is_published(
     with pytest.raises(Refused, match=r"a row of s in round 1 has no k.*'v': 77"):
         found.run()
     assert rounds_in(tmp_path) == []
+
+
+# Rows that the table refuses.
+
+CHECKED = "create table totals (k text primary key, n bigint check (n < 50), owner int references owners)"
+GIVEN = pa.table({"k": ["a", "b", None, "c", "d", "e"], "n": [1, 99, 2, 3, 77, 4], "owner": [1, 1, 1, 8, 1, 1]})
+
+
+def refusing(folder: Path, url: str, policy: Literal["fail", "skip", "dead_letter"]) -> rota.StreamSession:
+    found = rota.StreamSession(folder, rows_max=3, every_s=0)
+    found.register_rows("s", GIVEN)
+    found.upsert("s", url, "totals", ["k"], on_refused=policy)
+    return found
+
+
+def checked(url: str) -> None:
+    shared_server().execute("create table owners (id int primary key)", url)
+    shared_server().execute("insert into owners values (1)", url)
+    shared_server().execute(CHECKED, url)
+
+
+def kept(folder: Path) -> list[tuple[str, str]]:
+    found = [pq.read_table(path) for path in sorted((folder / "refused" / "s").glob("part-*"))]
+    return [(row["row"], row["reason"]) for table in found for row in table.to_pylist()]
+
+
+def test_rows_that_a_table_refuses_are_kept_with_its_reason_and_all_others_arrive(tmp_path: Path, url: str) -> None:
+    checked(url)
+    refusing(tmp_path, url, "dead_letter").run()
+    assert shared_server().execute("select k, n from totals order by 1", url) == [("a", 1), ("e", 4)]
+    rows = kept(tmp_path)
+    assert [msgspec.json.decode(row)["k"] for row, _ in rows] == [None, "b", "c", "d"]
+    reasons = [reason for _, reason in rows]
+    assert "has no k, which is a key of table totals" in reasons[0]
+    assert "violates check constraint" in reasons[1]
+    assert "violates foreign key constraint" in reasons[2]
+    told = read_told(tmp_path)
+    assert told is not None
+    assert told.counts["s.refused"] == 4, "those of the last round, too"
+
+
+def test_rows_that_are_skipped_are_counted_once_however_often_the_last_round_is_handed_over(
+    tmp_path: Path, url: str
+) -> None:
+    checked(url)
+    for _ in range(3):
+        refusing(tmp_path, url, "skip").run()
+        told = read_told(tmp_path)
+        assert told is not None
+        assert told.counts["s.refused"] == 4
+    assert kept(tmp_path) == []
+
+
+def test_a_stream_that_failed_for_rows_of_its_table_goes_on_without_them_if_it_may(tmp_path: Path, url: str) -> None:
+    checked(url)
+    with pytest.raises(Refused, match=r"a row of s in round 1 has no k"):
+        refusing(tmp_path, url, "fail").run()
+    refusing(tmp_path, url, "dead_letter").run()
+    assert len(kept(tmp_path)) == 4
+
+
+def test_one_that_is_killed_between_keeping_rows_and_its_note_keeps_them_once(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked(url)
+    with monkeypatch.context() as patch:
+
+        def killed(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr(PostgresSink, "_note", killed)
+        sink = PostgresSink(url, "totals", ["k"], refusals=Refusals("dead_letter", tmp_path / "refused" / "s"))
+        sink.open("stream")
+        with pytest.raises(KeyboardInterrupt):
+            sink.commit("s", 1, 1, {}, lambda: GIVEN)
+        sink.close()
+    assert len(kept(tmp_path)) == 4
+    # The table is another one by now: what counts is what it says when the round is noted.
+    shared_server().execute("insert into owners values (8)", url)
+    sink.open("stream")
+    sink.take_back("s", 1, 2)
+    assert sink.commit("s", 1, 2, {}, lambda: GIVEN) == 3
+    assert sink.commit("s", 1, 2, {}, lambda: GIVEN) == 3
+    sink.close()
+    assert [msgspec.json.decode(row)["k"] for row, _ in kept(tmp_path)] == [None, "b", "d"]
+    assert shared_server().execute("select k from totals order by 1", url) == [("a",), ("c",), ("e",)]
+
+
+def test_notes_of_an_older_version_are_gone_on_with(url: str) -> None:
+    shared_server().execute(
+        "create table rota_stream_tables (stream text, node text, target text, round bigint not null, "
+        "incarnation numeric not null, primary key (stream, node, target))",
+        url,
+    )
+    shared_server().execute("insert into rota_stream_tables values ('stream', 'w', 'totals', 7, 1)", url)
+    sink = PostgresSink(url, "totals", ["k"])
+    sink.open("stream")
+    assert sink.commit("w", 7, 1, {}, lambda: GIVEN) == 0, "it was committed before"
+    sink.close()

@@ -33,7 +33,7 @@ class Running:
         self._stopping = Event()
         self._is_closed = False
         kept = {each.position: each.round for each in rounds_in(folder) if each.has_state}
-        self._teller = Teller(folder, stream.now_ms, _about(stream, guarantee), stream.last, kept)
+        self._teller = Teller(folder, stream, _about(stream, guarantee), kept)
 
     @property
     def last(self) -> Manifest | None:
@@ -112,7 +112,7 @@ class Running:
             if self._again is not None and restored is not None and not restored.is_same(self._again.manifest):
                 # What is not a part of it is not given again.
                 self._again = None
-            self._teller.restored(self._stream.last)
+            self._teller.restored()
         elif not (self._folder / "savepoints" / f"{wish.which}.round").exists():
             # It is there if whoever ran the stream before was killed in between.
             self._stream.savepoint(wish.which)

@@ -4,14 +4,16 @@ Nothing depends on it but what people see, so a file that cannot be written stop
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
+from typing import Protocol
 
 from msgspec import structs
 
 from rota.kinds.query.streams.manifests import Manifest
+from rota.kinds.query.streams.pressure import Crowd
 from rota.kinds.query.streams.watermarks import END, NEVER
 from rota.wire.standings import ASIDE, End, Mark, Step, Told, read_told, write_told
 from rota.wire.wishes import ENDING
@@ -26,18 +28,46 @@ TIMES_KEPT = 500
 TROUBLE_CHARS_MAX = 2_000
 
 
+class Subject(Protocol):
+    """What is told of: a stream at work."""
+
+    @property
+    def now_ms(self) -> Callable[[], int]:
+        """Its clock."""
+        ...
+
+    @property
+    def last(self) -> Manifest | None:
+        """Its newest round."""
+        ...
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """All that was counted."""
+        ...
+
+    @property
+    def crowds(self) -> Sequence[Crowd]:
+        """Where rows wait for others."""
+        ...
+
+    @property
+    def idle(self) -> Sequence[str]:
+        """Partitions that nobody waits for."""
+        ...
+
+
 class Teller:
     """What one incarnation tells, from when it has taken over."""
 
-    def __init__(
-        self, folder: Path, now_ms: Callable[[], int], about: Told, last: Manifest | None, restorable: dict[int, int]
-    ) -> None:
-        """`about` is what does not change: who it is, and what it promises. It goes on after the round `last`.
+    def __init__(self, folder: Path, subject: Subject, about: Told, restorable: dict[int, int]) -> None:
+        """`about` is what does not change: who it is, and what it promises.
 
         `restorable`: rounds with state, by their places in the chain.
         """
         self._folder = folder
-        self._now_ms = now_ms
+        self._subject = subject
+        self._now_ms = subject.now_ms
         self._about = about
         self._trouble = ""
         # How many rows had been read at an instant, for the rate.
@@ -56,20 +86,20 @@ class Teller:
         with suppress(OSError):
             for path in folder.glob(f"{ASIDE}*"):
                 path.unlink(missing_ok=True)
-        self._adopt(last)
+        self._adopt()
         self.tell()
 
-    def _adopt(self, last: Manifest | None) -> None:
-        self._last = last
+    def _adopt(self) -> None:
+        last = self._subject.last
         self._step_rows = rows = rows_read(last)
         self._read.clear()
         self._read.append((self._now_ms(), rows))
         if last is not None:
             self._note_state(last)
 
-    def restored(self, last: Manifest | None) -> None:
-        """It went back to that round."""
-        self._adopt(last)
+    def restored(self) -> None:
+        """It went back to another round."""
+        self._adopt()
         self.tell()
 
     def _note_state(self, manifest: Manifest) -> None:
@@ -80,7 +110,6 @@ class Teller:
 
     def published(self, manifest: Manifest, checkpoint_ms: float) -> None:
         """A round was published, and how long that took of its time."""
-        self._last = manifest
         self._rounds.append(manifest.took_ms)
         self._checkpoints.append(checkpoint_ms)
         self._worst_ms = max(self._worst_ms, checkpoint_ms)
@@ -120,7 +149,7 @@ class Teller:
         return False
 
     def _told(self, now: int, marks: tuple[Mark, ...], ended: End) -> Told:
-        last, times = self._last, self._checkpoints
+        last, times = self._subject.last, self._checkpoints
         return structs.replace(
             self._about,
             told_at=now,
@@ -137,16 +166,20 @@ class Teller:
             state_rows=self._state[0],
             state_bytes=self._state[1],
             marks=marks,
-            counts=last.counts if last else {},
+            counts=dict(self._subject.counts),
             restorable=self._still_there(),
             steps=tuple(self._steps),
         )
 
     def _marks(self) -> tuple[Mark, ...]:
-        clocks = self._last.clocks if self._last else {}
+        last, crowds = self._subject.last, {each.operator: each for each in self._subject.crowds}
         return tuple(
-            Mark(operator=name, watermark_at=None if clock.mark in (NEVER, END) else clock.mark)
-            for name, clock in clocks.items()
+            _crowded(
+                Mark(operator=name, watermark_at=None if clock.mark in (NEVER, END) else clock.mark),
+                crowds.get(name),
+                self._subject.idle,
+            )
+            for name, clock in (last.clocks if last else {}).items()
         )
 
     def _rate(self, now: int) -> float:
@@ -161,7 +194,7 @@ class Teller:
         newest = self._steps[-1].at if self._steps else 0
         if now - newest < STEP_MS:
             return
-        rows = rows_read(self._last)
+        rows = rows_read(self._subject.last)
         lag_ms = max((now - each.watermark_at for each in marks if each.watermark_at is not None), default=None)
         self._steps.append(Step(at=now, rows=max(0, rows - self._step_rows), lag_ms=lag_ms))
         self._step_rows = rows
@@ -172,6 +205,14 @@ class Teller:
             names = {path.name for path in (self._folder / "rounds").iterdir()}
             self._restorable = {at: each for at, each in self._restorable.items() if f"{at:012d}{ENDING}" in names}
         return tuple(sorted(dict.fromkeys(self._restorable.values())))
+
+
+def _crowded(mark: Mark, crowd: Crowd | None, idle: Sequence[str]) -> Mark:
+    """How far an operator has come, with the rows that wait in it."""
+    if crowd is None:
+        return mark
+    reads_only = crowd.waits_for(idle)
+    return structs.replace(mark, waiting=crowd.waiting, waiting_max=crowd.waiting_max, reads_only=reads_only)
 
 
 def rows_read(manifest: Manifest | None) -> int:

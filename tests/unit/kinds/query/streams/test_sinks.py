@@ -8,8 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import rota
 from rota.core.errors import Refused
 from rota.kinds.query.streams.sinks import FolderSink, SideSink
+from rota.wire.standings import read_told
 
 
 def rows(value: object) -> pa.Table:
@@ -106,3 +108,20 @@ def test_the_name_of_what_was_put_aside_is_flushed_before_a_round_counts_on_it(
     monkeypatch.setattr(os, "fsync", noted)
     sink.prepare("w", 1, 1, rows(1))
     assert flushed[1:] == ["out/_rota-stream", "out", "."]
+
+
+@pytest.mark.parametrize(("policy", "kept"), [("skip", 0), ("dead_letter", 2)])
+def test_a_function_that_raises_has_refused_all_rows_of_its_round(tmp_path: Path, policy: Any, kept: int) -> None:
+    def picky(table: pa.Table, number: int) -> None:
+        if number == 2:
+            raise ValueError("not these")
+
+    stream = rota.StreamSession(tmp_path, rows_max=2, every_s=0)
+    stream.register_rows("s", pa.table({"v": [1, 2, 3, 4, 5]}))
+    stream.call("s", picky, on_refused=policy)
+    stream.run()
+    found = [pq.read_table(path) for path in (tmp_path / "refused" / "s").glob("part-*")]
+    assert [row["row"] for table in found for row in table.to_pylist()] == ['{"v":3}', '{"v":4}'][:kept]
+    told = read_told(tmp_path)
+    assert told is not None
+    assert told.counts == {"s.rows": 5, "s.refused": 2}

@@ -1,8 +1,10 @@
 """What whoever runs a stream tells of it: numbers over its rounds, about once a second."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rota.kinds.query.streams.manifests import Manifest, Piece
+from rota.kinds.query.streams.pressure import Crowd
 from rota.kinds.query.streams.telling import RATE_MS, STEP_MS, STEPS_KEPT, TELL_EVERY_MS, Teller
 from rota.kinds.query.streams.watermarks import END, NEVER, Clock
 from rota.wire.standings import FILE, Told, read_told, write_told
@@ -13,18 +15,31 @@ BASE = 1_700_000_000_000
 class Stage:
     """A teller with a clock of its own."""
 
+    crowds: Sequence[Crowd] = ()
+    idle = ()
+
     def __init__(self, folder: Path, *, incarnation: int = 1, last: Manifest | None = None) -> None:
         self.now = BASE
         self.folder = folder
+        self.last = last
         (folder / "rounds").mkdir(exist_ok=True)
         about = Told(told_at=0, incarnation=incarnation, guarantee="exactly once", run="r")
-        self.teller = Teller(folder, lambda: self.now, about, last, {})
+        self.teller = Teller(folder, self, about, {})
+
+    @property
+    def now_ms(self) -> Callable[[], int]:
+        return lambda: self.now
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return self.last.counts if self.last else {}
 
     def round(self, number: int, rows: int, *, ms: int = TELL_EVERY_MS, checkpoint_ms: float = 1.0) -> Told:
         """So long later a round is published; what is told after it."""
         self.now += ms
         (self.folder / "rounds" / f"{number:012d}.round").touch()
-        self.teller.published(manifest(number, rows, self.now), checkpoint_ms)
+        self.last = manifest(number, rows, self.now)
+        self.teller.published(self.last, checkpoint_ms)
         return self.told
 
     @property
@@ -108,7 +123,8 @@ def test_one_that_went_back_counts_from_there(tmp_path: Path):
     stage.round(1, 100)
     stage.round(2, 900)
     stage.now += 500
-    stage.teller.restored(manifest(1, 100, stage.now))
+    stage.last = manifest(1, 100, stage.now)
+    stage.teller.restored()
     assert (stage.told.round, stage.told.rows, stage.told.rows_per_s) == (1, 100, 0)
 
 
@@ -140,3 +156,10 @@ def test_what_others_left_aside_is_tidied_up(tmp_path: Path):
     (tmp_path / "_standing-1").write_text("half")
     Stage(tmp_path, incarnation=2)
     assert not list(tmp_path.glob("_standing-*"))
+
+
+def test_rows_that_wait_are_told_with_what_they_wait_for(tmp_path: Path):
+    stage = Stage(tmp_path)
+    stage.crowds = [Crowd(operator="w", waiting=60, waiting_max=100, reached={"a/0": 9, "b/0": 4})]
+    (mark,) = stage.round(1, 10).marks
+    assert (mark.waiting, mark.waiting_max, mark.reads_only) == (60, 100, ("b/0",))
