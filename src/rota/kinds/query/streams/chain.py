@@ -3,7 +3,7 @@
     rounds/<position>.round    manifests with their pieces, in the order of their names
     plans/<position>-<incarnation>.jsonl    from that position on, plans of rounds that were not known when the round
                                before was published
-    savepoints/<name>.round    copies of rounds, kept until somebody removes them
+    savepoints/<name>.round    rounds that are kept until somebody removes them (`savepoints`)
     pieces/<incarnation>-<round>/    what tasks of a round on workers have written; what no round names is removed
 
 A name in the chain is taken with `link`, which fails if somebody else took it. That alone decides who may publish: an
@@ -34,9 +34,9 @@ from rota.kinds.query.streams.manifests import (
 )
 from rota.kinds.query.streams.pieces import PIECES, Damaged, Piece, check_piece
 from rota.kinds.query.streams.rounds import Plan
+from rota.kinds.query.streams.savepoints import Savepoints, aside_name, saved_round
 from rota.wire.flushing import flush
 from rota.wire.wishes import ENDING as _ENDING
-from rota.wire.wishes import check_savepoint
 
 # Claims that were overtaken by rounds of an incarnation that was still at it.
 _CLAIMS_TRIED_MAX = 1_000
@@ -67,16 +67,11 @@ class Taken(Exception):
     """Somebody else has taken the next name of the chain."""
 
 
-def _aside_name(name: str) -> str:
-    """Where a file is written first. Processes in containers share numbers, so that chance alone keeps them apart."""
-    return f"_{name}-{secrets.token_hex(8)}"
-
-
 def _make_identity(folder: Path) -> None:
     """What a stream is called where others must not be taken for it; it stays when the folder is moved."""
     path = folder / "identity"
     if not path.exists():
-        aside = folder / _aside_name("identity")
+        aside = folder / aside_name("identity")
         write_flushed(aside, [secrets.token_hex(12).encode()])
         with suppress(FileExistsError):
             os.link(aside, path)
@@ -91,7 +86,6 @@ class Chain:
         self._folder = folder
         self._rounds = folder / "rounds"
         self._plans = folder / "plans"
-        self._savepoints = folder / "savepoints"
         self._pieces = folder / PIECES
         self._position = 0
         self._incarnation = 0
@@ -100,7 +94,7 @@ class Chain:
 
     def make(self) -> None:
         """Have all folders there, for whoever is about to take over."""
-        for each in (self._rounds, self._plans, self._savepoints):
+        for each in (self._rounds, self._plans):
             each.mkdir(parents=True, exist_ok=True)
         _make_identity(self._folder)
 
@@ -210,7 +204,6 @@ class Chain:
         """
         self.make()
         self._take_over(incarnation, holder, definition, now_ms)
-        self._remove_half_saved()
         # Only now, since it takes a while: a rival that keeps publishing is out already.
         restored = self.find()
         if restored.plans:
@@ -239,12 +232,6 @@ class Chain:
                 return
         raise Refused("stream.fenced", "others keep publishing", "See who is at it: `rota stream show`.")
 
-    def _remove_half_saved(self) -> None:
-        """Remove savepoints that somebody was writing who was killed, or deposed just now."""
-        for path in self._savepoints.glob("_*"):
-            if path.suffix != _ENDING:
-                path.unlink(missing_ok=True)
-
     def _newest(self) -> Manifest:
         """The newest manifest that can be read: it says who holds the chain."""
         for at in reversed(self.positions()):
@@ -270,7 +257,7 @@ class Chain:
 
     def _take_name(self, contents: Iterable[bytes | pa.Buffer]) -> None:
         position = self._position + 1
-        aside = self._rounds / _aside_name(f"{position:012d}-{self._incarnation}")
+        aside = self._rounds / aside_name(f"{position:012d}-{self._incarnation}")
         try:
             write_flushed(aside, contents)
             os.link(aside, self.path(position))
@@ -392,48 +379,6 @@ class Chain:
         for path in self._journals():
             path.unlink(missing_ok=True)
 
-    # Savepoints.
-
-    def save(self, position: int, name: str) -> Path:
-        """Keep a round for as long as nobody removes it."""
-        check_savepoint(self._savepoints.parent, name)
-        path = self._savepoints / f"{name}{_ENDING}"
-        try:
-            self._copy(position, name, path)
-            flush(self._savepoints)
-        except Damaged as damage:
-            text = f"the round at position {position} cannot be saved: {damage}"
-            raise Refused("stream.corrupt", text, "Start the stream again.") from None
-        except OSError as error:
-            text = f"{path} cannot be written: {error.strerror}"
-            raise Refused("stream.folder", text, "See that there is room, and that it may be written.") from None
-        return path
-
-    def _copy(self, position: int, name: str, path: Path) -> None:
-        manifest, kept = self.manifest(position), self.path(position)
-        if not any(piece.file for piece in manifest.pieces):
-            os.link(kept, path)
-            return
-        # With all of its pieces, so that nobody has to know for whom they are kept.
-        aside = self._savepoints / _aside_name(name)
-        try:
-            write_flushed(aside, copied(manifest, pieces_of(kept, "state"))[1])
-            aside.rename(path)
-        finally:
-            aside.unlink(missing_ok=True)
-
-    def savepoints(self) -> list[str]:
-        """The names of savepoints."""
-        return sorted(path.name.removesuffix(_ENDING) for path in self._savepoints.glob(f"*{_ENDING}"))
-
-    def savepoint(self, name: str) -> Path:
-        """The file of a savepoint."""
-        path = self._savepoints / f"{name}{_ENDING}"
-        if not path.exists():
-            known = ", ".join(self.savepoints()) or "none"
-            raise Refused("stream.unknown", f"there is no savepoint {name!r}", f"There are: {known}.", path="savepoint")
-        return path
-
     def close(self) -> None:
         """Let go of the journal."""
         if self._journal is not None:
@@ -446,26 +391,10 @@ def _begun(journal: Path) -> tuple[int, ...]:
     return tuple(int(each) for each in journal.stem.split("-"))
 
 
-def saved_round(path: Path) -> Manifest:
-    """A round that can be gone on from: its state is what was written."""
-    try:
-        manifest = read_manifest(path)
-        for piece, place in pieces_of(path, "state"):
-            check_piece(piece, place)
-    except FileNotFoundError:
-        raise Refused("stream.unknown", f"there is no file {path}", "See `rota stream show`.") from None
-    except Damaged as damage:
-        raise Refused("stream.corrupt", f"{path} cannot be restored: {damage}", "Choose another one.") from None
-    if not manifest.has_state:
-        text = f"round {manifest.round} has no state of its own"
-        raise Refused("stream.unknown", text, "Choose a round with state, or a savepoint.")
-    return manifest
-
-
 def file_of(folder: Path, which: str | int) -> Path:
     """The file of a round by its number, or of a savepoint by its name or path."""
     if isinstance(which, str) and not which.isdecimal():
-        return Path(which) if os.sep in which else Chain(folder).savepoint(which)
+        return Path(which) if os.sep in which else Savepoints(folder).find(which)
     number, chain = int(which), Chain(folder)
     known = [manifest for manifest in rounds_in(folder) if manifest.has_state]
     for manifest in reversed(known):

@@ -22,11 +22,17 @@ class StreamSource(Protocol):
     called: str
     partitions: int
     schema: pa.Schema
-    # Whether offsets mean something only together with what it keeps in its folder.
-    remembers: bool
 
     def open(self, folder: Path) -> None:
         """Begin. `folder` is for what it has to remember."""
+        ...
+
+    def remembered(self) -> bytes:
+        """What of its folder offsets mean something with, for another folder; nothing if they mean it anywhere."""
+        ...
+
+    def recall(self, remembered: bytes) -> None:
+        """Take over what it remembered in another folder, where nothing else is remembered; or refuse."""
         ...
 
     def look(self, now_ms: int) -> None:

@@ -33,8 +33,6 @@ class Files:
     """Files of one form in a folder and in those below it. An offset is the number of a file, and of a row in it."""
 
     can = Source.REWINDABLE | Source.SPLITTABLE
-    # Which file has which number.
-    remembers = True
 
     def __init__(
         self,
@@ -71,6 +69,16 @@ class Files:
     def open(self, folder: Path) -> None:
         """Read which files were seen before."""
         self._ledger = Ledger(folder, self.partitions)
+
+    def remembered(self) -> bytes:
+        """Which file has which number."""
+        return self._seen.packed()
+
+    def recall(self, remembered: bytes) -> None:
+        """Number files as they were there."""
+        if not self._seen.recall(remembered):
+            text = f"{self.called} were seen in another order in this folder"
+            raise Refused("stream.source", text, "Restore it in a folder where none were seen.", path="restore")
 
     @property
     def _seen(self) -> Ledger:

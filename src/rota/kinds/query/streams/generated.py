@@ -31,7 +31,7 @@ class Rate:
         self._rows_per_s, self._keys, self._rows = rows_per_s, keys, rows
         self.partitions = partitions
         self._from_ms = from_ms
-        self.remembers = not from_ms
+        self._is_told = from_ms > 0
         self._due = 0
         self._began = Path()
         if rows:
@@ -44,15 +44,31 @@ class Rate:
         if not self._from_ms and self._began.exists():
             self._from_ms = int(self._began.read_text())
 
+    def remembered(self) -> bytes:
+        """When it began, unless everybody is told."""
+        return b"" if self._is_told else str(self._from_ms).encode()
+
+    def recall(self, remembered: bytes) -> None:
+        """It began when the other did."""
+        began = int(remembered)
+        if self._from_ms not in (0, began):
+            text = f"{self.called} began at another time in this folder"
+            raise Refused("stream.source", text, "Restore it in a folder where nothing has begun.", path="restore")
+        if not self._from_ms and began:
+            self._begin(began)
+
+    def _begin(self, from_ms: int) -> None:
+        self._from_ms = from_ms
+        aside = self._began.with_name("_began")
+        aside.write_text(str(from_ms))
+        flush(aside)
+        aside.replace(self._began)
+        flush(self._began.parent)
+
     def look(self, now_ms: int) -> None:
         """Rows that are due by now."""
         if not self._from_ms:
-            self._from_ms = now_ms
-            aside = self._began.with_name("_began")
-            aside.write_text(str(now_ms))
-            flush(aside)
-            aside.replace(self._began)
-            flush(self._began.parent)
+            self._begin(now_ms)
         due = max(0, now_ms - self._from_ms) * self._rows_per_s // 1_000
         self._due = min(due, self._rows) if self._rows else due
 
@@ -81,7 +97,6 @@ class Tables:
     """Tables that are in memory, one for each partition; for tests and notebooks. They end."""
 
     can = Source.BOUNDED | Source.REWINDABLE | Source.SPLITTABLE
-    remembers = False
 
     def __init__(self, *tables: pa.Table) -> None:
         if not tables:
@@ -93,6 +108,13 @@ class Tables:
 
     def open(self, folder: Path) -> None:
         """They are there."""
+
+    def remembered(self) -> bytes:
+        """Nothing."""
+        return b""
+
+    def recall(self, remembered: bytes) -> None:
+        """There was nothing."""
 
     def look(self, now_ms: int) -> None:
         """There is nothing new."""

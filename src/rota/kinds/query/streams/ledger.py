@@ -67,10 +67,20 @@ class Ledger:
     def __contains__(self, name: str) -> bool:
         return name in self._known
 
-    @property
-    def entries(self) -> list[Entry]:
-        """All files, in their order."""
-        return self._entries
+    def packed(self) -> bytes:
+        """All that is known, for another folder."""
+        return msgspec.json.encode(self._entries)
+
+    def recall(self, packed: bytes) -> bool:
+        """Know what another folder has packed; False if something else is known."""
+        try:
+            entries = _decode(packed)
+        except msgspec.DecodeError as error:
+            raise Refused("stream.corrupt", f"a list of files cannot be read: {error}", "Choose another one.") from None
+        if not self._entries:
+            self.add(entries)
+        both = min(len(entries), len(self._entries))
+        return self._entries[:both] == entries[:both] and both == len(entries)
 
     def of(self, partition: int) -> list[Entry]:
         """The files of a partition, in their order."""

@@ -17,7 +17,16 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
-from rota.kinds.query.streams.pieces import Damaged, Piece, Place, called, chunks_of, packed_pieces, read_piece
+from rota.kinds.query.streams.pieces import (
+    Damaged,
+    Piece,
+    PieceKind,
+    Place,
+    called,
+    chunks_of,
+    packed_pieces,
+    read_piece,
+)
 from rota.kinds.query.streams.rounds import Offset, Plan
 from rota.kinds.query.streams.watermarks import Clock
 
@@ -104,16 +113,23 @@ def packed(
     return whole, [*_head(whole), *contents]
 
 
-def copied(manifest: Manifest, pieces: Sequence[tuple[Piece, Place]]) -> tuple[Manifest, Iterator[bytes]]:
-    """A manifest with pieces that are wherever they are, as a file that has all of them. Bytes may end as Damaged."""
+def copied(
+    manifest: Manifest, pieces: Sequence[tuple[Piece, Place]], tables: Sequence[tuple[Piece, pa.Table]] = ()
+) -> tuple[Manifest, Iterator[bytes | pa.Buffer]]:
+    """A manifest with pieces that are wherever they are, as a file that has all of them. Bytes may end as Damaged.
+
+    `tables` are pieces that come after those.
+    """
     found: list[Piece] = []
     offset = 0
     for piece, place in pieces:
         found.append(msgspec.structs.replace(piece, offset=offset, file=""))
         offset += place.bytes
+    more, contents = packed_pieces(tables)
+    found += (msgspec.structs.replace(piece, offset=piece.offset + offset) for piece in more)
     whole = msgspec.structs.replace(manifest, pieces=tuple(found))
     parts = (chunks_of(place, called(piece)) for piece, place in pieces)
-    return whole, chain(_head(whole), chain.from_iterable(parts))
+    return whole, chain(_head(whole), chain.from_iterable(parts), contents)
 
 
 def _head(manifest: Manifest) -> list[bytes]:
@@ -147,7 +163,7 @@ def _read(path: Path) -> tuple[Manifest, int]:
     return manifest, _PREFIX_BYTES + size
 
 
-def pieces_of(path: Path, kind: Literal["state", "rows"]) -> list[tuple[Piece, Place]]:
+def pieces_of(path: Path, kind: PieceKind) -> list[tuple[Piece, Place]]:
     """The pieces of one kind, and where they are; or Damaged."""
     manifest, begin = _read(path)
     folder = path.parent.parent
@@ -160,6 +176,6 @@ def pieces_of(path: Path, kind: Literal["state", "rows"]) -> list[tuple[Piece, P
     return found
 
 
-def read_pieces(path: Path, kind: Literal["state", "rows"]) -> list[tuple[Piece, pa.Table]]:
+def read_pieces(path: Path, kind: PieceKind) -> list[tuple[Piece, pa.Table]]:
     """The pieces of one kind, each checked; or Damaged."""
     return [(piece, read_piece(piece, place)) for piece, place in pieces_of(path, kind)]

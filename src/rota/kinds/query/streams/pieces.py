@@ -26,14 +26,18 @@ class Damaged(Exception):
     """A file of a round is not what was written."""
 
 
+# State of an operator, rows for a sink, or what a source has to remember.
+PieceKind = Literal["state", "rows", "source"]
+
+
 class Piece(Struct, frozen=True, kw_only=True):
-    """A table: a partition of an operator's state, or rows for a sink.
+    """A table: a partition of an operator's state, rows for a sink, or the memory of a source.
 
     `file` is where it is, seen from the stream's folder; "" if that is the file of its round. `offset` is where it
     begins there: behind the manifest, in the file of a round.
     """
 
-    kind: Literal["state", "rows"]
+    kind: PieceKind
     node: str
     table: str = ""
     partition: int = 0

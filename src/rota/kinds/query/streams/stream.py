@@ -14,7 +14,7 @@ import pyarrow as pa
 from msgspec import Struct, structs
 
 from rota.core.errors import Refused
-from rota.kinds.query.streams.chain import Chain, Restored, Taken, saved_round
+from rota.kinds.query.streams.chain import Chain, Restored, Taken
 from rota.kinds.query.streams.computing import Computing, Pieces, check_made_again
 from rota.kinds.query.streams.delivery import Delivery, Outlet, kept_rows
 from rota.kinds.query.streams.manifests import Manifest
@@ -22,6 +22,7 @@ from rota.kinds.query.streams.pieces import Damaged, Piece
 from rota.kinds.query.streams.pipeline import Computed, Pipeline
 from rota.kinds.query.streams.pressure import Crowd, check_room, rows_allowed
 from rota.kinds.query.streams.rounds import Offset, Plan, goes_on, offsets_after, partition_name, plan_round
+from rota.kinds.query.streams.savepoints import Savepoints, remembered_in, saved_round
 from rota.kinds.query.streams.watermarks import Clock
 
 
@@ -64,6 +65,7 @@ class Stream:
         self._options = options
         self._now_ms = now_ms
         self._chain = Chain(folder)
+        self._savepoints = Savepoints(folder)
         self._definition = pipeline.definition()
         self._clocks: dict[str, Clock] = {}
         self._last: Manifest | None = None
@@ -92,13 +94,14 @@ class Stream:
             below.mkdir(parents=True, exist_ok=True)
             node.source.open(below)
         self._chain.make()
+        self._savepoints.make()
         self._delivery.open(self._chain.identity)
         newest = self._chain.find().last if restore is None else saved_round(restore)
         # Before anybody is deposed for it.
         if newest is not None:
             self._check_definition(newest)
         if newest is not None and restore is not None:
-            self._check_numbered_here(newest)
+            self._recall(newest, restore)
         restored = self._claim()
         now_ms = self._now_ms()
         self._heard_at_ms = {
@@ -120,7 +123,7 @@ class Stream:
         """Go on from another round instead, between two of them; `path` is its file."""
         saved = saved_round(path)
         self._check_definition(saved)
-        self._check_numbered_here(saved)
+        self._recall(saved, path)
         with self._for_good():
             self._delivery.catch_up()
             self._idle = ()
@@ -163,6 +166,7 @@ class Stream:
             definition=self._definition,
             now_ms=self._now_ms(),
         )
+        self._savepoints.remove_half_saved()
         self.skipped = tuple((each.position, each.reason) for each in restored.skipped)
         return restored
 
@@ -190,14 +194,17 @@ class Stream:
     def _compute(self, plan: Plan) -> Computed:
         return self._computing.compute(plan, self._clocks, self._chain.aside(plan.round))
 
-    def _check_numbered_here(self, manifest: Manifest) -> None:
-        """Refuse a round of another stream whose offsets mean other files here."""
+    def _recall(self, manifest: Manifest, path: Path) -> None:
+        """Have sources number what they read as those did that a round of another stream was read from."""
         if manifest.stream in ("", self._chain.identity):
             return
+        memories = remembered_in(path)
         for name, node in self._pipeline.sources().items():
-            if node.source.remembers:
+            if name in memories:
+                node.source.recall(memories[name])
+            elif node.source.remembered():
                 text = f"{name} ({node.source.called}) numbers what it reads in its own folder, and this is of another"
-                hint = "Restore it where it was saved; to move a stream, move its whole folder."
+                hint = "Restore a savepoint, which has these numbers; or move the stream with its whole folder."
                 raise Refused("stream.source", text, hint, path="restore")
 
     def _check_definition(self, manifest: Manifest) -> None:
@@ -418,7 +425,9 @@ class Stream:
         with self._for_good():
             if not self._last.has_state:
                 self._publish_state()
-        return self._chain.save(self._last.position, name)
+        memories = {each: node.source.remembered() for each, node in self._pipeline.sources().items()}
+        kept = self._chain.path(self._last.position)
+        return self._savepoints.save(kept, name, {each: memory for each, memory in memories.items() if memory})
 
     def close(self) -> None:
         """Let go of everything; another incarnation can go on."""

@@ -15,6 +15,7 @@ from rota.kinds.query.streams.ledger import Entry, Ledger
 from rota.kinds.query.streams.manifests import Manifest
 from rota.kinds.query.streams.pieces import Piece
 from rota.kinds.query.streams.rounds import Plan, Range
+from rota.kinds.query.streams.savepoints import Savepoints
 
 
 def claimed(folder: Path, incarnation: int = 0) -> Chain:
@@ -135,17 +136,19 @@ def test_rounds_without_state_are_read_again_from_the_last_one_that_has_it(tmp_p
 
 def test_only_so_many_rounds_are_kept_and_savepoints_stay(tmp_path: Path) -> None:
     chain, rounds = filled(tmp_path, 9)
-    chain.save(rounds[0].position, "first")
+    saved = Savepoints(tmp_path)
+    saved.make()
+    saved.save(chain.path(rounds[0].position), "first", {})
     chain.keep(3)
     assert [chain.manifest(each).round for each in chain.positions()] == [7, 8, 9]
-    assert chain.savepoints() == ["first"]
-    assert chain.savepoint("first").stat().st_size > 0
+    assert saved.names() == ["first"]
+    assert saved.find("first").stat().st_size > 0
     with pytest.raises(Refused, match=r"stream\.unknown"):
-        chain.savepoint("second")
+        saved.find("second")
     with pytest.raises(Refused, match=r"field\.value"):
-        chain.save(rounds[8].position, "../x")
+        saved.save(chain.path(rounds[8].position), "../x", {})
     with pytest.raises(Refused, match=r"already"):
-        chain.save(rounds[8].position, "first")
+        saved.save(chain.path(rounds[8].position), "first", {})
 
 
 def test_whoever_only_reads_makes_nothing(tmp_path: Path) -> None:
@@ -210,11 +213,13 @@ def test_what_is_damaged_is_refused_by_whoever_saves_or_restores_it(
 ) -> None:
     chain, rounds = filled(tmp_path, 2)
     path = chain.path(rounds[1].position)
-    saved = chain.save(rounds[0].position, "first")
+    savepoints = Savepoints(tmp_path)
+    savepoints.make()
+    saved = savepoints.save(chain.path(rounds[0].position), "first", {})
     whole = saved.read_bytes()
     path.write_bytes(b"nothing")
     with pytest.raises(Refused, match=r"stream\.corrupt"):
-        chain.save(rounds[1].position, "second")
+        savepoints.save(path, "second", {})
     # Damaged after it was looked at.
     monkeypatch.setattr("rota.kinds.query.streams.chain.saved_round", lambda _: rounds[0])
     saved.write_bytes(whole[:-1])
@@ -282,7 +287,9 @@ def test_whoever_takes_over_writes_plans_down_at_once(tmp_path: Path, monkeypatc
 
 def test_savepoints_that_were_being_written_go_and_those_that_are_there_stay(tmp_path: Path) -> None:
     chain, rounds = filled(tmp_path, 1)
-    chain.save(rounds[0].position, "_first")
+    saved = Savepoints(tmp_path)
+    saved.make()
+    saved.save(chain.path(rounds[0].position), "_first", {})
     (tmp_path / "savepoints" / "_second-0123456789abcdef").touch()
-    claimed(tmp_path)
+    saved.remove_half_saved()
     assert [path.name for path in (tmp_path / "savepoints").iterdir()] == ["_first.round"]

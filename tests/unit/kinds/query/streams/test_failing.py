@@ -1,6 +1,7 @@
 """Streams that fail half-way, are restored, or lack files: nothing counts twice, and nothing is lost."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import rota
 from rota.app.sql.started import Running
 from rota.core.errors import Refused
 from rota.kinds.query.streams.calling import CallbackSink
+from rota.kinds.query.streams.chain import file_of
 from rota.kinds.query.streams.sinks import FolderSink, SideSink
 from rota.kinds.query.streams.stream import Round
 
@@ -148,21 +150,70 @@ def put(folder: Path, name: str, **columns: list[Any]) -> None:
     pq.write_table(pa.table(columns), folder / f"{name}.parquet")
 
 
-def test_a_savepoint_of_another_folder_is_refused_if_its_files_have_other_numbers_there(tmp_path: Path) -> None:
-    put(tmp_path / "in", "b", v=["b"])
+def over_files(folder: Path, name: str) -> rota.StreamSession:
+    made = rota.StreamSession(folder / name, rows_max=2, every_s=0)
+    made.register_files("c", folder / "in")
+    return made
 
-    def stream(name: str) -> rota.StreamSession:
-        made = rota.StreamSession(tmp_path / name, every_s=0)
-        made.register_files("c", tmp_path / "in")
-        return made
 
-    with stream("one").start(follow=False) as running:
+def values(rounds: Iterable[Round]) -> list[str]:
+    return [value for each in rounds for value in each.rows["c"]["v"].to_pylist() if "c" in each.rows]
+
+
+def test_a_savepoint_knows_which_files_were_read_and_is_gone_on_from_in_another_folder(tmp_path: Path) -> None:
+    # Seen first, though by name they come last.
+    for name in ("z", "y"):
+        put(tmp_path / "in", name, v=[name])
+        over_files(tmp_path, "one").run()
+    put(tmp_path / "in", "a", v=["a1", "a2", "a3"])
+    with over_files(tmp_path, "one").start(follow=False) as running:
+        next(iter(running))
+        saved = running.savepoint("x").rename(tmp_path / "kept.round")
+        (rest := values(running)).sort()
+    put(tmp_path / "in", "0", v=["later"])
+    with over_files(tmp_path, "two").start(follow=False, restore=str(saved)) as running:
+        assert values(running) == [*rest, "later"]
+    over_files(tmp_path, "one").start(restore=str(saved)).close()
+
+
+def test_a_savepoint_is_not_gone_on_from_where_files_were_seen_in_another_order(tmp_path: Path) -> None:
+    for name in ("z", "y"):
+        put(tmp_path / "in", name, v=[name])
+        over_files(tmp_path, "one").run()
+    with over_files(tmp_path, "one").start(follow=False) as running:
         list(running)
         saved = running.savepoint("x")
-    with pytest.raises(Refused, match=r"stream\.source.*whole folder"):
-        stream("two").start(restore=str(saved))
-    copy = saved.rename(tmp_path / "kept.round")
-    stream("one").start(restore=str(copy)).close()
+        newest = file_of(tmp_path / "one", 2)
+    os.utime(tmp_path / "in" / "y.parquet", ns=(1, 1))
+    over_files(tmp_path, "two").run()
+    with pytest.raises(Refused, match=r"stream\.source.*seen in another order in this folder"):
+        over_files(tmp_path, "two").start(restore=str(saved))
+    with pytest.raises(Refused, match=r"stream\.source.*Restore a savepoint, which has these numbers"):
+        over_files(tmp_path, "three").start(restore=str(newest))
+
+
+def test_a_rate_goes_on_in_another_folder_as_it_began(tmp_path: Path) -> None:
+    def rate(name: str) -> rota.StreamSession:
+        made = rota.StreamSession(tmp_path / name, every_s=0)
+        made.register_rate("c", 1_000, rows=30)
+        return made
+
+    def times(rounds: Iterable[Round]) -> list[Any]:
+        return [value for each in rounds for value in each.rows["c"]["at"].to_pylist()]
+
+    now = [5_000]
+    with rate("one").start(follow=False, now_ms=lambda: now[0]) as running:
+        for now[0] in (5_000, 5_010):
+            list(running)
+        saved = running.savepoint("x")
+        now[0] = 9_000
+        rest = times(running)
+    with rate("two").start(follow=False, now_ms=lambda: now[0], restore=str(saved)) as running:
+        assert times(running) == rest != []
+    with pytest.raises(Refused, match=r"stream\.source.*began at another time"):
+        with rate("three").start(follow=False, now_ms=lambda: now[0]) as running:
+            list(running)
+        rate("three").start(restore=str(saved))
 
 
 def test_rows_in_memory_can_be_gone_on_with_in_another_folder(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def names(ledger: Ledger) -> list[str]:
 
 def looked(folder: Path, looks: int) -> Ledger:
     ledger = Ledger(folder, 1)
-    for number in range(len(ledger.entries), looks):
+    for number in range(len(ledger.of(0)), looks):
         ledger.add([entry(number)])
     return ledger
 
@@ -85,7 +85,7 @@ def test_one_that_was_killed_while_putting_files_together_leaves_nothing_that_co
         patch.setattr(Path, "unlink", killed)
         with pytest.raises(KeyboardInterrupt):
             ledger.add([entry(63)])
-    assert len(Ledger(tmp_path, 1).entries) == 64
+    assert len(names(Ledger(tmp_path, 1))) == 64
     again = looked(tmp_path, 140)
     assert names(again) == [f"a{number}.csv" for number in range(140)]
     assert names(Ledger(tmp_path, 1)) == names(again)

@@ -8,10 +8,11 @@ import pytest
 from msgspec import structs
 
 from rota.core.errors import Refused
-from rota.kinds.query.streams.chain import Chain, saved_round
+from rota.kinds.query.streams.chain import Chain
 from rota.kinds.query.streams.manifests import Manifest, pieces_of, read_pieces
 from rota.kinds.query.streams.pieces import Damaged, Piece, check_piece, read_piece, write_pieces
 from rota.kinds.query.streams.rounds import Plan
+from rota.kinds.query.streams.savepoints import Savepoints, saved_round
 
 TABLE = pa.table({"k": [f"key-{at}" for at in range(200)], "n": list(range(200))})
 
@@ -79,14 +80,16 @@ def test_what_no_round_names_is_removed_and_what_one_names_again_stays(tmp_path:
 def test_a_savepoint_has_copies_of_its_pieces_and_none_of_damaged_ones(tmp_path: Path) -> None:
     chain = claimed(tmp_path)
     published = publish(chain, tmp_path, 1)
-    saved = chain.save(published.position, "good")
+    savepoints = Savepoints(tmp_path)
+    savepoints.make()
+    saved = savepoints.save(chain.path(published.position), "good", {})
     path = tmp_path / published.pieces[0].file
     content = bytearray(path.read_bytes())
     content[100] ^= 4
     path.write_bytes(content)
     with pytest.raises(Refused, match=r"stream\.corrupt"):
-        chain.save(published.position, "bad")
-    assert chain.savepoints() == ["good"]
+        savepoints.save(chain.path(published.position), "bad", {})
+    assert savepoints.names() == ["good"]
     assert not list(saved.parent.glob("_*"))
     path.unlink()
     assert saved_round(saved) == structs.replace(published, pieces=saved_round(saved).pieces)
