@@ -292,7 +292,7 @@ def test_a_stream_is_watched_paused_and_saved(seeded: Stage, page: Page):
     expect(page.locator("#head")).to_contain_text("Asked to savepoint before-upgrade")
     heed(folder, read_wishes(folder).pending[0])
     expect(page.locator("#head")).not_to_contain_text("Asked to")
-    counted = 'rota_stream_rounds_total{stream="orders"} 8.0'
+    counted = 'rota_stream_rounds_total{stream="orders",tenant="default"} 8.0'
     until(lambda: counted in httpx.get(f"{home(seeded)}/metrics").text, "metrics to tell of it")
     page.locator("#head").get_by_role("link", name="shown").click()
     expect(page.locator("#head")).to_contain_text("Stream")

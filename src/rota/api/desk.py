@@ -121,7 +121,7 @@ class Desk:
         # Looks into this process; None likewise.
         self.inspect: Callable[[], ServiceInside] | None = None
         # Streams whose folders it knows; there are none until somebody says where.
-        self.streams = Streams((), coordinator, lambda: coordinator.clock())  # noqa: PLW0108 - not read before it is asked
+        self.streams = Streams({}, coordinator, lambda: coordinator.clock())  # noqa: PLW0108 - not read before it is asked
         self._refused = refused
         self._readable = readable or Readable()
         self._coordinator = coordinator

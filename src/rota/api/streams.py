@@ -7,7 +7,7 @@ in threads of their own, so that a folder that does not answer keeps nobody but 
 import asyncio
 import os
 import stat
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -17,7 +17,7 @@ from msgspec import structs
 from rota.api.auth import Principal
 from rota.core.commands import SteerStream
 from rota.core.errors import Refused, Unavailable
-from rota.core.ids import DEFAULT_TENANT, Millis
+from rota.core.ids import Millis
 from rota.core.questions import ListTasks, TasksPage
 from rota.wire.standings import (
     GetStream,
@@ -54,19 +54,19 @@ class Asked(Protocol):
 
 
 class Streams:
-    """The streams in some folders, directly below each. They are the default tenant's."""
+    """The streams in some folders of each tenant, directly below each."""
 
-    def __init__(self, folders: Sequence[Path], coordinator: Asked, clock: Callable[[], Millis]) -> None:
-        self._folders = tuple(folders)
+    def __init__(self, folders: Mapping[str, Sequence[Path]], coordinator: Asked, clock: Callable[[], Millis]) -> None:
+        self._folders = dict(folders)
         self._coordinator = coordinator
         self._clock = clock
         # Nobody else's: a disk that hangs would take one thread after the other from those who read blobs.
         self._threads = ThreadPoolExecutor(_THREADS, "rota-streams")
-        self._looking: asyncio.Task[StreamsView] | None = None
+        self._looking: asyncio.Task[dict[str, StreamsView]] | None = None
         self._asking = asyncio.Lock()
         self._read_at = 0.0
-        # As they were when somebody last looked.
-        self.seen = StreamsView()
+        # As they were when somebody last looked, by tenant.
+        self.seen: dict[str, StreamsView] = {}
 
     async def answer(self, who: Principal, request: ListStreams | GetStream | SteerStream) -> StreamsView | StreamView:
         """What was asked about them, or of one."""
@@ -80,26 +80,27 @@ class Streams:
 
     async def list(self, request: ListStreams) -> StreamsView:
         """All of them; or those that a run's tasks run, as they were lately: a page about a run waits for no disk."""
-        if request.tenant != DEFAULT_TENANT:
+        if request.tenant not in self._folders:
             return StreamsView()
         if not request.run:
-            return await self.look()
+            return (await self.look())[request.tenant]
         if asyncio.get_running_loop().time() - self._read_at > LOOK_EVERY_S:
             self._begin_to_look()
-        return structs.replace(self.seen, streams=tuple(each for each in self.seen.streams if each.run == request.run))
+        seen = self.seen.get(request.tenant, StreamsView())
+        return structs.replace(seen, streams=tuple(each for each in seen.streams if each.run == request.run))
 
-    async def look(self) -> StreamsView:
+    async def look(self) -> dict[str, StreamsView]:
         """All of them as they are now. Who asks while somebody looks hears the same."""
         return await _within(asyncio.shield(self._begin_to_look()))
 
-    def _begin_to_look(self) -> asyncio.Task[StreamsView]:
+    def _begin_to_look(self) -> asyncio.Task[dict[str, StreamsView]]:
         if self._looking is None:
             self._looking = asyncio.get_running_loop().create_task(self._look(), name="rota-streams")
         return self._looking
 
-    async def _look(self) -> StreamsView:
+    async def _look(self) -> dict[str, StreamsView]:
         try:
-            self.seen = await self._aside(look_at, self._folders, self._clock())
+            self.seen = await self._aside(_look_at_all, self._folders, self._clock())
             self._read_at = asyncio.get_running_loop().time()
             return self.seen
         finally:
@@ -116,7 +117,7 @@ class Streams:
                 await self.look()
             except Unavailable:
                 # What is not read is not shown as if it were.
-                self.seen = StreamsView()
+                self.seen = {}
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def get(self, tenant: str, name: str) -> StreamView:
@@ -126,8 +127,7 @@ class Streams:
         return structs.replace(view, worker=await self._worker_of(tenant, view)) if view.run else view
 
     async def _find(self, tenant: str, name: str) -> Path:
-        known = self._folders if tenant == DEFAULT_TENANT else ()
-        return await _within(self._aside(find_folder, known, name))
+        return await _within(self._aside(find_folder, self._folders.get(tenant, ()), name))
 
     async def _worker_of(self, tenant: str, view: StreamView) -> str:
         """Who has the task that runs it. Its folder says which task that is, and may be wrong."""
@@ -170,6 +170,10 @@ def _check(folder: Path, wish: Wish) -> None:
     except ValueError as wrong:
         raise Refused("stream.folder", f"{folder}: {wrong}", "Remove that file; it is written anew.") from None
     check_wish(folder, wish, told.restorable if told is not None else ())
+
+
+def _look_at_all(folders: Mapping[str, Sequence[Path]], now: Millis) -> dict[str, StreamsView]:
+    return {tenant: look_at(each, now) for tenant, each in folders.items()}
 
 
 def look_at(folders: Sequence[Path], now: Millis) -> StreamsView:

@@ -10,13 +10,13 @@ import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from rota import __version__
 from rota.api.analysts import Readable
@@ -73,8 +73,8 @@ class Hosting(Struct, frozen=True, kw_only=True):
     readable: Readable = Readable()
     # Whoever may open the socket in the folder is asked for nothing, so a coordinator that asks for tokens has none.
     has_socket: bool = True
-    # Where streams are; `streams` in the folder unless it is said.
-    streams: tuple[str, ...] = ()
+    # Where streams of each tenant are; `streams` in the folder, of the default one, unless it is said.
+    streams: Mapping[str, Sequence[Path]] = field(default_factory=dict[str, Sequence[Path]])
     # A store that others use too.
     sharing: Sharing | None = None
 
@@ -152,7 +152,7 @@ def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
     lock = RunnersLock(path)
     parts.callback(lock.free)
     desk = Desk(driver, blobs, hosting.refused, hosting.listener, hosting.readable)
-    desk.streams = Streams([Path(each) for each in hosting.streams or (path / "streams",)], driver, wall_clock)
+    desk.streams = Streams(hosting.streams or {DEFAULT_TENANT: (path / "streams",)}, driver, wall_clock)
     return Host(path, clock, driver, place, blobs, desk, lock, shared, hosting)
 
 

@@ -37,6 +37,7 @@ from rota.config import (
     read_server_tls,
     server_context,
 )
+from rota.config.folders import folders_by_tenant
 from rota.control.driver import Listener
 from rota.control.events import Escalate, Level, Tell
 from rota.control.telemetry import Telemetry
@@ -105,7 +106,7 @@ async def start_service(
         refused=gate.refused,
         readable=readable(config.queries.tables, config.queries.folders),
         has_socket=gate.is_open,
-        streams=config.streams.folders,
+        streams=folders_by_tenant(config.streams.folders),
         sharing=sharing_of(config, wall_clock()),
     )
     here = host(parts, hosting)

@@ -15,6 +15,7 @@ import msgspec
 
 from rota.config.addresses import check_host, check_store_url, has_password, read_address, read_target
 from rota.config.definitions import KINDS, SCHEDULERS, read_definitions
+from rota.config.folders import folders_by_tenant
 from rota.config.json5 import Json5Error, read_json5
 from rota.config.lines import lines_of
 from rota.config.secret import Secret
@@ -253,7 +254,7 @@ def _check(path: str, value: object, source: str) -> None:
             for network in cast(tuple[str, ...], value):
                 _check_network(network, path)
         elif path == "streams.folders":
-            _check_folders(cast(tuple[str, ...], value), path)
+            folders_by_tenant(cast(tuple[str, ...], value), path)
         elif path in ("worker.properties", "worker.property_commands"):
             _check_properties(cast(dict[str, str | tuple[str, ...]], value), path)
     except Refused as refused:
@@ -269,15 +270,6 @@ def _check_network(text: str, path: str) -> None:
     except ValueError as error:
         hint = "Write it as 10.0.0.0/8 or 192.168.1.5."
         raise Refused("config.value", f"not a network: {error}", hint, path=path) from None
-
-
-def _check_folders(folders: tuple[str, ...], path: str) -> None:
-    for folder in folders:
-        if not folder or "://" in folder:
-            hint = "Name folders of this machine, or ones that it has mounted, by their paths."
-            raise Refused("config.value", f"{folder!r} is not a folder of streams", hint, path=path)
-        if folders.count(folder) > 1:
-            raise Refused("config.value", f"{folder!r} is named twice", path=path)
 
 
 def _check_properties(properties: dict[str, str | tuple[str, ...]], path: str) -> None:

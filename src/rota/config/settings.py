@@ -248,7 +248,9 @@ class Queries(Section, frozen=True, kw_only=True):
 class Streams(Section, frozen=True, kw_only=True):
     """`[streams]`: where a coordinator finds the streams that it shows."""
 
-    folders: Annotated[Words, _meta("folders in which streams have theirs; empty: `streams` in `server.data`")] = ()
+    folders: Annotated[
+        Words, _meta("folders in which streams have theirs, or TENANT=FOLDER; empty: `streams` in `server.data`")
+    ] = ()
 
 
 class Backend(Struct, frozen=True):

@@ -5,7 +5,7 @@ looked up when somebody asks; the coordinator stands still meanwhile, so that re
 only. Label values come from tables of ours, or are cut off after a fixed number of them.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nlargest
 
 from prometheus_client import CollectorRegistry, Histogram
@@ -96,8 +96,8 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        # The streams that are known, as somebody else looks at them now and then.
-        self.streams: Callable[[], StreamsView] = StreamsView
+        # The streams that are known, by tenant, as somebody else looks at them now and then.
+        self.streams: Callable[[], Mapping[str, StreamsView]] = dict
         self._machine: Coordinator | None = None
         self._clock: Callable[[], Millis] = int
         # Of reigns that are over.

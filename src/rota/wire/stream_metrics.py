@@ -1,13 +1,14 @@
 """Metrics of streams, as a coordinator shows them: what each stream has told, by its name."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client.metrics_core import Metric as Family
 
+from rota.core.ids import Millis
 from rota.wire.metrics import Labelled, Metric
-from rota.wire.standings import STATES, StreamsView
+from rota.wire.standings import STATES, StreamsView, StreamView
 
-_BY_STREAM = ("stream",)
+_BY_STREAM = ("tenant", "stream")
 # Sorts of rows that have not gone where rows go.
 ASIDE = ("late", "dead", "skipped", "refused")
 # docs/reference/metrics.md is checked against this table.
@@ -18,7 +19,7 @@ STREAM_METRICS: tuple[Metric, ...] = (
     Metric(
         "rota_stream_set_aside_rows_total",
         "counter",
-        ("stream", "sort"),
+        ("tenant", "stream", "sort"),
         "Rows that were late, dead letters, skipped or refused by a sink.",
     ),
     Metric("rota_stream_watermark_lag_seconds", "gauge", _BY_STREAM, "How far a stream's time is behind the clock's."),
@@ -31,29 +32,34 @@ STREAM_METRICS: tuple[Metric, ...] = (
 _BY_NAME = {metric.name: metric for metric in STREAM_METRICS}
 
 
-def stream_families(seen: StreamsView) -> Iterator[Family]:
-    """All of them, for a registry. A stream that nothing is known of is counted, and has no numbers."""
+def stream_families(seen: Mapping[str, StreamsView]) -> Iterator[Family]:
+    """All of them by tenant, for a registry. A stream that nothing is known of is counted, and has no numbers."""
     states: dict[tuple[str, ...], float] = {(state,): 0 for state in STATES}
-    for view in seen.streams:
-        states[view.state,] += 1
+    told: dict[tuple[str, str], StreamView] = {}
+    going: dict[tuple[str, str], tuple[StreamView, Millis]] = {}
+    for tenant, each in seen.items():
+        for view in each.streams:
+            states[view.state,] += 1
+            # Of two with the same name the second one is broken.
+            if view.told_at and view.state != "broken":
+                told[tenant, view.name] = view
+                if view.state in ("running", "paused", "silent"):
+                    going[tenant, view.name] = (view, each.as_of)
     yield _BY_NAME["rota_streams"].family(states)
-    # Of two with the same name the second one is broken.
-    told = [view for view in seen.streams if view.told_at and view.state != "broken"]
-    yield _family("rows_total", {view.name: view.rows for view in told})
-    yield _family("rounds_total", {view.name: view.round for view in told})
-    aside = {(view.name, sort): getattr(view, sort) for view in told for sort in ASIDE}
-    yield _BY_NAME["rota_stream_set_aside_rows_total"].family(aside)
-    lags = {view.name: view.lag_ms / 1e3 for view in told if view.lag_ms is not None}
+    yield _family("rows_total", {name: view.rows for name, view in told.items()})
+    yield _family("rounds_total", {name: view.round for name, view in told.items()})
+    yield _family(
+        "set_aside_rows_total", {(*name, sort): getattr(view, sort) for name, view in told.items() for sort in ASIDE}
+    )
+    lags = {name: view.lag_ms / 1e3 for name, view in told.items() if view.lag_ms is not None}
     yield _family("watermark_lag_seconds", lags)
-    yield _family("state_rows", {view.name: view.state_rows for view in told})
-    yield _family("state_bytes", {view.name: view.state_bytes for view in told})
-    yield _family("checkpoint_seconds", {view.name: view.checkpoint_ms / 1e3 for view in told})
-    going = [view for view in told if view.state in ("running", "paused", "silent")]
-    ages = {view.name: max(0, seen.as_of - view.published_at) / 1e3 for view in going if view.published_at}
-    yield _family("checkpoint_age_seconds", ages)
-    yield _family("silent_seconds", {view.name: max(0, seen.as_of - view.told_at) / 1e3 for view in going})
+    yield _family("state_rows", {name: view.state_rows for name, view in told.items()})
+    yield _family("state_bytes", {name: view.state_bytes for name, view in told.items()})
+    yield _family("checkpoint_seconds", {name: view.checkpoint_ms / 1e3 for name, view in told.items()})
+    published = {name: (view.published_at, now) for name, (view, now) in going.items() if view.published_at}
+    yield _family("checkpoint_age_seconds", {name: max(0, now - at) / 1e3 for name, (at, now) in published.items()})
+    yield _family("silent_seconds", {name: max(0, now - view.told_at) / 1e3 for name, (view, now) in going.items()})
 
 
-def _family(name: str, values: dict[str, float]) -> Family:
-    labelled: Labelled = {(stream,): value for stream, value in values.items()}
-    return _BY_NAME[f"rota_stream_{name}"].family(labelled)
+def _family(name: str, values: Labelled) -> Family:
+    return _BY_NAME[f"rota_stream_{name}"].family(values)

@@ -44,7 +44,7 @@ class Coordinator:
 
 
 def streams_in(*folders: Path, coordinator: Coordinator | None = None) -> Streams:
-    return Streams(folders, coordinator or Coordinator(), lambda: NOW)
+    return Streams({DEFAULT_TENANT: folders}, coordinator or Coordinator(), lambda: NOW)
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -109,18 +109,27 @@ def test_a_name_leads_nowhere_else(tmp_path: Path, name: str):
         find_folder([tmp_path / "root"], name)
 
 
-def test_streams_are_the_default_tenants(tmp_path: Path):
-    make(tmp_path / "s")
-    found = streams_in(tmp_path)
+def test_a_tenant_sees_and_steers_its_own_streams_only(tmp_path: Path):
+    ours, theirs = make(tmp_path / "ours" / "s", round=1), make(tmp_path / "theirs" / "s", round=2)
+    make(tmp_path / "theirs" / "t", run="r")
+    folders = {DEFAULT_TENANT: [tmp_path / "ours"], "acme": [tmp_path / "theirs"]}
+    found = Streams(folders, Coordinator(), lambda: NOW)
 
     async def look() -> None:
-        assert (await found.list(ListStreams(tenant="other"))).streams == ()
-        for work in (found.get("other", "s"), found.steer(steer("pause", tenant="other"))):
+        for tenant, names in ((DEFAULT_TENANT, ["s"]), ("acme", ["s", "t"]), ("other", [])):
+            seen = await found.list(ListStreams(tenant=tenant))
+            assert [view.name for view in seen.streams] == names
+            assert list(seen.folders) == [str(each) for each in folders.get(tenant, [])]
+        assert [view.name for view in (await found.list(ListStreams(tenant="acme", run="r"))).streams] == ["t"]
+        assert (await found.list(ListStreams(tenant=DEFAULT_TENANT, run="r"))).streams == ()
+        assert (await found.get("acme", "s")).round == 2
+        await found.steer(steer("pause", tenant="acme"))
+        for work in (found.get("other", "s"), found.steer(steer("pause", tenant="other")), found.get("default", "t")):
             with pytest.raises(Refused, match=r"stream\.unknown"):
                 await work
 
     run(look())
-    assert not read_wishes(tmp_path / "s").paused
+    assert (read_wishes(ours).paused, read_wishes(theirs).paused) == (False, True)
 
 
 def test_who_asked_is_durable_before_it_is_asked(tmp_path: Path):

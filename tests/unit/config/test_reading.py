@@ -150,6 +150,9 @@ def test_an_unknown_key_is_refused_with_its_place_and_the_nearest_name(here: Pat
             "'s3://lake/streams' is not a folder of streams",
         ),
         ("[streams]\nfolders = ['/a', '/b', '/a']\n", "streams.folders", "'/a' is named twice"),
+        ("[streams]\nfolders = ['/a', 'acme=/a']\n", "streams.folders", "'/a' is named twice"),
+        ("[streams]\nfolders = ['acme=']\n", "streams.folders", "'acme=' is not a folder of streams"),
+        ("[streams]\nfolders = [' x=/a']\n", "streams.folders", "' x' is not a usable id"),
         (
             "[worker]\negress_allow = ['10.0.0.1/8']\n",
             "worker.egress_allow",

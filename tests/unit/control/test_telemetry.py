@@ -303,14 +303,14 @@ def streams() -> Values:
         state_bytes=1,
         checkpoint_ms=1_000,
     )
-    watched.telemetry.streams = lambda: StreamsView(as_of=2_000, streams=(view,))
+    watched.telemetry.streams = lambda: {"acme": StreamsView(as_of=2_000, streams=(view,))}
     named = {metric.name for metric in STREAM_METRICS} - {"rota_streams", "rota_stream_set_aside_rows_total"}
     return {
         "rota_streams": watched.value("rota_streams", state="running"),
         "rota_stream_set_aside_rows_total": watched.value(
-            "rota_stream_set_aside_rows_total", stream="clicks", sort="late"
+            "rota_stream_set_aside_rows_total", tenant="acme", stream="clicks", sort="late"
         ),
-        **{name: watched.value(name, stream="clicks") for name in sorted(named)},
+        **{name: watched.value(name, tenant="acme", stream="clicks") for name in sorted(named)},
     }
 
 

@@ -7,7 +7,7 @@ NOW = 1_700_000_000_000
 
 
 def samples(*views: StreamView) -> dict[str, dict[tuple[str, ...], float]]:
-    families = stream_families(StreamsView(as_of=NOW, streams=views))
+    families = stream_families({"acme": StreamsView(as_of=NOW, streams=views)})
     return {each.name: {tuple(sample.labels.values()): sample.value for sample in each.samples} for each in families}
 
 
@@ -37,13 +37,18 @@ def test_a_stream_has_its_numbers_in_seconds():
         )
     )
     assert found["rota_streams"]["running",] == 1
-    assert found["rota_stream_rows"] == {("s",): 9}
-    assert found["rota_stream_rounds"] == {("s",): 3}
-    assert found["rota_stream_set_aside_rows"] == {("s", "late"): 4, ("s", "dead"): 0, ("s", "skipped"): 0}
-    assert found["rota_stream_watermark_lag_seconds"] == {("s",): 2.5}
-    assert found["rota_stream_checkpoint_seconds"] == {("s",): 0.0125}
-    assert found["rota_stream_checkpoint_age_seconds"] == {("s",): 0.75}
-    assert found["rota_stream_silent_seconds"] == {("s",): 0.5}
+    assert found["rota_stream_rows"] == {("acme", "s"): 9}
+    assert found["rota_stream_rounds"] == {("acme", "s"): 3}
+    assert found["rota_stream_set_aside_rows"] == {
+        ("acme", "s", "late"): 4,
+        ("acme", "s", "dead"): 0,
+        ("acme", "s", "skipped"): 0,
+        ("acme", "s", "refused"): 0,
+    }
+    assert found["rota_stream_watermark_lag_seconds"] == {("acme", "s"): 2.5}
+    assert found["rota_stream_checkpoint_seconds"] == {("acme", "s"): 0.0125}
+    assert found["rota_stream_checkpoint_age_seconds"] == {("acme", "s"): 0.75}
+    assert found["rota_stream_silent_seconds"] == {("acme", "s"): 0.5}
 
 
 def test_one_that_has_ended_is_not_silent_and_what_cannot_be_read_has_no_numbers():
@@ -51,5 +56,5 @@ def test_one_that_has_ended_is_not_silent_and_what_cannot_be_read_has_no_numbers
     broken = view("ended", "broken", told_at=NOW)
     found = samples(ended, broken, view("new", "new"))
     assert found["rota_stream_silent_seconds"] == found["rota_stream_checkpoint_age_seconds"] == {}
-    assert list(found["rota_stream_rows"]) == [("ended",)]
+    assert list(found["rota_stream_rows"]) == [("acme", "ended")]
     assert (found["rota_streams"]["broken",], found["rota_streams"]["new",]) == (1, 1)

@@ -23,7 +23,7 @@ from rota.kinds.query.streams.delivery import Outlet, Side
 from rota.kinds.query.streams.distinct import Distinct, DistinctOperator
 from rota.kinds.query.streams.files import FileForm, Files
 from rota.kinds.query.streams.generated import Rate, Tables
-from rota.kinds.query.streams.given import SECONDS_MAX, check_policies, mapping, millis, names
+from rota.kinds.query.streams.given import SECONDS_MAX, check_counts, check_policies, mapping, millis, names
 from rota.kinds.query.streams.joining import Join, JoinOperator
 from rota.kinds.query.streams.manifests import read_pieces
 from rota.kinds.query.streams.pipeline import Pipeline, SourceNode, ViewNode
@@ -81,14 +81,7 @@ class StreamSession:
         `every_s`: how long to wait for more rows before a round that would be small. `incarnation`: a number that only
         grows, such as the fence of a task (`rota.context().fence`); the next one unless it is given.
         """
-        for name, value in (
-            ("rows_max", rows_max),
-            ("parallelism", parallelism),
-            ("keep", keep),
-            ("state_every", state_every),
-        ):
-            if value < 1:
-                raise Refused("field.value", f"{name} is at least 1", path=name)
+        check_counts(rows_max=rows_max, parallelism=parallelism, keep=keep, state_every=state_every)
         self.folder = Path(folder)
         self._tables = tables or Session()
         self._pipeline = Pipeline(Asking(self._tables.engine), Asking(SqlEngine(), is_own=True))
@@ -235,10 +228,12 @@ class StreamSession:
     ) -> None:
         """Rows of two streams with the same values `on` columns, the right one from so long to so long after the left.
 
-        `time` names the column of each, `within_s` may be negative. If more rows than `waiting_max` wait, the side of
-        which more do is not read until the other has caught up. Columns of the right one that are on the left, too, are
-        called `right_…`. Rows from before what was waited for are in `NAME.late`.
+        `time` names the column of each, `within_s` may be negative. No more than `waiting_max` rows wait: if many do,
+        only what time waits for is read, and if they have to be more, the stream fails, to go on with a larger one.
+        Columns of the right one that are on the left, too, are called `right_…`. Rows from before what was waited for
+        are in `NAME.late`.
         """
+        check_counts(waiting_max=waiting_max)
         for source in (left, right):
             self._check_given_once(name, source)
         join = Join(

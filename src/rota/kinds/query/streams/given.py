@@ -20,6 +20,13 @@ def millis(seconds: Any, path: str, *, least_ms: int = 0) -> int:
     return round(seconds * 1_000)
 
 
+def check_counts(**given: Any) -> None:
+    """Refuse what is no number of at least one, by the name of its option."""
+    for name, count in given.items():
+        if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count < 1 << 63:
+            raise Refused("field.value", f"{count!r} is no number here", "Give a whole number from 1.", path=name)
+
+
 def check_policies(**given: Any) -> None:
     """Refuse what is no policy, by the name of its option."""
     for name, policy in given.items():
