@@ -11,11 +11,13 @@ incarnation that was deposed has its next name taken by the claim of another (de
 """
 
 import os
+import re
 import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from zlib import crc32
 
 import msgspec
 import pyarrow as pa
@@ -32,12 +34,14 @@ from rota.kinds.query.streams.manifests import (
     read_manifest,
     read_pieces,
 )
-from rota.kinds.query.streams.pieces import PIECES, Damaged, Piece, check_piece
+from rota.kinds.query.streams.pieces import PIECES, Damaged, Piece, PieceKind, check_piece
 from rota.kinds.query.streams.rounds import Plan
 from rota.kinds.query.streams.savepoints import Savepoints, aside_name, saved_round
 from rota.wire.flushing import flush
 from rota.wire.wishes import ENDING as _ENDING
 
+_IDENTITY = re.compile(r"[0-9a-f]{24}", re.ASCII)
+_JOURNAL = re.compile(r"[0-9]+-[0-9]+", re.ASCII)
 # Claims that were overtaken by rounds of an incarnation that was still at it.
 _CLAIMS_TRIED_MAX = 1_000
 
@@ -67,18 +71,6 @@ class Taken(Exception):
     """Somebody else has taken the next name of the chain."""
 
 
-def _make_identity(folder: Path) -> None:
-    """What a stream is called where others must not be taken for it; it stays when the folder is moved."""
-    path = folder / "identity"
-    if not path.exists():
-        aside = folder / aside_name("identity")
-        write_flushed(aside, [secrets.token_hex(12).encode()])
-        with suppress(FileExistsError):
-            os.link(aside, path)
-        aside.unlink()
-        flush(folder)
-
-
 class Chain:
     """The rounds of one stream, as one incarnation sees them. Nothing is made for those who only read."""
 
@@ -96,7 +88,30 @@ class Chain:
         """Have all folders there, for whoever is about to take over."""
         for each in (self._rounds, self._plans):
             each.mkdir(parents=True, exist_ok=True)
-        _make_identity(self._folder)
+        self._make_identity()
+
+    def _make_identity(self) -> None:
+        """What the stream is called where others must not be taken for it; it stays when the folder is moved.
+
+        Its manifests have it, too: a file that is gone or damaged is put back from the newest one.
+        """
+        path, known = self._folder / "identity", self._newest().stream
+        try:
+            found = path.read_text(errors="replace")
+        except FileNotFoundError:
+            found = ""
+        if _IDENTITY.fullmatch(found) and known in ("", found):
+            return
+        aside = self._folder / aside_name("identity")
+        write_flushed(aside, [(known or secrets.token_hex(12)).encode()])
+        if known or found:
+            aside.replace(path)
+        else:
+            # Whoever makes the same stream at this moment has it made once.
+            with suppress(FileExistsError):
+                os.link(aside, path)
+            aside.unlink()
+        flush(self._folder)
 
     @property
     def identity(self) -> str:
@@ -109,7 +124,7 @@ class Chain:
 
     def positions(self) -> list[int]:
         """All names in the chain that are taken, in their order."""
-        return sorted(int(path.name.removesuffix(_ENDING)) for path in self._rounds.glob(f"[0-9]*{_ENDING}"))
+        return sorted(int(path.stem) for path in self._rounds.glob(f"[0-9]*{_ENDING}") if path.stem.isdecimal())
 
     def path(self, position: int) -> Path:
         """The file of a name in the chain."""
@@ -142,6 +157,11 @@ class Chain:
                 beyond, again = [*again, *beyond], []
                 at = max((each for each in taken if each < at), default=0)
                 continue
+            if manifest.kind == "round" and (lost := self._lost_rows(manifest, [*again, *beyond])):
+                # Nobody knows whether they arrived: it is made once more, as a round that was not published.
+                skipped.append(Skipped(at, lost))
+                beyond, at, is_known = [manifest], manifest.follows, manifest.follows == 0
+                continue
             if manifest.kind == "round":
                 wrong = self._damage(at) if manifest.has_state else "it has no state"
                 if not wrong:
@@ -159,10 +179,15 @@ class Chain:
             raise Refused("stream.corrupt", f"no round can be gone on from ({reasons})", "Restore a savepoint.")
         return self._restored(taken, None, again, beyond, skipped)
 
-    def _damage(self, position: int) -> str:
-        """What is wrong with the state of a round; "" if nothing is."""
+    def _lost_rows(self, manifest: Manifest, newer: Sequence[Manifest]) -> str:
+        """What is wrong with rows that sinks have to be handed again: those of the newest round; "" if nothing is."""
+        is_handed = any(each.is_kept_here for each in manifest.transactions)
+        return self._damage(manifest.position, "rows") if is_handed and not newer else ""
+
+    def _damage(self, position: int, kind: PieceKind = "state") -> str:
+        """What is wrong with pieces of a round; "" if nothing is."""
         try:
-            for piece, place in pieces_of(self.path(position), "state"):
+            for piece, place in pieces_of(self.path(position), kind):
                 check_piece(piece, place)
         except Damaged as damage:
             return str(damage)
@@ -191,8 +216,8 @@ class Chain:
         for path in self._journals():
             for line in path.read_bytes().split(b"\n"):
                 # The end of a line that was being written, or damage: what nobody can read, nobody has followed.
-                with suppress(msgspec.DecodeError):
-                    found.append(_plan_of(line))
+                with suppress(msgspec.DecodeError, ValueError):
+                    found.append(_plan_in(line))
         return found
 
     # Writing.
@@ -220,7 +245,7 @@ class Chain:
             claim = Manifest(
                 kind="claim",
                 position=0,
-                follows=self._position,
+                follows=self._round_before(),
                 round=newest.round,
                 holder=holder,
                 definition=definition,
@@ -231,6 +256,13 @@ class Chain:
                 self.publish(claim, ())
                 return
         raise Refused("stream.fenced", "others keep publishing", "See who is at it: `rota stream show`.")
+
+    def _round_before(self) -> int:
+        """Where to look for a round from the newest name on: not at claims, of which there may be any number."""
+        with suppress(Damaged):
+            newest = self.manifest(self._position)
+            return newest.follows if newest.kind == "claim" else self._position
+        return self._position
 
     def _newest(self) -> Manifest:
         """The newest manifest that can be read: it says who holds the chain."""
@@ -291,12 +323,12 @@ class Chain:
             path = self._plans / f"{self._position:012d}-{self._incarnation}.jsonl"
             self._journal = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             flush(self._plans)
-        os.write(self._journal, b"".join(b"\n" + _plan_bytes(plan) + b"\n" for plan in plans))
+        os.write(self._journal, b"".join(b"\n" + _line_of(plan) + b"\n" for plan in plans))
         os.fdatasync(self._journal)
 
     def _journals(self) -> list[Path]:
         """Files of plans, in the order in which they were begun."""
-        return sorted(self._plans.glob("*.jsonl"), key=_begun)
+        return sorted((path for path in self._plans.glob("*.jsonl") if _JOURNAL.fullmatch(path.stem)), key=_begun)
 
     @property
     def incarnation(self) -> int:
@@ -314,6 +346,9 @@ class Chain:
                 manifest = self.manifest(at)
             except Damaged:
                 continue
+            if manifest.kind == "claim" and at < self._position:
+                # It has deposed whom it had to, and nothing follows it.
+                self.path(at).unlink(missing_ok=True)
             found += manifest.has_state
             if found == count:
                 self._forget(at)
@@ -330,8 +365,9 @@ class Chain:
         for path, after in pairwise(self._journals()):
             if _begun(after)[0] <= oldest:
                 path.unlink(missing_ok=True)
-        for path in self._rounds.glob("_*"):
-            if int(path.name.split("-")[1]) < self._incarnation:
+        for path in self._rounds.glob("_*-*-*"):
+            incarnation = path.name.split("-")[1]
+            if incarnation.isdecimal() and int(incarnation) < self._incarnation:
                 path.unlink(missing_ok=True)
 
     def _sweep(self, in_hand: Sequence[str]) -> None:
@@ -384,6 +420,20 @@ class Chain:
         if self._journal is not None:
             os.close(self._journal)
             self._journal = None
+
+
+def _line_of(plan: Plan) -> bytes:
+    """A plan as a line, with its checksum before it."""
+    content = _plan_bytes(plan)
+    return b"%08x %b" % (crc32(content), content)
+
+
+def _plan_in(line: bytes) -> Plan:
+    """The plan in a line; ValueError if that is not what was written."""
+    checksum, _, content = line.partition(b" ")
+    if checksum != b"%08x" % crc32(content):
+        raise ValueError("it is not what was written")
+    return _plan_of(content)
 
 
 def _begun(journal: Path) -> tuple[int, ...]:

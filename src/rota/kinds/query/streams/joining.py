@@ -14,7 +14,7 @@ from rota.kinds.query.streams.kernels import pc
 from rota.kinds.query.streams.keygroups import split
 from rota.kinds.query.streams.operators import Moment, Rows, Sifted, State, Stepped, check_time, sift
 from rota.kinds.query.streams.policies import Policies, Refuse, as_json
-from rota.kinds.query.streams.watermarks import END, Clock, advanced, carried, heard, latest
+from rota.kinds.query.streams.watermarks import END, Clock, advanced, carried, latest
 from rota.kinds.query.streams.windows import quoted
 
 LEFT, RIGHT = "left", "right"
@@ -125,7 +125,7 @@ class JoinOperator:
 
     def advanced(self, moment: Moment, peaks: Mapping[str, int]) -> Clock:
         """By the latest rows of both sides, less the delay."""
-        clock, plan, delay_ms = heard(moment.clock, peaks), moment.plan, self._join.delay_ms
+        clock, plan, delay_ms = moment.listened(peaks), moment.plan, self._join.delay_ms
         after = clock
         if moment.partitions or plan.is_final:
             after = advanced(clock, moment.partitions, delay_ms=delay_ms, idle=plan.idle, is_final=plan.is_final)

@@ -13,6 +13,7 @@ import os
 import secrets
 import zlib
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -69,13 +70,13 @@ class Ledger:
 
     def packed(self) -> bytes:
         """All that is known, for another folder."""
-        return msgspec.json.encode(self._entries)
+        return _pack(self._entries)
 
     def recall(self, packed: bytes) -> bool:
         """Know what another folder has packed; False if something else is known."""
         try:
-            entries = _decode(packed)
-        except msgspec.DecodeError as error:
+            entries = _unpack(packed)
+        except ValueError as error:
             raise Refused("stream.corrupt", f"a list of files cannot be read: {error}", "Choose another one.") from None
         if not self._entries:
             self.add(entries)
@@ -84,6 +85,15 @@ class Ledger:
 
     def of(self, partition: int) -> list[Entry]:
         """The files of a partition, in their order."""
+        return self._of[partition]
+
+    def at_least(self, partition: int, count: int) -> list[Entry]:
+        """The files of a partition, of which so many were seen by somebody: a rival may know more than this one."""
+        if len(self._of[partition]) < count:
+            self.read()
+        if len(self._of[partition]) < count:
+            text = f"{count:,} files of partition {partition} were planned to be read, and fewer are noted"
+            raise _damaged(self._folder, text)
         return self._of[partition]
 
     def partition_of(self, name: str) -> int:
@@ -110,11 +120,11 @@ class Ledger:
         """See what others have written down."""
         while (part := self._next()) is not None:
             try:
-                found = _decode(part.path.read_bytes())
+                found = _unpack(part.path.read_bytes())
             except FileNotFoundError:
                 # Put together with others since it was listed.
                 continue
-            except (msgspec.DecodeError, OSError) as error:
+            except (ValueError, OSError) as error:
                 raise _damaged(part.path, str(error)) from None
             if part.end is not None and len(found) != part.end - part.first:
                 raise _damaged(part.path, f"it has {len(found)} files")
@@ -162,7 +172,7 @@ class Ledger:
         # Not by the number of this process: those in containers share them.
         aside, path = self._folder / f"_{name}-{secrets.token_hex(8)}", self._folder / f"{name}.json"
         try:
-            write_flushed(aside, [msgspec.json.encode(entries)])
+            write_flushed(aside, [_pack(entries)])
             os.link(aside, path)
         except FileExistsError:
             return None
@@ -177,6 +187,20 @@ class Ledger:
             self._entries.append(entry)
             self._known[entry.name] = None
             self._of[entry.partition].append(entry)
+
+
+def _pack(entries: list[Entry]) -> bytes:
+    """Files as bytes, with the checksum of these before them: a name that is off by a bit is that of another file."""
+    content = msgspec.json.encode(entries)
+    return b"%b\n%b" % (sha256(content).hexdigest().encode(), content)
+
+
+def _unpack(packed: bytes) -> list[Entry]:
+    """The files again; ValueError with what is wrong."""
+    checksum, _, content = packed.partition(b"\n")
+    if checksum != sha256(content).hexdigest().encode():
+        raise ValueError("it has another checksum")
+    return _decode(content)
 
 
 def _damaged(path: Path, why: str) -> Refused:

@@ -144,14 +144,19 @@ def read_manifest(path: Path) -> Manifest:
 
 def _read(path: Path) -> tuple[Manifest, int]:
     """A manifest, and where its pieces begin."""
-    with path.open("rb") as file:
-        prefix = file.read(_PREFIX_BYTES)
-        if len(prefix) < _PREFIX_BYTES or not prefix.startswith(_MAGIC):
-            raise Damaged("it does not begin like a round")
-        (size,) = _LENGTH.unpack_from(prefix, len(_MAGIC))
-        if size > _MANIFEST_BYTES_MAX:
-            raise Damaged("its manifest has no length that could be")
-        head = file.read(size)
+    try:
+        with path.open("rb") as file:
+            prefix = file.read(_PREFIX_BYTES)
+            if len(prefix) < _PREFIX_BYTES or not prefix.startswith(_MAGIC):
+                raise Damaged("it does not begin like a round")
+            (size,) = _LENGTH.unpack_from(prefix, len(_MAGIC))
+            if size > _MANIFEST_BYTES_MAX:
+                raise Damaged("its manifest has no length that could be")
+            head = file.read(size)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Damaged(f"it cannot be read: {error.strerror}") from None
     if len(head) < size or sha256(head).digest() != prefix[-32:]:
         raise Damaged("its manifest is not what was written")
     try:

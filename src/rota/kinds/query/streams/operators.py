@@ -11,7 +11,7 @@ from rota.core.errors import Refused
 from rota.kinds.query.streams.kernels import pc
 from rota.kinds.query.streams.policies import Policies, Refuse, as_json
 from rota.kinds.query.streams.rounds import Plan
-from rota.kinds.query.streams.watermarks import END, Clock, advanced, carried, heard
+from rota.kinds.query.streams.watermarks import END, Clock, advanced, carried, heard, listened
 
 # Columns that statements of windows and joins add to those of rows.
 _OURS = re.compile(r"_(t|n|new|pane|start|s|e|touched|fired|dirty|first|a[0-9]+(_sum|_count)?)")
@@ -24,13 +24,25 @@ Rows = Mapping[str, pa.Table]
 class Moment(Struct, frozen=True):
     """What is known of time when a round reaches an operator.
 
-    `upstream` is how far the operator has come that it reads from; None if it reads from sources.
+    `partitions` are those of sources that it reads from, with how long each may be without rows before nobody waits for
+    it. `upstream` is how far the operator has come that it reads from; None if it reads from sources.
     """
 
     plan: Plan
     clock: Clock
-    partitions: tuple[str, ...]
+    partitions: Mapping[str, int]
     upstream: int | None = None
+
+    def listened(self, peaks: Mapping[str, int]) -> Clock:
+        """The clock with the latest rows of a round, and with who is silent."""
+        plan = self.plan
+        return listened(
+            heard(self.clock, peaks),
+            self.partitions,
+            (*peaks, *plan.held),
+            now_ms=plan.planned_at_ms,
+            since_ms=plan.begun_at_ms or plan.planned_at_ms,
+        )
 
 
 class Stepped(Struct, frozen=True):
@@ -153,7 +165,7 @@ def check_time(schema: pa.Schema, column: str, of: str) -> pa.DataType:
 
 def advance(moment: Moment, peaks: Mapping[str, int], delay_ms: int) -> Clock:
     """How far time has come for an operator that has one input."""
-    after, plan = heard(moment.clock, peaks), moment.plan
+    after, plan = moment.listened(peaks), moment.plan
     if moment.upstream is None:
         return advanced(after, moment.partitions, delay_ms=delay_ms, idle=plan.idle, is_final=plan.is_final)
     return carried(after, moment.upstream if moment.upstream == END else moment.upstream - delay_ms)

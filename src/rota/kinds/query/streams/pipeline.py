@@ -5,7 +5,7 @@ nothing but the plan, the state and the rows: that is what makes a round the sam
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 
 import msgspec
@@ -135,10 +135,16 @@ class Pipeline:
         """What keeps state."""
         return {name: node for name, node in self.nodes.items() if not isinstance(node, SourceNode | ViewNode)}
 
-    def crowds(self, kept: Mapping[str, int], clocks: Mapping[str, Clock]) -> list[Crowd]:
-        """Where rows wait for others, by how many rows each operator has in its state."""
+    def crowds(self, kept: Mapping[str, int], clocks: Mapping[str, Clock], idle: Collection[str]) -> list[Crowd]:
+        """Where rows wait for others, by how many rows each operator has in its state. Nobody waits for idle ones."""
         return [
-            Crowd(operator=name, waiting=kept[name], waiting_max=node.waiting_max, reached=self._reached(name, clocks))
+            Crowd(
+                operator=name,
+                waiting=kept[name],
+                waiting_max=node.waiting_max,
+                reached=self._reached(name, clocks),
+                idle=(*idle, *clocks.get(name, Clock()).silent),
+            )
             for name, node in self.operators().items()
             if node.waiting_max
         ]
@@ -160,7 +166,7 @@ class Pipeline:
     def _partitions_behind(self, name: str) -> list[str]:
         """The partitions of all sources that a node reads from, however many operators are between."""
         inputs = self._inputs(name)
-        return [each for above in inputs for each in self._partitions_behind(above)] or self._partitions(name)
+        return [each for above in inputs for each in self._partitions_behind(above)] or list(self._partitions(name))
 
     def ends(self) -> list[str]:
         """Nodes that nobody reads from."""
@@ -264,7 +270,7 @@ class Pipeline:
         """What is known of time when a round reaches an operator; `upstream`: how far those are that it reads from."""
         inputs = self.operators()[name].inputs
         fed = [source for source in inputs if self._operator_behind(source) is None]
-        partitions = tuple(each for source in fed for each in self._partitions(source))
+        partitions = {each: idle_ms for source in fed for each, idle_ms in self._partitions(source).items()}
         return Moment(plan, clocks.get(name, Clock()), partitions, upstream)
 
     def behind(self, name: str) -> dict[str, Operator]:
@@ -284,13 +290,13 @@ class Pipeline:
             return self._operator_behind(node.reads)
         return None if isinstance(node, SourceNode) else (name, node)
 
-    def _partitions(self, name: str) -> list[str]:
-        """The partitions that a node's rows come from."""
+    def _partitions(self, name: str) -> dict[str, int]:
+        """The partitions that a node's rows come from, and how long each may be without rows."""
         node = self.nodes[name]
         if isinstance(node, ViewNode):
             return self._partitions(node.reads)
         assert isinstance(node, SourceNode), "whoever asks has looked"
-        return [partition_name(name, each) for each in range(node.source.partitions)]
+        return {partition_name(name, each): node.idle_ms for each in range(node.source.partitions)}
 
 
 def set_aside(name: str, refused: Refuse, done: Computed) -> None:

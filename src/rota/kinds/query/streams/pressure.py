@@ -6,7 +6,7 @@ have to wait all the same, and if these are more than the bound, the stream fail
 dropped, and it goes on from there with a larger bound.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -14,42 +14,48 @@ from rota.core.errors import Refused
 
 
 class Crowd(Struct, frozen=True, kw_only=True):
-    """Rows that wait in an operator; and how far each partition has come that they wait for."""
+    """Rows that wait in an operator, and how far partitions have come that feed it. Nobody waits for `idle` ones."""
 
     operator: str
     waiting: int
     waiting_max: int
     reached: Mapping[str, int]
+    idle: tuple[str, ...] = ()
 
-    def waits_for(self, idle: Collection[str]) -> tuple[str, ...]:
+    @property
+    def live(self) -> dict[str, int]:
+        """How far those have come that are waited for."""
+        return {name: at for name, at in self.reached.items() if name not in self.idle}
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
         """The partitions that alone are read for now; none if there is room enough for all."""
-        live = {name: at for name, at in self.reached.items() if name not in idle}
+        live = self.live
         if 2 * self.waiting <= self.waiting_max or not live:
             return ()
         least = min(live.values())
         return tuple(name for name, at in live.items() if at == least)
 
-    def share(self, idle: Collection[str]) -> int:
+    @property
+    def share(self) -> int:
         """How many rows of a partition there is room for."""
-        live = [name for name in self.reached if name not in idle]
-        read = len(self.waits_for(idle)) or len(live) or 1
+        read = len(self.waits_for) or len(self.live) or 1
         return max(1, (self.waiting_max - self.waiting) // read)
 
 
-def rows_allowed(crowds: Sequence[Crowd], idle: Collection[str]) -> dict[str, int]:
+def rows_allowed(crowds: Sequence[Crowd]) -> dict[str, int]:
     """How many rows of a partition may be read, where that is limited; 0 of one that others have to catch up with.
 
     Idle partitions are not held: nobody waits for them, and a row that comes there after all is read at once.
     """
     most: dict[str, int] = {}
     held: dict[str, None] = {}
+    live: dict[str, None] = {}
     for crowd in crowds:
-        wanted, share = crowd.waits_for(idle), crowd.share(idle)
-        for name in crowd.reached:
-            most[name] = min(share, most.get(name, share))
-            if wanted and name not in wanted and name not in idle:
-                held[name] = None
-    live = [name for name in most if name not in idle]
+        most |= {name: min(crowd.share, most.get(name, crowd.share)) for name in crowd.reached}
+        live |= dict.fromkeys(crowd.live)
+        if crowd.waits_for:
+            held |= dict.fromkeys(name for name in crowd.live if name not in crowd.waits_for)
     if all(name in held for name in live):
         # Two that go by different times may wait for each other's partitions. Then only the room counts.
         return most

@@ -26,7 +26,8 @@ class Range(Struct, frozen=True, array_like=True):
 class Plan(Struct, frozen=True, kw_only=True):
     """What a round reads. `idle` partitions hold no watermark; after the final round no more rows can come.
 
-    `begins` is where all partitions were read up to, also those that it reads nothing of.
+    `begins` is where all partitions were read up to, also those that it reads nothing of. `held` are not read by our
+    own choice. `begun_at_ms`: since when whoever has planned it looks at sources.
     """
 
     round: int
@@ -34,6 +35,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     ranges: tuple[Range, ...] = ()
     begins: dict[str, Offset] = {}
     idle: tuple[str, ...] = ()
+    held: tuple[str, ...] = ()
+    begun_at_ms: int = 0
     is_final: bool = False
 
 
@@ -75,6 +78,7 @@ def plan_round(
     *,
     rows_max: int,
     now_ms: int,
+    begun_at_ms: int = 0,
     allowed: Mapping[str, int] = MappingProxyType({}),
 ) -> Plan | None:
     """The next round, or None if there is nothing to do. `offsets` are those of partitions that were read before.
@@ -108,6 +112,8 @@ def plan_round(
         ranges=tuple(ranges),
         begins=begins,
         idle=tuple(idle),
+        held=tuple(name for name in begins if not allowed.get(name, 1)),
+        begun_at_ms=begun_at_ms,
         is_final=is_over,
     )
 
@@ -132,4 +138,7 @@ def offsets_after(offsets: Mapping[str, Offset], plan: Plan) -> dict[str, Offset
 
 def goes_on(plan: Plan, readings: Sequence[Reading], offsets: Mapping[str, Offset]) -> bool:
     """Whether a plan reads on from these offsets. One that was written down before a stream was restored may not."""
-    return plan.begins == _begins(readings, offsets)
+    begins = _begins(readings, offsets)
+    return plan.begins == begins and all(
+        begins.get(partition_name(each.source, each.partition)) == each.begin < each.end for each in plan.ranges
+    )

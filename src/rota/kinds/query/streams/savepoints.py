@@ -97,8 +97,6 @@ def saved_round(path: Path) -> Manifest:
             check_piece(piece, place)
     except FileNotFoundError:
         raise Refused("stream.unknown", f"there is no file {path}", "See `rota stream show`.") from None
-    except OSError as error:
-        raise Refused("stream.folder", f"{path} cannot be read: {error.strerror}", "Choose another one.") from None
     except Damaged as damage:
         raise _unusable(path, damage) from None
     if not manifest.has_state:

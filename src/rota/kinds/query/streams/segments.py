@@ -103,7 +103,7 @@ class _Cutter:
             ),
             kept=tuple(given.kept.of(name, each, given.parallelism) for each in range(given.parallelism)),
             is_dealt=is_dealt,
-            partitions=moment.partitions,
+            partitions=dict(moment.partitions),
             follows=tuple(heads.index(each) for each in behind if each in heads),
             mark=moment.upstream,
         )

@@ -164,7 +164,7 @@ class Task:
         peaks: dict[str, dict[str, int]] = {}
         for feed in self._step.feeds:
             operator, refused = self._operators[feed.operator], Refuse()
-            moment = Moment(self._step.plan, self._step.clocks.get(operator.name, Clock()), ())
+            moment = Moment(self._step.plan, self._step.clocks.get(operator.name, Clock()), {})
             sifted = operator.sift(feed.source, self._rows[feed.source], moment, refused)
             if sifted.rows.num_rows:
                 new = operator.prepared(feed.source, sifted.rows)

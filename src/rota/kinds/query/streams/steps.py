@@ -83,7 +83,7 @@ class Owning(Struct, frozen=True, kw_only=True):
     takings: tuple[Taking, ...] = ()
     kept: tuple[tuple[tuple[Piece, Place], ...], ...] = ()
     is_dealt: bool = True
-    partitions: tuple[str, ...] = ()
+    partitions: dict[str, int] = {}
     follows: tuple[int, ...] = ()
     mark: int | None = None
 

@@ -24,6 +24,7 @@ from rota.kinds.query.streams.pressure import Crowd, check_room, rows_allowed
 from rota.kinds.query.streams.rounds import Offset, Plan, goes_on, offsets_after, partition_name, plan_round
 from rota.kinds.query.streams.savepoints import Savepoints, remembered_in, saved_round
 from rota.kinds.query.streams.watermarks import Clock
+from rota.wire.capabilities import Source
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -71,6 +72,7 @@ class Stream:
         self._last: Manifest | None = None
         self._plans: dict[int, Plan] = {}
         self._heard_at_ms: dict[str, int] = {}
+        self._begun_at_ms = 0
         self._idle: tuple[str, ...] = ()
         self._since_state = 0
         self._failure: BaseException | None = None
@@ -103,32 +105,34 @@ class Stream:
         if newest is not None and restore is not None:
             self._recall(newest, restore)
         restored = self._claim()
-        now_ms = self._now_ms()
+        self._begun_at_ms = self._now_ms()
         self._heard_at_ms = {
-            partition_name(each.name, partition): now_ms
+            partition_name(each.name, partition): self._begun_at_ms
             for each in self._pipeline.readings()
             for partition in range(each.partitions)
         }
-        again = None
-        if restore is not None:
-            if newest is not None and restored.last is not None and newest.is_same(restored.last):
-                # What is adopted has nothing to commit, and this round's rows are not made again.
-                again = self._commit_again(restored.last)
+        if restore is not None and not self._is_here(newest, restored.last):
             restored = self._adopted(restore)
         self._go_on_from(restored)
         self._chain.keep(self._options.keep, self._computing.files())
-        return again or self._commit_again(self._last)
+        return self._commit_again(self._last)
+
+    def _is_here(self, saved: Manifest | None, last: Manifest | None) -> bool:
+        """Whether the round to restore is the newest one anyway. Going on from it has its rows handed over, too."""
+        is_ours = saved is not None and saved.stream == self._chain.identity
+        return is_ours and saved is not None and last is not None and saved.is_same(last)
 
     def restore(self, path: Path) -> None:
         """Go on from another round instead, between two of them; `path` is its file."""
         saved = saved_round(path)
         self._check_definition(saved)
         self._recall(saved, path)
+        if self._is_here(saved, self._last):
+            return
         with self._for_good():
             self._delivery.catch_up()
             self._idle = ()
-            if self._last is None or not saved.is_same(self._last):
-                self._delivery.refused = {}
+            self._delivery.refused = {}
             self._go_on_from(self._adopted(path))
 
     @contextmanager
@@ -212,6 +216,11 @@ class Stream:
             text = f"the stream in {self._folder} was put together otherwise"
             hint = "Register what was registered before, or use another folder."
             raise Refused("stream.definition", text, hint)
+        endless = [name for name, node in self._pipeline.sources().items() if Source.BOUNDED not in node.source.can]
+        if manifest.is_final and endless:
+            text = f"the stream in {self._folder} is over: no more rows could come when {endless[0]} was bounded"
+            hint = "Register it as bounded, restore an older round, or use another folder."
+            raise Refused("stream.definition", text, hint)
 
     def _commit_again(self, last: Manifest | None) -> Round | None:
         """Have sinks commit the last round once more: nobody knows whether they did."""
@@ -269,12 +278,7 @@ class Stream:
     @property
     def crowds(self) -> list[Crowd]:
         """Where rows wait for others."""
-        return self._pipeline.crowds(self._computing.kept(), self._clocks)
-
-    @property
-    def idle(self) -> tuple[str, ...]:
-        """The partitions that nobody waits for."""
-        return self._idle
+        return self._pipeline.crowds(self._computing.kept(), self._clocks, self._idle)
 
     def check_held(self) -> None:
         """Refuse to go on if another one has taken over."""
@@ -294,7 +298,7 @@ class Stream:
         began, before = time.perf_counter(), self._computing.kept()
         try:
             done = self._compute(plan)
-            check_room(self._pipeline.crowds(self._computing.kept(), done.clocks), before)
+            check_room(self._pipeline.crowds(self._computing.kept(), done.clocks, plan.idle), before)
             round_ = self._publish(plan, done, began)
         except Exception as error:
             if self._chain.is_taken and not _is_fenced(error):
@@ -329,7 +333,7 @@ class Stream:
         now_ms = self._now_ms()
         for node in self._pipeline.sources().values():
             node.source.look(now_ms)
-        allowed = rows_allowed(self.crowds, self._idle)
+        allowed = rows_allowed(self.crowds)
         # One that is held is not read, so nobody knows whether it is silent; that counts from when it is read again.
         self._heard_at_ms |= {name: now_ms for name, most in allowed.items() if not most}
         return plan_round(
@@ -339,6 +343,7 @@ class Stream:
             self._heard_at_ms,
             rows_max=self._options.rows_max,
             now_ms=now_ms,
+            begun_at_ms=self._begun_at_ms,
             allowed=allowed,
         )
 
@@ -412,8 +417,9 @@ class Stream:
     def _publish_state(self) -> None:
         """The last round once more, with its state and with nothing to commit."""
         assert self._last is not None, "there is a round to save"
-        copy = structs.replace(self._last, plan=None, next=None, follows=self._last.position, transactions=())
-        self._last = self._put(copy, [], has_state=True)
+        copy = structs.replace(self._last, plan=None, follows=self._last.position)
+        # With its rows: nobody knows yet whether whoever iterates has them.
+        self._last = self._put(copy, self._chain.rows(self._last.position), has_state=True)
         self._since_state = 0
 
     # Savepoints, and the end.

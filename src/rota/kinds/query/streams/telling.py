@@ -51,11 +51,6 @@ class Subject(Protocol):
         """Where rows wait for others."""
         ...
 
-    @property
-    def idle(self) -> Sequence[str]:
-        """Partitions that nobody waits for."""
-        ...
-
 
 class Teller:
     """What one incarnation tells, from when it has taken over."""
@@ -177,7 +172,6 @@ class Teller:
             _crowded(
                 Mark(operator=name, watermark_at=None if clock.mark in (NEVER, END) else clock.mark),
                 crowds.get(name),
-                self._subject.idle,
             )
             for name, clock in (last.clocks if last else {}).items()
         )
@@ -207,12 +201,11 @@ class Teller:
         return tuple(sorted(dict.fromkeys(self._restorable.values())))
 
 
-def _crowded(mark: Mark, crowd: Crowd | None, idle: Sequence[str]) -> Mark:
+def _crowded(mark: Mark, crowd: Crowd | None) -> Mark:
     """How far an operator has come, with the rows that wait in it."""
     if crowd is None:
         return mark
-    reads_only = crowd.waits_for(idle)
-    return structs.replace(mark, waiting=crowd.waiting, waiting_max=crowd.waiting_max, reads_only=reads_only)
+    return structs.replace(mark, waiting=crowd.waiting, waiting_max=crowd.waiting_max, reads_only=crowd.waits_for)
 
 
 def rows_read(manifest: Manifest | None) -> int:

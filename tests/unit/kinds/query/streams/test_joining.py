@@ -43,7 +43,7 @@ def test_a_join_gives_each_pair_once_in_whatever_order_rows_come(
         plan = Plan(round=number, planned_at_ms=1_000, is_final=begin >= len(rows))
         tables = (pa.Table.from_pylist(new[True], schema=LEFT), pa.Table.from_pylist(new[False], schema=RIGHT))
         given_rows = {"l": {"l/0": tables[0]}, "r": {"r/0": tables[1]}}
-        done = operator.step(states, given_rows, Moment(plan, clock, ("l/0", "r/0")))
+        done = operator.step(states, given_rows, Moment(plan, clock, {"l/0": 0, "r/0": 0}))
         states, clock = done.states, done.clock
         pairs += ((row["a"], row["b"]) for row in done.given.to_pylist())
         late += (row["row"] for row in done.late.to_pylist())

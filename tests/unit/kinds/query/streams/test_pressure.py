@@ -7,8 +7,10 @@ from rota.kinds.query.streams.pressure import Crowd, check_room, rows_allowed
 from rota.kinds.query.streams.watermarks import NEVER
 
 
-def crowd(waiting: int, operator: str = "j", waiting_max: int = 100, **reached: int) -> Crowd:
-    return Crowd(operator=operator, waiting=waiting, waiting_max=waiting_max, reached=reached)
+def crowd(
+    waiting: int, operator: str = "j", waiting_max: int = 100, idle: tuple[str, ...] = (), **reached: int
+) -> Crowd:
+    return Crowd(operator=operator, waiting=waiting, waiting_max=waiting_max, reached=reached, idle=idle)
 
 
 TABLE = [
@@ -32,18 +34,18 @@ TABLE = [
 def test_from_half_of_the_bound_on_only_what_time_waits_for_is_read(
     waiting: int, reached: dict[str, int], idle: tuple[str, ...], wanted: dict[str, int]
 ) -> None:
-    assert rows_allowed([crowd(waiting, **reached)], idle) == wanted
+    assert rows_allowed([crowd(waiting, idle=idle, **reached)]) == wanted
 
 
 def test_a_partition_is_read_no_more_than_any_of_those_has_room_for_that_it_feeds() -> None:
     crowds = [crowd(0, "a", s=1, l=1), crowd(30, "b", waiting_max=60, s=1, r=0)]
-    assert rows_allowed(crowds, ()) == {"s": 15, "l": 50, "r": 15}
+    assert rows_allowed(crowds) == {"s": 15, "l": 50, "r": 15}
 
 
 def test_two_that_wait_for_partitions_of_each_other_do_not_wait_for_ever() -> None:
     # They go by different columns of the same rows.
     crowds = [crowd(60, "a", s=1, t=9), crowd(60, "b", s=9, t=1)]
-    assert rows_allowed(crowds, ()) == {"s": 40, "t": 40}
+    assert rows_allowed(crowds) == {"s": 40, "t": 40}
 
 
 def test_a_round_after_which_too_many_would_wait_is_refused() -> None:

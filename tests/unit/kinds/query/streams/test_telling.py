@@ -16,7 +16,6 @@ class Stage:
     """A teller with a clock of its own."""
 
     crowds: Sequence[Crowd] = ()
-    idle = ()
 
     def __init__(self, folder: Path, *, incarnation: int = 1, last: Manifest | None = None) -> None:
         self.now = BASE

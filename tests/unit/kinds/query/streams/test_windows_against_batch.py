@@ -78,7 +78,7 @@ def run(shape: Shape, lateness_ms: int, rounds: list[list[dict[str, Any]]], part
     for number, rows in enumerate([*rounds, []]):
         plan = Plan(round=number, planned_at_ms=BASE + 10_000, is_final=number == len(rounds))
         table = pa.Table.from_pylist(rows, schema=SCHEMA)
-        done = operator.step(states, {"r": {"r/0": table}}, Moment(plan, clock, ("r/0",)))
+        done = operator.step(states, {"r": {"r/0": table}}, Moment(plan, clock, {"r/0": 0}))
         assert done.clock.mark >= clock.mark, "time does not go back"
         states, clock = done.states, done.clock
         late.append(done.late)
