@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -242,3 +242,49 @@ def test_notes_of_an_older_version_are_gone_on_with(url: str) -> None:
     sink.open("stream")
     assert sink.commit("w", 7, 1, {}, lambda: GIVEN) == 0, "it was committed before"
     sink.close()
+
+
+def test_a_column_called_gone_is_one_like_any_other_unless_sessions_say_so(tmp_path: Path, url: str) -> None:
+    found = rota.StreamSession(tmp_path)
+    found.register_rows("s", pa.table({"k": [1, 2, 3], "gone": [True, False, None], "100%s": ["a", "b", "c"]}))
+    found.upsert("s", url, "some%s", ["k"])
+    found.run()
+    rows = shared_server().execute('select k, gone, "100%s" from "some%s" order by 1', url)
+    assert rows == [(1, True, "a"), (2, False, "b"), (3, None, "c")]
+
+
+@pytest.mark.parametrize(
+    ("column", "keys", "complaint"),
+    [
+        (pa.array([[1]]), ["k"], r"query\.type.*v is list"),
+        (pa.array([1], pa.duration("s")), ["k"], r"query\.type.*v is duration"),
+        (pa.array([1]), ["nope"], r"query\.column.*There are k, v"),
+        (pa.array([1]), "k", r"field\.value.*at keys"),
+    ],
+)
+def test_what_has_no_place_in_a_table_is_refused_at_the_door(
+    tmp_path: Path, column: Any, keys: Any, complaint: str
+) -> None:
+    found = rota.StreamSession(tmp_path)
+    found.register_rows("s", pa.table({"k": [1], "v": column}))
+    with pytest.raises(Refused, match=complaint):
+        found.upsert("s", "postgresql://127.0.0.1:1/nobody", "t", keys)
+
+
+def test_moments_are_as_fine_as_a_table_has_them_and_those_beyond_python_are_refused_by_themselves(
+    tmp_path: Path, url: str
+) -> None:
+    found = rota.StreamSession(tmp_path)
+    moments = pa.array([1_500, None, 3], pa.timestamp("ns"))
+    days = pa.array([0, 1, 3_000_000], pa.date32())
+    times = pa.array([1, 2_500, 3], pa.time64("ns"))
+    found.register_rows("s", pa.table({"k": [1, 2, 3], "at": moments, "day": days, "time": times}))
+    found.upsert("s", url, "totals", ["k"], on_refused="dead_letter")
+    found.run()
+    shown = "select k, at::text, day::text, time::text from totals order by 1"
+    assert shared_server().execute(shown, url) == [
+        (1, "1970-01-01 00:00:00.000001", "1970-01-01", "00:00:00"),
+        (2, None, "1970-01-02", "00:00:00.000002"),
+    ]
+    ((row, _),) = kept(tmp_path)
+    assert '"k":3' in row

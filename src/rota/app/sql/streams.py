@@ -291,7 +291,10 @@ class StreamSession:
 
         `on_refused`: what becomes of a row that lacks a key, or that the table refuses for a constraint or a type.
         """
-        sink = PostgresSink(url, table, names(keys, "keys"), refusals=self._refusals(name, on_refused))
+        refusals, gone = self._refusals(name, on_refused), self._pipeline.gives_gone(name)
+        sink = PostgresSink(url, table, names(keys, "keys"), gone=gone, refusals=refusals)
+        if name in self._pipeline.nodes:
+            sink.check(name, self._pipeline.schema_of(name))
         self.register_sink(name, sink)
 
     def _refusals(self, name: str, on_refused: Policy) -> Refusals:

@@ -174,9 +174,7 @@ class Files:
 
     def _files(self, partition: int, end: Offset) -> list[Entry]:
         """Files up to an offset. A range that a rival has planned may have some that only it has seen so far."""
-        if len(self._seen.of(partition)) < end[0] + (end[1] > 0):
-            self._seen.read()
-        return self._seen.of(partition)
+        return self._seen.at_least(partition, end[0] + (end[1] > 0))
 
     def _scan(self, partition: int) -> Scan:
         where = partition_name(str(self._path), partition)

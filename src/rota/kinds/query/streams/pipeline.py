@@ -22,6 +22,7 @@ from rota.kinds.query.streams.pressure import Crowd
 from rota.kinds.query.streams.rounds import Plan, Reading, partition_name
 from rota.kinds.query.streams.views import check_no_subquery, check_view, streams_in, viewed
 from rota.kinds.query.streams.watermarks import NEVER, Clock
+from rota.kinds.query.streams.windowing import GONE, SessionOperator
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
 # The rows of an operator come from one place.
@@ -282,6 +283,13 @@ class Pipeline:
         """The source or the operator that a node's rows are of, seen through views."""
         node = self.nodes[name]
         return self.head(node.reads) if isinstance(node, ViewNode) else name
+
+    def gives_gone(self, name: str) -> bool:
+        """Whether a column `gone` of its rows says which are to be removed: those of a session that was given again."""
+        if name not in self.nodes or GONE not in self._schemas[name].names:
+            return False
+        head = self.nodes[self.head(name)]
+        return isinstance(head, SessionOperator) and self._schemas[name].field(GONE).type == pa.bool_()
 
     def _operator_behind(self, name: str) -> tuple[str, Operator] | None:
         """The operator whose rows a node's are, seen through views."""

@@ -26,9 +26,12 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (pa.types.is_floating, "double precision"),
     (pa.types.is_decimal, "numeric"),
     (pa.types.is_date, "date"),
+    (pa.types.is_time, "time"),
     (pa.types.is_string, "text"),
     (pa.types.is_large_string, "text"),
     (pa.types.is_binary, "bytea"),
+    (pa.types.is_large_binary, "bytea"),
+    (pa.types.is_fixed_size_binary, "bytea"),
 )
 
 T = TypeVar("T")
@@ -43,16 +46,20 @@ class PostgresSink:
     wants_rows_kept = True
     may_lag = False
 
-    def __init__(self, url: str, table: str, keys: Sequence[str], *, refusals: Refusals | None = None) -> None:
+    def __init__(
+        self, url: str, table: str, keys: Sequence[str], *, gone: bool = True, refusals: Refusals | None = None
+    ) -> None:
         """`table` is made if it is not there; one that is there needs a unique index on `keys`.
 
-        `refusals`: what becomes of rows that it refuses by themselves, such as for one of its constraints.
+        `gone`: a column of that name says which rows are to be removed. `refusals`: what becomes of rows that it
+        refuses by themselves, such as for one of its constraints.
         """
         if not keys:
             raise Refused("field.value", "rows are upserted by at least one key", path="keys")
         self._url = url
         self._table = table
         self._keys = tuple(keys)
+        self._has_gone = gone
         self._refusals = refusals or Refusals()
         # Without the URL, which may have a password in it.
         self.called = f"table {table} of PostgreSQL by {', '.join(keys)}"
@@ -108,12 +115,19 @@ class PostgresSink:
 
     def prepare(self, node: str, number: int, incarnation: int, rows: pa.Table) -> dict[str, str]:
         """The round keeps the rows."""
-        lacking = [key for key in self._keys if key not in rows.column_names]
-        if lacking:
-            raise Refused("query.column", f"{node} has no column {lacking[0]}", path="keys")
+        self.check(node, rows.schema)
         if not self._refusals.is_tolerant:
             self._check_keys(node, number, rows)
         return {}
+
+    def check(self, node: str, schema: pa.Schema) -> None:
+        """Refuse rows that have no place in a table, whatever they are."""
+        lacking = [key for key in self._keys if key not in schema.names]
+        if lacking:
+            hint = f"There are {', '.join(schema.names)}."
+            raise Refused("query.column", f"{node} has no column {lacking[0]}", hint, path="keys")
+        for field in schema:
+            _kind(field)
 
     def _check_keys(self, node: str, number: int, rows: pa.Table) -> None:
         """Refuse rows without a key before their round is published: afterwards nobody could take them out again."""
@@ -181,32 +195,36 @@ class PostgresSink:
         if self._refusals.is_tolerant:
             rows = self._with_keys(rows, refused)
         table = sql.Identifier(*self._table.split("."))
-        names = [name for name in rows.column_names if name != GONE]
+        rows = _whole_microseconds(rows)
+        names = [name for name in rows.column_names if name != GONE or not self._has_gone]
         keys = sql.SQL(", ").join(map(sql.Identifier, self._keys))
         columns = sql.SQL(", ").join(
-            sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(_kind(rows.schema.field(name).type)))
-            for name in names
+            sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(_kind(rows.schema.field(name)))) for name in names
         )
         cursor.execute(sql.SQL("create table if not exists {} ({}, primary key ({}))").format(table, columns, keys))
+        # Statements with values have their own use for the sign.
+        named, table = self._named, sql.Identifier(*(part.replace("%", "%%") for part in self._table.split(".")))
+        keys = sql.SQL(", ").join(map(named, self._keys))
         others = [name for name in names if name not in self._keys]
-        changes = sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in others)
+        changes = sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(named(name)) for name in others)
         upsert = sql.SQL("insert into {} ({}) values ({}) on conflict ({}) do {}").format(
             table,
-            sql.SQL(", ").join(map(sql.Identifier, names)),
+            sql.SQL(", ").join(map(named, names)),
             sql.SQL(", ").join(sql.Placeholder() * len(names)),
             keys,
             sql.SQL("update set {}").format(changes) if others else sql.SQL("nothing"),
         )
-        same = sql.SQL(" and ").join(
-            sql.SQL("{} = {}").format(sql.Identifier(key), sql.Placeholder()) for key in self._keys
-        )
+        same = sql.SQL(" and ").join(sql.SQL("{} = {}").format(named(key), sql.Placeholder()) for key in self._keys)
         delete = sql.SQL("delete from {} where {}").format(table, same)
-        is_gone = pc.fill_null(rows.column(GONE), False) if GONE in rows.column_names else None
-        if is_gone is not None:
+        if self._has_gone and GONE in rows.column_names:
+            is_gone = pc.fill_null(rows.column(GONE), False)
             gone, rows = rows.filter(is_gone), rows.filter(pc.invert(is_gone))
             self._change(cursor, delete, gone, self._keys, refused)
         self._change(cursor, upsert, rows, names, refused)
         return refused
+
+    def _named(self, name: str) -> Any:
+        return self._psycopg.sql.Identifier(name.replace("%", "%%"))
 
     def _with_keys(self, rows: pa.Table, refused: Refuse) -> pa.Table:
         """Rows without those that lack a key, whatever a table of somebody's own would say to that."""
@@ -222,14 +240,14 @@ class PostgresSink:
         """Do something with each row, in their order; those to blame for a refusal are found by halving."""
         if not rows.num_rows:
             return
-        values = zip(*(rows.column(name).to_pylist() for name in names), strict=True)
-        if not self._refusals.is_tolerant:
-            cursor.executemany(statement, list(values))
-            return
         try:
+            values = list(zip(*(rows.column(name).to_pylist() for name in names), strict=True))
             with cursor.connection.transaction():
-                cursor.executemany(statement, list(values))
-        except (self._psycopg.DataError, self._psycopg.IntegrityError) as error:
+                cursor.executemany(statement, values)
+        except (self._psycopg.DataError, self._psycopg.IntegrityError, ValueError, OverflowError) as error:
+            if not self._refusals.is_tolerant:
+                # Moments that Python has no value for are not the driver's complaint.
+                raise error if isinstance(error, self._psycopg.Error) else self._psycopg.DataError(str(error)) from None
             if rows.num_rows == 1:
                 self._refusals.refuse(refused, _said(error), self.called, rows)
                 return
@@ -249,10 +267,25 @@ def _said(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _kind(kind: pa.DataType) -> str:
+def _whole_microseconds(rows: pa.Table) -> pa.Table:
+    """Rows with moments as fine as a table has them; Python has no value for finer ones."""
+    fields: list[pa.Field[Any]] = []
+    for field in rows.schema:
+        kind = field.type
+        if isinstance(kind, pa.TimestampType) and kind.unit == "ns":
+            kind = pa.timestamp("us", kind.tz)
+        elif pa.types.is_time64(kind):
+            kind = pa.time64("us")
+        fields.append(field.with_type(kind))
+    return rows.cast(pa.schema(fields), safe=False)
+
+
+def _kind(field: "pa.Field[Any]") -> str:
+    kind = field.type
     if isinstance(kind, pa.TimestampType):
         return "timestamptz" if kind.tz else "timestamp"
     found = next((name for fits, name in _KINDS if fits(kind)), None)
     if found is None:
-        raise Refused("query.type", f"a column of type {kind} has no place in PostgreSQL", "Cast it in a view.")
+        text = f"{field.name} is {kind}, for which there is no place in PostgreSQL"
+        raise Refused("query.type", text, "Cast it in a view.", path=field.name)
     return found
