@@ -19,7 +19,7 @@ from rota.kinds.query.streams import given as door
 from rota.kinds.query.streams.aggregates import check_aggregates
 from rota.kinds.query.streams.asking import Asking
 from rota.kinds.query.streams.calling import CallbackSink
-from rota.kinds.query.streams.chain import file_of, rounds_in
+from rota.kinds.query.streams.chain import Chain, file_of, rounds_in
 from rota.kinds.query.streams.computing import Computing, ComputingHere
 from rota.kinds.query.streams.connectors import StreamSink, StreamSource
 from rota.kinds.query.streams.delivery import Outlet, Side
@@ -164,7 +164,12 @@ class StreamSession:
     def register_rows(self, name: str, *tables: pa.Table) -> None:
         """Tables in memory, one for each partition. They end."""
         door.check_tables(tables, "tables")
-        self.register_source(name, Tables(*tables))
+        try:
+            source = Tables(*tables)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            text = f"a table has columns of other types than the first: {error}"
+            raise Refused("query.type", text, "Give tables with the same columns.", path="tables") from None
+        self.register_source(name, source)
 
     # What is computed.
 
@@ -421,7 +426,10 @@ class StreamSession:
             return {}
         found = {table: [empty] for table, empty in self._pipeline.operators()[name].beginning().items()}
         try:
-            pieces = read_pieces(file_of(self.folder, known[-1].round), "state")
+            pieces = read_pieces(Chain(self.folder).path(known[-1].position), "state")
+        except FileNotFoundError:
+            # Whoever runs it has made so many rounds meanwhile that this one was removed.
+            return self.state(name)
         except Damaged as damage:
             text = f"round {known[-1].round} of {self.folder} cannot be read: {damage}"
             raise Refused("stream.corrupt", text, "Start the stream: it is made again from an older one.") from None

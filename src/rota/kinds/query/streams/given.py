@@ -132,7 +132,9 @@ def check_kind(value: Any, kind: type, path: str) -> None:
 def check_part(value: Any, protocol: type, path: str) -> None:
     """Refuse what has not all that a protocol asks for: a source or a sink of somebody's own."""
     methods = (name for name, each in vars(protocol).items() if callable(each) and not name.startswith("_"))
-    lacking = [name for name in (*protocol.__annotations__, *methods) if not hasattr(value, name)]
+    wanted = (*protocol.__annotations__, *methods)
+    # A class has methods, too, that nobody can call.
+    lacking = [name for name in wanted if isinstance(value, type) or not hasattr(value, name)]
     if lacking:
         hint = f"See {protocol.__module__}.{protocol.__name__} for what it takes."
         raise Refused("field.value", f"{shown(value)} has no {', '.join(lacking)}", hint, path=path)
