@@ -24,11 +24,9 @@ def stream(folder: Path) -> rota.StreamSession:
 @pytest.mark.parametrize("shape", [{"tumbling_s": 1}, {"sliding_s": (2, 1)}, {"session_s": 1}])
 def test_no_name_of_a_column_is_in_the_way(tmp_path: Path, shape: dict[str, Any], lateness_s: int) -> None:
     made = stream(tmp_path)
-    counted = {"n": "count(*)"}
-    made.register_window(
-        "w", "clicks", time="at", by=LETTERS, aggregates=counted, allowed_lateness_s=lateness_s, **shape
-    )
-    given = [row["n"] for each in made.run() for row in each.rows["w"].to_pylist()]
+    given: dict[str, Any] = {"by": LETTERS, "aggregates": {"counted": "count(*)"}, "allowed_lateness_s": lateness_s}
+    made.register_window("w", "clicks", time="at", **given, **shape)
+    found = [row["counted"] for each in made.run() for row in each.rows["w"].to_pylist()]
     assert sum(found) == (6 if "sliding_s" in shape else 3)
 
 
