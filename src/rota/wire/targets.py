@@ -22,6 +22,7 @@ Mode = Literal["error", "append", "overwrite"]
 
 # Whoever reads a folder of files passes over names that begin like this.
 ASIDE = "_rota-"
+_CALLED: dict[Form, str] = {"parquet": "Parquet", "csv": "CSV"}
 
 
 class Target(Struct, frozen=True):
@@ -84,7 +85,7 @@ def _unwritten(batch: Any, form: Form) -> Refused | None:
                 file.write_batch(alone)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             said = str(error).partition("\n")[0]
-            text = f"column {name!r} of type {column.type} cannot be written as {form}: {said}"
+            text = f"column {name!r} is of type {column.type}, which {_CALLED[form]} cannot hold: {said}"
             other = "Write Parquet, or make a text of it." if form == "csv" else "Make a text of it."
             return Refused("query.type", text, other)
     return None
@@ -179,7 +180,7 @@ class FileWriter:
         try:
             self._file.write_batch(rows)
         except (self._pa.ArrowInvalid, self._pa.ArrowNotImplementedError) as error:
-            text = f"rows cannot be written as {self._form}: {error}"
+            text = f"there are rows that {_CALLED[self._form]} cannot hold: {error}"
             raise _unwritten(rows, self._form) or Refused("query.type", text, "Make texts of them.") from error
         self.rows += batch.num_rows
 
