@@ -404,12 +404,16 @@ class StreamSession:
     def _begin(self, stream: Stream, restore: str | int) -> Round | None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(self.folder, error) from error
+        try:
             return stream.begin(file_of(self.folder, restore) if restore != "" else None)
         except OSError as error:
-            if not str(error.filename or "").startswith(str(self.folder)):
-                # That of a source or a sink.
+            where = Path(str(error.filename))
+            if error.filename is None or not where.is_relative_to(self.folder):
+                # That of a source or a sink of one's own.
                 raise
-            raise unwritable(Path(error.filename), error) from error
+            raise unwritable(where, error) from error
 
     def _computing(self, outlets: Sequence[Outlet]) -> Computing:
         """Workers compute rounds if the session has some; otherwise this process does."""

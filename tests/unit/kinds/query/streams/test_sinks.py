@@ -144,10 +144,8 @@ def little_room(size: int = 100) -> Generator[None]:
 
 def test_a_folder_without_room_is_refused_by_its_name(tmp_path: Path) -> None:
     sink = opened(FolderSink(tmp_path / "out"))
-    with (
-        little_room(),
-        pytest.raises(Refused, match=rf"stream\.sink: {tmp_path}/out cannot be written to: File too large"),
-    ):
+    said = rf"stream\.sink: {tmp_path}/out cannot be written to: File too large"
+    with little_room(), pytest.raises(Refused, match=said):
         sink.prepare("w", 1, 1, rows("x" * 1_000))
     commit(sink, 1, "there is room again")
     assert values(tmp_path / "out") == ["there is room again"]
@@ -188,9 +186,9 @@ def test_columns_that_a_form_cannot_hold_are_refused_when_a_sink_is_registered(
     stream = rota.StreamSession(tmp_path / "s", every_s=0)
     stream.register_rows("c", table)
     kind = table.schema.field("long").type
-    with pytest.raises(Refused, match=r"query\.type: column 'long' of type ") as refused:
+    with pytest.raises(Refused, match=r"query\.type: column 'long' is of type ") as refused:
         stream.write_files("c", tmp_path / "out", form)
-    assert f"{kind} cannot be written as {form}" in refused.value.reason
+    assert f"{kind}, which {form} cannot hold".lower() in refused.value.reason.lower()
     with pytest.raises(Refused, match=r"query\.type: column 'long'"):
         opened(FolderSink(tmp_path / "out", form)).prepare("c", 1, 1, table)
 
@@ -199,9 +197,8 @@ def test_values_that_a_form_cannot_hold_are_refused_with_their_column(tmp_path: 
     stream = rota.StreamSession(tmp_path / "s", every_s=0)
     stream.register_rows("c", pa.table({"v": [1, 2], "raw": [b"fine", b"\xff\xfe"]}))
     stream.write_files("c", tmp_path / "out", "csv")
-    with pytest.raises(
-        Refused, match=r"query\.type: column 'raw' of type binary cannot be written as csv: Invalid UTF8"
-    ):
+    said = r"query\.type: column 'raw' is of type binary, which CSV cannot hold: Invalid UTF8"
+    with pytest.raises(Refused, match=said):
         stream.run()
 
 
@@ -214,7 +211,7 @@ def test_a_stream_without_room_in_its_own_folder_is_refused(tmp_path: Path) -> N
     assert len(stream.run()) == 1, "it goes on when there is room"
 
 
-@pytest.mark.parametrize("where", ["s", "s/below", "s/rounds"])
+@pytest.mark.parametrize("where", ["s", "s/below", "s/far/below", "s/rounds"])
 def test_a_stream_whose_folder_is_a_file_or_cannot_be_made_is_refused(tmp_path: Path, where: str) -> None:
     if where == "s/rounds":
         (tmp_path / "s").mkdir()
