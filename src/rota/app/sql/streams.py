@@ -114,7 +114,7 @@ class StreamSession:
         `idle_s`: after how long without rows one of its partitions holds up time no longer; 0 for never.
         """
         door.check_part(source, StreamSource, "source")
-        door.check_kind(source.schema, pa.Schema, "source")
+        door.check_schema(source.schema, "source")
         door.whole(source.partitions, "partitions", most=door.PARTITIONS_MAX)
         if policies is not None:
             door.check_kind(policies, Policies, "policies")
@@ -386,6 +386,8 @@ class StreamSession:
         `restore`: the number of a round, the name of a savepoint, or the file of one, instead of the newest round.
         """
         door.is_true(follow, "follow")
+        if now_ms is not None:
+            door.check_callable(now_ms, "now_ms")
         wanted = _restored(restore)
         if not self._pipeline.sources():
             raise Refused("field.value", "the stream has no source", "Register one.", path="source")
@@ -403,17 +405,13 @@ class StreamSession:
 
     def _begin(self, stream: Stream, restore: str | int) -> Round | None:
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(self.folder, error) from error
-        try:
             return stream.begin(file_of(self.folder, restore) if restore != "" else None)
         except OSError as error:
             where = Path(str(error.filename))
-            if error.filename is None or not where.is_relative_to(self.folder):
-                # That of a source or a sink of one's own.
-                raise
-            raise unwritable(where, error) from error
+            if where.is_relative_to(self.folder) or self.folder.is_relative_to(where):
+                raise unwritable(self.folder, error) from error
+            # That of a source or a sink of one's own.
+            raise
 
     def _computing(self, outlets: Sequence[Outlet]) -> Computing:
         """Workers compute rounds if the session has some; otherwise this process does."""

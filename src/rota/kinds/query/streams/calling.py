@@ -6,7 +6,7 @@ from typing import Literal
 import pyarrow as pa
 
 from rota.core.errors import Refused
-from rota.kinds.query.streams.given import shown
+from rota.kinds.query.streams.given import check_callable
 from rota.kinds.query.streams.policies import Refuse
 from rota.kinds.query.streams.refusing import Refusals
 from rota.wire.capabilities import Sink
@@ -30,8 +30,7 @@ class CallbackSink:
         refusals: Refusals | None = None,
     ) -> None:
         """`notices="rounds"`: it knows a round by its number, and does nothing the second time."""
-        if not callable(function):
-            raise Refused("field.value", f"{shown(function)} is no function", "Give one.", path="function")
+        check_callable(function, "function")
         self._function = function
         self._refusals = refusals or Refusals()
         self.can = Sink.IDEMPOTENT if notices == "rounds" else Sink(0)

@@ -34,7 +34,8 @@ def _in_folder(folder: Path) -> Generator[None]:
         raise unwritable(folder, error) from error
 
 
-def unwritable(path: Path, error: OSError) -> Refused:
-    """What is said of a stream's folder, or of a place in it, that cannot be written to."""
-    text = f"{path} cannot be written to: {error.strerror or error}"
+def unwritable(folder: Path, error: OSError) -> Refused:
+    """What is said of a stream's folder that cannot be written to."""
+    where = f" ({error.filename})" if error.filename is not None else ""
+    text = f"{folder} cannot be written to: {error.strerror or error}{where}"
     return Refused("stream.folder", text, "See that it is a folder with room in it, which this process may write to.")

@@ -129,6 +129,20 @@ def check_kind(value: Any, kind: type, path: str) -> None:
         raise _refused(value, kind.__name__, f"Give a {kind.__module__}.{kind.__name__}.", path)
 
 
+def check_callable(value: Any, path: str) -> None:
+    """Refuse what nobody can call."""
+    if not callable(value):
+        raise _refused(value, "function", "Give one.", path)
+
+
+def check_schema(value: Any, path: str) -> None:
+    """Refuse what is no schema, and one with two columns that nobody could tell apart."""
+    check_kind(value, pa.Schema, path)
+    if len(dict.fromkeys(value.names)) != len(value.names):
+        text = f"two columns have the same name: {', '.join(value.names)}"
+        raise Refused("query.column", text, "Give one another name.", path=path)
+
+
 def check_part(value: Any, protocol: type, path: str) -> None:
     """Refuse what has not all that a protocol asks for: a source or a sink of somebody's own."""
     methods = (name for name, each in vars(protocol).items() if callable(each) and not name.startswith("_"))

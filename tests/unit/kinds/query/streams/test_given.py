@@ -137,7 +137,10 @@ DOORS: dict[str, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
         {"name": NO_TEXTS, "folder": NO_PLACES, "form": (None, "json", ["csv"], 5)},
     ),
     "call": ({"name": "c", "function": print}, {"function": (None, 5, "print")}),
-    "start": ({"follow": False}, {"restore": (None, 1.5, True, -1, "1" * 5_000, "a\0b", b"x"), "follow": NO_TRUTHS}),
+    "start": (
+        {"follow": False},
+        {"restore": (None, 1.5, True, -1, "1" * 5_000, "a\0b", b"x"), "follow": NO_TRUTHS, "now_ms": (5, "x")},
+    ),
     "state": ({"name": "c"}, {}),
 }
 WRONG = [
@@ -235,3 +238,24 @@ def test_what_a_savepoint_returned_is_what_can_be_restored(tmp_path: Path) -> No
         saved = running.savepoint("x")
     with stream(tmp_path / "one").start(follow=False, restore=saved) as running:
         assert running.last is not None
+
+
+@pytest.mark.parametrize("name", ["sql", "schema", "self", "_rows", "_state"])
+def test_a_stream_may_be_called_like_something_of_ours(tmp_path: Path, name: str) -> None:
+    made = session(tmp_path)
+    made.register_rows(name, ROWS)
+    made.register_view("v", 'select at, k from "NAME"'.replace("NAME", name))
+    made.register_window("w", name, time="at", sliding_s=(2, 1), by=["k"], aggregates={"n": "count(*)"})
+    (only,) = made.run()
+    assert (only.rows["v"].num_rows, only.rows["w"].num_rows) == (3, 6)
+
+
+def test_columns_that_nobody_could_tell_apart_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"query\.column: two columns have the same name: a, a"):
+        session(tmp_path).register_rows("c", pa.table([[1], [2]], names=["a", "a"]))
+
+
+def test_a_restore_that_is_refused_makes_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"stream\.unknown"):
+        stream(tmp_path / "s").start(restore="none")
+    assert not (tmp_path / "s").exists()
