@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 
 from rota.app import DEFAULT_FOLDER
 from rota.cli.reaching import add_place
@@ -69,10 +68,13 @@ def one_line(text: str) -> str:
 
 
 def show_time(at: int) -> str:
-    """An instant, in local time."""
+    """An instant, in local time; in words where there is no date for it."""
+    from rota.core.spans import moment_of, show_beyond
+
     if not at:
         return ""
-    return datetime.fromtimestamp(at / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    moment = moment_of(at)
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}" if moment is not None else show_beyond(at)
 
 
 def show_count(count: int, what: str) -> str:

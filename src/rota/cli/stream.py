@@ -85,7 +85,7 @@ def _folder(options: argparse.Namespace) -> Path:
     from rota.core.errors import Refused
     from rota.wire.standings import is_stream
 
-    folder = Path(options.stream)
+    folder = Path(options.stream).absolute()
     if not is_stream(folder):
         raise Refused("stream.unknown", f"there is no stream in {folder}", "`rota stream list DIR` looks for some.")
     return folder
@@ -118,8 +118,21 @@ def _found(options: argparse.Namespace) -> "tuple[list[StreamView], int, str]":
     from rota.wire.standings import is_stream, view_stream
 
     above, now = Path(options.stream), wall_clock()
+    _check_folder(above)
     folders = [path.parent for path in sorted(above.glob("**/identity")) if is_stream(path.parent)]
-    return [view_stream(each, str(each.relative_to(above)), now) for each in folders], 0, str(above)
+    # The folder itself has no name below itself.
+    names = [str(each.relative_to(above)) if each != above else each.resolve().name for each in folders]
+    return [view_stream(*each, now) for each in zip(folders, names, strict=True)], 0, str(above)
+
+
+def _check_folder(path: Path) -> None:
+    """Refuse what is no folder, in which nobody has looked for streams."""
+    from rota.core.errors import Refused
+
+    if not path.exists():
+        raise Refused("stream.unknown", f"there is no folder {path}", "Name one that streams are in.")
+    if not path.is_dir():
+        raise Refused("stream.folder", f"{path} is no folder", "Name one that streams are in.")
 
 
 def _row(view: "StreamView") -> tuple[str, ...]:
@@ -164,7 +177,7 @@ def _facts(view: "StreamView") -> list[tuple[str, str]]:
         found.append(("promises", view.guarantee))
     found += [
         ("throughput", f"{view.rows_per_s:,.0f} rows/s, {view.rows:,} in all; a round takes {view.round_ms:,.1f} ms"),
-        ("state", f"{view.state_rows:,} rows, {view.state_bytes:,} bytes"),
+        ("state", f"{view.state_rows:,} {'row' if view.state_rows == 1 else 'rows'}, {view.state_bytes:,} bytes"),
         (
             "checkpoint",
             f"{show_time(view.published_at) or 'none'}; took {view.checkpoint_ms:,.1f} ms, "
@@ -176,8 +189,7 @@ def _facts(view: "StreamView") -> list[tuple[str, str]]:
         ),
     ]
     for each in view.progress:
-        behind = f"{show_time(each.watermark_at)}, {_span(each.lag_ms)} behind" if each.watermark_at else "none"
-        found.append(("watermark", f"{each.operator}: {behind}"))
+        found.append(("watermark", f"{each.operator}: {_watermark(each)}"))
         if each.waiting_max:
             found.append(("waiting", _waiting(each)))
     found += [("count", f"{name}: {count:,}") for name, count in sorted(view.counts.items())]
@@ -186,6 +198,15 @@ def _facts(view: "StreamView") -> list[tuple[str, str]]:
         found.append(("rounds", "kept with state: " + ", ".join(str(each) for each in view.restorable)))
     found += [("savepoint", name) for name in view.savepoints]
     return found
+
+
+def _watermark(each: "Progress") -> str:
+    from rota.core.spans import show_instant
+
+    if each.watermark_at is None:
+        return "none"
+    behind = f", {_span(each.lag_ms)} behind" if each.lag_ms is not None else ""
+    return f"{show_time(each.watermark_at) or show_instant(each.watermark_at)}{behind}"
 
 
 def _waiting(each: "Progress") -> str:
@@ -214,20 +235,26 @@ def _steer(options: argparse.Namespace) -> None:
         put_json(as_plain(view))
         return
     words = " ".join(each for each in (options.verb, which, "and stop" if stop else "") if each)
-    put(one_line(f"{view.name} is asked to {words}; whoever runs it heeds that after its round"))
+    put(one_line(f"{view.name} is asked to {words}; {_when(view)}"))
+
+
+def _when(view: "StreamView") -> str:
+    """When that is heeded."""
+    if view.state in ("running", "paused"):
+        return "whoever runs it heeds that after its round"
+    return f"it is {view.state}, and whoever starts it heeds that first"
 
 
 def _ask_folder(options: argparse.Namespace, which: str, *, stop: bool) -> None:
     """Ask in the folder itself; a round to restore may be a file of another folder, too."""
     from rota.core.errors import Refused
     from rota.wire.standings import read_told
-    from rota.wire.wishes import Wish, ask, check_wish
+    from rota.wire.wishes import Wish, ask, check_round, check_wish
 
     folder = _folder(options)
     if options.verb == "restore" and os.sep in which:
         path = Path(which).absolute()
-        if not path.is_file():
-            raise Refused("stream.unknown", f"there is no file {path}", "Name the file of a round.", path="round")
+        check_round(path)
         ask(folder, Wish(id=f"cli-{secrets.token_hex(8)}", verb="restore", which=str(path)))
         return
     try:

@@ -6,6 +6,9 @@ from rota.core.ids import Millis
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY_MS = 86_400_000
+# A day less than the calendar has at both ends, so that every zone has a date for what lies between.
+_FIRST_AT = (datetime(1, 1, 2, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+_LAST_AT = (datetime(9999, 12, 31, tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
 
 
 def show_span(ms: Millis) -> str:
@@ -25,11 +28,20 @@ def show_span(ms: Millis) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
 
 
+def moment_of(at: Millis) -> datetime | None:
+    """An instant as a date and time, in UTC; None where there is no date for it, as before the year 1."""
+    return _EPOCH + timedelta(milliseconds=at) if _FIRST_AT <= at < _LAST_AT else None
+
+
+def show_beyond(at: Millis) -> str:
+    """An instant that there is no date for, in words."""
+    return f"{'before the year 1' if at < 0 else 'after the year 9999'} ({at} ms)"
+
+
 def show_instant(at: Millis) -> str:
     """An instant, in UTC; one outside of the calendar as the number it is."""
-    try:
-        moment = _EPOCH + timedelta(milliseconds=at)
-    except OverflowError:
+    moment = moment_of(at)
+    if moment is None:
         return str(at)
     return f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds' if at % 1_000 else 'seconds')}Z"
 

@@ -3,11 +3,11 @@
 import json
 import re
 import shlex
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from rota.core.ids import Millis
+from rota.core.spans import moment_of, show_beyond
 from rota.core.states import (
     ASSIGNED,
     CANCELLED,
@@ -75,12 +75,14 @@ def show_state(state: str) -> str:
 
 def show_utc(at: Millis) -> str:
     """An instant that does not depend on who reads it."""
-    return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    moment = moment_of(at)
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if moment is not None else show_beyond(at)
 
 
 def show_iso(at: Millis) -> str:
-    """An instant for programs."""
-    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds")
+    """An instant for programs; nothing where there is no date for it."""
+    moment = moment_of(at)
+    return moment.isoformat(timespec="milliseconds") if moment is not None else ""
 
 
 def show_text(text: str) -> str:

@@ -247,6 +247,8 @@ _ANSWERS: dict[type, Any] = {
     Watch: list[Story],
 }
 _encode = msgspec.msgpack.Encoder().encode
+# How much of a text is shown that cannot be sent.
+_SHOWN_CHARS = 100
 _request = msgspec.msgpack.Decoder(Request)
 _response = msgspec.msgpack.Decoder(Response)
 _responses = msgspec.msgpack.Decoder(list[Response])
@@ -255,12 +257,17 @@ _batch = msgspec.msgpack.Decoder(Annotated[list[msgspec.Raw], msgspec.Meta(max_l
 
 def pack(message: Request | Response) -> bytes:
     """A request or response as bytes."""
-    return _encode(message)
+    try:
+        return _encode(message)
+    except UnicodeEncodeError as error:
+        # Such as a word of a command line, which may be any bytes.
+        text = f"{error.object[:_SHOWN_CHARS]!a} is not UTF-8"
+        raise Refused("field.value", text, "Give a name that is.") from None
 
 
 def pack_message(message: Request | Response) -> bytes:
     """A message with its length in front."""
-    content = _encode(message)
+    content = pack(message)
     return len(content).to_bytes(LENGTH_BYTES, "big") + content
 
 

@@ -163,6 +163,7 @@ class GetStream(Question, frozen=True, kw_only=True):
 
 
 _encode = msgspec.json.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
 _decode = msgspec.json.Decoder(Told).decode
 
 
@@ -198,7 +199,10 @@ def view_stream(folder: Path, name: str, now: Millis) -> StreamView:
     They may be anybody's: whatever one of them has must not keep people from hearing of all other streams.
     """
     try:
-        return _view(folder, name, now)
+        view = _view(folder, name, now)
+        # A number that no answer can hold would spoil the answer about all of them.
+        _pack(view)
+        return view
     except Exception as error:
         trouble = f"its files cannot be read: {type(error).__name__}: {error}"
         return StreamView(name=name, folder=str(folder), state="broken", trouble=trouble)

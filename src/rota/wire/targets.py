@@ -4,6 +4,7 @@ What is published is what accepted reports have named. Publishing may be done tw
 killed.
 """
 
+import io
 from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -21,6 +22,7 @@ Mode = Literal["error", "append", "overwrite"]
 
 # Whoever reads a folder of files passes over names that begin like this.
 ASIDE = "_rota-"
+_CALLED: dict[Form, str] = {"parquet": "Parquet", "csv": "CSV"}
 
 
 class Target(Struct, frozen=True):
@@ -61,13 +63,40 @@ def check_target(target: Target) -> None:
         _check_flat(target, _published(folder))
 
 
-def check_columns(target: Target, schema: Any) -> None:
+def check_columns(target: Target, schema: Any, path: str = "sql") -> None:
     """Refuse columns that the form has no way to write."""
-    types: Any = import_module("pyarrow").types
-    for field in schema if target.form == "csv" else ():
-        if types.is_nested(field.type) or types.is_interval(field.type):
-            text = f"column {field.name!r} is of type {field.type}, which CSV cannot hold"
-            raise Refused("query.type", text, "Write Parquet, or make a text of it.", path="sql")
+    pa: Any = import_module("pyarrow")
+    plain: Any = import_module("rota.wire.plain")
+    for field in plain.plain_schema(schema):
+        # A value that is missing is the least that any column may have.
+        refused = _unwritten(pa.record_batch([pa.nulls(1, field.type)], [field.name]), target.form)
+        if refused is not None:
+            refused.path = path
+            raise refused
+
+
+def _unwritten(batch: Any, form: Form) -> Refused | None:
+    """What keeps rows from being written in some form: the first column that cannot be written by itself."""
+    pa: Any = import_module("pyarrow")
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            alone = pa.record_batch([column], [name])
+            with _writer(io.BytesIO(), alone.schema, form) as file:
+                file.write_batch(alone)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            said = str(error).partition("\n")[0]
+            text = f"column {name!r} is of type {column.type}, which {_CALLED[form]} cannot hold: {said}"
+            other = "Write Parquet, or make a text of it." if form == "csv" else "Make a text of it."
+            return Refused("query.type", text, other)
+    return None
+
+
+def _writer(into: Any, schema: Any, form: Form) -> Any:
+    """What writes batches in some form. Only whoever writes needs Arrow, and its types are of no use to a checker."""
+    csv: Any
+    parquet: Any
+    csv, parquet = (import_module(name) for name in ("pyarrow.csv", "pyarrow.parquet"))
+    return (parquet.ParquetWriter if form == "parquet" else csv.CSVWriter)(into, schema)
 
 
 def _check_flat(target: Target, names: Sequence[str]) -> None:
@@ -128,24 +157,31 @@ class FileWriter:
     """Writes batches to one file, at a path or a URL; it is there, and stays, when this is closed."""
 
     def __init__(self, path: str, schema: Any, form: Form) -> None:
-        # Only whoever writes needs Arrow, and its types are of no use to a checker.
-        pa: Any
-        csv: Any
-        parquet: Any
-        pa, csv, parquet = (import_module(name) for name in ("pyarrow", "pyarrow.csv", "pyarrow.parquet"))
+        self._pa: Any = import_module("pyarrow")
         plain: Any = import_module("rota.wire.plain")
         self.rows = 0
+        self._form: Form = form
         self._folder = open_folder(path.rpartition("/")[0])
         self._name = _last(path)
         self._schema = plain.plain_schema(schema)
         self._into = self._folder.open(self._name)
-        self._file: Any = (parquet.ParquetWriter if form == "parquet" else csv.CSVWriter)(self._into, self._schema)
-        self._batch = pa.RecordBatch
+        try:
+            self._file: Any = _writer(self._into, self._schema, form)
+        except (self._pa.ArrowInvalid, self._pa.ArrowNotImplementedError):
+            self._into.give_up()
+            self._into.close()
+            check_columns(Target(path, form), self._schema, path="")
+            raise
 
     def write(self, batch: Any) -> None:
-        """Add rows."""
+        """Add rows, or refuse values that the form cannot hold."""
         columns = [column.cast(field.type) for column, field in zip(batch.columns, self._schema, strict=True)]
-        self._file.write_batch(self._batch.from_arrays(columns, schema=self._schema))
+        rows = self._pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        try:
+            self._file.write_batch(rows)
+        except (self._pa.ArrowInvalid, self._pa.ArrowNotImplementedError) as error:
+            text = f"there are rows that {_CALLED[self._form]} cannot hold: {error}"
+            raise _unwritten(rows, self._form) or Refused("query.type", text, "Make texts of them.") from error
         self.rows += batch.num_rows
 
     def close(self) -> int:

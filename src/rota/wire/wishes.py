@@ -18,8 +18,11 @@ from msgspec import Struct, structs
 from rota.core.errors import Refused, Unavailable
 from rota.wire.plainfiles import read_plain, write_plain
 
-# What a round's file is called at its end.
+# What a round's file is called at its end, and how it begins.
 ENDING = ".round"
+BEGINNING = b"ROTAROUND1\n"
+# Digits that a round's number can have. Of very many more Python makes no number.
+_DIGITS_MAX = 18
 # Ids that are remembered, so that they are not taken twice; and wishes that may wait.
 ASKED_KEPT_MAX = 200
 PENDING_MAX = 20
@@ -120,6 +123,9 @@ def check_wish(folder: Path, wish: Wish, restorable: tuple[int, ...]) -> None:
         raise Refused("stream.busy", text, "Start it, or remove its wishes.json.")
     if wish.verb == "savepoint":
         check_savepoint(folder, wish.which)
+        if any((each.verb, each.which) == ("savepoint", wish.which) for each in wishes.pending):
+            text = f"a savepoint {wish.which!r} is wanted already, and waits until somebody runs the stream"
+            raise Refused("field.value", text, "Choose another name.", path="name")
     elif wish.verb == "restore":
         _check_restorable(folder, wish.which, restorable)
 
@@ -128,7 +134,7 @@ def check_savepoint(folder: Path, name: str) -> None:
     """Refuse a name that is none, or that is taken."""
     if not is_name(name):
         hint = "Letters, digits, - _ . and not digits alone, which are the number of a round."
-        raise Refused("field.value", f"a savepoint cannot be called {name!r}", hint, path="name")
+        raise Refused("field.value", f"a savepoint cannot be called {name[:100]!r}", hint, path="name")
     if (folder / "savepoints" / f"{name}{ENDING}").exists():
         raise Refused("field.value", f"there is a savepoint {name!r} already", "Choose another name.", path="name")
 
@@ -144,9 +150,25 @@ def is_name(name: str) -> bool:
     )
 
 
+def check_round(path: Path) -> None:
+    """Refuse a file that is no round by its first bytes; whether it is whole is for whoever restores it."""
+    try:
+        # A pipe would wait for whoever writes to it.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            begins = file.read(len(BEGINNING))
+    except FileNotFoundError:
+        raise Refused("stream.unknown", f"there is no file {path}", "Name the file of a round.", path="round") from None
+    except OSError as error:
+        text = f"{path} cannot be read: {error.strerror}"
+        raise Refused("stream.folder", text, "Name the file of a round.", path="round") from None
+    if begins != BEGINNING:
+        text = f"{path} does not begin like a round"
+        raise Refused("stream.corrupt", text, "Name the file of a round or of a savepoint.", path="round")
+
+
 def _check_restorable(folder: Path, which: str, restorable: tuple[int, ...]) -> None:
     if which.isdecimal():
-        if int(which) not in restorable:
+        if len(which) > _DIGITS_MAX or int(which) not in restorable:
             known = ", ".join(str(each) for each in restorable) or "none"
             text = f"there is no round {which[:40]} with state in {folder}"
             raise Refused("stream.unknown", text, f"There are: {known}.", path="round")

@@ -4,16 +4,18 @@ import json
 from itertools import count
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 import rota
 from rota.app.clocks import wall_clock
 from rota.cli import EXIT_REFUSED, main
 from rota.core.errors import Refused
 from rota.kinds.query.streams.manifests import read_manifest
-from rota.wire.standings import read_told
-from rota.wire.wishes import Wish, ask, read_wishes
+from rota.wire.standings import Mark, read_told, write_told
+from rota.wire.wishes import BEGINNING, Wish, ask, read_wishes
 
 BASE = 1_700_000_000_000
 ROWS = pa.table({"t": [BASE + at for at in range(0, 6_000, 100)], "v": [1] * 60})
@@ -87,7 +89,7 @@ def test_what_is_wanted_and_cannot_be_done_is_told_and_stops_nothing(
         rounds = iter(running)
         next(rounds)
         damaged = tmp_path / "damaged.round"
-        damaged.write_bytes(b"no round")
+        damaged.write_bytes(BEGINNING + b"and no round")
         said(capsys, "restore", str(folder), str(damaged))
         assert next(rounds).number == 2
         shown = json.loads(said(capsys, "show", str(folder), "--json"))
@@ -111,9 +113,20 @@ def test_what_is_no_stream_and_no_savepoint_is_refused(tmp_path: Path, capsys: p
     assert "stream.unknown" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [], "looking makes nothing"
     stream(tmp_path / "s").run()
-    for words in (("restore", "none"), ("restore", "99"), ("restore", "/no/such.round"), ("savepoint", "../x")):
+    for words in (
+        ("restore", "none"),
+        ("restore", "99"),
+        ("restore", "1" * 5_000),
+        ("restore", "/no/such.round"),
+        ("restore", "/etc/passwd"),
+        ("restore", "/etc"),
+        ("savepoint", "../x"),
+        ("savepoint", "x" * 500),
+    ):
         verb, which = words
         assert main(["stream", verb, str(tmp_path / "s"), which]) == EXIT_REFUSED, words
+        assert len(capsys.readouterr().err) < 400
+    assert read_wishes(tmp_path / "s").pending == ()
 
 
 def test_whoever_was_deposed_leaves_wishes_to_whoever_took_over(tmp_path: Path) -> None:
@@ -147,3 +160,98 @@ def test_looking_for_a_stream_that_is_not_there_makes_none(tmp_path: Path) -> No
     folder = tmp_path / "a-typo"
     assert stream(folder).state("w") == {}
     assert not folder.exists()
+
+
+def test_a_folder_that_is_none_has_no_list_of_streams(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    for name, code in (("nosuch", "stream.unknown"), ("file", "stream.folder")):
+        assert main(["stream", "list", str(tmp_path / name)]) == EXIT_REFUSED
+        assert code in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert said(capsys, "list", str(tmp_path / "empty")) == ""
+    stream(tmp_path / "clicks").run()
+    assert [each["name"] for each in json.loads(said(capsys, "list", str(tmp_path / "clicks"), "--json"))] == ["clicks"]
+
+
+def test_a_savepoint_that_is_wanted_already_is_not_asked_for_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream(tmp_path / "s").run()
+    assert "over, and whoever starts it heeds that first" in said(capsys, "savepoint", str(tmp_path / "s"), "x")
+    assert main(["stream", "savepoint", str(tmp_path / "s"), "x"]) == EXIT_REFUSED
+    assert "wanted already" in capsys.readouterr().err
+    assert len(read_wishes(tmp_path / "s").pending) == 1
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        Wish(id="1", verb="restore", which="1" * 5_000),
+        Wish(id="1", verb="restore", which="/etc"),
+        Wish(id="1", verb="restore", which="/a\0b"),
+        Wish(id="1", verb="restore", which="x" * 500),
+        Wish(id="1", verb="restore", which="\0"),
+        Wish(id="1", verb="savepoint", which="x" * 500),
+        Wish(id="1", verb="savepoint", which="a\0b"),
+        Wish(id="1", verb="savepoint", which="../rounds/000000000001"),
+        Wish(id="1", verb="pause", which="since when does this wait"),
+    ],
+)
+def test_whatever_is_wanted_ends_no_stream(tmp_path: Path, wish: Wish) -> None:
+    folder = tmp_path / "clicks"
+    with start(folder) as running:
+        rounds = iter(running)
+        next(rounds)
+        (folder / "wishes.json").write_bytes(msgspec.json.encode({"pending": [wish]}))
+        assert next(rounds).number == 2
+        told = read_told(folder)
+        assert told is not None
+        assert told.trouble.startswith(wish.words[:20])
+        assert read_wishes(folder).pending == ()
+
+
+def test_a_slice_of_a_paused_stream_waits_for_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "clicks"
+    with start(folder, follow=False) as running:
+        rounds = iter(running)
+        next(rounds), next(rounds)
+        running.pause()
+        assert list(rounds) == []
+    assert [(each.number, each.is_again) for each in stream(folder).run()] == [(2, True)], "what may not have arrived"
+    ask(folder, Wish(id="1", verb="savepoint", which="two"))
+    stream(folder).run()
+    text = said(capsys, "show", str(folder))
+    assert "clicks: stopped, round 2" in text
+    assert "paused      yes" in text
+    assert "savepoint   two" in text
+    said(capsys, "resume", str(folder))
+    assert [each.number for each in stream(folder).run()][-1] == 6
+
+
+def test_state_that_is_damaged_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "clicks"
+    with start(folder) as running:
+        rounds = iter(running)
+        next(rounds), next(rounds)
+    assert stream(folder).state("w")["panes"].num_rows == 1
+    newest = max((folder / "rounds").glob("*.round"))
+    content = newest.read_bytes()
+    newest.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(Refused, match=r"stream\.corrupt: round 2 of .* cannot be read: state of w"):
+        stream(folder).state("w")
+
+
+@pytest.mark.parametrize("year", [-1, 12_000])
+def test_a_watermark_that_no_date_fits_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str], year: int) -> None:
+    at = (year - 1970) * 366 * 86_400_000
+    found = rota.StreamSession(tmp_path / "s", every_s=0)
+    found.register_rows("s", pa.table({"t": [at, at + 5_000]}))
+    found.register_window("w", "s", time="t", tumbling_s=1, aggregates={"n": "count(*)"}, ahead_s=3_000_000_000)
+    with found.start() as running:
+        next(iter(running))
+    told = read_told(tmp_path / "s")
+    assert told is not None
+    write_told(tmp_path / "s", structs.replace(told, marks=(Mark(operator="w", watermark_at=at),), ended=""))
+    text = said(capsys, "show", str(tmp_path / "s"))
+    assert f"({at} ms)" in text
+    assert said(capsys, "list", str(tmp_path))

@@ -80,3 +80,8 @@ def test_every_command_takes_the_same_folder():
     showing.add_json(parser)
     options = parser.parse_args([])
     assert (options.data, options.json) == (".rota", False)
+
+
+@pytest.mark.parametrize(("at", "text"), [(-(10**15), "before the year 1"), (1 << 62, "after the year 9999")])
+def test_an_instant_that_no_date_fits_is_shown_in_words(at: int, text: str):
+    assert showing.show_time(at) == f"{text} ({at} ms)"

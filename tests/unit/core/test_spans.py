@@ -1,10 +1,12 @@
 """Durations and instants as people read them."""
 
+from zoneinfo import ZoneInfo
+
 import pytest
 
 from rota.core.errors import Refused
 from rota.core.graph import check_id, check_number
-from rota.core.spans import show_instant, show_span
+from rota.core.spans import moment_of, show_beyond, show_instant, show_span
 
 
 @pytest.mark.parametrize(
@@ -51,3 +53,19 @@ def test_a_number_that_is_out_of_range_is_shown_by_what_its_name_says_it_is():
 def test_an_id_that_an_address_would_take_for_a_folder_is_none(id: str):
     with pytest.raises(Refused, match=r"is not a usable id .* not \. or \.\. alone"):
         check_id(id, "run")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"])
+def test_every_zone_has_a_date_for_every_moment_that_there_is(zone: str):
+    ends = [-(1 << 63), -62_135_596_800_001, -62_135_596_800_000, 253_402_300_799_999, 253_402_300_800_000, 1 << 62]
+    for at in (*ends, 10**400):
+        assert moment_of(at) is None
+        assert f"({at} ms)" in show_beyond(at)
+    for at in (-62_135_510_400_000, 253_402_214_399_999):
+        moment = moment_of(at)
+        assert moment is not None
+        assert moment.astimezone(ZoneInfo(zone)).timestamp() * 1_000 == at
+    assert [show_beyond(at).partition(" (")[0] for at in (ends[0], ends[-1])] == [
+        "before the year 1",
+        "after the year 9999",
+    ]

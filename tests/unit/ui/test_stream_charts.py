@@ -4,8 +4,11 @@ import pytest
 
 from rota.ui.acts.acting import Subject
 from rota.ui.acts.streams import STREAM_DEEDS, Restoring, Saving
-from rota.ui.lists.streams import lags, rates
-from rota.wire.standings import Step, StreamView
+from rota.ui.assets import Assets
+from rota.ui.lists.streams import FRAGMENTS, lags, rates
+from rota.ui.rendering import Renderer
+from rota.ui.words import show_utc
+from rota.wire.standings import Progress, Step, StreamView
 
 NOW = 1_700_000_000_000
 
@@ -55,3 +58,17 @@ def test_what_is_offered_goes_by_how_it_stands():
     assert offered(paused=True, restorable=(1,)) == ["resume", "savepoint", "restore"]
     broken = StreamView(name="x", folder="/x", state="broken", paused=True, savepoints=("a",))
     assert [deed.name for deed in STREAM_DEEDS if not deed.objection(broken)] == []
+
+
+@pytest.mark.parametrize("at", [-(1 << 63), -62_135_596_800_001, -1, 0, NOW, 253_402_300_800_000, (1 << 63) - 1])
+def test_a_stream_is_shown_whatever_time_it_is_in_it(at: int):
+    steps = (Step(at=at, rows=1, lag_ms=abs(at)), Step(at=NOW), Step(at=-at, lag_ms=5))
+    progress = (Progress(operator="w", watermark_at=at, lag_ms=max(0, NOW - at)),)
+    shown = view(told_at=at, published_at=at, holder="h", progress=progress, steps=steps, lag_ms=abs(at))
+    given = {"stream": shown, "streams": [shown], "offers": [], "rates": rates(shown, NOW), "lags": lags(shown, NOW)}
+    given |= {"rows_per_s": 0, "left_out": 0, "folders": ()}
+    templates = {name: f"stream_{name}.html" for name in FRAGMENTS} | {"all": "streams_table.html"}
+    found = {each.id: each.html for each in Renderer(Assets(), "1").fragments(templates, given)}
+    assert ('data-ago="' in found["all"]) == (at in (-1, NOW)), "a browser has no date for it, either"
+    if at:
+        assert show_utc(at) in found["progress"]

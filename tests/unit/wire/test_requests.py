@@ -36,6 +36,7 @@ from rota.wire.requests import (
     answered,
     number_of,
     open_answer,
+    pack,
     pack_message,
     read_request,
     read_response,
@@ -306,3 +307,9 @@ def test_bytes_that_are_no_request_are_refused(content: bytes):
 def test_the_number_is_read_from_a_request_that_is_not_understood():
     assert number_of(msgspec.msgpack.encode([9, {"type": "OfTomorrow"}])) == 9
     assert number_of(msgspec.msgpack.encode("x")) == 0
+
+
+def test_a_name_that_is_not_utf8_is_refused_before_it_is_sent():
+    for packed in (pack, pack_message):
+        with pytest.raises(Refused, match=r"field\.value: '\\udcff\\udcfe' is not UTF-8"):
+            packed(Request(1, qs.GetRun(tenant="t", run="\udcff\udcfe")))

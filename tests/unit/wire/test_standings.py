@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rota.wire import standings
@@ -154,3 +155,17 @@ def test_savepoints_with_names_of_any_bytes_and_behind_links_are_left_out(folder
     (folder / "savepoints").rename(folder / "elsewhere")
     (folder / "savepoints").symlink_to(folder / "elsewhere")
     assert view_stream(folder, "s", NOW).savepoints == ()
+
+
+def test_numbers_that_no_answer_can_hold_spoil_one_stream_and_not_the_answer(folder: Path):
+    (folder / FILE).write_text(f'{{"told_at":{NOW},"rows":{10**30}}}')
+    view = view_stream(folder, "s", NOW)
+    assert view.state == "broken"
+    msgspec.msgpack.encode(view)
+
+
+@pytest.mark.parametrize("at", [-(1 << 63), -(10**15), 0, 10**15, (1 << 63) - 1])
+def test_every_instant_of_64_bits_can_be_told(folder: Path, at: int):
+    write_told(folder, Told(told_at=at, published_at=at, marks=(Mark(operator="w", watermark_at=at),)))
+    view = view_stream(folder, "s", NOW)
+    assert (view.told_at, view.watermark_at) == (at, at)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rota.core.errors import Refused, Unavailable
-from rota.wire.wishes import PENDING_MAX, Wish, ask, check_wish, heed, read_wishes
+from rota.kinds.query.streams.manifests import _MAGIC
+from rota.wire.wishes import BEGINNING, PENDING_MAX, Wish, ask, check_round, check_wish, heed, read_wishes
 
 
 def wish(id: str, verb: str = "savepoint", which: str = "x") -> Wish:
@@ -140,3 +141,34 @@ def test_names_of_wishes_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "fsync", noted)
     ask(tmp_path, wish("1"))
     assert flushed[-1] == tmp_path
+
+
+def test_a_savepoint_that_is_wanted_already_is_refused_to_whoever_else_asks(tmp_path: Path):
+    ask(tmp_path, wish("1", which="a"))
+    check_wish(tmp_path, wish("1", which="a"), ())
+    check_wish(tmp_path, wish("2", which="b"), ())
+    with pytest.raises(Refused, match="wanted already"):
+        check_wish(tmp_path, wish("2", which="a"), ())
+    heed(tmp_path, wish("1"))
+    check_wish(tmp_path, wish("2", which="a"), ())
+
+
+@pytest.mark.parametrize("digits", [19, 5_000])
+def test_a_number_of_very_many_digits_is_no_round(tmp_path: Path, digits: int):
+    with pytest.raises(Refused, match=r"stream\.unknown"):
+        check_wish(tmp_path, wish("1", "restore", "1" * digits), (6, 7))
+
+
+def test_a_file_that_is_to_be_restored_begins_like_a_round(tmp_path: Path):
+    path = tmp_path / "x.round"
+    path.write_bytes(BEGINNING + b"more")
+    check_round(path)
+    path.write_bytes(BEGINNING[:-1])
+    with pytest.raises(Refused, match=r"stream\.corrupt.*does not begin like a round"):
+        check_round(path)
+    os.mkfifo(tmp_path / "pipe")
+    for name, code in (("gone", "stream.unknown"), (".", "stream.folder"), ("pipe", "stream.corrupt")):
+        with pytest.raises(Refused) as refused:
+            check_round(tmp_path / name)
+        assert refused.value.code == code
+    assert _MAGIC == BEGINNING

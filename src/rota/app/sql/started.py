@@ -9,14 +9,15 @@ from threading import Event
 from types import TracebackType
 from typing import Self
 
-from rota.core.errors import Refused
+from rota.core.errors import Refused, Unavailable
 from rota.kinds.query.streams.chain import file_of, rounds_in
+from rota.kinds.query.streams.given import text
 from rota.kinds.query.streams.manifests import Manifest
 from rota.kinds.query.streams.stream import Round, Stream
 from rota.kinds.query.streams.telling import Teller
 from rota.running import context
 from rota.wire.standings import Told
-from rota.wire.wishes import Verb, Wish, Wishes, ask, heed, read_wishes
+from rota.wire.wishes import ENDING, Verb, Wish, Wishes, ask, heed, is_name, read_wishes
 
 
 class Running:
@@ -64,6 +65,9 @@ class Running:
             yield again
         began = 0.0
         while not self._stopping.is_set():
+            if wishes.paused and not self._follow:
+                # A slice of a schedule waits for nobody.
+                return
             left_s = began + self._every_s - time.monotonic()
             if wishes.paused or (left_s > 0 and not self._stream.is_behind):
                 self._stopping.wait(self._every_s if wishes.paused else left_s)
@@ -98,10 +102,11 @@ class Running:
         """Whether it was met."""
         try:
             self._meet(wish)
-        except Refused as refused:
-            if refused.code == "stream.fenced":
+        except (Refused, Unavailable, OSError, ValueError) as trouble:
+            # What is wanted may be any text: the name of no file, a number that is none.
+            if isinstance(trouble, Refused) and trouble.code == "stream.fenced":
                 raise
-            self._teller.refused(f"{wish.words}: {refused}")
+            self._teller.refused(f"{wish.words}: {trouble}")
             return False
         return True
 
@@ -113,7 +118,7 @@ class Running:
                 # What is not a part of it is not given again.
                 self._again = None
             self._teller.restored()
-        elif not (self._folder / "savepoints" / f"{wish.which}.round").exists():
+        elif not is_name(wish.which) or not (self._folder / "savepoints" / f"{wish.which}{ENDING}").exists():
             # It is there if whoever ran the stream before was killed in between.
             self._stream.savepoint(wish.which)
 
@@ -130,13 +135,14 @@ class Running:
 
     def savepoint(self, name: str) -> Path:
         """Keep the last round under a name, until somebody removes its file."""
-        return self._stream.savepoint(name)
+        return self._stream.savepoint(text(name, "name"))
 
     def stop(self, *, savepoint: str = "") -> None:
         """End after this round; `savepoint` keeps it under a name."""
+        name = text(savepoint, "savepoint")
         self._stopping.set()
-        if savepoint:
-            self._stream.savepoint(savepoint)
+        if name:
+            self._stream.savepoint(name)
 
     def close(self) -> None:
         """Let go of everything."""

@@ -1,9 +1,10 @@
 """Streams in this process: sources, windows, views and sinks by name, and the rounds that go through them."""
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 from msgspec import Struct, structs
@@ -14,18 +15,22 @@ from rota.app.sql.session import PathLike, Session
 from rota.app.sql.started import Running
 from rota.core.errors import Refused
 from rota.kinds.query.engine import SqlEngine
+from rota.kinds.query.streams import given as door
+from rota.kinds.query.streams.aggregates import check_aggregates
 from rota.kinds.query.streams.asking import Asking
 from rota.kinds.query.streams.calling import CallbackSink
-from rota.kinds.query.streams.chain import file_of, rounds_in
+from rota.kinds.query.streams.chain import Chain, file_of, rounds_in
 from rota.kinds.query.streams.computing import Computing, ComputingHere
 from rota.kinds.query.streams.connectors import StreamSink, StreamSource
 from rota.kinds.query.streams.delivery import Outlet, Side
 from rota.kinds.query.streams.distinct import Distinct, DistinctOperator
 from rota.kinds.query.streams.files import FileForm, Files
+from rota.kinds.query.streams.flushing import unwritable
 from rota.kinds.query.streams.generated import Rate, Tables
 from rota.kinds.query.streams.given import SECONDS_MAX, check_counts, check_policies, mapping, millis, names
 from rota.kinds.query.streams.joining import Join, JoinOperator
 from rota.kinds.query.streams.manifests import read_pieces
+from rota.kinds.query.streams.pieces import Damaged
 from rota.kinds.query.streams.pipeline import Pipeline, SourceNode, ViewNode
 from rota.kinds.query.streams.policies import HOUR_MS, Policies, Policy
 from rota.kinds.query.streams.postgres import PostgresSink
@@ -39,6 +44,8 @@ from rota.wire.targets import Form
 
 IDLE_S = 30.0
 EVERY_S = 0.02
+ROWS_PER_S_MAX = 1_000_000_000
+_DIGITS_MAX = 20
 _SIDES: dict[str, Side] = {"late": "late", "dead": "dead"}
 
 
@@ -81,8 +88,13 @@ class StreamSession:
         `every_s`: how long to wait for more rows before a round that would be small. `incarnation`: a number that only
         grows, such as the fence of a task (`rota.context().fence`); the next one unless it is given.
         """
-        check_counts(rows_max=rows_max, parallelism=parallelism, keep=keep, state_every=state_every)
-        self.folder = Path(folder)
+        check_counts(rows_max=rows_max, keep=keep, state_every=state_every)
+        door.whole(parallelism, "parallelism", most=door.PARTITIONS_MAX)
+        millis(every_s, "every_s")
+        door.whole(incarnation, "incarnation", least=0)
+        if tables is not None:
+            door.check_kind(tables, Session, "tables")
+        self.folder = Path(door.place(folder, "folder"))
         self._tables = tables or Session()
         self._pipeline = Pipeline(Asking(self._tables.engine), Asking(SqlEngine(), is_own=True))
         self._outlets: list[Outlet] = []
@@ -101,8 +113,13 @@ class StreamSession:
 
         `idle_s`: after how long without rows one of its partitions holds up time no longer; 0 for never.
         """
+        door.check_part(source, StreamSource, "source")
+        door.check_schema(source.schema, "source")
+        door.whole(source.partitions, "partitions", most=door.PARTITIONS_MAX)
+        if policies is not None:
+            door.check_kind(policies, Policies, "policies")
         node = SourceNode(source, policies or Policies(), millis(idle_s, "idle_s"))
-        self._pipeline.add(name, node, source.schema, source.called)
+        self._pipeline.add(door.text(name, "name"), node, source.schema, source.called)
 
     def register_files(
         self,
@@ -124,19 +141,35 @@ class StreamSession:
         or changed before they were read.
         """
         check_policies(on_poison=on_poison, on_schema=on_schema, on_missing=on_missing)
+        door.choice(form, get_args(FileForm), "form")
+        door.whole(partitions, "partitions", most=door.PARTITIONS_MAX)
+        door.is_true(bounded, "bounded")
+        if schema is not None:
+            door.check_kind(schema, pa.Schema, "schema")
         policies = Policies(poison=on_poison, schema=on_schema, missing=on_missing)
-        source = Files(path, form, schema=schema, partitions=partitions, bounded=bounded)
+        source = Files(door.place(path, "path"), form, schema=schema, partitions=partitions, bounded=bounded)
         self.register_source(name, source, idle_s=idle_s, policies=policies)
 
     def register_rate(
         self, name: str, rows_per_s: int, *, keys: int = 10, partitions: int = 1, rows: int = 0, from_ms: int = 0
     ) -> None:
         """So many rows a second: `at`, `key` and `value`. `rows`: how many there are in all; 0 for no end."""
+        door.whole(rows_per_s, "rows_per_s", most=ROWS_PER_S_MAX)
+        door.whole(keys, "keys")
+        door.whole(partitions, "partitions", most=door.PARTITIONS_MAX)
+        door.whole(rows, "rows", least=0)
+        door.whole(from_ms, "from_ms", least=0)
         self.register_source(name, Rate(rows_per_s, keys=keys, partitions=partitions, rows=rows, from_ms=from_ms))
 
     def register_rows(self, name: str, *tables: pa.Table) -> None:
         """Tables in memory, one for each partition. They end."""
-        self.register_source(name, Tables(*tables))
+        door.check_tables(tables, "tables")
+        try:
+            source = Tables(*tables)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            text = f"a table has columns of other types than the first: {error}"
+            raise Refused("query.type", text, "Give tables with the same columns.", path="tables") from None
+        self.register_source(name, source)
 
     # What is computed.
 
@@ -164,29 +197,33 @@ class StreamSession:
         is given again if rows for it come; its rows have a `revision` then. Rows that are later go to `NAME.late`.
         `on_no_time` and `on_far_future` (more than `ahead_s` from now): what becomes of rows that would spoil time.
         """
-        schema = self._pipeline.schema_of(source)
+        schema = self._schema_of(source, "source")
         shape = _shape(tumbling_s, sliding_s, session_s)
         check_policies(on_no_time=on_no_time, on_far_future=on_far_future)
         self._check_given_once(name, source)
         policies = Policies(no_time=on_no_time, far_future=on_far_future, ahead_ms=millis(ahead_s, "ahead_s"))
+        wanted = mapping(aggregates, "aggregates")
         window = Window(
-            name=name,
+            name=door.text(name, "name"),
             source=source,
             shape=shape,
-            time=time,
+            time=door.text(time, "time"),
             by=names(by, "by"),
-            aggregates=tuple(mapping(aggregates, "aggregates").items()),
+            aggregates=tuple(wanted.items()),
             delay_ms=millis(watermark_delay_s, "watermark_delay_s"),
             lateness_ms=millis(allowed_lateness_s, "allowed_lateness_s"),
             policies=policies,
         )
+        check_aggregates(wanted, source, schema, self._pipeline.asking)
         operator = open_window(window, schema, self._pipeline.asking)
         # What becomes of bad rows may be another policy at the next start: that is the way out of a failure.
         self._pipeline.add(name, operator, operator.schema, structs.replace(window, policies=Policies()))
         self._lateness[name] = window.lateness_ms
 
+    def _schema_of(self, name: str, path: str) -> pa.Schema:
+        return self._pipeline.schema_of(door.text(name, path))
+
     def _check_given_once(self, name: str, source: str) -> None:
-        self._pipeline.schema_of(source)
         if self._lateness.get(self._window_behind(source), 0):
             text = f"{source} is given again when rows are late, and {name} would count both"
             raise Refused("query.unsupported", text, "Have no allowed lateness there.", path="source")
@@ -202,16 +239,17 @@ class StreamSession:
 
         A row that is older than what is remembered goes to `NAME.late`.
         """
+        schema = self._schema_of(source, "source")
         self._check_given_once(name, source)
         distinct = Distinct(
-            name=name,
+            name=door.text(name, "name"),
             source=source,
             on=names(on, "on"),
-            time=time,
+            time=door.text(time, "time"),
             ttl_ms=millis(ttl_s, "ttl_s", least_ms=1),
             delay_ms=millis(watermark_delay_s, "watermark_delay_s"),
         )
-        operator = DistinctOperator(distinct, self._pipeline.schema_of(source), self._pipeline.asking)
+        operator = DistinctOperator(distinct, schema, self._pipeline.asking)
         self._pipeline.add(name, operator, operator.schema, distinct)
 
     def register_join(
@@ -234,20 +272,21 @@ class StreamSession:
         are in `NAME.late`.
         """
         check_counts(waiting_max=waiting_max)
+        schemas = self._schema_of(left, "left"), self._schema_of(right, "right")
         for source in (left, right):
             self._check_given_once(name, source)
+        times, within = door.pair(time, "time", '("at", "at")'), door.pair(within_s, "within_s", "(0, 60)")
         join = Join(
-            name=name,
+            name=door.text(name, "name"),
             left=left,
             right=right,
             on=names(on, "on"),
-            times=time,
-            least_ms=millis(within_s[0], "within_s", least_ms=-SECONDS_MAX * 1_000),
-            most_ms=millis(within_s[1], "within_s", least_ms=-SECONDS_MAX * 1_000),
+            times=(door.text(times[0], "time"), door.text(times[1], "time")),
+            least_ms=millis(within[0], "within_s", least_ms=-SECONDS_MAX * 1_000),
+            most_ms=millis(within[1], "within_s", least_ms=-SECONDS_MAX * 1_000),
             delay_ms=millis(watermark_delay_s, "watermark_delay_s"),
             waiting_max=waiting_max,
         )
-        schemas = self._pipeline.schema_of(left), self._pipeline.schema_of(right)
         operator = JoinOperator(join, *schemas, self._pipeline.asking)
         # Of how many rows may wait, its state knows nothing.
         self._pipeline.add(name, operator, operator.schema, structs.replace(join, waiting_max=0))
@@ -258,22 +297,25 @@ class StreamSession:
         `on_error`: what becomes of a row that it cannot be computed for, such as one that divides by zero.
         """
         check_policies(on_error=on_error)
-        self._pipeline.add_view(name, sql, on_error)
+        self._pipeline.add_view(door.text(name, "name"), door.text(sql, "sql"), on_error)
 
     # Sinks.
 
     def register_sink(self, name: str, sink: StreamSink) -> None:
         """Where the rows of a stream go; `NAME.late` and `NAME.dead` are those that were set aside."""
-        node, _, side = name.partition(".")
-        self._pipeline.schema_of(node)
+        node, _, side = door.text(name, "name").partition(".")
+        schema = self._schema_of(node, "name")
         if side and side not in _SIDES:
             raise Refused("field.value", f"{node} has no {side}", "There are late and dead.", path="name")
-        outlet = Outlet(node, _SIDES.get(side, "given"), sink)
-        if any(
-            each.name == name and each.sink is not None and each.sink.called == sink.called for each in self._outlets
-        ):
+        door.check_part(sink, StreamSink, "sink")
+        others = [each.sink for each in self._outlets if each.name == name and each.sink is not None]
+        if isinstance(sink, CallbackSink):
+            sink.tell_apart(others)
+        if any(each.called == sink.called for each in others):
             raise Refused("field.value", f"{name} goes to {sink.called} already", path="sink")
-        self._outlets.append(outlet)
+        if isinstance(sink, FolderSink) and not side:
+            sink.check(schema)
+        self._outlets.append(Outlet(node, _SIDES.get(side, "given"), sink))
 
     def write_files(self, name: str, folder: PathLike, form: Form = "parquet") -> None:
         """A file for each round in a folder; rows are seen exactly once."""
@@ -338,13 +380,18 @@ class StreamSession:
     # Running.
 
     def start(
-        self, *, follow: bool = True, restore: str | int = "", now_ms: Callable[[], int] | None = None
+        self, *, follow: bool = True, restore: PathLike | int = "", now_ms: Callable[[], int] | None = None
     ) -> Running:
         """Take the stream over, and iterate over its rounds. Nothing is computed between two of them.
 
-        `follow`: wait for more rows when there are none; otherwise it is over then, and goes on with the next start.
+        `follow`: wait for more rows when there are none, or while it is paused; otherwise it is over then, and goes on
+        with the next start.
         `restore`: the number of a round, the name of a savepoint, or the file of one, instead of the newest round.
         """
+        door.is_true(follow, "follow")
+        if now_ms is not None:
+            door.check_callable(now_ms, "now_ms")
+        wanted = _restored(restore)
         if not self._pipeline.sources():
             raise Refused("field.value", "the stream has no source", "Register one.", path="source")
         outlets = self._all_outlets()
@@ -352,12 +399,22 @@ class StreamSession:
             self._pipeline, self._computing(outlets), self.folder, outlets, self._options, now_ms or _now_ms
         )
         try:
-            again = stream.begin(file_of(self.folder, restore) if restore != "" else None)
+            again = self._begin(stream, wanted)
         except BaseException:
             stream.close()
             raise
         promised = str(self.guarantee())
         return Running(stream, self.folder, again, follow=follow, every_s=self._every_s, guarantee=promised)
+
+    def _begin(self, stream: Stream, restore: str | int) -> Round | None:
+        try:
+            return stream.begin(file_of(self.folder, restore) if restore != "" else None)
+        except OSError as error:
+            where = Path(str(error.filename))
+            if where.is_relative_to(self.folder) or self.folder.is_relative_to(where):
+                raise unwritable(self.folder, error) from error
+            # That of a source or a sink of one's own.
+            raise
 
     def _computing(self, outlets: Sequence[Outlet]) -> Computing:
         """Workers compute rounds if the session has some; otherwise this process does."""
@@ -370,10 +427,18 @@ class StreamSession:
     def state(self, name: str) -> dict[str, pa.Table]:
         """What a window or a join keeps, as of the newest round with state; also while others run the stream."""
         known = [each for each in rounds_in(self.folder) if each.has_state]
-        if not known or name not in self._pipeline.operators():
+        if not known or door.text(name, "name") not in self._pipeline.operators():
             return {}
         found = {table: [empty] for table, empty in self._pipeline.operators()[name].beginning().items()}
-        for piece, table in read_pieces(file_of(self.folder, known[-1].round), "state"):
+        try:
+            pieces = read_pieces(Chain(self.folder).path(known[-1].position), "state")
+        except FileNotFoundError:
+            # Whoever runs it has made so many rounds meanwhile that this one was removed.
+            return self.state(name)
+        except Damaged as damage:
+            text = f"round {known[-1].round} of {self.folder} cannot be read: {damage}"
+            raise Refused("stream.corrupt", text, "Start the stream: it is made again from an older one.") from None
+        for piece, table in pieces:
             if piece.node == name:
                 found[piece.table].append(table)
         return {table: pa.concat_tables(parts) for table, parts in found.items()}
@@ -385,15 +450,26 @@ class StreamSession:
 
 
 def _shape(tumbling_s: float, sliding_s: Any, session_s: float) -> Shape:
-    given: list[Any] = [each for each in (tumbling_s, sliding_s, session_s) if each]
+    shapes: tuple[Any, ...] = (tumbling_s, sliding_s, session_s)
+    given = [each for each in shapes if each is not None and not (isinstance(each, int | float) and each == 0)]
     if len(given) != 1:
         hint = "Give one of tumbling_s, sliding_s and session_s."
         raise Refused("field.value", f"a window has one shape, and {len(given)} were given", hint, path="tumbling_s")
-    if sliding_s:
-        if not isinstance(sliding_s, Sequence) or len(sliding_s) != 2:
-            raise Refused("field.value", f"{sliding_s!r} is no size and slide", "Such as (60, 10).", path="sliding_s")
-        return sliding(*sliding_s)
-    return tumbling(tumbling_s) if tumbling_s else session(session_s)
+    if given[0] is sliding_s:
+        return sliding(*door.pair(sliding_s, "sliding_s", "(60, 10)"))
+    return tumbling(tumbling_s) if given[0] is tumbling_s else session(session_s)
+
+
+def _restored(which: Any) -> str | int:
+    """What to go on from: the number of a round, the name of a savepoint, or a file; nothing if that is not said."""
+    if isinstance(which, os.PathLike):
+        return str(Path(door.place(which, "restore")).absolute())
+    if isinstance(which, str) and which.isdecimal():
+        # No round has as many digits, and of very many Python makes no number.
+        return door.whole(int(which[:_DIGITS_MAX]), "restore", least=0)
+    if isinstance(which, str):
+        return door.place(which, "restore") if which else ""
+    return door.whole(which, "restore", least=0)
 
 
 def _now_ms() -> int:

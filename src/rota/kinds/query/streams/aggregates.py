@@ -11,6 +11,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from rota.core.errors import Refused
+from rota.kinds.query.streams.asking import Asking
 from rota.kinds.query.streams.kernels import pc
 
 # How parts of each are merged.
@@ -63,6 +64,19 @@ def read_aggregates(given: Mapping[str, str]) -> tuple[Aggregate, ...]:
         text = "a window without aggregates gives nothing"
         raise Refused("field.value", text, 'Such as {"n": "count(*)"}.', path="aggregates")
     return tuple(_read(number, name, text) for number, (name, text) in enumerate(given.items()))
+
+
+def check_aggregates(given: Mapping[str, str], source: str, schema: pa.Schema, asking: Asking) -> None:
+    """Refuse what the engine cannot compute over the columns of a source, each by its name and not by those of ours."""
+    aggregates = read_aggregates(given)
+    asking.know(source, schema.empty_table())
+    for each in aggregates:
+        computed = ", ".join(f'{part.over_rows} as "{part.column}"' for part in each.parts)
+        try:
+            asking.ask(f'select {computed} from "{source}"')
+        except Refused as wrong:
+            text = f"{each.name} of {source} cannot be computed ({given[each.name]}): {wrong.reason}"
+            raise Refused(wrong.code, text, wrong.hint, path=f"aggregates.{each.name}") from None
 
 
 def _read(number: int, name: str, text: str) -> Aggregate:

@@ -22,8 +22,11 @@ class Asking:
         self._threads = len(os.sched_getaffinity(0))
         self._rows: dict[str, int] = {}
 
-    def ask(self, sql: str, schema: pa.Schema | None = None, **tables: pa.Table) -> pa.Table:
-        """The answer to a statement over these tables, with the types of `schema`; all others are the engine's."""
+    def ask(self, sql: str, schema: pa.Schema | None = None, /, **tables: pa.Table) -> pa.Table:
+        """The answer to a statement over these tables, with the types of `schema`; all others are the engine's.
+
+        A table may be called `sql` or `schema`, too.
+        """
         for name, table in tables.items():
             self.know(name, table)
         answer = self._answer(sql)

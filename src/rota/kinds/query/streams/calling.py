@@ -1,11 +1,12 @@
 """A function as a sink: it is called with the rows of each round."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import pyarrow as pa
 
 from rota.core.errors import Refused
+from rota.kinds.query.streams.given import check_callable
 from rota.kinds.query.streams.policies import Refuse
 from rota.kinds.query.streams.refusing import Refusals
 from rota.wire.capabilities import Sink
@@ -29,10 +30,22 @@ class CallbackSink:
         refusals: Refusals | None = None,
     ) -> None:
         """`notices="rounds"`: it knows a round by its number, and does nothing the second time."""
+        check_callable(function, "function")
         self._function = function
         self._refusals = refusals or Refusals()
         self.can = Sink.IDEMPOTENT if notices == "rounds" else Sink(0)
-        self.called = f"function {getattr(function, '__qualname__', 'without a name')}"
+        self._named = f"function {getattr(function, '__qualname__', 'without a name')}"
+        self.called = self._named
+
+    def tell_apart(self, others: Sequence[object]) -> None:
+        """Be called otherwise than other functions for the same rows, though their names may be the same.
+
+        By its number, which stays the same when lines of a program move: what is called otherwise at the next start is
+        not given the last round again.
+        """
+        rivals = [each for each in others if isinstance(each, CallbackSink) and each._named == self._named]
+        if rivals and not any(each._function == self._function for each in rivals):
+            self.called = f"{self._named} ({len(rivals) + 1})"
 
     def open(self, stream: str) -> None:
         """It is there."""

@@ -1,14 +1,17 @@
 """Folders as sinks: a file for each round."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import get_args
 
 import pyarrow as pa
 
 from rota.core.errors import Refused
+from rota.kinds.query.streams.given import choice, place
 from rota.wire.capabilities import Sink
 from rota.wire.folders import Folder, open_folder
-from rota.wire.targets import ASIDE, FileWriter, Form
+from rota.wire.targets import ASIDE, FileWriter, Form, Target, check_columns
 
 _DIGITS = 12
 _NONE = -1
@@ -28,12 +31,9 @@ class FolderSink:
     may_lag = False
 
     def __init__(self, path: str | os.PathLike[str], form: Form = "parquet") -> None:
-        if form not in ("parquet", "csv"):
-            text = f"files of the form {form!r} are not written"
-            raise Refused("field.value", text, "There are parquet and csv.", path="form")
-        text = os.fspath(path)
+        text = place(path, "folder")
         self._path = text if "://" in text else os.path.abspath(text)  # noqa: PTH100 - a path or a URL
-        self._form: Form = form
+        self._form: Form = choice(form, get_args(Form), "form")
         self.called = f"{form} files in {self._path}"
         self._folder: Folder = open_folder(self._path)
         self._stream = ""
@@ -41,11 +41,30 @@ class FolderSink:
 
     def open(self, stream: str) -> None:
         """See that it can be written to."""
-        self._folder.check()
+        with self._writing():
+            self._folder.check()
         self._stream = stream[:_IDENTITY_CHARS]
 
     def prepare(self, node: str, number: int, incarnation: int, rows: pa.Table) -> dict[str, str]:
         """Write the file of a round, where nobody looks."""
+        with self._writing():
+            return self._prepare(node, number, incarnation, rows)
+
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        """Refuse a folder that cannot be written to any more."""
+        try:
+            yield
+        except OSError as error:
+            text = f"{self._path} cannot be written to: {error.strerror or error}"
+            hint = "See that it is a folder with room in it, which may be written to, and start the stream again."
+            raise Refused("stream.sink", text, hint) from error
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse columns that cannot be written in this form."""
+        check_columns(Target(self._path, self._form), schema, path="name")
+
+    def _prepare(self, node: str, number: int, incarnation: int, rows: pa.Table) -> dict[str, str]:
         name = f"{_ASIDE}/{node}-{number:0{_DIGITS}d}-{self._stream}-{incarnation}.{self._form}"
         file = FileWriter(f"{self._path}/{name}", rows.schema, self._form)
         try:
@@ -73,15 +92,16 @@ class FolderSink:
     ) -> int:
         """Give it its name, unless it has it already."""
         name = self._name(node, number)
-        try:
-            self._folder.reveal([(prepared["file"], name)])
-            self._folder.remove([prepared["file"]])
-        except FileNotFoundError:
-            # Whoever was at it before, or is at it still, was faster.
-            if not self._is_there(name):
-                text = f"what round {number} of {node} has put aside in {self._path} is gone"
-                raise Refused("stream.sink", text, "Restore the stream from an older round.") from None
-        self._folder.settle()
+        with self._writing():
+            try:
+                self._folder.reveal([(prepared["file"], name)])
+                self._folder.remove([prepared["file"]])
+            except FileNotFoundError:
+                # Whoever was at it before, or is at it still, was faster.
+                if not self._is_there(name):
+                    text = f"what round {number} of {node} has put aside in {self._path} is gone"
+                    raise Refused("stream.sink", text, "Restore the stream from an older round.") from None
+            self._folder.settle()
         return 0
 
     def _name(self, node: str, number: int) -> str:
@@ -100,11 +120,12 @@ class FolderSink:
         What is put aside goes first: a rival that is still at it has nothing left to give a name to when its files are
         looked for.
         """
-        self._remove_aside(node, but=number)
-        later = [name for name in self._folder.names() if self._round_of(name, f"part-{node}-") > number]
-        self._folder.remove(later)
-        if later:
-            self._folder.settle()
+        with self._writing():
+            self._remove_aside(node, but=number)
+            later = [name for name in self._folder.names() if self._round_of(name, f"part-{node}-") > number]
+            self._folder.remove(later)
+            if later:
+                self._folder.settle()
 
     def _remove_aside(self, node: str, but: int) -> None:
         names = self._folder.names(_ASIDE)
@@ -136,7 +157,9 @@ class SideSink(FolderSink):
         self, node: str, number: int, incarnation: int, prepared: dict[str, str], rows: Callable[[], pa.Table]
     ) -> int:
         """Write the file of a round, unless it is there."""
-        if not self._is_there(self._name(node, number)):
+        with self._writing():
+            is_there = self._is_there(self._name(node, number))
+        if not is_there:
             self.put(node, number, incarnation, rows())
         return 0
 
@@ -154,9 +177,10 @@ class SideSink(FolderSink):
     def take_back(self, node: str, number: int, incarnation: int) -> None:
         """Keep out whoever was at it: what it puts aside from now on gets no name."""
         mark = f"{_ASIDE}/{self._mark(node)}{incarnation:020d}"
-        self._folder.open(mark).close()
-        older = [each for each in self._marked(node) if each < incarnation]
-        self._folder.remove([f"{_ASIDE}/{self._mark(node)}{each:020d}" for each in older])
+        with self._writing():
+            self._folder.open(mark).close()
+            older = [each for each in self._marked(node) if each < incarnation]
+            self._folder.remove([f"{_ASIDE}/{self._mark(node)}{each:020d}" for each in older])
         super().take_back(node, number, incarnation)
 
     def _mark(self, node: str) -> str:
@@ -169,7 +193,8 @@ class SideSink(FolderSink):
         return [int(each) for each in found if each.isdecimal()]
 
     def _check_holder(self, node: str, incarnation: int) -> None:
-        newest = max(self._marked(node), default=0)
+        with self._writing():
+            newest = max(self._marked(node), default=0)
         if newest > incarnation:
             text = f"incarnation {newest} writes to {self.called} now, and this is {incarnation}"
             raise Refused("stream.fenced", text, "Stop; another one is at it.")

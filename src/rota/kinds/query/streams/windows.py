@@ -101,8 +101,8 @@ class PaneSql(Struct, frozen=True):
         """Windows whose end is after `from_ms` and not after `until_ms`, and older ones that are not what they were."""
         count = self.size_ms // self.slide_ms
         merged = ", ".join(part.merged for part in self.parts)
-        steps = f"(select unnest(range(0, {count})) as o)"
-        spread = f"(select *, _pane - o * {self.slide_ms} as _start from {state} cross join {steps})"
+        steps = f"(select unnest(range(0, {count})) as _n)"
+        spread = f"(select *, _pane - _n * {self.slide_ms} as _start from {state} cross join {steps})"
         end = f"_start + {self.size_ms}"
         return (
             f"select {_and(self.by)}_start, {merged} from {spread} "

@@ -1,6 +1,10 @@
 """Folders as sinks: shared by streams, taken back, and closed to whoever was deposed."""
 
 import os
+import resource
+from collections.abc import Generator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +129,129 @@ def test_a_function_that_raises_has_refused_all_rows_of_its_round(tmp_path: Path
     told = read_told(tmp_path)
     assert told is not None
     assert told.counts == {"s.rows": 5, "s.refused": 2}
+
+
+@contextmanager
+def little_room(size: int = 100) -> Generator[None]:
+    """No file of this process grows beyond so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_folder_without_room_is_refused_by_its_name(tmp_path: Path) -> None:
+    sink = opened(FolderSink(tmp_path / "out"))
+    said = rf"stream\.sink: {tmp_path}/out cannot be written to: File too large"
+    with little_room(), pytest.raises(Refused, match=said):
+        sink.prepare("w", 1, 1, rows("x" * 1_000))
+    commit(sink, 1, "there is room again")
+    assert values(tmp_path / "out") == ["there is room again"]
+
+
+@pytest.mark.parametrize("kind", [FolderSink, SideSink])
+def test_a_folder_that_has_become_a_file_is_refused_whatever_is_done_with_it(tmp_path: Path, kind: Any) -> None:
+    sink = opened(kind(tmp_path / "out"))
+    prepared = FolderSink.prepare(sink, "w", 1, 1, rows(1))
+    (tmp_path / "out").rename(tmp_path / "elsewhere")
+    (tmp_path / "out").touch()
+    said = "cannot be written to: Not a directory"
+    for act in (
+        partial(FolderSink.prepare, sink, "w", 2, 1, rows(2)),
+        partial(sink.commit, "w", 1, 1, prepared, lambda: rows(1)),
+        partial(sink.take_back, "w", 0, 1),
+    ):
+        with pytest.raises(Refused, match=said) as refused:
+            act()
+        assert refused.value.code == "stream.sink"
+    with pytest.raises(Refused, match="is a file"):
+        sink.open("a" * 24)
+
+
+INTERVALS = pa.table({"v": [1], "long": pa.array([(1, 2, 3)], pa.month_day_nano_interval())})
+ODD = [
+    ("parquet", INTERVALS),
+    ("parquet", pa.table({"v": [1], "long": pa.array([{}], pa.struct([]))})),
+    ("csv", INTERVALS),
+    ("csv", pa.table({"v": [1], "long": [[1, 2]]})),
+]
+
+
+@pytest.mark.parametrize(("form", "table"), ODD)
+def test_columns_that_a_form_cannot_hold_are_refused_when_a_sink_is_registered(
+    tmp_path: Path, form: Any, table: pa.Table
+) -> None:
+    stream = rota.StreamSession(tmp_path / "s", every_s=0)
+    stream.register_rows("c", table)
+    kind = table.schema.field("long").type
+    with pytest.raises(Refused, match=r"query\.type: column 'long' is of type ") as refused:
+        stream.write_files("c", tmp_path / "out", form)
+    assert f"{kind}, which {form} cannot hold".lower() in refused.value.reason.lower()
+    with pytest.raises(Refused, match=r"query\.type: column 'long'"):
+        opened(FolderSink(tmp_path / "out", form)).prepare("c", 1, 1, table)
+
+
+def test_values_that_a_form_cannot_hold_are_refused_with_their_column(tmp_path: Path) -> None:
+    stream = rota.StreamSession(tmp_path / "s", every_s=0)
+    stream.register_rows("c", pa.table({"v": [1, 2], "raw": [b"fine", b"\xff\xfe"]}))
+    stream.write_files("c", tmp_path / "out", "csv")
+    said = r"query\.type: column 'raw' is of type binary, which CSV cannot hold: Invalid UTF8"
+    with pytest.raises(Refused, match=said):
+        stream.run()
+
+
+def test_a_stream_without_room_in_its_own_folder_is_refused(tmp_path: Path) -> None:
+    stream = rota.StreamSession(tmp_path / "s", every_s=0)
+    stream.register_rows("c", pa.table({"v": ["x" * 10_000]}))
+    said = rf"stream\.folder: {tmp_path}/s/rounds cannot be written to: File too large"
+    with stream.start(follow=False) as running, little_room(5_000), pytest.raises(Refused, match=said):
+        list(running)
+    assert len(stream.run()) == 1, "it goes on when there is room"
+
+
+@pytest.mark.parametrize("where", ["s", "s/below", "s/far/below", "s/rounds"])
+def test_a_stream_whose_folder_is_a_file_or_cannot_be_made_is_refused(tmp_path: Path, where: str) -> None:
+    if where == "s/rounds":
+        (tmp_path / "s").mkdir()
+        (tmp_path / "s" / "rounds").touch()
+    else:
+        (tmp_path / "s").touch()
+    folder = tmp_path / where.removesuffix("/rounds")
+    stream = rota.StreamSession(folder, every_s=0)
+    stream.register_rows("c", rows(1))
+    with pytest.raises(Refused, match=rf"stream\.folder: {folder} cannot be written to: .* \({tmp_path}/{where}"):
+        stream.start()
+
+
+def test_an_error_of_a_sink_of_ones_own_is_no_trouble_of_the_folder(tmp_path: Path) -> None:
+    class Away(FolderSink):
+        def open(self, stream: str) -> None:
+            raise ConnectionRefusedError("nobody there")
+
+    stream = rota.StreamSession(tmp_path / "s", every_s=0)
+    stream.register_rows("c", rows(1))
+    stream.register_sink("c", Away(tmp_path / "out"))
+    with pytest.raises(ConnectionRefusedError, match="nobody there"):
+        stream.start()
+
+
+def test_functions_with_the_same_name_are_told_apart_and_keep_their_names(tmp_path: Path) -> None:
+    def stream() -> tuple[rota.StreamSession, list[str]]:
+        got: list[str] = []
+        made = rota.StreamSession(tmp_path, every_s=0)
+        made.register_rows("c", rows(1))
+        functions = [lambda *_, word=word: got.append(word) for word in "abc"]
+        for function in functions:
+            made.call("c", function)
+        with pytest.raises(Refused, match=r"goes to function .*<lambda> already"):
+            made.call("c", functions[0])
+        return made, got
+
+    first, got = stream()
+    sinks = [part.called for part in first.parts() if "lambda" in part.called]
+    assert [each.rpartition("<lambda>")[2] for each in sinks] == [")", " (2))", " (3))"]
+    first.run()
+    assert got == ["a", "b", "c"]
+    assert [part.called for part in stream()[0].parts()] == [part.called for part in first.parts()]
