@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from rota.core.errors import Refused, Unavailable
-from rota.kinds.query.streams.manifests import _MAGIC
 from rota.wire.wishes import BEGINNING, PENDING_MAX, Wish, ask, check_round, check_wish, heed, read_wishes
 
 
@@ -171,4 +170,3 @@ def test_a_file_that_is_to_be_restored_begins_like_a_round(tmp_path: Path):
         with pytest.raises(Refused) as refused:
             check_round(tmp_path / name)
         assert refused.value.code == code
-    assert _MAGIC == BEGINNING

@@ -29,12 +29,12 @@ from rota.kinds.query.streams.pieces import (
 )
 from rota.kinds.query.streams.rounds import Offset, Plan
 from rota.kinds.query.streams.watermarks import Clock
+from rota.wire.wishes import BEGINNING
 
 VERSION = 1
 
-_MAGIC = b"ROTAROUND1\n"
 _LENGTH = struct.Struct(">Q")
-_PREFIX_BYTES = len(_MAGIC) + _LENGTH.size + 32
+_PREFIX_BYTES = len(BEGINNING) + _LENGTH.size + 32
 # More is no manifest, whatever its first bytes say.
 _MANIFEST_BYTES_MAX = 64 << 20
 
@@ -134,7 +134,7 @@ def copied(
 
 def _head(manifest: Manifest) -> list[bytes]:
     head = _encode(manifest)
-    return [_MAGIC, _LENGTH.pack(len(head)), sha256(head).digest(), head]
+    return [BEGINNING, _LENGTH.pack(len(head)), sha256(head).digest(), head]
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -147,9 +147,9 @@ def _read(path: Path) -> tuple[Manifest, int]:
     try:
         with path.open("rb") as file:
             prefix = file.read(_PREFIX_BYTES)
-            if len(prefix) < _PREFIX_BYTES or not prefix.startswith(_MAGIC):
+            if len(prefix) < _PREFIX_BYTES or not prefix.startswith(BEGINNING):
                 raise Damaged("it does not begin like a round")
-            (size,) = _LENGTH.unpack_from(prefix, len(_MAGIC))
+            (size,) = _LENGTH.unpack_from(prefix, len(BEGINNING))
             if size > _MANIFEST_BYTES_MAX:
                 raise Damaged("its manifest has no length that could be")
             head = file.read(size)
