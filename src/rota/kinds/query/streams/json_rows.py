@@ -18,6 +18,7 @@ _NO_NUMBERS = re.compile(rb"\b(NaN|Infinity|Inf)\b")
 _BLOCK_BYTES = 1 << 20
 # How often something may begin within something else in a line before it is looked at whether that is too deep.
 _BEGINNINGS_MAX = 200
+_NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _NO_OBJECT = "a line is no JSON object"
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
@@ -67,8 +68,10 @@ def _read(
     content: bytes, count: int, schema: pa.Schema | None, unexpected: _Unexpected, block_bytes: int = _BLOCK_BYTES
 ) -> pa.Table:
     """So many lines as rows, or Arrow's error."""
+    # Stubs know of no files that are Arrow's own.
+    opened: Any = pa.BufferReader(content)
     found = json.read_json(
-        pa.BufferReader(content),
+        opened,
         read_options=json.ReadOptions(block_size=block_bytes),
         parse_options=json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected),
     )
@@ -92,7 +95,7 @@ def _names(lines: Sequence[bytes]) -> Iterator[str]:
     for line in lines:
         try:
             yield from _decode_names(line)
-        except (msgspec.DecodeError, RecursionError):
+        except _NO_JSON:
             # Arrow knows numbers that JSON does not.
             known = _NO_NUMBERS.sub(b"0", line)
             if known != line:
@@ -127,7 +130,7 @@ def _ways(lines: Sequence[bytes], schema: pa.Schema) -> list[pa.Schema]:
     known = _known(schema)
     try:
         row = _decode_object(lines[0])
-    except (msgspec.DecodeError, RecursionError):
+    except _NO_JSON:
         return [known]
     written = pa.schema([(field.name, _written_as(field.type, row.get(field.name))) for field in known])
     return [known] if written.equals(known) else [known, written]
@@ -160,7 +163,7 @@ def _is_deep(line: bytes) -> bool:
         return False
     try:
         _decode_object(line)
-    except (msgspec.DecodeError, RecursionError):
+    except _NO_JSON:
         return True
     return False
 
@@ -171,7 +174,7 @@ def _reason(line: bytes, error: Exception | None) -> str:
         _decode_names(line)
     except UnicodeDecodeError:
         return "a line is not UTF-8"
-    except (msgspec.DecodeError, RecursionError):
+    except _NO_JSON:
         return _NO_OBJECT
     return f"a value is not what its column is: {error}"
 
