@@ -17,7 +17,7 @@ from rota.kinds.query.streams.columns import FileForm, shown_columns, told_colum
 from rota.kinds.query.streams.ledger import Entry, Ledger
 from rota.kinds.query.streams.policies import Policies, Refuse
 from rota.kinds.query.streams.rounds import Offset, partition_name
-from rota.kinds.query.streams.scanning import Ahead, Scan, Scanned, read_scanned, spans, unanswered
+from rota.kinds.query.streams.scanning import Ahead, Scan, Scanned, group_sizes, read_scanned, spans, unanswered
 from rota.wire.capabilities import Source
 
 _ENDINGS: dict[str, tuple[str, ...]] = {
@@ -144,7 +144,7 @@ class Files:
         """How many rows a file has, where that is written in it. A file that lies is found out when it is read."""
         try:
             if self._form == "parquet":
-                return pq.read_metadata(path).num_rows
+                return sum(group_sizes(pq.read_metadata(path)))
             if self._form == "arrow":
                 with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:
                     return sum(file.get_batch(number).num_rows for number in range(file.num_record_batches))

@@ -60,13 +60,17 @@ class Ahead:
         end = entry.rows if span[1] is None else span[1]
         if known != entry or table is None or span[0] < first or end > first + table.num_rows:
             return None
+        self._release(where, first + table.num_rows, end)
         return _slice(table, (span[0] - first, end - first))
 
     def keep(self, where: str, entry: Entry, first: int, table: pa.Table, span: Span) -> None:
         """Keep what was read from row `first` on, if something comes after the span."""
-        self._kept.pop(where, None)
-        if span[1] is not None and first + table.num_rows > span[1]:
-            self._kept[where] = (entry, first, table)
+        self._kept[where] = (entry, first, table)
+        self._release(where, first + table.num_rows, span[1])
+
+    def _release(self, where: str, end: int, taken: int | None) -> None:
+        if taken is None or taken >= end:
+            del self._kept[where]
 
 
 def read_scanned(
@@ -139,10 +143,15 @@ def _slice(table: pa.Table, span: Span) -> pa.Table:
     return table.slice(first, None if last is None else last - first)
 
 
+def group_sizes(known: pq.FileMetaData) -> list[int]:
+    """How many rows each group of a Parquet file has."""
+    return [known.row_group(number).num_rows for number in range(known.num_row_groups)]
+
+
 def read_parquet(path: Path, span: Span) -> tuple[int, pa.Table]:
     """All groups of rows of a Parquet file that have some of a span, and the number of their first row."""
     with pq.ParquetFile(path) as file:
-        sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+        sizes = group_sizes(file.metadata)
         begins = [0, *accumulate(sizes)]
         last = begins[-1] if span[1] is None else span[1]
         groups = [at for at in range(len(sizes)) if begins[at] < last and begins[at + 1] > span[0]]

@@ -196,7 +196,7 @@ def test_what_a_first_file_does_not_show_may_come_later(tmp_path: Path) -> None:
     assert json_schema(path).types == [pa.string(), pa.timestamp("us"), listed, shaped]
     schema = csv_schema_of(tmp_path, b"k,t\n,2026-01-01T00:00:00\n")
     found, dead = read(read_csv, tmp_path, b"k,t\nNA,2026-01-01T00:00:00.123456\n", schema)
-    assert (found, dead) == ([{"k": "NA", "t": datetime(2026, 1, 1, microsecond=123_456)}], [])  # noqa: DTZ001
+    assert (found, dead) == ([{"k": "NA", "t": datetime(2026, 1, 1, microsecond=123_456)}], [])  # noqa: DTZ001 - likewise
 
 
 def csv_schema_of(folder: Path, content: bytes) -> pa.Schema:
