@@ -2,7 +2,8 @@
 
 import csv as texts
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +27,7 @@ def read_csv(path: Path, schema: pa.Schema, aside: Aside, *, may_have_more: bool
     head = _head(content)
     check_names(head, schema, may_have_more=may_have_more)
     found = _texts(content, head, schema, aside)
-    return pa.concat_tables([schema.empty_table(), *_fitting(found, schema, aside)]).combine_chunks()
+    return _fitting(found, schema, aside).combine_chunks()
 
 
 def csv_schema(path: Path) -> pa.Schema:
@@ -125,22 +126,39 @@ def _bytes_again(table: pa.Table) -> pa.Table:
     return pa.table([again(column) for column in table.columns], table.column_names)
 
 
-def _fitting(rows: pa.Table, schema: pa.Schema, aside: Aside) -> list[pa.Table]:
-    """Rows with the types of a schema. Those that cannot have them are found by halving."""
+def _fitting(rows: pa.Table, schema: pa.Schema, aside: Aside) -> pa.Table:
+    """Rows with the types of a schema; those that cannot have them are set aside."""
+    with suppress(pa.ArrowInvalid):
+        return _cast_all(rows, schema)
+    reasons: dict[int, str] = {}
+    for field in schema:
+        for number, reason in _to_blame(rows.column(field.name), field.type, 0):
+            reasons.setdefault(number, reason)
+    for number in sorted(reasons):
+        aside.take(f"a value is not what its column is: {reasons[number]}", [_shown(rows.slice(number, 1))])
+    return _cast_all(rows.filter(pa.array([number not in reasons for number in range(rows.num_rows)])), schema)
+
+
+def _cast_all(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    return pa.table([_cast(rows.column(field.name), field.type) for field in schema], schema=schema)
+
+
+def _to_blame(values: pa.ChunkedArray, kind: pa.DataType, first: int) -> Iterator[tuple[int, str]]:
+    """Values that cannot be of a type, by their numbers; they are found by halving."""
     try:
-        return [_cast(rows, schema)]
+        _cast(values, kind)
     except pa.ArrowInvalid as error:
-        if rows.num_rows == 1:
-            aside.take(f"a value is not what its column is: {error}", [_shown(rows)])
-            return []
-    half = rows.num_rows // 2
-    return [*_fitting(rows.slice(0, half), schema, aside), *_fitting(rows.slice(half), schema, aside)]
+        if len(values) == 1:
+            yield first, str(error)
+            return
+        half = len(values) // 2
+        yield from _to_blame(values.slice(0, half), kind, first)
+        yield from _to_blame(values.slice(half), kind, first + half)
 
 
-def _cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def _cast(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     # Bytes are texts first, and only then numbers.
-    texts_ = [pa.field(field.name, field.type if _is_bytes(field.type) else pa.string()) for field in schema]
-    return rows.cast(pa.schema(texts_)).cast(schema)
+    return values.cast(kind if _is_bytes(kind) else pa.string()).cast(kind)
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import json
 
+from rota.kinds.query.streams.json_kinds import checked_columns
 from rota.kinds.query.streams.parsing import Aside, Unfit, check_new, check_once, seen_as
 
 _BOM = b"\xef\xbb\xbf"
@@ -16,6 +17,7 @@ _BOM = b"\xef\xbb\xbf"
 _ODD_LINE = re.compile(rb"\n[^{]")
 _NO_NUMBERS = re.compile(rb"\b(NaN|Infinity|Inf)\b")
 _BLOCK_BYTES = 1 << 20
+_FEW = 8
 # How often something may begin within something else in a line before it is looked at whether that is too deep.
 _BEGINNINGS_MAX = 200
 _NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -32,13 +34,14 @@ def read_json(path: Path, schema: pa.Schema, aside: Aside, *, may_have_more: boo
     if content.startswith(b"{") and not _ODD_LINE.search(content):
         count = content.count(b"\n") + (not content.endswith(b"\n"))
         try:
-            return _read(content, count, _known(schema), "ignore" if may_have_more else "error").cast(schema)
+            return json_lines(content, count, _known(schema), "ignore" if may_have_more else "error").cast(schema)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             # One by one, then.
             pass
     lines = _objects(content, aside)
     check_new(list(dict.fromkeys(_names(lines))), schema, may_have_more=may_have_more)
-    return pa.concat_tables([schema.empty_table(), *_rows(lines, schema, aside)]).combine_chunks()
+    found = _rows(_sieved(lines, schema, aside), schema, aside)
+    return pa.concat_tables([schema.empty_table(), *found]).combine_chunks()
 
 
 def json_schema(path: Path) -> pa.Schema:
@@ -49,7 +52,7 @@ def json_schema(path: Path) -> pa.Schema:
     for number, line in enumerate(lines, 1):
         if not line.lstrip().startswith(b"{") or _is_deep(line):
             raise Unfit(f"line {number} is no JSON object, or one that is too deep")
-    found = _read(b"\n".join(lines), len(lines), None, "infer", _longest(lines)).schema
+    found = json_lines(b"\n".join(lines), len(lines), None, "infer", _longest(lines)).schema
     check_once(found.names)
     return pa.schema([(field.name, seen_as(field.type)) for field in found])
 
@@ -59,12 +62,12 @@ def check_json_schema(schema: pa.Schema) -> None:
     for field in schema:
         try:
             only = pa.schema([field])
-            _read(b"{}", 1, _known(only), "ignore").cast(only)
+            json_lines(b"{}", 1, _known(only), "ignore").cast(only)
         except pa.ArrowNotImplementedError:
             raise Unfit(f"nothing in JSON is read as {field.type}, which is what {field.name} is") from None
 
 
-def _read(
+def json_lines(
     content: bytes, count: int, schema: pa.Schema | None, unexpected: _Unexpected, block_bytes: int = _BLOCK_BYTES
 ) -> pa.Table:
     """So many lines as rows, or Arrow's error."""
@@ -102,20 +105,41 @@ def _names(lines: Sequence[bytes]) -> Iterator[str]:
                 yield from _names([known])
 
 
+def _sieved(lines: Sequence[bytes], schema: pa.Schema, aside: Aside) -> list[bytes]:
+    """Lines of which nothing is wrong at first sight."""
+    columns = checked_columns(schema)
+    found: list[bytes] = []
+    for line in lines:
+        try:
+            row = _decode_object(line)
+        except _NO_JSON:
+            # Arrow has the last word, and may know it all the same.
+            found.append(line)
+            continue
+        wrong = next((each for each in columns if not each.may_have(row.get(each.name))), None)
+        if wrong is None:
+            found.append(line)
+        else:
+            aside.take(f"a value is not what its column is: {wrong.name} is {wrong.kind}", [_shown(line)])
+    return found
+
+
 def _rows(lines: Sequence[bytes], schema: pa.Schema, aside: Aside) -> list[pa.Table]:
     """Lines as rows. Those that are none are found by halving."""
     why: Exception | None = None
-    for read_as in _ways(lines, schema):
+    for read_as in ways(lines, schema):
         try:
-            return [_read(b"\n".join(lines), len(lines), read_as, "ignore", _longest(lines)).cast(schema)]
+            return [json_lines(b"\n".join(lines), len(lines), read_as, "ignore", _longest(lines)).cast(schema)]
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             why = error
     if len(lines) == 1:
         aside.take(_reason(lines[0], why), [_shown(lines[0])])
     if len(lines) <= 1:
         return []
-    half = len(lines) // 2
-    return [*_rows(lines[:half], schema, aside), *_rows(lines[half:], schema, aside)]
+    # Few are looked at one by one, since looking at two takes as long as at one.
+    size = len(lines) // 2 if len(lines) > _FEW else 1
+    parts = [lines[at : at + size] for at in range(0, len(lines), size)]
+    return [each for part in parts for each in _rows(part, schema, aside)]
 
 
 def _longest(lines: Sequence[bytes]) -> int:
@@ -123,7 +147,7 @@ def _longest(lines: Sequence[bytes]) -> int:
     return max(_BLOCK_BYTES, max(map(len, lines)) + 2)
 
 
-def _ways(lines: Sequence[bytes], schema: pa.Schema) -> list[pa.Schema]:
+def ways(lines: Sequence[bytes], schema: pa.Schema) -> list[pa.Schema]:
     """How lines may be read: as the schema says, or as the first of them is written, and cast then."""
     if not lines:
         return []

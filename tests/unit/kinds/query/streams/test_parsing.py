@@ -7,11 +7,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from rota.kinds.query.streams.csv_rows import csv_schema, read_csv
-from rota.kinds.query.streams.json_rows import json_schema, read_json
+from rota.kinds.query.streams.json_kinds import checked_columns
+from rota.kinds.query.streams.json_rows import json_lines, json_schema, read_json, ways
 from rota.kinds.query.streams.parsing import Aside, Unfit
 from rota.kinds.query.streams.policies import Refuse
 
@@ -167,18 +169,35 @@ def test_columns_of_csv_that_nobody_wants_may_be_called_anything(tmp_path: Path)
 # Both.
 
 
-@pytest.mark.parametrize("form", ["csv", "json"])
-def test_one_bad_row_of_many_costs_little(tmp_path: Path, form: str) -> None:
-    count = 20_000
-    if form == "csv":
-        content, reader = b"k,v\n" + b"a,1\n" * count + b"a,x\n" + b"a,1\n" * count, read_csv
-    else:
-        good = b'{"k":"a","v":1}\n' * count
-        content, reader = good + b'{"v":"x"}\n' + good, read_json
+@pytest.mark.parametrize("bad", [1, 2_000])
+@pytest.mark.parametrize(("form", "reader"), [("csv", read_csv), ("json", read_json)])
+def test_bad_rows_cost_little(tmp_path: Path, form: str, reader: Callable[..., pa.Table], bad: int) -> None:
+    good, wrong = (b"a,1\n", b"a,x\n") if form == "csv" else (b'{"k":"a","v":1}\n', b'{"k":"a","v":"x"}\n')
+    head = b"k,v\n" if form == "csv" else b""
     began = time.process_time()
-    found, dead = read(reader, tmp_path, content)
-    assert (len(found), len(dead)) == (2 * count, 1)
+    found, dead = read(reader, tmp_path, head + good * 10_000 + wrong * bad + good * 10_000)
+    assert (len(found), len(dead)) == (20_000, bad)
     assert time.process_time() - began < 1
+
+
+KINDS = [pa.int8(), pa.uint64(), pa.float32(), pa.float16(), pa.decimal128(5, 2), pa.bool_(), pa.string(), pa.binary()]
+KINDS += [pa.timestamp("s"), pa.timestamp("ns", "UTC"), pa.date32(), pa.date64(), pa.time32("s"), pa.duration("us")]
+WRITTEN = ["5", "-5", "1.5", "1e3", "1.0", "true", "null", "[1]", '{"x":1}', "NaN", '"5"', '"0x1F"', '"-.5"', '"nan"']
+WRITTEN += ['"Infinity"', '"true"', '"1"', '"x"', '""', '"2026-01-01"', '"2026-01-01T00:00:00Z"', '"12:00:00"']
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_what_is_sieved_out_of_json_arrow_would_refuse(tmp_path: Path, kind: pa.DataType) -> None:
+    schema = pa.schema([("a", kind)])
+    (column,) = checked_columns(schema)
+    for value in WRITTEN:
+        line = f'{{"a":{value}}}'.encode()
+        for read_as in ways([line], schema):
+            try:
+                json_lines(line, 1, read_as, "ignore").cast(schema)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                continue
+            assert value == "NaN" or column.may_have(msgspec.json.decode(value)), value
 
 
 def test_what_a_first_file_does_not_show_may_come_later(tmp_path: Path) -> None:
