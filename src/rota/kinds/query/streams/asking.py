@@ -1,6 +1,7 @@
 """Questions of operators to the engine: SQL over tables that are in memory for as long as a round takes."""
 
 import os
+from typing import Any
 
 import pyarrow as pa
 
@@ -57,5 +58,11 @@ def plain(table: pa.Table) -> pa.Table:
 
 
 def row_schema(schema: pa.Schema) -> pa.Schema:
-    """A schema without views, of which all columns may lack values."""
-    return pa.schema([pa.field(field.name, field.type) for field in plain_schema(schema)])
+    """A schema without views and categories, of which all columns may lack values."""
+    decoded = pa.schema([pa.field(field.name, _without_categories(field.type)) for field in schema])
+    return pa.schema([pa.field(field.name, field.type) for field in plain_schema(decoded)])
+
+
+def _without_categories(kind: Any) -> pa.DataType:
+    # Parts of a table may have other ones, which many formats and statements refuse.
+    return kind.value_type if pa.types.is_dictionary(kind) else kind

@@ -12,6 +12,7 @@ from rota.kinds.query.streams.kernels import pc
 from rota.kinds.query.streams.keygroups import split
 from rota.kinds.query.streams.operators import Moment, Rows, Sifted, State, Stepped, advance, check_time, sift
 from rota.kinds.query.streams.policies import Policies, Refuse
+from rota.kinds.query.streams.values import as_numbers
 from rota.kinds.query.streams.watermarks import Clock
 from rota.kinds.query.streams.windows import column_names, quoted
 
@@ -21,7 +22,8 @@ KNOWN = "known"
 class Distinct(Struct, frozen=True, kw_only=True):
     """Rows by what makes them the same; one that comes `ttl_ms` after the last one that was given is new.
 
-    That goes by the times of rows alone, so it does not depend on which rows a round has.
+    That goes by the times of rows. If they come in the order of their times, it does not depend on which rows a round
+    has. Otherwise it does: of the rows of a round the earliest counts, and of those of two the one that came first.
     """
 
     name: str
@@ -98,7 +100,7 @@ class DistinctOperator:
     def sift(self, source: str, rows: Rows, moment: Moment, refused: Refuse) -> Sifted:
         """Rows that are not older than what is remembered."""
         distinct, horizon = self._distinct, moment.clock.mark - self._distinct.ttl_ms
-        return sift(rows, self.schema, distinct.time, moment, distinct.policies, refused, horizon)
+        return sift(rows, self.schema, distinct.time, moment, distinct.policies, refused, horizon, distinct.on)
 
     def prepared(self, source: str, rows: pa.Table) -> pa.Table:
         """Rows as they are: any of them may be the first."""
@@ -134,7 +136,7 @@ class DistinctOperator:
             return found
         found = found.sort_by("_n")
         # As text, because a value may be one that is not equal to itself, or a list.
-        keys = zip(*(found.column(key).to_pylist() for key in self._distinct.on), strict=True)
+        keys = zip(*(as_numbers(found.column(key)).to_pylist() for key in self._distinct.on), strict=True)
         times: list[Any] = found.column("_t").to_pylist()
         given_at: dict[str, int] = {}
         is_new: list[bool] = []

@@ -3,19 +3,21 @@
 Files must appear whole: write them under a name that begins with `_` or `.`, and rename them.
 """
 
+import errno
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rota.core.errors import Refused
-from rota.kinds.query.streams.asking import row_schema
+from rota.kinds.query.streams.columns import FileForm, shown_columns, told_columns
 from rota.kinds.query.streams.ledger import Entry, Ledger
 from rota.kinds.query.streams.policies import Policies, Refuse
 from rota.kinds.query.streams.rounds import Offset, partition_name
-from rota.kinds.query.streams.scanning import FileForm, Scan, Scanned, read_arrow, read_file, spans
+from rota.kinds.query.streams.scanning import Ahead, Scan, Scanned, group_sizes, read_scanned, spans, unanswered
 from rota.wire.capabilities import Source
 
 _ENDINGS: dict[str, tuple[str, ...]] = {
@@ -25,6 +27,8 @@ _ENDINGS: dict[str, tuple[str, ...]] = {
     "arrow": (".arrow", ".feather", ".ipc"),
 }
 
+# What a row takes at least, of those that nobody has counted: rather too few of them in a round than too many.
+_ROW_BYTES = 32
 # How many times as long as looking takes nobody looks again.
 _LOOKS_SHARE = 10
 
@@ -59,16 +63,19 @@ class Files:
         self.partitions = partitions
         if bounded:
             self.can |= Source.BOUNDED
-        self.schema = row_schema(schema) if schema is not None else self._first_schema()
+        self.schema = told_columns(schema, form) if schema is not None else self._first_schema()
         self.called = f"{form} files in {self._path} ({partitions} partitions)"
         self._ledger: Ledger | None = None
         self._has_looked = False
         self._looks_from = 0.0
-        self._last: tuple[str, pa.Table] | None = None
+        self._ahead = Ahead()
 
     def open(self, folder: Path) -> None:
-        """Read which files were seen before."""
+        """Read which files were seen before, and look anew."""
         self._ledger = Ledger(folder, self.partitions)
+        self._has_looked = False
+        self._looks_from = 0.0
+        self._ahead = Ahead()
 
     def remembered(self) -> bytes:
         """Which file has which number."""
@@ -93,14 +100,17 @@ class Files:
         if not self._path.is_dir():
             raise Refused("stream.source", f"{self._path} is no folder any more", "See that it is there.")
         self._has_looked = True
-        found = [path for path in self._listed() if str(path.relative_to(self._path)) not in self._seen]
         entries: list[tuple[int, str, Entry]] = []
-        for path in found:
+        for name in self._listed():
+            if name in self._seen:
+                continue
+            path = self._path / name
             try:
                 known = path.stat()
             except FileNotFoundError:
                 continue
-            name = str(path.relative_to(self._path))
+            except OSError as error:
+                raise unanswered(path, error) from None
             entry = Entry(name, known.st_size, known.st_mtime_ns, self._rows_of(path), self._seen.partition_of(name))
             entries.append((known.st_mtime_ns, name, entry))
         self._seen.add([entry for *_, entry in sorted(entries, key=lambda each: each[:2])])
@@ -108,21 +118,33 @@ class Files:
         now = time.perf_counter()
         self._looks_from = now + _LOOKS_SHARE * (now - began)
 
-    def _listed(self) -> list[Path]:
-        endings = _ENDINGS[self._form]
-        found: list[Path] = []
-        for folder, below, names in os.walk(self._path):
-            below[:] = sorted(each for each in below if not each.startswith(("_", ".")))
-            found += (
-                Path(folder, name) for name in names if name.endswith(endings) and not name.startswith(("_", "."))
-            )
-        return found
+    def _listed(self) -> Iterator[str]:
+        """The names of all files of this form, seen from the folder. Only plain files are some."""
+        folders = [""]
+        while folders:
+            folder = folders.pop()
+            try:
+                found = sorted(os.scandir(self._path / folder), key=lambda each: each.name)
+            except (FileNotFoundError, NotADirectoryError, PermissionError):
+                # It went while we looked, or is not for us.
+                continue
+            except OSError as error:
+                raise unanswered(self._path / folder, error) from None
+            for each in found:
+                name = os.path.join(folder, each.name)  # noqa: PTH118 - a name among very many
+                if each.name.startswith(("_", ".")):
+                    continue
+                if each.is_dir(follow_symlinks=False):
+                    folders.append(name)
+                elif each.name.endswith(_ENDINGS[self._form]) and _is_plain(each):
+                    _check_text(self._path, name)
+                    yield name
 
     def _rows_of(self, path: Path) -> int:
         """How many rows a file has, where that is written in it. A file that lies is found out when it is read."""
         try:
             if self._form == "parquet":
-                return pq.read_metadata(path).num_rows
+                return sum(group_sizes(pq.read_metadata(path)))
             if self._form == "arrow":
                 with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:
                     return sum(file.get_batch(number).num_rows for number in range(file.num_record_batches))
@@ -137,17 +159,21 @@ class Files:
         return (0, 0)
 
     def end_of_range(self, partition: int, begin: Offset, rows_max: int) -> Offset:
-        """As many rows as are wanted; a file whose rows nobody has counted is read as a whole, by itself."""
+        """As many rows as are wanted. A file whose rows nobody has counted is read as a whole, whatever it has."""
         files = self._seen.of(partition)
         number, row = begin
         left = rows_max
         while number < len(files) and left > 0:
             rows = files[number].rows
             if rows < 0:
-                return (number + 1, 0) if left == rows_max else (number, 0)
-            if rows - row > left:
+                about = max(1, files[number].bytes // _ROW_BYTES)
+                if about > left and (number, row) != begin:
+                    return (number, row)
+                left -= about
+            elif rows - row > left:
                 return (number, row + left)
-            left -= rows - row
+            else:
+                left -= rows - row
             number, row = number + 1, 0
         return (number, row)
 
@@ -159,12 +185,7 @@ class Files:
 
     def read(self, partition: int, begin: Offset, end: Offset, policies: Policies, refused: Refuse) -> pa.Table:
         """Rows of the files of a range."""
-        files = self._files(partition, end)
-        found: list[pa.Table] = [self.schema.empty_table()]
-        for number, (first, last) in spans(begin, end):
-            table = self._table(files[number], partition, policies, refused, is_first=first == 0)
-            found.append(table.slice(first, None if last is None else last - first))
-        return pa.concat_tables(found)
+        return read_scanned(self.scanned(partition, begin, end), self.schema, policies, refused, self._ahead)
 
     def scanned(self, partition: int, begin: Offset, end: Offset) -> Scanned:
         """A range for somebody else to read."""
@@ -180,29 +201,30 @@ class Files:
         where = partition_name(str(self._path), partition)
         return Scan(path=str(self._path), form=self._form, is_declared=self._is_declared, where=where)
 
-    def _table(self, entry: Entry, partition: int, policies: Policies, refused: Refuse, *, is_first: bool) -> pa.Table:
-        """All rows of a file. The last one is kept, since several rounds may read from it.
-
-        What is refused must not depend on that: a file is read when it is begun, and again as long as it cannot be.
-        """
-        if not is_first and self._last is not None and self._last[0] == entry.name:
-            return self._last[1]
-        table = read_file(self._scan(partition), self.schema, entry, (0, None), policies, refused, is_first=is_first)
-        self._last = (entry.name, table) if table.num_rows else None
-        return table
-
     def _first_schema(self) -> pa.Schema:
         if not self._path.is_dir():
             raise Refused("stream.source", f"there is no folder {self._path}", "Make it first.", path="path")
-        first = min(self._listed(), default=None)
+        first = min(self._listed(), key=lambda name: Path(name).parts, default=None)
         if first is None:
             text = f"there is no {self._form} file in {self._path} to see its columns"
             raise Refused("stream.source", text, "Give a schema.", path="schema")
-        if self._form == "parquet":
-            return row_schema(pq.read_schema(first))
-        if self._form == "arrow":
-            return row_schema(read_arrow(first).schema)
-        from pyarrow import csv, json
+        return shown_columns(self._path / first, self._form)
 
-        found = csv.read_csv(first) if self._form == "csv" else json.read_json(first)
-        return row_schema(found.schema)
+
+def _is_plain(entry: "os.DirEntry[str]") -> bool:
+    """Whether this is a file with an end, or a link to one."""
+    try:
+        return entry.is_file()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return False
+        raise unanswered(Path(entry.path), error) from None
+
+
+def _check_text(folder: Path, name: str) -> None:
+    """Refuse a file whose name cannot be written down. To pass it over would be to lose its rows."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        text = f"a file in {folder} has a name that is not UTF-8: {os.fsencode(name)!r}"
+        raise Refused("stream.source", text, "Rename or remove it.", path="path") from None

@@ -109,8 +109,9 @@ class JoinOperator:
     def sift(self, source: str, rows: Rows, moment: Moment, refused: Refuse) -> Sifted:
         """Rows that are not from before what was waited for: those that they could be joined with may be gone."""
         side = LEFT if source == self._join.left else RIGHT
-        time = self._join.times[side == RIGHT]
-        found = sift(rows, self._given_by[side], time, moment, self._join.policies, refused, moment.clock.mark - 1)
+        join, horizon = self._join, moment.clock.mark - 1
+        time = join.times[side == RIGHT]
+        found = sift(rows, self._given_by[side], time, moment, join.policies, refused, horizon, join.on)
         late = [{"side": side, "row": row} for row in as_json(found.late)]
         return Sifted(found.rows, pa.Table.from_pylist(late, schema=_LATE), found.peaks)
 

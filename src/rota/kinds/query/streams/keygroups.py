@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from rota.kinds.query.streams.kernels import pc
+from rota.kinds.query.streams.values import NO_VALUE, as_numbers
 
 GROUPS = 128
 
@@ -49,13 +50,15 @@ def split(table: pa.Table, keys: Sequence[str], partitions: int) -> list[pa.Tabl
 
 def _hashed(column: pa.ChunkedArray) -> pa.Array:
     """A number for each value, found once for each that differs."""
+    if pa.types.is_nested(column.type):
+        # Arrow does not tell which of these differ.
+        found = [None if each is None else zlib.crc32(_written(each)) for each in as_numbers(column).to_pylist()]
+        return pc.fill_null(pa.array(found, pa.int64()), _NULL)
     coded: Any = pa.chunked_array([column.combine_chunks()]).dictionary_encode().combine_chunks()
     if isinstance(coded, pa.ChunkedArray):
         coded = coded.chunk(0)
-    if _has_ns(coded.dictionary.type):
-        # Python has no value for these.
-        coded = pa.DictionaryArray.from_arrays(coded.indices, coded.dictionary.cast(pa.int64()))
-    sums = pa.array([zlib.crc32(_written(each.as_py())) for each in coded.dictionary], pa.int64())
+    values: Any = as_numbers(coded.dictionary) if _has_ns(coded.dictionary.type) else coded.dictionary
+    sums = pa.array([zlib.crc32(_written(_value(each))) for each in values], pa.int64())
     return pc.fill_null(pc.take(sums, coded.indices), _NULL)
 
 
@@ -64,8 +67,18 @@ def _has_ns(kind: Any) -> bool:
     return is_moment and kind.unit == "ns"
 
 
+def _value(scalar: Any) -> object:
+    """A value as Python has it, or its number; which of these must depend on nothing but the value."""
+    try:
+        return scalar.as_py()
+    except NO_VALUE:
+        return as_numbers(scalar).as_py()
+
+
 def _written(value: object) -> bytes:
-    """A value as bytes, the same for whichever width or kind of text a column has."""
+    """A value as bytes, the same for whichever width or kind of text a column has, and for both zeros."""
     if isinstance(value, str):
         return value.encode()
+    if isinstance(value, float):
+        value += 0.0
     return value if isinstance(value, bytes) else msgspec.json.encode(value)

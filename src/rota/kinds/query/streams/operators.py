@@ -11,10 +11,19 @@ from rota.core.errors import Refused
 from rota.kinds.query.streams.kernels import pc
 from rota.kinds.query.streams.policies import Policies, Refuse, as_json
 from rota.kinds.query.streams.rounds import Plan
+from rota.kinds.query.streams.values import with_equal_keys
 from rota.kinds.query.streams.watermarks import END, Clock, advanced, carried, heard, listened
 
 # Columns that statements of windows and joins add to those of rows.
 _OURS = re.compile(r"_(t|n|new|pane|start|s|e|touched|fired|dirty|first|a[0-9]+(_sum|_count)?)")
+_INT64_MAX = (1 << 63) - 1
+# The last and the first number of a unit that is one of milliseconds, too.
+_BOUNDS = {
+    "s": (_INT64_MAX // 1_000, -(_INT64_MAX // 1_000)),
+    "ms": (_INT64_MAX, -_INT64_MAX),
+    "us": (_INT64_MAX, -(_INT64_MAX // 1_000) * 1_000),
+    "ns": (_INT64_MAX, -(_INT64_MAX // 1_000_000) * 1_000_000),
+}
 # The tables of one partition of an operator's state, by their names.
 State = dict[str, pa.Table]
 # Rows by the partition that they came from; those of another operator have one.
@@ -122,13 +131,13 @@ def times_of(rows: pa.Table, column: str) -> pa.ChunkedArray:
 
 
 def _fitting(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Times without those that overflow as milliseconds."""
-    is_seconds = pa.types.is_timestamp(times.type) and times.type.unit == "s"
-    numbers = times.cast(pa.int64()) if is_seconds else times
-    limit = pa.scalar(END // 1_000 if is_seconds else END, numbers.type)
-    fits = pc.less_equal(numbers, limit)
+    """Times without those that overflow as milliseconds, or when they are cut to them."""
+    unit = times.type.unit if pa.types.is_timestamp(times.type) else "ms"
+    numbers = times if pa.types.is_unsigned_integer(times.type) else times.cast(pa.int64())
+    most, least = _BOUNDS[unit]
+    fits = pc.less_equal(numbers, pa.scalar(most, numbers.type))
     if not pa.types.is_unsigned_integer(times.type):
-        fits = pc.and_(fits, pc.greater_equal(numbers, pc.negate(limit)))
+        fits = pc.and_(fits, pc.greater_equal(numbers, least))
     return pc.if_else(fits, times, pa.scalar(None, times.type))
 
 
@@ -180,9 +189,19 @@ class Sifted(Struct, frozen=True):
 
 
 def sift(
-    rows: Rows, schema: pa.Schema, time: str, moment: Moment, policies: Policies, refused: Refuse, horizon: int
+    rows: Rows,
+    schema: pa.Schema,
+    time: str,
+    moment: Moment,
+    policies: Policies,
+    refused: Refuse,
+    horizon: int,
+    keys: Sequence[str],
 ) -> Sifted:
-    """Set rows aside that have no time, or one in the far future, or that come later than `horizon` allows."""
+    """Set rows aside that have no time, or one in the far future, or that come later than `horizon` allows.
+
+    Equal `keys` of those that are left are the same.
+    """
     limit = moment.plan.planned_at_ms + policies.ahead_ms
     kept: list[pa.Table] = []
     late: list[pa.Table] = []
@@ -217,4 +236,4 @@ def sift(
     whole = (
         kept[0] if len(kept) == 1 else pa.concat_tables([empty.append_column("_t", pa.array([], pa.int64())), *kept])
     )
-    return Sifted(whole, pa.concat_tables([empty, *late]), peaks)
+    return Sifted(with_equal_keys(whole, keys), pa.concat_tables([empty, *late]), peaks)

@@ -1,122 +1,85 @@
-"""Texts as rows of a schema; lines that are none are set aside, one by one."""
+"""Tables as rows of a schema; and where lines go that are none, one by one."""
 
-import csv as texts
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 import pyarrow as pa
-from pyarrow import csv, json
+from msgspec import Struct
 
-from rota.kinds.query.streams.asking import plain
-from rota.kinds.query.streams.policies import Policies, Refuse
+from rota.kinds.query.streams.asking import fitted, row_schema
+from rota.kinds.query.streams.policies import Policy, Refuse
 
 
 class Unfit(Exception):
-    """A file has other columns than its stream."""
+    """A file has other columns than its stream. `is_of_rows`: it is some of its values that do not fit."""
+
+    def __init__(self, why: str, *, is_of_rows: bool = False) -> None:
+        super().__init__(why)
+        self.is_of_rows = is_of_rows
+
+
+class Aside(Struct, frozen=True):
+    """Where lines of one file go that cannot be read."""
+
+    policy: Policy
+    where: str
+    refused: Refuse
+
+    def take(self, reason: str, lines: list[str]) -> None:
+        """Set lines aside, if there are any."""
+        if lines:
+            self.refused.take(self.policy, reason, self.where, lines)
 
 
 def fit_table(table: pa.Table, schema: pa.Schema, *, may_have_more: bool) -> pa.Table:
-    """A table as a schema has it, if nothing is lost by that; or Unfit."""
-    _check_names(table.column_names, schema, may_have_more=may_have_more)
+    """A table as a schema has it, if nothing is lost by that; or Unfit. One that is damaged is Arrow's to refuse."""
+    check_names(table.column_names, schema, may_have_more=may_have_more)
+    wanted = table.select(schema.names)
+    # The engine believes what is in a table, and ends this process if that is wrong.
+    wanted.validate(full=True)
     try:
-        return plain(table.select(schema.names)).cast(schema)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        return fitted(fitted(wanted, row_schema(wanted.schema)), schema)
+    except pa.ArrowNotImplementedError as error:
         raise Unfit(f"its columns have other types: {error}") from None
+    except pa.ArrowInvalid as error:
+        raise Unfit(f"its columns have other types: {error}", is_of_rows=True) from None
 
 
-def _check_names(names: Sequence[str], schema: pa.Schema, *, may_have_more: bool) -> None:
+def check_names(names: Sequence[str], schema: pa.Schema, *, may_have_more: bool) -> None:
+    """Unfit, if a file has not each column of a schema once."""
     lacking = [name for name in schema.names if name not in names]
     if lacking:
         raise Unfit(f"it lacks {', '.join(lacking)}")
-    if more := [name for name in names if name not in schema.names]:
-        if may_have_more:
-            return
+    check_new(names, schema, may_have_more=may_have_more)
+    check_once([name for name in names if name in schema.names])
+
+
+def check_new(names: Sequence[str], schema: pa.Schema, *, may_have_more: bool) -> None:
+    """Unfit, if a file has columns that nobody knows, and may not."""
+    more = [name for name in names if name not in schema.names]
+    if more and not may_have_more:
         raise Unfit(f"it has new columns: {', '.join(more)}")
 
 
-def read_csv(
-    path: Path, schema: pa.Schema, where: str, policies: Policies, refused: Refuse, *, may_have_more: bool
-) -> pa.Table:
-    """Rows of a file with a line of names first."""
-    broken: list[str] = []
-
-    def set_aside(row: csv.InvalidRow) -> Literal["skip"]:
-        broken.append(row.text)
-        return "skip"
-
-    # As texts first: one value that is no number must not cost all others.
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        head = next(texts.reader(file), [])
-    _check_names(head, schema, may_have_more=may_have_more)
-    table = csv.read_csv(
-        path,
-        parse_options=csv.ParseOptions(invalid_row_handler=set_aside),
-        # Nothing is missing but what is empty, as in batch queries: NA is a country.
-        convert_options=csv.ConvertOptions(
-            column_types={name: pa.string() for name in head},
-            include_columns=schema.names,
-            null_values=[""],
-            strings_can_be_null=True,
-        ),
-    )
-    if broken:
-        refused.take(policies.poison, "a line has not as many values as there are columns", where, broken)
-    try:
-        return table.cast(schema)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return _row_by_row(table.to_pylist(), schema, where, policies, refused)
+def check_once(names: Sequence[str]) -> None:
+    """Unfit, if two columns have the same name."""
+    counts = {name: names.count(name) for name in dict.fromkeys(names)}
+    if doubled := [name for name, count in counts.items() if count > 1]:
+        raise Unfit(f"it has more than one column called {', '.join(doubled)}")
 
 
-def read_json(
-    path: Path, schema: pa.Schema, where: str, policies: Policies, refused: Refuse, *, may_have_more: bool
-) -> pa.Table:
-    """Rows of a file with an object on each line."""
-    more = "ignore" if may_have_more else "error"
-    try:
-        options = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=more)
-        return json.read_json(path, parse_options=options).select(schema.names).cast(schema)
-    except (pa.ArrowInvalid, KeyError):
-        rows: list[dict[str, Any]] = []
-        broken: list[str] = []
-        for line in path.read_bytes().split(b"\n"):
-            if not line.strip():
-                continue
-            try:
-                rows.append(msgspec.json.decode(line, type=dict[str, Any]))
-            except msgspec.DecodeError:
-                broken.append(line.decode(errors="replace"))
-        if broken:
-            refused.take(policies.poison, "a line is no JSON object", where, broken)
-        if rows and not may_have_more:
-            _check_names(list(dict.fromkeys(name for row in rows for name in row)), schema, may_have_more=False)
-        return _row_by_row(rows, schema, where, policies, refused)
+def seen_as(kind: Any) -> pa.DataType:
+    """What a column is of which the first file has shown values of a type: later ones may say more.
 
-
-def _row_by_row(
-    rows: list[dict[str, Any]], schema: pa.Schema, where: str, policies: Policies, refused: Refuse
-) -> pa.Table:
-    """Rows of which some do not fit."""
-    good: list[pa.Table] = [schema.empty_table()]
-    for row in rows:
-        try:
-            good.append(_row(row, schema))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            text = f"a value is not what its column is: {error}"
-            refused.take(policies.poison, text, where, as_json_values(row))
-    return pa.concat_tables(good).combine_chunks()
-
-
-def _row(row: dict[str, Any], schema: pa.Schema) -> pa.Table:
-    columns: list[pa.Array] = []
-    for field in schema:
-        value = row.get(field.name)
-        # What a number or a time is, as a text, is what Arrow says.
-        columns.append(pa.array([value]).cast(field.type) if isinstance(value, str) else pa.array([value], field.type))
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
-def as_json_values(row: dict[str, Any]) -> list[str]:
-    """A row that is no table yet, like those that are."""
-    return [msgspec.json.encode(row, enc_hook=str).decode()]
+    One without values may get some, and moments may get fractions of seconds. Times of day are read from no text.
+    """
+    types = pa.types
+    if types.is_null(kind) or types.is_time(kind):
+        return pa.string()
+    if types.is_timestamp(kind) and kind.unit == "s":
+        return pa.timestamp("us", kind.tz)
+    if types.is_list(kind):
+        return pa.list_(seen_as(kind.value_type))
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(seen_as(field.type)) for field in kind])
+    return kind

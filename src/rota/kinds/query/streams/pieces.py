@@ -60,7 +60,9 @@ class Place(Struct, frozen=True, array_like=True):
 def ipc(table: pa.Table) -> pa.Buffer:
     """A table as bytes."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, table.schema) as writer:
+    # Lists may be of categories, of which parts of a table have other ones.
+    options = pa.ipc.IpcWriteOptions(unify_dictionaries=True)
+    with pa.ipc.new_file(sink, table.schema, options=options) as writer:
         writer.write_table(table)
     return sink.getvalue()
 

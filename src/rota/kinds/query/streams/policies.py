@@ -7,6 +7,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from rota.core.errors import Refused
+from rota.kinds.query.streams.values import NO_VALUE, as_numbers
 
 Policy = Literal["fail", "skip", "dead_letter"]
 
@@ -57,12 +58,7 @@ def as_json(rows: pa.Table) -> list[str]:
     """Rows, for people to read and programs to take up again."""
     try:
         found = rows.to_pylist()
-    except (ValueError, OverflowError):
-        # Moments that Python has no value for: as the numbers that they are.
-        is_moment = [pa.types.is_timestamp(field.type) for field in rows.schema]
-        columns = [
-            column.cast(pa.int64()) if is_number else column
-            for column, is_number in zip(rows.columns, is_moment, strict=True)
-        ]
+    except NO_VALUE:
+        columns = [as_numbers(column) for column in rows.columns]
         found = pa.table(columns, rows.schema.names).to_pylist()
     return [msgspec.json.encode(row, enc_hook=str).decode() for row in found]

@@ -1,19 +1,22 @@
 """Rows of files that a folder was seen to have: read by whoever drives a stream, or by tasks of its rounds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
+from rota.core.errors import Refused
+from rota.kinds.query.streams.columns import FileForm
+from rota.kinds.query.streams.csv_rows import read_csv
+from rota.kinds.query.streams.json_rows import read_json
 from rota.kinds.query.streams.ledger import Entry
-from rota.kinds.query.streams.parsing import Unfit, fit_table, read_csv, read_json
+from rota.kinds.query.streams.parsing import Aside, Unfit, fit_table
 from rota.kinds.query.streams.policies import Policies, Refuse
 from rota.kinds.query.streams.rounds import Offset
 
-FileForm = Literal["parquet", "csv", "json", "arrow"]
 # From which row to which of a file is read; None for its end.
 Span = tuple[int, int | None]
 
@@ -42,56 +45,97 @@ def spans(begin: Offset, end: Offset) -> Iterator[tuple[int, Span]]:
         yield number, (begin[1] if number == begin[0] else 0, end[1] if number == end[0] else None)
 
 
-def read_scanned(scanned: Scanned, schema: pa.Schema, policies: Policies, refused: Refuse) -> pa.Table:
+class Ahead:
+    """Rows that were read beyond those that were asked for, since more of a file is read at once than a round wants.
+
+    What they are depends on the file alone, so it does not matter who has them. There is one table for each partition.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Entry, int, pa.Table]] = {}
+
+    def take(self, where: str, entry: Entry, span: Span) -> pa.Table | None:
+        """Rows of a span of a file, if they are there."""
+        known, first, table = self._kept.get(where, (None, 0, None))
+        end = entry.rows if span[1] is None else span[1]
+        if known != entry or table is None or span[0] < first or end > first + table.num_rows:
+            return None
+        self._release(where, first + table.num_rows, end)
+        return _slice(table, (span[0] - first, end - first))
+
+    def keep(self, where: str, entry: Entry, first: int, table: pa.Table, span: Span) -> None:
+        """Keep what was read from row `first` on, if something comes after the span."""
+        self._kept[where] = (entry, first, table)
+        self._release(where, first + table.num_rows, span[1])
+
+    def _release(self, where: str, end: int, taken: int | None) -> None:
+        if taken is None or taken >= end:
+            del self._kept[where]
+
+
+def read_scanned(
+    scanned: Scanned, schema: pa.Schema, policies: Policies, refused: Refuse, ahead: Ahead | None = None
+) -> pa.Table:
     """The rows of a range."""
     count = len(scanned.files)
     end = (count - 1, scanned.last) if scanned.last else (count, 0)
-    found = [
-        read_file(scanned.scan, schema, scanned.files[number], span, policies, refused, is_first=span[0] == 0)
-        for number, span in spans((0, scanned.first), end)
-    ]
+    reader = _Reader(scanned.scan, schema, policies, refused, ahead or Ahead())
+    found = [reader.read(scanned.files[number], span) for number, span in spans((0, scanned.first), end)]
     return pa.concat_tables([schema.empty_table(), *found])
 
 
-def read_file(
-    scan: Scan,
-    schema: pa.Schema,
-    entry: Entry,
-    span: Span,
-    policies: Policies,
-    refused: Refuse,
-    *,
-    is_first: bool,
-) -> pa.Table:
-    """Rows of a file, if it is the one that was seen; what cannot be read goes where policies say.
+class _Reader(Struct, frozen=True):
+    """Reads files of one folder, if they are those that were seen; what cannot be read goes where policies say."""
 
-    `is_first`: its first rows are asked for. Its columns are told of then, and not again with each range of it; that it
-    is gone or damaged may be so for some ranges only, and is told for each.
-    """
-    path = Path(scan.path, entry.name)
-    try:
-        known = path.stat()
-        if (known.st_size, known.st_mtime_ns) != (entry.bytes, entry.changed_at_ns):
-            refused.take(policies.missing, f"file {entry.name} was changed since it was seen", scan.where, [])
-        else:
-            return _parsed(scan, schema, path, span, policies, refused)
-    except FileNotFoundError:
-        refused.take(policies.missing, f"file {entry.name} is gone", scan.where, [])
-    except Unfit as unfit:
-        told = refused if is_first else Refuse()
-        told.take(policies.schema, f"file {entry.name}: {unfit}", scan.where, [])
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        refused.take(policies.poison, f"file {entry.name} cannot be read: {error}", scan.where, [])
-    return schema.empty_table()
+    scan: Scan
+    schema: pa.Schema
+    policies: Policies
+    refused: Refuse
+    ahead: Ahead
+
+    def read(self, entry: Entry, span: Span) -> pa.Table:
+        """Rows of a file.
+
+        That its columns are others is told with its first rows, and not again with each range of it; that it is gone or
+        damaged, or that values do not fit, may be so for some ranges only, and is told for each.
+        """
+        path, where = Path(self.scan.path, entry.name), self.scan.where
+        try:
+            known = path.stat()
+            if (known.st_size, known.st_mtime_ns) == (entry.bytes, entry.changed_at_ns):
+                return self._rows(path, entry, span)
+            self.refused.take(self.policies.missing, f"file {entry.name} was changed since it was seen", where, [])
+        except FileNotFoundError:
+            self.refused.take(self.policies.missing, f"file {entry.name} is gone", where, [])
+        except Unfit as unfit:
+            told = self.refused if span[0] == 0 or unfit.is_of_rows else Refuse()
+            told.take(self.policies.schema, f"file {entry.name}: {unfit}", where, [])
+        except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise unanswered(path, error) from None
+            self.refused.take(self.policies.poison, f"file {entry.name} cannot be read: {error}", where, [])
+        return self.schema.empty_table()
+
+    def _rows(self, path: Path, entry: Entry, span: Span) -> pa.Table:
+        scan = self.scan
+        if scan.form in ("csv", "json"):
+            read = read_csv if scan.form == "csv" else read_json
+            aside = Aside(self.policies.poison, f"{scan.where}/{entry.name}", self.refused)
+            return _slice(read(path, self.schema, aside, may_have_more=scan.is_declared), span)
+        if (found := self.ahead.take(scan.where, entry, span)) is not None:
+            return found
+        first, table = read_parquet(path, span) if scan.form == "parquet" else read_arrow(path)
+        table = fit_table(table, self.schema, may_have_more=scan.is_declared)
+        self.ahead.keep(scan.where, entry, first, table, span)
+        return _slice(table, (span[0] - first, None if span[1] is None else span[1] - first))
 
 
-def _parsed(scan: Scan, schema: pa.Schema, path: Path, span: Span, policies: Policies, refused: Refuse) -> pa.Table:
-    if scan.form in ("csv", "json"):
-        read = read_csv if scan.form == "csv" else read_json
-        where = f"{scan.where}/{path.relative_to(scan.path)}"
-        return _slice(read(path, schema, where, policies, refused, may_have_more=scan.is_declared), span)
-    table = read_parquet(path, span) if scan.form == "parquet" else read_arrow(path, span)
-    return fit_table(table, schema, may_have_more=scan.is_declared)
+def unanswered(path: Path, error: OSError) -> Refused:
+    """What is said of a disk that does not answer, or does not let us read: that is no fault of a file."""
+    text = f"{path} cannot be read: {error.strerror}"
+    return Refused(
+        "stream.source", text, "See that its disk answers and that it may be read, and start the stream again."
+    )
 
 
 def _slice(table: pa.Table, span: Span) -> pa.Table:
@@ -99,36 +143,22 @@ def _slice(table: pa.Table, span: Span) -> pa.Table:
     return table.slice(first, None if last is None else last - first)
 
 
-def read_parquet(path: Path, span: Span = (0, None)) -> pa.Table:
-    """Rows of a Parquet file; only groups of rows are read that have some of them."""
+def group_sizes(known: pq.FileMetaData) -> list[int]:
+    """How many rows each group of a Parquet file has."""
+    return [known.row_group(number).num_rows for number in range(known.num_row_groups)]
+
+
+def read_parquet(path: Path, span: Span) -> tuple[int, pa.Table]:
+    """All groups of rows of a Parquet file that have some of a span, and the number of their first row."""
     with pq.ParquetFile(path) as file:
-        sizes = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
-        groups, skipped = _touched(sizes, span)
-        return _within(file.read_row_groups(groups), span, skipped)
+        sizes = group_sizes(file.metadata)
+        begins = [0, *accumulate(sizes)]
+        last = begins[-1] if span[1] is None else span[1]
+        groups = [at for at in range(len(sizes)) if begins[at] < last and begins[at + 1] > span[0]]
+        return begins[groups[0]] if groups else span[0], file.read_row_groups(groups)
 
 
-def read_arrow(path: Path, span: Span = (0, None)) -> pa.Table:
-    """Rows of an Arrow file. It is not mapped: whoever cuts it short would end this process."""
+def read_arrow(path: Path) -> tuple[int, pa.Table]:
+    """All rows of an Arrow file. It is not mapped: whoever cuts it short would end this process."""
     with pa.OSFile(str(path), "rb") as source, pa.ipc.open_file(source) as file:
-        batches: list[Any] = [file.get_batch(number) for number in range(file.num_record_batches)]
-        groups, skipped = _touched([batch.num_rows for batch in batches], span)
-        return _within(pa.Table.from_batches([batches[number] for number in groups], file.schema), span, skipped)
-
-
-def _touched(sizes: Sequence[int], span: Span) -> tuple[list[int], int]:
-    """Which of these groups have rows of a span, and how many rows are before them."""
-    first, last = span[0], span[1] if span[1] is not None else sum(sizes)
-    found: list[int] = []
-    begins, skipped = 0, 0
-    for number, size in enumerate(sizes):
-        if begins < last and begins + size > first:
-            found.append(number)
-        elif not found:
-            skipped += size
-        begins += size
-    return found, skipped
-
-
-def _within(table: pa.Table, span: Span, skipped: int) -> pa.Table:
-    first, last = span
-    return _slice(table, (first - skipped if table.num_rows else 0, None if last is None else last - skipped))
+        return 0, file.read_all()

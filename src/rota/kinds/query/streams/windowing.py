@@ -110,7 +110,7 @@ class WindowOperator(ABC):
     def sift(self, source: str, rows: Rows, moment: Moment, refused: Refuse) -> Sifted:
         """Rows whose windows have not all ended."""
         window, horizon = self._window, self._horizon(moment.clock.mark)
-        return sift(rows, self._input, window.time, moment, window.policies, refused, horizon)
+        return sift(rows, self._input, window.time, moment, window.policies, refused, horizon, window.by)
 
     def prepared(self, source: str, rows: pa.Table) -> pa.Table:
         """The parts that rows come to."""

@@ -1,10 +1,8 @@
 """A round as stages: who reads, who owns, and who has nothing to do."""
 
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from msgspec import structs
 
@@ -16,7 +14,6 @@ from rota.kinds.query.streams.pieces import Piece, Place
 from rota.kinds.query.streams.pipeline import Pipeline, SourceNode
 from rota.kinds.query.streams.policies import Policies
 from rota.kinds.query.streams.rounds import Plan
-from rota.kinds.query.streams.scanning import read_arrow, read_parquet
 from rota.kinds.query.streams.segments import Given, Kept, Segments, segments_of
 from rota.kinds.query.streams.steps import Reading, SentView, Step, decode_step, schema_bytes
 from rota.kinds.query.streams.watermarks import Clock
@@ -112,14 +109,3 @@ def test_state_that_was_kept_otherwise_is_dealt_anew_even_if_nothing_happens() -
 def test_every_group_is_found_where_it_was_kept(ours: int, others: int) -> None:
     for group in range(GROUPS):
         assert partition_of(group, others) in kept_in(partition_of(group, ours), ours, others)
-
-
-def test_a_part_of_a_file_is_read_without_the_rest(tmp_path: Path) -> None:
-    table = pa.table({"x": list(range(100))})
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=7)
-    with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as file:
-        file.write_table(table, max_chunksize=7)
-    for span in ((0, None), (0, 7), (6, 8), (7, 14), (13, 99), (98, 100), (50, None), (100, None), (20, 20)):
-        wanted = list(range(100))[slice(*span)]
-        for read, name in ((read_parquet, "a.parquet"), (read_arrow, "a.arrow")):
-            assert read(tmp_path / name, span).column("x").to_pylist() == wanted, (name, span)
