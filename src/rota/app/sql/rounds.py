@@ -146,12 +146,12 @@ class ComputingFar:
         reading = Reading(
             source=each.source,
             partition=partition_name(each.source, each.partition),
-            schema=schema_bytes(source.schema),
+            schema=schema_bytes(self._pipeline.schema_of(each.source)),
             policies=node.policies,
         )
         if isinstance(source, Files):
             return structs.replace(reading, files=source.scanned(each.partition, each.begin, each.end))
-        rows = source.read(each.partition, each.begin, each.end, node.policies, refused)
+        rows = self._pipeline.rows_of(each, refused)
         file = f"{aside}/{each.source}-{each.partition}.rows"
         piece = Piece(kind="rows", node=each.source, partition=each.partition)
         (put_down,) = write_pieces(self._folder, file, [(piece, rows)], is_kept=False)

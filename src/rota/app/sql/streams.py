@@ -17,7 +17,7 @@ from rota.core.errors import Refused
 from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.streams import given as door
 from rota.kinds.query.streams.aggregates import check_aggregates
-from rota.kinds.query.streams.asking import Asking
+from rota.kinds.query.streams.asking import Asking, row_schema
 from rota.kinds.query.streams.calling import CallbackSink
 from rota.kinds.query.streams.chain import Chain, file_of, rounds_in
 from rota.kinds.query.streams.computing import Computing, ComputingHere
@@ -119,7 +119,7 @@ class StreamSession:
         if policies is not None:
             door.check_kind(policies, Policies, "policies")
         node = SourceNode(source, policies or Policies(), millis(idle_s, "idle_s"))
-        self._pipeline.add(door.text(name, "name"), node, source.schema, source.called)
+        self._pipeline.add(door.text(name, "name"), node, row_schema(source.schema), source.called)
 
     def register_files(
         self,

@@ -160,8 +160,8 @@ class Files:
 
     def end_of_range(self, partition: int, begin: Offset, rows_max: int) -> Offset:
         """As many rows as are wanted. A file whose rows nobody has counted is read as a whole, whatever it has."""
-        files = self._seen.of(partition)
         number, row = begin
+        files = self._seen.at_least(partition, number + (row > 0))
         left = rows_max
         while number < len(files) and left > 0:
             rows = files[number].rows

@@ -13,13 +13,13 @@ import pyarrow as pa
 from msgspec import Struct
 
 from rota.core.errors import Refused
-from rota.kinds.query.streams.asking import Asking, row_schema
+from rota.kinds.query.streams.asking import Asking, fitted, row_schema
 from rota.kinds.query.streams.connectors import StreamSource
 from rota.kinds.query.streams.keygroups import split
 from rota.kinds.query.streams.operators import Moment, Operator, Rows, State
 from rota.kinds.query.streams.policies import Policies, Policy, Refuse
 from rota.kinds.query.streams.pressure import Crowd
-from rota.kinds.query.streams.rounds import Plan, Reading, partition_name
+from rota.kinds.query.streams.rounds import Plan, Range, Reading, partition_name
 from rota.kinds.query.streams.views import check_no_subquery, check_view, streams_in, viewed
 from rota.kinds.query.streams.watermarks import NEVER, Clock
 from rota.kinds.query.streams.windowing import GONE, SessionOperator
@@ -230,10 +230,19 @@ class Pipeline:
         found: dict[str, pa.Table] = {}
         for each in plan.ranges:
             if each.source == name:
-                table = node.source.read(each.partition, each.begin, each.end, node.policies, refused)
-                found[partition_name(name, each.partition)] = table
+                found[partition_name(name, each.partition)] = self.rows_of(each, refused)
         set_aside(name, refused, done)
         return found
+
+    def rows_of(self, range_: Range, refused: Refuse) -> pa.Table:
+        """The rows of a range, as its source has them; one of somebody's own may give others than it said."""
+        name, node = range_.source, self.sources()[range_.source]
+        rows = node.source.read(range_.partition, range_.begin, range_.end, node.policies, refused)
+        try:
+            return fitted(rows, self._schemas[name])
+        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            text = f"{name} ({node.source.called}) gave rows with other columns than it has: {error}"
+            raise Refused("stream.source", text, "Let `schema` of the source be what `read` gives.") from None
 
     def _viewed(self, name: str, node: ViewNode, rows: Rows, done: Computed) -> Rows:
         refused = Refuse()

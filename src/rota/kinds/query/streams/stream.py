@@ -159,6 +159,10 @@ class Stream:
     def _go_on_from(self, restored: Restored) -> None:
         self._resume(restored)
         number = self._last.round if self._last is not None else 0
+        for name, offset in (self._last.offsets if self._last is not None else {}).items():
+            source, _, partition = name.rpartition("/")
+            # What it has to remember for that must be there, before it looks and remembers anew.
+            self._pipeline.sources()[source].source.end_of_range(int(partition), offset, 1)
         # Whoever took over meanwhile has written what must not be taken back.
         self.check_held()
         self._delivery.take_back(number, self._chain.incarnation)

@@ -195,3 +195,26 @@ class Endless(Tables):
 
     def is_over(self, partition: int, begin: tuple[int, ...]) -> bool:
         return False
+
+
+def test_a_ledger_that_is_gone_is_noticed_before_files_are_numbered_anew(tmp_path: Path) -> None:
+    stream(filled(tmp_path)).run()
+    for path in (tmp_path / "s" / "sources" / "f").iterdir():
+        path.unlink()
+    with pytest.raises(Refused, match=r"stream\.corrupt.*6 files of partition 0"):
+        stream(tmp_path).run()
+    assert written(tmp_path) == list(range(60))
+
+
+class Lying(Endless):
+    """A source that gives other columns than it has."""
+
+    def read(self, *given: Any) -> pa.Table:
+        return super().read(*given).drop_columns(["v"])
+
+
+def test_a_source_that_gives_other_columns_than_it_has_is_refused(tmp_path: Path) -> None:
+    made = rota.StreamSession(tmp_path, every_s=0)
+    made.register_source("r", Lying(pa.table({"v": [1], "k": [2]})))
+    with pytest.raises(Refused, match=r"stream\.source.*r \(.*gave rows with other columns"):
+        made.run()
