@@ -381,6 +381,7 @@ class Stream:
             position=0,
             follows=last.position if last else 0,
             round=plan.round,
+            holder=self.holder,
             definition=self._definition,
             plan=plan,
             next=ahead,
