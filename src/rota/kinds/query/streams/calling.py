@@ -59,17 +59,15 @@ class CallbackSink:
         self, node: str, number: int, incarnation: int, prepared: dict[str, str], rows: Callable[[], pa.Table]
     ) -> int:
         """Call it."""
-        table = rows()
+        table, refused = rows(), Refuse()
         try:
             self._function(table, number)
         except Exception as error:
             text = f"{self.called} raised {type(error).__name__} for round {number} of {node}: {error}"
             if not self._refusals.is_tolerant:
                 raise Refused("stream.sink", text, "It is called again when the stream is started.") from error
-            refused = Refuse()
             self._refusals.refuse(refused, text, self.called, table)
-            return self._refusals.keep(node, number, incarnation, refused)
-        return 0
+        return self._refusals.keep(node, number, incarnation, refused)
 
     def take_back(self, node: str, number: int, incarnation: int) -> None:
         """What was told cannot be untold; it will be told again."""

@@ -105,6 +105,8 @@ class PostgresSink:
 
     def _make_notes(self, cursor: Any) -> None:
         """The table of notes, and a column of it that was not there at first."""
+        # Two who make it at the same time would be in each other's way.
+        cursor.execute("select pg_advisory_xact_lock(hashtext(%s))", (_ROUNDS,))
         cursor.execute(
             f"create table if not exists {_ROUNDS} (stream text, node text, target text, round bigint not null, "
             "incarnation numeric not null, refused bigint not null default 0, primary key (stream, node, target))"

@@ -39,6 +39,9 @@ class Refusals:
         """Keep what was refused of a round, before the sink notes that it has committed it. How many rows that are."""
         if self._kept is not None and refused.dead:
             self._kept.put(node, number, incarnation, refused.table())
+        elif self._kept is not None:
+            # They may have been refused when the round was handed over before.
+            self._kept.drop(node, number, incarnation)
         return len(refused.dead) + refused.skipped
 
     def refuse(self, refused: Refuse, reason: str, sink: str, rows: pa.Table) -> None:

@@ -174,6 +174,15 @@ class SideSink(FolderSink):
             self._check_holder(node, incarnation)
             raise
 
+    def drop(self, node: str, number: int, incarnation: int) -> None:
+        """Remove the file of a round, if there is one."""
+        with self._writing():
+            is_there = self._is_there(self._name(node, number))
+        if is_there:
+            self._check_holder(node, incarnation)
+            with self._writing():
+                self._folder.remove([self._name(node, number)])
+
     def take_back(self, node: str, number: int, incarnation: int) -> None:
         """Keep out whoever was at it: what it puts aside from now on gets no name."""
         mark = f"{_ASIDE}/{self._mark(node)}{incarnation:020d}"

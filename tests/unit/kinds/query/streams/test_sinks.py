@@ -14,6 +14,8 @@ import pytest
 
 import rota
 from rota.core.errors import Refused
+from rota.kinds.query.streams.calling import CallbackSink
+from rota.kinds.query.streams.refusing import Refusals
 from rota.kinds.query.streams.sinks import FolderSink, SideSink
 from rota.wire.standings import read_told
 
@@ -255,3 +257,18 @@ def test_functions_with_the_same_name_are_told_apart_and_keep_their_names(tmp_pa
     first.run()
     assert got == ["a", "b", "c"]
     assert [part.called for part in stream()[0].parts()] == [part.called for part in first.parts()]
+
+
+def test_a_round_that_is_taken_the_second_time_is_not_kept_as_refused(tmp_path: Path) -> None:
+    moods = [ValueError("not now")]
+
+    def moody(table: pa.Table, number: int) -> None:
+        if moods:
+            raise moods.pop()
+
+    sink = CallbackSink(moody, refusals=Refusals("dead_letter", tmp_path))
+    sink.open("a" * 24)
+    assert sink.commit("w", 1, 1, {}, lambda: rows(1)) == 1
+    assert list(tmp_path.glob("part-*"))
+    assert sink.commit("w", 1, 1, {}, lambda: rows(1)) == 0
+    assert not list(tmp_path.glob("part-*"))
