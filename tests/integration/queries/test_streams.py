@@ -275,7 +275,7 @@ def test_other_columns_and_files_that_are_gone_are_what_the_policies_say(tmp_pat
         assert running.last.counts == {"s.dead": 1}
     stream = files(tmp_path / "in", tmp_path / "u", bounded=True, on_missing="skip")
     with stream.start() as running:
-        running._stream._plan(1, {})
+        running._stream._plan(1, {}, {})
         (tmp_path / "in" / "a.csv").unlink()
         assert _rows_of(running) == []
         assert running.last is not None

@@ -288,3 +288,47 @@ def test_moments_are_as_fine_as_a_table_has_them_and_those_beyond_python_are_ref
     ]
     ((row, _),) = kept(tmp_path)
     assert '"k":3' in row
+
+
+def test_rows_that_are_refused_at_the_end_or_by_a_trigger_are_refused_by_themselves(tmp_path: Path, url: str) -> None:
+    execute = shared_server().execute
+    execute("create table owners (id int primary key)", url)
+    execute("insert into owners values (1)", url)
+    execute(
+        "create table totals (k text primary key, n bigint, owner int references owners deferrable initially deferred)",
+        url,
+    )
+    execute(
+        "create function picky() returns trigger language plpgsql as "
+        "$$ begin if new.n > 50 then raise exception 'too much: %', new.n; end if; return new; end $$",
+        url,
+    )
+    execute("create trigger picky before insert on totals for each row execute function picky()", url)
+    refusing(tmp_path, url, "dead_letter").run()
+    assert execute("select k from totals order by 1", url) == [("a",), ("e",)]
+    assert [reason.partition(":")[0] for _, reason in kept(tmp_path)][1:] == [
+        "too much",
+        'insert or update on table "totals" violates foreign key constraint "totals_owner_fkey" DETAIL',
+        "too much",
+    ]
+
+
+def test_whoever_may_write_to_tables_and_not_make_any_can_go_on(tmp_path: Path, url: str) -> None:
+    stream(tmp_path / "first", url).run()
+    execute = shared_server().execute
+    who = f"writer_{url.rpartition('/')[2].partition('?')[0]}"
+    execute(f"create role {who} login", url)
+    execute("revoke create on schema public from public", url)
+    execute(f"grant select, insert, update, delete on all tables in schema public to {who}", url)
+    try:
+        sink = PostgresSink(url, "totals", ["k", "window_start"])
+        sink.open("stream")
+        sink._connection.execute(f"set role {who}")
+        sink._connection.commit()
+        rows = pa.table({"k": ["z"], "window_start": [1], "window_end": [2], "n": [3], "total": [4]})
+        sink.commit("w", 1, 1, {}, lambda: rows)
+        sink.close()
+        assert execute("select n from totals where k = 'z'", url) == [(3,)]
+    finally:
+        execute(f"drop owned by {who}", url)
+        execute(f"drop role {who}", url)

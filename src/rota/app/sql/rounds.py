@@ -53,6 +53,7 @@ class ComputingFar:
         self._runtime = runtime
         self._wanted = wanted
         self._kept = Kept(parallelism, {})
+        self._before = self._kept
         self._views = _Views(pipeline)
         # Before a task has something in it that must not be lost.
         (self._folder / PIECES).mkdir(parents=True, exist_ok=True)
@@ -88,6 +89,7 @@ class ComputingFar:
 
     def compute(self, plan: Plan, clocks: Mapping[str, Clock], aside: str) -> Computed:
         """Have a round run, and take what its tasks tell."""
+        self._before = self._kept
         done = Computed(dict(clocks), {}, {}, {}, {})
         given = Given(
             plan=plan,
@@ -109,6 +111,10 @@ class ComputingFar:
         self._go_on(told, segments.clocks, done)
         self._collect([each for tasks in told.values() for each in tasks], done)
         return done
+
+    def undo(self) -> None:
+        """Pieces are never changed; what no round names is removed in time."""
+        self._kept = self._before
 
     def _go_on(self, told: Mapping[str, Sequence[Told]], idle: Iterable[str], done: Computed) -> None:
         """State and time after a round: as those tell who own it, and as before for operators that were idle."""

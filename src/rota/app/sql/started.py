@@ -33,6 +33,7 @@ class Running:
         self._every_s = every_s
         self._stopping = Event()
         self._is_closed = False
+        self._wishes = Wishes()
         kept = {each.position: each.round for each in rounds_in(folder) if each.has_state}
         self._teller = Teller(folder, stream, _about(stream, guarantee), kept)
 
@@ -87,7 +88,10 @@ class Running:
         try:
             wishes = read_wishes(self._folder)
         except ValueError as wrong:
-            raise Refused("stream.folder", f"{self._folder}: {wrong}", "Remove that file.", path="wishes") from None
+            # What nobody can read was not asked for.
+            self._teller.refused(f"{self._folder}: {wrong}; remove that file")
+            return self._wishes
+        self._wishes = wishes
         for wish in wishes.pending:
             # It is for whoever took over; also if that happened while this one was at it.
             self._stream.check_held()

@@ -27,11 +27,10 @@ from rota.kinds.query.streams.distinct import Distinct, DistinctOperator
 from rota.kinds.query.streams.files import FileForm, Files
 from rota.kinds.query.streams.flushing import unwritable
 from rota.kinds.query.streams.generated import Rate, Tables
-from rota.kinds.query.streams.given import SECONDS_MAX, check_counts, check_policies, mapping, millis, names
 from rota.kinds.query.streams.joining import Join, JoinOperator
 from rota.kinds.query.streams.manifests import read_pieces
 from rota.kinds.query.streams.pieces import Damaged
-from rota.kinds.query.streams.pipeline import Pipeline, SourceNode, ViewNode
+from rota.kinds.query.streams.pipeline import Pipeline, SourceNode
 from rota.kinds.query.streams.policies import HOUR_MS, Policies, Policy
 from rota.kinds.query.streams.postgres import PostgresSink
 from rota.kinds.query.streams.refusing import Refusals
@@ -88,9 +87,9 @@ class StreamSession:
         `every_s`: how long to wait for more rows before a round that would be small. `incarnation`: a number that only
         grows, such as the fence of a task (`rota.context().fence`); the next one unless it is given.
         """
-        check_counts(rows_max=rows_max, keep=keep, state_every=state_every)
+        door.check_counts(rows_max=rows_max, keep=keep, state_every=state_every)
         door.whole(parallelism, "parallelism", most=door.PARTITIONS_MAX)
-        millis(every_s, "every_s")
+        door.millis(every_s, "every_s")
         door.whole(incarnation, "incarnation", least=0)
         if tables is not None:
             door.check_kind(tables, Session, "tables")
@@ -118,7 +117,7 @@ class StreamSession:
         door.whole(source.partitions, "partitions", most=door.PARTITIONS_MAX)
         if policies is not None:
             door.check_kind(policies, Policies, "policies")
-        node = SourceNode(source, policies or Policies(), millis(idle_s, "idle_s"))
+        node = SourceNode(source, policies or Policies(), door.millis(idle_s, "idle_s"))
         self._pipeline.add(door.text(name, "name"), node, row_schema(source.schema), source.called)
 
     def register_files(
@@ -140,7 +139,7 @@ class StreamSession:
         `on_poison`: lines that cannot be read. `on_schema`: files with other columns. `on_missing`: files that are gone
         or changed before they were read.
         """
-        check_policies(on_poison=on_poison, on_schema=on_schema, on_missing=on_missing)
+        door.check_policies(on_poison=on_poison, on_schema=on_schema, on_missing=on_missing)
         door.choice(form, get_args(FileForm), "form")
         door.whole(partitions, "partitions", most=door.PARTITIONS_MAX)
         door.is_true(bounded, "bounded")
@@ -199,19 +198,19 @@ class StreamSession:
         """
         schema = self._schema_of(source, "source")
         shape = _shape(tumbling_s, sliding_s, session_s)
-        check_policies(on_no_time=on_no_time, on_far_future=on_far_future)
+        door.check_policies(on_no_time=on_no_time, on_far_future=on_far_future)
         self._check_given_once(name, source)
-        policies = Policies(no_time=on_no_time, far_future=on_far_future, ahead_ms=millis(ahead_s, "ahead_s"))
-        wanted = mapping(aggregates, "aggregates")
+        policies = Policies(no_time=on_no_time, far_future=on_far_future, ahead_ms=door.millis(ahead_s, "ahead_s"))
+        wanted = door.mapping(aggregates, "aggregates")
         window = Window(
             name=door.text(name, "name"),
             source=source,
             shape=shape,
             time=door.text(time, "time"),
-            by=names(by, "by"),
+            by=door.names(by, "by"),
             aggregates=tuple(wanted.items()),
-            delay_ms=millis(watermark_delay_s, "watermark_delay_s"),
-            lateness_ms=millis(allowed_lateness_s, "allowed_lateness_s"),
+            delay_ms=door.millis(watermark_delay_s, "watermark_delay_s"),
+            lateness_ms=door.millis(allowed_lateness_s, "allowed_lateness_s"),
             policies=policies,
         )
         check_aggregates(wanted, source, schema, self._pipeline.asking)
@@ -224,13 +223,9 @@ class StreamSession:
         return self._pipeline.schema_of(door.text(name, path))
 
     def _check_given_once(self, name: str, source: str) -> None:
-        if self._lateness.get(self._window_behind(source), 0):
+        if self._lateness.get(self._pipeline.head(source), 0):
             text = f"{source} is given again when rows are late, and {name} would count both"
             raise Refused("query.unsupported", text, "Have no allowed lateness there.", path="source")
-
-    def _window_behind(self, name: str) -> str:
-        node = self._pipeline.nodes[name]
-        return self._window_behind(node.reads) if isinstance(node, ViewNode) else name
 
     def register_distinct(
         self, name: str, source: str, *, on: Sequence[str], time: str, ttl_s: float, watermark_delay_s: float = 0
@@ -244,10 +239,10 @@ class StreamSession:
         distinct = Distinct(
             name=door.text(name, "name"),
             source=source,
-            on=names(on, "on"),
+            on=door.names(on, "on"),
             time=door.text(time, "time"),
-            ttl_ms=millis(ttl_s, "ttl_s", least_ms=1),
-            delay_ms=millis(watermark_delay_s, "watermark_delay_s"),
+            ttl_ms=door.millis(ttl_s, "ttl_s", least_ms=1),
+            delay_ms=door.millis(watermark_delay_s, "watermark_delay_s"),
         )
         operator = DistinctOperator(distinct, schema, self._pipeline.asking)
         self._pipeline.add(name, operator, operator.schema, distinct)
@@ -271,7 +266,7 @@ class StreamSession:
         Columns of the right one that are on the left, too, are called `right_…`. Rows from before what was waited for
         are in `NAME.late`.
         """
-        check_counts(waiting_max=waiting_max)
+        door.check_counts(waiting_max=waiting_max)
         schemas = self._schema_of(left, "left"), self._schema_of(right, "right")
         for source in (left, right):
             self._check_given_once(name, source)
@@ -280,11 +275,11 @@ class StreamSession:
             name=door.text(name, "name"),
             left=left,
             right=right,
-            on=names(on, "on"),
+            on=door.names(on, "on"),
             times=(door.text(times[0], "time"), door.text(times[1], "time")),
-            least_ms=millis(within[0], "within_s", least_ms=-SECONDS_MAX * 1_000),
-            most_ms=millis(within[1], "within_s", least_ms=-SECONDS_MAX * 1_000),
-            delay_ms=millis(watermark_delay_s, "watermark_delay_s"),
+            least_ms=door.millis(within[0], "within_s", least_ms=-door.SECONDS_MAX * 1_000),
+            most_ms=door.millis(within[1], "within_s", least_ms=-door.SECONDS_MAX * 1_000),
+            delay_ms=door.millis(watermark_delay_s, "watermark_delay_s"),
             waiting_max=waiting_max,
         )
         operator = JoinOperator(join, *schemas, self._pipeline.asking)
@@ -296,7 +291,7 @@ class StreamSession:
 
         `on_error`: what becomes of a row that it cannot be computed for, such as one that divides by zero.
         """
-        check_policies(on_error=on_error)
+        door.check_policies(on_error=on_error)
         self._pipeline.add_view(door.text(name, "name"), door.text(sql, "sql"), on_error)
 
     # Sinks.
@@ -313,8 +308,8 @@ class StreamSession:
             sink.tell_apart(others)
         if any(each.called == sink.called for each in others):
             raise Refused("field.value", f"{name} goes to {sink.called} already", path="sink")
-        if isinstance(sink, FolderSink) and not side:
-            sink.check(schema)
+        if not side:
+            sink.check(name, schema)
         self._outlets.append(Outlet(node, _SIDES.get(side, "given"), sink))
 
     def write_files(self, name: str, folder: PathLike, form: Form = "parquet") -> None:
@@ -334,14 +329,12 @@ class StreamSession:
         `on_refused`: what becomes of a row that lacks a key, or that the table refuses for a constraint or a type.
         """
         refusals, gone = self._refusals(name, on_refused), self._pipeline.gives_gone(name)
-        sink = PostgresSink(url, table, names(keys, "keys"), gone=gone, refusals=refusals)
-        if name in self._pipeline.nodes:
-            sink.check(name, self._pipeline.schema_of(name))
+        sink = PostgresSink(url, table, door.names(keys, "keys"), gone=gone, refusals=refusals)
         self.register_sink(name, sink)
 
     def _refusals(self, name: str, on_refused: Policy) -> Refusals:
         """What a sink does with rows that it refuses; each sink of a node has a folder of its own for them."""
-        check_policies(on_refused=on_refused)
+        door.check_policies(on_refused=on_refused)
         others = sum(outlet.name == name for outlet in self._outlets)
         return Refusals(on_refused, self.folder / "refused" / (f"{name}-{others + 1}" if others else name))
 

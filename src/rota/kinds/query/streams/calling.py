@@ -47,6 +47,9 @@ class CallbackSink:
         if rivals and not any(each._function == self._function for each in rivals):
             self.called = f"{self._named} ({len(rivals) + 1})"
 
+    def check(self, node: str, schema: pa.Schema) -> None:
+        """A function takes any rows."""
+
     def open(self, stream: str) -> None:
         """It is there."""
         self._refusals.open(stream)

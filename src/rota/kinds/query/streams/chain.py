@@ -141,6 +141,14 @@ class Chain:
         """Rows that a round has kept for sinks, checked; or Damaged."""
         return read_pieces(self.path(position), "rows")
 
+    def last_round(self) -> Manifest | None:
+        """The newest round whose manifest can be read, whatever its state is."""
+        for at in reversed(self.positions()):
+            with suppress(Damaged):
+                if (manifest := self.manifest(at)).kind == "round":
+                    return manifest
+        return None
+
     def find(self) -> Restored:
         """Where to go on: from the newest round whose state is what was written. Others are skipped with a reason."""
         taken = self.positions()

@@ -40,6 +40,10 @@ class Computing(Protocol):
         """The next round. `aside` is where its pieces may be put, seen from the stream's folder."""
         ...
 
+    def undo(self) -> None:
+        """Have the state be as it was before the last round that was computed."""
+        ...
+
     def state(self) -> tuple[Pieces, list[Piece]]:
         """The state after the last round: tables to be written down, and pieces that are already."""
         ...
@@ -76,6 +80,7 @@ class ComputingHere:
         self._pipeline = pipeline
         self._parallelism = parallelism
         self._states: dict[str, list[State]] = {}
+        self._before = self._states
 
     def begin(self) -> None:
         """No state."""
@@ -98,8 +103,13 @@ class ComputingHere:
 
     def compute(self, plan: Plan, clocks: Mapping[str, Clock], aside: str) -> Computed:
         """All nodes, one after the other."""
+        self._before = self._states
         done, self._states = self._pipeline.compute(plan, self._states, clocks)
         return done
+
+    def undo(self) -> None:
+        """Tables are never changed."""
+        self._states = self._before
 
     def state(self) -> tuple[Pieces, list[Piece]]:
         """All tables."""

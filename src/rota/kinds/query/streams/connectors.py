@@ -35,6 +35,10 @@ class StreamSource(Protocol):
         """Take over what it remembered in another folder, where nothing else is remembered; or refuse."""
         ...
 
+    def check_known(self, partition: int, offset: Offset) -> None:
+        """Refuse, if it does not remember any more what an offset means that was read up to; before it looks."""
+        ...
+
     def look(self, now_ms: int) -> None:
         """See what there is to read by now."""
         ...
@@ -65,6 +69,10 @@ class StreamSink(Protocol):
     wants_rows_kept: bool
     # Whether rows may be seen a round later, so that nobody waits for the disk.
     may_lag: bool
+
+    def check(self, node: str, schema: pa.Schema) -> None:
+        """Refuse rows with columns that it can never take."""
+        ...
 
     def open(self, stream: str) -> None:
         """Begin; refuse a place that cannot be written to."""

@@ -117,6 +117,14 @@ class Delivery:
                     rows[transaction.node] = kept[transaction.node]
         return rows
 
+    def unclaimed(self, last: Manifest) -> list[str]:
+        """What the last round has for sinks that are none any more: nobody knows whether it arrived there."""
+        return [
+            f"{each.rows:,} rows of {each.node} were for {each.sink}, which is no sink any more"
+            for each in last.transactions
+            if each.sink and not any(outlet.is_of(each) for outlet in self._outlets)
+        ]
+
     def _commit(
         self, outlet: Outlet, transaction: Transaction, number: int, incarnation: int, rows: Callable[[], pa.Table]
     ) -> None:

@@ -87,6 +87,10 @@ class Files:
             text = f"{self.called} were seen in another order in this folder"
             raise Refused("stream.source", text, "Restore it in a folder where none were seen.", path="restore")
 
+    def check_known(self, partition: int, offset: Offset) -> None:
+        """So many files must have been seen."""
+        self._files(partition, offset)
+
     @property
     def _seen(self) -> Ledger:
         assert self._ledger is not None, "it is opened before it is read"
@@ -160,8 +164,8 @@ class Files:
 
     def end_of_range(self, partition: int, begin: Offset, rows_max: int) -> Offset:
         """As many rows as are wanted. A file whose rows nobody has counted is read as a whole, whatever it has."""
+        files = self._seen.of(partition)
         number, row = begin
-        files = self._seen.at_least(partition, number + (row > 0))
         left = rows_max
         while number < len(files) and left > 0:
             rows = files[number].rows

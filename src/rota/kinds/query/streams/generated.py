@@ -65,6 +65,9 @@ class Rate:
         aside.replace(self._began)
         flush(self._began.parent)
 
+    def check_known(self, partition: int, offset: Offset) -> None:
+        """A number says it all."""
+
     def look(self, now_ms: int) -> None:
         """Rows that are due by now."""
         if not self._from_ms:
@@ -115,6 +118,9 @@ class Tables:
 
     def recall(self, remembered: bytes) -> None:
         """There was nothing."""
+
+    def check_known(self, partition: int, offset: Offset) -> None:
+        """A number says it all."""
 
     def look(self, now_ms: int) -> None:
         """There is nothing new."""

@@ -160,11 +160,13 @@ class Ledger:
         looks = [each for each in parts if each.end is None]
         if len(looks) < _PARTS_MAX:
             return
+        known = len(self._entries)
         first = 0 if len(parts) - len(looks) >= _PARTS_MAX else looks[0].first
-        self._write(f"{first:012d}-{len(self._entries):012d}", self._entries[first:])
-        # Also where that was there already: whoever put it together may have been killed before this.
+        self._write(f"{first:012d}-{known:012d}", self._entries[first:])
+        # Also where that was there already: whoever put it together may have been killed before this. What a rival has
+        # written since is not a part of it.
         for each in parts:
-            if each.first >= first:
+            if first <= each.first < known and (each.end or 0) <= known and (each.first, each.end) != (first, known):
                 each.path.unlink(missing_ok=True)
 
     def _write(self, name: str, entries: list[Entry]) -> Path | None:
@@ -205,4 +207,5 @@ def _unpack(packed: bytes) -> list[Entry]:
 
 def _damaged(path: Path, why: str) -> Refused:
     text = f"{path} is not what was written: {why}"
-    return Refused("stream.corrupt", text, "Restore the folder of the stream from a copy.")
+    hint = "Remove its folder and restore a savepoint, which has a copy; or restore the stream's folder from one."
+    return Refused("stream.corrupt", text, hint)

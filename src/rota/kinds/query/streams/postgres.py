@@ -74,6 +74,8 @@ class PostgresSink:
             text = "the driver of PostgreSQL is not installed"
             raise Refused("query.unsupported", text, "pip install 'rota[postgres]'", path="sink") from None
         self._psycopg: Any = psycopg
+        # What the server says where a row is to blame; triggers of somebody's own may say it, too.
+        self._of_rows = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.RaiseException)
         self._stream = stream
         self._refusals.open(stream)
         self._check_address()
@@ -107,13 +109,20 @@ class PostgresSink:
         """The table of notes, and a column of it that was not there at first."""
         # Two who make it at the same time would be in each other's way.
         cursor.execute("select pg_advisory_xact_lock(hashtext(%s))", (_ROUNDS,))
-        cursor.execute(
-            f"create table if not exists {_ROUNDS} (stream text, node text, target text, round bigint not null, "
-            "incarnation numeric not null, refused bigint not null default 0, primary key (stream, node, target))"
-        )
+        if not self._is_there(cursor, _ROUNDS):
+            cursor.execute(
+                f"create table {_ROUNDS} (stream text, node text, target text, round bigint not null, "
+                "incarnation numeric not null, refused bigint not null default 0, primary key (stream, node, target))"
+            )
         cursor.execute("select 1 from pg_attribute where attrelid = %s::regclass and attname = 'refused'", (_ROUNDS,))
         if cursor.fetchone() is None:
             cursor.execute(f"alter table {_ROUNDS} add column if not exists refused bigint not null default 0")
+
+    def _is_there(self, cursor: Any, table: str) -> bool:
+        """Whether there is a table. One may be allowed to write to it and not to make any."""
+        name = self._psycopg.sql.Identifier(*table.split(".")).as_string(cursor)
+        cursor.execute("select to_regclass(%s)", (name,))
+        return cursor.fetchone()[0] is not None
 
     def prepare(self, node: str, number: int, incarnation: int, rows: pa.Table) -> dict[str, str]:
         """The round keeps the rows."""
@@ -148,6 +157,9 @@ class PostgresSink:
 
         def act(cursor: Any) -> int:
             newest, refused = self._newest(cursor, node, incarnation)
+            if self._refusals.is_tolerant:
+                # Nothing is left for the end, where nobody could say which row is to blame.
+                cursor.execute("set constraints all immediate")
             if newest >= number:
                 return refused if newest == number else 0
             # Rows that are kept elsewhere are there before the round is noted here.
@@ -193,20 +205,32 @@ class PostgresSink:
 
     def _upsert(self, cursor: Any, rows: pa.Table) -> Refuse:
         """Put rows into the table; those that were refused by themselves."""
-        refused, sql = Refuse(), self._psycopg.sql
+        refused, rows = Refuse(), _whole_microseconds(rows)
         if self._refusals.is_tolerant:
             rows = self._with_keys(rows, refused)
-        table = sql.Identifier(*self._table.split("."))
-        rows = _whole_microseconds(rows)
-        names = [name for name in rows.column_names if name != GONE or not self._has_gone]
+        fields = [field for field in rows.schema if field.name != GONE or not self._has_gone]
+        if not self._is_there(cursor, self._table):
+            self._make_table(cursor, fields)
+        names = [field.name for field in fields]
+        upsert, delete = self._statements(names)
+        if self._has_gone and GONE in rows.column_names:
+            is_gone = pc.fill_null(rows.column(GONE), False)
+            gone, rows = rows.filter(is_gone), rows.filter(pc.invert(is_gone))
+            self._change(cursor, delete, gone, self._keys, refused)
+        self._change(cursor, upsert, rows, names, refused)
+        return refused
+
+    def _make_table(self, cursor: Any, fields: "Sequence[pa.Field[Any]]") -> None:
+        sql = self._psycopg.sql
+        columns = [sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(_kind(field))) for field in fields]
         keys = sql.SQL(", ").join(map(sql.Identifier, self._keys))
-        columns = sql.SQL(", ").join(
-            sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(_kind(rows.schema.field(name)))) for name in names
-        )
-        cursor.execute(sql.SQL("create table if not exists {} ({}, primary key ({}))").format(table, columns, keys))
-        # Statements with values have their own use for the sign.
-        named, table = self._named, sql.Identifier(*(part.replace("%", "%%") for part in self._table.split(".")))
-        keys = sql.SQL(", ").join(map(named, self._keys))
+        make = sql.SQL("create table if not exists {} ({}, primary key ({}))")
+        cursor.execute(make.format(sql.Identifier(*self._table.split(".")), sql.SQL(", ").join(columns), keys))
+
+    def _statements(self, names: Sequence[str]) -> tuple[Any, Any]:
+        """What is done with each row: one that puts it there, and one that removes it."""
+        sql, named = self._psycopg.sql, self._named
+        table, keys = named(*self._table.split(".")), sql.SQL(", ").join(map(named, self._keys))
         others = [name for name in names if name not in self._keys]
         changes = sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(named(name)) for name in others)
         upsert = sql.SQL("insert into {} ({}) values ({}) on conflict ({}) do {}").format(
@@ -217,16 +241,11 @@ class PostgresSink:
             sql.SQL("update set {}").format(changes) if others else sql.SQL("nothing"),
         )
         same = sql.SQL(" and ").join(sql.SQL("{} = {}").format(named(key), sql.Placeholder()) for key in self._keys)
-        delete = sql.SQL("delete from {} where {}").format(table, same)
-        if self._has_gone and GONE in rows.column_names:
-            is_gone = pc.fill_null(rows.column(GONE), False)
-            gone, rows = rows.filter(is_gone), rows.filter(pc.invert(is_gone))
-            self._change(cursor, delete, gone, self._keys, refused)
-        self._change(cursor, upsert, rows, names, refused)
-        return refused
+        return upsert, sql.SQL("delete from {} where {}").format(table, same)
 
-    def _named(self, name: str) -> Any:
-        return self._psycopg.sql.Identifier(name.replace("%", "%%"))
+    def _named(self, *names: str) -> Any:
+        """A name in a statement with values, which has its own use for the sign."""
+        return self._psycopg.sql.Identifier(*(name.replace("%", "%%") for name in names))
 
     def _with_keys(self, rows: pa.Table, refused: Refuse) -> pa.Table:
         """Rows without those that lack a key, whatever a table of somebody's own would say to that."""
@@ -246,7 +265,7 @@ class PostgresSink:
             values = list(zip(*(rows.column(name).to_pylist() for name in names), strict=True))
             with cursor.connection.transaction():
                 cursor.executemany(statement, values)
-        except (self._psycopg.DataError, self._psycopg.IntegrityError, ValueError, OverflowError) as error:
+        except (*self._of_rows, ValueError, OverflowError) as error:
             if not self._refusals.is_tolerant:
                 # Moments that Python has no value for are not the driver's complaint.
                 raise error if isinstance(error, self._psycopg.Error) else self._psycopg.DataError(str(error)) from None

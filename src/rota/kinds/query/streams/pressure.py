@@ -1,9 +1,9 @@
 """Back-pressure: how many rows may be read, and of which partitions, while rows wait for others in a state.
 
 Pure. What lets rows wait has a bound. From half of it on only the partition that time waits for is read: rows of all
-others would wait as well, and let nobody go. Never is more read than there is room for. Rows that are near each other
-have to wait all the same, and if these are more than the bound, the stream fails before it publishes them: nothing is
-dropped, and it goes on from there with a larger bound.
+others would wait as well, and let nobody go. A round after which more would wait than may is not published, but made
+with fewer rows. Rows that are near each other have to wait all the same, and if these are more than the bound, the
+stream fails: nothing is dropped, and it goes on from there with a larger bound.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,10 +37,17 @@ class Crowd(Struct, frozen=True, kw_only=True):
         return tuple(name for name, at in live.items() if at == least)
 
     @property
+    def holds(self) -> list[str]:
+        """The partitions that are not read meanwhile."""
+        wanted = self.waits_for
+        return [name for name in self.live if name not in wanted] if wanted else []
+
+    @property
     def share(self) -> int:
-        """How many rows of a partition there is room for."""
-        read = len(self.waits_for) or len(self.live) or 1
-        return max(1, (self.waiting_max - self.waiting) // read)
+        """How many rows of a partition there is room for. Half of it is kept for whoever time waits for."""
+        if self.waits_for:
+            return max(1, (self.waiting_max - self.waiting) // len(self.waits_for))
+        return max(1, (self.waiting_max // 2 - self.waiting) // (len(self.live) or 1))
 
 
 def rows_allowed(crowds: Sequence[Crowd]) -> dict[str, int]:
@@ -49,17 +56,28 @@ def rows_allowed(crowds: Sequence[Crowd]) -> dict[str, int]:
     Idle partitions are not held: nobody waits for them, and a row that comes there after all is read at once.
     """
     most: dict[str, int] = {}
-    held: dict[str, None] = {}
-    live: dict[str, None] = {}
     for crowd in crowds:
         most |= {name: min(crowd.share, most.get(name, crowd.share)) for name in crowd.reached}
-        live |= dict.fromkeys(crowd.live)
-        if crowd.waits_for:
-            held |= dict.fromkeys(name for name in crowd.live if name not in crowd.waits_for)
-    if all(name in held for name in live):
-        # Two that go by different times may wait for each other's partitions. Then only the room counts.
-        return most
-    return most | dict.fromkeys(held, 0)
+    return most | dict.fromkeys(_held(crowds), 0)
+
+
+def rows_wanted(crowds: Sequence[Crowd], rows_max: int) -> dict[str, int]:
+    """The same with so many rows of those that time waits for: one that is far enough ahead lets others go."""
+    wanted = {name: rows_max for crowd in crowds for name in crowd.waits_for}
+    return rows_allowed(crowds) | wanted
+
+
+def _held(crowds: Sequence[Crowd]) -> list[str]:
+    """The partitions that are not read. Crowds that go by different times may wait for each other: they hold nobody."""
+    stuck = [crowd for crowd in crowds if crowd.waits_for]
+    holding: list[Crowd] = []
+    while True:
+        held = [name for crowd in stuck for name in crowd.holds]
+        going = [crowd for crowd in stuck if any(name not in held for name in crowd.waits_for)]
+        if not going:
+            return list(dict.fromkeys(name for crowd in holding for name in crowd.holds))
+        holding += going
+        stuck = [crowd for crowd in stuck if crowd not in going]
 
 
 def check_room(crowds: Sequence[Crowd], before: Mapping[str, int]) -> None:

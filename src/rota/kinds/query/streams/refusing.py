@@ -18,7 +18,8 @@ class Refusals:
     def __init__(self, policy: Policy = "fail", folder: Path | None = None) -> None:
         """`folder`: where rows are kept, if they are."""
         self.policy: Policy = policy
-        self._kept = SideSink(folder) if policy == "dead_letter" and folder is not None else None
+        self._folder = folder
+        self._kept: SideSink | None = None
 
     @property
     def is_tolerant(self) -> bool:
@@ -26,8 +27,9 @@ class Refusals:
         return self.policy != "fail"
 
     def open(self, stream: str) -> None:
-        """See that rows can be kept."""
-        if self._kept is not None:
+        """See that rows can be kept. Where some were, under another policy, these are looked after, too."""
+        if self._folder is not None and (self.policy == "dead_letter" or self._folder.exists()):
+            self._kept = SideSink(self._folder)
             self._kept.open(stream)
 
     def take_back(self, node: str, number: int, incarnation: int) -> None:

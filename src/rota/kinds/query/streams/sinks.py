@@ -60,7 +60,7 @@ class FolderSink:
             hint = "See that it is a folder with room in it, which may be written to, and start the stream again."
             raise Refused("stream.sink", text, hint) from error
 
-    def check(self, schema: pa.Schema) -> None:
+    def check(self, node: str, schema: pa.Schema) -> None:
         """Refuse columns that cannot be written in this form."""
         check_columns(Target(self._path, self._form), schema, path="name")
 

@@ -6,7 +6,7 @@ then sinks commit. Whoever is killed anywhere leaves a chain that the next one g
 
 import os
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from rota.kinds.query.streams.delivery import Delivery, Outlet, kept_rows
 from rota.kinds.query.streams.manifests import Manifest
 from rota.kinds.query.streams.pieces import Damaged, Piece
 from rota.kinds.query.streams.pipeline import Computed, Pipeline
-from rota.kinds.query.streams.pressure import Crowd, check_room, rows_allowed
+from rota.kinds.query.streams.pressure import Crowd, check_room, rows_allowed, rows_wanted
 from rota.kinds.query.streams.rounds import Offset, Plan, goes_on, offsets_after, partition_name, plan_round
 from rota.kinds.query.streams.savepoints import Savepoints, remembered_in, saved_round
 from rota.kinds.query.streams.watermarks import Clock
@@ -98,14 +98,14 @@ class Stream:
         self._chain.make()
         self._savepoints.make()
         self._delivery.open(self._chain.identity)
-        newest = self._chain.find().last if restore is None else saved_round(restore)
+        newest = self._chain.last_round() if restore is None else saved_round(restore)
         # Before anybody is deposed for it.
         if newest is not None:
             self._check_definition(newest)
         if newest is not None and restore is not None:
             self._recall(newest, restore)
         restored = self._claim()
-        self._begun_at_ms = self._now_ms()
+        self._begun_at_ms = self._listens_since(restored.last)
         self._heard_at_ms = {
             partition_name(each.name, partition): self._begun_at_ms
             for each in self._pipeline.readings()
@@ -116,6 +116,16 @@ class Stream:
         self._go_on_from(restored)
         self._chain.keep(self._options.keep, self._computing.files())
         return self._commit_again(self._last)
+
+    def _listens_since(self, last: Manifest | None) -> int:
+        """From when on a partition without rows has been silent.
+
+        Sources that can be rewound show at the first look what has come since the last round.
+        """
+        now_ms = self._now_ms()
+        if last is None or any(Source.REWINDABLE not in each.source.can for each in self._pipeline.sources().values()):
+            return now_ms
+        return min(now_ms, last.plan.planned_at_ms if last.plan is not None else last.published_at_ms)
 
     def _is_here(self, saved: Manifest | None, last: Manifest | None) -> bool:
         """Whether the round to restore is the newest one anyway. Going on from it has its rows handed over, too."""
@@ -161,8 +171,7 @@ class Stream:
         number = self._last.round if self._last is not None else 0
         for name, offset in (self._last.offsets if self._last is not None else {}).items():
             source, _, partition = name.rpartition("/")
-            # What it has to remember for that must be there, before it looks and remembers anew.
-            self._pipeline.sources()[source].source.end_of_range(int(partition), offset, 1)
+            self._pipeline.sources()[source].source.check_known(int(partition), offset)
         # Whoever took over meanwhile has written what must not be taken back.
         self.check_held()
         self._delivery.take_back(number, self._chain.incarnation)
@@ -204,13 +213,12 @@ class Stream:
 
     def _recall(self, manifest: Manifest, path: Path) -> None:
         """Have sources number what they read as those did that a round of another stream was read from."""
-        if manifest.stream in ("", self._chain.identity):
-            return
-        memories = remembered_in(path)
+        memories, is_ours = remembered_in(path), manifest.stream in ("", self._chain.identity)
         for name, node in self._pipeline.sources().items():
             if name in memories:
+                # Also one of its own: its list of files may be gone.
                 node.source.recall(memories[name])
-            elif node.source.remembered():
+            elif node.source.remembered() and not is_ours:
                 text = f"{name} ({node.source.called}) numbers what it reads in its own folder, and this is of another"
                 hint = "Restore a savepoint, which has these numbers; or move the stream with its whole folder."
                 raise Refused("stream.source", text, hint, path="restore")
@@ -234,6 +242,7 @@ class Stream:
         with suppress(Damaged):
             kept = {piece.node: table for piece, table in self._chain.rows(last.position)}
         rows = self._delivery.commit_again(last, kept, self._chain.incarnation)
+        self.skipped += tuple((last.position, reason) for reason in self._delivery.unclaimed(last))
         return Round(last.round, rows, last, is_again=True) if rows else None
 
     # Rounds.
@@ -299,11 +308,9 @@ class Stream:
         if plan is None:
             self._delivery.catch_up()
             return None
-        began, before = time.perf_counter(), self._computing.kept()
+        began = time.perf_counter()
         try:
-            done = self._compute(plan)
-            check_room(self._pipeline.crowds(self._computing.kept(), done.clocks, plan.idle), before)
-            round_ = self._publish(plan, done, began)
+            round_ = self._publish(*self._in_room(plan), began)
         except Exception as error:
             if self._chain.is_taken and not _is_fenced(error):
                 # Whoever took over has removed what this one was writing, so that anything may have gone wrong.
@@ -312,6 +319,38 @@ class Stream:
         if round_.number % self._options.keep == 0:
             self._chain.keep(self._options.keep, self._computing.files())
         return round_
+
+    def _in_room(self, plan: Plan) -> tuple[Plan, Computed]:
+        """What a plan comes to; or one that reads other rows, if more would wait after it than may."""
+        before, full = self._computing.kept(), None
+        for each in self._plans_for_room(plan):
+            if each is not plan:
+                self._chain.note(each)
+            done = self._compute(each)
+            try:
+                check_room(self._pipeline.crowds(self._computing.kept(), done.clocks, each.idle), before)
+            except Refused as refused:
+                full = full or refused
+                self._computing.undo()
+            else:
+                return each, done
+        assert full is not None, "the first plan has room, or is refused"
+        raise full
+
+    def _plans_for_room(self, plan: Plan) -> Iterator[Plan]:
+        """A plan; the same with fewer and fewer rows; and at last one with many of those that time waits for."""
+        yield plan
+        number, offsets = self._next
+        allowed, most, last = rows_allowed(self.crowds), self._options.rows_max // 2, plan
+        while most:
+            fewer = self._plan(number, offsets, {each: min(most, allowed.get(each, most)) for each in plan.begins})
+            if fewer is not None and fewer.ranges != last.ranges:
+                yield fewer
+                last = fewer
+            most //= 2
+        wanted = self._plan(number, offsets, rows_wanted(self.crowds, self._options.rows_max))
+        if wanted is not None:
+            yield wanted
 
     def _next_plan(self) -> Plan | None:
         if self.is_over:
@@ -322,7 +361,7 @@ class Stream:
         self._plans.pop(number, None)
         if known is not None:
             return known
-        plan = self._plan(number, offsets)
+        plan = self._plan(number, offsets, rows_allowed(self.crowds))
         if plan is None or (not plan.ranges and not plan.is_final and plan.idle == self._idle):
             return None
         self._chain.note(plan)
@@ -333,11 +372,10 @@ class Stream:
         known = self._plans.get(number)
         return known if known is not None and goes_on(known, self._pipeline.readings(), offsets) else None
 
-    def _plan(self, number: int, offsets: Mapping[str, Offset]) -> Plan | None:
+    def _plan(self, number: int, offsets: Mapping[str, Offset], allowed: Mapping[str, int]) -> Plan | None:
         now_ms = self._now_ms()
         for node in self._pipeline.sources().values():
             node.source.look(now_ms)
-        allowed = rows_allowed(self.crowds)
         # One that is held is not read, so nobody knows whether it is silent; that counts from when it is read again.
         self._heard_at_ms |= {name: now_ms for name, most in allowed.items() if not most}
         return plan_round(
@@ -353,7 +391,7 @@ class Stream:
 
     def _plan_ahead(self, number: int, offsets: Mapping[str, Offset]) -> Plan | None:
         """The round after this one, if so much is waiting that nothing is gained by waiting for more."""
-        plan = self._plan(number, offsets)
+        plan = self._plan(number, offsets, rows_allowed(self.crowds))
         if plan is None or not plan.ranges:
             return None
         sources = self._pipeline.sources()
@@ -363,6 +401,8 @@ class Stream:
         return plan if is_full or plan.is_final else None
 
     def _publish(self, plan: Plan, done: Computed, began: float) -> Round:
+        # What lagging sinks refuse of the last round is in the counts of this one.
+        self._delivery.catch_up()
         for each in plan.ranges:
             self._heard_at_ms[partition_name(each.source, each.partition)] = plan.planned_at_ms
         self._idle = plan.idle
@@ -404,7 +444,6 @@ class Stream:
         return Round(plan.round, seen, self._last)
 
     def _put(self, manifest: Manifest, pieces: Pieces, *, has_state: bool) -> Manifest:
-        self._delivery.catch_up()
         began = time.perf_counter()
         elsewhere: list[Piece] = []
         if has_state:
@@ -420,8 +459,9 @@ class Stream:
             self.checkpoint_ms = (time.perf_counter() - began) * 1e3
 
     def _publish_state(self) -> None:
-        """The last round once more, with its state and with nothing to commit."""
+        """The last round once more, with its state."""
         assert self._last is not None, "there is a round to save"
+        self._delivery.catch_up()
         copy = structs.replace(self._last, plan=None, follows=self._last.position)
         # With its rows: nobody knows yet whether whoever iterates has them.
         self._last = self._put(copy, self._chain.rows(self._last.position), has_state=True)

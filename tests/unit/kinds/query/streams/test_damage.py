@@ -218,3 +218,26 @@ def test_a_source_that_gives_other_columns_than_it_has_is_refused(tmp_path: Path
     made.register_source("r", Lying(pa.table({"v": [1], "k": [2]})))
     with pytest.raises(Refused, match=r"stream\.source.*r \(.*gave rows with other columns"):
         made.run()
+
+
+def test_a_ledger_that_is_gone_comes_back_with_a_savepoint_of_the_stream_itself(tmp_path: Path) -> None:
+    with stream(filled(tmp_path)).start(follow=False) as running:
+        for each in running:
+            if each.number == 2:
+                running.stop(savepoint="two")
+    for path in (tmp_path / "s" / "sources" / "f").iterdir():
+        path.unlink()
+    with stream(tmp_path).start(follow=False, restore="two") as running:
+        list(running)
+    assert written(tmp_path) == list(range(60))
+
+
+def test_rows_for_a_sink_that_is_none_any_more_are_told_of(tmp_path: Path) -> None:
+    with stream(filled(tmp_path)).start(follow=False) as running:
+        next(iter(running))
+    made = rota.StreamSession(tmp_path / "s", rows_max=15, every_s=0)
+    made.register_files("f", tmp_path / "in")
+    made.write_files("f", tmp_path / "elsewhere")
+    with made.start(follow=False) as running:
+        ((_, reason),) = running.skipped
+    assert reason == f"15 rows of f were for parquet files in {tmp_path / 'out'}, which is no sink any more"

@@ -43,7 +43,7 @@ class Source:
     called = "mine"
     partitions = 1
     schema = ROWS.schema
-    open = remembered = recall = look = beginning = end_of_range = is_over = read = print
+    open = check_known = remembered = recall = look = beginning = end_of_range = is_over = read = print
 
     def __init__(self, **other: Any) -> None:
         vars(self).update(other)

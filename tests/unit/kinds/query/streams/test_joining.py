@@ -12,6 +12,7 @@ import rota
 from rota.core.errors import Refused
 from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.streams.asking import Asking
+from rota.kinds.query.streams.chain import rounds_in
 from rota.kinds.query.streams.generated import Tables
 from rota.kinds.query.streams.joining import Join, JoinOperator
 from rota.kinds.query.streams.operators import Moment
@@ -177,3 +178,57 @@ def test_nobody_is_held_for_a_side_that_has_ended(tmp_path: Path) -> None:
         assert running.last is not None
         assert running.last.is_final
         assert running.last.counts["l.rows"] == 100
+
+
+def slow_side(folder: Path, waiting_max: int, **options: Any) -> rota.StreamSession:
+    """Many rows on the right have the same time, before one that lets all of them go."""
+    stream = rota.StreamSession(folder, every_s=0, **options)
+    stream.register_rows("l", pa.table({"t": list(range(0, 200_000, 1_000)), "k": [1] * 200}))
+    stream.register_rows("r", pa.table({"t": [0] * 60 + [500_000], "k": [1] * 61}))
+    stream.register_join("j", "l", "r", on=["k"], time=("t", "t"), within_s=(0, 2), waiting_max=waiting_max)
+    return stream
+
+
+@pytest.mark.parametrize("rows_max", [8, 100, 100_000])
+def test_what_fits_is_read_in_an_order_in_which_it_does(tmp_path: Path, rows_max: int) -> None:
+    rounds = slow_side(tmp_path, 100, rows_max=rows_max).run()
+    assert sum(each.rows["j"].num_rows for each in rounds if "j" in each.rows) == 60
+
+
+def test_rows_that_a_view_makes_more_of_are_read_little_by_little(tmp_path: Path) -> None:
+    stream = rota.StreamSession(tmp_path, every_s=0)
+    times = list(range(0, 20_000, 100))
+    stream.register_rows("l", pa.table({"t": times, "k": times}))
+    stream.register_rows("r", pa.table({"t": times, "k": times}))
+    stream.register_view("v", "select t, k, unnest(make_array(1, 2, 3, 4)) as n from l")
+    stream.register_join("j", "v", "r", on=["k"], time=("t", "t"), within_s=(0, 0.2), waiting_max=100)
+    assert sum(each.rows["j"].num_rows for each in stream.run() if "j" in each.rows) == 800
+
+
+def test_a_smaller_bound_is_reached_by_a_stream_in_which_more_rows_wait(tmp_path: Path) -> None:
+    with slow_side(tmp_path, 1_000, rows_max=100).start() as running:
+        most = sum(piece.rows for piece in next(iter(running)).manifest.pieces if piece.kind == "state")
+    assert most > 80
+    with slow_side(tmp_path, 80, rows_max=100).start() as running:
+        kept = [sum(piece.rows for piece in each.manifest.pieces if piece.kind == "state") for each in running]
+    assert kept == sorted(kept, reverse=True)
+    assert kept[-1] == 0
+
+
+def test_a_join_in_slices_does_not_wait_for_ever_for_a_side_without_rows(tmp_path: Path) -> None:
+    now, left, right = [1_000_000], Growing(), Growing()
+
+    def slice_of_it() -> list[int]:
+        stream = rota.StreamSession(tmp_path, rows_max=20, every_s=0)
+        stream.register_source("l", left)
+        stream.register_source("r", right)
+        stream.register_join("j", "l", "r", on=["k"], time=("t", "t"), within_s=(0, 1), waiting_max=20)
+        with stream.start(follow=False, now_ms=lambda: now[0]) as running:
+            return [each.number for each in running]
+
+    left.grow(40)
+    right.grow(1)
+    slice_of_it()
+    now[0] += 3_600_000
+    slice_of_it()
+    assert rounds_in(tmp_path)[-1].counts["l.rows"] == 40, "nobody waits an hour for the other side"

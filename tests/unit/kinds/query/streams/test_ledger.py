@@ -104,3 +104,15 @@ def test_a_ledger_that_is_damaged_is_refused(tmp_path: Path, damage: str) -> Non
             whole.write_bytes(b'[["a",1,1,1,0]]')
     with pytest.raises(Refused, match=r"stream\.corrupt"):
         Ledger(tmp_path, 1)
+
+
+def test_what_a_rival_adds_before_files_are_put_together_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = looked(tmp_path, 63), looked(tmp_path, 63)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "_put_together", lambda _: None)
+        one.add([entry(63)])
+        other.read()
+        other.add([entry(64, "z")])
+    # It lists what the other has added, and does not know it.
+    one._put_together()
+    assert names(Ledger(tmp_path, 1))[-2:] == ["a63.csv", "z64.csv"]
