@@ -54,53 +54,78 @@ class Asked(Protocol):
 
 
 class Streams:
-    """The streams in some folders of each tenant, directly below each."""
+    """The streams of all tenants. What one of them has keeps no other waiting, whatever becomes of its disk."""
 
     def __init__(self, folders: Mapping[str, Sequence[Path]], coordinator: Asked, clock: Callable[[], Millis]) -> None:
-        self._folders = dict(folders)
+        self._of = {tenant: Shelf(each, coordinator, clock) for tenant, each in folders.items()}
+        # For tenants that have none.
+        self._none = Shelf((), coordinator, clock)
+
+    @property
+    def seen(self) -> dict[str, StreamsView]:
+        """As they were when somebody last looked, by tenant."""
+        return {tenant: shelf.seen for tenant, shelf in self._of.items()}
+
+    async def answer(self, who: Principal, request: ListStreams | GetStream | SteerStream) -> StreamsView | StreamView:
+        """What was asked about them, or of one."""
+        shelf = self._of.get(request.tenant, self._none)
+        match request:
+            case ListStreams():
+                return await shelf.list(request)
+            case GetStream():
+                return await shelf.get(request.tenant, request.stream)
+            case SteerStream():
+                return await shelf.steer(structs.replace(request, actor=who.name))
+
+    async def keep_looking(self) -> None:
+        """Look now and then, so that whoever asks for metrics need not wait for a disk."""
+        while True:
+            await asyncio.gather(*(shelf.look_anew() for shelf in self._of.values()))
+            await asyncio.sleep(LOOK_EVERY_S)
+
+
+class Shelf:
+    """The streams in some folders, directly below each: those of one tenant."""
+
+    def __init__(self, folders: Sequence[Path], coordinator: Asked, clock: Callable[[], Millis]) -> None:
+        self._folders = tuple(folders)
         self._coordinator = coordinator
         self._clock = clock
         # Nobody else's: a disk that hangs would take one thread after the other from those who read blobs.
         self._threads = ThreadPoolExecutor(_THREADS, "rota-streams")
-        self._looking: asyncio.Task[dict[str, StreamsView]] | None = None
+        self._looking: asyncio.Task[StreamsView] | None = None
         self._asking = asyncio.Lock()
         self._read_at = 0.0
-        # As they were when somebody last looked, by tenant.
-        self.seen: dict[str, StreamsView] = {}
-
-    async def answer(self, who: Principal, request: ListStreams | GetStream | SteerStream) -> StreamsView | StreamView:
-        """What was asked about them, or of one."""
-        match request:
-            case ListStreams():
-                return await self.list(request)
-            case GetStream():
-                return await self.get(request.tenant, request.stream)
-            case SteerStream():
-                return await self.steer(structs.replace(request, actor=who.name))
+        # As they were when somebody last looked.
+        self.seen = StreamsView()
 
     async def list(self, request: ListStreams) -> StreamsView:
         """All of them; or those that a run's tasks run, as they were lately: a page about a run waits for no disk."""
-        if request.tenant not in self._folders:
-            return StreamsView()
         if not request.run:
-            return (await self.look())[request.tenant]
+            return await self.look()
         if asyncio.get_running_loop().time() - self._read_at > LOOK_EVERY_S:
             self._begin_to_look()
-        seen = self.seen.get(request.tenant, StreamsView())
-        return structs.replace(seen, streams=tuple(each for each in seen.streams if each.run == request.run))
+        return structs.replace(self.seen, streams=tuple(each for each in self.seen.streams if each.run == request.run))
 
-    async def look(self) -> dict[str, StreamsView]:
+    async def look(self) -> StreamsView:
         """All of them as they are now. Who asks while somebody looks hears the same."""
         return await _within(asyncio.shield(self._begin_to_look()))
 
-    def _begin_to_look(self) -> asyncio.Task[dict[str, StreamsView]]:
+    async def look_anew(self) -> None:
+        """Look for whoever asks later; what is not read is not shown as if it were."""
+        try:
+            await self.look()
+        except Unavailable:
+            self.seen = StreamsView()
+
+    def _begin_to_look(self) -> asyncio.Task[StreamsView]:
         if self._looking is None:
             self._looking = asyncio.get_running_loop().create_task(self._look(), name="rota-streams")
         return self._looking
 
-    async def _look(self) -> dict[str, StreamsView]:
+    async def _look(self) -> StreamsView:
         try:
-            self.seen = await self._aside(_look_at_all, self._folders, self._clock())
+            self.seen = await self._aside(look_at, self._folders, self._clock())
             self._read_at = asyncio.get_running_loop().time()
             return self.seen
         finally:
@@ -110,24 +135,11 @@ class Streams:
         """Do something with folders, in a thread."""
         return asyncio.get_running_loop().run_in_executor(self._threads, act, *given)
 
-    async def keep_looking(self) -> None:
-        """Look now and then, so that whoever asks for metrics need not wait for a disk."""
-        while True:
-            try:
-                await self.look()
-            except Unavailable:
-                # What is not read is not shown as if it were.
-                self.seen = {}
-            await asyncio.sleep(LOOK_EVERY_S)
-
     async def get(self, tenant: str, name: str) -> StreamView:
         """One of them, with the worker that has it."""
-        folder = await self._find(tenant, name)
+        folder = await _within(self._aside(find_folder, self._folders, name))
         view = await _within(self._aside(view_stream, folder, name, self._clock()))
         return structs.replace(view, worker=await self._worker_of(tenant, view)) if view.run else view
-
-    async def _find(self, tenant: str, name: str) -> Path:
-        return await _within(self._aside(find_folder, self._folders.get(tenant, ()), name))
 
     async def _worker_of(self, tenant: str, view: StreamView) -> str:
         """Who has the task that runs it. Its folder says which task that is, and may be wrong."""
@@ -146,7 +158,7 @@ class Streams:
             text = f"a stream cannot be asked to {command.verb[:40]!r}"
             raise Refused("field.value", text, f"There are: {', '.join(VERBS)}.", path="verb")
         wish = Wish(id=command.command_id, verb=verb, which=command.which, stop=command.stop)
-        folder = await self._find(command.tenant, command.stream)
+        folder = await _within(self._aside(find_folder, self._folders, command.stream))
         # One at a time: what was looked at is still so when it is asked.
         async with self._asking:
             await _within(self._aside(_check, folder, wish))
@@ -170,10 +182,6 @@ def _check(folder: Path, wish: Wish) -> None:
     except ValueError as wrong:
         raise Refused("stream.folder", f"{folder}: {wrong}", "Remove that file; it is written anew.") from None
     check_wish(folder, wish, told.restorable if told is not None else ())
-
-
-def _look_at_all(folders: Mapping[str, Sequence[Path]], now: Millis) -> dict[str, StreamsView]:
-    return {tenant: look_at(each, now) for tenant, each in folders.items()}
 
 
 def look_at(folders: Sequence[Path], now: Millis) -> StreamsView:

@@ -11,11 +11,12 @@ import msgspec
 import pytest
 
 from rota.api import streams as desk
-from rota.api.streams import STREAMS_MAX, Streams, find_folder, look_at
+from rota.api.auth import Principal, Role
+from rota.api.streams import STREAMS_MAX, Shelf, Streams, find_folder, look_at
 from rota.core.commands import SteerStream
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import DEFAULT_TENANT
-from rota.wire.standings import ListStreams, Told, write_told
+from rota.wire.standings import GetStream, ListStreams, Told, write_told
 from rota.wire.wishes import read_wishes
 
 NOW = 1_700_000_000_000
@@ -43,8 +44,8 @@ class Coordinator:
         return "s", None
 
 
-def streams_in(*folders: Path, coordinator: Coordinator | None = None) -> Streams:
-    return Streams({DEFAULT_TENANT: folders}, coordinator or Coordinator(), lambda: NOW)
+def streams_in(*folders: Path, coordinator: Coordinator | None = None) -> Shelf:
+    return Shelf(folders, coordinator or Coordinator(), lambda: NOW)
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -115,18 +116,25 @@ def test_a_tenant_sees_and_steers_its_own_streams_only(tmp_path: Path):
     folders = {DEFAULT_TENANT: [tmp_path / "ours"], "acme": [tmp_path / "theirs"]}
     found = Streams(folders, Coordinator(), lambda: NOW)
 
+    who = Principal("somebody", Role.ADMIN, DEFAULT_TENANT)
+
+    def asked(question: Any) -> Any:
+        return found.answer(who, question)
+
     async def look() -> None:
         for tenant, names in ((DEFAULT_TENANT, ["s"]), ("acme", ["s", "t"]), ("other", [])):
-            seen = await found.list(ListStreams(tenant=tenant))
+            seen = await asked(ListStreams(tenant=tenant))
             assert [view.name for view in seen.streams] == names
             assert list(seen.folders) == [str(each) for each in folders.get(tenant, [])]
-        assert [view.name for view in (await found.list(ListStreams(tenant="acme", run="r"))).streams] == ["t"]
-        assert (await found.list(ListStreams(tenant=DEFAULT_TENANT, run="r"))).streams == ()
-        assert (await found.get("acme", "s")).round == 2
-        await found.steer(steer("pause", tenant="acme"))
-        for work in (found.get("other", "s"), found.steer(steer("pause", tenant="other")), found.get("default", "t")):
+        assert [view.name for view in (await asked(ListStreams(tenant="acme", run="r"))).streams] == ["t"]
+        assert (await asked(ListStreams(tenant=DEFAULT_TENANT, run="r"))).streams == ()
+        assert (await asked(GetStream(tenant="acme", stream="s"))).round == 2
+        await asked(steer("pause", tenant="acme"))
+        others = (GetStream(tenant="other", stream="s"), steer("pause", tenant="other"))
+        for question in (*others, GetStream(tenant=DEFAULT_TENANT, stream="t")):
             with pytest.raises(Refused, match=r"stream\.unknown"):
-                await work
+                await asked(question)
+        assert list(found.seen) == [DEFAULT_TENANT, "acme"]
 
     run(look())
     assert (read_wishes(ours).paused, read_wishes(theirs).paused) == (False, True)
