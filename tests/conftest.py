@@ -1,12 +1,14 @@
 """How hypothesis searches: freely at a desk, repeatably on a build server, at length in `make test-long`, and a little
 in `make check`.
 
-And a suite that was started in the background can still be interrupted.
+And tests of a module that share something slow share a process; a suite that was started in the background can still be
+interrupted.
 """
 
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 import rota.wire.channels  # noqa: F401 - before any test imports gRPC: what it is told, it reads once
@@ -22,3 +24,13 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Shells have what they start in the background ignore Ctrl-C, and every program inherits that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have tests of a module in one process if they share a fixture, which every other process would make again."""
+    for item in items:
+        known = getattr(item, "_fixtureinfo", None)
+        shared = known is not None and any(each[-1].scope == "module" for each in known.name2fixturedefs.values())
+        if shared and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
