@@ -3,6 +3,7 @@
 The engine holds texts and bytes as views, which many drivers and formats do not know.
 """
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -12,27 +13,30 @@ _pa: Any = import_module("pyarrow")
 
 def plain_schema(schema: Any) -> Any:
     """A schema without views."""
-    return _pa.schema([_plain_field(field) for field in schema])
-
-
-def _plain_field(field: Any) -> Any:
-    return field.with_type(_plain(field.type))
+    return _pa.schema([field.with_type(with_leaves(field.type, _plain)) for field in schema])
 
 
 def _plain(kind: Any) -> Any:
-    types = _pa.types
-    if types.is_string_view(kind):
+    if _pa.types.is_string_view(kind):
         return _pa.string()
-    if types.is_binary_view(kind):
-        return _pa.binary()
+    return _pa.binary() if _pa.types.is_binary_view(kind) else kind
+
+
+def with_leaves(kind: Any, change: Callable[[Any], Any]) -> Any:
+    """A type in which all that is not made of others is another one."""
+    types = _pa.types
+
+    def within(field: Any) -> Any:
+        return field.with_type(with_leaves(field.type, change))
+
     if types.is_list(kind):
-        return _pa.list_(_plain_field(kind.value_field))
+        return _pa.list_(within(kind.value_field))
     if types.is_large_list(kind):
-        return _pa.large_list(_plain_field(kind.value_field))
+        return _pa.large_list(within(kind.value_field))
     if types.is_fixed_size_list(kind):
-        return _pa.list_(_plain_field(kind.value_field), kind.list_size)
+        return _pa.list_(within(kind.value_field), kind.list_size)
     if types.is_struct(kind):
-        return _pa.struct([_plain_field(kind.field(number)) for number in range(kind.num_fields)])
+        return _pa.struct([within(kind.field(number)) for number in range(kind.num_fields)])
     if types.is_map(kind):
-        return _pa.map_(_plain(kind.key_type), _plain_field(kind.item_field), kind.keys_sorted)
-    return kind
+        return _pa.map_(with_leaves(kind.key_type, change), within(kind.item_field), kind.keys_sorted)
+    return change(kind)

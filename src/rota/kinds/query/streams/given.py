@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from rota.core.errors import Refused
 from rota.kinds.query.streams.policies import Policy
+from rota.wire.standings import is_text
 
 # A hundred years: more is a mistake, and far more does not fit into the engine's numbers.
 SECONDS_MAX = 100 * 366 * 86_400
@@ -60,23 +61,15 @@ def text(value: Any, path: str) -> str:
     """A text that can be told to others."""
     if not isinstance(value, str):
         raise _refused(value, "text", "Give a text.", path)
-    if not _is_utf8(value):
+    if not is_text(value):
         raise _refused(value, "text of UTF-8", "Give one that is.", path)
     return value
-
-
-def _is_utf8(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def place(value: Any, path: str) -> str:
     """A path, or a URL, of what is told to others by its name."""
     found = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if not isinstance(found, str) or not found or "\0" in found or not _is_utf8(found):
+    if not isinstance(found, str) or not found or "\0" in found or not is_text(found):
         raise _refused(value, "path", "Give the path of a folder, as a text of UTF-8 or as a Path.", path)
     return found
 

@@ -129,8 +129,9 @@ class Stream:
 
     def _is_here(self, saved: Manifest | None, last: Manifest | None) -> bool:
         """Whether the round to restore is the newest one anyway. Going on from it has its rows handed over, too."""
-        is_ours = saved is not None and saved.stream == self._chain.identity
-        return is_ours and saved is not None and last is not None and saved.is_same(last)
+        if saved is None or last is None:
+            return False
+        return saved.stream == self._chain.identity and saved.is_same(last)
 
     def restore(self, path: Path) -> None:
         """Go on from another round instead, between two of them; `path` is its file."""

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from rota.kinds.query.streams.kernels import pc
+from rota.wire.plain import with_leaves
 
 # What reading a value raises that Python has none for: a year after 9999, or more days than it counts.
 NO_VALUE = (ValueError, OverflowError)
@@ -14,31 +15,16 @@ NO_VALUE = (ValueError, OverflowError)
 
 def as_numbers(column: Any) -> Any:
     """A column, or one value, with moments, dates, times and durations as the numbers that they are."""
-    kind = _numeric(column.type)
+    kind = with_leaves(column.type, _numeric)
     return column if kind.equals(column.type) else column.cast(kind)
 
 
-def _numeric(kind: Any) -> pa.DataType:
+def _numeric(kind: Any) -> Any:
     types = pa.types
     if types.is_date32(kind) or types.is_time32(kind):
         return pa.int32()
-    if types.is_timestamp(kind) or types.is_duration(kind) or types.is_date64(kind) or types.is_time64(kind):
-        return pa.int64()
-    if types.is_list(kind):
-        return pa.list_(_numeric_field(kind.value_field))
-    if types.is_large_list(kind):
-        return pa.large_list(_numeric_field(kind.value_field))
-    if types.is_fixed_size_list(kind):
-        return pa.list_(_numeric_field(kind.value_field), kind.list_size)
-    if types.is_struct(kind):
-        return pa.struct([_numeric_field(kind.field(number)) for number in range(kind.num_fields)])
-    if types.is_map(kind):
-        return pa.map_(_numeric(kind.key_type), _numeric_field(kind.item_field))
-    return kind
-
-
-def _numeric_field(field: Any) -> Any:
-    return field.with_type(_numeric(field.type))
+    is_long = types.is_timestamp(kind) or types.is_duration(kind) or types.is_date64(kind) or types.is_time64(kind)
+    return pa.int64() if is_long else kind
 
 
 def with_equal_keys(table: pa.Table, keys: Sequence[str]) -> pa.Table:
