@@ -42,6 +42,8 @@ from rota.wire.wishes import ENDING as _ENDING
 
 _IDENTITY = re.compile(r"[0-9a-f]{24}", re.ASCII)
 _JOURNAL = re.compile(r"[0-9]+-[0-9]+", re.ASCII)
+# So that the number of an incarnation is known although a claim is damaged.
+_CLAIMS_KEPT = 2
 # Claims that were overtaken by rounds of an incarnation that was still at it.
 _CLAIMS_TRIED_MAX = 1_000
 
@@ -84,18 +86,18 @@ class Chain:
         self._journal: int | None = None
         self._identity = ""
 
-    def make(self) -> None:
-        """Have all folders there, for whoever is about to take over."""
+    def make(self, identity: str = "") -> None:
+        """Have all folders there, for whoever is about to take over. `identity`: what it was called, if all is gone."""
         for each in (self._rounds, self._plans):
             each.mkdir(parents=True, exist_ok=True)
-        self._make_identity()
+        self._make_identity(identity)
 
-    def _make_identity(self) -> None:
+    def _make_identity(self, former: str) -> None:
         """What the stream is called where others must not be taken for it; it stays when the folder is moved.
 
         Its manifests have it, too: a file that is gone or damaged is put back from the newest one.
         """
-        path, known = self._folder / "identity", self._newest().stream
+        path, known = self._folder / "identity", self._newest().stream or former
         try:
             found = path.read_text(errors="replace")
         except FileNotFoundError:
@@ -165,10 +167,10 @@ class Chain:
                 beyond, again = [*again, *beyond], []
                 at = max((each for each in taken if each < at), default=0)
                 continue
-            if manifest.kind == "round" and (lost := self._lost_rows(manifest, [*again, *beyond])):
+            if manifest.kind == "round" and (lost := self._lost_rows(manifest, again)):
                 # Nobody knows whether they arrived: it is made once more, as a round that was not published.
                 skipped.append(Skipped(at, lost))
-                beyond, at, is_known = [manifest], manifest.follows, manifest.follows == 0
+                beyond, at, is_known = [manifest, *beyond], manifest.follows, manifest.follows == 0
                 continue
             if manifest.kind == "round":
                 wrong = self._damage(at) if manifest.has_state else "it has no state"
@@ -211,10 +213,11 @@ class Chain:
     ) -> Restored:
         last = again[-1] if again else base
         done = last.round if last else 0
-        plans = {plan.round: plan for plan in self._noted()}
-        plans |= {plan.round: plan for each in beyond for plan in (each.plan, each.next) if plan is not None}
-        if last is not None and last.next is not None:
-            plans[last.next.round] = last.next
+        # What was planned ahead is the oldest: it may have been planned anew, for want of room.
+        plans = {last.next.round: last.next} if last is not None and last.next is not None else {}
+        plans |= {plan.round: plan for plan in self._noted()}
+        plans |= {each.next.round: each.next for each in beyond if each.next is not None}
+        plans |= {each.plan.round: each.plan for each in beyond if each.plan is not None}
         wanted = {number: plan for number, plan in plans.items() if number > done}
         return Restored(taken[-1] if taken else 0, base, tuple(again), wanted, tuple(skipped))
 
@@ -249,7 +252,9 @@ class Chain:
             if incarnation and incarnation < newest.incarnation:
                 text = f"incarnation {newest.incarnation} has taken over from {incarnation}"
                 raise Refused("stream.fenced", text, "Stop; another one is at it.")
-            self._incarnation = incarnation or newest.incarnation + 1
+            # Each name that cannot be read may be the claim of another one.
+            unread = sum(at > newest.position for at in self.positions())
+            self._incarnation = incarnation or newest.incarnation + unread + 1
             claim = Manifest(
                 kind="claim",
                 position=0,
@@ -348,13 +353,14 @@ class Chain:
 
         `in_hand` are files of pieces that the next round will be made from, whether or not one has named them yet.
         """
-        found = 0
+        found = claims = 0
         for at in reversed(self.positions()):
             try:
                 manifest = self.manifest(at)
             except Damaged:
                 continue
-            if manifest.kind == "claim" and at < self._position:
+            claims += manifest.kind == "claim"
+            if manifest.kind == "claim" and claims > _CLAIMS_KEPT:
                 # It has deposed whom it had to, and nothing follows it.
                 self.path(at).unlink(missing_ok=True)
             found += manifest.has_state

@@ -42,8 +42,8 @@ def groups_of(table: pa.Table, keys: Sequence[str]) -> pa.Array:
 
 def split(table: pa.Table, keys: Sequence[str], partitions: int) -> list[pa.Table]:
     """The rows of each partition."""
-    if partitions == 1:
-        return [table]
+    if partitions == 1 or not table.num_rows:
+        return [table] * partitions
     owners = pc.divide(pc.multiply(groups_of(table, keys), partitions), GROUPS)
     return [table.filter(pc.equal(owners, number)) for number in range(partitions)]
 

@@ -78,10 +78,11 @@ class Ledger:
             entries = _unpack(packed)
         except ValueError as error:
             raise Refused("stream.corrupt", f"a list of files cannot be read: {error}", "Choose another one.") from None
-        if not self._entries:
-            self.add(entries)
-        both = min(len(entries), len(self._entries))
-        return self._entries[:both] == entries[:both] and both == len(entries)
+        known = len(self._entries)
+        if self._entries != entries[:known]:
+            return self._entries[: len(entries)] == entries
+        self.add(entries[known:])
+        return self._entries[: len(entries)] == entries
 
     def of(self, partition: int) -> list[Entry]:
         """The files of a partition, in their order."""

@@ -76,6 +76,13 @@ class Savepoints:
         """Where a savepoint is, or would be."""
         return self._folder / f"{name}{ENDING}"
 
+    def identity_in(self, path: Path) -> str:
+        """What the stream was called that a savepoint of this folder is of; nothing of one that lies elsewhere.
+
+        Two streams must not be called alike that may both be at work.
+        """
+        return saved_round(path).stream if path.absolute().parent == self._folder.absolute() else ""
+
     def names(self) -> list[str]:
         """What there is."""
         return sorted(path.name.removesuffix(ENDING) for path in self._folder.glob(f"*{ENDING}"))

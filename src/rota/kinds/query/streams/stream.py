@@ -95,7 +95,7 @@ class Stream:
             below = self._folder / "sources" / name
             below.mkdir(parents=True, exist_ok=True)
             node.source.open(below)
-        self._chain.make()
+        self._chain.make(self._savepoints.identity_in(restore) if restore is not None else "")
         self._savepoints.make()
         self._delivery.open(self._chain.identity)
         newest = self._chain.last_round() if restore is None else saved_round(restore)
@@ -142,7 +142,6 @@ class Stream:
             return
         with self._for_good():
             self._delivery.catch_up()
-            self._idle = ()
             self._delivery.refused = {}
             self._go_on_from(self._adopted(path))
 
@@ -207,6 +206,7 @@ class Stream:
             self._clocks = done.clocks
             self._since_state += 1
         self._last = restored.last
+        self._idle = self._last.plan.idle if self._last is not None and self._last.plan is not None else ()
         self._plans = dict(restored.plans)
 
     def _compute(self, plan: Plan) -> Computed:

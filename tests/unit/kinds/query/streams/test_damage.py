@@ -1,6 +1,7 @@
 """Files of a stream that are damaged, gone, or not its own: noticed, and never the cause of another answer."""
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -241,3 +242,67 @@ def test_rows_for_a_sink_that_is_none_any_more_are_told_of(tmp_path: Path) -> No
     with made.start(follow=False) as running:
         ((_, reason),) = running.skipped
     assert reason == f"15 rows of f were for parquet files in {tmp_path / 'out'}, which is no sink any more"
+
+
+def test_a_claim_that_is_damaged_gives_nobody_a_number_twice(tmp_path: Path) -> None:
+    incarnations: list[int] = []
+    filled(tmp_path)
+    for number in range(8):
+        with stream(tmp_path).start(follow=False) as running:
+            list(running)
+            incarnations.append(running._stream.incarnation)
+        if number > 3:
+            newest = max((tmp_path / "s" / "rounds").glob("[0-9]*.round"))
+            newest.write_bytes(newest.read_bytes()[:-5])
+    assert incarnations == sorted(dict.fromkeys(incarnations)), "each is newer than all before"
+
+
+def test_a_folder_of_which_only_savepoints_are_left_goes_on_as_the_stream_that_it_was(tmp_path: Path) -> None:
+    with stream(filled(tmp_path)).start(follow=False) as running:
+        for each in running:
+            if each.number == 2:
+                running.savepoint("two")
+    for name in ("rounds", "plans", "sources", "identity"):
+        path = tmp_path / "s" / name
+        path.unlink() if path.is_file() else shutil.rmtree(path)
+    with stream(tmp_path).start(follow=False, restore="two") as running:
+        list(running)
+    assert written(tmp_path) == list(range(60))
+
+
+def test_rows_of_a_round_are_looked_after_although_the_rounds_behind_it_are_damaged(tmp_path: Path) -> None:
+    with iterated(tmp_path).start(follow=False) as running:
+        rounds = {each.number: each.manifest for each in running}
+    chain = Chain(tmp_path / "s")
+    path = chain.path(rounds[1].position)
+    content = bytearray(path.read_bytes())
+    (piece,) = (each for each in rounds[1].pieces if each.kind == "rows")
+    content[-sum(each.bytes for each in rounds[1].pieces) + piece.offset + 300] ^= 8
+    path.write_bytes(content)
+    chain.path(rounds[2].position).write_bytes(b"junk")
+    path = chain.path(rounds[3].position)
+    path.write_bytes(path.read_bytes()[:-1])
+    with iterated(tmp_path).start(follow=False) as running:
+        assert [(each.number, each.rows["r"]["v"].to_pylist()) for each in running] == [
+            (1, [1, 2]),
+            (2, [3, 4]),
+            (3, [5, 6]),
+        ]
+
+
+def test_slices_in_which_nothing_comes_publish_nothing(tmp_path: Path) -> None:
+    now = [NOW]
+    (tmp_path / "in").mkdir()
+
+    def slice_of_it() -> list[int]:
+        now[0] += 60_000
+        made = rota.StreamSession(tmp_path / "s", every_s=0)
+        made.register_files("f", tmp_path / "in", schema=pa.schema([("at", pa.int64())]))
+        made.register_window("w", "f", time="at", tumbling_s=1, aggregates={"n": "count(*)"})
+        with made.start(follow=False, now_ms=lambda: now[0]) as running:
+            return [each.number for each in running if not each.is_again]
+
+    pq.write_table(pa.table({"at": [0]}), tmp_path / "in" / "0.parquet")
+    made = [slice_of_it() for _ in range(6)]
+    assert made[0] == [1]
+    assert made[2:] == [[], [], [], []], "after one that has noticed the silence"

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import rota
-from rota.kinds.query.streams.keygroups import groups_of
+from rota.kinds.query.streams.keygroups import groups_of, split
 from rota.kinds.query.streams.operators import times_of
 from rota.kinds.query.streams.pieces import ipc
 from rota.kinds.query.streams.policies import as_json
@@ -180,3 +180,11 @@ def test_lists_of_categories_are_kept() -> None:
     kind = pa.list_(pa.dictionary(pa.int32(), pa.string()))
     table = pa.table({"k": pa.chunked_array([pa.array([["a"]], kind), pa.array([["b"]], kind)])})
     assert pa.ipc.open_file(ipc(table)).read_all().to_pylist() == [{"k": ["a"]}, {"k": ["b"]}]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.date32(), pa.timestamp("us"), pa.decimal128(5, 2), pa.duration("s"), pa.float16(), pa.list_(pa.int64())]
+)
+def test_no_rows_are_dealt_to_any_number_of_partitions_whatever_their_keys_are(kind: pa.DataType) -> None:
+    table = pa.table({"k": pa.array([], kind)})
+    assert [part.num_rows for part in split(table, ["k"], 3)] == [0, 0, 0]

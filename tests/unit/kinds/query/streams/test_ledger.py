@@ -116,3 +116,14 @@ def test_what_a_rival_adds_before_files_are_put_together_stays(tmp_path: Path, m
     # It lists what the other has added, and does not know it.
     one._put_together()
     assert names(Ledger(tmp_path, 1))[-2:] == ["a63.csv", "z64.csv"]
+
+
+def test_a_ledger_that_has_lost_its_end_takes_it_back_from_a_copy(tmp_path: Path) -> None:
+    whole = looked(tmp_path / "whole", 5)
+    part = looked(tmp_path / "part", 2)
+    assert part.recall(whole.packed())
+    assert names(part) == names(whole) == names(Ledger(tmp_path / "part", 1))
+    assert whole.recall(looked(tmp_path / "other", 3).packed()), "it knows more"
+    strange = Ledger(tmp_path / "strange", 1)
+    strange.add([entry(7, "z")])
+    assert not strange.recall(whole.packed())
