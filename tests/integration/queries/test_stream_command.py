@@ -255,3 +255,16 @@ def test_a_watermark_that_no_date_fits_is_shown(tmp_path: Path, capsys: pytest.C
     text = said(capsys, "show", str(tmp_path / "s"))
     assert f"({at} ms)" in text
     assert said(capsys, "list", str(tmp_path))
+
+
+def test_why_a_source_is_not_read_and_what_was_refused_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream(tmp_path / "s").run()
+    told = read_told(tmp_path / "s")
+    assert told is not None
+    mark = Mark(operator="paid", waiting=1_010, waiting_max=2_000, reads_only=("payments/0",))
+    write_told(tmp_path / "s", structs.replace(told, marks=(mark,), counts={"paid.refused": 7}, ended=""))
+    text = said(capsys, "show", str(tmp_path / "s"))
+    assert "paid: 1,010 of 2,000 rows; only payments/0 is read until that has caught up" in text
+    assert "7 refused" in text

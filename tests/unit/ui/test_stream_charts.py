@@ -72,3 +72,10 @@ def test_a_stream_is_shown_whatever_time_it_is_in_it(at: int):
     assert ('data-ago="' in found["all"]) == (at in (-1, NOW)), "a browser has no date for it, either"
     if at:
         assert show_utc(at) in found["progress"]
+
+
+def test_why_a_source_is_not_read_is_the_first_thing_that_is_said():
+    progress = (Progress(operator="paid", waiting=101, waiting_max=200, reads_only=("payments/0",)),)
+    given = {"stream": view(progress=progress), "offers": []}
+    (head,) = Renderer(Assets(), "1").fragments({"head": "stream_head.html"}, given)
+    assert "101 of 200 rows wait in paid; only payments/0 is read until that has caught up." in head.html
