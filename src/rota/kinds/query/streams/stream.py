@@ -464,8 +464,13 @@ class Stream:
         assert self._last is not None, "there is a round to save"
         self._delivery.catch_up()
         copy = structs.replace(self._last, plan=None, follows=self._last.position)
-        # With its rows: nobody knows yet whether whoever iterates has them.
-        self._last = self._put(copy, self._chain.rows(self._last.position), has_state=True)
+        try:
+            # Nobody knows yet whether whoever iterates has them.
+            rows = self._chain.rows(self._last.position)
+        except Damaged as damage:
+            text = f"round {self._last.round} cannot be saved: {damage}"
+            raise Refused("stream.corrupt", text, "Start the stream again: it is made again.") from None
+        self._last = self._put(copy, rows, has_state=True)
         self._since_state = 0
 
     # Savepoints, and the end.
