@@ -14,13 +14,13 @@ Everything else is there to be looked at.
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.servers.ports import free_ports
 from tests.servers.programs import find_program
 
 ROOT = Path(__file__).parents[2]
@@ -78,7 +78,7 @@ class Story:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._up: list[subprocess.Popen[str]] = []
-        self._ports = dict(zip(map(str, PORTS), map(str, _free_ports(len(PORTS))), strict=True))
+        self._ports = dict(zip(map(str, PORTS), map(str, free_ports(len(PORTS))), strict=True))
         self._env = {
             **{name: value for name, value in os.environ.items() if not name.startswith("ROTA_")},
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -166,14 +166,6 @@ class Story:
         for port, free in self._ports.items():
             text = re.sub(rf"(?<=:){port}\b", free, text)
         return text.replace("bazel build", f"bazel --batch --output_base={self.folder / '.bazel'} build")
-
-
-def _free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ports
 
 
 def play(page: Path, folder: Path) -> None:
