@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from tests.servers.ports import free_ports
 
 _ANOTHER = "import sys; from tests.servers.ports import free_ports; print(*free_ports(1, [*map(int, sys.argv[1:])]))"
-    "import sys; from tests.servers.ports import free_ports; print(free_ports(1, [int(p) for p in sys.argv[1:]])[0])"
-)
 
 
 def test_no_port_is_given_twice():
