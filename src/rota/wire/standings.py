@@ -15,7 +15,7 @@ from msgspec import Struct
 from rota.core.ids import Millis
 from rota.core.questions import Question
 from rota.wire.plainfiles import read_plain
-from rota.wire.wishes import ENDING, read_wishes
+from rota.wire.wishes import ENDING, SAVEPOINTS, is_name, read_wishes
 
 FILE = "standing.json"
 # Where it is written first; an incarnation has a name of its own.
@@ -292,10 +292,10 @@ def _counted(told: Told, sort: str) -> int:
 
 def savepoints_in(folder: Path) -> tuple[str, ...]:
     """The names of a stream's savepoints; of very many the first. A link leads elsewhere, and is left alone."""
-    path, found = folder / "savepoints", list[str]()
+    path, found = folder / SAVEPOINTS, list[str]()
     with suppress(OSError):
         if not path.is_symlink():
-            found = [each.stem for each in path.iterdir() if each.suffix == ENDING and is_text(each.name)]
+            found = [each.stem for each in path.iterdir() if each.suffix == ENDING and is_name(each.stem)]
     return tuple(sorted(found)[:SAVEPOINTS_SHOWN_MAX])
 
 

@@ -18,8 +18,9 @@ from msgspec import Struct, structs
 from rota.core.errors import Refused, Unavailable
 from rota.wire.plainfiles import read_plain, write_plain
 
-# What a round's file is called at its end, and how it begins.
+# What a round's file is called at its end, and how it begins; and the folder of those that have names.
 ENDING = ".round"
+SAVEPOINTS = "savepoints"
 BEGINNING = b"ROTAROUND1\n"
 # Digits that a round's number can have. Of very many more Python makes no number.
 _DIGITS_MAX = 18
@@ -135,7 +136,7 @@ def check_savepoint(folder: Path, name: str) -> None:
     if not is_name(name):
         hint = "Letters, digits, - _ . and not digits alone, which are the number of a round."
         raise Refused("field.value", f"a savepoint cannot be called {name[:100]!r}", hint, path="name")
-    if (folder / "savepoints" / f"{name}{ENDING}").exists():
+    if has_savepoint(folder, name):
         raise Refused("field.value", f"there is a savepoint {name!r} already", "Choose another name.", path="name")
 
 
@@ -148,6 +149,11 @@ def is_name(name: str) -> bool:
         and not name.isdecimal()
         and len(name.encode(errors="replace")) <= NAME_BYTES_MAX
     )
+
+
+def has_savepoint(folder: Path, name: str) -> bool:
+    """Whether a stream has a savepoint of that name, whatever the name is."""
+    return is_name(name) and (folder / SAVEPOINTS / f"{name}{ENDING}").exists()
 
 
 def check_round(path: Path) -> None:
@@ -172,7 +178,7 @@ def _check_restorable(folder: Path, which: str, restorable: tuple[int, ...]) -> 
             known = ", ".join(str(each) for each in restorable) or "none"
             text = f"there is no round {which[:40]} with state in {folder}"
             raise Refused("stream.unknown", text, f"There are: {known}.", path="round")
-    elif not is_name(which) or not (folder / "savepoints" / f"{which}{ENDING}").exists():
+    elif not has_savepoint(folder, which):
         hint = "`rota stream show` lists savepoints, and rounds that can be gone on from."
         raise Refused("stream.unknown", f"there is no savepoint {which[:100]!r}", hint, path="round")
 

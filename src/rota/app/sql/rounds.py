@@ -25,7 +25,7 @@ from rota.kinds.query.streams.files import Files
 from rota.kinds.query.streams.manifests import Manifest, pieces_of
 from rota.kinds.query.streams.pieces import PIECES, Damaged, Piece, Place, read_piece, write_pieces
 from rota.kinds.query.streams.pipeline import Computed, Pipeline, SourceNode, ViewNode, set_aside
-from rota.kinds.query.streams.policies import Refuse
+from rota.kinds.query.streams.policies import Unusable
 from rota.kinds.query.streams.rounds import Plan, Range, partition_name
 from rota.kinds.query.streams.segments import Given, Kept, segments_of
 from rota.kinds.query.streams.steps import Reading, SentView, Told, decode_told, schema_bytes
@@ -140,14 +140,14 @@ class ComputingFar:
         """What is read by tasks: files, and of other sources what is read here and put down for them."""
         found: dict[str, list[Reading]] = {}
         for name, node in self._pipeline.sources().items():
-            refused = Refuse()
+            refused = Unusable()
             for each in plan.ranges:
                 if each.source == name:
                     found.setdefault(name, []).append(self._reading(node, each, aside, refused))
             set_aside(name, refused, done)
         return found
 
-    def _reading(self, node: SourceNode, each: Range, aside: str, refused: Refuse) -> Reading:
+    def _reading(self, node: SourceNode, each: Range, aside: str, refused: Unusable) -> Reading:
         source = node.source
         reading = Reading(
             source=each.source,

@@ -17,7 +17,7 @@ from rota.kinds.query.streams.stream import Round, Stream
 from rota.kinds.query.streams.telling import Teller
 from rota.running import context
 from rota.wire.standings import Told
-from rota.wire.wishes import ENDING, Verb, Wish, Wishes, ask, heed, is_name, read_wishes
+from rota.wire.wishes import Verb, Wish, Wishes, ask, has_savepoint, heed, read_wishes
 
 
 class Running:
@@ -122,7 +122,7 @@ class Running:
                 # What is not a part of it is not given again.
                 self._again = None
             self._teller.restored()
-        elif not is_name(wish.which) or not (self._folder / "savepoints" / f"{wish.which}{ENDING}").exists():
+        elif not has_savepoint(self._folder, wish.which):
             # It is there if whoever ran the stream before was killed in between.
             self._stream.savepoint(wish.which)
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from rota.core.errors import Refused
 from rota.kinds.query.streams.given import check_callable
-from rota.kinds.query.streams.policies import Refuse
+from rota.kinds.query.streams.policies import Unusable
 from rota.kinds.query.streams.refusing import Refusals
 from rota.wire.capabilities import Sink
 
@@ -62,7 +62,7 @@ class CallbackSink:
         self, node: str, number: int, incarnation: int, prepared: dict[str, str], rows: Callable[[], pa.Table]
     ) -> int:
         """Call it."""
-        table, refused = rows(), Refuse()
+        table, refused = rows(), Unusable()
         try:
             self._function(table, number)
         except Exception as error:

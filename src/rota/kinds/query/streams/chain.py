@@ -1,8 +1,7 @@
 """The chain of rounds in a stream's folder: claimed, published, kept for a while, restored from.
 
     rounds/<position>.round    manifests with their pieces, in the order of their names
-    plans/<position>-<incarnation>.jsonl    from that position on, plans of rounds that were not known when the round
-                               before was published
+    plans/                     plans of rounds that were not published yet (`journal`)
     savepoints/<name>.round    rounds that are kept until somebody removes them (`savepoints`)
     pieces/<incarnation>-<round>/    what tasks of a round on workers have written; what no round names is removed
 
@@ -15,16 +14,14 @@ import re
 import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
-from zlib import crc32
 
-import msgspec
 import pyarrow as pa
 from msgspec import Struct, structs
 
 from rota.core.errors import Refused
 from rota.kinds.query.streams.flushing import write_flushed
+from rota.kinds.query.streams.journal import Journal
 from rota.kinds.query.streams.manifests import (
     Manifest,
     Skipped,
@@ -41,14 +38,10 @@ from rota.wire.flushing import flush
 from rota.wire.wishes import ENDING as _ENDING
 
 _IDENTITY = re.compile(r"[0-9a-f]{24}", re.ASCII)
-_JOURNAL = re.compile(r"[0-9]+-[0-9]+", re.ASCII)
 # So that the number of an incarnation is known although a claim is damaged.
 _CLAIMS_KEPT = 2
 # Claims that were overtaken by rounds of an incarnation that was still at it.
 _CLAIMS_TRIED_MAX = 1_000
-
-_plan_bytes = msgspec.json.Encoder().encode
-_plan_of = msgspec.json.Decoder(Plan).decode
 
 
 class Restored(Struct, frozen=True):
@@ -79,17 +72,16 @@ class Chain:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._rounds = folder / "rounds"
-        self._plans = folder / "plans"
+        self._journal = Journal(folder)
         self._pieces = folder / PIECES
         self._position = 0
         self._incarnation = 0
-        self._journal: int | None = None
         self._identity = ""
 
     def make(self, identity: str = "") -> None:
         """Have all folders there, for whoever is about to take over. `identity`: what it was called, if all is gone."""
-        for each in (self._rounds, self._plans):
-            each.mkdir(parents=True, exist_ok=True)
+        self._rounds.mkdir(parents=True, exist_ok=True)
+        self._journal.make()
         self._make_identity(identity)
 
     def _make_identity(self, former: str) -> None:
@@ -215,21 +207,11 @@ class Chain:
         done = last.round if last else 0
         # What was planned ahead is the oldest: it may have been planned anew, for want of room.
         plans = {last.next.round: last.next} if last is not None and last.next is not None else {}
-        plans |= {plan.round: plan for plan in self._noted()}
+        plans |= {plan.round: plan for plan in self._journal.plans()}
         plans |= {each.next.round: each.next for each in beyond if each.next is not None}
         plans |= {each.plan.round: each.plan for each in beyond if each.plan is not None}
         wanted = {number: plan for number, plan in plans.items() if number > done}
         return Restored(taken[-1] if taken else 0, base, tuple(again), wanted, tuple(skipped))
-
-    def _noted(self) -> list[Plan]:
-        """Plans that were written down, the newest last."""
-        found: list[Plan] = []
-        for path in self._journals():
-            for line in path.read_bytes().split(b"\n"):
-                # The end of a line that was being written, or damage: what nobody can read, nobody has followed.
-                with suppress(msgspec.DecodeError, ValueError):
-                    found.append(_plan_in(line))
-        return found
 
     # Writing.
 
@@ -332,16 +314,7 @@ class Chain:
 
     def note(self, *plans: Plan) -> None:
         """Write down what rounds will read, before they do."""
-        if self._journal is None:
-            path = self._plans / f"{self._position:012d}-{self._incarnation}.jsonl"
-            self._journal = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            flush(self._plans)
-        os.write(self._journal, b"".join(b"\n" + _line_of(plan) + b"\n" for plan in plans))
-        os.fdatasync(self._journal)
-
-    def _journals(self) -> list[Path]:
-        """Files of plans, in the order in which they were begun."""
-        return sorted((path for path in self._plans.glob("*.jsonl") if _JOURNAL.fullmatch(path.stem)), key=_begun)
+        self._journal.note(plans, position=self._position, incarnation=self._incarnation)
 
     @property
     def incarnation(self) -> int:
@@ -368,17 +341,14 @@ class Chain:
                 self._forget(at)
                 break
         self._sweep(in_hand)
-        # The next plans go to another file, so that this one can be removed some day.
-        self.close()
+        self._journal.close()
 
     def _forget(self, oldest: int) -> None:
         """Remove rounds from before a position, and what is not needed without them."""
         for at in self.positions():
             if at < oldest:
                 self.path(at).unlink(missing_ok=True)
-        for path, after in pairwise(self._journals()):
-            if _begun(after)[0] <= oldest:
-                path.unlink(missing_ok=True)
+        self._journal.forget(oldest)
         for path in self._rounds.glob("_*-*-*"):
             incarnation = path.name.split("-")[1]
             if incarnation.isdecimal() and int(incarnation) < self._incarnation:
@@ -420,39 +390,12 @@ class Chain:
             raise Refused("stream.corrupt", f"{path} cannot be restored: {damage}", "Choose another one.") from None
         except Taken as taken:
             raise Refused("stream.fenced", str(taken), "Another one took over; try again.") from None
-        self._forget_plans()
+        self._journal.forget_all()
         return whole
-
-    def _forget_plans(self) -> None:
-        """Plans of a life that does not count any more."""
-        self.close()
-        for path in self._journals():
-            path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Let go of the journal."""
-        if self._journal is not None:
-            os.close(self._journal)
-            self._journal = None
-
-
-def _line_of(plan: Plan) -> bytes:
-    """A plan as a line, with its checksum before it."""
-    content = _plan_bytes(plan)
-    return b"%08x %b" % (crc32(content), content)
-
-
-def _plan_in(line: bytes) -> Plan:
-    """The plan in a line; ValueError if that is not what was written."""
-    checksum, _, content = line.partition(b" ")
-    if checksum != b"%08x" % crc32(content):
-        raise ValueError("it is not what was written")
-    return _plan_of(content)
-
-
-def _begun(journal: Path) -> tuple[int, ...]:
-    """The position at which a journal was begun, and by which incarnation."""
-    return tuple(int(each) for each in journal.stem.split("-"))
+        self._journal.close()
 
 
 def file_of(folder: Path, which: str | int) -> Path:

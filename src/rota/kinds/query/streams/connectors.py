@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from rota.kinds.query.streams.policies import Policies, Refuse
+from rota.kinds.query.streams.policies import Policies, Unusable
 from rota.kinds.query.streams.rounds import Offset
 from rota.wire.capabilities import Sink, Source
 
@@ -55,7 +55,7 @@ class StreamSource(Protocol):
         """Whether no rows can come from here on, now or later."""
         ...
 
-    def read(self, partition: int, begin: Offset, end: Offset, policies: Policies, refused: Refuse) -> pa.Table:
+    def read(self, partition: int, begin: Offset, end: Offset, policies: Policies, refused: Unusable) -> pa.Table:
         """Rows from an offset up to another one. Those that cannot be read go where policies say."""
         ...
 

@@ -11,7 +11,7 @@ from rota.kinds.query.streams.asking import Asking, fitted
 from rota.kinds.query.streams.kernels import pc
 from rota.kinds.query.streams.keygroups import split
 from rota.kinds.query.streams.operators import Moment, Rows, Sifted, State, Stepped, advance, check_time, sift
-from rota.kinds.query.streams.policies import Policies, Refuse
+from rota.kinds.query.streams.policies import Policies, Unusable
 from rota.kinds.query.streams.values import as_numbers
 from rota.kinds.query.streams.watermarks import Clock
 from rota.kinds.query.streams.windows import column_names, quoted
@@ -87,7 +87,7 @@ class DistinctOperator:
 
     def step(self, states: Sequence[State], rows: Mapping[str, Rows], moment: Moment) -> Stepped:
         """Give rows whose keys are new. Of one that is older than what is remembered nobody knows: it is late."""
-        refused, source = Refuse(), self._distinct.source
+        refused, source = Unusable(), self._distinct.source
         sifted = self.sift(source, rows[source], moment, refused)
         after = self.advanced(moment, sifted.peaks)
         parts = split(sifted.rows, self.spread_by, len(states))
@@ -97,7 +97,7 @@ class DistinctOperator:
         given = pa.concat_tables([self.schema.empty_table(), *(each for _, each in merged)])
         return Stepped([state for state, _ in merged], given, sifted.late, refused, after)
 
-    def sift(self, source: str, rows: Rows, moment: Moment, refused: Refuse) -> Sifted:
+    def sift(self, source: str, rows: Rows, moment: Moment, refused: Unusable) -> Sifted:
         """Rows that are not older than what is remembered."""
         distinct, horizon = self._distinct, moment.clock.mark - self._distinct.ttl_ms
         return sift(rows, self.schema, distinct.time, moment, distinct.policies, refused, horizon, distinct.on)

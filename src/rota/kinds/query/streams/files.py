@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from rota.core.errors import Refused
 from rota.kinds.query.streams.columns import FileForm, shown_columns, told_columns
 from rota.kinds.query.streams.ledger import Entry, Ledger
-from rota.kinds.query.streams.policies import Policies, Refuse
+from rota.kinds.query.streams.policies import Policies, Unusable
 from rota.kinds.query.streams.rounds import Offset, partition_name
 from rota.kinds.query.streams.scanning import Ahead, Scan, Scanned, group_sizes, read_scanned, spans, unanswered
 from rota.wire.capabilities import Source
@@ -187,7 +187,7 @@ class Files:
 
     # Rows.
 
-    def read(self, partition: int, begin: Offset, end: Offset, policies: Policies, refused: Refuse) -> pa.Table:
+    def read(self, partition: int, begin: Offset, end: Offset, policies: Policies, refused: Unusable) -> pa.Table:
         """Rows of the files of a range."""
         return read_scanned(self.scanned(partition, begin, end), self.schema, policies, refused, self._ahead)
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from rota.core.errors import Refused
 from rota.kinds.query.streams.asking import fitted, row_schema
 from rota.kinds.query.streams.kernels import pc
-from rota.kinds.query.streams.policies import Policies, Refuse
+from rota.kinds.query.streams.policies import Policies, Unusable
 from rota.kinds.query.streams.rounds import Offset
 from rota.wire.capabilities import Source
 from rota.wire.flushing import flush
@@ -87,7 +87,7 @@ class Rate:
         """Whether that were all."""
         return bool(self._rows) and begin[0] >= self._rows
 
-    def read(self, partition: int, begin: Offset, end: Offset, policies: Policies, refused: Refuse) -> pa.Table:
+    def read(self, partition: int, begin: Offset, end: Offset, policies: Policies, refused: Unusable) -> pa.Table:
         """Rows by their numbers."""
         numbers = pa.array(range(begin[0], end[0]), pa.int64())
         due = pc.add(pc.divide(pc.multiply(numbers, 1_000), self._rows_per_s), self._from_ms)
@@ -137,6 +137,6 @@ class Tables:
         """At the end of a table."""
         return begin[0] >= self._tables[partition].num_rows
 
-    def read(self, partition: int, begin: Offset, end: Offset, policies: Policies, refused: Refuse) -> pa.Table:
+    def read(self, partition: int, begin: Offset, end: Offset, policies: Policies, refused: Unusable) -> pa.Table:
         """A slice."""
         return self._tables[partition].slice(begin[0], end[0] - begin[0])

@@ -13,7 +13,7 @@ from rota.kinds.query.streams.asking import Asking, fitted
 from rota.kinds.query.streams.kernels import pc
 from rota.kinds.query.streams.keygroups import split
 from rota.kinds.query.streams.operators import Moment, Rows, Sifted, State, Stepped, check_time, sift
-from rota.kinds.query.streams.policies import Policies, Refuse, as_json
+from rota.kinds.query.streams.policies import Policies, Unusable, as_json
 from rota.kinds.query.streams.watermarks import END, Clock, advanced, carried, latest
 from rota.kinds.query.streams.windows import quoted
 
@@ -91,7 +91,7 @@ class JoinOperator:
 
     def step(self, states: Sequence[State], rows: Mapping[str, Rows], moment: Moment) -> Stepped:
         """Join what is new with what waits, and let go of what nobody can come for any more."""
-        refused = Refuse()
+        refused = Unusable()
         sifted = {source: self.sift(source, rows[source], moment, refused) for source in self.inputs}
         after = self.advanced(moment, latest(each.peaks for each in sifted.values()))
         new = {
@@ -106,7 +106,7 @@ class JoinOperator:
         late = pa.concat_tables([each.late for each in sifted.values()])
         return Stepped([state for state, _ in merged], given, late, refused, after)
 
-    def sift(self, source: str, rows: Rows, moment: Moment, refused: Refuse) -> Sifted:
+    def sift(self, source: str, rows: Rows, moment: Moment, refused: Unusable) -> Sifted:
         """Rows that are not from before what was waited for: those that they could be joined with may be gone."""
         side = LEFT if source == self._join.left else RIGHT
         join, horizon = self._join, moment.clock.mark - 1

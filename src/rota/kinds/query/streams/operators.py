@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from rota.core.errors import Refused
 from rota.kinds.query.streams.kernels import pc
-from rota.kinds.query.streams.policies import Policies, Refuse, as_json
+from rota.kinds.query.streams.policies import Policies, Unusable, as_json
 from rota.kinds.query.streams.rounds import Plan
 from rota.kinds.query.streams.values import with_equal_keys
 from rota.kinds.query.streams.watermarks import END, Clock, advanced, carried, heard, listened
@@ -60,7 +60,7 @@ class Stepped(Struct, frozen=True):
     states: list[State]
     given: pa.Table
     late: pa.Table
-    refused: Refuse
+    refused: Unusable
     clock: Clock
 
 
@@ -95,7 +95,7 @@ class Operator(Protocol):
 
     # The same in parts, for tasks that each have some of the rows, or one partition of the state.
 
-    def sift(self, source: str, rows: Rows, moment: Moment, refused: Refuse) -> "Sifted":
+    def sift(self, source: str, rows: Rows, moment: Moment, refused: Unusable) -> "Sifted":
         """Rows of an input that count, and those that are late."""
         ...
 
@@ -194,7 +194,7 @@ def sift(
     time: str,
     moment: Moment,
     policies: Policies,
-    refused: Refuse,
+    refused: Unusable,
     horizon: int,
     keys: Sequence[str],
 ) -> Sifted:

@@ -7,7 +7,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from rota.kinds.query.streams.asking import fitted, row_schema
-from rota.kinds.query.streams.policies import Policy, Refuse
+from rota.kinds.query.streams.policies import Policy, Unusable
 
 
 class Unfit(Exception):
@@ -23,7 +23,7 @@ class Aside(Struct, frozen=True):
 
     policy: Policy
     where: str
-    refused: Refuse
+    refused: Unusable
 
     def take(self, reason: str, lines: list[str]) -> None:
         """Set lines aside, if there are any."""

@@ -17,7 +17,7 @@ from rota.kinds.query.streams.asking import Asking, fitted, row_schema
 from rota.kinds.query.streams.connectors import StreamSource
 from rota.kinds.query.streams.keygroups import split
 from rota.kinds.query.streams.operators import Moment, Operator, Rows, State
-from rota.kinds.query.streams.policies import Policies, Policy, Refuse
+from rota.kinds.query.streams.policies import Policies, Policy, Unusable
 from rota.kinds.query.streams.pressure import Crowd
 from rota.kinds.query.streams.rounds import Plan, Range, Reading, partition_name
 from rota.kinds.query.streams.views import check_no_subquery, check_view, streams_in, viewed
@@ -226,7 +226,7 @@ class Pipeline:
         return done, after
 
     def _read(self, name: str, node: SourceNode, plan: Plan, done: Computed) -> Rows:
-        refused = Refuse()
+        refused = Unusable()
         found: dict[str, pa.Table] = {}
         for each in plan.ranges:
             if each.source == name:
@@ -234,7 +234,7 @@ class Pipeline:
         set_aside(name, refused, done)
         return found
 
-    def rows_of(self, range_: Range, refused: Refuse) -> pa.Table:
+    def rows_of(self, range_: Range, refused: Unusable) -> pa.Table:
         """The rows of a range, as its source has them; one of somebody's own may give others than it said."""
         name, node = range_.source, self.sources()[range_.source]
         rows = node.source.read(range_.partition, range_.begin, range_.end, node.policies, refused)
@@ -245,7 +245,7 @@ class Pipeline:
             raise Refused("stream.source", text, "Let `schema` of the source be what `read` gives.") from None
 
     def _viewed(self, name: str, node: ViewNode, rows: Rows, done: Computed) -> Rows:
-        refused = Refuse()
+        refused = Unusable()
 
         def ask(table: pa.Table) -> pa.Table:
             return self._tables.ask(node.sql, node.schema, **{node.reads: table})
@@ -316,7 +316,7 @@ class Pipeline:
         return {partition_name(name, each): node.idle_ms for each in range(node.source.partitions)}
 
 
-def set_aside(name: str, refused: Refuse, done: Computed) -> None:
+def set_aside(name: str, refused: Unusable, done: Computed) -> None:
     """Count rows that could not be used, and keep those that are to be kept."""
     if refused.dead:
         done.dead[name] = refused.table()

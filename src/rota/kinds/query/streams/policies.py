@@ -33,7 +33,7 @@ class Policies(Struct, frozen=True, kw_only=True):
     ahead_ms: int = HOUR_MS
 
 
-class Refuse(Struct):
+class Unusable(Struct):
     """Rows of one round that could not be used, by what was to become of them."""
 
     dead: list[dict[str, str]] = []

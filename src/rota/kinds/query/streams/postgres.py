@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rota.core.errors import Refused
 from rota.kinds.query.streams.kernels import pc
-from rota.kinds.query.streams.policies import Refuse
+from rota.kinds.query.streams.policies import Unusable
 from rota.kinds.query.streams.refusing import Refusals
 from rota.kinds.query.streams.windowing import GONE
 from rota.wire.capabilities import Sink
@@ -203,9 +203,9 @@ class PostgresSink:
             (number, incarnation, refused, self._stream, node, self._table),
         )
 
-    def _upsert(self, cursor: Any, rows: pa.Table) -> Refuse:
+    def _upsert(self, cursor: Any, rows: pa.Table) -> Unusable:
         """Put rows into the table; those that were refused by themselves."""
-        refused, rows = Refuse(), _whole_microseconds(rows)
+        refused, rows = Unusable(), _whole_microseconds(rows)
         if self._refusals.is_tolerant:
             rows = self._with_keys(rows, refused)
         fields = [field for field in rows.schema if field.name != GONE or not self._has_gone]
@@ -247,7 +247,7 @@ class PostgresSink:
         """A name in a statement with values, which has its own use for the sign."""
         return self._psycopg.sql.Identifier(*(name.replace("%", "%%") for name in names))
 
-    def _with_keys(self, rows: pa.Table, refused: Refuse) -> pa.Table:
+    def _with_keys(self, rows: pa.Table, refused: Unusable) -> pa.Table:
         """Rows without those that lack a key, whatever a table of somebody's own would say to that."""
         for key in self._keys:
             lacks = rows.column(key).is_null()
@@ -257,7 +257,7 @@ class PostgresSink:
                 rows = rows.filter(pc.invert(lacks))
         return rows
 
-    def _change(self, cursor: Any, statement: Any, rows: pa.Table, names: Sequence[str], refused: Refuse) -> None:
+    def _change(self, cursor: Any, statement: Any, rows: pa.Table, names: Sequence[str], refused: Unusable) -> None:
         """Do something with each row, in their order; those to blame for a refusal are found by halving."""
         if not rows.num_rows:
             return

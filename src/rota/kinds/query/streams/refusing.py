@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rota.kinds.query.streams.policies import Policy, Refuse, as_json
+from rota.kinds.query.streams.policies import Policy, Unusable, as_json
 from rota.kinds.query.streams.sinks import SideSink
 
 
@@ -37,7 +37,7 @@ class Refusals:
         if self._kept is not None:
             self._kept.take_back(node, number, incarnation)
 
-    def keep(self, node: str, number: int, incarnation: int, refused: Refuse) -> int:
+    def keep(self, node: str, number: int, incarnation: int, refused: Unusable) -> int:
         """Keep what was refused of a round, before the sink notes that it has committed it. How many rows that are."""
         if self._kept is not None and refused.dead:
             self._kept.put(node, number, incarnation, refused.table())
@@ -46,6 +46,6 @@ class Refusals:
             self._kept.drop(node, number, incarnation)
         return len(refused.dead) + refused.skipped
 
-    def refuse(self, refused: Refuse, reason: str, sink: str, rows: pa.Table) -> None:
+    def refuse(self, refused: Unusable, reason: str, sink: str, rows: pa.Table) -> None:
         """Set rows of a round aside."""
         refused.take(self.policy, reason, sink, as_json(rows))

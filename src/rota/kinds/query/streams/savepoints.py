@@ -4,7 +4,6 @@ One is a single file, in the form of a round's (`manifests`), with copies of all
 sources have to remember for offsets to mean the same elsewhere, so that another folder can go on from it.
 """
 
-import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from rota.kinds.query.streams.flushing import write_flushed
 from rota.kinds.query.streams.manifests import Manifest, copied, pieces_of, read_manifest, read_pieces
 from rota.kinds.query.streams.pieces import Damaged, Piece, check_piece
 from rota.wire.flushing import flush
-from rota.wire.wishes import ENDING, check_savepoint
+from rota.wire.wishes import ENDING, SAVEPOINTS, check_savepoint, has_savepoint, is_name
 
 _REMEMBERED = "remembered"
 
@@ -32,7 +31,7 @@ class Savepoints:
     def __init__(self, folder: Path) -> None:
         """`folder` is the stream's."""
         self._stream = folder
-        self._folder = folder / "savepoints"
+        self._folder = folder / SAVEPOINTS
 
     def make(self) -> None:
         """Have their folder there."""
@@ -85,15 +84,14 @@ class Savepoints:
 
     def names(self) -> list[str]:
         """What there is."""
-        return sorted(path.name.removesuffix(ENDING) for path in self._folder.glob(f"*{ENDING}"))
+        return sorted(path.stem for path in self._folder.glob(f"*{ENDING}") if is_name(path.stem))
 
     def find(self, name: str) -> Path:
         """The file of one that is there."""
-        path = self.file(name)
-        if os.sep in name or not path.exists():
+        if not has_savepoint(self._stream, name):
             known = ", ".join(self.names()) or "none"
             raise Refused("stream.unknown", f"there is no savepoint {name!r}", f"There are: {known}.", path="savepoint")
-        return path
+        return self.file(name)
 
 
 def saved_round(path: Path) -> Manifest:

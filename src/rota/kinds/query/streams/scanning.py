@@ -14,7 +14,7 @@ from rota.kinds.query.streams.csv_rows import read_csv
 from rota.kinds.query.streams.json_rows import read_json
 from rota.kinds.query.streams.ledger import Entry
 from rota.kinds.query.streams.parsing import Aside, Unfit, fit_table
-from rota.kinds.query.streams.policies import Policies, Refuse
+from rota.kinds.query.streams.policies import Policies, Unusable
 from rota.kinds.query.streams.rounds import Offset
 
 # From which row to which of a file is read; None for its end.
@@ -74,7 +74,7 @@ class Ahead:
 
 
 def read_scanned(
-    scanned: Scanned, schema: pa.Schema, policies: Policies, refused: Refuse, ahead: Ahead | None = None
+    scanned: Scanned, schema: pa.Schema, policies: Policies, refused: Unusable, ahead: Ahead | None = None
 ) -> pa.Table:
     """The rows of a range."""
     count = len(scanned.files)
@@ -90,7 +90,7 @@ class _Reader(Struct, frozen=True):
     scan: Scan
     schema: pa.Schema
     policies: Policies
-    refused: Refuse
+    refused: Unusable
     ahead: Ahead
 
     def read(self, entry: Entry, span: Span) -> pa.Table:
@@ -108,7 +108,7 @@ class _Reader(Struct, frozen=True):
         except FileNotFoundError:
             self.refused.take(self.policies.missing, f"file {entry.name} is gone", where, [])
         except Unfit as unfit:
-            told = self.refused if span[0] == 0 or unfit.is_of_rows else Refuse()
+            told = self.refused if span[0] == 0 or unfit.is_of_rows else Unusable()
             told.take(self.policies.schema, f"file {entry.name}: {unfit}", where, [])
         except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:

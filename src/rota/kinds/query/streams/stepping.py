@@ -16,7 +16,7 @@ from rota.kinds.query.streams.keygroups import split
 from rota.kinds.query.streams.operators import Moment, Operator, Rows, State
 from rota.kinds.query.streams.pieces import Damaged, Piece, Place, read_piece, write_pieces
 from rota.kinds.query.streams.pipeline import ONE
-from rota.kinds.query.streams.policies import Refuse
+from rota.kinds.query.streams.policies import Unusable
 from rota.kinds.query.streams.scanning import read_scanned
 from rota.kinds.query.streams.steps import Owning, Reading, SentView, Step, Told, opened_operator, schema_of
 from rota.kinds.query.streams.views import viewed
@@ -76,7 +76,7 @@ class Task:
     # Where rows come from.
 
     def _read(self, reading: Reading) -> None:
-        refused, schema = Refuse(), schema_of(reading.schema)
+        refused, schema = Unusable(), schema_of(reading.schema)
         if reading.files is not None:
             table = read_scanned(reading.files, schema, reading.policies, refused)
         else:
@@ -86,7 +86,7 @@ class Task:
         self._set_aside(reading.source, refused)
 
     def _look(self, view: SentView) -> None:
-        refused = Refuse()
+        refused = Unusable()
         rows = viewed(
             lambda table: self._view(view, table),
             schema_of(view.schema),
@@ -163,7 +163,7 @@ class Task:
         """Spread rows to those who own the state that they are for; the latest that were seen, by operator."""
         peaks: dict[str, dict[str, int]] = {}
         for feed in self._step.feeds:
-            operator, refused = self._operators[feed.operator], Refuse()
+            operator, refused = self._operators[feed.operator], Unusable()
             moment = Moment(self._step.plan, self._step.clocks.get(operator.name, Clock()), {})
             sifted = operator.sift(feed.source, self._rows[feed.source], moment, refused)
             if sifted.rows.num_rows:
@@ -178,7 +178,7 @@ class Task:
             self._set_aside(operator.name, refused)
         return peaks
 
-    def _set_aside(self, name: str, refused: Refuse) -> None:
+    def _set_aside(self, name: str, refused: Unusable) -> None:
         if refused.dead:
             self._leave(f"{name}.dead", refused.table())
             self._count(f"{name}.dead", len(refused.dead))

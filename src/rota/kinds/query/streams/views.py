@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rota.core.errors import Refused
 from rota.kinds.query.streams.operators import Rows
-from rota.kinds.query.streams.policies import Policy, Refuse, as_json
+from rota.kinds.query.streams.policies import Policy, Unusable, as_json
 
 # What the engine says where a row is to blame, and not the statement or the tables beside it.
 _OF_ROWS = ("query.type", "query.function_failed", "query.failed")
@@ -74,7 +74,7 @@ def check_view(name: str, plan: df.LogicalPlan, stream: str) -> None:
 
 
 def viewed(
-    ask: Callable[[pa.Table], pa.Table], schema: pa.Schema, on_error: Policy, rows: Rows, refused: Refuse
+    ask: Callable[[pa.Table], pa.Table], schema: pa.Schema, on_error: Policy, rows: Rows, refused: Unusable
 ) -> Rows:
     """What a statement gives for the rows of each partition; those that it cannot be computed for are set aside."""
     return {
@@ -85,7 +85,7 @@ def viewed(
 
 
 def _answers(
-    ask: Callable[[pa.Table], pa.Table], on_error: Policy, table: pa.Table, partition: str, refused: Refuse
+    ask: Callable[[pa.Table], pa.Table], on_error: Policy, table: pa.Table, partition: str, refused: Unusable
 ) -> list[pa.Table]:
     """Rows to blame are found by halving."""
     try:

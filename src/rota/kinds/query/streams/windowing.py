@@ -13,7 +13,7 @@ from rota.kinds.query.streams.asking import Asking, fitted, row_schema
 from rota.kinds.query.streams.kernels import pc
 from rota.kinds.query.streams.keygroups import split
 from rota.kinds.query.streams.operators import Moment, Rows, Sifted, State, Stepped, advance, check_time, sift
-from rota.kinds.query.streams.policies import Policies, Refuse
+from rota.kinds.query.streams.policies import Policies, Unusable
 from rota.kinds.query.streams.watermarks import Clock
 from rota.kinds.query.streams.windows import Gaps, PaneSql, SessionSql, Shape, Tumbling, column_names, parts_of, quoted
 
@@ -98,7 +98,7 @@ class WindowOperator(ABC):
 
     def step(self, states: Sequence[State], rows: Mapping[str, Rows], moment: Moment) -> Stepped:
         """Merge the rows of a round, and give what has ended."""
-        refused, source = Refuse(), self._window.source
+        refused, source = Unusable(), self._window.source
         sifted = self.sift(source, rows[source], moment, refused)
         after = self.advanced(moment, sifted.peaks)
         if not sifted.rows.num_rows and after.mark == moment.clock.mark:
@@ -107,7 +107,7 @@ class WindowOperator(ABC):
         given = pa.concat_tables([self.schema.empty_table(), *(each for _, each in merged)])
         return Stepped([state for state, _ in merged], given, sifted.late, refused, after)
 
-    def sift(self, source: str, rows: Rows, moment: Moment, refused: Refuse) -> Sifted:
+    def sift(self, source: str, rows: Rows, moment: Moment, refused: Unusable) -> Sifted:
         """Rows whose windows have not all ended."""
         window, horizon = self._window, self._horizon(moment.clock.mark)
         return sift(rows, self._input, window.time, moment, window.policies, refused, horizon, window.by)

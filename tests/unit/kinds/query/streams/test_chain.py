@@ -11,6 +11,7 @@ import pytest
 from rota.core.errors import Refused
 from rota.kinds.query.streams.chain import Chain, Taken, file_of, rounds_in
 from rota.kinds.query.streams.flushing import write_flushed
+from rota.kinds.query.streams.journal import Journal
 from rota.kinds.query.streams.ledger import Entry, Ledger
 from rota.kinds.query.streams.manifests import Manifest
 from rota.kinds.query.streams.pieces import Piece
@@ -261,7 +262,7 @@ def test_plans_are_forgotten_with_the_rounds_that_they_were_for(tmp_path: Path) 
             chain.keep(5)
     journals = list((tmp_path / "plans").iterdir())
     kept = [chain.manifest(at).round for at in chain.positions()]
-    noted = [plan.round for plan in chain._noted()]
+    noted = [plan.round for plan in Journal(tmp_path).plans()]
     assert len(journals) <= 3
     assert len(noted) <= 15
     assert set(kept[1:]) <= set(noted), "what is kept can be read again as it was planned"

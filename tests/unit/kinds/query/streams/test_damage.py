@@ -13,6 +13,7 @@ import rota
 from rota.core.errors import Refused
 from rota.kinds.query.streams.chain import Chain
 from rota.kinds.query.streams.generated import Tables
+from rota.kinds.query.streams.manifests import Manifest
 from rota.wire.capabilities import Source
 
 NOW = 10_000_000
@@ -107,16 +108,20 @@ def iterated(folder: Path, **options: Any) -> rota.StreamSession:
     return made
 
 
+def damage_rows(folder: Path, round_: Manifest) -> None:
+    path = Chain(folder / "s").path(round_.position)
+    (piece,) = (each for each in round_.pieces if each.kind == "rows")
+    content = bytearray(path.read_bytes())
+    content[-sum(each.bytes for each in round_.pieces) + piece.offset + 300] ^= 8
+    path.write_bytes(content)
+
+
 def test_a_round_whose_rows_are_damaged_is_made_again_and_handed_over(tmp_path: Path) -> None:
     with iterated(tmp_path).start(follow=False) as running:
         rounds = iter(running)
         next(rounds)
         damaged = next(rounds).manifest
-    path = Chain(tmp_path / "s").path(damaged.position)
-    (piece,) = (each for each in damaged.pieces if each.kind == "rows")
-    content = bytearray(path.read_bytes())
-    content[-sum(each.bytes for each in damaged.pieces) + piece.offset + 300] ^= 8
-    path.write_bytes(content)
+    damage_rows(tmp_path, damaged)
     with iterated(tmp_path).start(follow=False) as running:
         assert running.skipped == ((damaged.position, "rows of r (partition 0) is not what was written"),)
         assert [(each.number, each.rows["r"]["v"].to_pylist()) for each in running] == [
@@ -157,6 +162,21 @@ def test_whoever_iterates_gets_a_round_again_although_it_was_saved_before_that(t
         with iterated(tmp_path, state_every=5).start(follow=False, restore="x") as running:
             again = next(iter(running))
             assert (again.number, again.is_again, again.rows["r"]["v"].to_pylist()) == (1, True, [1, 2])
+
+
+def test_a_round_whose_rows_are_damaged_is_not_saved_and_made_again_at_the_next_start(tmp_path: Path) -> None:
+    with iterated(tmp_path, state_every=5).start(follow=False) as running:
+        damage_rows(tmp_path, next(iter(running)).manifest)
+        with pytest.raises(Refused, match="round 1 cannot be saved: rows of r") as refused:
+            running.savepoint("x")
+        assert refused.value.code == "stream.corrupt"
+        assert not list((tmp_path / "s" / "savepoints").iterdir())
+    with iterated(tmp_path, state_every=5).start(follow=False) as running:
+        assert [(each.number, each.rows["r"]["v"].to_pylist()) for each in running] == [
+            (1, [1, 2]),
+            (2, [3, 4]),
+            (3, [5, 6]),
+        ]
 
 
 def test_a_stream_that_is_over_is_not_gone_on_with_as_one_without_end(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import rota
 from rota.core.errors import Refused
 from rota.kinds.query.streams.files import Files
-from rota.kinds.query.streams.policies import Policies, Refuse
+from rota.kinds.query.streams.policies import Policies, Unusable
 from rota.kinds.query.streams.scanning import Ahead, read_scanned
 
 VALUES = pa.schema([("v", pa.int64())])
@@ -43,7 +43,7 @@ def put_table(folder: Path, name: str, table: pa.Table, **options: Any) -> Path:
     return path
 
 
-def all_rows(source: Files, policies: Policies, refused: Refuse, rows_max: int = 100) -> list[Any]:
+def all_rows(source: Files, policies: Policies, refused: Unusable, rows_max: int = 100) -> list[Any]:
     """What rounds read, one after the other."""
     found: list[Any] = []
     begin = source.beginning(0)
@@ -69,7 +69,7 @@ def test_only_plain_files_are_files(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(os.path.relpath(folder / "i.csv"))
         source = opened(tmp_path, "csv", schema=None)
-    assert sorted(all_rows(source, Policies(), Refuse())) == [1, 1, 2]
+    assert sorted(all_rows(source, Policies(), Unusable())) == [1, 1, 2]
 
 
 def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_session_that_is_run_again_sees_new_files(tmp_path: Path, bounded: boo
     put(tmp_path, "z.csv", b"v\n9\n")
     source.open(tmp_path / "ledger")
     source.look(0)
-    assert 9 in all_rows(source, Policies(), Refuse())
+    assert 9 in all_rows(source, Policies(), Unusable())
 
 
 # Ranges.
@@ -122,8 +122,8 @@ def test_a_part_of_a_file_is_read_by_whoever_reads_it(tmp_path: Path, name: str,
     put_table(tmp_path, name, pa.table({"v": list(range(100))}), **size)
     source = opened(tmp_path, name.partition(".")[2])
     begin, end = ((0, each) if each < 100 else (1, 0) for each in span)
-    here = source.read(0, begin, end, Policies(), Refuse())
-    there = read_scanned(source.scanned(0, begin, end), source.schema, Policies(), Refuse())
+    here = source.read(0, begin, end, Policies(), Unusable())
+    there = read_scanned(source.scanned(0, begin, end), source.schema, Policies(), Unusable())
     assert here["v"].to_pylist() == there["v"].to_pylist() == list(range(100))[slice(*span)]
 
 
@@ -147,7 +147,7 @@ def test_a_group_of_rows_is_read_once_for_several_rounds_and_partitions(
         if ends == begins:
             break
         for each in (0, 1):
-            source.read(each, begins[each], ends[each], Policies(), Refuse())
+            source.read(each, begins[each], ends[each], Policies(), Unusable())
         begins = ends
     # A range that begins in one file and ends in the next leaves nothing of the first.
     assert len(opens) <= 12
@@ -156,9 +156,9 @@ def test_a_group_of_rows_is_read_once_for_several_rounds_and_partitions(
 def test_what_is_read_ahead_is_never_that_of_another_file(tmp_path: Path) -> None:
     path = put_table(tmp_path, "a.parquet", pa.table({"v": list(range(10))}))
     source = opened(tmp_path)
-    assert source.read(0, (0, 0), (0, 5), Policies(), Refuse()).num_rows == 5
+    assert source.read(0, (0, 0), (0, 5), Policies(), Unusable()).num_rows == 5
     put_table(tmp_path, "a.parquet", pa.table({"v": list(range(20, 30))}))
-    refused = Refuse()
+    refused = Unusable()
     found = source.read(0, (0, 5), (1, 0), Policies(missing="skip"), refused)
     assert (found.num_rows, refused.skipped) == (0, 1)
     path.unlink()
@@ -183,17 +183,17 @@ def damaged_arrow(folder: Path) -> None:
 @pytest.mark.parametrize(("form", "damage"), [("parquet", damaged_parquet), ("arrow", damaged_arrow)])
 def test_a_damaged_file_is_what_the_policy_says(tmp_path: Path, form: str, damage: Any) -> None:
     damage(tmp_path)
-    source, refused = opened(tmp_path, form), Refuse()
+    source, refused = opened(tmp_path, form), Unusable()
     assert all_rows(source, Policies(poison="dead_letter"), refused, 100_000) == []
     assert ["cannot be read" in each["reason"] for each in refused.dead] == [True]
     with pytest.raises(Refused, match=r"stream\.row.*cannot be read"):
-        all_rows(source, Policies(poison="fail"), Refuse())
+        all_rows(source, Policies(poison="fail"), Unusable())
 
 
 def test_a_file_that_lies_about_its_texts_is_damaged(tmp_path: Path) -> None:
     lying = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"], pa.binary()).buffers())
     put_table(tmp_path, "a.arrow", pa.table({"k": lying}))
-    refused = Refuse()
+    refused = Unusable()
     source = opened(tmp_path, "arrow", schema=pa.schema([("k", pa.string())]))
     assert source.read(0, (0, 0), (1, 0), Policies(), refused).num_rows == 0
     assert "Invalid UTF8" in refused.dead[0]["reason"]
@@ -208,13 +208,13 @@ def test_a_disk_that_does_not_answer_is_no_fault_of_a_row(tmp_path: Path, monkey
 
     monkeypatch.setattr(Path, "read_bytes", fail)
     with pytest.raises(Refused, match=r"stream\.source.*a\.csv cannot be read: Input/output error"):
-        all_rows(source, Policies(), Refuse())
+        all_rows(source, Policies(), Unusable())
 
 
 def test_values_that_do_not_fit_are_told_of_wherever_they_are(tmp_path: Path) -> None:
     table = pa.table({"v": [*map(str, range(10)), *("x" * 10), *map(str, range(10))]})
     put_table(tmp_path, "a.parquet", table, row_group_size=10)
-    refused = Refuse()
+    refused = Unusable()
     found = all_rows(opened(tmp_path), Policies(schema="dead_letter"), refused, 5)
     assert found == [*range(10), *range(10)]
     assert len(refused.dead) == 2, "one for each range that wants some of them"
@@ -223,7 +223,7 @@ def test_values_that_do_not_fit_are_told_of_wherever_they_are(tmp_path: Path) ->
 def test_doubled_columns_are_other_columns(tmp_path: Path) -> None:
     doubled = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["v", "v"])
     put_table(tmp_path, "a.parquet", doubled)
-    source, refused = opened(tmp_path), Refuse()
+    source, refused = opened(tmp_path), Unusable()
     all_rows(source, Policies(schema="dead_letter"), refused)
     assert "more than one column called v" in refused.dead[0]["reason"]
     with pytest.raises(Refused, match=r"stream\.source.*more than one column called v"):

@@ -15,7 +15,7 @@ from rota.kinds.query.streams.csv_rows import csv_schema, read_csv
 from rota.kinds.query.streams.json_kinds import checked_columns
 from rota.kinds.query.streams.json_rows import json_lines, json_schema, read_json, ways
 from rota.kinds.query.streams.parsing import Aside, Unfit
-from rota.kinds.query.streams.policies import Refuse
+from rota.kinds.query.streams.policies import Unusable
 
 VALUES = pa.schema([("k", pa.string()), ("v", pa.int64())])
 
@@ -26,7 +26,7 @@ def read(
     """The rows of a file, and those that were set aside."""
     path = folder / "a"
     path.write_bytes(content)
-    refused = Refuse()
+    refused = Unusable()
     table = reader(path, schema, Aside("dead_letter", "s/a", refused), may_have_more=more)
     assert table.schema.equals(schema)
     table.validate(full=True)
