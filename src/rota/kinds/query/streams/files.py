@@ -129,10 +129,11 @@ class Files:
             folder = folders.pop()
             try:
                 found = sorted(os.scandir(self._path / folder), key=lambda each: each.name)
-            except (FileNotFoundError, NotADirectoryError, PermissionError):
-                # It went while we looked, or is not for us.
+            except (FileNotFoundError, NotADirectoryError):
+                # It went while we looked.
                 continue
             except OSError as error:
+                # Also if it may not be read: to pass it over would be to lose its rows.
                 raise unanswered(self._path / folder, error) from None
             for each in found:
                 name = os.path.join(folder, each.name)  # noqa: PTH118 - a name among very many

@@ -211,6 +211,21 @@ def test_a_disk_that_does_not_answer_is_no_fault_of_a_row(tmp_path: Path, monkey
         all_rows(source, Policies(), Unusable())
 
 
+def test_a_folder_that_may_not_be_read_is_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, "a.csv", b"v\n1\n")
+    (tmp_path / "in" / "shut").mkdir()
+    scandir = os.scandir
+
+    def scanned(path: Path) -> Any:
+        if path.name == "shut":
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scanned)
+    with pytest.raises(Refused, match=r"stream\.source.*shut cannot be read: Permission denied"):
+        opened(tmp_path, "csv", bounded=True)
+
+
 def test_values_that_do_not_fit_are_told_of_wherever_they_are(tmp_path: Path) -> None:
     table = pa.table({"v": [*map(str, range(10)), *("x" * 10), *map(str, range(10))]})
     put_table(tmp_path, "a.parquet", table, row_group_size=10)
