@@ -151,7 +151,8 @@ class Files:
             if self._form == "parquet":
                 return sum(group_sizes(pq.read_metadata(path)))
             if self._form == "arrow":
-                with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as file:
+                # Not mapped: whoever cuts a file short meanwhile would end this process.
+                with pa.OSFile(str(path), "rb") as source, pa.ipc.open_file(source) as file:
                     return sum(file.get_batch(number).num_rows for number in range(file.num_record_batches))
         except (pa.ArrowException, OSError):
             return -1
