@@ -1,7 +1,8 @@
 """The journal of a stream: what rounds will read, written down before they do.
 
-plans/<position>-<incarnation>.jsonl    from that position of the chain on, plans of rounds that were not known when
-                           the round before was published: each a line, with its checksum before it
+Of a round that was known when the one before was published, the chain itself has the plan. All others are here:
+
+    plans/<position>-<incarnation>.jsonl    plans from that position of the chain on, one in a line, after its checksum
 """
 
 import os
