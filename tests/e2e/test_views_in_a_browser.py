@@ -312,6 +312,6 @@ def test_a_stale_tab_of_a_graph_comes_back_after_a_restart(browser: Browser, tmp
         expect(page.locator("#pulse")).to_contain_text("not live")
         stage.start_server()
         expect(page.locator("#pulse")).to_have_text("live")
-        httpx.post(f"{home(stage)}/api/v1/runs/kept/cancel", json={})
+        assert httpx.post(f"{home(stage)}/api/v1/runs/kept/cancel", json={}, timeout=30).is_success
         expect(page.locator(".node.n-cancelled")).to_have_count(1)
         context.close()

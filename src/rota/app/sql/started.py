@@ -14,7 +14,7 @@ from rota.kinds.query.streams.chain import file_of, rounds_in
 from rota.kinds.query.streams.given import text
 from rota.kinds.query.streams.manifests import Manifest
 from rota.kinds.query.streams.stream import Round, Stream
-from rota.kinds.query.streams.telling import Teller
+from rota.kinds.query.streams.telling import Teller, told_failed
 from rota.running import context
 from rota.wire.standings import Told
 from rota.wire.wishes import Verb, Wish, Wishes, ask, has_savepoint, heed, read_wishes
@@ -142,11 +142,11 @@ class Running:
         return self._stream.savepoint(text(name, "name"))
 
     def stop(self, *, savepoint: str = "") -> None:
-        """End after this round; `savepoint` keeps it under a name."""
+        """End after this round; `savepoint` keeps it under a name. If that cannot be, the stream goes on."""
         name = text(savepoint, "savepoint")
-        self._stopping.set()
         if name:
             self._stream.savepoint(name)
+        self._stopping.set()
 
     def close(self) -> None:
         """Let go of everything."""
@@ -162,6 +162,13 @@ class Running:
     ) -> None:
         self._stopping.set()
         self.close()
+
+
+def tell_failure(folder: Path, stream: Stream, guarantee: str, error: BaseException) -> None:
+    """Tell why a stream that was taken over could not begin: else it would seem to be as others left it."""
+    is_fenced = isinstance(error, Refused) and error.code == "stream.fenced"
+    if stream.incarnation and isinstance(error, Exception) and not is_fenced:
+        told_failed(folder, _about(stream, guarantee), stream.now_ms(), str(error) or type(error).__name__)
 
 
 def _about(stream: Stream, guarantee: str) -> Told:

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 from rota.app.sql.rounds import ComputingFar
 from rota.app.sql.runtimes import ClusterRuntime
 from rota.app.sql.session import PathLike, Session
-from rota.app.sql.started import Running
+from rota.app.sql.started import Running, tell_failure
 from rota.core.errors import Refused
 from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.streams import given as door
@@ -45,6 +45,8 @@ IDLE_S = 30.0
 EVERY_S = 0.02
 ROWS_PER_S_MAX = 1_000_000_000
 _DIGITS_MAX = 20
+# What files of a stream's own folder may be called at their ends.
+OWN_ENDINGS = (".parquet", ".json", ".jsonl", ".arrow")
 _SIDES: dict[str, Side] = {"late": "late", "dead": "dead"}
 
 
@@ -93,7 +95,7 @@ class StreamSession:
         door.whole(incarnation, "incarnation", least=0)
         if tables is not None:
             door.check_kind(tables, Session, "tables")
-        self.folder = Path(door.place(folder, "folder"))
+        self.folder = Path(door.place(folder, "folder")).absolute()
         self._tables = tables or Session()
         self._pipeline = Pipeline(Asking(self._tables.engine), Asking(SqlEngine(), is_own=True))
         self._outlets: list[Outlet] = []
@@ -152,7 +154,10 @@ class StreamSession:
     def register_rate(
         self, name: str, rows_per_s: int, *, keys: int = 10, partitions: int = 1, rows: int = 0, from_ms: int = 0
     ) -> None:
-        """So many rows a second: `at`, `key` and `value`. `rows`: how many there are in all; 0 for no end."""
+        """So many rows a second in each partition: `at`, `key` and `value`.
+
+        `rows`: how many there are in each; 0 for no end. `from_ms`: when they begin; 0 for when it is started first.
+        """
         door.whole(rows_per_s, "rows_per_s", most=ROWS_PER_S_MAX)
         door.whole(keys, "keys")
         door.whole(partitions, "partitions", most=door.PARTITIONS_MAX)
@@ -388,16 +393,31 @@ class StreamSession:
         if not self._pipeline.sources():
             raise Refused("field.value", "the stream has no source", "Register one.", path="source")
         outlets = self._all_outlets()
+        self._check_apart(outlets)
         stream = Stream(
             self._pipeline, self._computing(outlets), self.folder, outlets, self._options, now_ms or _now_ms
         )
+        promised = str(self.guarantee())
         try:
             again = self._begin(stream, wanted)
-        except BaseException:
+        except BaseException as error:
+            tell_failure(self.folder, stream, promised, error)
             stream.close()
             raise
-        promised = str(self.guarantee())
         return Running(stream, self.folder, again, follow=follow, every_s=self._every_s, guarantee=promised)
+
+    def _check_apart(self, outlets: Sequence[Outlet]) -> None:
+        """Refuse a stream that would read what it writes."""
+        written = {f"the stream's folder {self.folder}": [self.folder / f"x{ending}" for ending in OWN_ENDINGS]}
+        for outlet in outlets:
+            if isinstance(outlet.sink, FolderSink) and (sample := outlet.sink.sample()):
+                written[f"{outlet.name} ({outlet.sink.called})"] = [sample]
+        for name, node in self._pipeline.sources().items():
+            for what, samples in written.items():
+                if isinstance(node.source, Files) and any(node.source.would_read(each) for each in samples):
+                    text = f"{name} ({node.source.called}) would read what the stream writes: {what}"
+                    hint = "Choose a folder that does not lie in that of the source, or a name that begins with _."
+                    raise Refused("field.value", text, hint, path="folder")
 
     def _begin(self, stream: Stream, restore: str | int) -> Round | None:
         try:

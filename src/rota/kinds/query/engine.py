@@ -56,8 +56,11 @@ class SqlEngine:
 
     # Statements.
 
-    def sql(self, text: str, params: Given = ()) -> df.DataFrame:
-        """What a statement gives, planned and not run. A statement that defines something has done so."""
+    def sql(self, text: str, params: Given = (), *, reads_only: bool = False) -> df.DataFrame:
+        """What a statement gives, planned and not run. A statement that defines something has done so.
+
+        `reads_only`: refuse such statements.
+        """
         if not text.strip():
             raise Refused("query.syntax", "the statement is empty", "Give one.", path="sql")
         named = numbered(text)
@@ -70,7 +73,8 @@ class SqlEngine:
                     # It may be a text like any other; the engine says if it is missing.
                     self._reach(store)
         with self.complaining(text):
-            return self.context.sql_with_options(named, self._options, values or None)
+            options = _READS_ONLY if reads_only else self._options
+            return self.context.sql_with_options(named, options, values or None)
 
     def frame_of(self, plan: df.LogicalPlan) -> df.DataFrame:
         """The frame of a logical plan, as the context is set now."""

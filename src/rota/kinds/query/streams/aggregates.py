@@ -48,6 +48,8 @@ class Aggregate(Struct, frozen=True):
 
     name: str
     parts: tuple[Part, ...]
+    # What an average is of.
+    averaged: str = ""
 
     def answer(self, merged: pa.Table) -> pa.ChunkedArray:
         """What merged parts come to."""
@@ -71,12 +73,27 @@ def check_aggregates(given: Mapping[str, str], source: str, schema: pa.Schema, a
     aggregates = read_aggregates(given)
     asking.know(source, schema.empty_table())
     for each in aggregates:
+        if each.averaged:
+            _check_average(each, source, asking)
         computed = ", ".join(f'{part.over_rows} as "{part.column}"' for part in each.parts)
         try:
             asking.ask(f'select {computed} from "{source}"')
         except Refused as wrong:
             text = f"{each.name} of {source} cannot be computed ({given[each.name]}): {wrong.reason}"
             raise Refused(wrong.code, text, wrong.hint, path=f"aggregates.{each.name}") from None
+
+
+def _check_average(aggregate: Aggregate, source: str, asking: Asking) -> None:
+    """Refuse averages of which the engine makes something else than a double: parts of one are doubles."""
+    try:
+        kind = asking.ask(f'select ({aggregate.averaged}) as x from "{source}"').schema.field("x").type
+    except Refused:
+        # What is wrong with it is told where all of it is computed.
+        return
+    if not pa.types.is_integer(kind) and not pa.types.is_floating(kind):
+        text = f"{aggregate.name} of {source} would be an average of {kind}"
+        hint = "Write avg(cast(… as double)), or have a sum and a count."
+        raise Refused("query.type", text, hint, path=f"aggregates.{aggregate.name}")
 
 
 def _read(number: int, name: str, text: str) -> Aggregate:
@@ -100,7 +117,7 @@ def _read(number: int, name: str, text: str) -> Aggregate:
             Part(total, f"sum(arrow_cast(({inner}), 'Float64')){where}", "sum"),
             Part(count, f"count({inner}){where}", "sum"),
         )
-        return Aggregate(name, parts)
+        return Aggregate(name, parts, inner)
     column = f"_a{number}"
     part = Part(column, f"{function}({inner}){where}", _MERGED_BY[function])
     return Aggregate(name, (part,))

@@ -382,7 +382,8 @@ class Chain:
     def adopt(self, path: Path) -> Manifest:
         """Go on from another round, here or of another folder: it becomes the newest one. `claim` comes first."""
         manifest = saved_round(path)
-        copy = structs.replace(manifest, plan=None, next=None, follows=0, transactions=())
+        branches = manifest.branched(self._position + 1)
+        copy = structs.replace(manifest, plan=None, next=None, follows=0, transactions=(), branches=branches)
         try:
             whole, contents = copied(self._next(copy), pieces_of(path, "state"))
             self._take_name(contents)

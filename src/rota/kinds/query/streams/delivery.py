@@ -13,6 +13,7 @@ from rota.kinds.query.streams.connectors import StreamSink
 from rota.kinds.query.streams.manifests import Manifest, Transaction
 from rota.kinds.query.streams.pieces import Piece
 from rota.kinds.query.streams.pipeline import Computed
+from rota.wire.capabilities import Sink
 
 # What of a node goes to a sink.
 Side = Literal["given", "late", "dead"]
@@ -64,6 +65,10 @@ class Delivery:
         """See that all of them can be written to."""
         for _, sink in self._sinks:
             sink.open(stream)
+
+    def folders(self) -> list[str]:
+        """The sinks that have what each round gave, and nothing else: what was taken back there does not come again."""
+        return [f"{name} ({sink.called})" for name, sink in self._sinks if Sink.TWO_PHASE in sink.can]
 
     def take_back(self, number: int, incarnation: int) -> None:
         """Have sinks forget what came after a round, and whoever was at it before."""

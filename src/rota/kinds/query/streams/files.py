@@ -145,6 +145,14 @@ class Files:
                     _check_text(self._path, name)
                     yield name
 
+    def would_read(self, path: Path) -> bool:
+        """Whether a file there would be one of these."""
+        below = Path(os.path.realpath(path.parent), path.name)
+        root = os.path.realpath(self._path)
+        if not below.is_relative_to(root) or not path.name.endswith(_ENDINGS[self._form]):
+            return False
+        return not any(part.startswith(("_", ".")) for part in below.relative_to(root).parts)
+
     def _rows_of(self, path: Path) -> int:
         """How many rows a file has, where that is written in it. A file that lies is found out when it is read."""
         try:

@@ -25,7 +25,10 @@ class Rate:
     def __init__(
         self, rows_per_s: int, *, keys: int = 10, partitions: int = 1, rows: int = 0, from_ms: int = 0
     ) -> None:
-        """`rows`: how many there are in each partition; 0 for no end. `from_ms`: when they begin; 0 for now."""
+        """So many in each partition. `rows`: how many there are in each; 0 for no end.
+
+        `from_ms`: when they begin; 0 for when it is first looked at.
+        """
         if rows_per_s < 1 or keys < 1 or partitions < 1 or rows < 0:
             raise Refused("field.value", "a rate has at least one row a second, key and partition", path="rows_per_s")
         self._rows_per_s, self._keys, self._rows = rows_per_s, keys, rows
@@ -36,7 +39,8 @@ class Rate:
         self._began = Path()
         if rows:
             self.can |= Source.BOUNDED
-        self.called = f"a rate of {rows_per_s} rows/s ({keys} keys, {partitions} partitions, {rows} rows)"
+        began = f", from {from_ms}" if from_ms else ""
+        self.called = f"a rate of {rows_per_s} rows/s ({keys} keys, {partitions} partitions, {rows} rows{began})"
 
     def open(self, folder: Path) -> None:
         """Remember when it began: what a row is depends on that."""

@@ -9,7 +9,7 @@ Pieces that tasks of the round wrote are in files of their own, which the manife
 import struct
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -87,6 +87,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
     transactions: tuple[Transaction, ...] = ()
     published_at_ms: int = 0
     took_ms: float = 0
+    # Where the stream was restored on its way here: after which round, and at which position of the chain.
+    branches: tuple[tuple[int, int], ...] = ()
     # Whether no more rows can come.
     is_final: bool = False
 
@@ -98,6 +100,19 @@ class Manifest(Struct, frozen=True, kw_only=True):
     def is_same(self, other: "Manifest") -> bool:
         """Whether it is the other round, or a copy of it, and not one of that number from before a restore."""
         return (self.round, self.offsets) == (other.round, other.offsets)
+
+    def shared_with(self, other: "Manifest") -> int:
+        """The last round that both come from; 0 if there is none. Later ones of equal numbers are not the same."""
+        if self.stream and self.stream != other.stream:
+            return 0
+        both = self.branches, other.branches
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*both, strict=False)))
+        apart = [branches[same][0] for branches in both if len(branches) > same]
+        return min(self.round, other.round, *apart)
+
+    def branched(self, position: int) -> tuple[tuple[int, int], ...]:
+        """The branches of what goes on from here at another position."""
+        return (*(each for each in self.branches if each[0] < self.round), (self.round, position))
 
 
 _encode = msgspec.json.Encoder().encode

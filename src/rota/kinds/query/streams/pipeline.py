@@ -100,7 +100,7 @@ class Pipeline:
 
     def add_view(self, name: str, sql: str, on_error: Policy = "fail") -> None:
         """A view, if its statement looks at each row by itself."""
-        frame = self.engine.sql(sql)
+        frame = self.engine.sql(sql, reads_only=True)
         plan = frame.logical_plan()
         reads = streams_in(plan, self.nodes)
         if len(reads) != 1:

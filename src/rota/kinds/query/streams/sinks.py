@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import get_args
 
 import pyarrow as pa
@@ -38,6 +39,10 @@ class FolderSink:
         self._folder: Folder = open_folder(self._path)
         self._stream = ""
         self._is_settled = False
+
+    def sample(self) -> Path | None:
+        """A file as it writes them; nothing if that is not on this machine."""
+        return None if "://" in self._path else Path(self._path, f"part.{self._form}")
 
     def open(self, stream: str) -> None:
         """See that it can be written to."""

@@ -21,8 +21,9 @@ from rota.kinds.query.streams.manifests import Manifest
 from rota.kinds.query.streams.pieces import Damaged, Piece
 from rota.kinds.query.streams.pipeline import Computed, Pipeline
 from rota.kinds.query.streams.pressure import Crowd, check_room, rows_allowed, rows_wanted
+from rota.kinds.query.streams.restoring import check_definition, recall, shared_rounds
 from rota.kinds.query.streams.rounds import Offset, Plan, goes_on, offsets_after, partition_name, plan_round
-from rota.kinds.query.streams.savepoints import Savepoints, remembered_in, saved_round
+from rota.kinds.query.streams.savepoints import Savepoints, saved_round
 from rota.kinds.query.streams.watermarks import Clock
 from rota.wire.capabilities import Source
 
@@ -98,12 +99,14 @@ class Stream:
         self._chain.make(self._savepoints.identity_in(restore) if restore is not None else "")
         self._savepoints.make()
         self._delivery.open(self._chain.identity)
-        newest = self._chain.last_round() if restore is None else saved_round(restore)
+        last = self._chain.last_round()
+        newest = last if restore is None else saved_round(restore)
         # Before anybody is deposed for it.
         if newest is not None:
-            self._check_definition(newest)
+            self._check(newest)
         if newest is not None and restore is not None:
-            self._recall(newest, restore)
+            self._shared(newest, last)
+            recall(newest, restore, self._chain.identity, self._pipeline.sources())
         restored = self._claim()
         self._begun_at_ms = self._listens_since(restored.last)
         self._heard_at_ms = {
@@ -111,9 +114,11 @@ class Stream:
             for each in self._pipeline.readings()
             for partition in range(each.partitions)
         }
-        if restore is not None and not self._is_here(newest, restored.last):
+        shared = None
+        if restore is not None and newest is not None and not self._is_here(newest, restored.last):
+            shared = self._shared(newest, restored.last)
             restored = self._adopted(restore)
-        self._go_on_from(restored)
+        self._go_on_from(restored, shared)
         self._chain.keep(self._options.keep, self._computing.files())
         return self._commit_again(self._last)
 
@@ -136,14 +141,24 @@ class Stream:
     def restore(self, path: Path) -> None:
         """Go on from another round instead, between two of them; `path` is its file."""
         saved = saved_round(path)
-        self._check_definition(saved)
-        self._recall(saved, path)
+        self._check(saved)
+        recall(saved, path, self._chain.identity, self._pipeline.sources())
         if self._is_here(saved, self._last):
             return
+        shared = self._shared(saved, self._last)
         with self._for_good():
             self._delivery.catch_up()
             self._delivery.refused = {}
-            self._go_on_from(self._adopted(path))
+            self._go_on_from(self._adopted(path), shared)
+
+    def _check(self, manifest: Manifest) -> None:
+        check_definition(manifest, self._definition, self._folder, self._pipeline.sources())
+
+    def _shared(self, saved: Manifest, last: Manifest | None) -> int:
+        """Up to which round sinks have what led to a round that is restored."""
+        if last is None or self._is_here(saved, last):
+            return saved.round
+        return shared_rounds(saved, last, self._delivery.folders())
 
     @contextmanager
     def _for_good(self) -> Generator[None]:
@@ -166,7 +181,8 @@ class Stream:
         self._chain.adopt(path)
         return structs.replace(self._chain.find(), plans={})
 
-    def _go_on_from(self, restored: Restored) -> None:
+    def _go_on_from(self, restored: Restored, shared: int | None = None) -> None:
+        """`shared`: up to which round sinks have what led here, if that is not all of it."""
         self._resume(restored)
         number = self._last.round if self._last is not None else 0
         for name, offset in (self._last.offsets if self._last is not None else {}).items():
@@ -174,7 +190,7 @@ class Stream:
             self._pipeline.sources()[source].source.check_known(int(partition), offset)
         # Whoever took over meanwhile has written what must not be taken back.
         self.check_held()
-        self._delivery.take_back(number, self._chain.incarnation)
+        self._delivery.take_back(number if shared is None else shared, self._chain.incarnation)
 
     def _claim(self) -> Restored:
         restored = self._chain.claim(
@@ -211,29 +227,6 @@ class Stream:
 
     def _compute(self, plan: Plan) -> Computed:
         return self._computing.compute(plan, self._clocks, self._chain.aside(plan.round))
-
-    def _recall(self, manifest: Manifest, path: Path) -> None:
-        """Have sources number what they read as those did that a round of another stream was read from."""
-        memories, is_ours = remembered_in(path), manifest.stream in ("", self._chain.identity)
-        for name, node in self._pipeline.sources().items():
-            if name in memories:
-                # Also one of its own: its list of files may be gone.
-                node.source.recall(memories[name])
-            elif node.source.remembered() and not is_ours:
-                text = f"{name} ({node.source.called}) numbers what it reads in its own folder, and this is of another"
-                hint = "Restore a savepoint, which has these numbers; or move the stream with its whole folder."
-                raise Refused("stream.source", text, hint, path="restore")
-
-    def _check_definition(self, manifest: Manifest) -> None:
-        if manifest.definition != self._definition:
-            text = f"the stream in {self._folder} was put together otherwise"
-            hint = "Register what was registered before, or use another folder."
-            raise Refused("stream.definition", text, hint)
-        endless = [name for name, node in self._pipeline.sources().items() if Source.BOUNDED not in node.source.can]
-        if manifest.is_final and endless:
-            text = f"the stream in {self._folder} is over: no more rows could come when {endless[0]} was bounded"
-            hint = "Register it as bounded, restore an older round, or use another folder."
-            raise Refused("stream.definition", text, hint)
 
     def _commit_again(self, last: Manifest | None) -> Round | None:
         """Have sinks commit the last round once more: nobody knows whether they did."""
@@ -433,6 +426,7 @@ class Stream:
             transactions=tuple(each.transaction for each in leaving),
             published_at_ms=self._now_ms(),
             took_ms=round((time.perf_counter() - began) * 1e3, 3),
+            branches=last.branches if last else (),
             is_final=plan.is_final,
         )
         self._last = self._put(manifest, kept_rows(leaving), has_state=has_state)

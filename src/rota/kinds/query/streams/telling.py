@@ -201,6 +201,30 @@ class Teller:
         return tuple(sorted(dict.fromkeys(self._restorable.values())))
 
 
+def told_failed(folder: Path, about: Told, now_ms: int, trouble: str) -> None:
+    """Tell that an incarnation ended before its first round, beside what its stream has told before."""
+    before = None
+    with suppress(OSError, ValueError):
+        before = read_told(folder)
+    if before is None:
+        before = about
+    elif before.incarnation > about.incarnation:
+        return
+    told = structs.replace(
+        before,
+        told_at=now_ms,
+        holder=about.holder,
+        incarnation=about.incarnation,
+        guarantee=about.guarantee,
+        run=about.run,
+        task=about.task,
+        ended="failed",
+        trouble=trouble[:TROUBLE_CHARS_MAX],
+    )
+    with suppress(OSError):
+        write_told(folder, told)
+
+
 def _crowded(mark: Mark, crowd: Crowd | None) -> Mark:
     """How far an operator has come, with the rows that wait in it."""
     if crowd is None:
