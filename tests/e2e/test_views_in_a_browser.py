@@ -312,6 +312,11 @@ def test_a_stale_tab_of_a_graph_comes_back_after_a_restart(browser: Browser, tmp
         expect(page.locator("#pulse")).to_contain_text("not live")
         stage.start_server()
         expect(page.locator("#pulse")).to_have_text("live")
-        assert httpx.post(f"{home(stage)}/api/v1/runs/kept/cancel", json={}, timeout=30).is_success
+
+        def cancelled() -> bool:
+            return httpx.post(f"{home(stage)}/api/v1/runs/kept/cancel", json={}, timeout=30).is_success
+
+        # Pages are shown before the one that was started again leads.
+        until(cancelled, "somebody who leads")
         expect(page.locator(".node.n-cancelled")).to_have_count(1)
         context.close()
