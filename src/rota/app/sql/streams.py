@@ -22,7 +22,7 @@ from rota.kinds.query.streams.calling import CallbackSink
 from rota.kinds.query.streams.chain import Chain, file_of, rounds_in
 from rota.kinds.query.streams.computing import Computing, ComputingHere
 from rota.kinds.query.streams.connectors import StreamSink, StreamSource
-from rota.kinds.query.streams.delivery import Outlet, Side
+from rota.kinds.query.streams.delivery import Outlet
 from rota.kinds.query.streams.distinct import Distinct, DistinctOperator
 from rota.kinds.query.streams.files import FileForm, Files
 from rota.kinds.query.streams.flushing import unwritable
@@ -30,7 +30,7 @@ from rota.kinds.query.streams.generated import Rate, Tables
 from rota.kinds.query.streams.joining import Join, JoinOperator
 from rota.kinds.query.streams.manifests import read_pieces
 from rota.kinds.query.streams.pieces import Damaged
-from rota.kinds.query.streams.pipeline import Pipeline, SourceNode
+from rota.kinds.query.streams.pipeline import Pipeline, Side, SourceNode
 from rota.kinds.query.streams.policies import HOUR_MS, Policies, Policy
 from rota.kinds.query.streams.postgres import PostgresSink
 from rota.kinds.query.streams.refusing import Refusals
@@ -304,7 +304,7 @@ class StreamSession:
     def register_sink(self, name: str, sink: StreamSink) -> None:
         """Where the rows of a stream go; `NAME.late` and `NAME.dead` are those that were set aside."""
         node, _, side = door.text(name, "name").partition(".")
-        schema = self._schema_of(node, "name")
+        self._schema_of(node, "name")
         if side and side not in _SIDES:
             raise Refused("field.value", f"{node} has no {side}", "There are late and dead.", path="name")
         door.check_part(sink, StreamSink, "sink")
@@ -313,9 +313,9 @@ class StreamSession:
             sink.tell_apart(others)
         if any(each.called == sink.called for each in others):
             raise Refused("field.value", f"{name} goes to {sink.called} already", path="sink")
-        if not side:
-            sink.check(name, schema)
-        self._outlets.append(Outlet(node, _SIDES.get(side, "given"), sink))
+        of_node = _SIDES.get(side, "given")
+        sink.check(name, self._pipeline.side_schema(node, of_node))
+        self._outlets.append(Outlet(node, of_node, sink))
 
     def write_files(self, name: str, folder: PathLike, form: Form = "parquet") -> None:
         """A file for each round in a folder; rows are seen exactly once."""

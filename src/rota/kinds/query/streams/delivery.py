@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Literal
 
 import pyarrow as pa
 from msgspec import Struct
@@ -12,11 +11,8 @@ from rota.core.errors import Refused
 from rota.kinds.query.streams.connectors import StreamSink
 from rota.kinds.query.streams.manifests import Manifest, Transaction
 from rota.kinds.query.streams.pieces import Piece
-from rota.kinds.query.streams.pipeline import Computed
+from rota.kinds.query.streams.pipeline import Computed, Side
 from rota.wire.capabilities import Sink
-
-# What of a node goes to a sink.
-Side = Literal["given", "late", "dead"]
 
 
 class Outlet(Struct, frozen=True):

@@ -18,7 +18,7 @@ from rota.kinds.query.streams.watermarks import END, Clock, advanced, carried, l
 from rota.kinds.query.streams.windows import quoted
 
 LEFT, RIGHT = "left", "right"
-_LATE = pa.schema([("side", pa.string()), ("row", pa.string())])
+LATE = pa.schema([("side", pa.string()), ("row", pa.string())])
 
 
 class Join(Struct, frozen=True, kw_only=True):
@@ -113,7 +113,7 @@ class JoinOperator:
         time = join.times[side == RIGHT]
         found = sift(rows, self._given_by[side], time, moment, join.policies, refused, horizon, join.on)
         late = [{"side": side, "row": row} for row in as_json(found.late)]
-        return Sifted(found.rows, pa.Table.from_pylist(late, schema=_LATE), found.peaks)
+        return Sifted(found.rows, pa.Table.from_pylist(late, schema=LATE), found.peaks)
 
     def prepared(self, source: str, rows: pa.Table) -> pa.Table:
         """Rows as they are kept."""

@@ -7,6 +7,7 @@ nothing but the plan, the state and the rows: that is what makes a round the sam
 import re
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
+from typing import Literal
 
 import msgspec
 import pyarrow as pa
@@ -15,9 +16,10 @@ from msgspec import Struct
 from rota.core.errors import Refused
 from rota.kinds.query.streams.asking import Asking, fitted, row_schema
 from rota.kinds.query.streams.connectors import StreamSource
+from rota.kinds.query.streams.joining import LATE
 from rota.kinds.query.streams.keygroups import split
 from rota.kinds.query.streams.operators import Moment, Operator, Rows, State
-from rota.kinds.query.streams.policies import Policies, Policy, Unusable
+from rota.kinds.query.streams.policies import DEAD, Policies, Policy, Unusable
 from rota.kinds.query.streams.pressure import Crowd
 from rota.kinds.query.streams.rounds import Plan, Range, Reading, partition_name
 from rota.kinds.query.streams.views import check_no_subquery, check_view, streams_in, viewed
@@ -27,6 +29,9 @@ from rota.kinds.query.streams.windowing import GONE, SessionOperator
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
 # The rows of an operator come from one place.
 ONE = "0"
+
+# What of a node goes to a sink.
+Side = Literal["given", "late", "dead"]
 
 
 class SourceNode(Struct, frozen=True):
@@ -84,6 +89,15 @@ class Pipeline:
             known = ", ".join(self.nodes) or "none"
             raise Refused("stream.unknown", f"there is no stream {name!r}", f"There are: {known}.", path="source")
         return self._schemas[name]
+
+    def side_schema(self, name: str, side: Side) -> pa.Schema:
+        """The columns of rows that a node gives, or sets aside."""
+        node = self.nodes[name]
+        if side == "given":
+            return self._schemas[name]
+        if side == "dead" or isinstance(node, SourceNode | ViewNode):
+            return DEAD
+        return self._schemas[node.inputs[0]] if len(node.inputs) == 1 else LATE
 
     def add(self, name: str, node: Node, schema: pa.Schema, *told: object) -> None:
         """Add a node; `told` is what must not change between two starts."""

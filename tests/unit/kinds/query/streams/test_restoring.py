@@ -233,6 +233,17 @@ def test_a_folder_stays_where_it_was_whatever_the_program_does(tmp_path: Path, m
     assert running.last.round == 2
 
 
+def test_columns_of_late_rows_are_looked_at_when_their_sink_is_named(tmp_path: Path) -> None:
+    made = rota.StreamSession(tmp_path / "s", every_s=0)
+    made.register_rows("r", pa.table({"at": [1], "l": [[1]]}))
+    made.register_window("w", "r", time="at", tumbling_s=1, aggregates={"n": "count(*)"})
+    with pytest.raises(Refused, match=r"query\.type"):
+        made.write_files("w.late", tmp_path / "late", "csv")
+    made.write_files("w.late", tmp_path / "late")
+    made.write_files("w.dead", tmp_path / "dead", "csv")
+    assert [each.rows["w"]["n"].to_pylist() for each in made.run()] == [[1]]
+
+
 # Statements.
 
 
