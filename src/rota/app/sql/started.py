@@ -13,7 +13,7 @@ from rota.core.errors import Refused, Unavailable
 from rota.kinds.query.streams.chain import file_of, rounds_in
 from rota.kinds.query.streams.given import text
 from rota.kinds.query.streams.manifests import Manifest
-from rota.kinds.query.streams.stream import Round, Stream
+from rota.kinds.query.streams.stream import Round, Stream, is_fenced
 from rota.kinds.query.streams.telling import Teller, told_failed
 from rota.running import context
 from rota.wire.standings import Told
@@ -108,7 +108,7 @@ class Running:
             self._meet(wish)
         except (Refused, Unavailable, OSError, ValueError) as trouble:
             # What is wanted may be any text: the name of no file, a number that is none.
-            if isinstance(trouble, Refused) and trouble.code == "stream.fenced":
+            if is_fenced(trouble):
                 raise
             self._teller.refused(f"{wish.words}: {trouble}")
             return False
@@ -166,8 +166,7 @@ class Running:
 
 def tell_failure(folder: Path, stream: Stream, guarantee: str, error: BaseException) -> None:
     """Tell why a stream that was taken over could not begin: else it would seem to be as others left it."""
-    is_fenced = isinstance(error, Refused) and error.code == "stream.fenced"
-    if stream.incarnation and isinstance(error, Exception) and not is_fenced:
+    if stream.incarnation and isinstance(error, Exception) and not is_fenced(error):
         told_failed(folder, _about(stream, guarantee), stream.now_ms(), str(error) or type(error).__name__)
 
 

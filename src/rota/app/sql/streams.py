@@ -46,7 +46,7 @@ EVERY_S = 0.02
 ROWS_PER_S_MAX = 1_000_000_000
 _DIGITS_MAX = 20
 # What files of a stream's own folder may be called at their ends.
-OWN_ENDINGS = (".parquet", ".json", ".jsonl", ".arrow")
+_OWN_ENDINGS = (".parquet", ".json", ".jsonl", ".arrow")
 _SIDES: dict[str, Side] = {"late": "late", "dead": "dead"}
 
 
@@ -408,7 +408,7 @@ class StreamSession:
 
     def _check_apart(self, outlets: Sequence[Outlet]) -> None:
         """Refuse a stream that would read what it writes."""
-        written = {f"the stream's folder {self.folder}": [self.folder / f"x{ending}" for ending in OWN_ENDINGS]}
+        written = {f"the stream's folder {self.folder}": [self.folder / f"x{ending}" for ending in _OWN_ENDINGS]}
         for outlet in outlets:
             if isinstance(outlet.sink, FolderSink) and (sample := outlet.sink.sample()):
                 written[f"{outlet.name} ({outlet.sink.called})"] = [sample]

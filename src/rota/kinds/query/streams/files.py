@@ -137,7 +137,7 @@ class Files:
                 raise unanswered(self._path / folder, error) from None
             for each in found:
                 name = os.path.join(folder, each.name)  # noqa: PTH118 - a name among very many
-                if each.name.startswith(("_", ".")):
+                if _is_passed_over(each.name):
                     continue
                 if each.is_dir(follow_symlinks=False):
                     folders.append(name)
@@ -151,7 +151,7 @@ class Files:
         root = os.path.realpath(self._path)
         if not below.is_relative_to(root) or not path.name.endswith(_ENDINGS[self._form]):
             return False
-        return not any(part.startswith(("_", ".")) for part in below.relative_to(root).parts)
+        return not any(_is_passed_over(part) for part in below.relative_to(root).parts)
 
     def _rows_of(self, path: Path) -> int:
         """How many rows a file has, where that is written in it. A file that lies is found out when it is read."""
@@ -223,6 +223,11 @@ class Files:
             text = f"there is no {self._form} file in {self._path} to see its columns"
             raise Refused("stream.source", text, "Give a schema.", path="schema")
         return shown_columns(self._path / first, self._form)
+
+
+def _is_passed_over(name: str) -> bool:
+    """Whether a file is being written, or is no row's business; and so with all that is in a folder of that name."""
+    return name.startswith(("_", "."))
 
 
 def _is_plain(entry: "os.DirEntry[str]") -> bool:

@@ -167,7 +167,7 @@ class Stream:
         State, offsets and sinks may then be a part of a round apart; the chain alone knows, and whoever begins anew.
         """
         if self._failure is not None:
-            code = "stream.fenced" if _is_fenced(self._failure) else "stream.failed"
+            code = "stream.fenced" if is_fenced(self._failure) else "stream.failed"
             text = f"this stream has failed: {str(self._failure) or type(self._failure).__name__}"
             raise Refused(code, text, "Start it again: it goes on from the last round that was published.")
         try:
@@ -306,7 +306,7 @@ class Stream:
         try:
             round_ = self._publish(*self._in_room(plan), began)
         except Exception as error:
-            if self._chain.is_taken and not _is_fenced(error):
+            if self._chain.is_taken and not is_fenced(error):
                 # Whoever took over has removed what this one was writing, so that anything may have gone wrong.
                 raise Refused("stream.fenced", f"another one took over: {error}", "Stop.") from error
             raise
@@ -487,5 +487,6 @@ class Stream:
         self._delivery.close()
 
 
-def _is_fenced(error: BaseException) -> bool:
+def is_fenced(error: BaseException) -> bool:
+    """Whether that is because another one took over."""
     return isinstance(error, Refused) and error.code == "stream.fenced"

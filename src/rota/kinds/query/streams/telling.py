@@ -139,8 +139,7 @@ class Teller:
     def _is_deposed(self) -> bool:
         """Whether a later incarnation has told something: this one need not know yet that it is over."""
         with suppress(ValueError):
-            told = read_told(self._folder)
-            return told is not None and told.incarnation > self._about.incarnation
+            return _is_later(read_told(self._folder), self._about)
         return False
 
     def _told(self, now: int, marks: tuple[Mark, ...], ended: End) -> Told:
@@ -201,17 +200,20 @@ class Teller:
         return tuple(sorted(dict.fromkeys(self._restorable.values())))
 
 
+def _is_later(told: Told | None, about: Told) -> bool:
+    """Whether what was told is of a later incarnation than this."""
+    return told is not None and told.incarnation > about.incarnation
+
+
 def told_failed(folder: Path, about: Told, now_ms: int, trouble: str) -> None:
     """Tell that an incarnation ended before its first round, beside what its stream has told before."""
     before = None
     with suppress(OSError, ValueError):
         before = read_told(folder)
-    if before is None:
-        before = about
-    elif before.incarnation > about.incarnation:
+    if _is_later(before, about):
         return
     told = structs.replace(
-        before,
+        before or about,
         told_at=now_ms,
         holder=about.holder,
         incarnation=about.incarnation,
