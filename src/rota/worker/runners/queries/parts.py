@@ -9,8 +9,6 @@ import os
 import re
 import stat
 
-import xxhash
-
 from rota.wire.queries import Part
 
 # The header with the ticket by which a peer is known: that of a token of a session, as the engine asks a bucket.
@@ -86,6 +84,8 @@ def check_part(path: str, part: Part) -> None:
 
 def measure(file: int) -> tuple[int, str]:
     """The size of a file and the checksum of all of it. Raises NotAPart if it is none."""
+    import xxhash  # an extra: every worker imports this module, and only those that run queries measure
+
     # It is not mapped: whoever cuts a file short would end the process that looks at it.
     buffer = bytearray(max(1, min(_PIECE_BYTES, _size_of(file))))
     view = memoryview(buffer)
