@@ -12,21 +12,25 @@ ROTA   := $(BIN)/rota
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-long check check-code check-tests sim bench docs pictures clean
+.PHONY: help setup run test test-full test-long check check-code check-tests sim bench docs pictures clean
 
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: .venv/.ready ## create or refresh .venv (uv if there is one, else pip)
+setup: .venv/ready/test ## everything that tests and checks use: tools, servers, a browser, Bazel
 
-.venv/.ready: pyproject.toml scripts/setup
-	@scripts/setup
+# `scripts/setup run` needs no root and installs no test tools; `scripts/setup test` says what it installs and why.
+.venv/ready/%: pyproject.toml scripts/setup
+	@scripts/setup $*
 
-run: setup ## start the service with an example deployed, run it and stay up: http://127.0.0.1:7434/
+run: .venv/ready/run ## start the service with an example deployed, run it and stay up: http://127.0.0.1:7434/
 	@$(BIN)/python scripts/show
 
-test: setup ## the whole suite in random order, except what is marked long
-	$(PYTEST) -m "not long" tests
+test: setup ## run before a commit is handed in: every part, and each real component, in ten minutes
+	$(PYTEST) -m "not full and not long" tests
+
+test-full: setup ## everything that `make test` leaves to it; a build server runs both
+	$(PYTEST) -m "full and not long" tests
 
 test-long: setup ## tests marked long, then the large simulation campaigns
 	HYPOTHESIS_PROFILE=long $(PYTEST) -m long tests
@@ -44,7 +48,7 @@ check-code: setup
 	$(ROTA) sim --seeds 200
 
 check-tests: setup
-	HYPOTHESIS_PROFILE=quick $(PYTEST) -x -m "not long and not servers" tests/unit tests/contract tests/tidy \
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -x -m "not full and not long and not servers" tests/unit tests/contract tests/tidy \
 		--ignore tests/contract/test_contract_notices.py --ignore tests/tidy/test_layers.py
 
 sim: setup ## SEEDS=n simulated worlds, then every canary mutant

@@ -80,7 +80,13 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'rota' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    try:
+        return getattr(import_module(home), name)
+    except ModuleNotFoundError as missing:
+        if home.startswith("rota.app.sql."):
+            text = f"rota.{name} needs {missing.name}, which is not installed: pip install 'rota[query]'"
+            raise ModuleNotFoundError(text, name=missing.name) from None
+        raise
 
 
 def __dir__() -> list[str]:

@@ -108,8 +108,11 @@ class Store(Protocol):
 
 
 class Look(Struct, frozen=True):
-    """What is at the address of a shared store: its name, empty if there is nothing; the last epoch; who leads."""
+    """What is at the address of a shared store: which server; its name, empty if there is nothing; the last epoch; who
+    leads."""
 
+    # Product and version, such as "PostgreSQL 15.4".
+    server: str
     identity: str = ""
     epoch: Epoch = 0
     leader: Candidate | None = None

@@ -4,6 +4,7 @@ For adapters whose `is_shared` is True; `test_store_contract.py` holds them to i
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import cast
 
@@ -59,14 +60,16 @@ async def looking_makes_nothing_and_tells_what_there_is(bench: Bench) -> None:
     new = await bench.adapter.make_new()
     store, rival = shared(new), shared(await bench.adapter.join(new))
     try:
-        assert await store.look() == Look(), "there is nothing yet"
-        assert await rival.look() == Look(), "and looking has made nothing"
+        server = (await store.look()).server
+        assert re.match(r"\S+ \d+\.", server), f"product and version of the server: {server!r}"
+        assert await store.look() == Look(server), "there is nothing yet"
+        assert await rival.look() == Look(server), "and looking has made nothing"
         name = await store.identity()
-        assert await rival.look() == Look(name)
+        assert await rival.look() == Look(server, name)
         epoch = await stand(bench, store, FIRST)
-        assert await rival.look() == Look(name, epoch, FIRST)
+        assert await rival.look() == Look(server, name, epoch, FIRST)
         await store.release(epoch)
-        assert await rival.look() == Look(name, epoch)
+        assert await rival.look() == Look(server, name, epoch)
     finally:
         await bench.adapter.close([store, rival])
 

@@ -4,7 +4,7 @@ What a fenced block is for is said by its first line, and by a comment right abo
 
 - `title="daily.py"`: a file of that name; with `<!-- replaces: the last three lines -->` only those are.
 - `console`: lines after `$ ` are commands; those below are what is printed, with `…` for what differs. `rota up` stays
-  until the end.
+  until the next one, or the end.
 - `python` without a title: a program. What it prints is compared with a block `text title="prints"` below it.
 - `<!-- not run: why -->`: neither. `<!-- needs: bazel -->`: only where there is such a program.
 
@@ -107,7 +107,8 @@ class Story:
                 self._start(block.text, shown)
 
     def end(self) -> None:
-        for process in self._up:
+        while self._up:
+            process = self._up.pop()
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=PATIENCE_S)
 
@@ -142,6 +143,7 @@ class Story:
             assert ended.stdout == shown
 
     def _serve(self, command: str, expected: list[str]) -> None:
+        self.end()
         process = subprocess.Popen(
             ["bash", "-c", f"exec {self._here(command)}"],
             cwd=self.folder,

@@ -108,12 +108,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; `EXIT_CODES` says what is answered."""
     words = list(sys.argv[1:] if argv is None else argv)
     wanted = next((word for word in words if not word.startswith("-")), "")
-    parser = make_parser([wanted])
-    options = parser.parse_args(words)
-    if options.command is None:
-        parser.print_help(sys.stderr)
-        return EXIT_USAGE
-    return _carry_out(options)
+    try:
+        parser = make_parser([wanted])
+        options = parser.parse_args(words)
+        if options.command is None:
+            parser.print_help(sys.stderr)
+            return EXIT_USAGE
+        return _carry_out(options)
+    except ModuleNotFoundError as missing:
+        return _name_extra(missing)
+
+
+def _name_extra(missing: ModuleNotFoundError) -> int:
+    """Say which extra brings a module that a command needs; any other module is our bug, or the user's."""
+    from rota.cli.installation import extras_with, install_command
+
+    extras = extras_with(missing.name or "")
+    if not extras:
+        raise missing
+    sys.stderr.write(f"rota: this needs {missing.name}, which is not installed: {install_command(extras[0])}\n")
+    return EXIT_REFUSED
 
 
 def make_parser(wanted: Collection[str]) -> Parser:

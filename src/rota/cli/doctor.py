@@ -3,10 +3,14 @@
 import argparse
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rota.cli import EXIT_FAILED
 from rota.cli.showing import add_json, put, put_json, put_table
 from rota.core.errors import Refused
+
+if TYPE_CHECKING:
+    from rota.cli.installation import Finding
 
 EXAMPLES = """
   rota doctor
@@ -24,7 +28,16 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Look, and say what was found; fails if something would keep Rota from working."""
-    from rota.cli.examining import Finding, examine, judge_settings, show_values
+    from rota.cli.installation import Finding, check_install
+
+    installed = list(check_install())
+    if any(finding.grade == "fail" for finding in installed):
+        # What would look at the rest cannot be imported.
+        for finding in installed:
+            _put(finding)
+        return EXIT_FAILED
+
+    from rota.cli.examining import examine, judge_settings, show_values
     from rota.config import Config, load_config
 
     config = Config()
@@ -33,15 +46,19 @@ def run(options: argparse.Namespace) -> int:
         judged = list(judge_settings(config, os.environ))
     except Refused as refused:
         judged = [Finding("fail", "settings", str(refused), "Until then only the defaults are shown.")]
-    findings = [*examine(Path(options.data or config.server.data)), *judged]
+    findings = [*installed, *examine(Path(options.data or config.server.data)), *judged]
     values = list(show_values(config))
     if options.json:
         put_json({"findings": findings, "settings": values})
     else:
         for finding in findings:
-            put(f"{finding.grade:<4}  {finding.what:<12}  {finding.text}")
-            if finding.hint:
-                put(f"{'':<20}→ {finding.hint}")
+            _put(finding)
         put("")
         put_table(("setting", "value", "source"), ((each.setting, str(each.value), each.source) for each in values))
     return EXIT_FAILED if any(finding.grade == "fail" for finding in findings) else 0
+
+
+def _put(finding: "Finding") -> None:
+    put(f"{finding.grade:<4}  {finding.what:<12}  {finding.text}")
+    if finding.hint:
+        put(f"{'':<20}→ {finding.hint}")

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import platform
+import re
 import shutil
 import sys
 import time
@@ -18,6 +19,7 @@ from rota import __version__
 from rota.api.auth import Gate, check_exposure
 from rota.app.clocks import wall_clock
 from rota.app.shared import Sharing, open_shared, sharing_of
+from rota.cli.installation import Finding, install_command
 from rota.config import (
     SETTINGS,
     Config,
@@ -27,7 +29,6 @@ from rota.config import (
     read_client_tls,
     read_server_tls,
 )
-from rota.config.addresses import store_kind
 from rota.config.masking import mask
 from rota.config.reading import FILE_VARIABLE
 from rota.config.settings import Server
@@ -40,16 +41,9 @@ from rota.stores.sqlite import SqliteStore, holder_of
 FREE_BYTES_MIN = 1 << 30
 ENGINE = "datafusion"
 SYNC_MS_MAX = 20.0
+# The first etcd of 3.5 that keeps what it acknowledged when it is killed.
+ETCD_SAFE = (3, 5, 4)
 _SYNCS = 20
-
-
-class Finding(Struct, frozen=True):
-    """One thing that was looked at. `grade` is ok, warn or fail."""
-
-    grade: str
-    what: str
-    text: str
-    hint: str = ""
 
 
 class Value(Struct, frozen=True):
@@ -129,7 +123,7 @@ def _queries(config: Config) -> Iterator[Finding]:
         version = metadata.version(ENGINE)
     except metadata.PackageNotFoundError:
         is_wanted = bool(config.queries.listen or config.queries.tables)
-        hint = "pip install 'rota[query]'." if is_wanted else ""
+        hint = install_command("query") if is_wanted else ""
         yield Finding("warn" if is_wanted else "ok", "queries", f"{ENGINE} is not installed", hint)
         return
     yield Finding("ok", "queries", f"{ENGINE} {version}")
@@ -150,13 +144,22 @@ def _store(config: Config) -> Iterator[Finding]:
     except (Refused, Unavailable) as trouble:
         yield Finding("fail", "store", str(trouble))
         return
-    kind = store_kind(server.store)
+    yield from _server_version(found.server)
     if not found.identity:
-        yield Finding("ok", "store", f"{kind} answers; there is nothing yet, and the first coordinator makes it")
+        yield Finding("ok", "store", f"{found.server} answers; there is nothing yet, and the first coordinator makes it")
         return
     leader = found.leader
     who = f"{leader.name} leads{', at ' + leader.grpc if leader.grpc else ''}" if leader is not None else "nobody leads"
-    yield Finding("ok", "store", f"{kind} answers (identity {found.identity[:8]}, epoch {found.epoch}); {who}")
+    yield Finding("ok", "store", f"{found.server} answers (identity {found.identity[:8]}, epoch {found.epoch}); {who}")
+
+
+def _server_version(server: str) -> Iterator[Finding]:
+    """Warn of an etcd that can lose data when it is killed."""
+    product, _, version = server.partition(" ")
+    numbers = tuple(int(each) for each in re.findall(r"\d+", version)[:3])
+    if product == "etcd" and (3, 5) <= numbers < ETCD_SAFE:
+        text = f"{server} can lose data when it is killed, which was repaired in {'.'.join(map(str, ETCD_SAFE))}"
+        yield Finding("warn", "store", text, "Upgrade etcd before you rely on it.")
 
 
 async def _look_at(sharing: Sharing, server: Server) -> Look:

@@ -80,7 +80,8 @@ class EtcdStore:
     async def look(self) -> Look:
         """See the port."""
         found = await look(self.client, self._keys)
-        return Look() if found is None else Look(found.identity, found.epoch, await self.leader())
+        server = f"etcd {(await self.client.status()).version}"
+        return Look(server) if found is None else Look(server, found.identity, found.epoch, await self.leader())
 
     async def identity(self) -> str:
         """See the port."""

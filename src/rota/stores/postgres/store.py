@@ -198,7 +198,10 @@ class PostgresStore:
         with self._plainly():
             async with self.watcher.turn(CALL_S) as wire:
                 identity, epoch = await self._place.look(wire)
-        return Look(identity, epoch, await self.leader() if identity else None)
+                ((version,),) = await wire.run("SHOW server_version")
+        # Debian adds its own version in parentheses.
+        server = f"PostgreSQL {version.partition(' ')[0]}"
+        return Look(server, identity, epoch, await self.leader() if identity else None)
 
     async def identity(self) -> str:
         """See the port."""
