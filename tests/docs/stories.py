@@ -75,13 +75,14 @@ def missing(expected: list[str], printed: str) -> list[str]:
 class Story:
     """A page that is played in a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, programs: Path) -> None:
         self.folder = folder
+        self._python = str(programs / "python")
         self._up: list[subprocess.Popen[str]] = []
         self._ports = dict(zip(map(str, PORTS), map(str, free_ports(len(PORTS))), strict=True))
         self._env = {
             **{name: value for name, value in os.environ.items() if not name.startswith("ROTA_")},
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{programs}:{os.environ['PATH']}",
             "ROTA_SERVER_LISTEN": f"127.0.0.1:{self._ports['7433']}",
             "ROTA_SERVER_HTTP": f"127.0.0.1:{self._ports['7434']}",
             "ROTA_WORKER_SLOTS": "2",
@@ -137,7 +138,7 @@ class Story:
     def _start(self, code: str, shown: str) -> None:
         path = self.folder / "program.py"
         path.write_text(self._here(code), encoding="utf-8")
-        ended = self._run([sys.executable, str(path)])
+        ended = self._run([self._python, str(path)])
         assert ended.returncode == 0, ended.stderr
         if shown:
             assert ended.stdout == shown
@@ -170,9 +171,10 @@ class Story:
         return text.replace("bazel build", f"bazel --batch --output_base={self.folder / '.bazel'} build")
 
 
-def play(page: Path, folder: Path) -> None:
-    story = Story(folder)
+def play(page: str, folder: Path, programs: Path = Path(sys.executable).parent) -> None:
+    """Play a page with the `rota` and the `python` of an environment."""
+    story = Story(folder, programs)
     try:
-        story.play(page.read_text(encoding="utf-8"))
+        story.play(page)
     finally:
         story.end()

@@ -16,7 +16,6 @@ from tests.docs.test_stories import TOLD
 ROOT = Path(__file__).parents[2]
 # How many blocks of Python the tests of this file run of each document; stories are run by tests of their own.
 RUN_HERE = {
-    "README.md": 1,
     "docs/guides/agents.md": 1,
     "docs/guides/embedded.md": 3,
     "docs/guides/queries.md": 2,
@@ -44,14 +43,6 @@ def python(*words: str, cwd: Path) -> str:
     ended = subprocess.run([sys.executable, *words], cwd=cwd, capture_output=True, text=True, check=False, timeout=120)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
-
-
-def test_the_first_example_prints_what_the_readme_says(tmp_path: Path) -> None:
-    (code,) = blocks("README.md")
-    (tmp_path / "daily.py").write_text(code, encoding="utf-8")
-    assert python("daily.py", cwd=tmp_path) == "8\n"
-    assert "total: 8\n" in python("-m", "rota.cli", "run", "daily.py", "--param", "day=monday", cwd=tmp_path)
-    assert python("-m", "rota.cli", "runs", cwd=tmp_path).count("success") == 4
 
 
 def test_the_guide_to_the_embedded_runtime_works_as_one_program(tmp_path: Path) -> None:

@@ -126,10 +126,11 @@ def test_every_picture_is_there_and_small(page: Path) -> None:
         assert 0 < picture.stat().st_size < IMAGE_BYTES_MAX
 
 
-def test_the_readme_has_two_commands_and_a_picture_on_its_first_screen() -> None:
-    first_screen = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:20]
-    assert sum(line.startswith("make ") for line in first_screen) == 2
-    assert any(line.startswith("![") for line in first_screen)
+def test_the_readme_begins_with_an_install_a_program_what_it_prints_and_a_picture() -> None:
+    first_screen = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[:60]
+    wanted = ("pip install", "```python", "$ rota run", "![", "`make run`")
+    assert [each for each in wanted if not any(line.startswith(each) for line in first_screen)] == []
+    assert not any("make test" in line for line in first_screen), "what contributors type comes later"
 
 
 def test_a_link_that_leads_nowhere_would_be_noticed() -> None:

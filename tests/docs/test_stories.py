@@ -8,6 +8,7 @@ from tests.docs.stories import blocks, commands, is_printed, missing, play
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [
+    DOCS.parent / "README.md",
     DOCS / "quickstart.md",
     *sorted((DOCS / "concepts").glob("*.md")),
     *sorted((DOCS / "coming-from").glob("*.md")),
@@ -22,7 +23,7 @@ TOLD = [page for page in PAGES if any(block.language in ("python", "console") fo
     ids=lambda page: page.stem,
 )
 def test_what_a_page_shows_happens(page: Path, tmp_path: Path) -> None:
-    play(page, tmp_path)
+    play(page.read_text(encoding="utf-8"), tmp_path)
 
 
 def test_each_of_the_words_has_a_page_with_an_example() -> None:

@@ -1,0 +1,1 @@
+"""What people install: the wheel, alone and with each extra, in environments that hold nothing else."""
