@@ -17,8 +17,8 @@ NEEDS_EXTRA = {
     "flight --coordinator grpc://127.0.0.1:1": "query",
     "frontend --coordinator grpc://127.0.0.1:1": "build",
     "mcp --coordinator grpc://127.0.0.1:1": "agent",
-    "server --store postgresql://127.0.0.1:1/rota --data {data} --blobs {data}/blobs": "postgres",
-    "server --store etcd://127.0.0.1:1/rota --data {data} --blobs {data}/blobs": "etcd",
+    "server --store postgresql://127.0.0.1:1/rota --data {data}": "postgres",
+    "server --store etcd://127.0.0.1:1/rota --data {data}": "etcd",
 }
 
 
@@ -46,7 +46,7 @@ def test_the_demo_runs(bare: Path, tmp_path: Path) -> None:
 def test_what_needs_an_extra_names_it_with_the_command_that_installs_it(bare: Path, tmp_path: Path) -> None:
     wrong = {}
     for command, extra in NEEDS_EXTRA.items():
-        line = ["sh", "-c", f"{bare / 'rota'} {command.format(data=tmp_path)}"]
+        line = ["sh", "-c", f"ROTA_SERVER_BLOBS={tmp_path}/blobs {bare / 'rota'} {command.format(data=tmp_path)}"]
         said = run(line, folder=tmp_path, code=3)
         if f"pip install 'rota[{extra}]'" not in said:
             wrong[command] = said

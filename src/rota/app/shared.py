@@ -49,4 +49,4 @@ def open_shared(
         return EtcdStore(sharing.url, blobs, term_ms=term_ms, tls=sharing.tls, warn=warn)
     except ModuleNotFoundError as missing:
         text = f"{kind} needs the package {missing.name}, which is not installed"
-        raise Refused("store.engine", text, f"Install rota[{kind}].", path="server.store") from None
+        raise Refused("store.engine", text, f"pip install 'rota[{kind}]'.", path="server.store") from None
