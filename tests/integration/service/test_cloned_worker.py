@@ -37,5 +37,5 @@ def test_the_copy_of_a_running_worker_is_turned_away_and_the_worker_is_not_distu
         assert now is not None
         assert known is not None
         assert now.incarnation == known.incarnation
-        assert "turned this worker away" not in original.said()
+        assert "worker.duplicate" not in original.said()
         assert copy.popen.poll() is None, "it keeps asking: the original may end"
