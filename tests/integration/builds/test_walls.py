@@ -81,8 +81,8 @@ def test_a_sandbox_that_is_not_there_is_an_error_only_if_it_must_be(tmp_path: Pa
         assert find_sandbox(NONE, tmp_path) == (None, "")
         sandbox, about = find_sandbox(AUTO, tmp_path)
         assert sandbox is None
-        assert "bwrap" in about
-        with refused("config.value", "bwrap", path="worker.build_sandbox"):
+        assert "PATH" in about
+        with refused("config.value", "bwrap", "PATH", path="worker.build_sandbox"):
             find_sandbox(BUBBLEWRAP, tmp_path)
         broken = tmp_path / "bwrap"
         broken.write_text("#!/bin/sh\necho no namespaces for you >&2; exit 1\n")

@@ -153,7 +153,7 @@ async def test_a_fragment_reads_no_files_but_in_the_places_that_it_names(runners
         work = encode_fragment(replace(fragment, places=places))
         over = await runners.first.run(replace(offer, work=work))
         assert over.failure is FailureClass.FATAL
-        assert re.match(r"query\.source: .*/t/0\.parquet.*\(at plan\)", over.error)
+        assert re.match(r"query\.source: .*/t/\d\.parquet\b.*\(at plan\)", over.error)
     # Named twice, a message is one to some readers and two to others: what counts is what the engine reads.
     hidden = planned("select sum(k) as n from t", 1, t=runners.table("hidden"))[0].plan
     mixed = encode_fragment(replace(fragment, plan=hidden + fragment.plan, is_whole=True))
@@ -177,7 +177,7 @@ async def test_a_file_is_not_taken_for_an_exchange_by_the_name_of_another(runner
     )
     over = await runners.first.run(runners.offer_of(made))
     assert over.failure is FailureClass.FATAL
-    assert re.match(r"query\.source: .*/secret\.arrow.*\(at plan\)", over.error)
+    assert re.match(r"query\.source: .*/(secret\.arrow|rota-exchange-0)\b.*\(at plan\)", over.error)
 
 
 @querying(memory_bytes=8 << 20)
@@ -208,14 +208,14 @@ def known_here_only(values: pa.Array) -> pa.Array:
 @querying()
 async def test_an_error_in_a_function_is_the_users(runners: Runners) -> None:
     def explode(values: pa.Array) -> pa.Array:
-        raise ValueError("Resources exhausted: no good")
+        raise ValueError("Resources exhausted")
 
     exploding = udf(explode, [pa.int64()], pa.int64(), "immutable", name="explode")
     stages = planned("select explode(k) from t", udfs=[exploding], t=runners.table())
     over = await runners.first.run(runners.offer(stages[0], 0))
     assert over.failure is FailureClass.USER
     first, *lines = over.error.splitlines()
-    assert re.fullmatch(r"query\.function_failed: .*ValueError\('Resources exhausted: no good'\)", first)
+    assert re.fullmatch(r"query\.function_failed: .*ValueError\('Resources exhausted'\)", first)
     assert "in explode" in "\n".join(lines)
     there = udf(known_here_only, [pa.int64()], pa.int64(), "immutable", name="there")
     stages = planned("select there(k) from t", udfs=[there], t=str(runners.folder / "t"))
