@@ -43,6 +43,10 @@ class Page(HTMLParser):
         """The attributes of every element of that name."""
         return [given for name, given in self.tags if name == tag]
 
+    def classed(self, classes: str) -> list[dict[str, str | None]]:
+        """The attributes of every element of exactly these classes."""
+        return [given for _, given in self.tags if given.get("class") == classes]
+
     @property
     def live(self) -> str:
         """Where it is told what changes."""
@@ -108,6 +112,11 @@ def hidden(page: Page, action: str = "") -> dict[str, str]:
         elif is_in and tag == "input" and given.get("name") in ("seal", "once", "seen"):
             found[given["name"] or ""] = given["value"] or ""
     return found
+
+
+def said_once(page: Page) -> str:
+    """What a page tells about what was done, as HTML; empty if it tells nothing."""
+    return page.html.partition('class="card said"')[2].partition("</div>")[0]
 
 
 def buttons(page: Page) -> list[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import textwrap
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def one():
 
 @rota.workflow(schedule="@daily", timezone="Europe/Berlin", priority="high")
 def good(day: str = "today", n: int = 3):
-    \"\"\"What it is for.\"\"\"
+    \"\"\"Its purpose.\"\"\"
     one()
 """
 
@@ -51,7 +52,7 @@ def test_a_workflow_is_compiled_with_all_that_is_known_of_it(tmp_path: Path):
     assert isinstance(workflow, Compiled)
     assert [param.name for param in workflow.params] == ["day", "n"]
     assert workflow.schedule is not None and workflow.schedule.zone == "Europe/Berlin"
-    assert (workflow.priority, workflow.paused, workflow.doc) == ("high", None, "What it is for.")
+    assert (workflow.priority, workflow.paused, workflow.doc) == ("high", None, "Its purpose.")
     assert workflow.source == "flows.py:8"
     assert b"flows:one" in workflow.graph.tasks[0].work
 
@@ -162,7 +163,7 @@ def test_a_file_that_fails_is_told_with_its_line_and_the_others_are_compiled(
             def w():
                 f()
             """,
-            "has no name by which a worker could find it",
+            "make.<locals>.f",
         ),
         (
             """
@@ -174,7 +175,7 @@ def test_a_file_that_fails_is_told_with_its_line_and_the_others_are_compiled(
             def w():
                 f(Path(__file__).parent)
             """,
-            "has a path of this machine in it",
+            "__file__",
         ),
     ],
 )
@@ -210,15 +211,15 @@ def test_a_file_that_does_not_let_itself_be_stopped_is_killed_with_what_it_start
         ),
         timeout_s=1,
     )
-    assert "killed with everything it started" in broken.error
+    assert re.search(r"\b1 s\b.*\bkilled\b", broken.error)
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
 
 
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("import os, rota\nos._exit(5)\n", "ended by itself with code 5"),
-        ("import os, rota, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", "was killed by SIGSEGV"),
+        ("import os, rota\nos._exit(5)\n", "code 5"),
+        ("import os, rota, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", "SIGSEGV"),
     ],
 )
 def test_a_file_that_ends_its_process_is_told(tmp_path: Path, text: str, error: str):

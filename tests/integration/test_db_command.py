@@ -93,8 +93,8 @@ def test_rows_that_belong_nowhere_and_rules_that_are_broken_are_found(tmp_path: 
     disk.close()
     assert main(["db", "check", "--data", str(tmp_path), "--json"]) == 1
     faults = json.loads(capsys.readouterr().out)["faults"]
-    assert any("task rows of a run that is not there" in fault for fault in faults)
-    assert any("story rows of a run that is not there" in fault for fault in faults)
+    assert any("task rows" in fault for fault in faults)
+    assert any("story rows" in fault for fault in faults)
     assert any("still has fence 7" in fault for fault in faults)
 
 

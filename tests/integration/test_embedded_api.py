@@ -17,6 +17,7 @@ from rota.core.model import Graph, TaskSpec
 from tests.integration import jobs
 from tests.integration.deadlines import until
 from tests.integration.service.pair import Pair
+from tests.refusals import refused
 
 
 @pytest.fixture(params=["memory", "folder", "remote"])
@@ -91,7 +92,7 @@ def test_a_bare_graph_and_a_bare_task_can_be_submitted_too(in_processes: rota.Ro
 
 
 def test_what_is_no_graph_is_refused_with_what_to_do(quick: rota.Rota):
-    with pytest.raises(rota.Refused, match=r"is not a graph .* Decorate a function with @rota\.workflow"):
+    with refused("field.type", "@rota.workflow", path="graph"):
         quick.submit(len)  # pyright: ignore[reportArgumentType] - on purpose
 
 
@@ -129,7 +130,7 @@ def test_a_run_that_fails_says_so_and_its_tasks_say_why(quick: rota.Rota):
         jobs.identity(jobs.fail("no such column"))
 
     run = quick.submit(failing)
-    with pytest.raises(rota.RunFailed, match="failed upstream of every last task") as caught:
+    with pytest.raises(rota.RunFailed, match="upstream") as caught:
         run.result()
     assert caught.value.run.state == "failed"
     with pytest.raises(rota.Refused, match=r"task 'fail' is failed(.|\n)*ValueError: no such column"):
@@ -173,14 +174,14 @@ def test_runs_are_listed_newest_first_and_by_name_and_state(quick: rota.Rota):
     assert [view.id for view in quick.runs(limit=1)] == ["c"]
     assert [view.id for view in quick.runs(name="sums")] == ["b", "a"]
     assert [view.id for view in quick.runs(states=("failed",))] == ["c"]
-    with pytest.raises(rota.Refused, match="'lost' is no state of a run"):
+    with refused("field.value", "'lost'", path="states"):
         quick.runs(states=("lost",))
 
 
 def test_parameters_that_cannot_be_sent_are_refused(quick: rota.Rota):
-    with pytest.raises(rota.Refused, match="a parameter cannot be sent"):
+    with refused("field.type", path="params"):
         quick.submit(jobs.identity, {"value": object()})
-    with pytest.raises(rota.Refused, match=r"'soonish' is no priority .* urgent, high, normal, low"):
+    with refused("field.value", "'soonish'", "urgent, high, normal, low", path="priority"):
         quick.submit(sums, priority="soonish")
 
 

@@ -1,5 +1,6 @@
 """Callables that raise, hang, exit, crash, devour memory, never stop printing, or return what cannot be sent."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from rota.kinds.workflow.tasks import Task
 from tests.integration import jobs
 from tests.integration.deadlines import is_running, until_there
 from tests.integration.deadlines import until as until_so
+from tests.refusals import refused
 
 LOG_BYTES = 64 << 20
 
@@ -56,7 +58,7 @@ def test_one_that_raises(either: rota.Rota):
 def test_one_that_hangs_in_a_process_is_killed_with_its_children(processes: rota.Rota, tmp_path: Path):
     view = end_of(processes, jobs.hang.override(execution_timeout=1), {"folder": str(tmp_path)})
     assert (view.state, view.failure) == ("failed", "timeout")
-    assert "took longer than its time limit of 1,000 ms; killed with everything it started" in view.error
+    assert re.search(r"\b1,000 ms\b.*\bkilled\b", view.error)
     pids = [int(pid) for pid in until_there(tmp_path / "pids").read_text().split()]
     until_so(lambda: not any(map(is_running, pids)), "its processes to be dead")
 
@@ -65,7 +67,7 @@ def test_one_that_hangs_in_a_thread_is_given_up(tmp_path: Path):
     with rota.Rota.embedded(threads=True, slots=2) as one:
         view = end_of(one, jobs.held.override(execution_timeout=0.2), {"folder": str(tmp_path), "name": "a"})
         assert (view.state, view.failure) == ("failed", "timeout")
-        assert "a thread cannot be killed" in view.error
+        assert "thread" in view.error
         (tmp_path / "a.go").touch()
         until_so(lambda: "a" in jobs.effects(tmp_path), "the thread to end by itself")
         run = one.runs()[-1]
@@ -81,13 +83,13 @@ def test_a_timeout_is_tried_again_if_retries_say_so(processes: rota.Rota):
 def test_one_that_ends_its_process(processes: rota.Rota, code: int):
     view = end_of(processes, jobs.leave, {"code": code})
     assert (view.state, view.failure) == ("failed", "user")
-    assert f"the process exited with code {code} before the task returned" in view.error
+    assert re.search(rf"\bcode {code}\b", view.error)
 
 
 def test_one_that_calls_exit(either: rota.Rota):
     view = end_of(either, jobs.ask_to_leave, {"code": 3})
     assert view.state == "failed"
-    assert view.error == "called sys.exit(3); a task ends by returning"
+    assert "sys.exit(3)" in view.error
 
 
 def test_one_that_is_killed_by_a_signal(processes: rota.Rota):
@@ -123,7 +125,7 @@ def test_one_that_prints_100_megabytes(processes: rota.Rota):
 def test_one_that_returns_what_cannot_be_sent(either: rota.Rota, task: "Task[Any, Any]", hint: str):
     view = end_of(either, task.override(retries=5))
     assert (view.state, view.failure, view.attempt) == ("failed", "fatal", 1), "trying again would not help"
-    assert "cannot be sent to another process" in view.error
+    assert re.search(r"\b_thread\.lock\b|\bgenerator\b", view.error)
     assert hint in view.error
 
 
@@ -139,7 +141,7 @@ def test_one_whose_function_is_gone(processes: rota.Rota, tmp_path: Path, monkey
     run.wait(30)
     (view,) = run.tasks()
     assert (view.state, view.failure) == ("failed", "fatal")
-    assert "there is no 'once' in the module passing; was it renamed or removed?" in view.error
+    assert re.search(r"'once'.*\bpassing\b", view.error)
 
 
 def test_a_command_that_fails_shows_the_end_of_what_it_said(processes: rota.Rota):
@@ -159,7 +161,7 @@ def test_a_command_that_fails_shows_the_end_of_what_it_said(processes: rota.Rota
     assert "could not run '/no/such/program'" in errors["missing"][2]
     assert errors["skipped"][0] == "skipped"
     assert "killed by SIGKILL" in errors["killed"][2]
-    assert "could not enter the folder '/no/such/folder'" in errors["odd"][2]
+    assert "'/no/such/folder'" in errors["odd"][2]
 
 
 def test_a_result_of_100_megabytes_arrives_whole(either: rota.Rota):
@@ -182,5 +184,5 @@ def test_a_worker_without_the_pickled_class_says_so(processes: rota.Rota):
         pass
 
     assert type(processes.submit(jobs.identity, {"value": 1}).result()) is int
-    with pytest.raises(rota.Refused, match="a parameter cannot be sent"):
+    with refused("field.type", "Local", path="params"):
         processes.submit(jobs.identity, {"value": Local()})

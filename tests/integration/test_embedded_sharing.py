@@ -18,6 +18,7 @@ import rota
 from rota.app import embedded
 from tests.integration import jobs
 from tests.integration.deadlines import until
+from tests.refusals import refused
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,9 +62,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_second_coordinator_is_refused_with_the_process_id_of_the_first(tmp_path: Path, impatient: None):
     with holder(tmp_path) as process:
-        with pytest.raises(rota.Refused, match=rf"store\.held: .* in use by process {process.pid} on ") as caught:
+        with refused("store.held", str(tmp_path / "data"), f"process {process.pid} on ") as caught:
             rota.Rota.embedded(tmp_path / "data")
-        assert "Stop that process, or choose another folder" in str(caught.value)
+        assert caught.value.hint
 
 
 def test_a_second_coordinator_in_the_same_process_is_refused_too(tmp_path: Path, impatient: None):
@@ -169,7 +170,7 @@ def test_a_folder_that_nobody_holds_can_be_read(tmp_path: Path):
 
 
 def test_a_folder_without_data_is_not_opened(tmp_path: Path):
-    with pytest.raises(rota.Refused, match=r"store\.missing: there is no data in .* `rota run`"):
+    with refused("store.missing", str(tmp_path), "`rota run`"):
         rota.Rota.open(tmp_path)
     assert list(tmp_path.iterdir()) == [], "looking leaves nothing behind"
 
@@ -178,7 +179,7 @@ def test_a_path_that_is_a_file_is_refused(tmp_path: Path):
     path = tmp_path / "file"
     path.write_text("mine")
     for folder in (path, path / "below"):
-        with pytest.raises(rota.Refused, match=r"store\.missing: .*(is not a folder|cannot be made)"):
+        with refused("store.missing", str(folder)):
             rota.Rota.embedded(folder)
     assert path.read_text() == "mine"
 
@@ -211,8 +212,9 @@ def test_a_very_deep_folder_has_a_socket_too(tmp_path: Path):
 def test_limits_that_contradict_each_other_are_refused(tmp_path: Path):
     from rota.core.bounds import TimeLimits
 
-    with pytest.raises(rota.Refused, match="the ladder of time limits is broken"):
+    with refused("field.value") as caught:
         rota.Rota.embedded(tmp_path, limits=TimeLimits(lease_ms=10))
+    assert caught.value.path.startswith("limits.")
     with rota.Rota.embedded(tmp_path):
         pass
 
@@ -233,7 +235,7 @@ def test_a_forked_copy_is_told_to_make_its_own_and_disturbs_nothing(tmp_path: Pa
         copy = multiprocessing.get_context("fork").Process(target=_in_copy, args=(one, there))
         copy.start()
         assert here.poll(20)
-        assert f"this Rota belongs to process {os.getpid()}" in here.recv()
+        assert f"process {os.getpid()}" in here.recv()
         copy.join(20)
         assert copy.exitcode == 0
         (tmp_path / "a.go").touch()
@@ -279,7 +281,7 @@ def test_closing_frees_whoever_waits():
     for thread in waiting:
         thread.join(20)
         assert not thread.is_alive()
-    assert said == ["this Rota is closed"] * 3
+    assert ["closed" in each for each in said] == [True] * 3
 
 
 def test_the_async_client_frees_whoever_waits_when_it_closes():
@@ -294,7 +296,7 @@ def test_the_async_client_frees_whoever_waits_when_it_closes():
             await waiting
         return str(caught.value)
 
-    assert asyncio.run(use()) == "this Rota is closed"
+    assert "closed" in asyncio.run(use())
 
 
 def test_calling_the_blocking_client_from_its_own_loop_is_an_error_and_no_deadlock():
@@ -303,5 +305,5 @@ def test_calling_the_blocking_client_from_its_own_loop_is_an_error_and_no_deadlo
         async def inside() -> None:
             one.runs()
 
-        with pytest.raises(RuntimeError, match="use the async client"):
+        with pytest.raises(RuntimeError, match="async client"):
             one._thread.call(inside())  # pyright: ignore[reportPrivateUsage] - the only way to be there

@@ -11,6 +11,7 @@ from rota.client.blocking import BlockingRun
 from rota.core.bounds import TimeLimits
 from tests.integration import jobs
 from tests.integration.deadlines import is_running, until, until_there
+from tests.refusals import refused
 
 
 @pytest.fixture(params=["embedded", "remote"])
@@ -122,7 +123,7 @@ def test_a_pool_that_does_not_exist_is_named_at_submission_and_can_be_made(quick
     def pooled():
         jobs.nothing.override(pool={"missing": 1})()
 
-    with pytest.raises(rota.Refused, match=r"pool\.unknown: pool 'missing' does not exist"):
+    with refused("pool.unknown", "'missing'"):
         quick.submit(pooled)
     quick.put_pool("missing", 2)
     assert quick.submit(pooled).wait(20).state == "success"
@@ -185,5 +186,5 @@ def test_a_parked_task_can_be_resolved():
         assert run.why("nothing")
         run.resolve("nothing", "fail")
         assert run.wait(20).state == "failed"
-        with pytest.raises(rota.Refused, match="'shrug' is no way out"):
+        with refused("field.value", "'shrug'", path="way_out"):
             run.resolve("nothing", "shrug")

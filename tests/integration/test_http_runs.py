@@ -1,6 +1,7 @@
 """Runs and tasks over HTTP, on a real port: every endpoint, and what each refuses. Shapes are checked by the stage."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -174,7 +175,7 @@ def test_runs_are_listed_in_pages_of_live_and_ended_ones(stage: Stage):
         ("limit=0", "field.value", ""),
         ("limit=1&limit=2", "field.value", ""),
         ("limit=1000000", "field.value", ""),
-        ("state=lost", "field.value", "Use some of queued"),
+        ("state=lost", "field.value", "queued"),
         ("after=zz", "field.value", "Take it from `next`"),
         ("after=7b7d00", "field.value", "Take it from `next`"),
     ],
@@ -199,7 +200,7 @@ def test_tasks_are_listed_in_pages_and_by_state(stage: Stage):
     assert [(task["id"], task["failure"]) for task in tasks] == [("bad", "user")]
     assert stage.get("runs/wide%2Ftasks/tasks?after=x", 422)["path"] == "after"
     assert stage.get("runs/wide%2Ftasks/tasks?state=x", 422)["code"] == "field.value"
-    assert stage.get("runs/wide%2Ftasks/tasks/each", 404)["hint"] == "Name one of them, such as each[0]."
+    assert "each[0]" in stage.get("runs/wide%2Ftasks/tasks/each", 404)["hint"]
 
 
 def test_a_run_is_paused_resumed_cancelled_and_cleared(stage: Stage):
@@ -307,7 +308,7 @@ def test_a_large_result_is_streamed_and_one_that_was_changed_breaks_off(stage: S
     run = stage.rota.submit(jobs.blob, {"megabytes": 9})
     run.wait(30)
     path = f"/api/v1/runs/{run.id}/tasks/blob/result"
-    assert stage.get(path, 406)["hint"] == "Ask with Accept: application/msgpack."
+    assert "application/msgpack" in stage.get(path, 406)["hint"]
     packed = {"Accept": "application/msgpack"}
     with stage.http.stream("GET", path, headers=packed) as response:
         content = response.read()
@@ -376,7 +377,7 @@ def test_an_id_that_history_has_is_not_given_again_and_a_repetition_is_answered(
         until(lambda: not other.rota.runs(history=False), "it to be in history")
         refused = other.post("runs", body, 409, headers={"Idempotency-Key": "monday-2"})
         assert refused["code"] == "run.exists"
-        assert "it ended as success, and is in history" in refused["detail"]
+        assert re.search(r"'monday'.*\bsuccess\b.*\bhistory\b", refused["detail"])
         assert other.post("runs", body, 201, headers=key)["id"] == "monday"
         mine = {**body, "params": {"other": 1}}
         assert other.post("runs", mine, 409, headers=key)["code"] == "command.id_reused"

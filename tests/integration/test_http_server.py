@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import socket
 import ssl
 import threading
@@ -26,6 +27,7 @@ from rota.core.errors import Refused, Unavailable
 from rota.ports import Candidate
 from tests.integration.deadlines import until
 from tests.integration.http_stage import Stage, gate_of, shell, staged
+from tests.refusals import refused
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +97,7 @@ def test_mutual_tls_lets_in_whom_the_authority_knows(pems: Pems, tmp_path: Path)
 
 def test_what_cannot_be_served_is_refused_at_the_start(stage: Stage):
     for host, port in (("127.0.0.1", stage.port), ("192.0.2.1", 0), ("no.such.invalid", 0)):
-        with pytest.raises(Refused, match=r"listen\.failed: .* cannot be listened on"):
+        with refused("listen.failed", f"{host}:{port}"):
             asyncio.run(HttpServer(stage.service, host, port).start())
     with pytest.raises(Refused, match=r"Use 0 to 65535"):
         asyncio.run(HttpServer(stage.service, "127.0.0.1", 99_999).start())
@@ -245,8 +247,8 @@ def test_a_body_that_is_too_large_is_refused_and_its_sender_hears_why(stage: Sta
     [
         (b'{"reason": "x",,}', "in line 1, column"),
         (b'{\n "reason":\n oops}', "in line 3, column"),
-        (b"{", "this is not JSON"),
-        (b'{"reason": "\xff"}', "this is not JSON"),
+        (b"{", "JSON"),
+        (b'{"reason": "\xff"}', "JSON"),
     ],
 )
 def test_what_is_not_json_says_where(stage: Stage, content: bytes, detail: str):
@@ -259,7 +261,8 @@ def test_what_is_not_json_says_where(stage: Stage, content: bytes, detail: str):
 def test_what_is_nested_too_deeply_is_refused(stage: Stage):
     content = b'{"params": {"a": ' + b"[" * 100_000
     headers = {"Content-Type": "application/json"}
-    assert stage.ask("POST", "runs", 400, content=content, headers=headers)["detail"] == "this is nested too deeply"
+    problem = stage.ask("POST", "runs", 400, content=content, headers=headers)
+    assert (problem["code"], "nested" in problem["detail"]) == ("http.json", True)
 
 
 def test_a_body_of_another_type_is_refused(stage: Stage):
@@ -300,9 +303,9 @@ def test_what_is_to_be_repeated_is_repeated_under_the_key_it_had(stage: Stage, m
         broken.setattr(stage.line.desk, "ask", away)
         body = {"graph": {"name": "g", "tasks": [shell("a")]}}
         first = stage.http.post("/api/v1/runs", json=body)
-        assert first.json()["hint"] == "Repeat it with the Idempotency-Key of this answer."
+        assert re.search(r"\bIdempotency-Key\b.*\banswer\b", first.json()["hint"])
         chosen = stage.http.post("/api/v1/runs", json=body, headers={"Idempotency-Key": "mine"})
-        assert chosen.json()["hint"] == "Repeat it with the same Idempotency-Key."
+        assert re.search(r"\bsame Idempotency-Key\b", chosen.json()["hint"])
         assert chosen.headers["idempotency-key"] == "mine"
         read = stage.http.get("/api/v1/runs", headers={"Idempotency-Key": "mine"})
         assert (read.json()["hint"], read.headers.get("idempotency-key")) == ("", None)

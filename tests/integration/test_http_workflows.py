@@ -67,7 +67,9 @@ def test_the_example_of_the_reference_works_as_it_stands(stage: Stage, tmp_path:
 
 @pytest.mark.parametrize("name", ["etl.py", "/etl", "./etl"])
 def test_a_workflow_that_could_not_be_run_by_its_name_is_refused(stage: Stage, name: str):
-    assert "would look for a file" in deploy(stage, name, 422)["detail"]
+    problem = deploy(stage, name, 422)
+    assert (problem["code"], problem["path"]) == ("field.value", "graph.name")
+    assert repr(name) in problem["detail"]
 
 
 def test_what_is_no_bundle_is_refused(stage: Stage):
@@ -87,7 +89,7 @@ def test_parameters_and_schedules_are_deployed_and_shown(stage: Stage):
         {"name": "size", "type": "string", "default": "small", "choices": ["small", "large"], "doc": "how much"},
         {"name": "note", "type": "string", "default": None, "nullable": True},
     ]
-    deploy(stage, "shown", params=params, source="here.py:3", doc="What it is for.")
+    deploy(stage, "shown", params=params, source="here.py:3", doc="Its purpose.")
     view = stage.get("workflows/shown")
     assert [(each["name"], each["required"], each["default"]) for each in view["params"]] == [
         ("day", True, None),
@@ -99,7 +101,7 @@ def test_parameters_and_schedules_are_deployed_and_shown(stage: Stage):
         None,
         None,
         "here.py:3",
-        "What it is for.",
+        "Its purpose.",
     )
     assert "shown" in [each["name"] for each in stage.get("workflows")["workflows"]]
     for given in ({}, {"day": "2026-02-30"}, {"day": "2026-02-01", "size": "huge"}, {"day": "2026-02-01", "no": 1}):

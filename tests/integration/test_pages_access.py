@@ -81,7 +81,7 @@ def test_under_tls_the_cookie_travels_only_there():
         ("reader token", "not a token"),
         (f"{READER}; Path=/; Domain=evil", "not a token"),
         ("ü", "not a token"),
-        (WORKER, "has the role worker"),
+        (WORKER, "role worker"),
     ],
 )
 def test_a_token_that_does_not_do_is_refused_with_the_reason(stage: Stage, token: str, said: str):

@@ -290,7 +290,7 @@ async def test_hosts_that_all_say_nothing_are_given_up_on_in_time(line: Proxy) -
     line.hang()
     async with opened(url_at(line.port, line.port), term_ms=TERM_MS) as store:
         began = time.monotonic()
-        with pytest.raises(Unavailable, match=r"did not answer within 0\.2 s; .* did not answer"):
+        with pytest.raises(Unavailable, match=r"\b0\.2 s\b.*\b0\.2 s\b"):
             await store.elect(Candidate("a test"))
         assert time.monotonic() - began < TERM_MS / 1_000
 

@@ -1,10 +1,12 @@
 """`rota resolve`: a task is let out of needs_attention by one of its three ways."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 import rota
+from rota.cli.resolve import WAYS
 from rota.core.bounds import TimeLimits
 from tests.integration import jobs
 from tests.integration.deadlines import until
@@ -26,7 +28,9 @@ def test_a_parked_task_is_let_out_and_one_that_has_ended_is_refused(tmp_path: Pa
             return run.tasks("nothing")[0].state == "needs_attention"
 
         until(is_parked, "it to be parked")
-        assert "it waits for a worker again; heavy is running" in say("resolve", "heavy", "nothing", "--requeue")[1]
+        told = say("resolve", "heavy", "nothing", "--requeue")[1]
+        assert WAYS["requeue"] in told
+        assert re.search(r"\bheavy\b.*\brunning\b", told)
         until(is_parked, "it to be parked again")
         assert data(say("resolve", "heavy", "nothing", "--fail", "--json"))["id"] == "heavy"
         assert run.wait(20).state == "failed"

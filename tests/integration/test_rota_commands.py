@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -125,8 +126,9 @@ def test_the_program_itself_starts_and_says_its_version():
 def test_without_data_commands_say_how_to_begin(tmp_path: Path, words: list[str], say: Say):
     code, out, err = say(*words, "--data", tmp_path / "none")
     assert (code, out) == (3, "")
-    assert err.startswith("rota: store.missing: there is no data in")
-    assert "Start something with `rota run`, or name the folder." in err
+    assert err.startswith("rota: store.missing: ")
+    assert str(tmp_path / "none") in err
+    assert "`rota run`" in err
 
 
 @pytest.mark.parametrize(
@@ -197,7 +199,7 @@ def test_why_of_a_task_that_has_ended_says_how(ended: Path, say: Say):
     assert code == 0
     assert out.startswith("fail has ended: failed: Traceback")
     assert data(say, "why", "first", "fail", "--data", ended) == {"state": "failed", "reasons": []}
-    assert say("why", "first", "talk", "--data", ended)[1] == "talk has ended: success\n"
+    assert re.fullmatch(r"talk\b.*\bsuccess\n", say("why", "first", "talk", "--data", ended)[1])
 
 
 def test_why_of_a_task_that_waits_gives_reasons(stuck: tuple[Path, rota.Rota], say: Say):
@@ -238,7 +240,7 @@ def test_logs_are_shown_as_they_are(ended: Path, say: Say):
 def test_an_attempt_that_there_was_not_is_said_to_be_none(ended: Path, say: Say, more: list[str]):
     code, out, err = say("logs", "first", "talk", "--attempt", "7", *more, "--data", ended)
     assert (code, out) == (3, "")
-    assert "attempt.unknown: task 'talk' of run 'first' has had 2 attempts, and none has the number 7" in err
+    assert re.search(r"attempt\.unknown: .*'talk'.*'first'.*\b2\b.*\b7\b", err)
 
 
 def test_a_log_is_followed_from_another_process(tmp_path: Path):
@@ -280,7 +282,7 @@ def test_a_run_in_history_is_told_like_a_live_one(tmp_path: Path, say: Say):
     assert [each["id"] for each in data(say, "runs", "--data", tmp_path)] == ["old"]
     assert [each["id"] for each in data(say, "tasks", "old", "--data", tmp_path)] == ["talk", "fail", "point", "lines"]
     assert say("logs", "old", "lines", "--data", tmp_path)[1] == "one\ntwo\n"
-    assert say("why", "old", "talk", "--data", tmp_path)[1] == "talk has ended: success\n"
+    assert re.fullmatch(r"talk\b.*\bsuccess\n", say("why", "old", "talk", "--data", tmp_path)[1])
     assert say("why", "old", "nobody", "--data", tmp_path)[0] == 3
     assert say("cancel", "old", "--data", tmp_path)[:2] == (0, "old: failed\n")
     assert data(say, "story", "old", "--data", tmp_path)[-1]["what"] == "RunArchived"
@@ -314,7 +316,8 @@ def findings(say: Say, folder: Path) -> tuple[int, dict[str, tuple[str, str]]]:
 def test_the_doctor_looks_at_a_folder_that_does_not_exist_yet(tmp_path: Path, say: Say):
     code, found = findings(say, tmp_path / "a" / "b" / "c")
     assert code == 0
-    assert found["data"] == ("ok", f"{tmp_path / 'a' / 'b' / 'c'} does not exist yet; it is made by the first run")
+    assert found["data"][0] == "ok"
+    assert str(tmp_path / "a" / "b" / "c") in found["data"][1]
     assert {"version", "platform", "disk", "sync"} <= set(found)
     assert list(tmp_path.iterdir()) == []
 
@@ -325,7 +328,7 @@ def test_the_doctor_looks_at_a_folder_in_use_and_at_one_that_is_free(tmp_path: P
         assert code == 0
         assert found["holder"][1].startswith(f"held by process {os.getpid()} on ")
     code, found = findings(say, tmp_path)
-    assert found["holder"] == ("ok", "nobody is running on it")
+    assert (found["holder"][0], f"process {os.getpid()}" in found["holder"][1]) == ("ok", False)
     assert found["database"][0] == "ok"
     code, out, _ = say("doctor", "--data", tmp_path)
     assert code == 0
@@ -341,4 +344,5 @@ def test_the_doctor_finds_what_would_not_work(tmp_path: Path, say: Say):
     assert (code, found["database"][0]) == (1, "fail")
     assert "store.corrupt" in found["database"][1]
     code, found = findings(say, Path("/sys/kernel/rota"))
-    assert (code, found["data"]) == (1, ("fail", "/sys/kernel cannot be written to: Permission denied"))
+    assert (code, found["data"][0]) == (1, "fail")
+    assert re.match(r"/sys/kernel\b.*\bPermission denied$", found["data"][1])

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rota.cli import main
+from rota.core.changes import RELEASED
 from tests.integration.deadlines import until, until_there
 
 ROTA = str(Path(sys.executable).with_name("rota"))
@@ -80,7 +82,7 @@ def test_a_file_with_one_graph_is_run_and_its_results_are_data(here: Path, capsy
     assert out.splitlines() == ["double: 8", 'shout: "hello 8!"'], "and nothing that tasks printed"
     assert "doubling 4" in err
     lines = err.splitlines()
-    assert "run mine of good, data in .rota" in lines
+    assert any(re.fullmatch(r"run mine\b.*\bgood\b.* \.rota", line) for line in lines)
     assert any(line.endswith("double: success") for line in lines)
     assert lines[-1].startswith("success in ")
     assert (here / ".rota" / "rota.db").exists()
@@ -98,11 +100,11 @@ def test_parameters_are_json_or_text(here: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--param", "number"], "'number' is not NAME=VALUE"),
-        (["--param", "=4"], "is not NAME=VALUE"),
-        (["--slots", "0"], "'0' is not a number from 1 on"),
-        (["--slots", "many"], "'many' is not a number from 1 on"),
-        (["--priority", "soonish"], "there is no 'soonish'; there are urgent, high, normal, low"),
+        (["--param", "number"], r"--param: 'number' .*NAME=VALUE"),
+        (["--param", "=4"], r"--param: '=4' .*NAME=VALUE"),
+        (["--slots", "0"], "--slots: '0'"),
+        (["--slots", "many"], "--slots: 'many'"),
+        (["--priority", "soonish"], r"--priority: .*'soonish'.*urgent, high, normal, low"),
     ],
 )
 def test_words_that_make_no_sense_are_usage_errors(
@@ -111,7 +113,7 @@ def test_words_that_make_no_sense_are_usage_errors(
     with pytest.raises(SystemExit) as caught:
         main(["run", "good.py", *words])
     assert caught.value.code == 2
-    assert said in capsys.readouterr().err
+    assert re.search(said, capsys.readouterr().err)
     assert not (here / ".rota").exists()
 
 
@@ -125,19 +127,19 @@ def test_neither_a_file_nor_a_run_is_a_usage_error(here: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("text", "words", "said"),
     [
-        (None, ["nothing.py"], "there is no file nothing.py"),
-        (None, ["."], "there is no file ."),
-        ("x = 1\n", ["file.py"], "graph.empty: file.py has no workflow (at FILE). Decorate a function with"),
-        ("def broken(:\n", ["file.py"], "file.py cannot be used: SyntaxError: invalid syntax"),
+        (None, ["nothing.py"], r"field\.value: .*\bnothing\.py \(at FILE\)"),
+        (None, ["."], r"field\.value: .* \. \(at FILE\)"),
+        ("x = 1\n", ["file.py"], r"graph\.empty: .*\bfile\.py\b.*\(at FILE\).*@rota\.workflow"),
+        ("def broken(:\n", ["file.py"], r"\bfile\.py .*: SyntaxError: invalid syntax"),
         ("import no_such_module\n", ["file.py"], "ModuleNotFoundError: No module named 'no_such_module'"),
-        ("raise SystemExit(3)\n", ["file.py"], "file.py cannot be used: SystemExit: 3"),
-        (GOOD, ["file.py:other"], "file.py has no workflow 'other'"),
-        (GOOD + GOOD.replace("def good(", "def better("), ["file.py"], "Say which: file.py:good."),
-        (GOOD.replace("double(number)", "double()"), ["file.py"], "task 'double': missing a required argument"),
-        (GOOD, ["file.py", "--param", "nummer=4"], "workflow 'good': there is no parameter 'nummer' (at params)"),
+        ("raise SystemExit(3)\n", ["file.py"], r"\bfile\.py .*: SystemExit: 3"),
+        (GOOD, ["file.py:other"], r"graph\.empty: .*\bfile\.py\b.*'other'"),
+        (GOOD + GOOD.replace("def good(", "def better("), ["file.py"], r"\bfile\.py:good\b"),
+        (GOOD.replace("double(number)", "double()"), ["file.py"], r"\btask 'double': .*'number'"),
+        (GOOD, ["file.py", "--param", "nummer=4"], r"\bworkflow 'good': .*'nummer' \(at params\)"),
         (GOOD.replace("number: int = 4, ", "number, "), ["file.py"], "the parameter 'number' is missing"),
-        ("import rota\n@rota.workflow\ndef g():\n    pass\n", ["file.py"], "graph.empty"),
-        ("import rota\n@rota.task(retrys=1)\ndef f():\n    pass\n", ["file.py"], "did you mean 'retries'?"),
+        ("import rota\n@rota.workflow\ndef g():\n    pass\n", ["file.py"], r"graph\.empty"),
+        ("import rota\n@rota.task(retrys=1)\ndef f():\n    pass\n", ["file.py"], "'retries'"),
     ],
     ids=[
         "no file", "a folder", "no workflow", "syntax", "import", "exits", "no such workflow", "several", "arguments",
@@ -151,7 +153,7 @@ def test_a_file_that_cannot_be_run_is_refused_with_what_to_do(
         (here / "file.py").write_text(text)
     assert main(["run", *words, "--threads"]) == 3
     out, err = capsys.readouterr()
-    assert said in err
+    assert re.search(said, err)
     assert out == ""
     assert "cli/run.py" not in err, "what led to the error is ours"
 
@@ -167,7 +169,7 @@ def test_an_error_in_the_file_is_shown_where_it_is(here: Path, capsys: pytest.Ca
 def test_one_of_several_graphs_is_named(here: Path, capsys: pytest.CaptureFixture[str]):
     (here / "two.py").write_text(GOOD + GOOD.replace("def good(", "def better("))
     assert main(["run", "two.py:better", "--threads"]) == 0
-    assert "of better, data in" in capsys.readouterr().err
+    assert re.search(r"^run \S+ .*\bbetter\b", capsys.readouterr().err, re.MULTILINE)
 
 
 def test_a_run_that_fails_is_exit_code_1_with_its_error_and_the_next_commands(
@@ -214,7 +216,7 @@ def test_interrupted_the_run_is_kept_and_goes_on_later(here: Path, number: int, 
         out, err = process.communicate(timeout=30)
     assert process.returncode == code, err
     assert out == ""
-    assert "stopping; run slow is kept" in err
+    assert re.search(r"^stopping\b.*\bslow\b", err, re.MULTILINE)
     assert "  rota run --resume slow --data .rota" in err
     assert "Traceback" not in err
     (here / "go").touch()
@@ -222,7 +224,7 @@ def test_interrupted_the_run_is_kept_and_goes_on_later(here: Path, number: int, 
     assert "success in" in resumed.stderr
     assert effects(here) == ["first", "second began", "second began", "second"]
     told = subprocess.run([ROTA, "story", "slow", "second"], capture_output=True, text=True, check=True, timeout=60)
-    assert "released by its worker" in told.stdout
+    assert RELEASED in told.stdout
     assert "attempt=2" not in told.stdout, "it cost no attempt"
 
 
@@ -248,7 +250,7 @@ def test_output_that_cannot_be_written_is_said(here: Path):
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run([ROTA, "runs"], stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     assert ended.returncode == 1
-    assert "No space left on device" in ended.stderr
+    assert "No space left" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

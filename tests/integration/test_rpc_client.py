@@ -1,6 +1,7 @@
 """`rota.connect`: a coordinator elsewhere, spoken to as if it were here."""
 
 import asyncio
+import re
 import socket
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from rota.wire.routes import Route
 from tests.integration import jobs
 from tests.integration.deadlines import until
 from tests.integration.far import ADMIN, READER, TENANT, proxy, service, shout
+from tests.refusals import refused
 from tests.servers.ports import free_port
 from tests.unit.client.ways import place_at
 
@@ -85,13 +87,13 @@ def test_the_environment_says_where_and_as_whom(tmp_path: Path, monkeypatch: pyt
         with rota.connect() as one:
             assert one.runs() == []
         monkeypatch.delenv("ROTA_COORDINATOR")
-        with pytest.raises(rota.Refused, match=r"it is not said where the coordinator is.*ROTA_COORDINATOR"):
+        with refused("config.value", "ROTA_COORDINATOR", path="client.coordinator"):
             rota.connect()
 
 
 @pytest.mark.parametrize(
     ("token", "code"),
-    [("wrong", r"auth\.wrong"), ("", r"auth\.missing"), ("a\nb", r"auth\.wrong: the token has characters")],
+    [("wrong", r"auth\.wrong"), ("", r"auth\.missing"), ("a\nb", r"auth\.wrong: .*\bcharacters\b")],
 )
 def test_whoever_has_no_good_token_is_refused(token: str, code: str, tmp_path: Path):
     with service(tmp_path) as far:
@@ -149,7 +151,7 @@ def test_a_token_that_stands_for_another_ends_what_was_begun_with_it(
             with pytest.raises(Interrupted):
                 while True:
                     await anext(watching)
-            with pytest.raises(rota.Unavailable, match="stands for somebody else now"):
+            with pytest.raises(rota.Unavailable, match=r"leader\.none: .*\btoken\b"):
                 await waiting
         await connection.close()
 
@@ -179,9 +181,9 @@ def test_waiting_and_watching_go_on_over_a_restart(tmp_path: Path):
 
 def test_nobody_there_is_said_with_the_address(impatient: None):
     port = free_port()
-    with pytest.raises(rota.Unavailable, match=rf"nobody answers at grpc://localhost:{port}: .*refused"):
+    with pytest.raises(rota.Unavailable, match=rf"leader\.none: .*grpc://localhost:{port}: .*refused"):
         rota.connect(f"grpc://localhost:{port}")
-    with pytest.raises(rota.Unavailable, match=r"nobody answers at grpc://no-such-host\.invalid:7433"):
+    with pytest.raises(rota.Unavailable, match=r"leader\.none: .*grpc://no-such-host\.invalid:7433"):
         rota.connect("grpc://no-such-host.invalid")
 
 
@@ -189,7 +191,7 @@ def test_whoever_listens_and_says_nothing_is_not_waited_for_long(monkeypatch: py
     monkeypatch.setattr("rota.wire.streams.OPEN_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"grpc://127.0.0.1:{mute.getsockname()[1]}"
-        with pytest.raises(rota.Unavailable, match="did not answer within"):
+        with pytest.raises(rota.Unavailable, match=rf"leader\.none: .*{url} .*\b\d+ s\b"):
             rota.connect(url)
 
 
@@ -215,7 +217,7 @@ def test_a_peer_that_vanishes_is_noticed(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_client_of_a_newer_protocol_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with service(tmp_path) as far:
         monkeypatch.setattr("rota.wire.streams.greeting", newer_greeting)
-        with pytest.raises(rota.Refused, match="speaks version 7 of the protocol, and this coordinator version 1"):
+        with refused("protocol.version", "version 7", "version 1"):
             rota.connect(far.url, token=ADMIN)
         assert len(far.lines) == 1
         assert "version 7" in far.lines[0]
@@ -224,12 +226,12 @@ def test_a_client_of_a_newer_protocol_is_told_so(tmp_path: Path, monkeypatch: py
 def test_what_is_too_large_is_refused_here_and_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with service(tmp_path) as far, rota.connect(far.url, token=ADMIN) as one:
         monkeypatch.setattr("rota.client.rpc.REQUEST_BYTES_MAX", 1_000)
-        with pytest.raises(rota.Refused, match=r"field\.size: a request of .* bytes is too large"):
+        with pytest.raises(rota.Refused, match=r"field\.size: .*\brequest\b.*\b1,000\b"):
             one.submit(adding, {}, command_id="x" * 2_000)
         assert one.runs() == [], "the stream goes on"
         monkeypatch.setattr("rota.client.rpc.REQUEST_BYTES_MAX", 1 << 30)
         monkeypatch.setattr("rota.api.rpc.talk.REQUEST_BYTES_MAX", 1_000)
-        with pytest.raises(rota.Refused, match=r"field\.size: a message of .* bytes is too large"):
+        with pytest.raises(rota.Refused, match=r"field\.size: .*\bmessage\b.*\b1,000\b"):
             one.submit(adding, {}, command_id="x" * 2_000)
         assert one.runs() == [], "and so does the next one"
         assert len(far.lines) == 1
@@ -248,8 +250,9 @@ def test_garbage_on_the_port_disturbs_nobody(tmp_path: Path, capfd: pytest.Captu
 def test_what_is_no_coordinator_is_said_not_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with service(tmp_path) as far:
         monkeypatch.setattr("rota.client.rpc.TALK", "/of.somebody/Else")
-        with pytest.raises(rota.Refused, match=r"protocol\.version: .* is not a coordinator of Rota"):
+        with refused("protocol.version", far.url) as caught:
             rota.connect(far.url, token=ADMIN)
+        assert "version" not in caught.value.reason, "it is not of another one"
 
 
 def test_a_client_is_no_worker(tmp_path: Path):
@@ -257,7 +260,7 @@ def test_a_client_is_no_worker(tmp_path: Path):
     with service(tmp_path) as far:
         far.add_worker(said.append, lambda: ADMIN)
         until(lambda: said, "the worker to be turned away")
-        assert "auth.role: admin has the role admin" in said[0]
+        assert re.search(r"auth\.role: .*\brole admin\b", said[0])
         assert far.tokens.told[0] == "auth.role"
 
 

@@ -1,6 +1,7 @@
 """Commands about a coordinator elsewhere: `--coordinator`, or the variable for it."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def test_every_command_reaches_a_coordinator_elsewhere(far: Service, say: Say):
     there = ("--coordinator", far.url)
     code, _, told = say("run", "program.py", "--id", "one", *there)
     assert code == 0, told
-    assert f"run one of hello, at {far.url}" in told
+    assert re.search(rf"^run one\b.*\bhello\b.* {far.url}$", told, re.MULTILINE)
     assert json.loads(say("runs", "--json", *there)[1])[0]["id"] == "one"
     assert "success" in say("tasks", "one", *there)[1]
     assert "has ended" in say("why", "one", "say", *there)[1]
@@ -58,7 +59,7 @@ def test_the_variable_counts_unless_a_folder_is_named(far: Service, say: Say, mo
     monkeypatch.setenv("ROTA_COORDINATOR", far.url)
     assert say("runs") == (0, "", "no runs\n")
     code, _, told = say("runs", "--data", "here")
-    assert (code, "there is no data in here" in told) == (3, True)
+    assert (code, bool(re.search(r"store\.missing: .*\bhere\b", told))) == (3, True)
 
 
 def test_one_place_is_named_and_not_two(far: Service, say: Say, capsys: pytest.CaptureFixture[str]):
@@ -66,14 +67,17 @@ def test_one_place_is_named_and_not_two(far: Service, say: Say, capsys: pytest.C
         say("runs", "--data", "here", "--coordinator", far.url)
     assert "not allowed with" in capsys.readouterr().err
     code, _, told = say("run", "program.py", "--slots", 2, "--coordinator", far.url)
-    assert (code, "are about a worker here" in told) == (3, True)
+    assert (code, bool(re.search(r"field\.value: .*\(at --slots\)", told))) == (3, True)
 
 
 def test_trouble_is_one_line_and_an_exit_code(far: Service, say: Say, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ROTA_COORDINATOR_BEARER_TOKEN", "wrong")
-    assert say("runs", "--coordinator", far.url) == (3, "", "rota: auth.wrong: this token is not accepted\n")
+    code, out, told = say("runs", "--coordinator", far.url)
+    assert (code, out, told.count("\n")) == (3, "", 1)
+    assert told.startswith("rota: auth.wrong: ")
     code, _, told = say("runs", "--coordinator", "http://host")
-    assert (code, "is not the address of a coordinator" in told) == (3, True)
+    assert (code, bool(re.search(r"config\.value: .*\(at client\.coordinator\)", told))) == (3, True)
     monkeypatch.setenv("ROTA_COORDINATOR_BEARER_TOKEN", ADMIN)
     code, _, told = say("runs", "--coordinator", "grpc://localhost:1")
-    assert (code, "nobody answers at grpc://localhost:1" in told, told.count("\n")) == (4, True, 1)
+    assert (code, told.count("\n")) == (4, 1)
+    assert re.match(r"rota: leader\.none: .*grpc://localhost:1\b", told)

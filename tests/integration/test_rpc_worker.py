@@ -1,6 +1,7 @@
 """A worker's stream over gRPC: what it may say, and what its operator is told when it may not."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,7 @@ def test_each_stream_that_ends_badly_is_told_of_in_one_line(far: Service):
     for _ in range(3):
         asyncio.run(speak(far.url, WORKER, b"\xc1"))
     assert len(far.lines) == 3
-    assert all("field.type: this is no frame of a worker" in line for line in far.lines)
+    assert all(re.search(r"field\.type: .*\bframe\b", line) for line in far.lines)
 
 
 def test_a_frame_that_is_too_large_is_refused(far: Service, monkeypatch: pytest.MonkeyPatch):
@@ -171,7 +172,7 @@ def test_a_second_life_of_the_same_worker_hears_why_it_is_turned_away(far: Servi
         await first.closed()
 
     asyncio.run(use())
-    assert "turned this worker away: worker.duplicate" in said[0]
+    assert "worker.duplicate" in said[0]
 
 
 def worker_with(far: Service, token: Callable[[], str]) -> list[str]:
@@ -185,7 +186,7 @@ def test_a_worker_with_a_wrong_token_says_so_and_comes_in_when_it_is_right(far: 
     said = worker_with(far, lambda: tokens.pop(0) if len(tokens) > 1 else tokens[0])
     with rota.connect(far.url, token=ADMIN) as one:
         assert one.submit(adding).result(timeout_s=60) == 6
-    assert said == ["auth.wrong: this token is not accepted"] * 3
+    assert [each.partition(":")[0] for each in said] == ["auth.wrong"] * 3
 
 
 def test_a_revoked_worker_is_put_out_and_its_work_goes_on_when_it_is_back(far: Service):
@@ -214,5 +215,5 @@ def test_a_worker_of_a_newer_protocol_is_told_so(far: Service, monkeypatch: pyte
     monkeypatch.setattr("rota.wire.streams.greeting", newer_greeting)
     said = worker_with(far, lambda: WORKER)
     until(lambda: said, "the worker to be turned away")
-    assert "speaks version 7 of the protocol, and this coordinator version 1" in said[0]
+    assert re.search(r"protocol\.version: .*\bversion 7\b.*\bversion 1\b", said[0])
     assert len(far.lines) == 1

@@ -19,6 +19,7 @@ from rota.stores.sqlite import SqliteDisk, SqliteStore, held
 from tests.contract.bench import assert_same, disk_of
 from tests.contract.samples import a_one_task_run, a_run, one_of_each, rows_of, story_of
 from tests.integration.writer import elected
+from tests.refusals import refused
 
 HOLD = """
 import sys
@@ -197,11 +198,11 @@ def test_a_folder_that_was_moved_away_is_not_stood_for_any_more(tmp_path: Path):
     disk = SqliteDisk(here)
     disk.release(elected(disk))
     here.rename(there)
-    with pytest.raises(Refused, match="the folder was moved or replaced"):
+    with refused("store.missing", str(here)):
         disk.elect("one")
     other = SqliteDisk(here)
     assert elected(other) == 1
-    with pytest.raises(Refused, match="the folder was moved or replaced"):
+    with refused("store.missing", str(here)):
         disk.elect("one")
     other.close()
     disk.close()

@@ -212,7 +212,9 @@ def test_a_database_of_somebody_else_is_refused_and_left_alone(tmp_path: Path):
     other.close()
     with pytest.raises(Refused) as refused:
         SqliteDisk(tmp_path)
-    assert "not a database of Rota" in refused.value.reason
+    assert refused.value.code == "store.corrupt"
+    assert str(tmp_path / "rota.db") in refused.value.reason
+    assert "of Rota" in refused.value.reason
 
 
 def test_an_engine_that_can_damage_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

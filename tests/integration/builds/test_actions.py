@@ -172,7 +172,8 @@ async def test_messages_that_cannot_be_read_are_refused(stage: Stage) -> None:
         assert over.failure is FailureClass.FATAL
         assert text in over.error
     over = await stage.runner.run(stage.offer(digest_of(b"\xff\xff\xff")))
-    assert over.error == "invalid action: the action cannot be read"
+    assert over.failure is FailureClass.FATAL
+    assert "the action" in over.error
     over = await stage.runner.run(stage.offer(stage.action(["/bin/true"]), params=b"junk"))
     assert over.error.startswith("invalid action: the run's params name no action")
     lying = BuildWork(instance="", action=digest_of(b"else"), action_bytes=b"1234", content=stage.front.url)

@@ -88,7 +88,7 @@ async def test_an_action_that_writes_to_its_inputs_is_not_believed_and_spoils_no
     inputs = {"shared": b"as it should be"}
     over = await stage.fails("chmod u+w shared; echo changed > shared; cat shared", inputs)
     assert over.failure is FailureClass.INTERNAL
-    assert "an input was written to while it ran" in over.error
+    assert digest_of(b"as it should be").hash[:12] in over.error
     assert (await stage.sh("cat shared", inputs)).out == b"as it should be"
 
 
@@ -118,7 +118,8 @@ async def test_inputs_may_be_replaced_and_removed(stage: Stage) -> None:
     inputs = {"a": b"a", "b": b"b", "d": {"c": b"c"}}
     done = await stage.sh("rm a; echo new > n; mv n b; rm -r d; cat b", inputs, output_paths=["b"])
     assert done.files == {"b": b"new\n"}
-    assert (await stage.sh("cat a b d/c", inputs)).out == b"abc"
+    done = await stage.sh("cat a b d/c", inputs)
+    assert done.out == b"abc"
 
 
 @staged()
@@ -200,7 +201,8 @@ async def test_a_front_end_that_stays_away_is_nobodys_fault(stage: Stage, patien
         patch.setattr(content, "PATIENCE_S", patience)
         over = await stage.carry(action)
     assert over.failure is FailureClass.INTERNAL
-    assert "does not answer as it should: UNAVAILABLE" in over.error
+    assert "UNAVAILABLE" in over.error
+    assert stage.front.url in over.error
 
 
 @staged()
@@ -268,7 +270,7 @@ async def test_44_a_worker_whose_disk_is_full_hands_the_action_back_and_says_why
         patch.setattr(Shelf, "put", full)
         over = await stage.carry(stage.action(["/bin/true"], {"f": b"content"}))
     assert over.outcome is Outcome.RELEASED
-    assert "No space left on device" in over.error
+    assert "No space left" in over.error
     assert (await stage.sh("cat f", {"f": b"content"})).out == b"content"
 
 

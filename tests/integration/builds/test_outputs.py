@@ -127,7 +127,8 @@ async def test_a_link_among_the_inputs_must_stay_inside(stage: Stage) -> None:
     # What is made for outputs does not follow links out of the folder either, however they are put together.
     tricky = {"top": {"back": "../t"}, "t": {}, "out": "top/back/../.."}
     over = await stage.fails("true", tricky, output_files=["out/made/file"])
-    assert "through a symbolic link" in over.error
+    assert "'out/made/file'" in over.error
+    assert "symbolic link" in over.error
     assert (await stage.sh("cat d/l", {"d": {"l": "../f"}, "f": b"fine"})).out == b"fine"
 
 
@@ -232,7 +233,8 @@ async def test_an_output_that_vanishes_on_the_way_is_left_out(stage: Stage) -> N
 async def test_a_socket_is_refused(stage: Stage) -> None:
     make = "import socket; socket.socket(socket.AF_UNIX).bind('o')"
     over = await stage.carry(stage.action([sys.executable, "-c", make], output_paths=["o"]))
-    assert "'o' is a socket" in over.error
+    assert "'o'" in over.error
+    assert "socket" in over.error
 
 
 @staged()

@@ -179,7 +179,7 @@ def test_values_that_do_not_fit_are_refused(connection: adbc.Connection, sql: st
 
 
 def test_a_statement_for_many_rows_of_values_is_refused(front: Front, connection: adbc.Connection) -> None:
-    with connection.cursor() as cursor, pytest.raises(adbc.NotSupportedError, match="one statement at a time"):
+    with connection.cursor() as cursor, pytest.raises(adbc.NotSupportedError, match=r"query\.unsupported.*at command"):
         cursor.executemany("select ?", [(1,), (2,)])
     bare = Bare(front.url)
     request = pack("ActionCreatePreparedStatementRequest", pb.Statement(query="select ? as a"))
@@ -188,7 +188,7 @@ def test_a_statement_for_many_rows_of_values_is_refused(front: Front, connection
     descriptor = fl.FlightDescriptor.for_command(pack("CommandPreparedStatementQuery", pb.Prepared(handle=handle)))
     rows = pa.table({"a": [1, 2]})
     writer, _ = bare.client.do_put(descriptor, rows.schema, bare.options)
-    with pytest.raises(pa.ArrowInvalid, match=r"query\.parameter: several rows of values are bound"):
+    with pytest.raises(pa.ArrowInvalid, match=r"query\.parameter: .*\(at params\)"):
         writer.write_table(rows)
         writer.close()
 
@@ -297,7 +297,7 @@ def test_every_sort_of_error_is_told_in_one_line_without_a_word_about_our_code(c
     ],
 )
 def test_statements_that_change_something_are_refused(connection: adbc.Connection, sql: str) -> None:
-    with pytest.raises(adbc.NotSupportedError, match=r"query\.unsupported: .* Only statements that read"):
+    with pytest.raises(adbc.NotSupportedError, match=r"query\.unsupported: .*(DDL|DML|Statement)"):
         ask(connection, sql)
     assert ask(connection, "select count(*) from trips").column(0).to_pylist() == [TRIPS]
 

@@ -151,10 +151,10 @@ def start(folder: Path, text: str, *more: str) -> "subprocess.CompletedProcess[b
             '[queries.tables]\ntrips = "/nowhere/trips"\n',
             (),
             3,
-            "query.source: table 'trips': there is no file or folder /nowhere/trips (at queries.tables.trips)",
+            r"query\.source: .*'trips'.*/nowhere/trips.*\(at queries\.tables\.trips\)",
         ),
-        ('[queries.tables]\nt = "bad.parquet"\n', (), 3, "(at queries.tables.t)"),
-        ('[queries.tables]\n" x" = "good.csv"\n', (), 3, "a table cannot be called ' x' (at queries.tables. x)"),
+        ('[queries.tables]\nt = "bad.parquet"\n', (), 3, r"\(at queries\.tables\.t\)"),
+        ('[queries.tables]\n" x" = "good.csv"\n', (), 3, r"' x'.*\(at queries\.tables\. x\)"),
         ("[queries.tables]\nt = 3\n", (), 3, "queries.tables"),
         ("", ("--listen=0.0.0.0:0",), 3, "auth.exposed"),
         ("", ("--listen=nonsense",), 3, "queries.listen"),
@@ -169,7 +169,7 @@ def test_what_is_wrong_with_the_settings_is_told_at_the_start(
     (tmp_path / "bad.parquet").write_bytes(b"this is no Parquet")
     (tmp_path / "good.csv").write_text("a\n1\n")
     done = start(tmp_path, text, *more)
-    assert (done.returncode, said in done.stderr.decode()) == (code, True), done.stderr.decode()
+    assert (done.returncode, bool(re.search(said, done.stderr.decode()))) == (code, True), done.stderr.decode()
     assert done.stdout == b""
     assert b"Traceback" not in done.stderr
 

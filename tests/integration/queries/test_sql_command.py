@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -149,7 +150,7 @@ def test_into_a_file_it_goes_in_the_form_that_its_name_says(
 def test_a_folder_is_no_file_to_put_an_answer_into(say: Say) -> None:
     code, out, err = say("select 1", "--output", "trips")
     assert (code, out) == (3, "")
-    assert err == "rota: query.target: trips is a folder (at --output). Name a file in it.\n"
+    assert re.fullmatch(r"rota: query\.target: .*\btrips\b.*\(at --output\).*\n", err)
 
 
 def test_a_file_stays_what_it_was_if_the_query_fails(say: Say) -> None:
@@ -231,39 +232,47 @@ def test_plans_are_shown_in_full_and_nothing_is_run(say: Say) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("selec",), 3, "rota: query.syntax: expected: an SQL statement, found: selec (at line 1, column 1)"),
-        (("",), 3, "rota: query.syntax: the statement is empty (at sql). Give one.\n"),
+        (("selec",), 3, r"rota: query\.syntax: .*\bselec\b.*\(at line 1, column 1\)"),
+        (("",), 3, r"rota: query\.syntax: .*\(at sql\)"),
         (
             ("select * from nothing",),
             3,
-            "rota: query.table: there is no table nothing (at sql). None is registered yet",
+            r"rota: query\.table: .*\bnothing\b.*\(at sql\).*--table",
         ),
-        (("select * from 'nothing.parquet'",), 3, "If it is a file, see that it is there"),
+        (
+            ("select * from 'nothing.parquet'",),
+            3,
+            r"rota: query\.table: .*\bnothing\.parquet\b.*\(at sql\)(?!.*--table)",
+        ),
         (
             ("select nothing from 'cities.csv'",),
             3,
-            "rota: query.column: there is no column nothing (at sql). There are",
+            r"rota: query\.column: .*\bnothing\b.*\(at sql\).*\bpeople\b",
         ),
-        (("select 1 / 0",), 3, "rota: query.type: Divide by zero error (at sql)\n"),
+        (("select 1 / 0",), 3, r"rota: query\.type: .*\bzero\b.*\(at sql\)"),
         (("select 1 as a, 2 as a",), 3, "rota: query.column: "),
         (("select ?",), 3, "rota: query.parameter: "),
         (("select 1", "--param", "1"), 3, "rota: query.parameter: "),
         (
             ("select 1", "--table", "x"),
             3,
-            "rota: field.value: 'x' names no table (at --table). Write it as NAME=PATH.\n",
+            r"rota: field\.value: .*'x'.*\(at --table\).*NAME=PATH",
         ),
-        (("select 1", "--table", "x=nothing"), 3, "rota: query.source: there is no file or folder nothing"),
-        (("select 1", "--output", "no/x.csv"), 3, "(at --output). Make it first.\n"),
-        (("select 1", "--strict"), 3, "--strict is about queries on workers (at --strict). Add --connect.\n"),
-        (("select 1", "--partitions", "2"), 3, "Add --connect.\n"),
-        (("select 1", "--partitions", "-2", "--connect", "grpc://127.0.0.1:1"), 3, "there cannot be -2 parts"),
-        (("select 1", "--connect", "grpc://127.0.0.1:1"), 4, "rota: leader.none: nobody answers at grpc://127.0.0.1:1"),
+        (("select 1", "--table", "x=nothing"), 3, r"rota: query\.source: .*\bnothing\b"),
+        (("select 1", "--output", "no/x.csv"), 3, r"rota: query\.target: .*/no\b.*\(at --output\)"),
+        (("select 1", "--strict"), 3, r"rota: field\.value: .*\(at --strict\).*--connect"),
+        (("select 1", "--partitions", "2"), 3, r"rota: field\.value: .*\(at --partitions\).*--connect"),
+        (
+            ("select 1", "--partitions", "-2", "--connect", "grpc://127.0.0.1:1"),
+            3,
+            r"rota: field\.value: .*-2\b.*\(at --partitions\)",
+        ),
+        (("select 1", "--connect", "grpc://127.0.0.1:1"), 4, r"rota: leader\.none: .*grpc://127\.0\.0\.1:1\b"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_an_exit_code(say: Say, words: tuple[str, ...], code: int, said: str) -> None:
     ended, out, err = say(*words)
-    assert (ended, out, said in err) == (code, "", True), err
+    assert (ended, out, bool(re.search(said, err))) == (code, "", True), err
     assert err.count("\n") == 1
 
 
@@ -373,7 +382,7 @@ def test_workers_answer_like_this_process_does(stage: Stage) -> None:
         "with recursive t as (select 1 as n union all select n + 1 from t where n < 3) select * from t"
     )
     assert (code, out) == (0, "n\n1\n2\n3\n")
-    assert "rota: it runs as one task, because" in err
+    assert "one task" in err
     code, out, err = typed(
         "with recursive t as (select 1 as n union all select n + 1 from t where n < 3) select * from t", "--strict"
     )

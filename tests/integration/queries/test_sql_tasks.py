@@ -1,5 +1,6 @@
 """Statements as tasks of workflows: their tables come from other tasks, and theirs go to others."""
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -28,9 +29,9 @@ def test_outside_of_a_workflow_it_is_a_function() -> None:
 @pytest.mark.parametrize(
     ("statement", "told"),
     [
-        ("select * from nowhere", "query.table: there is no table nowhere"),
-        ("selec 1", "query.syntax: expected: an SQL statement"),
-        ("select $missing", "query.parameter"),
+        ("select * from nowhere", r"query\.table: .*\bnowhere\b"),
+        ("selec 1", r"query\.syntax: .*\bselec\b"),
+        ("select $missing", r"query\.parameter"),
     ],
 )
 def test_a_statement_that_is_wrong_fails_for_good(tmp_path: Path, statement: str, told: str) -> None:
@@ -46,4 +47,4 @@ def test_a_statement_that_is_wrong_fails_for_good(tmp_path: Path, statement: str
         run.wait(60)
         (task,) = run.tasks()
         assert (task.state, task.attempt) == ("failed", 1)
-        assert told in task.error
+        assert re.search(told, task.error)

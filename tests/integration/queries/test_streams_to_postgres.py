@@ -16,6 +16,7 @@ from rota.kinds.query.streams.postgres import PostgresSink
 from rota.kinds.query.streams.refusing import Refusals
 from rota.wire.capabilities import Guarantee
 from rota.wire.standings import read_told
+from tests.refusals import refused
 from tests.servers.postgres import shared_server
 
 BASE = 1_700_000_000_000
@@ -60,11 +61,11 @@ def test_a_round_that_was_published_is_handed_over_after_the_table_could_not_be_
 
     def lost(self: PostgresSink, node: str, number: int, *rest: object) -> None:
         if number == 3:
-            raise Refused("stream.sink", "the connection is lost")
+            raise Refused("stream.sink", "connection-lost")
         real(self, node, number, *rest)
 
     monkeypatch.setattr(PostgresSink, "commit", lost)
-    with pytest.raises(Refused, match="the connection is lost"):
+    with refused("stream.sink", "connection-lost"):
         stream(tmp_path, url).run()
     assert totals(url) != WHOLE
     monkeypatch.setattr(PostgresSink, "commit", real)
@@ -86,20 +87,18 @@ def test_whoever_was_deposed_cannot_commit(tmp_path: Path, url: str) -> None:
 
 def test_what_the_server_refuses_is_told_without_the_address(tmp_path: Path, url: str) -> None:
     shared_server().execute("create table totals (k int primary key)", url)
-    with pytest.raises(
-        Refused, match=r"stream\.sink: table totals of PostgreSQL by k, window_start refused"
-    ) as refused:
+    with refused("stream.sink", "table totals", "k, window_start") as caught:
         stream(tmp_path, url).run()
-    assert url not in str(refused.value)
+    assert url not in str(caught.value)
 
 
 @pytest.mark.parametrize("wrong", ["s3cr3t%zz", "s3cr3t@tail"])
 def test_an_address_that_cannot_be_read_is_refused_without_its_password(wrong: str) -> None:
     sink = PostgresSink(f"postgresql://postgres:{wrong}@127.0.0.1:5999/postgres", "t", ["k"])
-    with pytest.raises(Refused, match=r"field\.value: the address of PostgreSQL cannot be read") as refused:
+    with refused("field.value", path="url") as caught:
         sink.open("stream")
-    assert "s3cr3t" not in str(refused.value)
-    assert "tail" not in str(refused.value)
+    assert "s3cr3t" not in str(caught.value)
+    assert "tail" not in str(caught.value)
 
 
 def test_sessions_that_are_gone_are_removed(url: str) -> None:
@@ -140,7 +139,7 @@ def test_a_row_without_a_key_is_refused_and_named_before_its_round_is_published(
     found = rota.StreamSession(tmp_path)
     found.register_rows("s", pa.table({"k": ["a", None], "v": [1, 77]}))
     found.upsert("s", url, "totals", ["k"])
-    with pytest.raises(Refused, match=r"a row of s in round 1 has no k.*'v': 77"):
+    with refused("stream.sink", "round 1", "{'k': None, 'v': 77}"):
         found.run()
     assert rounds_in(tmp_path) == []
 
@@ -176,7 +175,8 @@ def test_rows_that_a_table_refuses_are_kept_with_its_reason_and_all_others_arriv
     rows = kept(tmp_path)
     assert [msgspec.json.decode(row)["k"] for row, _ in rows] == [None, "b", "c", "d"]
     reasons = [reason for _, reason in rows]
-    assert "has no k, which is a key of table totals" in reasons[0]
+    assert "table totals" in reasons[0]
+    assert "violates" not in reasons[0], "it was not asked about that row"
     assert "violates check constraint" in reasons[1]
     assert "violates foreign key constraint" in reasons[2]
     told = read_told(tmp_path)
@@ -198,7 +198,7 @@ def test_rows_that_are_skipped_are_counted_once_however_often_the_last_round_is_
 
 def test_a_stream_that_failed_for_rows_of_its_table_goes_on_without_them_if_it_may(tmp_path: Path, url: str) -> None:
     checked(url)
-    with pytest.raises(Refused, match=r"a row of s in round 1 has no k"):
+    with refused("stream.sink", "round 1", "'k': None"):
         refusing(tmp_path, url, "fail").run()
     refusing(tmp_path, url, "dead_letter").run()
     assert len(kept(tmp_path)) == 4
@@ -258,7 +258,7 @@ def test_a_column_called_gone_is_one_like_any_other_unless_sessions_say_so(tmp_p
     [
         (pa.array([[1]]), ["k"], r"query\.type.*v is list"),
         (pa.array([1], pa.duration("s")), ["k"], r"query\.type.*v is duration"),
-        (pa.array([1]), ["nope"], r"query\.column.*There are k, v"),
+        (pa.array([1]), ["nope"], r"query\.column.*\bnope\b.*at keys.*\bk, v\b"),
         (pa.array([1]), "k", r"field\.value.*at keys"),
     ],
 )

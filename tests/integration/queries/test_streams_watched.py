@@ -136,7 +136,7 @@ def test_it_is_shown_on_pages_and_asked_from_there(stage: Stage, folder: Path) -
         person.act(f"{page}/resume")
         told = person.act(f"{page}/savepoint", name="two", stop="")
         assert f"rota stream savepoint {folder.name} two" in told.text
-        assert "Asked to savepoint two" in told.text
+        assert "savepoint two" in told.text
         refused = person.act(f"{page}/savepoint", status=422, name="a/b", stop="")
         assert "cannot be called" in refused.text
         assert next(rounds).number == 3
@@ -162,9 +162,9 @@ def test_a_half_written_folder_and_a_page_that_is_not_there(stage: Stage, folder
     with Person(stage, WRITER) as person:
         shown = person.look(f"/streams/{folder.name}")
         assert "broken" in shown.text
-        assert "standing.json cannot be read" in shown.text
+        assert "standing.json" in shown.text
         assert buttons(shown) == []
-        assert "there is no stream" in person.look("/streams/no-such", 404).text
+        assert "stream.unknown" in person.look("/streams/no-such", 404).text
     stage.post(f"streams/{folder.name}/restore", {"round": "1"}, 500)
 
 

@@ -21,7 +21,7 @@ def test_the_copy_of_a_running_worker_is_turned_away_and_the_worker_is_not_distu
         known = worker_named(client, "original")
         shutil.copytree(original.folder, tmp_path / "copy", ignore=shutil.ignore_patterns("*.sock"))
         copy = stage.start_worker("copied", folder=tmp_path / "copy", wait=False)
-        line = copy.until_said("turned this worker away")
+        line = copy.until_said('"cause":"refused"')
         assert "worker.duplicate" in line
         for number in range(MORE):
             assert (
@@ -37,5 +37,5 @@ def test_the_copy_of_a_running_worker_is_turned_away_and_the_worker_is_not_distu
         assert now is not None
         assert known is not None
         assert now.incarnation == known.incarnation
-        assert "turned this worker away" not in original.said()
+        assert '"cause":"refused"' not in original.said()
         assert copy.popen.poll() is None, "it keeps asking: the original may end"

@@ -1,6 +1,7 @@
 """Agents over MCP: a client of the `mcp` package speaks with `rota mcp`, which speaks with a real coordinator."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -99,9 +100,9 @@ def test_a_full_cycle(stage: Stage):
             assert "lease.held" in await one.refused("claim_work")
             mine = await one.call("my_work")
             assert (mine["session"], [each["item"] for each in mine["items"]]) == ("p1", [first])
-            await one.call("report_progress", item=first, note="half of it is green")
+            await one.call("report_progress", item=first, note="half green")
             shown = await one.call("why", item=first)
-            assert (shown["state"], shown["session"], shown["note"]) == ("running", "p1", "half of it is green")
+            assert (shown["state"], shown["session"], shown["note"]) == ("running", "p1", "half green")
             assert (await one.call("renew_work", item=first, minutes=1))["lease_ends_in_s"] <= 60
             assert "field.value" in await one.refused("renew_work", item=first, minutes=60)
             await one.call("complete_work", item=first, result={"litres": 3})
@@ -263,7 +264,7 @@ def test_no_token_is_ever_told_or_kept(tmp_path: Path, monkeypatch: pytest.Monke
 
         play(scenario)
         said = "".join(heard)
-        assert "token" not in said.replace("your token may not", "").replace("Use a token with", "").lower()
+        assert "token" not in re.sub(r"\b(your|a) token\b", "", said).lower()
         for secret in (AGENT, ADMIN):
             assert secret not in said
         assert not any(AGENT.encode() in content for content in tokens_in(stage))

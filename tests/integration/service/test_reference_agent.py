@@ -45,7 +45,7 @@ def test_it_does_what_was_there_before_it_and_what_comes_later_and_leaves_when_n
         assert "{'the': 2, 'fox': 1}" in ask(stage, "the", "fox", "the")
         bad = client.submit_work("count", requires=["count"], max_attempts=1)
         ended = bad.wait(PATIENCE_S)
-        assert (ended.state, ended.error) == ("failed", "the payload has no text")
+        assert (ended.state, "payload" in ended.error) == ("failed", True)
         assert agent.ended() == 0
         assert not is_there(client)
 

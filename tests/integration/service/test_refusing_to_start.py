@@ -1,6 +1,7 @@
 """What is not safe to start, or cannot work, is refused before anything happens: exit code 3, one line, what to do."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -13,8 +14,8 @@ import trustme
 
 from rota.app.service import check_threads
 from rota.config import load_config
-from rota.core.errors import Refused
 from tests.integration.service.stage import open_stage
+from tests.refusals import refused
 
 REFUSED = 3
 PATIENCE_S = 60
@@ -94,8 +95,7 @@ def test_a_key_of_another_certificate_is_named(tmp_path: Path):
 def test_a_setting_that_does_not_exist_is_answered_with_the_nearest_that_does(tmp_path: Path, command: str):
     (tmp_path / "rota.toml").write_text('[server]\ndata = "d"\nlissten = "127.0.0.1:0"\n')
     said = start(tmp_path, command)
-    assert said.startswith("rota: config.unknown: there is no setting 'server.lissten'")
-    assert "Did you mean 'listen'? It is at rota.toml:3." in said
+    assert re.match(r"rota: config\.unknown: .*'server\.lissten'.*'listen'.*\brota\.toml:3\b", said)
 
 
 def test_a_token_in_the_file_of_settings_is_refused_and_not_shown(tmp_path: Path):
@@ -143,7 +143,7 @@ def test_a_worker_that_does_not_know_for_whom_is_told_how_to_say_so(tmp_path: Pa
     ],
 )
 def test_every_way_to_give_a_token_keeps_user_code_out_of_this_memory(variable: str):
-    with pytest.raises(Refused, match="tasks in threads share the memory of this process"):
+    with refused("config.value", path="worker.threads"):
         check_threads(load_config({"worker.threads": True}, {variable: "given"}))
 
 

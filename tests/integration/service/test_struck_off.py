@@ -32,6 +32,6 @@ def test_the_worker_of_the_process_is_struck_off_whomever_it_served_and_one_of_a
                 (folder / "go").touch()
             assert lost.wait(PATIENCE_S).state == "success"
             assert kept.wait(PATIENCE_S).state == "success"
-            assert "its worker was struck off" in "\n".join(lost.story("held"))
+            assert "struck off" in "\n".join(lost.story("held"))
             assert "struck off" not in "\n".join(kept.story("held"))
     assert len(tasks.lines(there, tasks.BEGAN)) == 1, "the one elsewhere went on"

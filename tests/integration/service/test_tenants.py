@@ -47,7 +47,8 @@ def test_a_worker_with_a_tenants_token_is_that_tenants_without_further_settings(
         until_task(other, "same-name", "step", "queued")
         (reason,) = waiting.why("step")
         assert reason.code == "worker.none_match"
-        assert reason.text == "no registered worker could ever run this", "another tenant's worker is not named"
+        assert reason.about == (), "another tenant's worker is not named"
+        assert "one" not in reason.text.replace(";", " ").replace(":", " ").split()
         assert len(tasks.lines(tmp_path, tasks.BEGAN)) == 1, "nothing of the other tenant was begun"
 
 

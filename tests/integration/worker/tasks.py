@@ -52,7 +52,7 @@ def about_me() -> dict[str, object]:
         "fence": me.fence,
         "params": me.params,
         "deadline_at": me.deadline_at,
-        "fence in a thread": known[0],
+        "fence_in_thread": known[0],
     }
 
 
@@ -61,7 +61,7 @@ def skip() -> None:
 
 
 def fail() -> None:
-    raise rota.Fail("the account is closed")
+    raise rota.Fail("account closed")
 
 
 def reschedule(delay: float) -> None:

@@ -155,7 +155,7 @@ async def test_a_bundle_that_is_gone_damaged_or_unsafe_is_told_and_tried_again(f
     with pytest.raises(NoBundle, match="is gone"):
         await cache.take(offer_of(ref))
     await blobs.put(ref.name, content[:-1] + b"x")
-    with pytest.raises(NoBundle, match="is not what was stored"):
+    with pytest.raises(NoBundle, match="SHA-256"):
         await cache.take(offer_of(ref))
     unsafe = b"this is not a zip"
     other = bundle_ref("acme", unsafe)
@@ -172,7 +172,7 @@ async def test_nobody_gets_the_bundle_of_another_tenant(folder: Path, blobs: Cou
     ref = await put(blobs, BundleFile("a.py", b""))
     cache = cached(folder, blobs)
     for _ in range(2):
-        with pytest.raises(NoBundle, match="is not a bundle of tenant"):
+        with pytest.raises(NoBundle, match="'eve'"):
             await cache.take(offer_of(ref, tenant="eve"))
         # From here on it is there, and still not hers.
         await cache.take(offer_of(ref))

@@ -1,6 +1,7 @@
 """Requests that a worker sends: their ends, their values, where they may go, and what is told about them."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -175,7 +176,7 @@ async def test_an_address_inside_is_not_asked_unless_it_is_allowed(bench: Bench)
     for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "127.1"):
         over = await bench.ask(bench.site.url(host=host), allow=())
         assert over.failure is FailureClass.FATAL
-        assert "not a public address" in over.error
+        assert re.search(r"127\.0\.0\.1|::1", over.error)
         assert "egress_allow" in over.error
     assert bench.site.asked == []
 
@@ -204,10 +205,12 @@ async def test_redirects_are_followed_and_each_is_checked(bench: Bench) -> None:
     bench.site.answers["/b"] = (307, {"Location": bench.site.url("/c")}, b"")
     bench.site.answers["/c"] = (200, {"Content-Type": "text/plain"}, b"here")
     assert await bench.value(await bench.ask(bench.site.url("/a"))) == "here"
-    for location in ("http://169.254.169.254/latest", "http://[::1]/"):
+    for location, address in (("http://169.254.169.254/latest", "169.254.169.254"), ("http://[::1]/", "::1")):
         bench.site.answers["/a"] = (302, {"Location": location}, b"")
         over = await bench.ask(bench.site.url("/a"))
-        assert (over.failure, "not a public address" in over.error) == (FailureClass.FATAL, True)
+        assert over.failure is FailureClass.FATAL
+        assert address in over.error
+        assert "egress_allow" in over.error
     for location in ("file:///etc/passwd", "gopher://127.0.0.1/", "http://u:p@127.0.0.1/"):
         bench.site.answers["/a"] = (302, {"Location": location}, b"")
         assert (await bench.ask(bench.site.url("/a"))).failure is FailureClass.FATAL
@@ -308,7 +311,7 @@ async def test_a_function_makes_the_request_and_what_is_answered_can_be_mapped_o
     assert headers["content-type"] == "application/json"
     bench.site.answers["/list"] = (200, {"Content-Type": "text/plain"}, b"text")
     over = await bench.ask("http://unused", call=call, maps=(("down", 2),))
-    assert (over.failure, "'down' is mapped over what this task gives" in over.error) == (FailureClass.FATAL, True)
+    assert (over.failure, "'down'" in over.error) == (FailureClass.FATAL, True)
 
 
 @benched
@@ -319,7 +322,7 @@ async def test_a_request_that_a_function_makes_is_checked_like_any_other(bench: 
         assert over.failure is FailureClass.FATAL
         assert said in over.error
     call = structs.replace(python_work("no_words"), is_preparing=True)
-    assert "a request is what rota.Request(…) makes, not a int" in (await bench.ask("http://unused", call=call)).error
+    assert re.search(r"rota\.Request\b.*\bint\b", (await bench.ask("http://unused", call=call)).error)
 
 
 # Through a whole Rota.
@@ -371,4 +374,4 @@ async def test_a_name_that_no_host_can_have_is_the_tasks_own_fault(bench: Bench)
     for url in ("http://a..b/", f"http://{'x' * 70}.example/"):
         over = await bench.ask(url)
         assert over.failure is FailureClass.FATAL, over.error
-        assert "is not a name that a host can have" in over.error
+        assert repr(url.removeprefix("http://").removesuffix("/")) in over.error

@@ -1,6 +1,7 @@
 """Python functions in warm processes: what goes in, what comes out, and what each kind of end is called."""
 
 import asyncio
+import re
 import signal
 from pathlib import Path
 
@@ -44,10 +45,8 @@ async def test_arguments_come_from_outputs_and_parameters(stage: Stage) -> None:
     params = msgspec.msgpack.encode({"day": "monday"})
     assert value_of(await stage.call("add", "on ", ParamOf("day"), params=params)) == "on monday"
     over = await stage.call("add", "on ", ParamOf("night"), params=params)
-    assert (over.failure, over.error) == (
-        FailureClass.FATAL,
-        "the run has no parameter 'night'; it was given: day",
-    )
+    assert over.failure is FailureClass.FATAL
+    assert re.search(r"'night'.*\bday\b", over.error)
 
 
 @staged()
@@ -96,7 +95,7 @@ async def test_code_knows_its_attempt(stage: Stage) -> None:
         "attempt": 3,
         "fence": 77,
         "params": {"day": 1},
-        "fence in a thread": 77,
+        "fence_in_thread": 77,
     }
 
 
@@ -106,7 +105,7 @@ async def test_code_may_skip_fail_for_good_or_come_back_later(stage: Stage) -> N
     assert (skipped.outcome, skipped.error) == (Outcome.SKIPPED, "nothing new today")
     failed = await stage.call("fail")
     assert (failed.outcome, failed.failure) == (Outcome.FAILED, FailureClass.FATAL)
-    assert failed.error == "the account is closed"
+    assert failed.error == "account closed"
     later = await stage.call("reschedule", 3_600)
     assert later.outcome is Outcome.RESCHEDULE
     soon = await stage.call("reschedule", 0)
@@ -181,7 +180,7 @@ async def test_what_takes_too_long_is_killed(stage: Stage) -> None:
     assert value_of(await stage.call("add", 1, 1)) == 2
     over = await stage.call("hang", timeout_ms=300)
     assert (over.outcome, over.failure) == (Outcome.FAILED, FailureClass.TIMEOUT)
-    assert over.error == "took longer than its time limit of 300 ms; killed with everything it started"
+    assert re.search(r"\b300 ms\b.*\bkilled\b", over.error)
     assert stage.left() == []
 
 
@@ -189,7 +188,7 @@ async def test_what_takes_too_long_is_killed(stage: Stage) -> None:
 async def test_time_spent_before_the_call_counts(stage: Stage) -> None:
     over = await stage.call("add", 1, 1, timeout_ms=1)
     assert over.failure is FailureClass.TIMEOUT
-    assert over.error == "took longer than its time limit of 1 ms before its code was called"
+    assert re.search(r"\b1 ms\b(?!.*\bkilled\b)", over.error)
     assert stage.left() == []
     assert value_of(await stage.call("add", 1, 1, timeout_ms=60_000)) == 2
 
@@ -198,7 +197,7 @@ async def test_time_spent_before_the_call_counts(stage: Stage) -> None:
 async def test_a_value_that_cannot_leave_its_process_is_explained(stage: Stage) -> None:
     over = await stage.call("lock")
     assert over.failure is FailureClass.FATAL
-    assert "task 'extract[0]' (tests.integration.worker.tasks:lock) gave a value of type _thread.lock" in over.error
+    assert re.search(r"'extract\[0\]'.*\btests\.integration\.worker\.tasks:lock\b.*\b_thread\.lock\b", over.error)
     over = await stage.call("generator")
     assert "Return list(…) of it." in over.error
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 
 import pyarrow as pa
 from datafusion import udf
@@ -99,11 +100,13 @@ async def test_a_fragment_of_another_engine_or_version_is_refused_for_good(runne
     fragment = Fragment(engine="datafusion 1.0.0", output=Answered(), schema=b"")
     over = await runners.first.run(runners.offer_of(fragment))
     assert over.failure is FailureClass.FATAL
-    assert over.error == f"query.engine: it was planned for datafusion 1.0.0, and this worker has {ENGINE}"
+    assert over.error.startswith("query.engine: ")
+    assert "datafusion 1.0.0" in over.error
+    assert ENGINE in over.error
     newer = Fragment(version=FRAGMENT_VERSION + 1, engine=ENGINE, output=Answered(), schema=b"")
     over = await runners.first.run(runners.offer_of(newer))
     assert over.failure is FailureClass.FATAL
-    assert "run the same version of Rota everywhere" in over.error
+    assert re.search(rf"\b{FRAGMENT_VERSION + 1}\b.*\b{FRAGMENT_VERSION}\b", over.error)
     over = await runners.first.run(replace(runners.offer_of(newer), work=b"\x01"))
     assert over.failure is FailureClass.FATAL
     assert runners.files() == []
@@ -150,13 +153,13 @@ async def test_a_fragment_reads_no_files_but_in_the_places_that_it_names(runners
         work = encode_fragment(replace(fragment, places=places))
         over = await runners.first.run(replace(offer, work=work))
         assert over.failure is FailureClass.FATAL
-        assert "is in none of the places that this query has named" in over.error
+        assert re.match(r"query\.source: .*/t/\d\.parquet\b.*\(at plan\)", over.error)
     # Named twice, a message is one to some readers and two to others: what counts is what the engine reads.
     hidden = planned("select sum(k) as n from t", 1, t=runners.table("hidden"))[0].plan
     mixed = encode_fragment(replace(fragment, plan=hidden + fragment.plan, is_whole=True))
     over = await runners.first.run(replace(offer, work=mixed))
     assert over.failure is FailureClass.FATAL, over.error
-    assert "hidden/0.parquet is in none of the places" in over.error
+    assert re.match(r"query\.source: .*hidden/0\.parquet.*\(at plan\)", over.error)
 
 
 @querying()
@@ -174,7 +177,7 @@ async def test_a_file_is_not_taken_for_an_exchange_by_the_name_of_another(runner
     )
     over = await runners.first.run(runners.offer_of(made))
     assert over.failure is FailureClass.FATAL
-    assert "is in none of the places" in over.error
+    assert re.match(r"query\.source: .*/(secret\.arrow|rota-exchange-0)\b.*\(at plan\)", over.error)
 
 
 @querying(memory_bytes=8 << 20)
@@ -205,14 +208,14 @@ def known_here_only(values: pa.Array) -> pa.Array:
 @querying()
 async def test_an_error_in_a_function_is_the_users(runners: Runners) -> None:
     def explode(values: pa.Array) -> pa.Array:
-        raise ValueError("Resources exhausted: no good")
+        raise ValueError("Resources exhausted")
 
     exploding = udf(explode, [pa.int64()], pa.int64(), "immutable", name="explode")
     stages = planned("select explode(k) from t", udfs=[exploding], t=runners.table())
     over = await runners.first.run(runners.offer(stages[0], 0))
     assert over.failure is FailureClass.USER
     first, *lines = over.error.splitlines()
-    assert first == ("query.function_failed: a function of the query raised ValueError('Resources exhausted: no good')")
+    assert re.fullmatch(r"query\.function_failed: .*ValueError\('Resources exhausted'\)", first)
     assert "in explode" in "\n".join(lines)
     there = udf(known_here_only, [pa.int64()], pa.int64(), "immutable", name="there")
     stages = planned("select there(k) from t", udfs=[there], t=str(runners.folder / "t"))
@@ -226,7 +229,7 @@ async def test_what_is_wrong_with_values_is_wrong_for_good(runners: Runners) -> 
     stages = planned("select 1 / (k - k) as x from t", t=runners.table())
     over = await runners.first.run(runners.offer(stages[0], 0))
     assert over.failure is FailureClass.FATAL
-    assert over.error == "query.type: Divide by zero error"
+    assert re.match(r"query\.type: .*\bzero\b", over.error)
 
 
 def hanging(fifo: str) -> object:
@@ -321,7 +324,7 @@ async def test_files_that_are_gone_short_or_changed_are_lost_inputs_all_at_once(
         victim.write_bytes(changed)
     over = await runners.first.run(runners.offer(second, wanted[0], inputs(results)))
     assert over.lost == ("stage-1[0]", "stage-1[1]")
-    assert "was changed since it was reported" in over.error
+    assert any(f"{victim} was changed" in over.error for victim in victims)
     for victim, content in zip(victims, contents, strict=True):
         victim.write_bytes(content)
     result_of(await runners.first.run(runners.offer(second, wanted[0], inputs(results))))
@@ -340,7 +343,7 @@ async def test_what_was_not_written_by_this_run_is_not_read(runners: Runners) ->
         forged = (encode_output(replace(output, folder=folder)), results["stage-1"][1])
         over = await runners.first.run(runners.offer(stages[1], 0, inputs({"stage-1": forged})))
         assert over.failure is FailureClass.FATAL, folder
-        assert "is not one of this run" in over.error
+        assert repr(folder) in over.error
     over = await runners.first.run(runners.offer(stages[1], 0, inputs({"stage-1": (b"\xc1", b"")})))
     assert over.failure is FailureClass.FATAL
 

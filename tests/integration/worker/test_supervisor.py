@@ -32,7 +32,7 @@ def test_a_killed_supervisor_takes_everything_along_and_is_started_again(tmp_pat
             os.kill(pid, signal.SIGKILL)
         for over in (await attempt, await command):
             assert over.failure is FailureClass.INTERNAL
-            assert over.error == "the supervisor died, and the attempt with it"
+            assert "supervisor" in over.error
         assert stage.left() == []
         assert value_of(await stage.call("add", 1, 1)) == 2
         assert value_of(await stage.sh("echo again")) == "again"

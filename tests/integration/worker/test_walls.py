@@ -19,6 +19,7 @@ from rota.worker.runners.parcels import NotMoved, Parcels
 from rota.worker.supervisor.confinement import FORBIDDEN
 from tests.integration.worker.snooped import LOOK_UP
 from tests.integration.worker.stage import AS_NOBODY, ROOT
+from tests.refusals import refused
 
 SECRET = "sesame-9c1f"
 NOBODY = "nobody"
@@ -134,7 +135,7 @@ def test_an_account_that_cannot_be_used_is_refused(user: str, reason: str) -> No
 
 def test_only_root_can_run_code_as_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1_000)
-    with pytest.raises(Refused, match="only root can run code as 'nobody'"):
+    with refused("worker.run_as", "root", "'nobody'", path="run_as"):
         find_account(NOBODY)
 
 

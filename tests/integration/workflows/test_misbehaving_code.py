@@ -1,5 +1,6 @@
 """Deployed code that misbehaves: each ends in the right state with a readable error, and the service goes on."""
 
+import re
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ MISCHIEF = """
             os.read(told, 1)
         child = subprocess.Popen(["setsid", "sleep", "1000"])
         (Path(folder) / "daemon-sleep").write_text(str(child.pid))
-        return "left three daemons and a program"
+        return "left some daemons"
 
 
     def print_and_print():
@@ -154,13 +155,13 @@ def deployed(place: Place) -> None:
     [
         ("devour", [], "out_of_memory", "MemoryError"),
         ("segfault", [], "user", "killed by SIGSEGV"),
-        ("exit_politely", [0], "user", "called sys.exit(0); a task ends by returning"),
-        ("exit_politely", [1], "user", "called sys.exit(1); a task ends by returning"),
-        ("exit_hard", [0], "user", "the process exited with code 0 before the task returned\nthe last words"),
-        ("exit_hard", [7], "user", "the process exited with code 7 before the task returned\nthe last words"),
-        ("a_lock", [], "fatal", "cannot be sent to another process"),
-        ("a_generator", [], "fatal", "cannot be sent to another process"),
-        ("close_everything", [], "user", "it must not close files that it did not open"),
+        ("exit_politely", [0], "user", r"sys\.exit\(0\)"),
+        ("exit_politely", [1], "user", r"sys\.exit\(1\)"),
+        ("exit_hard", [0], "user", r"code 0\b.*\nthe last words"),
+        ("exit_hard", [7], "user", r"code 7\b.*\nthe last words"),
+        ("a_lock", [], "fatal", r"_thread\.lock"),
+        ("a_generator", [], "fatal", "generator"),
+        ("close_everything", [], "user", "close files"),
         ("recurse", [], "user", "RecursionError"),
         ("raise_unshowable", [], "user", "Unshowable"),
         ("raise_interrupt", [], "user", "KeyboardInterrupt"),
@@ -173,7 +174,7 @@ def test_it_fails_with_its_own_reason_and_harms_nobody(
     run = place.ended("mischief", {"what": what, "args": args})
     act, after = run.tasks("act", "after")
     assert (act.state, act.failure, act.attempt) == ("failed", failure, 1), act.error
-    assert error in act.error
+    assert re.search(error, act.error)
     assert (after.state, run.status().state) == ("upstream_failed", RunState.FAILED)
     place.check_health()
 
@@ -183,7 +184,7 @@ def test_what_takes_too_long_is_killed(place: Place, what: str):
     run = place.ended("overlong", {"what": what})
     (view,) = run.tasks("act_briefly")
     assert (view.state, view.failure) == ("failed", "timeout")
-    assert "took longer than its time limit of 1,000 ms; killed with everything it started" in view.error
+    assert re.search(r"\b1,000 ms\b.*\bkilled\b", view.error)
     # Read from the records: it was given its second, and not much more.
     assert 1_000 <= view.ended_at - view.assigned_at < 15_000
     place.check_health()
@@ -208,7 +209,7 @@ def test_what_prints_without_end_has_a_log_that_ends(place: Place):
 
 def test_daemons_of_a_task_end_with_its_attempt(place: Place, tmp_path: Path):
     run = place.client.trigger("mischief", {"what": "daemonise", "args": [str(tmp_path)]})
-    assert run.result(timeout_s=WAIT_S) == "left three daemons and a program"
+    assert run.result(timeout_s=WAIT_S) == "left some daemons"
     left = [int(file.read_text()) for file in tmp_path.iterdir()]
     assert len(left) == 4
     # They are killed before the attempt's end is reported.

@@ -38,7 +38,7 @@ SHAKY = """
     @task(retries=5)
     def fail_for_good(folder: str):
         count(folder)
-        raise rota.Fail("the account is closed")
+        raise rota.Fail("account closed")
 
 
     @task(retries=5)
@@ -143,7 +143,7 @@ def test_failing_for_good_uses_no_retries(place: Place, tmp_path: Path):
     run = place.ended("giving_up", {"folder": str(tmp_path)})
     failed, after = run.tasks("fail_for_good", "after")
     assert (failed.state, failed.failure, failed.attempt) == ("failed", "fatal", 1)
-    assert (failed.error, after.state, calls(tmp_path)) == ("the account is closed", "upstream_failed", 1)
+    assert (failed.error, after.state, calls(tmp_path)) == ("account closed", "upstream_failed", 1)
 
 
 def test_a_task_that_skips_itself_says_why_and_what_follows_goes_by_its_rule(place: Place, tmp_path: Path):
