@@ -27,10 +27,10 @@ run: .venv/ready/run ## start the service with an example deployed, run it and s
 	@$(BIN)/python scripts/show
 
 test: setup ## run before a commit is handed in: every part, and each real component, in ten minutes
-	$(PYTEST) -m "not full and not long" tests
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -m "not full and not long" tests
 
-test-full: setup ## everything that `make test` leaves to it; a build server runs both
-	$(PYTEST) -m "full and not long" tests
+test-full: setup ## what `make test` leaves out, and all examples of properties; a build server runs both
+	$(PYTEST) -m "(full or hypothesis) and not long" tests
 
 test-long: setup ## tests marked long, then the large simulation campaigns
 	HYPOTHESIS_PROFILE=long $(PYTEST) -m long tests

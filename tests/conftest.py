@@ -1,25 +1,29 @@
-"""How hypothesis searches: freely at a desk, repeatably on a build server, at length in `make test-long`, and a little
-in `make check`.
+"""How hypothesis searches: repeatably on a build server; a quarter in `make check` and `make test`, at length in
+`make test-long`.
 
-And tests of a module that share something slow share a process; a suite that was started in the background can still be
-interrupted.
+Files that have nothing to run are not imported. Tests of a module that share something slow share a process. A suite
+that was started in the background can still be interrupted.
 """
 
 import os
+import re
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import rota.wire.channels  # noqa: F401 - before any test imports gRPC: what it is told, it reads once
 
+IS_CI = bool(os.environ.get("CI"))
 # The machine may be busy with another test process, so elapsed time is never a verdict.
-settings.register_profile("desk", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", settings.get_profile("desk"), derandomize=True, print_blob=True)
-settings.register_profile("quick", settings.get_profile("desk"), max_examples=25)
-settings.register_profile("long", settings.get_profile("desk"), max_examples=5_000)
+settings.register_profile(
+    "usual", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=IS_CI, print_blob=IS_CI
+)
+settings.register_profile("quick", settings.get_profile("usual"), max_examples=25)
+settings.register_profile("long", settings.get_profile("usual"), max_examples=5_000, derandomize=False)
 
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "desk"))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "usual")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Shells have what they start in the background ignore Ctrl-C, and every program inherits that.
@@ -34,3 +38,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         shared = known is not None and any(each[-1].scope == "module" for each in known.name2fixturedefs.values())
         if shared and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+_ALL_FULL = re.compile(r"^pytestmark = .*\bmark\.full\b", re.MULTILINE)
+_SOME_FULL = re.compile(r"\bmark\.full\b|^(?:from|import) hypothesis\b", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files of which `-m` would leave nothing: importing them takes longer than many of them run."""
+    wanted = config.getoption("markexpr")
+    if not collection_path.name.startswith("test_") or "full" not in wanted:
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    is_left_out = _ALL_FULL.search(text) if "not full" in wanted else not _SOME_FULL.search(text)
+    return True if is_left_out else None

@@ -10,7 +10,7 @@ from rota.core.errors import Refused, Unavailable
 
 @contextmanager
 def refused(code: str, *mentioned: str, path: str | None = None) -> Iterator[pytest.ExceptionInfo[Refused]]:
-    """The block raises Refused with this code; its text mentions these names; it points at this path, if one is given."""
+    """The block raises Refused with this code; its text mentions these names, and it points at this path, if given."""
     with pytest.raises(Refused) as caught:
         yield caught
     check_refusal(caught.value, code, *mentioned, path=path)

@@ -48,7 +48,9 @@ class SharedRowStore(RowStore):
         self.sign.freed = asyncio.Event()
 
     async def look(self) -> Look:
-        return Look("rows 1.0", self.sign.identity, self.platter.epoch if self.sign.identity else 0, await self.leader())
+        return Look(
+            "rows 1.0", self.sign.identity, self.platter.epoch if self.sign.identity else 0, await self.leader()
+        )
 
     async def identity(self) -> str:
         self.sign.identity = self.sign.identity or secrets.token_hex(8)

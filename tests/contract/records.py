@@ -10,20 +10,20 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from msgspec import NODEFAULT, Struct, inspect
 from msgspec.structs import astuple, replace
 
 from rota.core.records import Run, key_of
+from tests.effort import examples
 
 Field = inspect.Field
 T = TypeVar("T")
 S = TypeVar("S", bound=Struct)
 Image = tuple[object, ...]
 
-# A fifth of what the profile asks for: these tests are run once per type or per store, and `long` stays long.
-few = settings(max_examples=max(20, settings().max_examples // 5))
+# A fifth of the usual: these tests are run once per type or per store, and `long` stays long.
+few = examples(20)
 _COMPOUND = (Struct, tuple)
 # What a signed 64-bit column holds.
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1

@@ -21,6 +21,7 @@ from tests.contract.bench import Bench, assert_same, batch, disk_of
 from tests.contract.records import INT_MAX, filled, key_values, with_fields
 from tests.contract.row_store import RowAdapter, RowStore
 from tests.contract.samples import scribble
+from tests.effort import examples
 
 T = TypeVar("T")
 WRITERS = 3
@@ -301,9 +302,10 @@ async def _list(store: Store, epoch: Epoch) -> list[Record]:
     return [record async for record in store.load(epoch)]
 
 
+@pytest.mark.hypothesis
 @pytest.mark.parametrize("adapter", [*ADAPTERS, RowAdapter()], ids=lambda adapter: adapter.name)
 def test_a_store_behaves_like_its_model(adapter: Adapter) -> None:
-    effort = settings(max_examples=max(20, settings().max_examples // 5), stateful_step_count=30)
+    effort = settings(examples(20), stateful_step_count=30)
     run_state_machine_as_test(lambda: StoreMachine(adapter), settings=effort)
 
 

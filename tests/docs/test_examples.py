@@ -13,6 +13,8 @@ from scripts.serving import serving
 from tests.docs import stories
 from tests.docs.test_stories import TOLD
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 # How many blocks of Python the tests of this file run of each document; stories are run by tests of their own.
 RUN_HERE = {

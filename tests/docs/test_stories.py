@@ -16,11 +16,15 @@ PAGES = [
 TOLD = [page for page in PAGES if any(block.language in ("python", "console") for block in blocks(page.read_text()))]
 
 
-# One at a time of those that start a Bazel.
+def marks_of(page: Path) -> list[pytest.MarkDecorator]:
+    """`make test` plays the README, and the first sections of the quickstart in tests/install."""
+    marks = [] if page.stem == "README" else [pytest.mark.full]
+    # One at a time of those that start a Bazel.
+    return [*marks, pytest.mark.xdist_group("bazel")] if page.stem == "quickstart" else marks
+
+
 @pytest.mark.parametrize(
-    "page",
-    [pytest.param(page, marks=pytest.mark.xdist_group("bazel") if page.stem == "quickstart" else ()) for page in TOLD],
-    ids=lambda page: page.stem,
+    "page", [pytest.param(page, marks=marks_of(page)) for page in TOLD], ids=lambda page: page.stem
 )
 def test_what_a_page_shows_happens(page: Path, tmp_path: Path) -> None:
     play(page.read_text(encoding="utf-8"), tmp_path)

@@ -14,6 +14,8 @@ from tests.integration.deadlines import until
 from tests.integration.http_stage import shell
 from tests.integration.service.stage import Stage, open_stage
 
+pytestmark = pytest.mark.full
+
 EVIL = "<script>document.title=1</script><img src=x onerror=document.title=1>"
 READER, WRITER, ADMIN = "reader-token-of-the-tests", "writer-token-of-the-tests", "admin-token-of-the-tests"
 TOKENS = f"reader:{READER},writer:{WRITER},admin:{ADMIN}"

@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 from tests.servers.programs import find_program
+
+pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).parents[2]
 BYTES_MAX = 200_000

@@ -12,6 +12,8 @@ from threading import Thread
 import pytest
 from playwright.sync_api import Page, expect
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 PAGES = ("index.html", "quickstart.html", "concepts/fence.html", "coming-from/airflow.html", "reference/python.html")
 

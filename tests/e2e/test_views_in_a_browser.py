@@ -19,6 +19,8 @@ from tests.integration.deadlines import until
 from tests.integration.http_stage import shell
 from tests.integration.service.stage import Stage, open_stage
 
+pytestmark = pytest.mark.full
+
 expect.set_options(timeout=PATIENCE_MS)
 # What is judged: WCAG 2.1, levels A and AA, with contrast, labels, headings, landmarks and the order of focus.
 RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}}

@@ -1,4 +1,4 @@
-"""The wheel in an environment that holds nothing else: the quickstart's first sections, and what says which extra it needs."""
+"""The wheel in an environment that holds nothing else: the quickstart's first sections, and missing extras."""
 
 import tarfile
 import zipfile

@@ -13,6 +13,8 @@ import pytest
 from tests.integration.content_writer import MANY_AT_ONCE, content_of, opened
 from tests.unit.stores.cas.stage import ACME, digest_of
 
+pytestmark = pytest.mark.full
+
 ROUNDS = 5
 
 

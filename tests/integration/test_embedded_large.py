@@ -10,6 +10,8 @@ import rota
 from rota.core.states import SUCCESS
 from tests.integration import jobs
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 
 # The tasks themselves, the coordinator's records of them and what the store holds, with some room.

@@ -17,6 +17,8 @@ from tests.integration import jobs
 from tests.integration.deadlines import descendants, is_running, until
 from tests.integration.embedded_program import WIDTH
 
+pytestmark = pytest.mark.full
+
 FAN = [f"m{number}" for number in range(WIDTH)]
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 ROTA = str(Path(sys.executable).with_name("rota"))
 
 LIBRARY = """

@@ -29,6 +29,8 @@ from tests.integration.etcd_stage import EAGER, FOREVER, ME, RIVAL, Model, stage
 from tests.servers.etcd import EtcdServer, etcd_server, shared_server
 from tests.servers.ports import free_port
 
+pytestmark = pytest.mark.full
+
 PASSWORD = "correct horse"
 
 

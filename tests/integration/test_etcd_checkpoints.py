@@ -4,7 +4,7 @@ import asyncio
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core.errors import Unavailable
@@ -19,6 +19,7 @@ from rota.stores.etcd.tidying import Bounds, read_size
 from tests.contract.bench import batch
 from tests.contract.records import filled
 from tests.contract.samples import a_one_task_run, a_run, one_of_each, rows_of, story_of
+from tests.effort import examples
 from tests.integration.etcd_stage import (
     EAGER,
     FOREVER,
@@ -32,6 +33,8 @@ from tests.integration.etcd_stage import (
     staged,
 )
 from tests.servers.etcd import etcd_server
+
+pytestmark = pytest.mark.full
 
 
 def ended(number: int) -> Ended:
@@ -141,7 +144,7 @@ def test_whoever_comes_after_a_process_that_died_at_any_call_finds_all_that_it_w
     assert asyncio.run(run()) > 40, "a life with many calls"
 
 
-@settings(max_examples=max(5, settings().max_examples // 20))
+@examples(5)
 @given(st.lists(st.sampled_from(["commit", "tidy", "expire", "load", "reopen"]), min_size=5, max_size=25))
 def test_checkpoint_and_tail_are_the_records_whenever_a_checkpoint_is_made(steps: list[str]) -> None:
     async def run() -> None:

@@ -20,6 +20,8 @@ from tests.integration.etcd_stage import EAGER, FOREVER, RIVAL, Model, Stage, di
 from tests.servers.etcd import shared_server
 from tests.servers.etcd_pause import Attempt, moves, restore, stand_before, stand_between
 
+pytestmark = pytest.mark.full
+
 LOST = Doubt(Unavailable("store.unavailable", "the answer was lost."))
 
 

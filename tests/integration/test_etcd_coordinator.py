@@ -19,6 +19,8 @@ from tests.integration.deadlines import until_so
 from tests.integration.etcd_stage import EAGER, Stage, staged
 from tests.servers.etcd import etcd_server
 
+pytestmark = pytest.mark.full
+
 GRAPH = Graph(name="g", tasks=(TaskSpec(id="a"), TaskSpec(id="b", upstream=("a",))))
 
 

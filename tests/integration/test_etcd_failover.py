@@ -26,6 +26,8 @@ from tests.integration.worker.stage import ROOT
 from tests.servers.etcd import EtcdMember, etcd_cluster, etcd_server, shared_server
 from tests.servers.proxy import Proxy
 
+pytestmark = pytest.mark.full
+
 TERM_MS = 1_000
 
 

@@ -15,6 +15,8 @@ from tests.contract.samples import one_of_each
 from tests.integration.etcd_stage import EAGER, FOREVER, ME, Model
 from tests.servers.etcd import EtcdServer, etcd_server
 
+pytestmark = pytest.mark.full
+
 
 async def live(url: str, blobs: Path, written: list[Batch], models: list[Model]) -> None:
     """A coordinator's reign: it commits, makes a checkpoint after each commit but the last, and stops in order."""

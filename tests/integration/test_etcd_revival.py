@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from rota.core.history import Ended
 from rota.core.ids import BlobRef
 from rota.core.records import Run, Task
@@ -14,6 +16,8 @@ from tests.contract.bench import batch
 from tests.contract.samples import rows_of, story_of
 from tests.integration.etcd_stage import EAGER, FOREVER, Fate, FatedBlobs, Model, Stage, staged
 from tests.servers.etcd import shared_server
+
+pytestmark = pytest.mark.full
 
 # Checkpoints with every slice of housekeeping, and segments that stay as they are.
 APART = Bounds(entries=1, share_percent=0, merge_at=100)

@@ -14,6 +14,8 @@ from rota.stores.etcd.rows import AUDIT, ROWS, Form, key_of_row, read_row, write
 from tests.contract.records import bare, filled, image
 from tests.integration.worker.stage import ROOT
 
+pytestmark = pytest.mark.full
+
 # The order on disk. A new field goes to the end of its line, and has a default; anything else is another FORMAT.
 ORDER = {
     "Run": "tenant id graph name kind state priority created_at started_at ended_at deadline_at params schedule slot_at"

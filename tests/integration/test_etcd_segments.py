@@ -15,6 +15,8 @@ from rota.stores.etcd.rows import write_row
 from rota.stores.etcd.segments import Parts, Past, RunLine, Segment, Segments, merge_segments, write_segment
 from tests.integration.etcd_stage import Fate, FatedBlobs
 
+pytestmark = pytest.mark.full
+
 
 def pasts(numbers: range) -> list[Past]:
     """Runs that ended at these instants; every other one has a result."""

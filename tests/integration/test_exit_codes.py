@@ -10,6 +10,8 @@ import pytest
 from rota.cli import EXIT_CODES
 from tests.integration.deadlines import until
 
+pytestmark = pytest.mark.full
+
 ROTA = str(Path(sys.executable).with_name("rota"))
 FILE = """import rota
 

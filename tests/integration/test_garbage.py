@@ -18,6 +18,8 @@ from rota.stores.sqlite import SqliteStore
 from rota.wire.bundles import BundleFile, pack_bundle
 from tests.refusals import refused
 
+pytestmark = pytest.mark.full
+
 LONG = 70_000
 
 

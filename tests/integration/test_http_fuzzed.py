@@ -15,6 +15,8 @@ import pytest
 
 from tests.integration.http_stage import Stage, gate_of, shell, staged
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 SCHEMATHESIS = str(Path(sys.executable).with_name("schemathesis"))
 TOKEN = "made-up-for-the-test"

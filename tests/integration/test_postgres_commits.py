@@ -17,6 +17,8 @@ from tests.integration.postgres_stage import a_batch, elected, opened, played, r
 from tests.servers.postgres import PostgresServer, postgres_server, shared_server
 from tests.servers.postgres_pause import Point, hold_commit
 
+pytestmark = pytest.mark.full
+
 
 async def cut() -> None:
     raise ConnectionResetError

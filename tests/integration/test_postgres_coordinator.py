@@ -19,6 +19,8 @@ from rota.ports import Candidate
 from tests.integration.postgres_stage import eventually, opened, played, twin
 from tests.servers.postgres import PostgresServer, postgres_server
 
+pytestmark = pytest.mark.full
+
 TENANT = "t"
 GRAPH = Graph(name="g", tasks=(TaskSpec(id="only"),))
 

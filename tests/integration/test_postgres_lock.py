@@ -21,6 +21,8 @@ from tests.servers.postgres import postgres_server, shared_server
 from tests.servers.postgres_pooler import pooled
 from tests.servers.proxy import Proxy
 
+pytestmark = pytest.mark.full
+
 TERM_MS = 800
 
 

@@ -17,6 +17,8 @@ from tests.contract.store_history import tidy
 from tests.integration.postgres_stage import a_batch, elected, opened, played, runs_in, twin
 from tests.servers.postgres import shared_server
 
+pytestmark = pytest.mark.full
+
 LATEST = STEPS[-1].number
 NEWER = (
     *STEPS,

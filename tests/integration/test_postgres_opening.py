@@ -18,6 +18,8 @@ from tests.contract.bench import assert_same, batch, disk_of
 from tests.integration.postgres_stage import a_batch, elected, opened, played, runs_in
 from tests.servers.postgres import PostgresServer, postgres_server, replica_of, shared_server
 
+pytestmark = pytest.mark.full
+
 SECRET = "correct-horse"
 
 

@@ -14,6 +14,8 @@ from tests.integration.postgres_stage import elected, opened, played, twin
 from tests.integration.test_sqlite_reading import GRAPHS, NOW, RUNS, a_day
 from tests.servers.postgres import shared_server
 
+pytestmark = pytest.mark.full
+
 # The query of the guide, and the same for the day on which the tests began.
 TODAY = "select * from rota.failures where day = current_date"
 FOREVER = 1 << 60

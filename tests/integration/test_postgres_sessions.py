@@ -21,6 +21,8 @@ from tests.integration.postgres_stage import a_batch, elected, eventually, opene
 from tests.servers.postgres import shared_server
 from tests.servers.postgres_pooler import pooled
 
+pytestmark = pytest.mark.full
+
 PAGE = HistoryQuery(tenant="t")
 
 

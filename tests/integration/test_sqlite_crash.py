@@ -14,6 +14,8 @@ from rota.core.records import Run, Task
 from rota.stores.sqlite import SqliteDisk, care
 from tests.integration import writer
 
+pytestmark = pytest.mark.full
+
 
 def killed_after(folder: Path, first: int, commits: int, spin: int) -> int:
     """Let a process write, kill it some moments after that many commits; the last commit that it acknowledged."""

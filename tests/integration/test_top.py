@@ -19,6 +19,8 @@ import rota
 from tests.integration import jobs
 from tests.integration.deadlines import PATIENCE_S, until
 
+pytestmark = pytest.mark.full
+
 ROTA = str(Path(sys.executable).with_name("rota"))
 
 

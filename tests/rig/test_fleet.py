@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.integration.deadlines import is_running, until
 from tests.rig.fleet import open_fleet
 from tests.rig.history import History, judge
@@ -9,6 +11,8 @@ from tests.rig.journal import read_attempts
 from tests.rig.ledger import ledger_at
 from tests.rig.tasks import step
 from tests.servers.etcd import shared_server
+
+pytestmark = pytest.mark.full
 
 HOUR_MS = 3_600_000
 

@@ -3,6 +3,8 @@
 import asyncio
 from random import Random
 
+import pytest
+
 from rota.app.clocks import SystemClock
 from rota.config.settings import limits_for
 from rota.control.driver import CoordinatorDriver
@@ -11,6 +13,8 @@ from rota.ports import Candidate
 from rota.stores.memory import MemoryStore
 from tests.integration.deadlines import until_so
 from tests.rig.leases import GRANT, LeaseLoad, among, check_leases
+
+pytestmark = pytest.mark.full
 
 LEASE_MS = 1_000
 

@@ -3,11 +3,15 @@
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from rota.core.graph import graph_digest
 from tests.rig.fleet import open_fleet
 from tests.rig.history import judge
 from tests.rig.ledger import ledger_at
 from tests.rig.load import Load, definitions, job
+
+pytestmark = pytest.mark.full
 
 KILLS = 3
 # Time enough to start a coordinator on a busy machine before workers stop their work.

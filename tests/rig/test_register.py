@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.rig.fleet import open_fleet
 from tests.rig.register import RegisterLoad
+
+pytestmark = pytest.mark.full
 
 KILLS = 2
 

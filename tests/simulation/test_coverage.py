@@ -10,7 +10,7 @@ from rota.sim.scene import Result
 from rota.sim.world import World
 
 # The seeds are run once, for all of these tests.
-pytestmark = pytest.mark.xdist_group("coverage")
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("coverage")]
 
 FEW, MANY = 60, 300
 # What may become of a commit whose asker dies while it is in flight.

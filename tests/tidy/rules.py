@@ -48,6 +48,8 @@ def has_long_function(text: str) -> Iterator[str]:
 
 def sleeps(text: str) -> Iterator[str]:
     """Waiting for a while is a guess; wait for the thing itself."""
+    if "sleep" not in text:
+        return
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Attribute(value=ast.Name(id="time"), attr="sleep"):
@@ -60,6 +62,8 @@ def sleeps(text: str) -> Iterator[str]:
 
 def prints(text: str) -> Iterator[str]:
     """Only the command line writes to the terminal."""
+    if "print(" not in text:
+        return
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
             yield f"{node.lineno}: print"

@@ -85,7 +85,7 @@ def test_no_test_compares_sentences() -> None:
         "assert 'is in none of the places' in text",
         "with pytest.raises(Refused, match='a value is given for one'): pass",
         "assert re.search('there is no such run', text)",
-        "@pytest.mark.parametrize(('x', 'said'), [(1, 'it is not a fence')])\ndef test(x, said):\n  assert said in f(x)",
+        "@pytest.mark.parametrize(('x', 'said'), [(1, 'it is not a fence')])\ndef t(x, said):\n  assert said in f(x)",
     ],
 )
 def test_a_sentence_is_noticed(source: str) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from tests.integration.agents.stage import open_stage
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 60
 

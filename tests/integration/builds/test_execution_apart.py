@@ -14,6 +14,8 @@ from tests.integration.builds.test_execution import Door, run_named
 from tests.integration.deadlines import until
 from tests.integration.service.stage import open_stage
 
+pytestmark = pytest.mark.full
+
 # A worker that is silent for so long has lost its work. A coordinator is back sooner, also on a busy machine.
 LEASE_S = 20
 SHORT_LEASE_S = 3

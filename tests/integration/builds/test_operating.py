@@ -14,6 +14,8 @@ from tests.integration.builds.remote import open_remote
 from tests.integration.deadlines import until
 from tests.servers.ports import free_port
 
+pytestmark = pytest.mark.full
+
 _SAMPLE = re.compile(r"^(?P<name>\w+(?:\{.*\})?) (?P<value>\S+)$", re.MULTILINE)
 
 

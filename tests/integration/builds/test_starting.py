@@ -13,6 +13,8 @@ from tests.integration.builds.clients.service import Service, open_service
 from tests.integration.builds.remote import open_remote
 from tests.integration.deadlines import is_running, until
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:

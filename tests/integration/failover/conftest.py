@@ -8,9 +8,10 @@ import pytest
 from tests.rig.backing import OPENERS, Backing, EtcdMembers, PostgresBacking, open_etcd, open_members, open_postgres
 
 
-@pytest.fixture(params=list(OPENERS))
+@pytest.fixture(params=["postgres", pytest.param("etcd", marks=pytest.mark.full)])
 def backing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backing]:
     """Each of the two."""
+    assert set(OPENERS) == {"postgres", "etcd"}
     with OPENERS[request.param](tmp_path) as found:
         yield found
 

@@ -6,10 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.integration.deadlines import until
 from tests.rig.backing import Backing, PostgresBacking
 from tests.rig.fleet import Fleet, Server, open_fleet
 from tests.servers.ports import free_port
+
+pytestmark = pytest.mark.full
 
 
 def refused(server: Server) -> str:

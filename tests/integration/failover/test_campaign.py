@@ -11,6 +11,8 @@ from tests.rig.backing import Backing
 from tests.rig.fleet import Fleet, Server
 from tests.rig.trial import on_trial
 
+pytestmark = pytest.mark.full
+
 CAMPAIGN_S = 180
 
 

@@ -10,6 +10,8 @@ from tests.rig.backing import Backing
 from tests.rig.trial import on_trial
 from tests.servers.proxy import Proxy
 
+pytestmark = pytest.mark.full
+
 CUTS: dict[str, Callable[[Proxy], None]] = {
     "reset": Proxy.cut,
     "silent": Proxy.hang,

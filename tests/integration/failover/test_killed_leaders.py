@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 import rota
 from tests.integration.deadlines import until
 from tests.rig.backing import Backing
@@ -28,6 +30,7 @@ def test_nothing_is_lost_or_doubled_when_leaders_are_killed_under_load(tmp_path:
     assert None not in [gap.ms for gap in report.gaps]
 
 
+@pytest.mark.full
 def test_work_goes_on_while_nobody_leads_and_what_ended_meanwhile_counts(tmp_path: Path, backing: Backing) -> None:
     with (
         open_fleet(
@@ -52,6 +55,7 @@ def test_work_goes_on_while_nobody_leads_and_what_ended_meanwhile_counts(tmp_pat
         assert {view.attempt for run in runs for view in run.tasks()} == {1}
 
 
+@pytest.mark.full
 def test_a_leader_that_stops_in_order_is_followed_at_once_and_nobody_is_told_of_trouble(
     tmp_path: Path, backing: Backing
 ) -> None:
@@ -73,6 +77,7 @@ def test_a_leader_that_stops_in_order_is_followed_at_once_and_nobody_is_told_of_
         assert new.metric("rota_epoch") == 2
 
 
+@pytest.mark.full
 def test_clients_that_know_one_address_find_their_way(tmp_path: Path, postgres: Backing) -> None:
     with open_fleet(
         tmp_path, servers=2, workers=1, lease_s=LEASE_S, server_settings=lambda _: postgres.settings()

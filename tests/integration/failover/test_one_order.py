@@ -19,6 +19,8 @@ from tests.rig.fleet import open_fleet
 from tests.rig.leases import LeaseLoad, among, check_leases
 from tests.rig.register import RegisterLoad
 
+pytestmark = pytest.mark.full
+
 LEASE_S = 12
 LEASE_MS = 1_000
 

@@ -8,6 +8,8 @@ from tests.integration.deadlines import until
 from tests.rig.backing import Backing
 from tests.rig.trial import on_trial
 
+pytestmark = pytest.mark.full
+
 DAY_MS = 24 * 3_600_000
 
 

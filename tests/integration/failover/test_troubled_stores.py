@@ -9,6 +9,8 @@ from tests.rig.backing import Backing, EtcdMembers
 from tests.rig.trial import LEASE_BY_DEFAULT_S, on_trial
 from tests.servers.proxy import Proxy
 
+pytestmark = pytest.mark.full
+
 TROUBLE_S = 10
 
 

@@ -13,6 +13,8 @@ from tests.integration.queries.cluster import make_table
 from tests.integration.service.stage import Stage, open_stage
 from tests.integration.service.test_tls import write_leaf
 
+pytestmark = pytest.mark.full
+
 TOKEN = "0123456789abcdef0123456789abcdef"
 SQL = "select v % 7 as k, count(*) as n, sum(part) as s from t group by k order by k"
 RIGHT = [{"k": k, "n": 4 * len(range(k, 100, 7)), "s": 6 * len(range(k, 100, 7))} for k in range(7)]

@@ -17,6 +17,8 @@ from tests.integration.deadlines import descendants, is_running, until
 from tests.integration.queries.flights import TRIPS, Bare, ask, connected, created, make_tables, start_front_end
 from tests.integration.service.stage import Stage, open_stage
 
+pytestmark = pytest.mark.full
+
 COUNT = "select count(*) as n from trips"
 ACME, OTHER, READER, WORKER = "acme-secret", "other-secret", "reader-secret", "worker-secret"
 TOKENS = f"writer@acme:{ACME},writer@other:{OTHER},reader@acme:{READER},worker@acme:{WORKER}"

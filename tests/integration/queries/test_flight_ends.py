@@ -30,6 +30,8 @@ from tests.integration.queries.flights import (
 )
 from tests.integration.service.stage import Stage, open_stage
 
+pytestmark = pytest.mark.full
+
 COUNT = "select count(*) as n from trips"
 STATEMENT = pb.Statement(query=COUNT)
 # A caller goes while it waits, or when it was about to.

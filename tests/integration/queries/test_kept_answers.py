@@ -19,6 +19,8 @@ from tests.integration.queries.cluster import make_table, session_on
 from tests.integration.service.stage import Stage, open_stage
 from tests.refusals import refused
 
+pytestmark = pytest.mark.full
+
 SQL = "select part, v, repeat('x', 100) as text from t where part >= $1 order by part, v"
 
 

@@ -12,6 +12,8 @@ from tests.integration.deadlines import until
 from tests.integration.queries.cluster import Gate, make_table, session_on
 from tests.integration.service.stage import SHORT_LEASE_S, Stage, open_stage
 
+pytestmark = pytest.mark.full
+
 SQL = "select part, sum(waits(part, v)) as total, count(*) as n from t group by part order by part"
 RIGHT = [{"part": part, "total": 4_950, "n": 100} for part in range(4)]
 HELD = 2

@@ -32,7 +32,7 @@ OUT = f"s3://{BUCKET}/out"
 SQL = "select part, sum(v) as total, count(*) as n from t group by part order by part"
 RIGHT = [{"part": part, "total": 4_950, "n": 100} for part in range(4)]
 
-pytestmark = pytest.mark.xdist_group("s3")
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("s3")]
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,8 @@ from tests.integration.deadlines import until
 from tests.integration.queries.cluster import Gate, make_table, session_on
 from tests.integration.service.stage import Stage, open_stage
 
+pytestmark = pytest.mark.full
+
 PROGRAM = """
 import sys
 import pyarrow as pa

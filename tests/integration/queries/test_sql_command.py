@@ -22,6 +22,8 @@ from tests.integration.deadlines import PATIENCE_S, until
 from tests.integration.queries.flights import TRIPS, make_tables, until_begun, until_cancelled
 from tests.integration.service.stage import Stage, open_stage
 
+pytestmark = pytest.mark.full
+
 Said = tuple[int, str, str]
 Say = Callable[..., Said]
 

@@ -14,6 +14,8 @@ from tests.integration.deadlines import until
 from tests.integration.queries import sql_workflow
 from tests.integration.service.stage import SHORT_LEASE_S, open_stage
 
+pytestmark = pytest.mark.full
+
 ROWS = 60_000
 
 

@@ -51,7 +51,12 @@ def duck(tpch: Path) -> duckdb.DuckDBPyConnection:
 
 
 @pytest.mark.parametrize(
-    ("partitions", "is_broadcasting"), [(0, True), (2, False), (3, True)], ids=["as they are", "2 exchanged", "3"]
+    ("partitions", "is_broadcasting"),
+    [
+        pytest.param(0, True, id="as they are", marks=pytest.mark.full),
+        pytest.param(2, False, id="2 exchanged"),
+        pytest.param(3, True, id="3", marks=pytest.mark.full),
+    ],
 )
 def test_all_queries_are_equal_on_two_workers_that_fetch_from_each_other(
     tpch: Path, tmp_path: Path, partitions: int, is_broadcasting: bool

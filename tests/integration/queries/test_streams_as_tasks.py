@@ -7,10 +7,14 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 import rota
 from tests.integration.deadlines import until
 from tests.integration.queries import stream_program as program
 from tests.integration.queries.test_streams_that_are_killed import check, newest
+
+pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).parents[3]
 

@@ -16,6 +16,8 @@ from tests.integration.queries import stream_program as program
 from tests.integration.queries.test_streams_that_are_killed import check, newest
 from tests.integration.service.stage import Process, Stage, open_stage
 
+pytestmark = pytest.mark.full
+
 WORKERS = ("one", "two")
 
 

@@ -17,6 +17,8 @@ from rota.kinds.query.streams.manifests import Manifest
 from tests.integration.queries import stream_program as program
 from tests.integration.queries.test_streams_that_are_killed import check
 
+pytestmark = pytest.mark.full
+
 BASE = 1_700_000_000_000
 
 

@@ -12,6 +12,8 @@ from rota.kinds.query.streams.chain import rounds_in
 from rota.kinds.query.streams.manifests import Manifest
 from tests.integration.queries import stream_program as program
 
+pytestmark = pytest.mark.full
+
 
 def output(folder: Path) -> pa.Table:
     return pa.concat_tables([pq.read_table(path) for path in sorted((folder / "out").glob("*.parquet"))])

@@ -13,6 +13,8 @@ from rota.wire.targets import FileWriter, Target, Unpublished, aside, publish, p
 from tests.integration.queries.cluster import make_table
 from tests.refusals import refused
 
+pytestmark = pytest.mark.full
+
 SQL = "select part, count(*) as n from t group by part"
 
 

@@ -24,6 +24,8 @@ from tests.integration.service import tasks
 from tests.integration.service.stage import SHORT_LEASE_S, Stage, open_stage, until_task
 from tests.unit.client.ways import place_at
 
+pytestmark = pytest.mark.full
+
 PATIENCE_S = 60
 REFUSED = 3
 CLIENT, WORKER = "client-secret", "worker-secret"

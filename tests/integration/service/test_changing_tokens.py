@@ -13,6 +13,8 @@ from tests.integration.deadlines import until
 from tests.integration.service import tasks
 from tests.integration.service.stage import Stage, open_stage, until_present, until_task
 
+pytestmark = pytest.mark.full
+
 PATIENCE_S = 60
 # Longer than a worker takes to dial again on a busy machine, so that it keeps its work.
 LEASE_S = 8

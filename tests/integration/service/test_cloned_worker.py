@@ -3,9 +3,13 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.integration.deadlines import until
 from tests.integration.service import tasks
 from tests.integration.service.stage import SHORT_LEASE_S, open_stage, until_present, worker_named
+
+pytestmark = pytest.mark.full
 
 MORE = 8
 

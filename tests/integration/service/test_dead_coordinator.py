@@ -3,10 +3,14 @@
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import rota
 from tests.integration.deadlines import is_running, until
 from tests.integration.service import tasks
 from tests.integration.service.stage import SHORT_LEASE_S, open_stage, until_present, until_task
+
+pytestmark = pytest.mark.full
 
 KILLS = 5
 WIDTH = 200

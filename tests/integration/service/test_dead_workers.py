@@ -26,6 +26,8 @@ from tests.integration.service.stage import (
 )
 from tests.unit.client.ways import place_at
 
+pytestmark = pytest.mark.full
+
 # How much later than it should something may be on a machine that is busy with other tests.
 SLACK_MS = 3_000
 

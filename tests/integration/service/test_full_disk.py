@@ -17,6 +17,8 @@ from tests.integration.deadlines import is_running, until
 from tests.integration.service import tasks
 from tests.integration.service.stage import SHORT_LEASE_S, open_stage, until_present, until_task
 
+pytestmark = pytest.mark.full
+
 DISK_MB = 24
 # Who has had no answer for so long is taken for waiting.
 UNANSWERED_S = 2.0

@@ -5,9 +5,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import rota
 from tests.integration.deadlines import is_running, until
 from tests.integration.service.stage import Stage, open_stage, until_present, until_task
+
+pytestmark = pytest.mark.full
 
 MIDDLE = "under fence"
 

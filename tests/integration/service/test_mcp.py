@@ -114,6 +114,7 @@ def test_a_full_cycle(stage: Stage):
     assert stage.client().item(first).result() == {"litres": 3}
 
 
+@pytest.mark.full
 def test_failing_releasing_and_finding_nothing(stage: Stage):
     async def scenario() -> None:
         async with agent(stage, "--workspace=w2") as one:
@@ -154,6 +155,7 @@ def test_every_refusal_has_a_code_and_says_what_to_do(stage: Stage):
     play(scenario)
 
 
+@pytest.mark.full
 def test_an_item_that_was_taken_away_is_not_the_agents_any_more(stage: Stage):
     item = submit(stage, "borrowed", workspace="w4")
 
@@ -167,6 +169,7 @@ def test_an_item_that_was_taken_away_is_not_the_agents_any_more(stage: Stage):
     play(scenario)
 
 
+@pytest.mark.full
 def test_why_tells_of_work_that_nobody_could_do(stage: Stage):
     item = submit(stage, "cook", workspace="w5", requires=["cook"])
 
@@ -197,6 +200,7 @@ def sessions(client: rota.Rota) -> list[str]:
     return [line.session for line in client.sessions()]
 
 
+@pytest.mark.full
 def test_the_session_lives_and_ends_with_the_process(stage: Stage):
     client = stage.client()
     item = submit(stage, "left behind", workspace="w6")
@@ -211,6 +215,7 @@ def test_the_session_lives_and_ends_with_the_process(stage: Stage):
     until(lambda: client.item(item).status().state == "queued", "the item to be given back")
 
 
+@pytest.mark.full
 def test_a_signal_ends_it_in_order(stage: Stage):
     client = stage.client()
     process = subprocess.Popen(
@@ -231,6 +236,7 @@ def test_a_signal_ends_it_in_order(stage: Stage):
         process.kill()
 
 
+@pytest.mark.full
 def test_who_it_is_may_stand_in_the_environment(stage: Stage):
     item = submit(stage, "for the one", workspace="w7", requires=["a", "b"], owner="pool:reader")
     env = {"ROTA_WORKSPACE": "w7", "ROTA_CAPABILITIES": "a, b", "ROTA_AGENT": "reader", "ROTA_SESSION": "s7"}
@@ -242,6 +248,7 @@ def test_who_it_is_may_stand_in_the_environment(stage: Stage):
     play(scenario)
 
 
+@pytest.mark.full
 def test_no_token_is_ever_told_or_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     heard: list[str] = []
     with open_stage(tmp_path) as stage:
@@ -270,6 +277,7 @@ def test_no_token_is_ever_told_or_kept(tmp_path: Path, monkeypatch: pytest.Monke
         assert not any(AGENT.encode() in content for content in tokens_in(stage))
 
 
+@pytest.mark.full
 def test_a_session_that_its_token_does_not_allow_is_not_begun(tmp_path: Path):
     with open_stage(tmp_path) as stage:
         stage.start_server(env={"ROTA_COORDINATOR_BEARER_TOKENS": f"admin:{ADMIN},agent+paint:{AGENT}"})

@@ -5,12 +5,16 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from time import time_ns
 
+import pytest
+
 import rota
 from rota.client.threads import LoopThread
 from tests.integration.deadlines import is_running, until
 from tests.integration.far import proxy
 from tests.integration.service import tasks
 from tests.integration.service.stage import open_stage, until_present, until_task, worker_named
+
+pytestmark = pytest.mark.full
 
 # Between the end of a worker's patience with a stream (half a lease) and its self-stop (0.8 of it) lie two seconds.
 LEASE_S = 6

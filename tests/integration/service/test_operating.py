@@ -15,6 +15,8 @@ from tests.integration.service import tasks
 from tests.integration.service.commands import told
 from tests.integration.service.stage import Stage, open_stage, until_task
 
+pytestmark = pytest.mark.full
+
 PATIENCE_S = 60
 TOKEN = "operator-secret"
 

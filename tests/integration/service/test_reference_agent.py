@@ -4,9 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import rota
 from tests.integration.deadlines import PATIENCE_S, until
 from tests.integration.service.stage import Process, Stage, open_stage
+
+pytestmark = pytest.mark.full
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "agent"
 

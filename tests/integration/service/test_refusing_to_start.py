@@ -17,6 +17,8 @@ from rota.config import load_config
 from tests.integration.service.stage import open_stage
 from tests.refusals import refused
 
+pytestmark = pytest.mark.full
+
 REFUSED = 3
 PATIENCE_S = 60
 HERE = ("--listen=127.0.0.1:0", "--http=127.0.0.1:0")

@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 import rota
 from tests.integration.deadlines import until
 from tests.integration.service.stage import open_stage, until_present
+
+pytestmark = pytest.mark.full
 
 KILLS = 3
 FLOW = """

@@ -13,6 +13,8 @@ from tests.integration.worker.snooped import LOOK_UP
 from tests.integration.worker.stage import AS_NOBODY
 from tests.integration.worker.tasks import snoop
 
+pytestmark = pytest.mark.full
+
 # Of this very process, so that others on this machine which run the same test are not found instead.
 ADMIN, WORKER = f"admin-{token_hex(8)}", f"worker-{token_hex(8)}"
 TOKENS = (ADMIN, WORKER)

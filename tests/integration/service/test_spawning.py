@@ -14,6 +14,8 @@ from rota.wire.work import CommandWork, encode_work
 from tests.integration.deadlines import is_running, until
 from tests.integration.service.stage import Process, Stage, open_stage, worker_named
 
+pytestmark = pytest.mark.full
+
 AGENT = Path(__file__).parents[3] / "examples" / "agent" / "agent.py"
 SECRET = "the-token-of-whom-is-started"
 LADDER = "[server]\nstarve_s = 1\nsweep_s = 1\n"

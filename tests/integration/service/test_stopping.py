@@ -12,6 +12,8 @@ from tests.integration.deadlines import is_running, until
 from tests.integration.service import tasks
 from tests.integration.service.stage import SHORT_LEASE_S, Process, Stage, open_stage, until_present, until_task
 
+pytestmark = pytest.mark.full
+
 PATIENT = {"ROTA_WORKER_DRAIN_S": "600"}
 HASTY = {"ROTA_WORKER_DRAIN_S": "1"}
 in_both_ways = pytest.mark.parametrize("command", ["worker", "up"])

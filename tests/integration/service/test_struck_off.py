@@ -2,10 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 import rota
 from tests.integration.deadlines import until
 from tests.integration.service import tasks
 from tests.integration.service.stage import open_stage, until_task
+
+pytestmark = pytest.mark.full
 
 PATIENCE_S = 30
 # Whoever is not struck off is waited for this long, which is longer than the test may take.

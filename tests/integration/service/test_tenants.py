@@ -12,6 +12,8 @@ from tests.integration.service import tasks
 from tests.integration.service.commands import type_in
 from tests.integration.service.stage import Stage, open_stage, until_present, until_task
 
+pytestmark = pytest.mark.full
+
 PATIENCE_S = 60
 ACME, OTHER, ACMES_WORKER = "acme-secret", "other-secret", "worker-secret"
 TOKENS = f"admin@acme:{ACME},admin@other:{OTHER},worker@acme:{ACMES_WORKER}"

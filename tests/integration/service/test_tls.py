@@ -15,6 +15,8 @@ import rota
 from tests.integration.service import tasks
 from tests.integration.service.stage import Stage
 
+pytestmark = pytest.mark.full
+
 PATIENCE_S = 60
 UNAVAILABLE = 4
 AUTHORITY, ANOTHER = trustme.CA(), trustme.CA()

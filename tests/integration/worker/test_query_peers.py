@@ -27,6 +27,8 @@ from tests.integration.worker.query_stage import Runners, inputs, output_of, pla
 from tests.integration.worker.stage import ROOT, told
 from tests.integration.worker.test_query_runner import GROUPS, expected_groups
 
+pytestmark = pytest.mark.full
+
 TOKEN = "between workers"
 JOIN = "select a.g, count(*) as n, min(b.s) as s from t a join t b on a.k = b.k group by a.g order by a.g"
 

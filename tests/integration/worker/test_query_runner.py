@@ -5,6 +5,7 @@ import os
 import re
 
 import pyarrow as pa
+import pytest
 from datafusion import udf
 from msgspec.structs import replace
 
@@ -34,6 +35,8 @@ from tests.integration.worker.query_stage import (
     result_of,
 )
 from tests.integration.worker.stage import told
+
+pytestmark = pytest.mark.full
 
 GROUPS = "select g, count(*) as n, sum(k) as total from t group by g order by g"
 

@@ -13,6 +13,8 @@ from rota.core.states import RunState
 from tests.integration.deadlines import until
 from tests.integration.workflows.place import WAIT_S, Place, log_of, states, until_state
 
+pytestmark = pytest.mark.full
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 DAYS = [f"2026-01-{day:02}" for day in range(1, 11)]
 

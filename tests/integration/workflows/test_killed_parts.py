@@ -20,6 +20,8 @@ from tests.integration.deadlines import is_running, until
 from tests.integration.service.stage import SHORT_LEASE_S, open_stage, until_present, worker_named
 from tests.integration.workflows.place import WAIT_S, Place, open_place, until_state
 
+pytestmark = pytest.mark.full
+
 SECOND_MS = 1_000
 MINUTE_MS = 60_000
 MAPPED = """

@@ -11,6 +11,8 @@ from rota.core.states import RunState
 from tests.integration.deadlines import is_running, until
 from tests.integration.workflows.place import WAIT_S, Place, log_of, until_state
 
+pytestmark = pytest.mark.full
+
 # What is kept of a log, and what is said where it was cut.
 LOG_BYTES_MAX = (64 << 20) + 1_000
 # All in one workflow file, so that they share warm processes: what one does must not harm the next.

@@ -10,6 +10,8 @@ from rota.core.states import RunState
 from tests.integration.deadlines import until
 from tests.integration.workflows.place import WAIT_S, Place, log_of, states, until_state
 
+pytestmark = pytest.mark.full
+
 DIAMOND = """
     import pathlib, time
     from datetime import date

@@ -3,7 +3,7 @@
 The last two tests compare it with the predicate, and with an oracle that looks at every pair.
 """
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core.audience import Session
@@ -12,6 +12,7 @@ from rota.core.demand import Demand, Signature, property_values, read_demand, sc
 from rota.core.ids import RunKey, WorkerKey
 from rota.core.ladder import Starvation, Thresholds, Tier, climb, rising
 from rota.core.model import Capacity, Pairs, PropertyRule, Queue
+from tests.effort import examples
 
 NOW = 1_000_000_000
 T = "t"
@@ -312,13 +313,13 @@ def views(draw: st.DrawFn) -> View:
     return View(waiting=waiting, sessions=sessions, woken=woken, settings=bounds)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(views())
 def test_the_fast_way_finds_what_comparing_every_pair_finds(view: View) -> None:
     assert cycle(view, NOW) == Oracle(view).plan()
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(views())
 def test_who_is_woken_has_no_reasons_and_what_nobody_is_woken_for_has_some_for_everyone_free(view: View) -> None:
     plan = cycle(view, NOW)

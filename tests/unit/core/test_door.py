@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core import commands as cm
@@ -28,6 +28,7 @@ from rota.core.model import (
     Unservable,
 )
 from rota.core.trigger import TriggerRule
+from tests.effort import examples
 from tests.unit.core.world import World
 
 WHOLE = Graph(
@@ -290,7 +291,7 @@ def test_a_repeat_with_a_number_beyond_64_bits_is_refused_and_holds_no_run():
         decide(world.state, read_command(json.dumps({**PLAIN, **with_task(priority=10**30)}).encode()), world.now)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(ANY_JSON)
 def test_any_json_is_a_command_or_a_refusal(value):
     try:
@@ -301,7 +302,7 @@ def test_any_json_is_a_command_or_a_refusal(value):
         assert isinstance(command, cm.ClientCommand)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.sampled_from(sorted(PLAIN)), st.none() | st.booleans() | st.integers(-5, 5) | st.text() | st.lists(st.text()))
 def test_any_single_wrong_value_is_a_command_or_a_refusal_at_that_field(name, value):
     try:

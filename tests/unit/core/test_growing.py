@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core import commands as cm
@@ -17,6 +17,7 @@ from rota.core.model import FailureClass, PoolNeed, RetryPolicy, TaskSpec
 from rota.core.states import RUN_TERMINAL, RunState
 from rota.core.trigger import TriggerRule
 from rota.core.why import explain
+from tests.effort import examples
 from tests.unit.core.world import World, graph, short_slices, task
 
 STAGES = (task("b.one", width=2), task("b.two", "b.one", width=2, inputs=("b.one",)))
@@ -479,7 +480,7 @@ def end_one(world: World, lease: LeaseGranted, data: st.DataObject) -> None:
         world.succeed(lease)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data(), size=st.sampled_from([1, 2, 3, 1_000]))
 def test_a_run_comes_to_its_end_whatever_is_done_about_tasks_that_go_on(data: st.DataObject, size: int):
     with short_slices(size):

@@ -5,7 +5,7 @@ After every step the engine's states must equal the last ones, plus what just ha
 """
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core import commands as cm
@@ -30,6 +30,7 @@ from rota.core.states import (
     TaskState,
 )
 from rota.core.trigger import TriggerRule
+from tests.effort import examples
 from tests.unit.core.world import World, graph, short_slices, task, task_states
 
 S = TaskState
@@ -241,7 +242,7 @@ def drive(whole: Graph, data: st.DataObject) -> None:
 
 
 # Sixty graphs a test keep the folder quick; `make test-long` looks at thousands.
-QUICK = settings(max_examples=60)
+QUICK = examples(60)
 
 
 @QUICK

@@ -4,7 +4,7 @@ Time decides when we stop waiting for a worker; the fence alone decides whose an
 """
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core import commands as cm
@@ -27,6 +27,7 @@ from rota.core.states import (
     UP_FOR_RETRY,
     RunState,
 )
+from tests.effort import examples
 from tests.unit.core.world import TENANT, World, graph, image, task
 
 
@@ -275,7 +276,7 @@ def test_fences_grow_across_grants_and_restarts():
     assert (fence_epoch(granted.fence), fence_number(granted.fence)) == (2, 1)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_a_fence_is_never_used_twice_and_never_changes_while_its_lease_lives(data: st.DataObject):
     world = World()

@@ -7,7 +7,7 @@ Then the disk, the records in memory and the state loaded from either must be on
 from contextlib import suppress
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core import commands as cm
@@ -21,6 +21,7 @@ from rota.core.load import load
 from rota.core.model import FailureClass, Graph, Pool, PoolNeed, PriorityClass, PropertyRule, RetryPolicy, TaskSpec
 from rota.core.records import RECORD_TYPES, GraphRecord, Growth, Key, Record, Run, Task, key_of
 from rota.core.states import TERMINAL, RunState
+from tests.effort import examples
 from tests.unit.core.world import TENANT, World, derived, graph, image, imaged, short_slices, task, task_states
 
 DAY_MS = 86_400_000
@@ -289,7 +290,7 @@ class Disturber:
                 what()
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(data=st.data(), size=st.sampled_from([2, 1_000]))
 def test_what_was_committed_is_what_is_loaded_after_any_sequence_of_commands(data: st.DataObject, size: int):
     with short_slices(size):

@@ -5,7 +5,7 @@ exactly while some waiting task fits some worker and no pool holds it.
 """
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core import commands as cm
@@ -20,6 +20,7 @@ from rota.core.place import place
 from rota.core.presence import leaves
 from rota.core.records import Task
 from rota.core.states import RunState
+from tests.effort import examples
 from tests.unit.core.world import TENANT, World, graph, task
 
 EXACT = PropertyRule.EXACT
@@ -903,7 +904,7 @@ class Disturber:
                 assert refused.code in ("pool.too_small", "pool.unknown", "requirement.value", "worker.duplicate")
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(data=st.data())
 def test_something_is_granted_exactly_while_something_fits(data: st.DataObject):
     disturber = Disturber(data)

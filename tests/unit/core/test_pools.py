@@ -1,7 +1,7 @@
 """Limits hold and never leak: weighted slots, keys, rates, and what a graph allows itself."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core import commands as cm
@@ -9,6 +9,7 @@ from rota.core.changes import LeaseGranted
 from rota.core.errors import Refused
 from rota.core.model import Pool, PoolNeed, TaskSpec
 from rota.core.states import RunState
+from tests.effort import examples
 from tests.unit.core.world import TENANT, World, graph, task, usage_from_leases
 
 
@@ -272,7 +273,7 @@ def test_a_waiting_run_that_is_cancelled_gives_up_its_place():
 # Under any operations.
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data())
 def test_limits_are_never_exceeded_and_never_leak(data: st.DataObject):
     world = World()

@@ -3,11 +3,12 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.ui import layout
 from rota.ui.layout import Box, Layout, lay_out
+from tests.effort import examples
 
 
 @st.composite
@@ -41,7 +42,7 @@ def check(found: Layout, edges: list[tuple[int, int]]) -> None:
         assert all(here[0] <= there[0] for here, there in pairwise(path)), "edges never turn back"
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(graphs())
 def test_edges_go_right_and_nodes_never_overlap(drawn: tuple[list[float], list[tuple[int, int]]]):
     widths, edges = drawn
@@ -50,7 +51,7 @@ def test_edges_go_right_and_nodes_never_overlap(drawn: tuple[list[float], list[t
     check(found, edges)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(graphs())
 def test_the_same_graph_is_laid_out_the_same(drawn: tuple[list[float], list[tuple[int, int]]]):
     assert lay_out(*drawn) == lay_out(*drawn)

@@ -43,6 +43,7 @@ def test_a_remote_build_is_byte_for_byte_the_local_one_and_the_next_finds_all_of
     assert remote == local
 
 
+@pytest.mark.full
 def test_tests_pass_fail_are_sharded_and_run_out_of_time_with_what_they_printed(bazel: Bazel, shared: Service) -> None:
     bazel.clean()
     words = ["--test_timeout=5", "--test_output=all", "--keep_going", shared.executor, shared.new_instance()]
@@ -69,6 +70,7 @@ def test_an_action_that_fails_is_told_with_its_words_and_is_tried_anew_next_time
     assert [str(view.state) for view in shared.runs()[:2]] == ["success", "success"], "whatever it did is its result"
 
 
+@pytest.mark.full
 @pytest.mark.long
 def test_what_an_action_prints_is_shown_again_when_it_is_found(bazel: Bazel, shared: Service) -> None:
     words = ["build", "//special:loud", shared.executor, shared.new_instance()]
@@ -80,6 +82,7 @@ def test_what_an_action_prints_is_shown_again_when_it_is_found(bazel: Bazel, sha
         assert re.search(r"(?m)^two$", done.said)
 
 
+@pytest.mark.full
 def test_a_property_that_no_worker_has_is_named_quickly(bazel: Bazel, shared: Service) -> None:
     done = bazel.run("build", "//special:quantum", shared.executor, shared.new_instance())
     assert done.code == REMOTE_FAILED
@@ -87,6 +90,7 @@ def test_a_property_that_no_worker_has_is_named_quickly(bazel: Bazel, shared: Se
     assert "qubits" in done.said, "which property it is"
 
 
+@pytest.mark.full
 @pytest.mark.long
 @pytest.mark.long
 def test_what_a_person_cancels_fails_and_is_not_asked_for_again(bazel: Bazel, shared: Service) -> None:
@@ -99,6 +103,7 @@ def test_what_a_person_cancels_fails_and_is_not_asked_for_again(bazel: Bazel, sh
     assert shared.runs()[0].id == run.id, "nothing newer"
 
 
+@pytest.mark.full
 def test_a_priority_becomes_a_class(bazel: Bazel, shared: Service) -> None:
     bazel.clean()
     words = ["build", "//many:g1", shared.executor, shared.new_instance(), "--remote_execution_priority=-200"]
@@ -106,6 +111,7 @@ def test_a_priority_becomes_a_class(bazel: Bazel, shared: Service) -> None:
     assert shared.runs()[0].priority.name == "URGENT"
 
 
+@pytest.mark.full
 def test_a_build_is_found_by_its_invocation_with_its_targets(bazel: Bazel, shared: Service) -> None:
     bazel.clean()
     done = bazel.run("build", "//many:l2", shared.executor, shared.new_instance()).well()
@@ -122,6 +128,7 @@ def test_a_build_is_found_by_its_invocation_with_its_targets(bazel: Bazel, share
     assert {each["exit"] for each in actions} == {"0"}
 
 
+@pytest.mark.full
 @pytest.mark.long
 def test_outputs_are_left_where_they_are_if_nobody_needs_them(bazel: Bazel, shared: Service) -> None:
     bazel.clean()
@@ -131,6 +138,7 @@ def test_outputs_are_left_where_they_are_if_nobody_needs_them(bazel: Bazel, shar
     assert not bazel.output("many/main").exists()
 
 
+@pytest.mark.full
 @pytest.mark.long
 def test_content_alone_is_served_to_those_who_build_at_home(bazel: Bazel, shared: Service) -> None:
     cache = shared.executor.replace("executor", "cache")

@@ -7,7 +7,7 @@ import pytest
 from tests.integration.builds.clients.bazel import DONE, REMOTE_FAILED, Bazel
 from tests.integration.builds.clients.service import Service, open_service
 
-pytestmark = pytest.mark.xdist_group("bazel")
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("bazel")]
 TOKENS = "writer:write-secret,reader:read-secret,writer@elsewhere:other-secret,worker:work-secret"
 
 # Each tenant has queues of its own.

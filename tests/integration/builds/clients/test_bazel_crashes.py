@@ -14,7 +14,7 @@ from tests.integration.builds.clients.service import Service, open_service
 from tests.integration.builds.clients.workspace import GENRULES, SLOW
 from tests.integration.deadlines import until
 
-pytestmark = pytest.mark.xdist_group("bazel")
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("bazel")]
 # So many are done when something is killed; others run then, and others wait.
 SOME = 6
 

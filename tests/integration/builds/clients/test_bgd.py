@@ -12,7 +12,7 @@ from tests.integration.builds.clients.service import Service
 from tests.integration.deadlines import until
 from tests.servers.programs import find_program
 
-pytestmark = pytest.mark.xdist_group("bazel")
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("bazel")]
 COMMAND_S = 90
 
 

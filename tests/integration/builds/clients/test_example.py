@@ -10,7 +10,7 @@ from tests.integration.builds.clients.service import Service
 
 EXAMPLE = Path(__file__).parents[4] / "examples" / "bazel"
 
-pytestmark = pytest.mark.xdist_group("bazel")
+pytestmark = [pytest.mark.full, pytest.mark.xdist_group("bazel")]
 
 
 @pytest.mark.long

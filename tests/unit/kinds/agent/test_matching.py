@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core.demand import property_values, score, static_reasons
@@ -19,6 +19,7 @@ from rota.kinds.agent.matching import (
     is_for_sessions,
     requires_of,
 )
+from tests.effort import examples
 from tests.unit.kinds.agent.stage import Stage
 
 
@@ -187,7 +188,7 @@ def in_plain_words(work: RunSnapshot, session: SessionSnapshot) -> bool:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(RUNS, SESSIONS)
 def test_woken_is_claimable_is_no_reasons(work: RunSnapshot, session: SessionSnapshot) -> None:
     stage = Stage()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.queries import corpus, staged
 from tests.queries.staged import NO_BROADCAST, SORT_MERGE, SPLIT_FILES, Stages, stages_of
 
@@ -113,7 +114,7 @@ def check(world: World, sql: str, way: tuple[int, staged.Settings, int]) -> None
     assert corpus.rows_of(found, False) == wanted
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(sql=relations(), way=WAYS)
 def test_a_random_statement_gives_the_same_in_stages(world: World, sql: str, way: tuple[int, staged.Settings, int]):
     check(world, sql, way)

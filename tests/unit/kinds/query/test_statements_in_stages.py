@@ -64,12 +64,23 @@ def name_of(case: Case) -> str:
     return case.name.replace(" ", "-")
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+def in_turn() -> list[object]:
+    """Every case in every way; of each case one way, in turn, in `make test`."""
+    return [
+        pytest.param(
+            case, way, id=f"{name_of(case)}-{way}", marks=[] if turn == number % len(WAYS) else pytest.mark.full
+        )
+        for number, case in enumerate(CASES)
+        for turn, way in enumerate(WAYS)
+    ]
+
+
+@pytest.mark.parametrize(("case", "way"), in_turn())
 def test_a_statement_gives_the_same_in_stages(case: Case, way: str, world: World, tmp_path: Path):
     assert world.staged(case, WAYS[way], tmp_path) == world.answer(case)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_a_statement_gives_the_same_if_tasks_read_little_tables_by_themselves(case: Case, world: World, tmp_path: Path):
     assert world.staged(case, WAYS["3"], tmp_path, again_bytes=AGAIN_BYTES) == world.answer(case)

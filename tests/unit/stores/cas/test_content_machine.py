@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from rota.ports import ContentFull, ContentLost
 from rota.stores.blobs import open_blobs
 from rota.stores.cas.packs import ITEM_BYTES
+from tests.effort import examples
 from tests.unit.stores.cas.stage import ACME, OTHER, Stage, digest_of, some_bytes
 
 CONTENTS = [some_bytes(size, seed) for size in (10, 900, 5_000) for seed in range(6)]
@@ -166,7 +167,7 @@ class ContentElsewhereMachine(ContentMachine):
 
 
 # Each step is on a real disk: a third of what the profile asks for is as long as other machines take.
-_EFFORT = settings(max_examples=max(10, settings.default.max_examples // 3), stateful_step_count=40)
+_EFFORT = settings(examples(33), stateful_step_count=40)
 TestContent = ContentMachine.TestCase
 TestContent.settings = _EFFORT
 TestContentElsewhere = ContentElsewhereMachine.TestCase

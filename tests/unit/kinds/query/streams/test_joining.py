@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rota
@@ -18,6 +18,7 @@ from rota.kinds.query.streams.joining import Join, JoinOperator
 from rota.kinds.query.streams.operators import Moment
 from rota.kinds.query.streams.rounds import Plan
 from rota.kinds.query.streams.watermarks import Clock
+from tests.effort import examples
 
 ASKING = Asking(SqlEngine({"datafusion.execution.target_partitions": "1"}))
 LEFT = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("a", pa.int64())])
@@ -27,7 +28,7 @@ JOIN = Join(name="j", left="l", right="r", on=("k",), times=("t", "t"), least_ms
 rows = st.lists(st.tuples(st.booleans(), st.integers(0, 2), st.integers(0, 400)), max_size=40)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(15)
 @given(rows=rows, size=st.integers(1, 20), partitions=st.integers(1, 2))
 def test_a_join_gives_each_pair_once_in_whatever_order_rows_come(
     rows: list[tuple[bool, int, int]], size: int, partitions: int

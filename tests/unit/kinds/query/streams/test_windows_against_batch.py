@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.kinds.query.engine import SqlEngine
@@ -14,6 +14,7 @@ from rota.kinds.query.streams.rounds import Plan
 from rota.kinds.query.streams.watermarks import NEVER, Clock
 from rota.kinds.query.streams.windowing import GONE, REVISION, Window, open_window
 from rota.kinds.query.streams.windows import Gaps, Shape, Sliding, Tumbling
+from tests.effort import examples
 
 ASKING = Asking(SqlEngine({"datafusion.execution.target_partitions": "1"}))
 SCHEMA = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.int64())])
@@ -109,7 +110,7 @@ def batch(shape: Shape, rounds: list[list[dict[str, Any]]], late: pa.Table) -> A
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: type(shape).__name__)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(12)
 @given(rounds=rounds_of(lateness_ms=0), partitions=st.integers(1, 3))
 def test_windows_are_those_of_a_query_over_all_rows_that_were_not_late(
     shape: Shape, rounds: list[list[dict[str, Any]]], partitions: int
@@ -119,7 +120,7 @@ def test_windows_are_those_of_a_query_over_all_rows_that_were_not_late(
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: type(shape).__name__)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(12)
 @given(rounds=rounds_of(lateness_ms=100), partitions=st.integers(1, 2))
 def test_rows_within_the_allowed_lateness_correct_what_was_given(
     shape: Shape, rounds: list[list[dict[str, Any]]], partitions: int
