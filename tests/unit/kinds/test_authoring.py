@@ -207,9 +207,9 @@ def test_an_output_or_parameter_that_is_used_too_early_says_what_to_do(use: Any)
     def of_parameter(day: str):
         use(day)
 
-    with pytest.raises(TypeError, match=r"output of 'plain' .*\bknown\b"):
+    with pytest.raises(TypeError, match=r"output of 'plain' .*\bknown\b.* task, "):
         build(of_output)
-    with pytest.raises(TypeError, match=r"parameter 'day' .*\bknown\b"):
+    with pytest.raises(TypeError, match=r"parameter 'day' .*\bknown\b.* task, "):
         build(of_parameter)
 
 
