@@ -58,7 +58,7 @@ def complaints(line: str) -> Iterator[str]:
     if name.isupper() or name == "…" or name.startswith("--"):
         return
     if name not in COMMANDS:
-        yield f"there is no command {name!r}"
+        yield f"no command {name!r}"
         return
     of = parser(name)
     plain = [word for word in rest if not word.startswith("-")]
@@ -76,7 +76,7 @@ def complaints(line: str) -> Iterator[str]:
     for word in rest:
         option = word.partition("=")[0]
         if option.startswith("-") and len(option) > 1 and option != "--" and option not in known:
-            yield f"{name} has no option {option}"
+            yield f"{name}: no {option}"
 
 
 def typed(text: str) -> Iterator[str]:
@@ -106,10 +106,10 @@ def test_commands_are_found_on_pages() -> None:
     ("line", "wrong"),
     [
         ("runs --limit 5", []),
-        ("launch daily.py", ["there is no command 'launch'"]),
-        ("runs --most 5", ["runs has no option --most"]),
+        ("launch daily.py", ["no command 'launch'"]),
+        ("runs --most 5", ["runs: no --most"]),
         ("work sing", ["work has no 'sing'"]),
-        ("work list --sing", ["work has no option --sing"]),
+        ("work list --sing", ["work: no --sing"]),
         ("run NAME [--param k=v] [--follow]  # and more --words", []),
         ("up & rota runs --most", []),
         ("COMMAND --help", []),

@@ -1,6 +1,7 @@
 """`rota sim` does what it was asked, or says what is wrong with the question: exit code 2, nothing on stdout."""
 
 import json
+import re
 
 import pytest
 
@@ -13,19 +14,19 @@ BROKEN_SOON = "story_without_numbers"
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--mutants", ""), "no mutant ''; there are all, sample, "),
-        (("--mutants", "nobody"), "no mutant 'nobody'; there are all, sample, "),
-        (("--seed", "1", "--seeds", "5"), "--seed does not go with --seeds"),
-        (("--seed", "0", "--first", "0"), "--seed does not go with --first"),
-        (("--seed", "1", "--seeds", "5", "--first", "2"), "--seed does not go with --seeds and --first"),
-        (("--mutants", "sample", "--seed", "0"), "--mutants does not go with --seed"),
-        (("--mutants", "sample", "--seeds", "7"), "--mutants does not go with --seeds"),
-        (("--seed", "-1"), "'-1' is not a whole number of 0 or more"),
-        (("--seed=-1",), "'-1' is not a whole number of 0 or more"),
-        (("--first", "-3"), "'-3' is not a whole number of 0 or more"),
-        (("--seeds", "0"), "'0' is not a whole number of 1 or more"),
-        (("--seeds", "many"), "'many' is not a whole number of 1 or more"),
-        (("--jobs", "1.5"), "'1.5' is not a whole number of 1 or more"),
+        (("--mutants", ""), r"--mutants: .*''.* all, sample, "),
+        (("--mutants", "nobody"), r"--mutants: .*'nobody'.* all, sample, "),
+        (("--seed", "1", "--seeds", "5"), r"--seed .*--seeds$"),
+        (("--seed", "0", "--first", "0"), r"--seed .*--first$"),
+        (("--seed", "1", "--seeds", "5", "--first", "2"), r"--seed .*--seeds .*--first$"),
+        (("--mutants", "sample", "--seed", "0"), r"--mutants .*--seed$"),
+        (("--mutants", "sample", "--seeds", "7"), r"--mutants .*--seeds$"),
+        (("--seed", "-1"), r"--seed: '-1' .*\b0\b"),
+        (("--seed=-1",), r"--seed: '-1' .*\b0\b"),
+        (("--first", "-3"), r"--first: '-3' .*\b0\b"),
+        (("--seeds", "0"), r"--seeds: '0' .*\b1\b"),
+        (("--seeds", "many"), r"--seeds: 'many' .*\b1\b"),
+        (("--jobs", "1.5"), r"--jobs: '1\.5' .*\b1\b"),
     ],
 )
 def test_wrong_usage_is_named_and_nothing_is_run(
@@ -35,7 +36,7 @@ def test_wrong_usage_is_named_and_nothing_is_run(
         main(["sim", *words])
     captured = capsys.readouterr()
     assert stopped.value.code == 2
-    assert said in captured.err
+    assert re.search(said, captured.err.splitlines()[-1]), captured.err
     assert not captured.out
 
 

@@ -17,7 +17,7 @@ def some_context() -> rota.Context:
 
 
 def test_there_is_no_context_outside_an_attempt() -> None:
-    with pytest.raises(LookupError, match="no attempt is running here"):
+    with pytest.raises(LookupError, match=r"rota\.context\(\)"):
         rota.context()
 
 
@@ -90,7 +90,7 @@ def test_a_request_has_one_body_and_plain_parts() -> None:
     }
     with pytest.raises(TypeError, match="one body"):
         rota.Request("POST", "https://example.org", json=1, body="x")
-    with pytest.raises(TypeError, match="cannot be sent as JSON"):
+    with pytest.raises(TypeError, match="JSON"):
         rota.Request("POST", "https://example.org", json=object())
 
 

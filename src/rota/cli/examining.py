@@ -146,7 +146,7 @@ def _store(config: Config) -> Iterator[Finding]:
         return
     yield from _server_version(found.server)
     if not found.identity:
-        yield Finding("ok", "store", f"{found.server} answers; there is nothing yet, and the first coordinator makes it")
+        yield Finding("ok", "store", f"{found.server} answers; there is nothing yet: the first coordinator makes it")
         return
     leader = found.leader
     who = f"{leader.name} leads{', at ' + leader.grpc if leader.grpc else ''}" if leader is not None else "nobody leads"

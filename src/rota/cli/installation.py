@@ -9,9 +9,12 @@ from importlib import import_module, metadata
 
 # What every start imports.
 _EVERY_START = ("rota.app.embedded", "rota.app.hosting", "rota.api.http.server", "rota.cli.examining")
+_REINSTALL = "pip install --force-reinstall rota"
 # Modules whose name is not that of their package.
 _PACKAGE_OF = {"google": "protobuf", "prometheus_client": "prometheus-client"}
-_REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[[^\]]*\])?(?P<versions>[^;]*)(?:;.*extra == ['\"](?P<extra>\w+)['\"])?")
+_REQUIREMENT = re.compile(
+    r"(?P<name>[\w.-]+)(?:\[[^\]]*\])?(?P<versions>[^;]*)(?:;.*extra == ['\"](?P<extra>\w+)['\"])?"
+)
 
 
 @dataclass(frozen=True)
@@ -29,13 +32,13 @@ def check_install() -> Iterator[Finding]:
     lacking = lacking_packages()
     if lacking[""]:
         text = f"not installed: {', '.join(lacking[''])}"
-        yield Finding("fail", "install", text, "pip install --force-reinstall rota")
+        yield Finding("fail", "install", text, _REINSTALL)
         return
     for name in _EVERY_START:
         try:
             import_module(name)
         except ImportError as error:
-            yield Finding("fail", "install", f"{name} cannot be imported: {error}", "pip install --force-reinstall rota")
+            yield Finding("fail", "install", f"{name} cannot be imported: {error}", _REINSTALL)
             return
     have = [extra for extra, packages in lacking.items() if extra and not packages]
     lack = [extra for extra, packages in lacking.items() if packages]
@@ -44,7 +47,7 @@ def check_install() -> Iterator[Finding]:
 
 
 def lacking_packages() -> dict[str, list[str]]:
-    """Packages that are not installed, or in another version than the pinned one, by extra; "" is what Rota always needs."""
+    """Packages that are not installed, or not in the pinned version, by extra; "" is what Rota always needs."""
     found: dict[str, list[str]] = {"": []}
     for extra, name, versions in _requirements():
         lacking = found.setdefault(extra, [])

@@ -30,6 +30,7 @@ from rota.core.questions import GetRun, ListTenants, Question
 from rota.wire.items import ResolveWork, SubmitWork
 from rota.wire.requests import FindBundle, InspectService, PutBundle
 from rota.wire.sessions import OfSession, SessionRequest
+from tests.refusals import refused
 
 SECOND = 1_000
 
@@ -94,13 +95,13 @@ def test_entries_say_role_and_tenant_or_are_an_admin_of_the_default_one(text: st
     ("text", "hint"),
     [
         ("ok,wrter@acme:hush", "Did you mean writer?"),
-        ("ok,hush:hush", "There are: reader, writer, admin, worker, agent, analyst."),
-        ("ok,owner:hush", "There are: reader"),
-        ("ok,reader:", "A token has"),
-        ("ok,reader:hush hush", "A token has"),
-        ("ok,hüsh", "A token has"),
-        ("ok," + "hush" * 300, "A token has"),
-        ("ok,reader@ :hush", "a header can hold"),
+        ("ok,hush:hush", "reader, writer, admin, worker, agent, analyst."),
+        ("ok,owner:hush", "reader, writer"),
+        ("ok,reader:", "._~+/-"),
+        ("ok,reader:hush hush", "._~+/-"),
+        ("ok,hüsh", "._~+/-"),
+        ("ok," + "hush" * 300, "._~+/-"),
+        ("ok,reader@ :hush", "role@tenant:secret"),
     ],
 )
 def test_an_entry_that_cannot_be_read_is_refused_by_its_number_and_not_repeated(text: str, hint: str):
@@ -129,7 +130,7 @@ def test_a_token_that_is_named_with_a_role_has_that_role_wherever_else_it_stands
     [{"tokens": Secret("reader:s1,writer:s1")}, {"token": Secret("s1"), "worker_token": Secret("s1")}],
 )
 def test_a_token_of_two_sorts_is_refused(settings: dict[str, Any]):
-    with pytest.raises(Refused, match="the same token is"):
+    with refused("config.value", f"#{fingerprint('s1')}"):
         Door(**settings)
     assert len(merge(read_tokens("s1,s1,reader:s2,reader:s2", "x"))) == 2
 
@@ -374,7 +375,7 @@ def test_a_file_that_cannot_be_used_any_more_keeps_what_was_accepted_and_says_so
 
 
 def test_a_coordinator_does_not_start_with_a_file_it_cannot_read(tmp_path: Path):
-    with pytest.raises(Refused, match=r"config\.file: the token file .* cannot be read: No such file"):
+    with refused("config.file", str(tmp_path / "gone"), "No such file", path="auth.token_file"):
         Door(token_file=str(tmp_path / "gone"))
 
 
@@ -405,19 +406,17 @@ def test_on_this_machine_nothing_is_needed():
 
 def test_a_token_file_that_is_no_file_is_refused_and_not_waited_for(tmp_path: Path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(Refused, match=r"config\.file: .* is not a plain file"):
+    with refused("config.file", str(tmp_path / "pipe"), path="auth.token_file"):
         Door(token_file=str(tmp_path / "pipe"))
 
 
 @pytest.mark.parametrize("entry", ["writer@:abc", "writer@acme :abc", "writer@日本:abc"])
 def test_a_tenant_that_no_header_can_hold_is_refused_where_it_is_read(entry: str):
-    with pytest.raises(Refused, match=r"config\.value: entry 1 of .* names no tenant that can be sent"):
+    with refused("config.value", " 1 ", "ROTA_COORDINATOR_BEARER_TOKENS", "role@tenant:secret"):
         Door(tokens=Secret(entry))
 
 
 def test_what_concerns_all_tenants_says_so_to_whom_is_of_one():
     admin = Principal("admin@acme#1", Role.ADMIN, "acme")
-    with pytest.raises(
-        Refused, match=r"is of one tenant, and this concerns all of them\. Use a token of all tenants \(admin@\*\)"
-    ):
+    with refused("auth.tenant", "admin@acme#1", "admin@*"):
         admin.may_ask(InspectService(tenant="acme"))

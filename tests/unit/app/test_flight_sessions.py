@@ -12,6 +12,7 @@ from rota.app.sql.session import Session
 from rota.config import Secret
 from rota.config.settings import Auth
 from rota.core.errors import Refused
+from tests.refusals import refused
 
 
 class Watched(OneCaller):
@@ -70,7 +71,7 @@ def test_a_table_that_comes_later_is_found_later_and_until_then_says_why(tmp_pat
     assert caller.begin("select * from here", ()).to_arrow().num_rows == 1
     with pytest.raises(Refused, match=r"query\.source: table 'late': .*queries\.tables\.late"):
         caller.begin("select * from late", ())
-    with pytest.raises(Refused, match=r"query\.table: there is no table other"):
+    with refused("query.table", " other ", path="sql"):
         caller.begin("select * from other", ())
     (tmp_path / "late.csv").write_text("b\n2\n3\n")
     assert caller.begin("select * from late", ()).to_arrow().num_rows == 2

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -149,16 +150,16 @@ def test_help_groups_commands_by_theme_and_says_what_exit_codes_mean():
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        (["rns"], "did you mean runs or "),
-        (["rusn"], "did you mean run or runs"),
-        (["runs", "--jsno"], "there is no option --jsno; did you mean --json?"),
-        (["runs", "--state", "faild"], "there is no 'faild'; did you mean failed?"),
-        (["work", "sumbit"], "did you mean submit?"),
-        (["pools", "sett", "x"], "did you mean set?"),
-        (["work", "submit", "x", "--priority", "urgnt"], "did you mean urgent?"),
-        (["runs", "--js"], "there is no option --js"),
-        (["cancel", "a", "b"], "'b' is one word too many"),
-        (["zzzzzz"], "see rota --help"),
+        (["rns"], r"'rns'.* runs\b.* run\b"),
+        (["rusn"], r"'rusn'.* run\b.* runs\b"),
+        (["runs", "--jsno"], r"--jsno\b.* --json\b"),
+        (["runs", "--state", "faild"], r"'faild'.* failed\b"),
+        (["work", "sumbit"], r"'sumbit'.* submit\b"),
+        (["pools", "sett", "x"], r"'sett'.* set\b"),
+        (["work", "submit", "x", "--priority", "urgnt"], r"'urgnt'.* urgent\b"),
+        (["runs", "--js"], r"--js\b"),
+        (["cancel", "a", "b"], r"'b'"),
+        (["zzzzzz"], r"'zzzzzz'.* rota --help"),
     ],
 )
 def test_a_slip_of_the_finger_is_answered_with_what_was_meant(words: list[str], meant: str):
@@ -166,4 +167,4 @@ def test_a_slip_of_the_finger_is_answered_with_what_was_meant(words: list[str], 
     with contextlib.redirect_stderr(err), pytest.raises(SystemExit) as caught:
         main(words)
     assert caught.value.code == EXIT_USAGE
-    assert meant in err.getvalue()
+    assert re.search(meant, err.getvalue().splitlines()[-1]), err.getvalue()

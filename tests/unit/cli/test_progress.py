@@ -64,10 +64,9 @@ def test_a_task_that_is_tried_again_says_why_it_waits():
     progress = Progress(tasks("a"), 1_000, explain, out)
     progress.take(happening(0, "a", "assigned", "LeaseGranted", attempt=1))
     progress.take(happening(0, "a", "up_for_retry", error="oops"))
-    assert out.getvalue().splitlines() == [
-        "   0.500 s  a: up_for_retry (attempt 1): oops",
-        "            why it waits: a waits for its time",
-    ]
+    tried, waits = out.getvalue().splitlines()
+    assert tried == "   0.500 s  a: up_for_retry (attempt 1): oops"
+    assert (waits.startswith(" " * 12), waits.endswith(explain("a"))) == (True, True)
 
 
 def test_on_a_terminal_there_is_a_line_for_each_task_drawn_over_the_last():
@@ -151,7 +150,7 @@ def test_a_run_that_is_held_says_so():
     out = io.StringIO()
     progress = Progress(tasks("a"), 1_000, explain, out)
     progress.take(Happening(at=2_000, what="RunFaulted", text="RunFaulted  fault=KeyError"))
-    assert out.getvalue() == "   1.000 s  the run is held: RunFaulted  fault=KeyError\n"
+    assert out.getvalue() == "   1.000 s  the run is held: RunFaulted  fault=KeyError\n"  # wording
 
 
 def test_what_moves_nothing_draws_nothing():

@@ -12,12 +12,8 @@ from tests.unit.core.world import TENANT, World, task
     [
         ("", "", ""),
         ("Traceback\n  …\nValueError: too small\n", "", "ValueError: too small"),
-        (
-            "",
-            "queued but no worker fits: no worker is registered",
-            "queued but no worker fits: no worker is registered",
-        ),
-        ("agent_lost: its worker fell silent", "ask Ada", "agent_lost: its worker fell silent"),
+        ("", "no worker fits", "no worker fits"),
+        ("agent_lost: silent", "ask Ada", "agent_lost: silent"),
     ],
 )
 def test_an_error_comes_before_a_note(error: str, note: str, said: str) -> None:

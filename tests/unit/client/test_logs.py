@@ -14,6 +14,7 @@ from rota.core.questions import TaskView
 from rota.core.states import PHASES, TaskState
 from rota.stores.blobs import ObjectBlobs, open_blobs
 from rota.wire.requests import LogPiece, ReadLog
+from tests.refusals import refused
 
 LOG = ReadLog(tenant="acme", run="r", task="t")
 NOW = 1_000_000
@@ -146,7 +147,7 @@ async def test_the_newest_attempt_that_printed_is_read_unless_another_is_named(b
 
 @pytest.mark.parametrize("cursor", ["x", "1-2", "../../etc.1.2", "1-2.-1.0", "1-2.0.0.0", "1-2.0." + "9" * 40])
 def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
-    with pytest.raises(Refused, match="no place in a log"):
+    with refused("field.value", repr(cursor), path="cursor"):
         asyncio.run(read_log(open_blobs("memory:///"), replace(LOG, cursor=cursor)))
 
 

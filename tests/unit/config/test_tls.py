@@ -87,7 +87,7 @@ def test_a_file_that_is_not_there_is_refused_and_never_taken_for_no_tls(files: F
     named = {"cert": cert, "key": key, "client_ca": files.ca, name: str(files.folder / "gone.pem")}
     refused = refusal(Tls(**named))
     assert (refused.code, refused.path) == ("tls.files", f"tls.{name}")
-    assert "gone.pem cannot be read: No such file or directory" in refused.reason
+    assert "gone.pem" in refused.reason and "No such file" in refused.reason
 
 
 @pytest.mark.parametrize("name", ["cert", "key", "client_ca"])
@@ -110,7 +110,8 @@ def test_a_key_of_another_certificate_is_refused(files: Files):
     cert, _ = files.issue("one")
     _, key = files.issue("two")
     refused = refusal(Tls(cert=cert, key=key))
-    assert "does not belong to the certificate" in refused.reason
+    assert (refused.code, refused.path) == ("tls.files", "tls.key")
+    assert "two.key" in refused.reason and "one.pem" in refused.reason
 
 
 def test_an_encrypted_key_is_refused_instead_of_asked_about(files: Files):
@@ -129,7 +130,8 @@ def test_a_certificate_that_is_over_or_has_not_begun_is_refused(files: Files):
     day = (datetime.now(UTC) + timedelta(days=2)).strftime("%Y-%m-%d")
     assert f"server.pem expired on {day}" in late.reason
     early = refusal(Tls(cert=cert, key=key), 0)
-    assert (early.code, "is not valid before" in early.reason) == ("tls.expired", True)
+    assert (early.code, early.path, "server.pem" in early.reason) == ("tls.expired", "tls.cert", True)
+    assert day not in early.reason
     assert "clock" in early.hint
 
 

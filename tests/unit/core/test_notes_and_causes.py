@@ -8,6 +8,7 @@ from rota.core.changes import LeaseReturned, TaskStarved
 from rota.core.images import take_batch
 from rota.core.ladder import NO_FIT, NO_FIT_CHARS_MAX
 from rota.core.questions import ListTasks, answer
+from rota.core.reap import FELL_SILENT, LEASE_RAN_OUT, NEVER_ACKNOWLEDGED
 from rota.core.states import NEEDS_ATTENTION, QUEUED, RUNNING, SUCCESS
 from rota.core.story import story_lines
 from rota.core.why import explain
@@ -37,10 +38,10 @@ def test_a_worker_that_fell_silent_is_told_on_its_task_and_in_the_story() -> Non
     world = whose_worker_fell_silent()
     row = world.task("x")
     assert (row.state, row.attempt, row.interruptions) == (QUEUED, 0, 1)
-    assert row.error == "agent_lost: its worker fell silent"
+    assert row.error == FELL_SILENT
     (view,) = answer(world.state, ListTasks(tenant=TENANT, run="r"), world.now).tasks
     assert view.error == row.error
-    assert "cause=agent_lost: its worker fell silent" in told(world)
+    assert f"cause={FELL_SILENT}" in told(world)
 
 
 def test_the_cause_goes_with_the_next_outcome() -> None:
@@ -59,8 +60,8 @@ def test_a_start_that_nobody_acknowledged_is_told() -> None:
     world.submit(task("x"))
     world.turn()
     world.advance(world.state.limits.dispatch_ms)
-    assert world.task("x").error == "dispatch_lost: its start was never acknowledged"
-    assert "cause=dispatch_lost: its start was never acknowledged" in told(world)
+    assert world.task("x").error == NEVER_ACKNOWLEDGED
+    assert f"cause={NEVER_ACKNOWLEDGED}" in told(world)
 
 
 def test_a_claim_that_nobody_renewed_is_told() -> None:
@@ -72,7 +73,7 @@ def test_a_claim_that_nobody_renewed_is_told() -> None:
     world.client(cm.ClaimTask, worker="w", incarnation="i1", lease_ms=5_000)
     world.silence()
     world.advance(5_000)
-    assert world.task("x").error == "agent_lost: its lease ran out"
+    assert world.task("x").error == LEASE_RAN_OUT
 
 
 def test_what_was_interrupted_too_often_still_begins_with_who_ended_it() -> None:
@@ -138,8 +139,8 @@ def test_a_task_that_no_worker_fits_says_so_in_its_note() -> None:
     world = starving()
     row = world.task("x")
     reasons = explain(world.state, world.run(), 0, world.now)
-    assert row.note == f"queued but no worker fits: {reasons[0].text}"
-    assert "nearest is w" in row.note
+    assert row.note == f"{NO_FIT}{reasons[0].text}"
+    assert (reasons[0].code, dict(reasons[0].about)["worker"]) == ("worker.none_match", "w")
     assert f"note={row.note}" in told(world)
     assert world.restarted().task("x").note == row.note
 
@@ -149,7 +150,8 @@ def test_a_note_follows_what_is_the_matter() -> None:
     assert world.task("x").note.endswith("runs other")
     world.do(cm.ForgetWorker(tenant=TENANT, command_id="f", worker="w"))
     world.sweep()
-    assert world.task("x").note == f"{NO_FIT}no worker is registered"
+    (reason,) = explain(world.state, world.run(), 0, world.now)
+    assert (reason.code, world.task("x").note) == ("worker.none_registered", f"{NO_FIT}{reason.text}")
 
 
 def test_without_any_worker_it_says_that() -> None:
@@ -158,7 +160,8 @@ def test_without_any_worker_it_says_that() -> None:
     world.turn()
     world.advance(world.state.limits.starve_ms)
     world.sweep()
-    assert world.task("x").note == "queued but no worker fits: no worker is registered"
+    (reason,) = explain(world.state, world.run(), 0, world.now)
+    assert (reason.code, world.task("x").note) == ("worker.none_registered", f"{NO_FIT}{reason.text}")
 
 
 def test_the_note_goes_when_the_task_is_granted() -> None:
@@ -196,15 +199,15 @@ def test_what_a_person_wrote_is_neither_replaced_nor_taken_away() -> None:
     world.worker(kinds=("other",))
     world.submit(task("x"))
     world.turn()
-    world.client(cm.NoteTask, run="r", task="x", note="waiting for the big machine")
+    world.client(cm.NoteTask, run="r", task="x", note="ask Ada")
     world.advance(world.state.limits.starve_ms)
     for _ in range(4):
         world.sweep()
     assert world.task("x").cycles >= 4
-    assert world.task("x").note == "waiting for the big machine"
+    assert world.task("x").note == "ask Ada"
     world.worker("fits")
     world.turn()
-    assert world.task("x").note == "waiting for the big machine"
+    assert world.task("x").note == "ask Ada"
 
 
 def test_the_reason_is_worked_out_once_a_rung_and_not_once_a_cycle() -> None:

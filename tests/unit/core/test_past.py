@@ -60,8 +60,8 @@ def test_what_is_waited_for_is_said_and_it_is_no_deadlock():
     world.fail(first)
     world.turn()
     (reason,) = explain(world.state, world.run("two"), 0, world.now)
-    assert reason.code == "past.waiting"
-    assert "in run one, load is failed" in reason.text
+    assert (reason.code, dict(reason.about)) == ("past.waiting", {"run": "one", "task": "load"})
+    assert "failed" in reason.text
     world.advance(60 * MINUTE_MS)
     assert world.result("two") == "running"
     assert validate(world.state, world.now) == []

@@ -3,6 +3,8 @@
 The numbers are those of the list of cases that other schedulers are tested with; where ours differs the name says how.
 """
 
+import re
+
 import pytest
 
 from rota.core import commands as cm
@@ -116,10 +118,8 @@ def test_13_why_nobody_matches_is_said_with_everything_that_is_wrong_with_the_ne
     world.submit(action("x", ("cpu_count", "64"), ("cpu_arch", "x86_64"), ("memory_kb", "99000")))
     world.turn()
     (why,) = explain(world.state, world.run(), 0, world.now)
-    assert why.text == (
-        "no registered worker could ever run this; nearest is near:"
-        " cpu_count is 16 in all, 64 needed, memory_kb is 64000 in all, 99000 needed"
-    )
+    assert re.search(r"\bnear\b.*\bcpu_count\b.*\b16\b.*\b64\b.*\bmemory_kb\b.*\b64000\b.*\b99000\b", why.text)
+    assert (why.code, "cpu_arch" in why.text, "far" in why.text) == ("worker.none_match", False, False)
     assert dict(why.about)["worker"] == "near" and dict(why.about)["property"] == "cpu_count"
 
 
@@ -139,8 +139,9 @@ def test_a_busy_or_absent_worker_may_be_the_nearest():
     world.worker("here", properties=(("cpu_arch", "aarch64"), ("cpu_count", "2")))
     world.submit(action("x", ("cpu_arch", "x86_64"), ("cpu_count", "8")))
     world.turn()
-    text = explain(world.state, world.run(), 0, world.now)[0].text
-    assert "nearest is away: cpu_count is 4 in all, 8 needed" in text and "registered but away" not in text
+    why = explain(world.state, world.run(), 0, world.now)[0]
+    assert (why.code, dict(why.about)["worker"]) == ("worker.none_match", "away")
+    assert re.search(r"\baway: .*\bcpu_count\b.*\b4\b.*\b8\b", why.text)
 
 
 def test_14_what_an_action_takes_is_not_there_for_the_next_until_it_has_ended():
@@ -217,7 +218,7 @@ def test_what_nobody_could_run_fails_after_the_queues_grace_and_names_the_neares
     world.sweep()
     row = world.task("x")
     assert (row.state, row.failure, world.result()) == (FAILED, F.FATAL, RunState.FAILED)
-    assert row.error.startswith("worker.none_match: ") and "nearest is near: cpu_count is 16 in all" in row.error
+    assert re.match(r"worker\.none_match: .*\bnear: .*\bcpu_count\b.*\b16\b", row.error)
 
 
 def test_the_note_goes_with_the_grant():
@@ -225,7 +226,8 @@ def test_the_note_goes_with_the_grant():
     world.submit(action())
     world.turn()
     world.sweep()
-    assert world.task("x").note == f"{NO_FIT}no worker is registered"
+    (reason,) = explain(world.state, world.run(), 0, world.now)
+    assert (reason.code, world.task("x").note) == ("worker.none_registered", f"{NO_FIT}{reason.text}")
     world.worker()
     world.turn()
     assert world.task("x").note == ""
@@ -297,7 +299,7 @@ def test_32_an_action_that_kills_its_workers_fails_with_what_happened():
     world.fire_due()
     row = world.task("x")
     assert (row.state, row.failure, world.result()) == (FAILED, F.INTERNAL, RunState.FAILED)
-    assert f"interrupted {INTERRUPTIONS_MAX} times, last on worker w" in row.error
+    assert re.search(rf"\b{INTERRUPTIONS_MAX}\b.*\bw$", row.error)
 
 
 def test_44_a_worker_without_room_hands_an_action_back_at_no_cost_and_is_left_alone_while_it_is_busy():
@@ -309,8 +311,8 @@ def test_44_a_worker_without_room_hands_an_action_back_at_no_cost_and_is_left_al
     world.submit(graph(action("second")), run="second")
     (second,) = world.turn()
     world.start(second)
-    assert world.report(second, cm.Outcome.RELEASED, error="its disk is full") == "accepted"
-    assert world.report(second, cm.Outcome.RELEASED, error="its disk is full") == "duplicate"
+    assert world.report(second, cm.Outcome.RELEASED, error="disk full") == "accepted"
+    assert world.report(second, cm.Outcome.RELEASED, error="disk full") == "duplicate"
     waiting = world.task("second", run="second")
     assert (waiting.state, waiting.attempt, waiting.interruptions) == (QUEUED, 0, 1), "no retry is spent"
     assert world.turn() == []
@@ -330,13 +332,13 @@ def test_44_an_idle_worker_without_room_is_backed_off_from_and_an_action_for_whi
     for _ in range(INTERRUPTIONS_MAX):
         (granted,) = world.turn()
         world.start(granted)
-        world.report(granted, cm.Outcome.RELEASED, error="its disk is full")
+        world.report(granted, cm.Outcome.RELEASED, error="disk full")
         assert world.turn() == []
         world.advance(NO_ROOM_MS)
     world.fire_due()
     row = world.task("x")
     assert row.state is FAILED
-    assert "its disk is full" in row.error
+    assert "disk full" in row.error
     assert validate(world.state, world.now) == []
 
 
@@ -347,7 +349,7 @@ def test_44_another_worker_is_asked_first():
     (granted,) = world.turn()
     world.start(granted)
     world.worker("large")
-    world.report(granted, cm.Outcome.RELEASED, error="its disk is full")
+    world.report(granted, cm.Outcome.RELEASED, error="disk full")
     (again,) = world.turn()
     assert again.worker == "large"
 
@@ -395,7 +397,7 @@ def test_30_an_attempt_of_which_nothing_is_said_for_too_long_is_tried_again_thou
     world.advance(1)
     row = world.task("x")
     assert (row.state, row.failure) == (UP_FOR_RETRY, F.INTERNAL)
-    assert row.error == "nothing was said about it for 600000 ms by worker w, which is well"
+    assert re.search(r"\b600000 ms\b.*\bw\b", row.error)
     assert world.state.workers[(TENANT, "w")].leases == {}
 
 

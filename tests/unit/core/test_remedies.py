@@ -263,11 +263,11 @@ def test_nothing_to_retry_is_said():
 
 def test_a_note_stays_with_its_task_through_everything():
     world = failed_chain()
-    world.client(cm.NoteTask, run="r", task="a", note="the vendor is down")
+    world.client(cm.NoteTask, run="r", task="a", note="vendor down")
     world.client(cm.ClearTasks, run="r", tasks=("a",))
     finish(world)
-    assert world.task("a").note == "the vendor is down"
-    assert world.client(cm.NoteTask, run="r", task="a", note="the vendor is down").changes == []
+    assert world.task("a").note == "vendor down"
+    assert world.client(cm.NoteTask, run="r", task="a", note="vendor down").changes == []
     refused = world.refusal(world.command(cm.NoteTask, run="r", task="a", note="x" * 1001))
     assert (refused.code, refused.hint) == ("field.value", "Use at most 1,000 characters.")
 
@@ -276,9 +276,9 @@ def test_a_note_about_a_run_is_its_label_and_a_repeated_submission_does_not_mind
     world = World()
     command = world.command(cm.SubmitRun, run="r", graph=graph(task("a")), labels=(("team", "red"),))
     world.do(command)
-    world.client(cm.NoteTask, run="r", task="", note="the vendor is down")
-    assert world.run().row.labels == (("team", "red"), ("note", "the vendor is down"))
-    assert world.client(cm.NoteTask, run="r", task="", note="the vendor is down").changes == []
+    world.client(cm.NoteTask, run="r", task="", note="vendor down")
+    assert world.run().row.labels == (("team", "red"), ("note", "vendor down"))
+    assert world.client(cm.NoteTask, run="r", task="", note="vendor down").changes == []
     assert world.do(command).answer == "r"
     assert world.refusal(world.command(cm.NoteTask, run="r", task="", note="x" * 501)).path == "labels[1]"
     world.client(cm.NoteTask, run="r", task="", note="")

@@ -7,6 +7,7 @@ from rota.core.bounds import CHANGES_PER_COMMIT_MAX, TASKS_PER_SLICE, TimeLimits
 from rota.core.calendar import ScheduleSpec
 from rota.core.changes import LeaseGranted, PendingSet, TasksScheduled, TasksSettled
 from rota.core.errors import Refused
+from rota.core.ladder import PARKED_UNSERVED
 from rota.core.model import FailureClass, PriorityClass, RetryPolicy, Unservable
 from rota.core.retry import may_retry, retries_allowed, retry_delay_ms
 from rota.core.states import (
@@ -780,7 +781,7 @@ def test_a_task_nobody_can_serve_climbs_after_two_minutes_and_is_parked_on_the_t
     assert tiers == [0, 1, 1, 2, 2, 3, 3, 3, 3, 4]
     row = world.task("x")
     assert row.state is NEEDS_ATTENTION
-    assert "no registered worker could run this" in row.error
+    assert PARKED_UNSERVED in row.error
     assert climbed(world, 2)[-1][0] == 10
     world.client(cm.ResolveTask, run="r", task="x")
     assert (row.state, row.cycles, row.tier) == (QUEUED, 0, 0)

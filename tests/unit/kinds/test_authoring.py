@@ -20,6 +20,7 @@ from rota.wire.work import (
     decode_http,
     decode_python,
 )
+from tests.refusals import refused
 from tests.unit.kinds.authored import Shop, other, plain
 
 
@@ -63,7 +64,7 @@ def test_an_id_that_was_chosen_twice_is_refused():
         plain.override(id="mine")()
         rota.command("true", id="mine")
 
-    with pytest.raises(Refused, match=r"graph\.duplicate_id: two tasks of workflow 'g' are called 'mine'"):
+    with refused("graph.duplicate_id", "'g'", "'mine'", path="id"):
         build(g)
 
 
@@ -71,7 +72,7 @@ def test_an_id_that_is_too_long_is_refused_where_it_is_written():
     def g():
         plain.override(id="x" * 251)()
 
-    with pytest.raises(Refused, match=r"field\.size: a task's id has 1 to 250 characters"):
+    with refused("field.size", " 250 ", "'xxx", path="id"):
         build(g)
 
 
@@ -149,7 +150,7 @@ def test_an_output_inside_an_object_is_refused_with_what_to_do():
     def g():
         other(Box(plain()))
 
-    with pytest.raises(TypeError, match=r"task 'other', argument 1: .*the output of 'plain' is inside an object"):
+    with pytest.raises(TypeError, match=r"'other', argument 1: .*\.Box .*'plain' .*\binside\b"):
         build(g)
 
 
@@ -164,13 +165,13 @@ def test_an_output_of_another_graph_is_refused():
     def second():
         other(kept[0])
 
-    with pytest.raises(TypeError, match="the output of 'plain' belongs to another workflow"):
+    with pytest.raises(TypeError, match=r"'other', argument 1: .*'plain' .*workflow"):
         build(second)
 
     def third():
         kept[0] >> plain()
 
-    with pytest.raises(TypeError, match="tasks of different workflows"):
+    with pytest.raises(TypeError, match=r"'plain' and 'plain' .*workflows"):
         build(third)
 
 
@@ -178,7 +179,7 @@ def test_an_arrow_to_something_else_is_refused():
     def g():
         plain() >> [plain(), 5]  # pyright: ignore[reportOperatorIssue] - on purpose
 
-    with pytest.raises(TypeError, match="5 is not a task of this workflow"):
+    with pytest.raises(TypeError, match=r"^5 .*task"):
         build(g)
 
 
@@ -206,9 +207,9 @@ def test_an_output_or_parameter_that_is_used_too_early_says_what_to_do(use: Any)
     def of_parameter(day: str):
         use(day)
 
-    with pytest.raises(TypeError, match="the output of 'plain' is not known while the workflow is written down"):
+    with pytest.raises(TypeError, match=r"output of 'plain' .*\bknown\b.* task, "):
         build(of_output)
-    with pytest.raises(TypeError, match=r"the parameter 'day' is not known .* Pass it to a task"):
+    with pytest.raises(TypeError, match=r"parameter 'day' .*\bknown\b.* task, "):
         build(of_parameter)
 
 
@@ -228,7 +229,7 @@ def test_a_task_cannot_be_tried_again_fewer_times_than_never(retries: int):
         plain.override(retries=retries)()
 
     line = g.__code__.co_firstlineno + 1
-    with pytest.raises(Refused, match=rf"test_authoring\.py:{line}: a task cannot be tried again {retries} times"):
+    with refused("field.value", f"test_authoring.py:{line}: ", f" {retries} ", path="retries"):
         build(g)
 
 
@@ -237,7 +238,7 @@ def test_a_parameter_is_not_silently_unequal_to_everything():
         if day == "monday":
             plain()
 
-    with pytest.raises(TypeError, match="the parameter 'day' is not known"):
+    with pytest.raises(TypeError, match=r"parameter 'day' .*\bknown\b"):
         build(g)
 
 
@@ -263,7 +264,7 @@ def test_an_argument_that_cannot_be_sent_is_named():
     def g():
         other(1, lock=threading.Lock())
 
-    with pytest.raises(TypeError, match=r"task 'other', lock: a value of type _thread\.lock cannot be sent to another"):
+    with pytest.raises(TypeError, match=r"'other', lock: .*_thread\.lock\b"):
         build(g)
 
 
@@ -326,12 +327,12 @@ def test_a_trigger_rule_that_does_not_exist_is_refused_with_those_that_do():
     def g():
         plain.override(trigger_rule="all_good")()
 
-    with pytest.raises(Refused, match=r"'all_good' is no trigger rule \(at trigger_rule\)\. Use one of all_success, "):
+    with refused("field.value", "'all_good'", " all_success, ", path="trigger_rule"):
         build(g)
 
 
 def test_only_what_can_be_called_is_a_task():
-    with pytest.raises(TypeError, match="@task is for functions, not for 5"):
+    with pytest.raises(TypeError, match=r"@task .* 5$"):
         rota.task(5)  # pyright: ignore[reportCallIssue, reportArgumentType] - on purpose
 
 
@@ -353,9 +354,9 @@ def test_parameters_of_a_graph_are_those_of_its_runs():
         plain(count)
 
     assert g.params({"day": "monday"}) == {"day": "monday", "count": 3}
-    with pytest.raises(Refused, match=r"workflow 'g': the parameter 'day' is missing"):
+    with refused("field.value", "'g'", "'day'", path="params.day"):
         g.params({})
-    with pytest.raises(Refused, match="workflow 'g': there is no parameter 'night'"):
+    with refused("field.value", "'g'", "'night'", path="params"):
         g.params({"day": "x", "night": "y"})
     (argument,) = arguments(g.build().tasks[0])
     assert argument == ParamOf("count")
@@ -363,7 +364,7 @@ def test_parameters_of_a_graph_are_those_of_its_runs():
 
 @pytest.mark.parametrize("function", [lambda *days: None, lambda **days: None, lambda day, /: None])
 def test_parameters_without_a_name_cannot_be_given_to_a_run(function: Any):
-    with pytest.raises(TypeError, match="cannot be a parameter of a run; give it a name"):
+    with pytest.raises(TypeError, match=r"'g': \**days? .*name"):
         rota.workflow(name="g")(function)
 
 
@@ -376,7 +377,7 @@ def test_outside_of_a_graph_functions_are_what_they_were():
 
     assert g(3) == 4
     assert plain.__name__ == "plain"
-    with pytest.raises(TypeError, match="call it inside a function decorated with @workflow"):
+    with pytest.raises(TypeError, match=r"command\(\) .*@workflow"):
         rota.command("true")
 
 
@@ -408,7 +409,7 @@ def test_a_task_alone_is_a_graph_of_one():
     assert plain.params({}) == {"value": 0}
     assert plain.functions().keys() == {"plain"}
     assert other.params({}) == {}, "however many more it takes, a run gives none"
-    with pytest.raises(Refused, match="there is no parameter 'values'"):
+    with refused("field.value", "'other'", "'values'", path="params"):
         other.params({"values": 1})
 
 
@@ -426,7 +427,7 @@ def test_a_method_is_bound_like_any_other():
     def broken():
         shop.bound()  # pyright: ignore[reportCallIssue] - on purpose
 
-    with pytest.raises(TypeError, match="task 'bound': missing a required argument: 'item'"):
+    with pytest.raises(TypeError, match=r"'bound': missing .*'item'"):
         build(broken)
 
 
@@ -450,7 +451,7 @@ def test_an_empty_command_is_refused(line: Any):
     def g():
         rota.command(line)
 
-    with pytest.raises(Refused, match="a command needs at least one word"):
+    with refused("field.value", path="command"):
         build(g)
 
 
@@ -494,7 +495,7 @@ def test_a_request_that_cannot_be_sent_is_refused_where_it_is_written(args: Any,
 
 
 def test_a_request_is_written_inside_a_graph_and_has_one_body():
-    with pytest.raises(TypeError, match="inside a function decorated"):
+    with pytest.raises(TypeError, match=r"http\(\) .*@workflow"):
         rota.http("GET", "https://example.org")
 
     @rota.workflow

@@ -1,6 +1,7 @@
 """Which files go with workflows, and which are refused by their name."""
 
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -124,7 +125,8 @@ def test_only_what_imports_rota_is_looked_at_closer(text: str, does: bool):
 def test_what_is_not_there_or_not_python_is_refused(tmp_path: Path):
     assert refused(tmp_path / "none").code == "field.value"
     put(tmp_path, {"etl.txt": ""})
-    assert "is not a Python file" in refused(tmp_path / "etl.txt").reason
+    found = refused(tmp_path / "etl.txt")
+    assert (found.code, "etl.txt " in found.reason, ".py" in found.hint) == ("field.value", True, True)
 
 
 def test_links_inside_the_folder_are_followed_and_those_out_of_it_refused(tmp_path: Path):
@@ -137,10 +139,10 @@ def test_links_inside_the_folder_are_followed_and_those_out_of_it_refused(tmp_pa
     assert (found.code, str(root / "out.py") in found.reason) == ("bundle.file", True)
     (root / "out.py").unlink()
     (root / "up").symlink_to(tmp_path)
-    assert "leads out of" in refused(root).reason
+    assert re.search(rf"{root / 'up'} .* {root}, to {tmp_path}\b", refused(root).reason)
     (root / "up").unlink()
     (root / "loop").symlink_to(root)
-    assert "leads back into itself" in refused(root).reason
+    assert f"{root / 'loop'} " in refused(root).reason
     (root / "loop").unlink()
     (root / "gone").symlink_to("nowhere")
     assert "cannot be found" in refused(root).reason
@@ -149,13 +151,13 @@ def test_links_inside_the_folder_are_followed_and_those_out_of_it_refused(tmp_pa
 def test_what_is_no_plain_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     put(tmp_path, {"etl.py": WORKFLOW})
     os.mkfifo(tmp_path / "pipe")
-    assert "pipe cannot be put into a bundle: it is not a plain file" in refused(tmp_path).reason
+    assert re.search(r"/pipe .*\bplain file\b", refused(tmp_path).reason)
     (tmp_path / "pipe").unlink()
     # The path of a socket is short.
     monkeypatch.chdir(tmp_path)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("sock")
-        assert "sock cannot be put" in refused(tmp_path).reason
+        assert re.search(r"/sock .*\bplain file\b", refused(tmp_path).reason)
 
 
 @pytest.mark.parametrize("name", [b"not-\xff-utf8", b"two\nlines", b"back\\slash"])
@@ -187,4 +189,4 @@ def test_too_many_files_are_refused(tmp_path: Path):
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
     put(tmp_path, {"etl.py": WORKFLOW, "closed.py": ""})
     (tmp_path / "closed.py").chmod(0)
-    assert "closed.py cannot be put into a bundle: it cannot be read" in refused(tmp_path).reason
+    assert re.search(r"/closed\.py .*Permission denied", refused(tmp_path).reason)

@@ -14,6 +14,7 @@ from rota.core.model import Param, ParamType
 from rota.kinds.workflow.authoring import WorkflowFunction
 from rota.testing import run_workflow
 from rota.wire.work import ParamOf, TemplateOf, decode_command, decode_http, decode_python
+from tests.refusals import refused
 from tests.unit.kinds.authored import other, plain
 
 
@@ -87,12 +88,12 @@ def test_defaults_are_kept_as_a_run_would_be_given_them():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"n": 0}, "0 is out of bounds"),
-        ({"n": "5"}, "'5' is not a whole number"),
-        ({"day": "2026-02-30"}, "'2026-02-30' is not a date"),
-        ({"colour": "green"}, "'green' is not one of its choices"),
-        ({"night": 1}, "there is no parameter 'night'"),
-        ({"day": object()}, "a parameter cannot be sent"),
+        ({"n": 0}, r"'g': 0 .*\(at params\.n\)"),
+        ({"n": "5"}, r"'g': '5' .*\(at params\.n\)"),
+        ({"day": "2026-02-30"}, r"'g': '2026-02-30' .*\(at params\.day\)"),
+        ({"colour": "green"}, r"'g': 'green' .*\(at params\.colour\)"),
+        ({"night": 1}, r"'g': .*'night' \(at params\)"),
+        ({"day": object()}, r"field\.type: .*'g': .* object .*\(at params\)"),
     ],
 )
 def test_what_a_run_is_given_is_checked_before_it_is_sent(given: dict[str, Any], said: str):
@@ -117,13 +118,13 @@ def test_a_default_that_its_own_parameter_would_refuse_is_refused_with_the_line(
         plain()
 
     line = g.__code__.co_firstlineno
-    with pytest.raises(Refused, match=rf"test_definitions\.py:{line}: workflow 'g': 1 is out of bounds"):
+    with refused("field.value", f"test_definitions.py:{line}: ", "'g': 1 ", path="params[0].default"):
         workflow(g)
 
     def h(what: object = object()):
         plain()
 
-    with pytest.raises(TypeError, match=r"workflow 'h', parameter 'what': .* cannot be a value of a run"):
+    with pytest.raises(TypeError, match=r"'h', .*'what': <object object .*> "):
         workflow(h)
 
 
@@ -139,13 +140,13 @@ def test_an_instant_without_a_zone_is_in_that_of_the_workflow():
     assert run_workflow(g).results["seen"] == "2026-07-01T12:00:00+02:00"
     assert run_workflow(g, {"at": "2026-12-01T12:00:00"}).results["seen"] == "2026-12-01T12:00:00+01:00"
     assert run_workflow(g, {"at": "2026-12-01T12:00:00Z"}).results["seen"] == "2026-12-01T12:00:00+00:00"
-    with pytest.raises(Refused, match=r"there is no 2026-03-29T02:30:00 in Europe/Berlin: .*params\.at"):
+    with refused("field.value", "'g'", " 2026-03-29T02:30:00 ", "Europe/Berlin", path="params.at"):
         g.params({"at": "2026-03-29T02:30:00"})
 
     def h(at: datetime = datetime(2026, 3, 29, 2, 30)):  # noqa: DTZ001 - the point
         seen(at)
 
-    with pytest.raises(Refused, match=r"workflow 'h': there is no 2026-03-29T02:30:00 in Europe/Berlin"):
+    with refused("field.value", "'h'", " 2026-03-29T02:30:00 ", "Europe/Berlin", path="params.at"):
         workflow(h, timezone="Europe/Berlin")
 
 
@@ -220,31 +221,27 @@ def test_a_schedule_is_what_was_said(options: dict[str, Any], expected: dict[str
     [
         ({"schedule": "* * *"}, "schedule.cron", "has 3 fields, not five"),
         ({"schedule": "61 * * * *"}, "schedule.cron", "cannot be read"),
-        ({"schedule": "@dayly"}, "schedule.cron", "there is no preset '@dayly'"),
+        ({"schedule": "@dayly"}, "schedule.cron", r"'@dayly' .*@daily"),
         ({"schedule": "0 0 30 2 *"}, "schedule.cron", "'0 0 30 2 \\*' never fires"),
-        ({"schedule": " "}, "schedule.cron", "the schedule is empty"),
-        ({"schedule": 0.5}, "schedule.interval", "cannot be 0.5: 500 ms from one run to the next"),
+        ({"schedule": " "}, "schedule.cron", r"'nothing': .*\(at schedule\)"),
+        ({"schedule": 0.5}, "schedule.interval", " 0.5: 500 ms "),
         ({"schedule": timedelta(0)}, "schedule.interval", r"datetime.timedelta\(0\): 0 ms"),
-        ({"schedule": timedelta(days=-1)}, "schedule.interval", "-1 day from one run to the next"),
+        ({"schedule": timedelta(days=-1)}, "schedule.interval", ": -1 day "),
         ({"schedule": 1e12}, "schedule.interval", r"Use 1.0 s to 3660 days\."),
-        ({"schedule": float("nan")}, "field.value", "nan is no length of time"),
-        ({"schedule": float("inf")}, "field.value", "inf is no length of time"),
+        ({"schedule": float("nan")}, "field.value", ": nan "),
+        ({"schedule": float("inf")}, "field.value", ": inf "),
         ({"schedule": "@daily", "start": "2300-01-01"}, "schedule.window", "start_at is 2300-01-01T00:00:00Z"),
-        ({"schedule": "@daily", "timezone": "Europe/Berlinn"}, "schedule.zone", "is not an IANA time zone"),
-        ({"timezone": "Mars"}, "schedule.zone", "is not an IANA time zone"),
-        (
-            {"schedule": "@daily", "start": "2026-02-30"},
-            "field.value",
-            "'2026-02-30' is not a date: day is out of range",
-        ),
-        ({"schedule": "@daily", "end": "soon"}, "field.value", "'soon' is not a date"),
+        ({"schedule": "@daily", "timezone": "Europe/Berlinn"}, "schedule.zone", r"'Europe/Berlinn' .* Europe/Berlin\?"),
+        ({"timezone": "Mars"}, "schedule.zone", "'Mars' .*IANA"),
+        ({"schedule": "@daily", "start": "2026-02-30"}, "field.value", r"'2026-02-30' .*\(at start\)"),
+        ({"schedule": "@daily", "end": "soon"}, "field.value", r"'soon' .*\(at end\)"),
         (
             {"schedule": "@daily", "timezone": "Europe/Berlin", "start": "2026-03-29T02:30"},
             "field.value",
-            "clocks were put forward",
+            r" 2026-03-29T02:30:00 .*Europe/Berlin.*\(at start\)",
         ),
         ({"schedule": "@daily", "start": "2026-02-02", "end": "2026-01-01"}, "schedule.window", "end_at is"),
-        ({"schedule": "@daily", "misfire": "never"}, "schedule.policy", "is no misfire policy"),
+        ({"schedule": "@daily", "misfire": "never"}, "schedule.policy", r"'never' .*\(at misfire\)"),
         ({"start": "2026-01-01"}, "schedule.window", "there is none"),
     ],
     ids=str,
@@ -281,16 +278,16 @@ def test_a_workflow_says_what_it_is():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"shedule": "@daily"}, "a workflow has no option 'shedule'; did you mean 'schedule'?"),
-        ({"default_args": {"retry": 1}}, "a task has no option 'retry'; did you mean 'retries'?"),
-        ({"default_args": {"id": "x"}}, "an id is of one task"),
-        ({"priority": "higher"}, "'higher' is no priority"),
-        ({"max_active_runs": "3"}, "the option 'max_active_runs' of a workflow cannot be '3'"),
-        ({"max_active_runs": True}, "cannot be True"),
-        ({"schedule": True}, "the option 'schedule' of a workflow cannot be True"),
-        ({"run_timeout": True}, "the option 'run_timeout' of a workflow cannot be True"),
-        ({"schedule": ["@daily"]}, "the option 'schedule' of a workflow cannot be"),
-        ({"start": 5}, "the option 'start' of a workflow cannot be 5"),
+        ({"shedule": "@daily"}, "workflow .*'shedule'.* 'schedule'"),
+        ({"default_args": {"retry": 1}}, "task .*'retry'.* 'retries'"),
+        ({"default_args": {"id": "x"}}, r"'nothing': .*\bid\b.*default_args"),
+        ({"priority": "higher"}, r"'higher' .*\(at priority\)"),
+        ({"max_active_runs": "3"}, "'max_active_runs' .* '3'$"),
+        ({"max_active_runs": True}, "'max_active_runs' .* True$"),
+        ({"schedule": True}, "'schedule' .* True$"),
+        ({"run_timeout": True}, "'run_timeout' .* True$"),
+        ({"schedule": ["@daily"]}, r"'schedule' .* \['@daily'\]$"),
+        ({"start": 5}, "'start' .* 5$"),
     ],
 )
 def test_an_option_that_there_is_not_is_refused_with_the_nearest(options: dict[str, Any], said: str):
@@ -323,7 +320,7 @@ def test_times_are_seconds_or_timedeltas():
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({"pool_slots": 2}, "no pool was named"), ({"pool": {"a": 1}, "pool_slots": 2}, "with several pools")],
+    [({"pool_slots": 2}, "pool_slots .*pool=…"), ({"pool": {"a": 1}, "pool_slots": 2}, "several pools.* pool_slots")],
 )
 def test_how_much_of_a_pool_is_said_once(options: Any, said: str):
     def g():
@@ -354,9 +351,9 @@ def test_texts_with_braces_are_templates_at_any_depth_unless_they_are_literal():
     ("write", "said"),
     [
         (lambda: other("{{ ds"), "argument 1: line 1 of '{{ ds'"),
-        (lambda: other(x={"a": ["{{ ''.__class__ }}"]}), "x: line 1 of .* is out of reach"),
-        (lambda: other("{{ params.night }}"), "there is no parameter 'night'"),
-        (lambda: rota.command("echo {{ nope }}"), "line: line 1 of .* 'nope' is not known"),
+        (lambda: other(x={"a": ["{{ ''.__class__ }}"]}), "x: line 1 .*}}.*'__class__'.* underscore"),
+        (lambda: other("{{ params.night }}"), "argument 1: line 1 .*}}.*'night'"),
+        (lambda: rota.command("echo {{ nope }}"), "line: line 1 .*}}.*'nope'"),
         (lambda: rota.command("true", env={"A": "{{ nope }}"}), "env: line 1"),
         (lambda: rota.http("GET", "https://{{ nope }}"), "url: line 1"),
         (lambda: rota.http("POST", "https://x.org", json={"a": "{{ nope }}"}), "json: line 1"),
@@ -429,7 +426,7 @@ def test_a_sensor_looks_again_after_its_interval_and_gives_what_it_saw():
 def test_a_sensor_without_patience_fails_and_is_not_tried_again():
     trial = sensing(lambda ctx: None, poke_interval=timedelta(minutes=10), timeout=timedelta(minutes=25), retries=5)
     assert trial.state == "failed"
-    assert trial.tasks["look"].error == "saw nothing for 1,500 s, which is all the time it has"
+    assert " 1,500 s" in trial.tasks["look"].error
     assert trial.took_ms // 60_000 == 25
 
 
@@ -439,10 +436,10 @@ def test_a_soft_sensor_without_patience_is_skipped_and_what_follows_too():
 
 
 def test_a_sensor_takes_seconds():
-    with pytest.raises(TypeError, match="poke_interval is in seconds, or a timedelta, and not '5'"):
+    with pytest.raises(TypeError, match=r"poke_interval .*timedelta.* '5'$"):
         rota.task.sensor(poke_interval="5")
     for odd in (0, 0.09, timedelta(milliseconds=99)):
-        with pytest.raises(Refused, match="keeps a worker busy with looking") as caught:
+        with pytest.raises(Refused, match=r" ms .* 0\.1 s") as caught:
             rota.task.sensor(poke_interval=odd)
         assert (caught.value.code, caught.value.path) == ("field.value", "poke_interval")
     assert rota.task.sensor(poke_interval=0.1) is not None

@@ -1,14 +1,15 @@
 """Tasks that are mapped over lists: how many there are, what each gets, and who says so."""
 
+import re
 from typing import Any
 
 import pytest
 
 import rota
-from rota.core.errors import Refused
 from rota.core.model import TaskSpec
 from rota.testing import Trial, run_workflow
 from rota.wire.work import OutputOf, Over, decode_http, decode_python
+from tests.refusals import refused
 
 
 @rota.task
@@ -149,10 +150,7 @@ def test_who_is_mapped_over_and_gives_no_list_has_failed():
 
     trial = run(g)
     assert trial.state == "failed"
-    assert trial.tasks["give"].error == (
-        "'pair' is mapped over what this task gives: "
-        "tasks are mapped over lists, tuples and dictionaries, and this is a int"
-    )
+    assert re.fullmatch(r"'pair' .*\bint", trial.tasks["give"].error)
 
 
 def test_too_many_elements_are_refused_where_they_are_known():
@@ -166,7 +164,7 @@ def test_too_many_elements_are_refused_where_they_are_known():
         pair.expand(x=give(list(range(101))), y=give(list(range(100))))
 
     line = literal.__code__.co_firstlineno + 1
-    with pytest.raises(Refused, match=r"graph\.width: .*'pair' is mapped over 10,100 elements, and 10,000") as caught:
+    with refused("graph.width", "'pair'", "10,100", "10,000") as caught:
         build(literal)
     assert f"test_mapping.py:{line}" in str(caught.value)
     assert "'pair' would be 10,001 tasks, and 10,000 are the most" in run(told).tasks["give"].error
@@ -176,27 +174,18 @@ def test_too_many_elements_are_refused_where_they_are_known():
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (
-            lambda: pair.expand(x=5),
-            "task 'pair', x: tasks are mapped over lists, tuples and dictionaries, not over a int",
-        ),
-        (lambda: pair.expand(x="text"), "not over a str"),
-        (lambda: pair.partial().expand(), r"expand\(\) needs at least one list"),
-        (lambda: pair.expand(z=[1]), "task 'pair': missing a required argument: 'x'|unexpected keyword argument 'z'"),
-        (lambda: pair.partial(x=1).expand(x=[1]), r"'x' is given in both partial\(\) and expand\(\)"),
-        (lambda: pair.expand(y=[1]), "task 'pair': missing a required argument: 'x'"),
-        (
-            lambda: pair.expand_kwargs([{"x": 1}, {"x": 1, "z": 2}]),
-            "task 'pair': got an unexpected keyword argument 'z'",
-        ),
-        (lambda: pair.expand_kwargs([{"y": 1}]), "task 'pair': missing a required argument: 'x'"),
-        (
-            lambda: pair.partial(x=1).expand_kwargs([{"x": 2}]),
-            r"'x' is given in both partial\(\) and expand_kwargs\(\)",
-        ),
-        (lambda: pair.expand_kwargs([5]), "takes a list of dictionaries, and 5 is none"),
-        (lambda: pair.expand_kwargs(5), "not over a int"),
-        (lambda: rota.task.branch(lambda x: x).expand(x=[1]), "decides what follows, and cannot be mapped"),
+        (lambda: pair.expand(x=5), r"task 'pair', x: .*\bint$"),
+        (lambda: pair.expand(x="text"), r"task 'pair', x: .*\bstr$"),
+        (lambda: pair.partial().expand(), r"task 'pair': expand\(\) .*list"),
+        (lambda: pair.expand(z=[1]), "task 'pair': (missing .*'x'|.*unexpected .*'z')"),
+        (lambda: pair.partial(x=1).expand(x=[1]), r"task 'pair': 'x' .*partial\(\) .*expand\(\)"),
+        (lambda: pair.expand(y=[1]), "task 'pair': missing .*'x'"),
+        (lambda: pair.expand_kwargs([{"x": 1}, {"x": 1, "z": 2}]), "task 'pair': .*unexpected .*'z'"),
+        (lambda: pair.expand_kwargs([{"y": 1}]), "task 'pair': missing .*'x'"),
+        (lambda: pair.partial(x=1).expand_kwargs([{"x": 2}]), r"task 'pair': 'x' .*partial\(\) .*expand_kwargs\(\)"),
+        (lambda: pair.expand_kwargs([5]), r"task 'pair': expand_kwargs\(\) .* 5 "),
+        (lambda: pair.expand_kwargs(5), r"task 'pair', expand_kwargs\(\): .*\bint$"),
+        (lambda: rota.task.branch(lambda x: x).expand(x=[1]), "task 'task' .*mapped"),
     ],
 )
 def test_mistakes_are_refused_where_they_are_written(write: Any, said: str):
@@ -208,7 +197,7 @@ def test_a_command_cannot_be_mapped_over_and_what_is_mapped_is_mapped_in_a_workf
     def g():
         pair.expand(x=rota.command("echo 1"))
 
-    with pytest.raises(Refused, match="'pair' is mapped over 'echo', which is a command"):
+    with refused("graph.width", "'pair'", "'echo'", path=f"{__file__}:{g.__code__.co_firstlineno + 1}"):
         build(g)
-    with pytest.raises(TypeError, match="elsewhere, call the function in a loop"):
+    with pytest.raises(TypeError, match=r"^expand\(\) .*@workflow"):
         pair.expand(x=[1])

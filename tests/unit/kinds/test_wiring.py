@@ -9,6 +9,7 @@ from rota.core.errors import Refused
 from rota.core.model import TaskSpec
 from rota.testing import run_workflow
 from rota.wire.work import Branches, decode_python
+from tests.refusals import refused
 from tests.unit.kinds.authored import plain
 
 
@@ -157,13 +158,13 @@ def test_mistakes_with_groups_say_what_to_do():
             pass
         plain() >> load
 
-    with pytest.raises(TypeError, match="a group needs a name"):
+    with pytest.raises(TypeError, match=r'task_group\("load"\)'):
         build(nameless)
-    with pytest.raises(TypeError, match="the group 'load' has no tasks yet; write its arrows after its tasks"):
+    with pytest.raises(TypeError, match=r"'load' .*tasks"):
         build(nothing)
     with pytest.raises(Refused, match=r"graph\.cycle"):
         build(empty)
-    with pytest.raises(TypeError, match="inside a function decorated with @workflow"), rota.task_group("x"):
+    with pytest.raises(TypeError, match=r"^task_group\(\) .*@workflow"), rota.task_group("x"):
         pass
 
 
@@ -183,7 +184,7 @@ def test_a_chain_of_lists_that_do_not_match_is_refused():
         a, b, c = named(*"abc")
         rota.chain([a, b], [c])
 
-    with pytest.raises(TypeError, match="lists side by side have 2 and 1 items"):
+    with pytest.raises(TypeError, match=r"^chain\(\): .* 2 .* 1 "):
         build(g)
 
 
@@ -218,7 +219,7 @@ def test_what_the_scheduler_refuses_of_a_task_is_said_with_its_line():
         plain.override(retries=1_000)()
 
     line = g.__code__.co_firstlineno + 2
-    with pytest.raises(Refused, match=rf"field\.value: .*test_wiring\.py:{line}: workflow 'g': 1000 is out of range"):
+    with refused("field.value", f"test_wiring.py:{line}: ", "'g': 1000 ", path="graph.tasks[1].retry.retries"):
         build(g)
 
 

@@ -29,6 +29,6 @@ def test_a_lock_file_that_says_nothing_is_still_a_lock(tmp_path: Path):
     lock = FolderLock(tmp_path)
     assert lock.take()
     (tmp_path / LOCK_NAME).write_bytes(b"\xff not json")
-    assert holder_of(tmp_path) == "a process that did not say which"
+    assert holder_of(tmp_path) == "a process that did not say which"  # wording
     assert not FolderLock(tmp_path).take()
     lock.free()

@@ -1,5 +1,7 @@
 """The charts of a stream, and the lines that its deeds equal."""
 
+import re
+
 import pytest
 
 from rota.ui.acts.acting import Subject
@@ -78,4 +80,4 @@ def test_why_a_source_is_not_read_is_the_first_thing_that_is_said():
     progress = (Progress(operator="paid", waiting=101, waiting_max=200, reads_only=("payments/0",)),)
     given = {"stream": view(progress=progress), "offers": []}
     (head,) = Renderer(Assets(), "1").fragments({"head": "stream_head.html"}, given)
-    assert "101 of 200 rows wait in paid; only payments/0 is read until that has caught up." in head.html
+    assert re.search(r"\b101\b.*\b200\b.*\bpaid\b.*\bpayments/0\b", head.html)

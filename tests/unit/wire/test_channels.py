@@ -1,6 +1,7 @@
 """What both ends of a gRPC stream agree on: versions, trouble as a status, lines for operators."""
 
 import asyncio
+import re
 import subprocess
 import sys
 from typing import Any
@@ -22,6 +23,7 @@ from rota.wire.channels import (
     status_of,
     trouble_at_end,
 )
+from tests.refusals import refused
 
 WHERE = "grpc://host:1"
 
@@ -71,18 +73,18 @@ def test_long_trouble_is_cut_so_that_it_fits_into_headers():
 @pytest.mark.parametrize(
     ("code", "details", "kind", "said"),
     [
-        (grpc.StatusCode.UNAUTHENTICATED, "", Refused, "auth.wrong: what answers at grpc://host:1 does not accept"),
-        (grpc.StatusCode.PERMISSION_DENIED, "", Refused, "auth.role"),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, "too big", Refused, "field.size"),
-        (grpc.StatusCode.UNIMPLEMENTED, "", Refused, "protocol.version"),
-        (grpc.StatusCode.INTERNAL, "bang", Unavailable, "leader.none: what answers at grpc://host:1 ended the call"),
-        (grpc.StatusCode.UNAVAILABLE, "gone", Unavailable, "leader.none: nobody answers at grpc://host:1: gone."),
+        (grpc.StatusCode.UNAUTHENTICATED, "", Refused, r"auth\.wrong: .*grpc://host:1 "),
+        (grpc.StatusCode.PERMISSION_DENIED, "", Refused, r"auth\.role: .*grpc://host:1 "),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "too big", Refused, r"field\.size: .*too big"),
+        (grpc.StatusCode.UNIMPLEMENTED, "", Refused, r"protocol\.version: .*grpc://host:1 "),
+        (grpc.StatusCode.INTERNAL, "bang", Unavailable, r"leader\.none: .*grpc://host:1 .*INTERNAL.*bang"),
+        (grpc.StatusCode.UNAVAILABLE, "gone", Unavailable, r"leader\.none: .*grpc://host:1: gone\."),
     ],
 )
 def test_a_status_of_somebody_else_means_something_too(code: grpc.StatusCode, details: str, kind: type, said: str):
     met = end_of(code, details)
     assert isinstance(met, kind)
-    assert said in str(met)
+    assert re.match(said, str(met)), str(met)
 
 
 def test_trouble_that_cannot_be_read_is_trouble_still():
@@ -93,7 +95,7 @@ def test_trouble_that_cannot_be_read_is_trouble_still():
 
 @pytest.mark.parametrize("said", [None, "", "-1", "one", "1.0", "9" * 50, "²"])
 def test_a_caller_says_which_version_it_speaks(said: str | None):
-    with pytest.raises(Refused, match=r"protocol\.version: the call does not say"):
+    with refused("protocol.version", "(rota-protocol)"):
         check_version(said)
 
 
@@ -104,7 +106,7 @@ def test_a_version_is_refused_only_if_it_is_newer():
     check_answered(str(PROTOCOL), WHERE)
     with pytest.raises(Refused, match=f"answers in version {PROTOCOL + 1} .* this is version {PROTOCOL}"):
         check_answered(str(PROTOCOL + 1), WHERE)
-    with pytest.raises(Refused, match="is not a coordinator of Rota"):
+    with refused("protocol.version", WHERE, " Rota"):
         check_answered(None, WHERE)
 
 

@@ -8,6 +8,7 @@ from rota.config import ClientTls
 from rota.config.settings import ClientSide
 from rota.core.errors import Refused
 from rota.wire.places import Place, read_places
+from tests.refusals import refused
 
 
 @pytest.mark.parametrize(
@@ -42,5 +43,5 @@ def test_what_else_an_address_says_is_not_ignored_nor_shown(url: str):
 
 
 def test_certificates_without_tls_are_not_left_out_silently():
-    with pytest.raises(Refused, match=r"tls\.files: certificates are not used with grpc://host"):
+    with refused("tls.files", "grpc://host", "grpcs://", path="client.coordinator"):
         read_places(ClientSide(coordinator="grpc://host", ca="ca.pem"), time.time_ns() // 1_000_000)

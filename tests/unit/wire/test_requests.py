@@ -43,6 +43,7 @@ from rota.wire.requests import (
     troubled,
 )
 from rota.wire.standings import GetStream, ListStreams, Progress, Step, StreamsView, StreamView
+from tests.refusals import refused
 
 GRAPH = Graph(name="g", tasks=(TaskSpec(id="a", work=b"\x00\xff", upstream=("b",)), TaskSpec(id="b")))
 BY = {"tenant": "t", "command_id": "c", "salt": 7}
@@ -311,5 +312,5 @@ def test_the_number_is_read_from_a_request_that_is_not_understood():
 
 def test_a_name_that_is_not_utf8_is_refused_before_it_is_sent():
     for packed in (pack, pack_message):
-        with pytest.raises(Refused, match=r"field\.value: '\\udcff\\udcfe' is not UTF-8"):
+        with refused("field.value", repr("\udcff\udcfe"), "UTF-8"):
             packed(Request(1, qs.GetRun(tenant="t", run="\udcff\udcfe")))

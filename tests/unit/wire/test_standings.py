@@ -1,6 +1,7 @@
 """How a stream stands, as its folder tells: every state, and files that are not what they should be."""
 
 import os
+import re
 from pathlib import Path
 
 import msgspec
@@ -79,7 +80,8 @@ def test_savepoints_and_what_is_wanted_are_told(folder: Path):
     (folder / "savepoints" / "_aside").touch()
     ask(folder, Wish(id="1", verb="savepoint", which="c", stop=True))
     view = view_stream(folder, "s", NOW)
-    assert (view.savepoints, view.wanted) == (("a", "b.v2"), ("savepoint c and stop",))
+    (wanted,) = view.wanted
+    assert (view.savepoints, bool(re.fullmatch(r"savepoint c\b.*\bstop", wanted))) == (("a", "b.v2"), True)
 
 
 def _half(path: Path) -> None:
@@ -140,12 +142,12 @@ def test_wishes_are_read_from_a_plain_file_only(folder: Path, spoil):
 
 def test_whatever_goes_wrong_with_one_stream_is_no_error_for_all(folder: Path, monkeypatch: pytest.MonkeyPatch):
     def odd(_: Path) -> None:
-        raise ZeroDivisionError("nobody thought of it")
+        raise ZeroDivisionError("unthought of")
 
     monkeypatch.setattr(standings, "read_told", odd)
     view = view_stream(folder, "s", NOW)
     assert (view.state, view.name) == ("broken", "s")
-    assert "nobody thought of it" in view.trouble
+    assert "unthought of" in view.trouble
 
 
 def test_savepoints_with_names_of_any_bytes_and_behind_links_are_left_out(folder: Path, tmp_path: Path):

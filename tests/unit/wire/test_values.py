@@ -124,6 +124,7 @@ def test_what_cannot_be_sent_is_explained() -> None:
     with pytest.raises(Unserialisable) as caught:
         pack({"guard": threading.Lock()}, "task 'load' (etl:load)")
     assert str(caught.value) == (
+        # wording
         "task 'load' (etl:load) gave a value of type dict, which cannot be sent to another process "
         "(TypeError: cannot pickle '_thread.lock' object). Return its content: numbers, text, bytes, lists, "
         "dictionaries, or objects that can be pickled. Leave connections, locks and open files inside the task."

@@ -163,8 +163,9 @@ def test_a_file_that_is_to_be_restored_begins_like_a_round(tmp_path: Path):
     path.write_bytes(BEGINNING + b"more")
     check_round(path)
     path.write_bytes(BEGINNING[:-1])
-    with pytest.raises(Refused, match=r"stream\.corrupt.*does not begin like a round"):
+    with pytest.raises(Refused, match=rf"stream\.corrupt: {path} ") as refused:
         check_round(path)
+    assert refused.value.path == "round"
     os.mkfifo(tmp_path / "pipe")
     for name, code in (("gone", "stream.unknown"), (".", "stream.folder"), ("pipe", "stream.corrupt")):
         with pytest.raises(Refused) as refused:

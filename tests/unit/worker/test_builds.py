@@ -86,7 +86,7 @@ def test_a_time_limit_is_at_least_a_millisecond_and_never_negative() -> None:
         assert read_action(raw, digest_of(raw)).timeout_ms == limit
     for seconds in (-1, 1 << 40):
         raw = _action(seconds, 0)
-        with pytest.raises(Invalid, match="a time limit of"):
+        with pytest.raises(Invalid, match=f" {seconds} s"):
             read_action(raw, digest_of(raw))
 
 
@@ -155,4 +155,4 @@ def test_a_token_is_only_for_front_ends_that_the_operator_named(tmp_path: Path) 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert runner.why_no_builds() == ""
     monkeypatch.setattr(runner, "find_spec", lambda name: None)
-    assert runner.why_no_builds() == "what builds need is not installed: pip install 'rota[build]'"
+    assert "pip install 'rota[build]'" in runner.why_no_builds()

@@ -1,6 +1,7 @@
 """The worker's driver with scripted runners, against a real coordinator and against links that drop."""
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -171,7 +172,7 @@ def test_a_kind_without_a_runner_fails_for_good_and_says_what_there_is():
         await bench.submit("a", kind="unknown", retries=3)
         (task,) = await bench.until("failed")
         assert (task.failure, task.attempt) == ("fatal", 1)
-        assert task.error == "this worker has no runner for 'unknown'; it has script"
+        assert re.search(r"'unknown'.*\bscript\b", task.error)
         await bench.end()
 
     played(play)
@@ -189,7 +190,7 @@ def test_a_runner_that_raises_is_to_blame_and_not_the_attempt():
         await bench.submit("a", "b")
         task, _ = await bench.until("failed", "success")
         assert task.failure == "internal"
-        assert task.error == "the runner failed: OSError: no more processes"
+        assert task.error.endswith(": OSError: no more processes")
         await bench.end()
 
     played(play)

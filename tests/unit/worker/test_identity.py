@@ -11,6 +11,7 @@ import pytest
 
 from rota.core.errors import Refused
 from rota.worker.identity import NAME_FILE, take_identity
+from tests.refusals import refused
 
 
 def test_a_folder_keeps_its_identity_and_each_life_has_its_own_incarnation(tmp_path: Path) -> None:
@@ -32,7 +33,7 @@ def test_a_name_that_is_given_is_the_identity(tmp_path: Path) -> None:
 
 def test_a_folder_of_another_name_is_refused(tmp_path: Path) -> None:
     take_identity(tmp_path, "one").free()
-    with pytest.raises(Refused, match="belongs to the worker 'one'"):
+    with refused("field.value", str(tmp_path), "'one'", path="name"):
         take_identity(tmp_path, "other")
     take_identity(tmp_path, "one").free()
 

@@ -4,7 +4,15 @@ import pytest
 from msgspec import msgpack, structs
 
 from rota.api.reapi import events as ev
-from rota.api.reapi.backlog import AGES_MIN, GRACE_MS, WALKED_MS, Backlog, ended_for_others
+from rota.api.reapi.backlog import (
+    AGES_MIN,
+    GRACE_MS,
+    NOT_ASKED_FOR,
+    NOT_WANTED,
+    WALKED_MS,
+    Backlog,
+    ended_for_others,
+)
 from rota.api.reapi.ongoing import Conclusion, Ongoing, Operation, Stage
 from rota.core import changes as ch
 from rota.core.ids import Digest
@@ -156,11 +164,11 @@ def test_what_is_over_is_forgotten_when_the_last_client_has_gone(house: House) -
 
 def test_a_parked_action_is_ended_and_has_failed(house: House) -> None:
     ongoing = house.submitted()
-    told = house.tell(RUN, ch.TaskEnded("t", RUN, 0, NEEDS_ATTENTION, 1, None, "nobody has a gpu"))
-    assert told == [ev.End(ongoing, "parked: nobody has a gpu")]
+    told = house.tell(RUN, ch.TaskEnded("t", RUN, 0, NEEDS_ATTENTION, 1, None, "no gpu"))
+    assert told == [ev.End(ongoing, "parked: no gpu")]
     (keep,) = house.end(RUN)
     assert isinstance(keep, ev.Keep)
-    assert (keep.end.state, keep.end.error) == (RunState.FAILED, "nobody has a gpu")
+    assert (keep.end.state, keep.end.error) == (RunState.FAILED, "no gpu")
 
 
 def test_a_run_that_nobody_knows_any_more_has_failed(house: House) -> None:
@@ -183,7 +191,7 @@ def test_whoever_catches_up_reads_everything_and_takes_on_what_belongs_here(hous
 def test_a_caller_that_is_turned_away_is_told_so(house: House) -> None:
     ongoing = house.submitted()
     listening(ongoing)
-    assert house.handle(ev.TurnedAway("auth.unknown: no such token")) == [ev.Tell(ongoing)]
+    assert house.handle(ev.TurnedAway("auth.wrong: no")) == [ev.Tell(ongoing)]
     assert ongoing.conclusion is not None
     assert house.backlog.under_way == []
     assert house.handle(ev.Submitted(RUN, RUN)) == []
@@ -198,7 +206,7 @@ def test_the_last_client_that_cancels_ends_it_and_the_run_says_who_that_was(hous
     assert house.handle(ev.Cancelled(ongoing, first)) == [ev.Tell(ongoing)]
     assert house.handle(ev.Cancelled(ongoing, second)) == [
         ev.Tell(ongoing),
-        ev.End(ongoing, "its client has cancelled it: 1 2"),
+        ev.End(ongoing, f"{NOT_WANTED}: 1 2"),
     ]
 
 
@@ -220,7 +228,7 @@ def test_what_nobody_asks_for_is_given_up_after_the_time_of_its_queue(house: Hou
     house.now += 5_000
     assert house.handle(ev.Ticked()) == []
     house.now += 1
-    assert house.handle(ev.Ticked()) == [ev.End(ongoing, "no client has asked for it for 5 s")]
+    assert house.handle(ev.Ticked()) == [ev.End(ongoing, f"{NOT_ASKED_FOR} for 5 s")]
     assert house.handle(ev.Ticked()) == [], "once, and again only after the same time"
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rota.core.ladder import PARKED_UNSERVED
 from rota.kinds.agent import (
     Actor,
     AgentRun,
@@ -133,7 +134,7 @@ class Waking:
 
     async def wake(self, target: WakeTarget) -> None:
         if target.session.id in self.broken:
-            raise Broken(f"no way to {target.session.id}")
+            raise Broken(f"unreachable {target.session.id}")
         self.targets.append(target)
 
 
@@ -223,7 +224,7 @@ class Escalating:
 
     async def mark_run_needs_attention(self, run_id: str, diagnostic: str) -> AgentRun:
         self._do("park", run_id)
-        assert "no registered worker could run this" in diagnostic
+        assert PARKED_UNSERVED in diagnostic
         return AgentRun(id=run_id, task_id="t", status=RunStatus.NEEDS_ATTENTION, error=diagnostic)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from rota.core.errors import Refused
 from rota.kinds.query.engine import SqlEngine
+from tests.refusals import refused
 
 
 def count(engine: SqlEngine) -> int:
@@ -34,7 +35,7 @@ def test_a_table_can_be_registered_again_and_dropped() -> None:
     for forgotten in (lambda: engine.drop("t"), lambda: engine.table("t")):
         with pytest.raises(Refused, match=r"query\.table"):
             forgotten()
-    with pytest.raises(Refused, match="no batches and no schema"):
+    with refused("field.value", "'t'", path="batches"):
         engine.register_batches("t", [])
 
 

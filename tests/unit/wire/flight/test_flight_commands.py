@@ -26,16 +26,12 @@ def test_fields_arrive() -> None:
 @pytest.mark.parametrize(
     ("content", "code", "said"),
     [
-        (b"", "query.unsupported", "there is no command without a name here"),
+        (b"", "query.unsupported", "without a name"),
         (None, "query.unsupported", "no paths"),
         (b"\xff\xff\xff", "field.value", "cannot be read"),
-        (Envelope(type_url="x" * 10_000).SerializeToString(), "query.unsupported", f"there is no {'x' * 200} here"),
-        (
-            Envelope(type_url=PREFIX + "CommandFly").SerializeToString(),
-            "query.unsupported",
-            "there is no CommandFly here",
-        ),
-        (Envelope(type_url="CommandFly").SerializeToString(), "query.unsupported", "there is no CommandFly here"),
+        (Envelope(type_url="x" * 10_000).SerializeToString(), "query.unsupported", f" {'x' * 200} "),
+        (Envelope(type_url=PREFIX + "CommandFly").SerializeToString(), "query.unsupported", " CommandFly "),
+        (Envelope(type_url="CommandFly").SerializeToString(), "query.unsupported", " CommandFly "),
         (
             Envelope(type_url=PREFIX + "CommandStatementQuery", value=b"\x0a\xff").SerializeToString(),
             "field.value",

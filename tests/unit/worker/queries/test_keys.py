@@ -40,7 +40,7 @@ def test_a_fragment_is_given_the_keys_of_its_own_kinds_of_buckets() -> None:
 
 
 def test_functions_are_given_none() -> None:
-    with pytest.raises(Unfit, match=r"query\.source: this stage has Python functions"):
+    with pytest.raises(Unfit, match=r"query\.source: .*Python functions.* s3://lake:"):
         Keyring(ENVIRONMENT).variables_of(fragment("s3://lake", has_code=True))
     public = Keyring({**ENVIRONMENT, "AWS_SKIP_SIGNATURE": "true"})
     given = public.variables_of(fragment("s3://lake", has_code=True))
@@ -61,14 +61,14 @@ def test_only_buckets_that_are_allowed_are_used_also_where_a_fragment_says_nothi
     assert keyring.variables_of(fragment("s3://lake"))
     target = Written(Target(folder, "parquet"))
     for each in (fragment(folder[:-2]), fragment(output=target), fragment("s3://lake", output=target)):
-        with pytest.raises(Unfit, match=r"may not use s3://\w+ on this worker: it is not among worker\.query_stores"):
+        with pytest.raises(Unfit, match=rf"query\.source: .*{folder[:-2]} .*worker\.query_stores"):
             keyring.variables_of(each)
 
 
 def test_without_a_list_all_are_but_that_of_the_blobs() -> None:
     keyring = Keyring(ENVIRONMENT, blobs="s3://blobs")
     assert keyring.variables_of(fragment("s3://ocean"))
-    with pytest.raises(Unfit, match="the blobs of all tenants are in it"):
+    with pytest.raises(Unfit, match=r"query\.source: .*s3://blobs .*tenants"):
         keyring.variables_of(fragment("s3://blobs"))
 
 
@@ -102,14 +102,14 @@ AZURE = (
 @pytest.mark.parametrize(
     ("text", "kind", "failure", "words"),
     [
-        (AZURE, "denied", "fatal", r"not let us in at https://acc.blob.core.windows.net (403, AuthenticationFailed)"),
+        (AZURE, "denied", "fatal", "https://acc.blob.core.windows.net (403, AuthenticationFailed)"),
         (
             "Generic S3 error: GET http://h:1/b?x in 1s - HTTP error: error sending request",
             "silent",
             "user",
             "http://h:1",
         ),
-        ("Generic S3 error: PUT http://169.254.169.254/latest/api/token: 403", "keyless", "fatal", "no keys for it"),
+        ("Generic S3 error: PUT http://169.254.169.254/latest/api/token: 403", "keyless", "fatal", "keys"),
         (
             "Object at location t/0.parquet not found: status code: 404 Not Found",
             "absent",
@@ -120,7 +120,7 @@ AZURE = (
             "Generic S3 error: GET http://h/b - status code: 503 Slow Down",
             "silent",
             "user",
-            "not answer at http://h (503)",
+            "http://h (503)",
         ),
         ("Generic S3 error: odd https://h/?sig=SECRET", "other", "user", "odd …"),
     ],

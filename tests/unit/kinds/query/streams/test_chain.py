@@ -17,6 +17,7 @@ from rota.kinds.query.streams.manifests import Manifest
 from rota.kinds.query.streams.pieces import Piece
 from rota.kinds.query.streams.rounds import Plan, Range
 from rota.kinds.query.streams.savepoints import Savepoints
+from tests.refusals import refused
 
 
 def claimed(folder: Path, incarnation: int = 0) -> Chain:
@@ -66,9 +67,8 @@ def test_state_that_is_damaged_is_skipped_with_a_reason_and_made_again(tmp_path:
     restored = chain.find()
     assert restored.base is not None
     assert (restored.base.round, [each.round for each in restored.again]) == (2, [3])
-    assert [(each.position, each.reason) for each in restored.skipped] == [
-        (rounds[2].position, "state of w (partition 0) is not what was written")
-    ]
+    (skipped,) = restored.skipped
+    assert (skipped.position, "state of w (partition 0)" in skipped.reason) == (rounds[2].position, True)
 
 
 def test_damage_at_any_byte_is_noticed(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_if_nothing_can_be_read_nobody_begins_from_the_beginning(tmp_path: Path)
     chain.keep(2)
     for each in chain.positions():
         chain.path(each).write_bytes(b"gone")
-    with pytest.raises(Refused, match=r"stream\.corrupt.*does not begin like a round"):
+    with refused("stream.corrupt", *(f"{each}: " for each in chain.positions())):
         chain.find()
     assert rounds
 

@@ -15,6 +15,7 @@ from rota.kinds.query.streams.chain import Chain
 from rota.kinds.query.streams.generated import Tables
 from rota.kinds.query.streams.manifests import Manifest
 from rota.wire.capabilities import Source
+from tests.refusals import refused
 
 NOW = 10_000_000
 
@@ -123,7 +124,8 @@ def test_a_round_whose_rows_are_damaged_is_made_again_and_handed_over(tmp_path: 
         damaged = next(rounds).manifest
     damage_rows(tmp_path, damaged)
     with iterated(tmp_path).start(follow=False) as running:
-        assert running.skipped == ((damaged.position, "rows of r (partition 0) is not what was written"),)
+        ((position, reason),) = running.skipped
+        assert (position, "rows of r (partition 0)" in reason) == (damaged.position, True)
         assert [(each.number, each.rows["r"]["v"].to_pylist()) for each in running] == [
             (1, [1, 2]),
             (2, [3, 4]),
@@ -167,9 +169,8 @@ def test_whoever_iterates_gets_a_round_again_although_it_was_saved_before_that(t
 def test_a_round_whose_rows_are_damaged_is_not_saved_and_made_again_at_the_next_start(tmp_path: Path) -> None:
     with iterated(tmp_path, state_every=5).start(follow=False) as running:
         damage_rows(tmp_path, next(iter(running)).manifest)
-        with pytest.raises(Refused, match="round 1 cannot be saved: rows of r") as refused:
+        with refused("stream.corrupt", "round 1 ", "rows of r (partition 0)"):
             running.savepoint("x")
-        assert refused.value.code == "stream.corrupt"
         assert not list((tmp_path / "s" / "savepoints").iterdir())
     with iterated(tmp_path, state_every=5).start(follow=False) as running:
         assert [(each.number, each.rows["r"]["v"].to_pylist()) for each in running] == [
@@ -237,7 +238,7 @@ class Lying(Endless):
 def test_a_source_that_gives_other_columns_than_it_has_is_refused(tmp_path: Path) -> None:
     made = rota.StreamSession(tmp_path, every_s=0)
     made.register_source("r", Lying(pa.table({"v": [1], "k": [2]})))
-    with pytest.raises(Refused, match=r"stream\.source.*r \(.*gave rows with other columns"):
+    with refused("stream.source", " r (", '"v"'):
         made.run()
 
 
@@ -261,7 +262,7 @@ def test_rows_for_a_sink_that_is_none_any_more_are_told_of(tmp_path: Path) -> No
     made.write_files("f", tmp_path / "elsewhere")
     with made.start(follow=False) as running:
         ((_, reason),) = running.skipped
-    assert reason == f"15 rows of f were for parquet files in {tmp_path / 'out'}, which is no sink any more"
+    assert re.match(rf"15 .*\bf\b.* {tmp_path / 'out'}\b", reason)
 
 
 def test_a_claim_that_is_damaged_gives_nobody_a_number_twice(tmp_path: Path) -> None:

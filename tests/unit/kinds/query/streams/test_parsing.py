@@ -47,7 +47,7 @@ def test_a_line_of_json_is_the_same_row_beside_a_broken_one(tmp_path: Path) -> N
     assert found == clean
     assert found[0]["t"] == datetime(2026, 1, 1)  # noqa: DTZ001 - a column without a zone
     assert found[0]["d"] == Decimal("1.50")
-    assert [(each["reason"], each["row"]) for each in dead] == [("a line is no JSON object", '{"d":')]
+    assert [("JSON" in each["reason"], each["row"]) for each in dead] == [(True, '{"d":')]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_long_line_of_json_is_a_row(tmp_path: Path) -> None:
 
 def test_new_columns_of_json_are_found_beside_broken_lines(tmp_path: Path) -> None:
     for content in (b'{"v":1}\n{"w":1}\n', b'{"v":1}\n{"v":\n{"v":2,"w":NaN}\n'):
-        with pytest.raises(Unfit, match="it has new columns: w"):
+        with pytest.raises(Unfit, match=r"new columns: w$"):
             read(read_json, tmp_path, content, more=False)
     found, dead = read(read_json, tmp_path, b'{"v":1}\n{"v":\n', more=False)
     assert ([row["v"] for row in found], len(dead)) == ([1], 1)
@@ -149,10 +149,10 @@ def test_a_long_line_of_csv_is_a_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("head", "why"),
     [
-        (b"k,v,k", "more than one column called k"),
-        (b"k,\xff", "line of names is not UTF-8"),
-        ("k,v".encode("utf-16"), "line of names is not UTF-8"),
-        (b"k,v," + b"x" * 200_000, "line of names cannot be read"),
+        (b"k,v,k", "column called k$"),
+        (b"k,\xff", "names .*UTF-8"),
+        ("k,v".encode("utf-16"), "names .*UTF-8"),
+        (b"k,v," + b"x" * 200_000, "names .*131072"),
         (b"k", "lacks v"),
         (b"", "lacks k, v"),
     ],

@@ -137,8 +137,8 @@ def test_an_older_incarnation_says_nothing_once_a_newer_one_has_spoken(tmp_path:
 
 def test_the_end_is_told_with_its_reason(tmp_path: Path):
     stage = Stage(tmp_path)
-    stage.teller.ended("failed", "stream.sink: the disk is full")
-    assert (stage.told.ended, stage.told.trouble) == ("failed", "stream.sink: the disk is full")
+    stage.teller.ended("failed", "stream.sink: disk full")
+    assert (stage.told.ended, stage.told.trouble) == ("failed", "stream.sink: disk full")
 
 
 def test_a_damaged_file_and_a_folder_that_is_gone_stop_nothing(tmp_path: Path):
