@@ -332,7 +332,7 @@ def test_the_doctor_looks_at_a_folder_in_use_and_at_one_that_is_free(tmp_path: P
     assert found["database"][0] == "ok"
     code, out, _ = say("doctor", "--data", tmp_path)
     assert code == 0
-    assert out.startswith("ok    version")
+    assert out.startswith("ok    install")
 
 
 def test_the_doctor_finds_what_would_not_work(tmp_path: Path, say: Say):

@@ -188,7 +188,7 @@ def test_nobody_there_is_said_with_the_address(impatient: None):
 
 
 def test_whoever_listens_and_says_nothing_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("rota.wire.streams.OPEN_S", 0.2)
+    monkeypatch.setattr("rota.wire.routes.OPEN_S", 1)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"grpc://127.0.0.1:{mute.getsockname()[1]}"
         with pytest.raises(rota.Unavailable, match=rf"leader\.none: .*{url} .*\b\d+ s\b"):
