@@ -1,9 +1,8 @@
 """What pages name is there: calls of HTTP, pages in a browser, codes, settings and metrics."""
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-
-import pytest
 
 from rota.api.reapi.telemetry import METRICS as FRONT_END_METRICS
 from rota.config import SETTINGS
@@ -52,31 +51,39 @@ def served() -> set[str]:
     return {page.path for page in Pages(version="0", is_open=True).pages}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_call_that_is_named_exists(page: Path) -> None:
+def unknown(pages: list[Path], named_on: Callable[[str], Iterable[str]], known: set[str]) -> dict[str, list[str]]:
+    """Names on pages that nothing has, by page."""
+    found = {str(page.relative_to(ROOT)): sorted(set(named_on(read(page))) - known) for page in pages}
+    return {page: names for page, names in found.items() if names}
+
+
+def test_every_call_that_is_named_exists() -> None:
     known = {re.sub(r"\{\w+\}", "{}", call) for call in calls()}
-    named = {f"{method} {re.sub(r'[{][^}]*[}]|[A-Z]{2,}', '{}', path)}" for method, path in _CALL.findall(read(page))}
-    assert named - known == set()
+
+    def named(text: str) -> Iterator[str]:
+        for method, path in _CALL.findall(text):
+            yield f"{method} {re.sub(r'[{][^}]*[}]|[A-Z]{2,}', '{}', path)}"
+
+    assert unknown(PAGES, named, known) == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_page_in_a_browser_that_is_named_exists(page: Path) -> None:
-    text = _FENCED.sub("", read(page))
-    named = {path for group in _PAGE.findall(text) for path in re.findall(r"`([^`?]*)", group) if path.startswith("/")}
-    assert named - served() == set()
+def test_every_page_in_a_browser_that_is_named_exists() -> None:
+    def named(text: str) -> Iterator[str]:
+        for group in _PAGE.findall(_FENCED.sub("", text)):
+            yield from (path for path in re.findall(r"`([^`?]*)", group) if path.startswith("/"))
+
+    assert unknown(PAGES, named, served()) == {}
 
 
-@pytest.mark.parametrize("page", PLAIN, ids=lambda page: page.stem)
-def test_every_dotted_word_is_a_code_a_reason_a_setting_or_of_the_journal(page: Path) -> None:
+def test_every_dotted_word_is_a_code_a_reason_a_setting_or_of_the_journal() -> None:
     known = {*CODES, *REASON_CODES, *(each.path for each in SETTINGS), *JOURNALLED, *OTHERS}
-    assert set(_DOTTED.findall(_FENCED.sub("", read(page)))) - known == set()
+    assert unknown(PLAIN, lambda text: _DOTTED.findall(_FENCED.sub("", text)), known) == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_metric_that_is_named_exists(page: Path) -> None:
+def test_every_metric_that_is_named_exists() -> None:
     known = {metric.name for metric in (*METRICS, *FRONT_END_METRICS)}
-    named = {re.sub(r"_(bucket|sum|count)$", "", name) for name in _METRIC.findall(read(page))}
-    assert named - known == set()
+    base_of = re.compile(r"_(bucket|sum|count)$")
+    assert unknown(PAGES, lambda text: (base_of.sub("", name) for name in _METRIC.findall(text)), known) == {}
 
 
 def test_every_call_is_in_the_table_and_field_by_field() -> None:
