@@ -24,7 +24,11 @@ def run_in_make_test(source: str) -> list[str]:
     """The tests of a file that are marked neither full nor long."""
     tree = ast.parse(source)
     for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark" and "full" in ast.unparse(node):
+        if (
+            isinstance(node, ast.Assign)
+            and ast.unparse(node.targets[0]) == "pytestmark"
+            and "full" in ast.unparse(node)
+        ):
             return []
     tests = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     return [node.name for node in tests if node.name.startswith("test_") and not left_to_others(node.decorator_list)]
