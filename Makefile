@@ -1,11 +1,11 @@
 # Every verb first makes sure that .venv matches pyproject.toml, so each works from a clean clone.
 
 SEEDS ?= 1000
-JOBS  ?= 5
+JOBS  ?= 4
 
 BIN    := .venv/bin
 # Tests of one group share something that is slow to start, and so a process.
-PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -q --dist loadgroup --durations 30 -n
 ROTA   := $(BIN)/rota
 
 # Whatever the shell says: what is compiled is kept, because the suite starts hundreds of processes.
@@ -27,13 +27,14 @@ run: .venv/ready/run ## start the service with an example deployed, run it and s
 	@$(BIN)/python scripts/show
 
 test: setup ## run before a commit is handed in: every part, and each real component, in ten minutes
-	HYPOTHESIS_PROFILE=quick $(PYTEST) -m "not full and not long" tests
+	HYPOTHESIS_PROFILE=quick $(PYTEST) $(JOBS) -m "not full and not long" tests
 
 test-full: setup ## what `make test` leaves out, and all examples of properties; a build server runs both
-	$(PYTEST) -m "(full or hypothesis) and not long" tests
+	# These wait for processes more than they compute.
+	$(PYTEST) $$(($(JOBS) + 2)) -m "(full or hypothesis) and not long" tests
 
 test-long: setup ## tests marked long, then the large simulation campaigns
-	HYPOTHESIS_PROFILE=long $(PYTEST) -m long tests
+	HYPOTHESIS_PROFILE=long $(PYTEST) $(JOBS) -m long tests
 	$(ROTA) sim --seeds 2000 --jobs $(JOBS)
 	$(ROTA) sim --mutants all --jobs $(JOBS)
 
@@ -48,7 +49,7 @@ check-code: setup
 	$(ROTA) sim --seeds 200
 
 check-tests: setup
-	HYPOTHESIS_PROFILE=quick $(PYTEST) -x -m "not full and not long and not servers" tests/unit tests/contract tests/tidy \
+	HYPOTHESIS_PROFILE=quick $(PYTEST) $(JOBS) -x -m "not full and not long and not servers" tests/unit tests/contract tests/tidy \
 		--ignore tests/contract/test_contract_notices.py --ignore tests/tidy/test_layers.py
 
 sim: setup ## SEEDS=n simulated worlds, then every canary mutant
@@ -61,7 +62,7 @@ bench: setup ## measure, print the table and write bench/results/latest.json
 docs: setup ## write what is made from code, build the site into build/site, check that all of it agrees with the code
 	$(BIN)/python scripts/reference
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	$(PYTEST) tests/docs
+	$(PYTEST) $(JOBS) tests/docs
 	@echo 'the site is in build/site: python3 -m http.server --bind 127.0.0.1 --directory build/site'
 
 pictures: setup ## take the pictures of the documentation, docs/images, of the pages as they are now
