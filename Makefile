@@ -1,7 +1,7 @@
 # Every verb first makes sure that .venv matches pyproject.toml, so each works from a clean clone.
 
 SEEDS ?= 1000
-JOBS  ?= 4
+JOBS  ?= 3
 
 BIN    := .venv/bin
 # Tests of one group share something that is slow to start, and so a process.
@@ -29,8 +29,8 @@ run: .venv/ready/run ## start the service with an example deployed, run it and s
 test: setup ## run before a commit is handed in: every part, and each real component, in ten minutes
 	HYPOTHESIS_PROFILE=quick $(PYTEST) $(JOBS) -m "not full and not long" tests
 
+# Its tests wait for processes more than they compute.
 test-full: setup ## what `make test` leaves out, and all examples of properties; a build server runs both
-	# These wait for processes more than they compute.
 	$(PYTEST) $$(($(JOBS) + 2)) -m "(full or hypothesis) and not long" tests
 
 test-long: setup ## tests marked long, then the large simulation campaigns

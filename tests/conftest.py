@@ -41,14 +41,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 _ALL_FULL = re.compile(r"^pytestmark = .*\bmark\.full\b", re.MULTILINE)
-_SOME_FULL = re.compile(r"\bmark\.full\b|^(?:from|import) hypothesis\b", re.MULTILINE)
+_SOME_FULL = re.compile(r"\bmark\.(?:full|hypothesis)\b|^(?:from|import) hypothesis\b", re.MULTILINE)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out files of which `-m` would leave nothing: importing them takes longer than many of them run."""
-    wanted = config.getoption("markexpr")
-    if not collection_path.name.startswith("test_") or "full" not in wanted:
+    if not collection_path.is_file() or not collection_path.name.startswith("test_"):
         return None
-    text = collection_path.read_text(encoding="utf-8")
-    is_left_out = _ALL_FULL.search(text) if "not full" in wanted else not _SOME_FULL.search(text)
-    return True if is_left_out else None
+    return True if leaves_out(collection_path, config.getoption("markexpr")) else None
+
+
+def leaves_out(path: Path, wanted: str) -> bool:
+    """Whether nothing of a file has the marks that are wanted, as far as its text and its folder's conftest tell."""
+    text = path.read_text(encoding="utf-8")
+    if "not full" in wanted:
+        return _ALL_FULL.search(text) is not None
+    shared = path.with_name("conftest.py")
+    if shared.exists():
+        text += shared.read_text(encoding="utf-8")
+    return "full" in wanted and _SOME_FULL.search(text) is None

@@ -107,7 +107,7 @@ class Store(Protocol):
         ...
 
 
-class Look(Struct, frozen=True):
+class Look(Struct, frozen=True, kw_only=True):
     """What is at the address of a shared store: which server; its name, empty if there is nothing; the last epoch; who
     leads."""
 

@@ -48,9 +48,9 @@ class SharedRowStore(RowStore):
         self.sign.freed = asyncio.Event()
 
     async def look(self) -> Look:
-        return Look(
-            "rows 1.0", self.sign.identity, self.platter.epoch if self.sign.identity else 0, await self.leader()
-        )
+        identity = self.sign.identity
+        epoch = self.platter.epoch if identity else 0
+        return Look(server="rows 1.0", identity=identity, epoch=epoch, leader=await self.leader())
 
     async def identity(self) -> str:
         self.sign.identity = self.sign.identity or secrets.token_hex(8)
@@ -81,7 +81,8 @@ class MakesWhatItLooksFor(SharedRowStore):
     """Looks by way of what makes it."""
 
     async def look(self) -> Look:
-        return Look("rows 1.0", await self.identity(), self.platter.epoch, await self.leader())
+        identity = await self.identity()
+        return Look(server="rows 1.0", identity=identity, epoch=self.platter.epoch, leader=await self.leader())
 
 
 class LooksThenNames(SharedRowStore):

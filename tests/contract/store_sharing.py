@@ -62,14 +62,14 @@ async def looking_makes_nothing_and_tells_what_there_is(bench: Bench) -> None:
     try:
         server = (await store.look()).server
         assert re.match(r"\S+ \d+\.", server), f"product and version of the server: {server!r}"
-        assert await store.look() == Look(server), "there is nothing yet"
-        assert await rival.look() == Look(server), "and looking has made nothing"
+        assert await store.look() == Look(server=server), "there is nothing yet"
+        assert await rival.look() == Look(server=server), "and looking has made nothing"
         name = await store.identity()
-        assert await rival.look() == Look(server, name)
+        assert await rival.look() == Look(server=server, identity=name)
         epoch = await stand(bench, store, FIRST)
-        assert await rival.look() == Look(server, name, epoch, FIRST)
+        assert await rival.look() == Look(server=server, identity=name, epoch=epoch, leader=FIRST)
         await store.release(epoch)
-        assert await rival.look() == Look(server, name, epoch)
+        assert await rival.look() == Look(server=server, identity=name, epoch=epoch)
     finally:
         await bench.adapter.close([store, rival])
 

@@ -3,7 +3,6 @@
 import argparse
 import re
 import shlex
-import shutil
 import subprocess
 import tomllib
 from configparser import RawConfigParser
@@ -22,6 +21,7 @@ from rota.control.standing import Cause
 from rota.control.telemetry import METRICS
 from rota.core.errors import CODES
 from rota.core.reasons import REASON_CODES
+from tests.servers.programs import find_program
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -131,9 +131,7 @@ def test_a_unit_may_write_blobs_that_are_a_mounted_folder(path: Path) -> None:
 
 def found_by_systemd(name: str, text: str, folder: Path) -> list[str]:
     """What `systemd-analyze verify` says of a unit."""
-    analyze = shutil.which("systemd-analyze")
-    if analyze is None:
-        pytest.skip("there is no systemd-analyze on this machine")
+    analyze = find_program("systemd-analyze", [], "apt-get install systemd")
     # The program that it starts is not installed here; everything else is looked at as it is.
     here = folder / name.replace("@", "@one")
     here.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", text, flags=re.MULTILINE), encoding="utf-8")

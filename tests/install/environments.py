@@ -1,5 +1,5 @@
 """Empty environments into which the wheel is installed. Nothing is fetched: `scripts/setup test` has put aside what is
-needed, for pip in .venv/wheelhouse and for uv in its cache.
+needed, for pip in .venv/wheelhouse and for uv in .venv/uv-cache.
 """
 
 import os
@@ -64,4 +64,4 @@ def clean_environment() -> dict[str, str]:
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("ROTA_", "PYTHON", "VIRTUAL_ENV", "COV_", "PYTEST"))
-    } | {"PYTHONDONTWRITEBYTECODE": ""}
+    } | {"PYTHONDONTWRITEBYTECODE": "", "UV_CACHE_DIR": str(Path(sys.prefix) / "uv-cache")}

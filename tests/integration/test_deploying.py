@@ -53,7 +53,7 @@ def put(root: Path, word: str, flow: str = FLOW) -> Path:
     return root
 
 
-@pytest.fixture(params=["embedded", "remote"])
+@pytest.fixture(params=[pytest.param("embedded", marks=pytest.mark.full), "remote"])
 def one(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[rota.Rota]:
     """A client, embedded and remote; its tasks run in processes of their own."""
     remote = request.param == "remote"

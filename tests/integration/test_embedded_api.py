@@ -20,7 +20,9 @@ from tests.integration.service.pair import Pair
 from tests.refusals import refused
 
 
-@pytest.fixture(params=["memory", "folder", "remote"])
+@pytest.fixture(
+    params=[pytest.param("memory", marks=pytest.mark.full), "folder", pytest.param("remote", marks=pytest.mark.full)]
+)
 def quick(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[rota.Rota]:
     """Tasks in threads, with the data in memory and then in a folder; and a service of real processes."""
     if request.param == "remote":

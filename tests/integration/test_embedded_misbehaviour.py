@@ -164,6 +164,7 @@ def test_a_command_that_fails_shows_the_end_of_what_it_said(processes: rota.Rota
     assert "'/no/such/folder'" in errors["odd"][2]
 
 
+@pytest.mark.full
 def test_a_result_of_100_megabytes_arrives_whole(either: rota.Rota):
     @rota.workflow
     def large():

@@ -14,7 +14,7 @@ from tests.integration.deadlines import is_running, until, until_there
 from tests.refusals import refused
 
 
-@pytest.fixture(params=["embedded", "remote"])
+@pytest.fixture(params=[pytest.param("embedded", marks=pytest.mark.full), "remote"])
 def quick(request: pytest.FixtureRequest) -> Iterator[rota.Rota]:
     """Tasks in threads, or a service of real processes."""
     remote = request.param == "remote"

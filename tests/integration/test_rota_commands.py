@@ -146,7 +146,7 @@ def test_an_unknown_run_is_exit_code_3(ended: Path, words: list[str], say: Say):
 def test_an_unknown_task_is_exit_code_3(ended: Path, words: list[str], say: Say):
     code, out, err = say(*words, "--data", ended)
     assert (code, out) == (3, "")
-    assert err.startswith("rota: task.unknown: run 'first' has no task 'nobody'")
+    assert re.match(r"rota: task\.unknown: .*'first'.*'nobody'", err)
 
 
 def test_runs_are_a_table_or_json(ended: Path, say: Say):
@@ -197,7 +197,7 @@ def test_tasks_are_a_table_or_json(ended: Path, say: Say):
 def test_why_of_a_task_that_has_ended_says_how(ended: Path, say: Say):
     code, out, _ = say("why", "first", "fail", "--data", ended)
     assert code == 0
-    assert out.startswith("fail has ended: failed: Traceback")
+    assert re.match(r"fail .*\bfailed: Traceback", out)
     assert data(say, "why", "first", "fail", "--data", ended) == {"state": "failed", "reasons": []}
     assert re.fullmatch(r"talk\b.*\bsuccess\n", say("why", "first", "talk", "--data", ended)[1])
 
@@ -296,7 +296,7 @@ def test_a_folder_whose_holder_does_not_answer_is_exit_code_4(
         (tmp_path / "rota.sock").unlink()
         code, out, err = say("runs", "--data", tmp_path)
     assert (code, out) == (4, "")
-    assert err.startswith("rota: leader.none: the data folder")
+    assert re.match(rf"rota: leader\.none: .*{re.escape(str(tmp_path))}", err)
 
 
 def test_an_interrupted_command_is_exit_code_130(ended: Path, say: Say, monkeypatch: pytest.MonkeyPatch):

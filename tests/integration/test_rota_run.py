@@ -204,6 +204,7 @@ def started(*words: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("number", "code", "threads"),
     [(signal.SIGINT, 130, []), (signal.SIGTERM, 143, []), (signal.SIGINT, 130, ["--threads"])],
@@ -279,6 +280,7 @@ def _read_all(fd: int) -> str:
     return content.decode()
 
 
+@pytest.mark.full
 def test_another_command_reaches_the_run_while_it_goes_on(here: Path):
     def rota(*words: str) -> str:
         ended = subprocess.run([ROTA, *words], capture_output=True, text=True, check=False, timeout=60)

@@ -16,6 +16,8 @@ _SMALL_WORD = re.compile(
     r"\b(?:a|an|and|are|at|be|been|but|by|can|cannot|could|for|from|had|has|have|if|in|into|is|it|its|may|must|no|not|of|on"
     r"|or|than|that|the|their|them|there|they|this|to|was|were|what|which|while|who|will|with)\b"
 )
+# Calls whose first argument is what something has to say.
+_COMPARING = ("endswith", "startswith", "to_contain_text", "to_have_text", "until_said")
 _SQL = re.compile(r"\s*(?:select|with|create|insert|update|delete|explain|copy|drop|alter|analyze)\b", re.IGNORECASE)
 
 
@@ -65,7 +67,7 @@ def _expected(node: ast.AST) -> Iterator[ast.AST]:
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         if node.func.attr == "raises":
             yield from (each.value for each in node.keywords if each.arg == "match")
-        elif node.func.attr in ("fullmatch", "match", "search") and getattr(node.func.value, "id", "") == "re":
+        elif node.func.attr in _COMPARING or getattr(node.func.value, "id", "") == "re":
             yield from node.args[:1]
 
 
@@ -85,6 +87,7 @@ def test_no_test_compares_sentences() -> None:
         "assert 'is in none of the places' in text",
         "with pytest.raises(Refused, match='a value is given for one'): pass",
         "assert re.search('there is no such run', text)",
+        "assert text.startswith('the pool has no room')",
         "@pytest.mark.parametrize(('x', 'said'), [(1, 'it is not a fence')])\ndef t(x, said):\n  assert said in f(x)",
     ],
 )

@@ -121,12 +121,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _name_extra(missing: ModuleNotFoundError) -> int:
     """Say which extra brings a module that a command needs; any other module is our bug, or the user's."""
+    from importlib.metadata import PackageNotFoundError
+
     from rota.cli.installation import extras_with, install_command
 
-    extras = extras_with(missing.name or "")
+    # That one is of a package, and is a ModuleNotFoundError, too.
+    extras = [] if isinstance(missing, PackageNotFoundError) else extras_with(missing.name or "")
     if not extras:
         raise missing
-    sys.stderr.write(f"rota: this needs {missing.name}, which is not installed: {install_command(extras[0])}\n")
+    text = f"the module {missing.name} is not installed; an extra brings it: {install_command(*extras)}"
+    sys.stderr.write(f"rota: {text}\n")
     return EXIT_REFUSED
 
 

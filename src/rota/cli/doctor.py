@@ -10,6 +10,7 @@ from rota.cli.showing import add_json, put, put_json, put_table
 from rota.core.errors import Refused
 
 if TYPE_CHECKING:
+    from rota.cli.examining import Value
     from rota.cli.installation import Finding
 
 EXAMPLES = """
@@ -32,9 +33,8 @@ def run(options: argparse.Namespace) -> int:
 
     installed = list(check_install())
     if any(finding.grade == "fail" for finding in installed):
-        # What would look at the rest cannot be imported.
-        for finding in installed:
-            _put(finding)
+        # The other checks cannot be imported.
+        _show(installed, [], as_json=options.json)
         return EXIT_FAILED
 
     from rota.cli.examining import examine, judge_settings, show_values
@@ -48,17 +48,18 @@ def run(options: argparse.Namespace) -> int:
         judged = [Finding("fail", "settings", str(refused), "Until then only the defaults are shown.")]
     findings = [*installed, *examine(Path(options.data or config.server.data)), *judged]
     values = list(show_values(config))
-    if options.json:
-        put_json({"findings": findings, "settings": values})
-    else:
-        for finding in findings:
-            _put(finding)
-        put("")
-        put_table(("setting", "value", "source"), ((each.setting, str(each.value), each.source) for each in values))
+    _show(findings, values, as_json=options.json)
     return EXIT_FAILED if any(finding.grade == "fail" for finding in findings) else 0
 
 
-def _put(finding: "Finding") -> None:
-    put(f"{finding.grade:<4}  {finding.what:<12}  {finding.text}")
-    if finding.hint:
-        put(f"{'':<20}→ {finding.hint}")
+def _show(findings: "list[Finding]", values: "list[Value]", *, as_json: bool) -> None:
+    if as_json:
+        put_json({"findings": findings, "settings": values})
+        return
+    for finding in findings:
+        put(f"{finding.grade:<4}  {finding.what:<12}  {finding.text}")
+        if finding.hint:
+            put(f"{'':<20}→ {finding.hint}")
+    if values:
+        put("")
+        put_table(("setting", "value", "source"), ((each.setting, str(each.value), each.source) for each in values))

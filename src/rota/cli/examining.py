@@ -41,8 +41,8 @@ from rota.stores.sqlite import SqliteStore, holder_of
 FREE_BYTES_MIN = 1 << 30
 ENGINE = "datafusion"
 SYNC_MS_MAX = 20.0
-# The first etcd of 3.5 that keeps what it acknowledged when it is killed.
-ETCD_SAFE = (3, 5, 4)
+# The first etcd of 3.5 that keeps what it acknowledged when a member is killed, in a cluster of one, too.
+ETCD_SAFE = (3, 5, 5)
 _SYNCS = 20
 
 

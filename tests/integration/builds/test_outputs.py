@@ -1,5 +1,6 @@
 """What an action leaves behind, and what of that is refused."""
 
+import re
 import sys
 
 from rota.core.model import FailureClass
@@ -122,7 +123,7 @@ async def test_a_link_among_the_inputs_must_stay_inside(stage: Stage) -> None:
         ({"l": ""}, "has no usable target"),
     ):
         over = await stage.fails("true", nodes)
-        assert over.error.startswith("invalid action: the link")
+        assert re.match(r"invalid action: .*\blink\b", over.error)
         assert text in over.error
     # What is made for outputs does not follow links out of the folder either, however they are put together.
     tricky = {"top": {"back": "../t"}, "t": {}, "out": "top/back/../.."}

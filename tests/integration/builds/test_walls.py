@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import socket
 from pathlib import Path
@@ -19,7 +20,10 @@ def _has_sandbox() -> bool:
     return shutil.which("bwrap") is not None and find_sandbox(AUTO, Path("/var"))[0] is not None
 
 
-in_sandbox = pytest.mark.skipif(not _has_sandbox(), reason="bubblewrap is not here, or does not work here")
+# On a build server it has to be there.
+in_sandbox = pytest.mark.skipif(
+    not _has_sandbox() and "CI" not in os.environ, reason="bubblewrap is not here, or does not work here"
+)
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 
 
@@ -72,7 +76,7 @@ async def test_a_program_that_is_not_there_is_told_from_one_that_failed(stage: S
     ):
         over = await stage.carry(stage.action(argv, inputs))
         assert over.failure is FailureClass.FATAL
-        assert over.error.startswith(f"invalid action: could not run '{argv[0]}'")
+        assert re.match(rf"invalid action: .*'{re.escape(argv[0])}'", over.error)
 
 
 def test_a_sandbox_that_is_not_there_is_an_error_only_if_it_must_be(tmp_path: Path) -> None:
@@ -85,9 +89,9 @@ def test_a_sandbox_that_is_not_there_is_an_error_only_if_it_must_be(tmp_path: Pa
         with refused("config.value", "bwrap", "PATH", path="worker.build_sandbox"):
             find_sandbox(BUBBLEWRAP, tmp_path)
         broken = tmp_path / "bwrap"
-        broken.write_text("#!/bin/sh\necho no namespaces for you >&2; exit 1\n")
+        broken.write_text("#!/bin/sh\necho no namespaces >&2; exit 1\n")
         broken.chmod(0o755)
-        assert find_sandbox(AUTO, tmp_path)[1].endswith("does not work here: no namespaces for you")
+        assert find_sandbox(AUTO, tmp_path)[1].endswith(": no namespaces")
 
 
 @as_root

@@ -48,6 +48,7 @@ def given(stream: rota.StreamSession, name: str = "w", **options: Any) -> list[t
     return sorted(row for each in found.values() for row in each)
 
 
+@pytest.mark.full
 def test_another_batch_size_and_parallelism_after_a_restart_give_the_same(tmp_path: Path) -> None:
     """What was planned is read as it was planned, and late rows are late again."""
     answers: list[Any] = []

@@ -1,6 +1,7 @@
 """Two tenants on one service, each with its token: neither sees, reaches or works for the other."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,7 +61,8 @@ def test_a_worker_that_wants_to_be_of_another_tenant_is_told_and_gets_nothing(st
         ("works-for-another", {"ROTA_WORKER_TENANTS": "acme,other"}),
     ):
         worker = stage.start_worker(name, env={"ROTA_EXECUTOR_TASK_BEARER_TOKEN": ACMES_WORKER, **more})
-        worker.until_said("auth.tenant: this token is for workers of tenant 'acme', not of 'other'")
+        worker.until_said("auth.tenant: ")
+        assert re.search(r"auth\.tenant: .*'acme'.*'other'", worker.said())
     with connect(stage, OTHER) as other, connect(stage, ACME) as acme:
         assert other.workers() == acme.workers() == ()
 

@@ -120,7 +120,7 @@ def test_a_command_without_one_says_what_to_look_at(mutual: Secured):
 def test_a_worker_without_one_says_so_and_waits(mutual: Secured):
     for settings in ("bare", "stranger"):
         worker = mutual.work(f"worker-{settings}", settings, wait=False)
-        worker.until_said("waiting for the coordinator")
+        worker.until_said("tls.handshake")
         assert re.search(r'"tls\.handshake".*\bgrpcs://.*\bcertificate\b', worker.said())
         worker.signal(15)
         assert worker.ended() == 0

@@ -154,9 +154,7 @@ async def test_a_status_that_is_not_accepted_is_a_failure_with_the_beginning_of_
     bench.site.answers["/"] = (500, {}, b"because " * 1_000)
     over = await bench.ask()
     assert (over.outcome, over.failure) == (Outcome.FAILED, FailureClass.USER)
-    assert over.error.startswith(
-        "answered 500, which is not among those accepted (200, 201, 202, 204)\nbecause because"
-    )
+    assert re.match(r".*\b500\b.*\(200, 201, 202, 204\)\nbecause because", over.error)
     assert len(over.error) < 600
     assert (await bench.ask(accepted=(500,))).outcome is Outcome.SUCCESS
 

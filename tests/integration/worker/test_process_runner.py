@@ -371,7 +371,7 @@ def test_code_that_speaks_on_our_connection_fails_and_harms_nobody(tmp_path: Pat
     async def play(stage: Stage) -> None:
         over = await stage.call("write_garbage", size)
         assert over.failure is FailureClass.USER
-        assert over.error.startswith("cut its connection to the worker")
+        assert re.match(r".*\bconnection\b", over.error)
         assert stage.left() == []
 
     play(tmp_path)
@@ -390,7 +390,7 @@ async def test_trouble_of_the_blobs_is_not_the_tasks_fault(stage: Stage) -> None
     blobs.write_text("a file where a folder should be")
     over = await stage.call("large", 100_000)
     assert over.failure is FailureClass.INTERNAL
-    assert over.error.startswith("its result could not be stored: ")
+    assert re.match(r".*\bresult\b.*\bstored: ", over.error)
 
 
 @staged()

@@ -121,7 +121,7 @@ async def test_a_plan_that_the_engine_cannot_read_is_refused_for_good(runners: R
     fragment = Fragment(engine=ENGINE, output=Answered(), schema=schema, plan=b"xxxx", is_whole=True)
     over = await runners.first.run(runners.offer_of(fragment))
     assert over.failure is FailureClass.FATAL
-    assert over.error.startswith("query.failed: its plan cannot be read by this engine")
+    assert re.match(r"query\.failed: .*\bplan\b", over.error)
 
 
 # Whose fault.
@@ -139,7 +139,7 @@ async def test_a_source_that_is_gone_broken_or_replaced_is_a_source_that_cannot_
             source.write_bytes(other)
         over = await runners.first.run(runners.offer(stages[0], 0))
         assert over.failure is FailureClass.FATAL, over.error
-        assert over.error.startswith(f"query.source: {source} was changed since the query was planned"), over.error
+        assert over.error.startswith(f"query.source: {source} was changed"), over.error
         source.write_bytes(content)
     assert runners.files() == []
     os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -224,7 +224,7 @@ async def test_an_error_in_a_function_is_the_users(runners: Runners) -> None:
     stages = planned("select there(k) from t", udfs=[there], t=str(runners.folder / "t"))
     over = await runners.first.run(runners.offer(stages[0], 0))
     assert over.failure is FailureClass.FATAL
-    assert over.error.startswith("query.function_failed: a function of the query cannot be opened here: ModuleNotFound")
+    assert re.match(r"query\.function_failed: .*: ModuleNotFound", over.error)
 
 
 @querying()

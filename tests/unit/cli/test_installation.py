@@ -101,8 +101,8 @@ def test_a_module_of_nobody_is_not_explained_away(monkeypatch: pytest.MonkeyPatc
     ("server", "grades"),
     [
         ("etcd 3.5.0", ["warn"]),
-        ("etcd 3.5.3", ["warn"]),
-        ("etcd 3.5.4", []),
+        ("etcd 3.5.4", ["warn"]),
+        ("etcd 3.5.5", []),
         ("etcd 3.6.0", []),
         ("etcd 3.4.27", []),
         ("PostgreSQL 15.4", []),

@@ -110,6 +110,7 @@ def test_whoever_never_reads_is_cut_off(tmp_path: Path, monkeypatch: pytest.Monk
     served(RpcBench, tmp_path, play)
 
 
+@pytest.mark.full
 def test_a_huge_list_is_answered_whole_and_in_order_while_others_are_served(tmp_path: Path):
     async def play(bench: RpcBench, connection: Connection) -> None:
         most = 0

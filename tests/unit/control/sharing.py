@@ -31,7 +31,7 @@ class Shared(MemoryStore):
                 event.set()
 
     async def look(self) -> Look:
-        return Look("one", self.disk.epoch, await self.leader())
+        return Look(server="rows 1.0", identity="one", epoch=self.disk.epoch, leader=await self.leader())
 
     async def identity(self) -> str:
         return "one"

@@ -55,9 +55,9 @@ def test_instants_and_growths_are_told_in_words_and_where_a_cascade_stands_is_no
     assert describe(ch.RunGrew("t", "r", Growth("t", "r", 0, expands="each", width=3), 5)).endswith("each: width 3")
     stages = (TaskSpec(id="b.one", width=2), TaskSpec(id="b.two", upstream=("b.one",)))
     grew = ch.RunGrew("t", "r", Growth("t", "r", 0, stages, feeds="b"), 5)
-    assert describe(grew).endswith("b: goes on as b.one × 2, b.two")
+    assert describe(grew).endswith("b: goes on as b.one × 2, b.two")  # wording
     let_go = ch.RunGrew("t", "r", Growth("t", "r", 1, feeds="b"), 5)
-    assert describe(let_go).endswith("b: what it went on as is let go")
+    assert describe(let_go).endswith("b: what it went on as is let go")  # wording
     pending = ch.PendingSet("t", "r", (Slice(TaskState.NONE, 0, 5),))
     part = Story("t", "r", 0, 0, 1, msgspec.msgpack.encode([pending, ch.RunStarted("t", "r", 1)]))
     assert [line.split()[-1] for line in story_lines([part], 0)] == ["RunStarted"]

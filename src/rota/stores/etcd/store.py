@@ -81,7 +81,9 @@ class EtcdStore:
         """See the port."""
         found = await look(self.client, self._keys)
         server = f"etcd {(await self.client.status()).version}"
-        return Look(server) if found is None else Look(server, found.identity, found.epoch, await self.leader())
+        if found is None:
+            return Look(server=server)
+        return Look(server=server, identity=found.identity, epoch=found.epoch, leader=await self.leader())
 
     async def identity(self) -> str:
         """See the port."""

@@ -201,7 +201,8 @@ class PostgresStore:
                 ((version,),) = await wire.run("SHOW server_version")
         # Debian adds its own version in parentheses.
         server = f"PostgreSQL {version.partition(' ')[0]}"
-        return Look(server, identity, epoch, await self.leader() if identity else None)
+        leader = await self.leader() if identity else None
+        return Look(server=server, identity=identity, epoch=epoch, leader=leader)
 
     async def identity(self) -> str:
         """See the port."""

@@ -175,6 +175,7 @@ def test_a_file_without_a_digest_is_refused():
     assert "SHA-256" in refusal(shelf, shelf.hold_directory(pb.Directory(files=[pb.FileNode(name="f")])))
 
 
+@pytest.mark.full
 def test_a_large_tree_leaves_others_their_turn():
     shelf = Shelf()
     leaves = []

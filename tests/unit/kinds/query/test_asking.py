@@ -3,6 +3,7 @@
 from datetime import date
 
 import pyarrow as pa
+import pytest
 
 from rota.kinds.query.asking import CELL_CHARS_MAX, ROWS_MAX, ROWS_SHOWN, preview
 from rota.wire.values import is_plain, pack
@@ -27,6 +28,7 @@ def test_of_many_rows_the_first_are_shown_and_no_more_are_counted_than_were_made
     assert (shown["rows_total"], shown["is_more"]) == (ROWS_MAX, True)
 
 
+@pytest.mark.full
 def test_however_wide_it_is_it_travels_with_its_task():
     wide = pa.table({f"c{number}{'🦉' * 500}": ["🦉" * 2_000] * 500 for number in range(300)})
     shown = preview(wide)

@@ -140,6 +140,7 @@ def test_packs_that_are_mostly_holes_are_rewritten(stage: Stage) -> None:
     play(stage, test)
 
 
+@pytest.mark.full
 def test_nobody_reads_anything_wrong_while_packs_are_rewritten(stage: Stage) -> None:
     async def test() -> None:
         contents = [some_bytes(3_000, seed) for seed in range(2_000)]
