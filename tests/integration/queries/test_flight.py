@@ -166,15 +166,15 @@ def test_a_statement_is_prepared_once_and_run_with_other_values(connection: adbc
 @pytest.mark.parametrize(
     ("sql", "params", "said"),
     [
-        ("select ? + ?", (1,), "nothing is given for $2"),
-        ("select ?", (1, 2), "a value is given for $2"),
-        ("select 1", (1,), "the statement has no parameters"),
-        ("select ?", (), "nothing is given for $1"),
-        ("select id from trips where id = ?", ("x",), "Cannot cast string 'x'"),
+        ("select ? + ?", (1,), r"nothing .*\$2"),
+        ("select ?", (1, 2), r"a value .*\$2"),
+        ("select 1", (1,), r"no parameters"),
+        ("select ?", (), r"nothing .*\$1"),
+        ("select id from trips where id = ?", ("x",), r"cast string 'x'"),
     ],
 )
 def test_values_that_do_not_fit_are_refused(connection: adbc.Connection, sql: str, params: Any, said: str) -> None:
-    with pytest.raises(adbc.ProgrammingError, match=re.escape(said)):
+    with pytest.raises(adbc.ProgrammingError, match=said):
         ask(connection, sql, params)
 
 

@@ -87,7 +87,7 @@ def test_what_was_interrupted_too_often_still_begins_with_who_ended_it() -> None
         world.silence(f"w{number}")
         world.advance(world.state.limits.lease_ms + world.state.limits.dispatch_ms)
     assert world.task("x").state is NEEDS_ATTENTION
-    assert world.task("x").error.startswith(f"agent_lost: {FELL_SILENT}; interrupted 5 times")
+    assert world.task("x").error.startswith(f"{FELL_SILENT}; interrupted 5 times")
     (why,) = explain(world.state, world.run(), 0, world.now)
     assert (why.code, why.text) == ("attention.parked", world.task("x").error)
     assert world.state.decided["agent_lost"] == INTERRUPTIONS_MAX

@@ -1,6 +1,5 @@
 """What follows from what a function gave."""
 
-import re
 from typing import Any
 
 import pyarrow as pa
@@ -36,16 +35,16 @@ def test_a_branch_skips_what_it_did_not_choose_and_nobody_chosen_leads_to(
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("d", "the branch chose 'd', which does not follow it; it may choose 'a', 'b', 'load'"),
-        ("join", "the branch chose 'join', which does not follow it"),
-        (5, "a branch returns the id of a task, a list of them or None, and this is a int"),
-        (["a", 5], "and this is a list"),
-        (True, "and this is a bool"),
+        ("d", r"'d'.*'a', 'b', 'load'"),
+        ("join", r"'join'.*'a', 'b', 'load'"),
+        (5, r"\bNone\b.*\bint$"),
+        (["a", 5], r"\bNone\b.*\blist$"),
+        (True, r"\bNone\b.*\bbool$"),
     ],
     ids=repr,
 )
 def test_a_choice_that_there_is_not_is_an_error_that_names_those_there_are(value: object, said: str) -> None:
-    with pytest.raises(Unforeseen, match=re.escape(said)):
+    with pytest.raises(Unforeseen, match=said):
         skipped_by(BRANCHES, value)
 
 

@@ -1,6 +1,7 @@
 """Files of exchanges, and what the engine's errors mean: without any process."""
 
 import os
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -196,10 +197,10 @@ class PanicException(BaseException):
     [
         (Exception("DataFusion error: Resources exhausted: Failed to"), "out_of_memory", "query.memory: Resources"),
         (MemoryError(), "out_of_memory", "query.memory: "),
-        (PanicException("partition not used yet"), "user", "query.failed: the engine panicked: partition"),
+        (PanicException("partition not used yet"), "user", r"query\.failed: .*\bpanicked: partition"),
         (Exception("DataFusion error: Parquet error: EOF"), "fatal", "query.source: Parquet error: EOF"),
         (Exception("DataFusion error: Object Store error: Generic S3 error: slow"), "user", "query.source: "),
-        (Exception("DataFusion error: Arrow error: Divide by zero error"), "fatal", "query.type: Divide by zero"),
+        (Exception("DataFusion error: Arrow error: Divide by zero error"), "fatal", r"query\.type: Divide "),
         (Exception("DataFusion error: IO error: No space left on device (os error 28)"), "no_room", "this worker"),
         (OSError(28, "Error writing bytes to file. Detail: [errno 28] No space left on device"), "no_room", "this"),
         (Exception("DataFusion error: Execution error: odd"), "user", "query.failed: odd"),
@@ -207,14 +208,14 @@ class PanicException(BaseException):
         (
             Exception("Execution error: PyErr { type: <class 'E'>, value: E('Resources exhausted'), traceback: None }"),
             "user",
-            "query.function_failed: a function of the query raised E('Resources exhausted')",
+            r"query\.function_failed: .* E\('Resources exhausted'\)",
         ),
     ],
 )
 def test_what_an_error_means(error: BaseException, failure: str, begins: str) -> None:
     broke = judge(error)
     assert broke.failure == failure
-    assert broke.error.startswith(begins)
+    assert re.match(begins, broke.error)
 
 
 def test_a_plan_that_cannot_be_read_now_cannot_be_read_later() -> None:
