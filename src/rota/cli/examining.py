@@ -3,7 +3,6 @@
 import asyncio
 import os
 import platform
-import re
 import shutil
 import sys
 import time
@@ -19,7 +18,7 @@ from rota import __version__
 from rota.api.auth import Gate, check_exposure
 from rota.app.clocks import wall_clock
 from rota.app.shared import Sharing, open_shared, sharing_of
-from rota.cli.installation import Finding, install_command
+from rota.cli.installation import Finding, install_command, version_numbers
 from rota.config import (
     SETTINGS,
     Config,
@@ -156,8 +155,7 @@ def _store(config: Config) -> Iterator[Finding]:
 def _server_version(server: str) -> Iterator[Finding]:
     """Warn of an etcd that can lose data when it is killed."""
     product, _, version = server.partition(" ")
-    numbers = tuple(int(each) for each in re.findall(r"\d+", version)[:3])
-    if product == "etcd" and (3, 5) <= numbers < ETCD_SAFE:
+    if product == "etcd" and (3, 5) <= version_numbers(version) < ETCD_SAFE:
         text = f"{server} can lose data when it is killed, which was repaired in {'.'.join(map(str, ETCD_SAFE))}"
         yield Finding("warn", "store", text, "Upgrade etcd before you rely on it.")
 

@@ -94,8 +94,9 @@ def _fits(version: str, wanted: str) -> bool:
     """Whether a version is the pinned one, or not older than the least; `pyproject.toml` says nothing else."""
     if wanted.startswith("=="):
         return version == wanted.removeprefix("==")
-    return not wanted.startswith(">=") or _numbers(version) >= _numbers(wanted)
+    return not wanted.startswith(">=") or version_numbers(version) >= version_numbers(wanted)
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def version_numbers(version: str) -> tuple[int, ...]:
+    """The first three numbers of a version, to compare it by."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
