@@ -31,14 +31,14 @@ test: setup ## run before a commit is handed in: every part, and each real compo
 
 # Its tests wait for processes more than they compute.
 test-full: setup ## what `make test` leaves out, and all examples of properties; a build server runs both
-	$(PYTEST) $$(($(JOBS) + 2)) -m "(full or hypothesis) and not long" tests
+	$(PYTEST) $$((2 * $(JOBS))) -m "(full or hypothesis) and not long" tests
 
-test-long: setup ## tests marked long, then the large simulation campaigns
+test-long: .venv/ready/long ## tests marked long, then the large simulation campaigns
 	HYPOTHESIS_PROFILE=long $(PYTEST) $(JOBS) -m long tests
 	$(ROTA) sim --seeds 2000 --jobs $(JOBS)
 	$(ROTA) sim --mutants all --jobs $(JOBS)
 
-check: setup ## what to run before a commit: lint, types, layers, quick tests, 200 seeds; about a minute
+check: setup ## what to run before a commit: lint, types, layers, quick tests, 40 seeds; about a minute
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check-code check-tests
 
 check-code: setup
@@ -46,10 +46,11 @@ check-code: setup
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports --no-logo
-	$(ROTA) sim --seeds 200
+	$(ROTA) sim --seeds 40
 
+# They compute and do not wait, so more processes than cores only cost.
 check-tests: setup
-	HYPOTHESIS_PROFILE=quick $(PYTEST) $(JOBS) -x -m "not full and not long and not servers" tests/unit tests/contract tests/tidy \
+	HYPOTHESIS_PROFILE=quick $(PYTEST) 2 -x -m "not full and not long and not slow" tests/unit tests/contract tests/tidy \
 		--ignore tests/contract/test_contract_notices.py --ignore tests/tidy/test_layers.py
 
 sim: setup ## SEEDS=n simulated worlds, then every canary mutant

@@ -7,6 +7,7 @@ import sys
 import uvloop
 
 from rota.app.clocks import SystemClock, wall_clock
+from rota.client.rpc import RpcConnection
 from rota.config.settings import ClientSide
 from rota.core.bounds import TimeLimits
 from rota.core.commands import Outcome
@@ -16,6 +17,7 @@ from rota.core.model import Capacity
 from rota.wire.builds import BUILD, BuildResult, encode_build
 from rota.wire.places import read_places
 from rota.wire.reapi import remote_execution_pb2 as pb
+from rota.wire.requests import GetService
 from rota.wire.routes import Route
 from rota.worker.driver import WorkerDriver
 from rota.worker.remote.driver import dial_to
@@ -37,7 +39,10 @@ class Nothing:
 async def work(url: str, slots: int) -> None:
     route = Route(*read_places(ClientSide(coordinator=url), wall_clock()))
     capacity = Capacity(slots=slots, kinds=(BUILD,))
-    machine = SyncMachine(DEFAULT_TENANT, "null", secrets.token_hex(8), capacity, TimeLimits())
+    connection = await RpcConnection.open(route, "", "")
+    service = await connection.ask(GetService(tenant=DEFAULT_TENANT))
+    await connection.close()
+    machine = SyncMachine(DEFAULT_TENANT, "null", secrets.token_hex(8), capacity, TimeLimits(), service.cluster)
     dial = dial_to(route, str, lambda *_said: None)
     worker = WorkerDriver(machine, dial, {BUILD: Nothing()}, SystemClock(), failing=lambda error: sys.exit(str(error)))
     worker.start()

@@ -5,6 +5,7 @@ Files that have nothing to run are not imported. Tests of a module that share so
 that was started in the background can still be interrupted.
 """
 
+import gc
 import os
 import re
 import signal
@@ -40,7 +41,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
-_ALL_FULL = re.compile(r"^pytestmark = .*\bmark\.full\b", re.MULTILINE)
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from walking through all modules and tests again and again: they stay anyway."""
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Have them collected at the end: libraries complain about what is left then."""
+    gc.unfreeze()
+
+
+_ALL_OF = {mark: re.compile(rf"^pytestmark = .*\bmark\.{mark}\b", re.MULTILINE) for mark in ("full", "slow")}
 _SOME_FULL = re.compile(r"\bmark\.(?:full|hypothesis)\b|^(?:from|import) hypothesis\b", re.MULTILINE)
 
 
@@ -55,7 +66,7 @@ def leaves_out(path: Path, wanted: str) -> bool:
     """Whether nothing of a file has the marks that are wanted, as far as its text and its folder's conftest tell."""
     text = path.read_text(encoding="utf-8")
     if "not full" in wanted:
-        return _ALL_FULL.search(text) is not None
+        return any(f"not {mark}" in wanted and pattern.search(text) for mark, pattern in _ALL_OF.items())
     shared = path.with_name("conftest.py")
     if shared.exists():
         text += shared.read_text(encoding="utf-8")

@@ -41,6 +41,7 @@ PARTS: dict[str, dict[str, Any]] = {
         "rota.http": rota.http,
         "rota.chain": rota.chain,
         "rota.literal": rota.literal,
+        "rota.logical_date": rota.logical_date,
         "rota.Param": rota.Param,
     },
     "Inside a task": {

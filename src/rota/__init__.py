@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rota.kinds.workflow.authoring import workflow
     from rota.kinds.workflow.draft import chain
     from rota.kinds.workflow.groups import task_group
-    from rota.kinds.workflow.parameters import Param
+    from rota.kinds.workflow.parameters import Param, logical_date
     from rota.kinds.workflow.programs import command, http
     from rota.kinds.workflow.tasks import task
 
@@ -48,6 +48,7 @@ __all__ = [
     "context",
     "http",
     "literal",
+    "logical_date",
     "submit_work",
     "task",
     "task_group",
@@ -70,6 +71,7 @@ _HOMES = {
     "command": "rota.kinds.workflow.programs",
     "http": "rota.kinds.workflow.programs",
     "literal": "rota.kinds.workflow.arguments",
+    "logical_date": "rota.kinds.workflow.parameters",
     "task": "rota.kinds.workflow.tasks",
     "task_group": "rota.kinds.workflow.groups",
     "workflow": "rota.kinds.workflow.authoring",

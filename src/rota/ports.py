@@ -44,8 +44,39 @@ class Candidate(Struct, frozen=True):
     http: str = ""
 
 
-class Store(Protocol):
+class StoreReader(Protocol):
+    """What can be read of a store without being its writer."""
+
+    async def history(self, query: HistoryQuery) -> Page:
+        """Ended runs that moved to history, newest end first."""
+        ...
+
+    async def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
+        """One run of history with its tasks; of several with that id the newest, unless `created_at` says which."""
+        ...
+
+    async def graph(self, tenant: str, digest: str) -> Graph | None:
+        """A definition that is live, or that a run in history was made of."""
+        ...
+
+    async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
+        """What is told about one run, live or ended, in order."""
+        ...
+
+    async def audits(self, query: ListAudits) -> AuditsPage:
+        """Who asked for what, the newest first."""
+        ...
+
+
+class Store(StoreReader, Protocol):
     """Where live records, history and stories are kept, and who may write them."""
+
+    async def identity(self) -> str:
+        """The identity of this store: random, made once, and the same for every process that ever uses the store.
+
+        Copies and backups have it too. The cluster id and the mark on the blobs are derived from it.
+        """
+        ...
 
     async def elect(self, who: Candidate) -> Epoch | None:
         """Become the writer, or not; never blocks. A success bumps the epoch before anything is loaded."""
@@ -73,26 +104,6 @@ class Store(Protocol):
         Raises Fenced, CommitUnknown or StoreRefused; `rota.core.errors.Unavailable` means that nothing was written
         and the same batch may be tried again.
         """
-        ...
-
-    async def history(self, query: HistoryQuery) -> Page:
-        """Ended runs that moved to history, newest end first."""
-        ...
-
-    async def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
-        """One run of history with its tasks; of several with that id the newest, unless `created_at` says which."""
-        ...
-
-    async def graph(self, tenant: str, digest: str) -> Graph | None:
-        """A definition that is live, or that a run in history was made of."""
-        ...
-
-    async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
-        """What is told about one run, live or ended, in order."""
-        ...
-
-    async def audits(self, query: ListAudits) -> AuditsPage:
-        """Who asked for what, the newest first."""
         ...
 
     async def kept(self) -> Kept:
@@ -123,10 +134,6 @@ class SharedStore(Store, Protocol):
 
     async def look(self) -> Look:
         """What is there. Nothing is made or changed."""
-        ...
-
-    async def identity(self) -> str:
-        """A name that this store was given when it was made, and that no other has; it is made if it is not there."""
         ...
 
     async def leader(self) -> Candidate | None:

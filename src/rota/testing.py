@@ -20,6 +20,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from rota.client.given import declared_of
 from rota.control.coordinator import Coordinator
 from rota.control.events import (
     Answer,
@@ -40,6 +41,7 @@ from rota.control.events import (
     Woke,
 )
 from rota.core.bounds import POOL_SLOTS_MAX, TimeLimits
+from rota.core.cluster import cluster_id
 from rota.core.commands import ClientCommand, Command, Outcome, PutPool, PutQueue, SubmitRun
 from rota.core.decide.leases import Offer
 from rota.core.errors import Refused, Unavailable
@@ -69,7 +71,7 @@ from rota.wire.work import (
     prepared_command,
 )
 from rota.worker import sync
-from rota.worker.environment import of_attempt
+from rota.worker.environment import of_attempt, of_command
 from rota.worker.runners.calls import Call, Done, perform
 from rota.worker.runners.outcomes import context_of
 
@@ -128,8 +130,18 @@ def run_workflow(
         world.ask(definition)
     zone = workflow.zone if isinstance(workflow, WorkflowFunction) else "UTC"
     logical_at = instant(logical_date, zone, "logical_date") if logical_date is not None else 0
+    declared, declared_zone = declared_of(workflow)
     world.ask(
-        SubmitRun(tenant=TENANT, command_id=RUN, run=RUN, graph=graph, params=packed(given), logical_at=logical_at)
+        SubmitRun(
+            tenant=TENANT,
+            command_id=RUN,
+            run=RUN,
+            graph=graph,
+            params=packed(given),
+            logical_at=logical_at,
+            declared=declared,
+            zone=declared_zone,
+        )
     )
     return world.finish()
 
@@ -237,7 +249,7 @@ class _World:
             case Elect():
                 return Elected(intent.ticket, self.disk.elect())
             case Load():
-                return Loaded(intent.ticket, self.disk.load(intent.epoch))
+                return Loaded(intent.ticket, self.disk.load(intent.epoch), cluster=cluster_id(self.disk.identity))
             case AskHolds():
                 return HoldsSaid(intent.ticket, self.disk.holds(intent.epoch))
             case Send():
@@ -351,7 +363,7 @@ def _over(offer: Offer, done: Done) -> sync.AttemptOver:
 def _command(offer: Offer, work: CommandWork) -> sync.AttemptOver:
     ended = subprocess.run(  # noqa: S603 - the user's own command
         ["/bin/sh", "-c", work.shell] if work.shell else list(work.argv),
-        env={"PATH": "/usr/local/bin:/usr/bin:/bin", **of_attempt(offer), **dict(work.env)},
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin", **of_command(dict(work.env), of_attempt(offer))[0]},
         cwd=work.cwd or None,
         capture_output=True,
         text=True,

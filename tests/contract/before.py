@@ -10,12 +10,14 @@ from rota.core.model import Queue
 from rota.core.records import GraphRecord, Growth, Pause, Record, Run, Schedule, Task, Worker, Workflow
 from tests.contract.records import default_of, fields_of
 
-# What version 6 of SQLite's tables and version 5 of PostgreSQL's brought.
-FEEDS: dict[type[Struct], tuple[str, ...]] = {Growth: ("feeds",)}
+# What version 7 of SQLite's tables and version 6 of PostgreSQL's brought.
+IDLE_TIME: dict[type[Struct], tuple[str, ...]] = {Run: ("idle_ms",)}
+# What version 6 of SQLite's tables and version 5 of PostgreSQL's brought, and all that came after.
+FEEDS: dict[type[Struct], tuple[str, ...]] = {**IDLE_TIME, Growth: ("feeds",)}
 # What version 5 of SQLite's tables and version 4 of PostgreSQL's brought, and all that came after.
 AGENTS: dict[type[Struct], tuple[str, ...]] = {
     **FEEDS,
-    Run: ("after", "approval"),
+    Run: ("after", "approval", *FEEDS[Run]),
     Task: ("token_hash",),
     Worker: ("owner",),
 }
@@ -74,7 +76,7 @@ def _at_default(record: Any, later: dict[type[Struct], tuple[str, ...]]) -> Any:
     return msgspec.structs.replace(record, **{name: defaults[name] for name in later.get(type(record), ())})
 
 
-LATER_KEYS = ("bundle", "depends_on_past")
+LATER_KEYS = ("bundle", "depends_on_past", "expansion")
 
 
 def _plain(value: Any) -> Any:

@@ -1,7 +1,6 @@
 """A plain store that machines share, and ones that each break what such a store promises beyond the rest."""
 
 import asyncio
-import secrets
 from weakref import WeakKeyDictionary
 
 from rota.core.ids import Epoch
@@ -15,7 +14,6 @@ class Sign:
     """What everybody on a platter sees beside the rows."""
 
     def __init__(self) -> None:
-        self.identity = ""
         self.leader: Candidate | None = None
         self.freed = asyncio.Event()
 
@@ -48,13 +46,9 @@ class SharedRowStore(RowStore):
         self.sign.freed = asyncio.Event()
 
     async def look(self) -> Look:
-        identity = self.sign.identity
+        identity = self.platter.identity
         epoch = self.platter.epoch if identity else 0
         return Look(server="rows 1.0", identity=identity, epoch=epoch, leader=await self.leader())
-
-    async def identity(self) -> str:
-        self.sign.identity = self.sign.identity or secrets.token_hex(8)
-        return self.sign.identity
 
     async def leader(self) -> Candidate | None:
         return self.sign.leader if self.platter.holder is not None else None
@@ -66,41 +60,12 @@ class SharedRowStore(RowStore):
         await self.release(self.epoch)
 
 
-class NamesItselfAnew(SharedRowStore):
-    """The name is made when the store is opened, not when the disk is."""
-
-    def __init__(self, platter: Platter | None = None) -> None:
-        super().__init__(platter)
-        self.own = secrets.token_hex(8)
-
-    async def identity(self) -> str:
-        return self.own
-
-
 class MakesWhatItLooksFor(SharedRowStore):
     """Looks by way of what makes it."""
 
     async def look(self) -> Look:
         identity = await self.identity()
         return Look(server="rows 1.0", identity=identity, epoch=self.platter.epoch, leader=await self.leader())
-
-
-class LooksThenNames(SharedRowStore):
-    """Whoever finds no name gives one, and does not look again."""
-
-    async def identity(self) -> str:
-        named = getattr(self.sign, "named", "")
-        await asyncio.sleep(0)
-        if not named:
-            self.sign.named = named = secrets.token_hex(8)  # pyright: ignore[reportAttributeAccessIssue] - the mistake itself
-        return named
-
-
-class HasOneName(SharedRowStore):
-    """The name is that of the program."""
-
-    async def identity(self) -> str:
-        return "rota"
 
 
 class NamesNobody(SharedRowStore):
@@ -172,10 +137,7 @@ class HoldsOnClosed(SharedRowStore):
 
 
 BROKEN_SHARING: list[tuple[type[SharedRowStore], Promise]] = [
-    (NamesItselfAnew, sharing.everybody_on_a_disk_calls_it_by_the_same_name),
     (MakesWhatItLooksFor, sharing.looking_makes_nothing_and_tells_what_there_is),
-    (LooksThenNames, sharing.who_asks_for_the_name_at_once_hears_the_same),
-    (HasOneName, sharing.no_two_disks_have_one_name),
     (NamesNobody, sharing.before_the_first_election_nobody_leads),
     (NamesWhoTries, sharing.everybody_hears_who_was_elected),
     (KeepsTheName, sharing.who_gave_up_the_lock_does_not_lead),

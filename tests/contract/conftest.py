@@ -1,4 +1,4 @@
-"""What needs a database server of its own is marked, so that a quick check can leave it out."""
+"""What needs a database server of its own is slow: a quick check leaves it out."""
 
 import pytest
 
@@ -8,4 +8,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # Only what is parametrised has one.
         callspec = getattr(item, "callspec", None)
         if callspec is not None and getattr(callspec.params.get("adapter"), "is_shared", False):
-            item.add_marker("servers")
+            item.add_marker("slow")

@@ -4,6 +4,7 @@ It shows that the promises can be kept together, also by a store whose commit ta
 COMMIT. Stores that break one promise each are made from it (`broken_stores.py`).
 """
 
+import secrets
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
@@ -26,6 +27,7 @@ class Platter:
     """What is stored, and who may write."""
 
     def __init__(self) -> None:
+        self.identity = ""
         self.epoch: Epoch = 0
         self.holder: Epoch | None = None
         self.rows: dict[Key, Row] = {}
@@ -44,6 +46,10 @@ class RowStore:
         self.pause: Pause | None = None
 
     # The port.
+
+    async def identity(self) -> str:
+        self.platter.identity = self.platter.identity or secrets.token_hex(8)
+        return self.platter.identity
 
     async def elect(self, who: Candidate) -> Epoch | None:
         platter = self.platter

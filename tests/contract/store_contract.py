@@ -7,6 +7,12 @@ of one id that were created at the same instant; an epoch used through a store t
 refused.
 """
 
-from tests.contract import store_history, store_reigns, store_revival, store_rows
+from tests.contract import store_history, store_identity, store_reigns, store_revival, store_rows
 
-PROMISES = [*store_rows.promise, *store_history.promise, *store_revival.promise, *store_reigns.promise]
+PROMISES = [
+    *store_rows.promise,
+    *store_history.promise,
+    *store_revival.promise,
+    *store_reigns.promise,
+    *store_identity.promise,
+]

@@ -1,4 +1,4 @@
-"""What a store that machines share promises beyond the rest: whose it is, who leads, when there is a vacancy.
+"""What a store that machines share promises beyond the rest: what is there, who leads, when there is a vacancy.
 
 For adapters whose `is_shared` is True; `test_store_contract.py` holds them to it.
 """
@@ -32,27 +32,7 @@ async def stand(bench: Bench, store: SharedStore, who: Candidate) -> Epoch:
     return epoch
 
 
-# Identity.
-
-
-@promise
-async def everybody_on_a_disk_calls_it_by_the_same_name(bench: Bench) -> None:
-    store = shared(bench.store)
-    name = await store.identity()
-    assert name, "a name that says nothing"
-    epoch = await bench.elect(store)
-    rival = shared(await bench.join())
-    assert await rival.identity() == await store.identity() == name
-    again = shared(await bench.reopen(store, epoch))
-    assert await again.identity() == name, "another name after a restart"
-
-
-@promise
-async def who_asks_for_the_name_at_once_hears_the_same(bench: Bench) -> None:
-    """Several machines are started together on an empty disk."""
-    stores = [shared(bench.store), *[shared(await bench.join()) for _ in range(3)]]
-    names = await asyncio.gather(*[store.identity() for store in stores])
-    assert len(set(names)) == 1, f"one disk with several names: {names}"
+# What is there.
 
 
 @promise
@@ -72,15 +52,6 @@ async def looking_makes_nothing_and_tells_what_there_is(bench: Bench) -> None:
         assert await rival.look() == Look(server=server, identity=name, epoch=epoch)
     finally:
         await bench.adapter.close([store, rival])
-
-
-@promise
-async def no_two_disks_have_one_name(bench: Bench) -> None:
-    other = await bench.adapter.make_store()
-    try:
-        assert await shared(bench.store).identity() != await shared(other).identity()
-    finally:
-        await bench.adapter.close([other])
 
 
 # Who leads.

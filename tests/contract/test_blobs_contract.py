@@ -13,6 +13,8 @@ from rota.ports import BlobLost, BlobRef, Blobs, Listed
 from rota.stores.blobs import ObjectBlobs, open_blobs
 from tests.refusals import refused
 
+pytestmark = pytest.mark.slow
+
 LATER = 1 << 43
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from rota.ports import Fenced, StoreRefused
 from tests.contract.bench import Promise, hold_to
+from tests.contract.broken_identity import BROKEN_IDENTITY
 from tests.contract.broken_revival import BROKEN_REVIVAL
 from tests.contract.broken_sharing import BROKEN_SHARING, SharedRowStore
 from tests.contract.broken_stores import BROKEN as BROKEN_STORES
@@ -13,7 +14,7 @@ from tests.contract.row_store import RowAdapter, RowStore
 from tests.contract.store_contract import PROMISES
 from tests.contract.store_sharing import promise as sharing_promises
 
-BROKEN = [*BROKEN_STORES, *BROKEN_REVIVAL]
+BROKEN = [*BROKEN_STORES, *BROKEN_REVIVAL, *BROKEN_IDENTITY]
 NOTICED = (AssertionError, pytest.fail.Exception, TimeoutError, Fenced, StoreRefused)
 
 

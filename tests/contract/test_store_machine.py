@@ -23,6 +23,8 @@ from tests.contract.row_store import RowAdapter, RowStore
 from tests.contract.samples import scribble
 from tests.effort import examples
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 WRITERS = 3
 NOTICED = (AssertionError, pytest.fail.Exception, Fenced)

@@ -23,7 +23,7 @@ RUN_HERE = {
     "docs/guides/queries.md": 2,
     "docs/guides/service.md": 1,
     "docs/guides/streams.md": 1,
-    "docs/guides/workflows.md": 3,
+    "docs/guides/workflows.md": 4,
 }
 
 
@@ -59,6 +59,23 @@ def test_the_guide_to_workflows_works_as_one_program(tmp_path: Path) -> None:
     code = "\n".join([*blocks("docs/guides/workflows.md"), "test_a_good_day()", "print('passed')"])
     (tmp_path / "guide.py").write_text(code, encoding="utf-8")
     assert python("guide.py", cwd=tmp_path) == "passed\n"
+
+
+@pytest.mark.parametrize("broken", ["load", "publish"])
+def test_a_run_that_the_guide_alerts_of_has_failed(broken: str, tmp_path: Path) -> None:
+    code = "\n".join(
+        [
+            *blocks("docs/guides/workflows.md"),
+            "def fails(*args): raise ValueError('no')",
+            f"bad = run_workflow(nightly, replace={{{broken!r}: fails}})",
+            "good = run_workflow(nightly)",
+            "print(bad.state, bad.tasks['alert'].state, good.state, good.tasks['alert'].state)",
+        ]
+    )
+    (tmp_path / "guide.py").write_text(code, encoding="utf-8")
+    alerted, ended = python("guide.py", cwd=tmp_path).splitlines()
+    assert alerted.startswith("nightly trial: ")
+    assert ended == "failed failed success skipped"
 
 
 def test_the_guide_to_agents_works_as_it_stands(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from rota.core import bounds
 from rota.core.errors import CODES
 from rota.core.reasons import REASON_CODES
 from rota.core.trigger import TriggerRule
+from rota.kinds.workflow.template_fields import TEMPLATED
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -46,6 +47,13 @@ def test_the_guide_has_one_row_for_each_trigger_rule() -> None:
     guide = (REFERENCE.parent / "guides" / "workflows.md").read_text(encoding="utf-8")
     section = guide.partition("\n## Trigger rules\n")[2].partition("\n## ")[0]
     assert sorted(name for name, _ in rows(section)) == sorted(TriggerRule)
+
+
+def test_the_guide_lists_the_fields_that_may_be_templates() -> None:
+    guide = (REFERENCE.parent / "guides" / "workflows.md").read_text(encoding="utf-8")
+    section = guide.partition("\n## Templates\n")[2].partition("\n## ")[0]
+    told = re.findall(r"^\| `([@\w.]+)` \| (.+) \|$", section, re.MULTILINE)
+    assert {way: tuple(re.findall(r"`(\w+)`", fields)) for way, fields in told} == TEMPLATED
 
 
 @pytest.mark.parametrize("document", ["errors.md", "reasons.md", "limits.md"])

@@ -299,6 +299,6 @@ def test_whoever_is_not_known_any_more_signs_in_again_and_is_back_where_they_wer
         page.get_by_label("Token").fill(READER)
         page.get_by_role("button", name="Sign in").click()
         expect(page).to_have_url(f"{home(stage)}/workers?state=away")
-        (kept,) = (each for each in context.cookies() if each["name"] == "rota_token")
+        (kept,) = (each for each in context.cookies() if each["name"] == "rota_session")
         assert (kept["httpOnly"], kept["sameSite"]) == (True, "Strict")
         context.close()

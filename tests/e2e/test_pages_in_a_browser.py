@@ -173,6 +173,10 @@ def test_a_tab_comes_back_by_itself_after_a_restart_and_a_token_is_asked_for(bro
         server.kill()
         expect(page.locator("#pulse")).to_contain_text("not live")
         stage.start_server()
+        # Sessions end with the process that knows them; the tab asks for the token again and goes on where it was.
+        page.get_by_label("Token").fill(TOKEN)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page).to_have_url(f"{home(stage)}/runs?state=failed")
         expect(page.locator("#pulse")).to_have_text("live")
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_label("Token")).to_be_visible()

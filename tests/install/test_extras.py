@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.full, pytest.mark.xdist_group("wheel")]
 WORKS = {
     "postgres": ("ROTA_SERVER_STORE=postgresql://127.0.0.1:{port}/rota rota doctor", 1, "store.unavailable"),
     "etcd": ("ROTA_SERVER_STORE=etcd://127.0.0.1:{port}/rota rota doctor", 1, "store.unavailable"),
-    "query": ("rota sql 'select 6 * 7 as answer'", 0, "42"),
+    "query": ("rota sql 'select 6 * 7 as answer, now() as n, now() - now() as d'", 0, "42"),
     "iceberg": ("python -c 'import rota.kinds.query.iceberg, pyiceberg.catalog.sql; print(42)'", 0, "42"),
     "build": ("mkdir d; rota frontend --data d --check", 0, "0 damaged"),
     "agent": ("python -c 'import rota.api.mcp.server; print(42)'", 0, "42"),

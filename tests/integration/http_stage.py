@@ -13,11 +13,11 @@ import httpx
 
 import rota
 from rota.api.analysts import readable
-from rota.api.auth import Gate
 from rota.api.http.endpoints import Endpoint
 from rota.api.http.openapi import document
 from rota.api.http.server import HttpServer
 from rota.api.http.service import HttpService
+from rota.api.tokens import Gate
 from rota.app.lines import NearLine
 from rota.app.pages import make_pages
 from rota.config import Secret

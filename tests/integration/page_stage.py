@@ -75,7 +75,9 @@ class Person:
         self.stage = stage
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{stage.port}", timeout=30)
         self.http.headers.update(BROWSER)
-        self.http.cookies.set("rota_token", token)
+        if token:
+            signed = self.http.post("/sign-in", data={"token": token})
+            assert signed.status_code == 303, signed.text
         self.origin = {"Origin": f"http://127.0.0.1:{stage.port}", "Sec-Fetch-Site": "same-origin"}
 
     def __enter__(self) -> Self:

@@ -96,6 +96,28 @@ def test_the_same_content_is_the_same_version_wherever_it_lies(one: rota.Rota, t
     assert [version.number for version in one.workflow("flow").workflow.versions] == [1, 2]
 
 
+def test_a_fix_in_one_file_is_a_new_version_of_what_imports_it_and_of_nothing_else(one: rota.Rota, tmp_path: Path):
+    """`uses` imports it only when its task runs; `spared` does not, and `commands` may use any file."""
+    flow = "import rota\n\n@rota.task\ndef say():\n    {body}\n\n@rota.workflow\ndef {name}():\n    say()\n"
+    texts = {
+        "uses.py": flow.format(name="uses", body="from lib.words import WORD; return WORD"),
+        "spared.py": flow.format(name="spared", body="return 'as ever'"),
+        "commands.py": "import rota\n\n@rota.workflow\ndef commands():\n    rota.command('cat lib/words.py')\n",
+        "lib/words.py": "WORD = 'old'",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    first = {each.name: each for each in one.deploy(tmp_path)}
+    (tmp_path / "lib" / "words.py").write_text("WORD = 'new'")
+    again = {each.name: each for each in one.deploy(tmp_path)}
+    assert {name: each.is_new for name, each in again.items()} == {"uses": True, "spared": False, "commands": True}
+    assert {each.bundle for each in first.values()} == {again["spared"].bundle}
+    results = {name: one.trigger(name).result(timeout_s=60) for name in again}
+    assert results == {"uses": "new", "spared": "as ever", "commands": "WORD = 'new'"}
+    assert one.trigger("uses", version=first["uses"].version).result(timeout_s=60) == "old"
+
+
 def test_a_single_file_brings_what_it_imports(one: rota.Rota, tmp_path: Path):
     one.deploy(put(tmp_path / "root", "file") / "flow.py")
     (tmp_path / "go").touch()

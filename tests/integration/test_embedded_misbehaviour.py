@@ -50,9 +50,9 @@ def test_one_that_raises(either: rota.Rota):
     view = end_of(either, jobs.fail, {"text": "such is life"})
     assert (view.state, view.failure, view.attempt) == ("failed", "user", 1)
     lines = view.error.splitlines()
-    assert lines[0] == "Traceback (most recent call last):"
-    assert "jobs.py" in lines[1]
-    assert lines[-1] == "ValueError: such is life"
+    assert lines[0] == lines[-1] == "ValueError: such is life"
+    assert lines[2] == "Traceback (most recent call last):"
+    assert "jobs.py" in lines[3]
 
 
 def test_one_that_hangs_in_a_process_is_killed_with_its_children(processes: rota.Rota, tmp_path: Path):

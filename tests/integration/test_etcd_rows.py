@@ -20,7 +20,7 @@ pytestmark = pytest.mark.full
 ORDER = {
     "Run": "tenant id graph name kind state priority created_at started_at ended_at deadline_at params schedule slot_at"
     " parent command_id paused stopping pending grown reason fault story solo"
-    " version backfill merge labels share after approval",
+    " version backfill merge labels share after approval idle_ms",
     "Task": "tenant run idx state attempt budget_from interruptions losses fence done_fence worker_tenant worker"
     " incarnation lease_ms eligible_at assigned_at started_at ended_at due_at failure error result avoid_tenant avoid"
     " requires cycles tier first_started_at skips note token_hash",

@@ -10,11 +10,10 @@ import pytest
 
 import rota
 from rota.app.garbage import GARBAGE_AGE_MS, REST_S, STAMP, collect, is_attempt, keep_collecting
-from rota.app.homes import own_mark
 from rota.control.events import Escalate, Tell
 from rota.core.errors import Refused
 from rota.stores.blobs import open_blobs
-from rota.stores.sqlite import SqliteStore
+from rota.stores.sqlite import SqliteStore, read_identity_file
 from rota.wire.bundles import BundleFile, pack_bundle
 from tests.refusals import refused
 
@@ -123,6 +122,22 @@ def test_a_bundle_goes_when_it_is_old_and_no_definition_names_it(tmp_path: Path)
     assert bundles() == [first.bundle], "an older version, and a run in history, would need it"
 
 
+def test_the_bundle_of_a_workflow_that_was_deployed_again_unchanged_stays(tmp_path: Path) -> None:
+    data, root = tmp_path / "data", tmp_path / "root"
+    root.mkdir()
+    with rota.Rota.embedded(data, slots=1) as here:
+        (root / "flow.py").write_text(FLOW.format(word="x"))
+        (root / "other.py").write_text("# no part of it")
+        (first,) = here.deploy(root)
+        (root / "other.py").write_text("# nor this")
+        (again,) = here.deploy(root)
+        assert (again.version, again.is_new, again.bundle) == (1, False, first.bundle)
+    # The second bundle, of which no version is, goes.
+    assert swept(data, now_ms() + 2 * GARBAGE_AGE_MS) == 1
+    with rota.Rota.embedded(data, slots=1) as here:
+        assert here.trigger("flow").result(timeout_s=60) == "x"
+
+
 def test_a_bundle_that_somebody_asks_for_is_young_again(tmp_path: Path) -> None:
     """Whoever deploys does not send again what is there: it must not go before what is deployed names it."""
     content = pack_bundle((BundleFile("a.py", b"x = 1"),))
@@ -174,7 +189,9 @@ def test_a_place_is_taken_over_by_removing_its_mark_and_the_one_before_removes_n
 
         later = now_ms() + 2 * GARBAGE_AGE_MS
         tending = asyncio.create_task(
-            keep_collecting(store, open_blobs(shared), own_mark(tmp_path / "a"), tmp_path / "a", lambda: later, hear)
+            keep_collecting(
+                store, open_blobs(shared), read_identity_file(tmp_path / "a"), tmp_path / "a", lambda: later, hear
+            )
         )
         async with asyncio.timeout(20):
             await gone.wait()
@@ -189,7 +206,7 @@ def test_a_place_is_taken_over_by_removing_its_mark_and_the_one_before_removes_n
 def test_a_new_leader_of_several_rests_before_it_removes_anything(tmp_path: Path) -> None:
     async def tend(rest_s: float) -> bool:
         store = SqliteStore(tmp_path)
-        home = own_mark(tmp_path)
+        home = await store.identity()
         blobs = open_blobs(tmp_path / "blobs")
         tending = asyncio.create_task(
             keep_collecting(store, blobs, home, tmp_path, now_ms, lambda said: None, rest_s=rest_s)

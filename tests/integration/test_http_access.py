@@ -195,4 +195,4 @@ def test_every_answer_has_the_headers_that_keep_browsers_honest(open_stage: Stag
         assert headers["date"].endswith("GMT")
         assert "server" not in headers
     refused = open_stage.http.options("/api/v1/runs")
-    assert (refused.status_code, refused.headers["allow"]) == (405, "POST, GET")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "POST, GET, HEAD")

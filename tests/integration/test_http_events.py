@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from rota.api.auth import Gate
 from rota.api.http import feed as feeding
 from rota.api.http import streams
 from rota.api.http.events import read_place
+from rota.api.tokens import Gate
 from rota.config.settings import Auth
 from rota.core.commands import GrowRun
 from rota.core.model import TaskSpec

@@ -127,7 +127,7 @@ def test_garbage_is_answered_and_disturbs_nothing(stage: Stage, capfd: pytest.Ca
 
 def test_a_head_that_is_too_large_is_refused(stage: Stage):
     answered = say(stage, b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X: " + b"y" * 100_000)
-    assert answered.startswith(b"HTTP/1.1 400")
+    assert answered.startswith(b"HTTP/1.1 431") and b'"code":"http.head_size"' in answered
 
 
 def test_who_is_slow_is_hung_up_on(stage: Stage, monkeypatch: pytest.MonkeyPatch):

@@ -117,6 +117,9 @@ def test_parameters_and_schedules_are_deployed_and_shown(stage: Stage):
         ({"schedule": {"cron": "61 * * * *"}}, "schedule.cron"),
         ({"schedule": {"cron": "@daily", "zone": "Mars/Olympus"}}, "schedule.zone"),
         ({"schedule": {"cron": "@daily"}, "params": [{"name": "p"}]}, "field.value"),
+        ({"schedule": {"cron": "@daily"}, "zone": "Asia/Tokyo"}, "field.value"),
+        ({"zone": "Mars/Olympus"}, "schedule.zone"),
+        ({"params": [{"name": "p", "type": "integer", "defaults_to_logical_date": True}]}, "field.value"),
         ({"params": [{"name": "p", "type": "integer", "default": "x"}]}, "field.value"),
         ({"graph": {"tasks": []}}, "graph.empty"),
         ({"graph": {"tasks": [shell("t", "true"), shell("t", "true")]}}, "graph.duplicate_id"),
@@ -127,6 +130,28 @@ def test_parameters_and_schedules_are_deployed_and_shown(stage: Stage):
 def test_what_makes_no_sense_is_not_deployed(stage: Stage, body: dict[str, Any], code: str):
     assert deploy(stage, "nonsense", 422, **body)["code"] == code
     assert stage.get("workflows/nonsense", 404)["code"] == "workflow.unknown"
+
+
+def test_a_parameter_defaults_to_the_logical_date_over_http(stage: Stage):
+    day = {"name": "day", "type": "date", "defaults_to_logical_date": True}
+    view = deploy(stage, "dated", params=[day], zone="America/New_York")
+    (shown,) = view["params"]
+    assert (shown["defaults_to_logical_date"], shown["required"], shown["default"]) == (True, False, None)
+    assert view["zone"] == "America/New_York"
+    # A date without a zone is in the workflow's, also if it has no schedule.
+    run = stage.post("workflows/dated/runs", {"logical_date": "2026-02-01"}, 201)
+    assert (run["params"], run["slot_at"]) == ({"day": "2026-02-01"}, 1_769_904_000_000 + 5 * 3_600_000)
+    assert stage.post("workflows/dated/runs", {"params": {"day": "2020-02-29"}}, 201)["params"]["day"] == "2020-02-29"
+    schedule = {"cron": "0 6 * * *", "zone": "Asia/Tokyo", "start_at": 0}
+    deploy(stage, "dated daily", params=[day], schedule=schedule)
+    stretch = {"workflow": "dated daily", "start": "2026-02-01", "end": "2026-02-02"}
+    made = stage.post("backfills", stretch, 200)
+    until(lambda: len(_of(stage, made["backfill"])) == 2, "the runs of the backfill", PATIENCE_S)
+    assert sorted(run["params"]["day"] for run in _of(stage, made["backfill"])) == ["2026-02-01", "2026-02-02"]
+
+
+def _of(stage: Stage, backfill: str) -> list[Any]:
+    return [run for run in stage.get("runs?name=dated%20daily")["runs"] if run["id"].startswith(backfill)]
 
 
 def test_a_repeated_call_is_carried_out_once(stage: Stage):

@@ -298,7 +298,7 @@ def test_what_is_not_there_is_said_on_a_page(stage: Stage):
         assert CODES[code] in page.text
         assert "/" in page.links
     posted = stage.http.post("/runs/there", headers={"Accept": "text/html"})
-    assert (posted.status_code, posted.headers["allow"]) == (405, "GET")
+    assert (posted.status_code, posted.headers["allow"]) == (405, "GET, HEAD")
     assert "Traceback" not in posted.text
 
 

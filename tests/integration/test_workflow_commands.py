@@ -82,7 +82,7 @@ def read(say: Say, *words: object) -> Any:
     return json.loads(out)
 
 
-def test_deploying_says_what_is_new_and_what_is_as_it_was(say: Say, flows: Path):
+def test_deploying_says_what_is_new_and_what_is_unchanged(say: Say, flows: Path):
     code, out, _ = say("deploy", flows)
     assert code == 0
     assert out.splitlines() == [
@@ -90,7 +90,7 @@ def test_deploying_says_what_is_new_and_what_is_as_it_was(say: Say, flows: Path)
         "quick: version 1, new; 1 task, flows.py:23",
     ]
     code, out, _ = say("deploy", flows / "flows.py")
-    assert (code, "daily: version 1, as it was" in out) == (0, True)
+    assert (code, "daily: version 1, unchanged" in out) == (0, True)
     assert [each["is_new"] for each in read(say, "deploy", flows)["deployed"]] == [False, False]
 
 
@@ -326,6 +326,9 @@ def test_a_backfill_is_looked_at_begun_listed_and_ended(say: Say, held: rota.Rot
     )
     assert (begun["backfill"], begun["slots"]) == ("again", 3)
     until(lambda: len(held.runs(name="daily")) == 1, "its first run to be made")
+    head, row = say("runs")[1].splitlines()
+    assert "LOGICAL DATE" in head
+    assert row.split()[:4] == ["again@2026-03-27T23:00Z", "daily", "running", "2026-03-27T23:00Z"]
     code, out, _ = say("backfills")
     assert out.splitlines()[1].split()[:3] == ["again", "daily", "1"]
     assert say("backfills", "cancel", "again")[:2] == (0, "again: cancelled\n")
@@ -368,6 +371,35 @@ def test_a_workflow_is_tried_with_virtual_time(flows: Path, tmp_path: Path, capf
     assert main(["test", str(flows / "flows.py")]) == 3
     assert "several workflows" in capfd.readouterr().err
     assert os.environ.get("ROTA_RUN") is None
+
+
+def test_commands_give_a_run_its_logical_date(say: Say, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    text = """
+        from datetime import date
+
+        import rota
+
+        @rota.task
+        def show(day):
+            return str(day)
+
+        @rota.workflow(timezone="America/New_York")
+        def dated(day: date = rota.logical_date()):
+            show(day)
+        """
+    file = tmp_path / "dated.py"
+    file.write_text(textwrap.dedent(text))
+    read(say, "deploy", file)
+    (param,) = read(say, "workflows", "dated")["params"]
+    assert (param["defaults_to_logical_date"], param["required"]) == (True, False)
+    assert "logical date" in say("workflows", "dated")[1]
+    deployed = read(say, "run", "dated", "--date", "2026-11-16", "--follow")
+    assert (deployed["params"], deployed["tasks"][0]["result"]) == ({"day": "2026-11-16"}, "2026-11-16")
+    here = read(say, "run", file)
+    about = datetime.fromtimestamp(here["created_at"] / 1_000, ZoneInfo("America/New_York"))
+    assert here["params"] == {"day": about.date().isoformat()}
+    assert main(["test", str(file), "--date", "2026-11-16", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["tasks"][0]["result"] == "2026-11-16"
 
 
 def test_a_text_may_be_none_on_the_command_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]):

@@ -265,6 +265,33 @@ CASES = (
     ),
     Case("left of places", "select p.shop, s.id from places p left join sold s on s.shop = p.shop and s.day > 20"),
     # Queries in queries.
+    Case(
+        "a value in a filter of an aggregate",
+        "select sum(price) filter (where day > (select min(rooms) from shops) + 3) as z, count(*) from sales",
+    ),
+    Case(
+        "a value in an order",
+        "select shop, count(*) n from sales group by shop "
+        "order by count(*) + (select max(rooms) from shops), shop nulls first",
+        is_ordered=True,
+    ),
+    Case(
+        "values in a join and in each other",
+        "select s.id from sales s join shops t on s.shop = t.shop + (select min(rooms) from shops) "
+        "where s.price < (select max(price) from sales where day < (select avg(day) from sales))",
+    ),
+    Case(
+        "a value in an aggregate", "select shop, sum(price * (select max(rooms) from shops)) from sales group by shop"
+    ),
+    Case("no value", "select (select town from shops where shop = 99) as x, count(*) from sales"),
+    Case(
+        "a value in a window",
+        "select id, row_number() over (order by price + (select min(day) from sales), id) as r from sales",
+    ),
+    Case(
+        "a value in having",
+        "select shop, count(*) from sales group by shop having count(*) > (select avg(rooms) from shops)",
+    ),
     Case("more than average", "select id from sales where day > (select avg(day) from sales)"),
     Case("the last", "select id, day from sales where day = (select max(day) from sales)"),
     Case(

@@ -30,10 +30,10 @@ def planner(partitions: int, settings: Settings = ()) -> df.SessionContext:
     return df.SessionContext(config)
 
 
-def executor(folder: Path, stores: int = 0) -> df.SessionContext:
+def executor(folder: Path, stores: int = 0, settings: Settings = ()) -> df.SessionContext:
     """A context that knows no table, as a worker has it, and that reaches the folders of other workers."""
     config = df.SessionConfig()
-    for name, value in EXECUTING:
+    for name, value in (*settings, *EXECUTING):
         config = config.set(name, value)
     context = df.SessionContext(config)
     for number in range(stores):
@@ -67,8 +67,12 @@ class Stages:
 
     def _run(self, stage: Stage, task: int | None) -> list[Piece]:
         sources = [self._written[exchange.stage] for exchange in stage.exchanges]
-        context = executor(self._folder, self._stores)
-        plan = df.ExecutionPlan.from_bytes(context, bind(stage.plan, stage.exchanges, sources, task))
+        context = executor(self._folder, self._stores, stage.settings)
+        if stage.is_logical:
+            asked = df.LogicalPlan.from_bytes(context, stage.plan)
+            plan = context.create_dataframe_from_logical_plan(asked).execution_plan()
+        else:
+            plan = df.ExecutionPlan.from_bytes(context, bind(stage.plan, stage.exchanges, sources, task))
         match stage.output:
             case Hashed(parts):
                 assert plan.partition_count == parts

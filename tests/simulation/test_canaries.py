@@ -1,32 +1,24 @@
-"""The simulator can fail: every deliberate mistake fits the code, and a sample is caught soon; `rota sim --mutants all`
-in `make test-long` catches every one.
+"""The simulator can fail: every deliberate mistake fits the code, and its pinned seed catches it.
+
+A seed counts only if it passes without the mistake. `make test` runs one mutant in three, `make test-full` the others,
+and `rota sim --mutants all` in `make test-long` hunts every one.
 """
+
+from pathlib import Path
 
 import pytest
 
 from rota.sim.hunt import hunt
 from rota.sim.mutants import BY_NAME, MUTANTS, Mutant, mutate, source_path
 
-# One for each part of the design, all of them noticed by the first few seeds.
-SAMPLE = (
-    "early_reply",
-    "early_start",
-    "receipt_not_stored",
-    "skipped_countdown",
-    "lost_wake",
-    "fence_check_dropped",
-    "fence_issued_twice",
-    "slots_overrun",
-    "version_reused",
-    "past_ignored",
-    "branch_forgotten",
-    "held_slots_forgotten",
-    "parts_not_awaited",
-    "revived_and_kept_in_history",
-    "key_forgotten_by_loading",
-    "share_closed_too_early",
-)
-SAMPLE_SEEDS = 60
+PINNED = {
+    name: int(seed)
+    for line in (Path(__file__).parent / "catching_seeds.txt").read_text(encoding="utf-8").splitlines()
+    if (about := line.partition("#")[0].split())
+    for name, seed in [about]
+}
+# How many mutants there are for each that `make test` runs.
+PART = 3
 
 
 def test_mutants_have_names_of_their_own() -> None:
@@ -57,7 +49,26 @@ def test_a_mutant_that_does_not_fit_is_refused() -> None:
         mutate(mutant, mutant.edits[0].module, "nothing of the kind\n")
 
 
-@pytest.mark.parametrize("name", SAMPLE)
-def test_a_sample_is_caught_soon(name: str) -> None:
-    found = hunt(BY_NAME[name], SAMPLE_SEEDS)
-    assert found.seed is not None, f"{name} breaks a rule and {SAMPLE_SEEDS} seeds did not notice"
+def test_every_mutant_has_a_pinned_seed_and_no_other_has() -> None:
+    assert sorted(PINNED) == sorted(BY_NAME)
+
+
+def check_caught(name: str) -> None:
+    """The pinned seed fails with the mutant and passes without it."""
+    found = hunt(BY_NAME[name], 1, first=PINNED[name])
+    assert not found.false_alarms, f"seed {PINNED[name]} fails without {name}, too"
+    assert found.seed is not None, (
+        f"seed {PINNED[name]} does not notice {name}; rota sim --mutants {name} looks for one"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(BY_NAME)[::PART])
+def test_a_pinned_seed_catches_its_mutant(name: str) -> None:
+    check_caught(name)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", [name for place, name in enumerate(sorted(BY_NAME)) if place % PART])
+def test_a_pinned_seed_catches_its_mutant_in_full(name: str) -> None:
+    check_caught(name)

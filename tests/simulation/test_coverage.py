@@ -48,7 +48,7 @@ WORK = (
 # What becomes of workflows, and of runs that people look after.
 OF_WORKFLOWS = ("backfill_over", "branched", "moved", "past_looked_at", "revived")
 # What becomes of tasks that go on as others.
-OF_GROWTH = ("planned_anew", "put_together", "said_grew", "went_on")
+OF_GROWTH = ("mapped_run_ended", "planned_anew", "put_together", "said_grew", "went_on")
 # What becomes of runs that are the same.
 OF_BUILDS = ("joined", "key_given_up", "key_used_again")
 # What becomes of work that is claimed.

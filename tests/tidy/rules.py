@@ -6,7 +6,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 
-MODULE_LINES_MAX = 500
+MODULE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 70
 VAGUE_NAMES = ("base", "common", "data", "handler", "handlers", "helpers", "info", "manager", "misc", "utils")
 

@@ -62,7 +62,7 @@ HELD: list[tuple[Rule, Callable[[], Iterable[Path]]]] = [
 ]
 
 BROKEN: list[tuple[Rule, str]] = [
-    (rules.is_too_long, "x = 1\n" * 501),
+    (rules.is_too_long, "x = 1\n" * 701),
     (rules.has_long_function, "def f():\n" + "    x = 1\n" * 70),
     (rules.has_long_function, "class A:\n    async def f(self):\n" + "        x = 1\n" * 70),
     (rules.sleeps, "import time\ntime.sleep(1)\n"),
@@ -93,7 +93,7 @@ BROKEN: list[tuple[Rule, str]] = [
 ]
 
 KEPT: list[tuple[Rule, str]] = [
-    (rules.is_too_long, "x = 1\n" * 500),
+    (rules.is_too_long, "x = 1\n" * 700),
     (rules.has_long_function, "def f():\n" + "    x = 1\n" * 69),
     (rules.names_a_machine_path, "GET /v1/work/claim and https://example.org/root/x and ./work/x\n"),
     (rules.suppresses_without_reason, "import os  # noqa: F401 - imported for its side effect\n"),

@@ -71,6 +71,7 @@ def _expected(node: ast.AST) -> Iterator[ast.AST]:
             yield from node.args[:1]
 
 
+@pytest.mark.slow
 def test_no_test_compares_sentences() -> None:
     found = [
         f"{path.relative_to(TESTS)}:{line}: {text[:100]!r}"

@@ -11,8 +11,10 @@ from msgspec import Raw
 
 from rota.api.auth import Principal
 from rota.api.desk import Desk
+from rota.api.request_limits import check_head
 from rota.core.errors import Refused, Unavailable
 from rota.core.records import Story
+from rota.wire.large_requests import SMALL_BYTES_MAX, number_of, read_head
 from rota.wire.requests import (
     AwaitRun,
     Forget,
@@ -20,7 +22,7 @@ from rota.wire.requests import (
     Response,
     Watch,
     answered,
-    number_of,
+    read_large_request,
     read_request,
     troubled,
 )
@@ -63,19 +65,38 @@ class Counter(ABC):
         if not self._is_closed:
             self.send(response)
 
-    async def take(self, content: bytes | Raw) -> None:
+    async def take(self, content: bytes | memoryview | Raw) -> None:
         """A message came. The next one is taken when there is room for it, or it is clear that there is none."""
         if len(self._asking) >= REQUESTS_MAX:
             await self._wait_for_room()
         if self._is_closed:
             return
         try:
-            request = read_request(content)
+            request = await self._read(content)
         except Refused as refused:
             # Whoever waits for the answer must hear of it, though we did not understand the question.
             self.say(troubled(number_of(content), refused))
             return
-        self._take_request(request)
+        if not self._is_closed:
+            self._take_request(request)
+
+    def refuse(self, content: bytes, refused: Refused) -> None:
+        """A message that is not read is answered all the same, if it begins like a request."""
+        self.say(troubled(number_of(content), refused))
+
+    async def _read(self, content: bytes | memoryview | Raw) -> Request:
+        """The request in a message. A large one is checked against its limit first, and decoded in several turns."""
+        if len(memoryview(content)) <= SMALL_BYTES_MAX:
+            return read_request(content)
+        head = read_head(content)
+        check_head(self._who, head)
+        steps = read_large_request(head)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                return done.value
+            await asyncio.sleep(0)
 
     async def _wait_for_room(self) -> None:
         self._room.clear()
@@ -100,7 +121,7 @@ class Counter(ABC):
             self._watch(request, request.body)
         else:
             begun = self._held if goes_on else self._asking
-            task = asyncio.get_running_loop().create_task(self._ask(request))
+            task = asyncio.get_running_loop().create_task(self._ask(request), name=type(body).__name__)
             begun[request.number] = task.cancel
             task.add_done_callback(lambda _: self._over(begun, request.number, task.cancel))
 

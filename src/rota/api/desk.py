@@ -9,12 +9,13 @@ from typing import Any, Protocol
 
 from msgspec import structs
 
+from rota.api import agent_scope
 from rota.api.abandoning import Abandoned
 from rota.api.analysts import Readable, check_query
 from rota.api.auth import Principal, Role
 from rota.api.bundles import Bundles
 from rota.api.items import resolve_work, submit_work
-from rota.api.logs import read_log
+from rota.api.logs import LogChunks, read_log
 from rota.api.reviving import preview
 from rota.api.sessions import Sessions
 from rota.api.streams import Streams
@@ -22,6 +23,7 @@ from rota.api.submitting import carry_out
 from rota.control.driver import Listener
 from rota.control.driver import ignore as tell_nobody
 from rota.control.events import Tell, Wake
+from rota.core.backlog import ListBacklog
 from rota.core.changes import RunEnded
 from rota.core.commands import CancelRun, ClientCommand, SteerStream, SubmitRun
 from rota.core.errors import Refused, Unavailable
@@ -31,7 +33,7 @@ from rota.core.model import Graph
 from rota.core.questions import GetRun, PreviewClear, Question, RunView
 from rota.core.records import Story
 from rota.core.states import RUN_TERMINAL
-from rota.ports import BlobLost, Blobs, Store
+from rota.ports import BlobLost, Blobs, StoreReader
 from rota.wire.builds import BUILD
 from rota.wire.items import ResolveWork, SubmitWork
 from rota.wire.names import safe_name
@@ -60,7 +62,10 @@ _ENDED = RunEnded.__name__.encode()
 class Coordinator(Protocol):
     """Whoever decides: the coordinator's driver."""
 
-    store: Store
+    @property
+    def store(self) -> StoreReader:
+        """Where history and stories are read."""
+        ...
 
     @property
     def clock(self) -> Callable[[], Millis]:
@@ -115,6 +120,8 @@ class Desk:
         `readable` is what analysts may read.
         """
         self.blobs = blobs
+        # Where logs are read.
+        self.logs: LogChunks = blobs
         self.listener = listener
         # What clients and workers should know of it; None while it is being started.
         self.service: ServiceView | None = None
@@ -134,6 +141,22 @@ class Desk:
         """Answer a request, if this caller may make it. Raises Refused or Unavailable."""
         self._check(who, request)
         self._coordinator.check_leads()
+        if who.is_bound:
+            return await self._ask_in_scope(who, request)
+        return await self._ask(who, request)
+
+    async def _ask_in_scope(self, who: Principal, request: ClientCommand | Question) -> Any:
+        try:
+            await agent_scope.check_request(self._coordinator, who, request)
+            if isinstance(request, ListBacklog):
+                return await agent_scope.list_backlog(self._coordinator, who, request)
+            return agent_scope.narrow(who, request, await self._ask(who, request))
+        except Refused as refused:
+            if refused.code == "auth.scope":
+                self._refused(refused)
+            raise
+
+    async def _ask(self, who: Principal, request: ClientCommand | Question) -> Any:
         if who.role is Role.ANALYST:
             await self._check_query(request)
         store = self._coordinator.store
@@ -183,7 +206,7 @@ class Desk:
                 with self._abandoned.bound(key, request.abandon_ms, who.name):
                     return await self._await(request)
             case ReadLog():
-                return await read_log(self.blobs, request)
+                return await read_log(self.logs, request)
             case ReadBlob():
                 return await self._read_blob(request)
             case PutBundle():
@@ -204,6 +227,7 @@ class Desk:
     def watch(self, who: Principal, tenant: str, run: str, tell: Heard) -> Callable[[], None]:
         """Be told what happens to a run, or to any run of the tenant if none is named; the answer ends it."""
         self._check(who, GetStories(tenant=tenant, run=run, created_at=0))
+        agent_scope.check_unbound(who, "the events of runs")
         self._coordinator.check_leads()
         return self._watchers.add((tenant, run), tell)
 

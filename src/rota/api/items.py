@@ -14,7 +14,7 @@ from rota.core.model import Graph, Pairs
 from rota.core.questions import GetRun, ListTasks, RunView, TasksPage
 from rota.core.states import NEEDS_ATTENTION, RunState
 from rota.kinds.agent.items import amended, compile_item
-from rota.ports import Store
+from rota.ports import StoreReader
 from rota.wire.items import WORK, ResolveWork, SubmitWork
 
 # How often what an item waits for may move to history while we look for it.
@@ -24,7 +24,10 @@ LOOKS_MAX = 3
 class Coordinator(Protocol):
     """Whoever decides."""
 
-    store: Store
+    @property
+    def store(self) -> StoreReader:
+        """Where history and stories are read."""
+        ...
 
     @property
     def clock(self) -> Callable[[], Millis]:

@@ -4,11 +4,12 @@ A log is numbered chunks under its attempt's name, of which the last says that i
 """
 
 import re
+from typing import Protocol
 
 from msgspec import Struct
 
 from rota.core.errors import Refused
-from rota.ports import BlobLost, Blobs
+from rota.ports import BlobLost, Listed
 from rota.wire.names import END, task_name
 from rota.wire.requests import LogPiece, ReadLog
 
@@ -18,7 +19,19 @@ _attempt = re.compile(r"(\d{1,19})-(\d{1,19})").fullmatch
 _cursor = re.compile(r"(\d{1,19}-\d{1,19})\.(\d{1,6})\.(\d{1,12})").fullmatch
 
 
-async def read_log(blobs: Blobs, request: ReadLog, bytes_max: int = PIECE_BYTES_MAX) -> LogPiece:
+class LogChunks(Protocol):
+    """Where the chunks of logs are: blobs, or what looks like them."""
+
+    async def list(self, prefix: str) -> list[Listed]:
+        """See `rota.ports.Blobs`."""
+        ...
+
+    async def read(self, name: str, offset: int, size: int) -> bytes:
+        """See `rota.ports.Blobs`."""
+        ...
+
+
+async def read_log(blobs: LogChunks, request: ReadLog, bytes_max: int = PIECE_BYTES_MAX) -> LogPiece:
     """The next piece of a log; empty if there is nothing new.
 
     An attempt that was interrupted goes on under another fence, in a log of its own; when one has been read, the
@@ -57,7 +70,7 @@ class _Place(Struct, frozen=True):
             raise Refused("field.value", f"{cursor[:80]!r} is no place in a log", path="cursor")
         return cls(found[1], int(found[2]), int(found[3]))
 
-    async def skipped(self, blobs: Blobs, home: str, tail_bytes: int) -> "_Place":
+    async def skipped(self, blobs: LogChunks, home: str, tail_bytes: int) -> "_Place":
         """The same log so many bytes before its end; its beginning if it has fewer."""
         for listed in reversed(await blobs.list(f"{home}/{self.attempt}/log")):
             if listed.size >= tail_bytes:
@@ -65,7 +78,7 @@ class _Place(Struct, frozen=True):
             tail_bytes -= listed.size
         return self
 
-    async def read(self, blobs: Blobs, home: str, bytes_max: int) -> LogPiece:
+    async def read(self, blobs: LogChunks, home: str, bytes_max: int) -> LogPiece:
         """What follows."""
         folder = f"{home}/{self.attempt}/log"
         content, chunk, offset, is_complete = b"", self.chunk, self.offset, False
@@ -88,7 +101,7 @@ class _Place(Struct, frozen=True):
         return LogPiece(content, f"{self.attempt}.{chunk}.{offset}", _order(self.attempt)[1], is_complete)
 
 
-async def _newest(blobs: Blobs, home: str, attempt: int) -> str | None:
+async def _newest(blobs: LogChunks, home: str, attempt: int) -> str | None:
     """The newest attempt that has a log, by name."""
     found = [each.name for each in await blobs.list(home) if each.is_folder and _attempt(each.name)]
     for name in sorted(found, key=_order, reverse=True):

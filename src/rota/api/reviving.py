@@ -7,7 +7,7 @@ from rota.core.errors import Refused
 from rota.core.history import Ended
 from rota.core.model import Graph
 from rota.core.questions import PreviewClear, preview_clear
-from rota.ports import Store
+from rota.ports import StoreReader
 
 # What may be done about a run that has ended, however long ago.
 Remedy = ClearTasks | MarkTasks | MoveRun | NoteTask | RetryTasks
@@ -16,7 +16,10 @@ Remedy = ClearTasks | MarkTasks | MoveRun | NoteTask | RetryTasks
 class Coordinator(Protocol):
     """Whoever decides."""
 
-    store: Store
+    @property
+    def store(self) -> StoreReader:
+        """Where history and stories are read."""
+        ...
 
     async def ask(self, request: Any) -> tuple[object, object]:
         """Carry out a command or answer a question."""
@@ -53,7 +56,7 @@ async def preview(coordinator: Coordinator, question: PreviewClear) -> Any:
     return preview_clear(ended.run, ended.tasks, ended.growths, graph, question)
 
 
-async def _look_up(store: Store, tenant: str, run: str) -> tuple[Ended, Graph] | None:
+async def _look_up(store: StoreReader, tenant: str, run: str) -> tuple[Ended, Graph] | None:
     ended = await store.ended(tenant, run)
     graph = await store.graph(tenant, ended.run.graph) if ended is not None else None
     return None if ended is None or graph is None else (ended, graph)

@@ -12,6 +12,7 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import Any, Protocol, TypeVar, cast
 
+from rota.api.agent_scope import check_session
 from rota.api.auth import Principal
 from rota.api.wakes import Boxes, Ear
 from rota.control.events import Wake
@@ -29,7 +30,8 @@ from rota.wire.values import PLAIN
 from rota.wire.work import Value, encode_value
 
 WAKE_REASON = "pending_task_run"
-FINISHED_KEPT_MAX = 10_000
+# Of so many leases that ended last the digest of the token is remembered.
+ENDED_TOKENS_MAX = 1_000
 
 T = TypeVar("T")
 
@@ -43,6 +45,7 @@ _REFUSALS: dict[str, tuple[str, str]] = {
     Judgement.ALREADY_ENDED: ("lease.expired", "the item has ended without this lease"),
     Judgement.OLD_EPOCH: ("lease.expired", "the lease is over"),
     Judgement.OLD_FENCE: ("lease.expired", "the lease is over"),
+    Judgement.OTHER_OUTCOME: ("lease.ended", "the lease has ended with a different outcome"),
 }
 
 
@@ -84,14 +87,16 @@ class Sessions:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._boxes = Boxes(coordinator)
-        # How leases ended lately: whose token it was, and what was said.
-        self._finished: dict[tuple[str, Fence], tuple[str, ss.Ending]] = {}
+        # Digests of the tokens of leases that ended last.
+        self._ended_tokens: dict[tuple[str, Fence], bytes] = {}
 
     async def answer(self, who: Principal, request: ss.SessionRequest) -> Any:
         """Do what a session asks. Raises Refused or Unavailable."""
         if not request.session:
             hint = "Register one, and name it in every call."
             raise Refused("session.required", "this call names no session", hint, path="session")
+        if who.is_bound and not isinstance(request, ss.RegisterSession):
+            check_session(who, await self._view(request))
         match request:
             case ss.RegisterSession():
                 return await self._register(who, request)
@@ -119,6 +124,7 @@ class Sessions:
 
     async def _register(self, who: Principal, request: ss.RegisterSession) -> ss.SessionView:
         who.may_offer(request.capabilities)
+        who.may_work_as(request.workspace, request.agent)
         capacity = capacity_of(
             request.session,
             agent=request.agent,
@@ -161,6 +167,8 @@ class Sessions:
     async def listening(self, who: Principal, request: ss.OfSession) -> AsyncGenerator[Ear]:
         """Hear what a session is told. Whoever listens for it is its sign of life."""
         beat = ss.BeatSession(tenant=request.tenant, session=request.session, incarnation=request.life)
+        if who.is_bound:
+            check_session(who, await self._view(request))
         # Whoever may not beat for the session may not listen for it either.
         await self.beat(who, beat)
         silence_ms = (await self._view(request)).silence_ms
@@ -187,12 +195,13 @@ class Sessions:
         if request.workspace:
             await self._check_workspace(request)
         if not request.wait_ms:
-            return await self._claim_now(who, request)
+            return await self._claim_now(who, request, 0)
         async with self.listening(who, request) as ear:
             until = self._coordinator.clock() + request.wait_ms
+            left = request.wait_ms
             while True:
                 place = ear.box.here
-                found = await self._claim_now(who, request)
+                found = await self._claim_now(who, request, left)
                 left = until - self._coordinator.clock()
                 if found or left <= 0 or await _within(ear.next(place), left) is None:
                     return found
@@ -205,14 +214,15 @@ class Sessions:
             text = f"session {request.session!r} is of another workspace: {shown}"
             raise Refused("session.workspace", text, "Register a session there.", path="workspace")
 
-    async def _claim_now(self, who: Principal, request: ss.ClaimWork) -> tuple[ss.WorkLease, ...]:
+    async def _claim_now(self, who: Principal, request: ss.ClaimWork, wait_ms: Millis) -> tuple[ss.WorkLease, ...]:
         """As many claims as are asked for, all at once, so that they share a commit.
 
-        Their ids are made of the request's: a repeat meets the same leases.
+        Their ids are made of the request's: a repeat meets the same leases. `wait_ms` is how long the caller waits for
+        a wake if there is nothing: the coordinator tells such a session first.
         """
         ids = [request.command_id, *(f"{request.command_id}+{number}" for number in range(1, request.limit))]
         tokens = [secrets.token_urlsafe(32) for _ in ids]
-        claims = [self._claim_of(who, request, *each) for each in zip(ids, tokens, strict=True)]
+        claims = [self._claim_of(who, request, id, token, wait_ms) for id, token in zip(ids, tokens, strict=True)]
         answers = await self._coordinator.ask_all(claims)
         now = self._coordinator.clock()
         found = tuple(
@@ -226,7 +236,9 @@ class Sessions:
             raise trouble
         return found
 
-    def _claim_of(self, who: Principal, request: ss.ClaimWork, command_id: str, token: str) -> cm.Command:
+    def _claim_of(
+        self, who: Principal, request: ss.ClaimWork, command_id: str, token: str, wait_ms: Millis
+    ) -> cm.Command:
         where: Pairs = (("channel", request.channel),) if request.channel else ()
         return self._command(
             cm.ClaimTask,
@@ -234,6 +246,7 @@ class Sessions:
             request,
             command_id=command_id,
             lease_ms=request.lease_ms,
+            wait_ms=wait_ms,
             least=request.least,
             where=where,
             run=request.item,
@@ -274,7 +287,7 @@ class Sessions:
         )
 
     async def _finish(self, who: Principal, request: ss.FinishWork) -> None:
-        """Report how it went. That the same is said twice is no mistake."""
+        """Report how it went. The same report again is answered as the first one; a different one is refused."""
         beat = ss.BeatSession(tenant=request.tenant, session=request.session, incarnation=request.life)
         # Also a check that the session is this caller's.
         await self.beat(who, beat)
@@ -303,33 +316,28 @@ class Sessions:
             )
         )
         refusal = _REFUSALS.get(str(judged))
-        if judged == Judgement.DUPLICATE:
-            refusal = self._as_before(request)
+        if judged in (Judgement.DUPLICATE, Judgement.OTHER_OUTCOME) and self._is_other_token(request):
+            refusal = _REFUSALS[Judgement.WRONG_TOKEN]
         if judged == Judgement.ACCEPTED:
-            self._remember(request)
+            self._remember_token(request)
         if refusal is not None:
             code, text = refusal
             raise Refused(
                 code, f"{text}: {request.item} under fence {request.fence}", "Stop and discard.", path="fence"
             )
 
-    def _remember(self, request: ss.FinishWork) -> None:
-        self._finished[(request.tenant, request.fence)] = (hash_of(request.token), request.ending)
-        if len(self._finished) > FINISHED_KEPT_MAX:
-            self._finished.pop(next(iter(self._finished)))
+    def _remember_token(self, request: ss.FinishWork) -> None:
+        self._ended_tokens[(request.tenant, request.fence)] = bytes.fromhex(hash_of(request.token))
+        if len(self._ended_tokens) > ENDED_TOKENS_MAX:
+            self._ended_tokens.pop(next(iter(self._ended_tokens)))
 
-    def _as_before(self, request: ss.FinishWork) -> tuple[str, str] | None:
-        """What is wrong with saying something of a lease that has ended: nothing, if the same was said before.
+    def _is_other_token(self, request: ss.FinishWork) -> bool:
+        """Whether a lease that has ended is known to have had another token.
 
-        Of a lease that ended long ago, or in another reign, it is not known; then nothing is changed and no harm done.
+        Its record keeps no token, so after a failover the caller is known by its session alone; nothing is changed.
         """
-        before = self._finished.get((request.tenant, request.fence))
-        if before is None or before == (hash_of(request.token), request.ending):
-            return None
-        token_hash, ending = before
-        if not compare_digest(token_hash, hash_of(request.token)):
-            return _REFUSALS[Judgement.WRONG_TOKEN]
-        return "lease.expired", f"the lease ended before, as {ending}"
+        known = self._ended_tokens.get((request.tenant, request.fence))
+        return known is not None and not compare_digest(known, bytes.fromhex(hash_of(request.token)))
 
 
 def _lease_of(offer: Offer, token: str, now: Millis) -> ss.WorkLease:

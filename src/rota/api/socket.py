@@ -12,11 +12,16 @@ from typing import Any
 from rota.api.auth import Principal
 from rota.api.counter import Counter
 from rota.api.desk import Desk
+from rota.api.request_limits import message_bytes_max
+from rota.core.errors import Refused
 from rota.wire.requests import LENGTH_BYTES, MESSAGE_BYTES_MAX, Response, pack_message
 from rota.wire.sockets import short_path
 
 SOCKET = "rota.sock"
 UNREAD_BYTES_MAX = 2 * MESSAGE_BYTES_MAX
+# As much of a message as its number needs, and of one that is not read what is passed over at once.
+HEAD_BYTES = 64
+PIECE_BYTES = 64 * 1024
 
 
 class SocketServer:
@@ -26,6 +31,7 @@ class SocketServer:
         """Whoever may open the file asks as `who`."""
         self.path = folder / SOCKET
         self._who = who
+        self._bytes_max = message_bytes_max(who)
         self._desk = desk
         self._server: asyncio.Server | None = None
         self._clients: dict[asyncio.Task[Any], None] = {}
@@ -63,9 +69,10 @@ class SocketServer:
         try:
             while True:
                 length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
-                if length > MESSAGE_BYTES_MAX:
-                    return
-                await connection.take(await reader.readexactly(length))
+                if length > self._bytes_max:
+                    await self._refuse(connection, reader, length)
+                else:
+                    await connection.take(await reader.readexactly(length))
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             return
         except Exception as error:
@@ -73,6 +80,18 @@ class SocketServer:
         finally:
             self._clients.pop(task, None)
             connection.close()
+
+    async def _refuse(self, connection: "SocketCounter", reader: asyncio.StreamReader, length: int) -> None:
+        """Answer a message that is too large, and read past it without keeping it."""
+        head = await reader.readexactly(min(length, HEAD_BYTES))
+        text = f"a message of {length:,} bytes is larger than {self._bytes_max:,}"
+        connection.refuse(head, Refused("field.size", text, "Send less at once, or large values as blobs."))
+        left = length - len(head)
+        while left:
+            piece = await reader.read(min(left, PIECE_BYTES))
+            if not piece:
+                raise asyncio.IncompleteReadError(b"", left)
+            left -= len(piece)
 
 
 class SocketCounter(Counter):

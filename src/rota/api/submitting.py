@@ -26,7 +26,7 @@ async def carry_out(coordinator: Coordinator, command: ClientCommand) -> Any:
 
 
 def _check_same(command: SubmitRun, params: bytes) -> None:
-    # Parameters of a workflow are completed when its run is made.
-    if not command.workflow and command.params != params:
+    # Parameters that were declared are completed when the run is made.
+    if not (command.workflow or command.declared) and command.params != params:
         text = f"{command.command_id!r} was the id of another command, which made run {command.run!r}"
         raise Refused("command.id_reused", text, "Choose a new id for each command.")

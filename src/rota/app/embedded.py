@@ -4,26 +4,25 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
-from rota.api.socket import SOCKET
 from rota.app import DEFAULT_FOLDER
+from rota.app.folder_line import LOOK_EVERY_S, PATIENCE_S, FolderLine
 from rota.app.hosting import Hosting, begin, host
 from rota.app.lines import NearLine
 from rota.app.remote import RemoteOptions, open_line
 from rota.app.working import Working, complaint, ship_logs, start_resident
 from rota.client.blocking import BlockingClient
-from rota.client.connection import SocketConnection
 from rota.client.deploying import Deployed
 from rota.client.line import FarLine
 from rota.client.runs import Client
 from rota.client.threads import LoopThread
 from rota.control.driver import Listener, ignore
 from rota.core.bounds import HISTORY_KEPT_MS, INTEGER_MAX, WORKER_SLOTS_MAX, TimeLimits
-from rota.core.errors import Refused, Unavailable
+from rota.core.errors import Refused
 from rota.core.graph import check_number
 from rota.core.ids import DEFAULT_TENANT
 from rota.running import Loading
@@ -31,9 +30,6 @@ from rota.wire.deployments import LOAD_S
 
 DAY_MS = 24 * 3_600_000
 KEEP_DAYS = HISTORY_KEPT_MS / DAY_MS
-# How long a folder that is busy is waited for: another command may be looking at it for a moment.
-PATIENCE_S = 2.0
-LOOK_EVERY_S = 0.05
 
 
 class Options(TypedDict, total=False):
@@ -61,8 +57,9 @@ class Options(TypedDict, total=False):
 class AsyncRota(Client):
     """A client for async programs, which brings its coordinator along or reaches one elsewhere."""
 
-    def __init__(self, line: NearLine | FarLine, parts: AsyncExitStack) -> None:
-        super().__init__(line)
+    def __init__(self, line: NearLine | FarLine | FolderLine, parts: AsyncExitStack, *, trust: bool) -> None:
+        """`trust`: open pickled results, as is safe where the coordinator is this program's or this folder's own."""
+        super().__init__(line, trust=trust)
         self._parts = parts
 
     @classmethod
@@ -81,47 +78,20 @@ class AsyncRota(Client):
         give_up_at = time.monotonic() + PATIENCE_S
         while True:
             try:
-                return await cls._start(folder, options)
+                async with AsyncExitStack() as parts:
+                    line = await _start(parts, folder, options)
+                    return cls(line, parts.pop_all(), trust=True)
             except Refused as refused:
                 if refused.code != "store.held" or time.monotonic() > give_up_at:
                     raise
                 await asyncio.sleep(LOOK_EVERY_S)
 
     @classmethod
-    async def _start(cls, folder: str | os.PathLike[str] | None, options: Options) -> Self:
-        listener = options.get("listener", ignore)
-        hosting = Hosting(
-            folder=folder,
-            limits=options.get("limits") or TimeLimits(),
-            listener=listener,
-            keep_ms=round(options.get("keep_days", KEEP_DAYS) * DAY_MS),
-            blobs=options.get("blobs", ""),
-        )
-        async with AsyncExitStack() as parts:
-            here = host(parts, hosting)
-            await begin(parts, here)
-            logs = ship_logs(parts, here.path, here.blobs, complaint(listener))
-            slots = options.get("slots")
-            if slots == 0:
-                # Whoever only looks wants to see what a program that was killed has left behind.
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(logs.settled(), PATIENCE_S)
-            else:
-                working = Working(
-                    folder=here.path,
-                    slots=slots or 0,
-                    threads=options.get("threads", False),
-                    memory_mb=options.get("memory_mb", 0),
-                    egress_allow=options.get("egress_allow", ()),
-                    limits=hosting.limits,
-                    kept_open=(here.lock.fd,),
-                )
-                await start_resident(parts, here, working, logs)
-            return cls(here.line(), parts.pop_all())
-
-    @classmethod
     async def open(cls, folder: str | os.PathLike[str] = DEFAULT_FOLDER) -> Self:
-        """Reach a folder's runs: through the process that holds it; if none does, by holding it without a worker."""
+        """Reach a folder's runs: through the process that holds it, or by reading them if none does.
+
+        Reading holds nothing. The first command holds the folder, without a worker, until this is closed.
+        """
         path = Path(folder)
         if not (path / "rota.db").exists():
             raise Refused(
@@ -130,29 +100,11 @@ class AsyncRota(Client):
                 "Start something with `rota run`, or name the folder. A coordinator with a shared store is named with"
                 " --coordinator.",
             )
-        give_up_at = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                return await cls._start(path, {"slots": 0})
-            except Refused as refused:
-                if refused.code != "store.held":
-                    raise
-                holder = refused.reason
-            try:
-                return await cls._connect(path)
-            except Unavailable:
-                if time.monotonic() > give_up_at:
-                    text = f"{holder} It does not answer here; if it asks for tokens, use --coordinator and a token."
-                    raise Unavailable("leader.none", text) from None
-                await asyncio.sleep(LOOK_EVERY_S)
-
-    @classmethod
-    async def _connect(cls, path: Path) -> Self:
         async with AsyncExitStack() as parts:
-            line = FarLine(DEFAULT_TENANT, lambda: SocketConnection.open(path / SOCKET, DEFAULT_TENANT))
-            await line.connect()
+            line = FolderLine(path, _hold)
             parts.push_async_callback(line.close)
-            return cls(line, parts.pop_all())
+            await line.connect()
+            return cls(line, parts.pop_all(), trust=True)
 
     @classmethod
     async def connect(cls, url: str | None = None, **options: Unpack[RemoteOptions]) -> Self:
@@ -163,12 +115,12 @@ class AsyncRota(Client):
         async with AsyncExitStack() as parts:
             line = await open_line(url, DEFAULT_TENANT, **options)
             parts.push_async_callback(line.close)
-            return cls(line, parts.pop_all())
+            return cls(line, parts.pop_all(), trust=options.get("trust", False))
 
     @property
     def is_host(self) -> bool:
-        """Whether the coordinator is in this process, and not one that is only spoken to."""
-        return isinstance(self.line, NearLine)
+        """Whether no other process is spoken to: the coordinator is in this one, or a folder is only read."""
+        return self.line.is_alone if isinstance(self.line, FolderLine) else isinstance(self.line, NearLine)
 
     async def deploy(
         self,
@@ -223,7 +175,7 @@ class Rota(BlockingClient):
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str] = DEFAULT_FOLDER) -> Self:
-        """Reach a folder's runs, whoever holds it; see `AsyncRota.open`."""
+        """Reach a folder's runs; see `AsyncRota.open`."""
         thread = LoopThread()
         try:
             return cls(thread, thread.call(AsyncRota.open(folder)))
@@ -243,7 +195,7 @@ class Rota(BlockingClient):
 
     @property
     def is_host(self) -> bool:
-        """Whether the coordinator is in this process, and not one that is only spoken to."""
+        """Whether no other process is spoken to; see `AsyncRota.is_host`."""
         return self._rota.is_host
 
     def deploy(
@@ -275,6 +227,38 @@ class Rota(BlockingClient):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+async def _start(parts: AsyncExitStack, folder: str | os.PathLike[str] | None, options: Options) -> NearLine:
+    """Start a coordinator, and a worker unless there are to be no slots; a line to it."""
+    listener = options.get("listener", ignore)
+    hosting = Hosting(
+        folder=folder,
+        limits=options.get("limits") or TimeLimits(),
+        listener=listener,
+        keep_ms=round(options.get("keep_days", KEEP_DAYS) * DAY_MS),
+        blobs=options.get("blobs", ""),
+    )
+    here = host(parts, hosting)
+    await begin(parts, here)
+    logs = ship_logs(parts, here.path, here.blobs, complaint(listener))
+    slots = options.get("slots")
+    if slots != 0:
+        working = Working(
+            folder=here.path,
+            slots=slots or 0,
+            threads=options.get("threads", False),
+            memory_mb=options.get("memory_mb", 0),
+            egress_allow=options.get("egress_allow", ()),
+            limits=hosting.limits,
+            kept_open=(here.lock.fd,),
+        )
+        await start_resident(parts, here, working, logs)
+    return here.line()
+
+
+async def _hold(parts: AsyncExitStack, folder: Path) -> NearLine:
+    return await _start(parts, folder, {"slots": 0})
 
 
 def _check(options: Options) -> None:

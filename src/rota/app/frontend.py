@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from rota.api.auth import Gate, check_exposure, count_nothing
 from rota.api.reapi.action_cache import ActionCache
 from rota.api.reapi.bytestream import ByteStream
 from rota.api.reapi.capabilities import Capabilities
@@ -21,6 +20,7 @@ from rota.api.reapi.operations import Operations
 from rota.api.reapi.results import Results
 from rota.api.reapi.server import ReapiServer
 from rota.api.reapi.trees import Trees
+from rota.api.tokens import Gate, check_exposure, count_nothing
 from rota.app.beside import front_end_url
 from rota.app.clocks import SystemClock, wall_clock
 from rota.app.journal import Journal

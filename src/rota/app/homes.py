@@ -5,28 +5,19 @@ results where nobody else looks would lose them without anybody noticing. The ma
 that both may be moved, and a store that was lost does not leave its blobs to the next one unasked.
 """
 
-import secrets
 from pathlib import Path
 
 from rota.app.files import write_whole
 from rota.core.errors import Refused
 from rota.ports import Blobs
 from rota.stores.blobs import MARK, find_mark
+from rota.stores.sqlite import IDENTITY_FILE, read_identity_file
 
-OWN_MARK = "home"
 
-
-def own_mark(folder: Path, inherited: str = "") -> str:
-    """The mark of a data folder; it is `inherited` or made up when it is asked for first, and stays."""
-    path = folder / OWN_MARK
-    try:
-        if mark := path.read_text(encoding="utf-8").strip():
-            return mark
-    except FileNotFoundError:
-        pass
-    mark = inherited or secrets.token_hex(16)
-    write_whole(path, f"{mark}\n".encode())
-    return mark
+def keep_mark(folder: Path, mark: str) -> None:
+    """Write the mark of a data folder into its file, unless it says so already."""
+    if read_identity_file(folder) != mark:
+        write_whole(folder / IDENTITY_FILE, f"{mark}\n".encode())
 
 
 async def mark_home(blobs: Blobs, home: str, place: str) -> None:

@@ -27,14 +27,16 @@ from rota.api.socket import SocketServer
 from rota.api.streams import Streams
 from rota.app.clocks import SystemClock, wall_clock
 from rota.app.garbage import REST_S, keep_collecting
-from rota.app.homes import check_own, find_mark, mark_home, own_mark
+from rota.app.homes import check_own, find_mark, keep_mark, mark_home
 from rota.app.inspecting import look_inside
 from rota.app.lines import NearLine
+from rota.app.loop_watchdog import LoopWatchdog, PauseLog
 from rota.app.shared import Sharing, open_shared
 from rota.app.survivors import Resident, RunnersLock, forget_residents, residents
 from rota.control.driver import CoordinatorDriver, Listener, ignore
 from rota.control.events import Level, Tell
 from rota.core.bounds import HISTORY_KEPT_MS, TASK_RETRIES, TimeLimits
+from rota.core.cluster import cluster_id
 from rota.core.commands import ForgetWorker
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import DEFAULT_TENANT, Millis
@@ -42,7 +44,7 @@ from rota.core.questions import ListWorkers, WorkerView
 from rota.ports import Blobs, Candidate, SharedStore, Store
 from rota.stores.blobs import open_blobs
 from rota.stores.memory import MemoryStore
-from rota.stores.sqlite import FolderLock, SqliteStore, held
+from rota.stores.sqlite import FolderLock, SqliteStore, held, read_identity_file
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 from rota.wire.requests import ServiceView
 from rota.worker.driver import Dial
@@ -94,6 +96,11 @@ class Host(Struct, frozen=True):
     # The store again, if it is shared.
     shared: SharedStore | None
     hosting: Hosting
+
+    @property
+    def cluster(self) -> str:
+        """The cluster id; empty before `begin`."""
+        return self.desk.service.cluster if self.desk.service is not None else ""
 
     def line(self) -> NearLine:
         """A line for the program that this is in."""
@@ -159,18 +166,23 @@ def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
 async def begin(parts: AsyncExitStack, here: Host) -> None:
     """Stand for election. Alone, it is won or `store.held` is raised; among others, this one may follow."""
     hosting, driver = here.hosting, here.driver
+    watchdog = LoopWatchdog(PauseLog(hosting.listener, asyncio.get_running_loop()))
+    watchdog.start()
+    parts.callback(watchdog.stop)
     if here.shared is not None:
         if await here.lock.take():
             _strike_off_later(driver, here.path)
         home = await _join(here, here.shared)
     else:
+        await _inherit(here)
         driver.start()
         await _win(driver, here.path)
         if await here.lock.take():
             await _strike_off(driver, residents(here.path))
             forget_residents(here.path)
         home = await _settle(here)
-    here.desk.service = ServiceView(version=__version__, blobs=here.place, home=home)
+    cluster = cluster_id(await driver.store.identity())
+    here.desk.service = ServiceView(version=__version__, blobs=here.place, home=home, cluster=cluster)
     if here.desk.inspect is None:
         here.desk.inspect = partial(look_inside, driver)
     if hosting.folder is None:
@@ -331,7 +343,16 @@ async def _settle(here: Host) -> str:
         # one that was killed. Where a folder's coordinator is, it would lose what that one does not know of.
         await check_own(here.blobs, "", here.place)
         return ""
-    # Those in the folder are the folder's, also if it was put together from a backup.
-    home = own_mark(here.path, await find_mark(here.blobs) if not hosting.blobs else "")
+    home = await here.driver.store.identity()
     await mark_home(here.blobs, home, here.place)
+    keep_mark(here.path, home)
     return home
+
+
+async def _inherit(here: Host) -> None:
+    """Let a store without an identity take that of the blobs in its folder, which was put together from a backup."""
+    hosting = here.hosting
+    if hosting.folder is not None and not hosting.blobs and not read_identity_file(here.path):
+        mark = await find_mark(here.blobs)
+        if mark:
+            keep_mark(here.path, mark)

@@ -21,7 +21,15 @@ from rota.core.ladder import Tier
 LINES_PER_SECOND = 10
 RECENT_LINES = 500
 # What a process says each time it tries again: an operator should hear of it, and not at every try.
-RARE = ("coordinator.away", "elect.failed", "leader.unknown", "logs.unshipped", "store.away", "vacancy.failed")
+RARE = (
+    "coordinator.away",
+    "elect.failed",
+    "leader.unknown",
+    "logs.unshipped",
+    "store.away",
+    "vacancy.failed",
+    "worker.refused",
+)
 RARE_EVERY_MS = 30_000
 TEXT_CHARS_MAX = 1_000
 # Nobody can do a task, and it will be parked before long.
@@ -56,6 +64,7 @@ LEVELS: dict[str, Level] = {
     "holds.failed": Level.WARNING,
     "leader.unknown": Level.WARNING,
     "logs.unshipped": Level.WARNING,
+    "loop.paused": Level.WARNING,
     "match": Level.INFO,
     "other": Level.WARNING,
     "queries.off": Level.WARNING,
@@ -75,6 +84,9 @@ LEVELS: dict[str, Level] = {
     "vacancy.failed": Level.WARNING,
     "worker.begins": Level.INFO,
     "worker.failed": Level.ERROR,
+    "worker.joined": Level.INFO,
+    "worker.moved": Level.WARNING,
+    "worker.refused": Level.WARNING,
 }
 _LOUD = [*Level]
 

@@ -14,7 +14,9 @@ from rota.app.survivors import RunnersLock
 from rota.app.working import Working, check_threads, complaint, ship_logs, start_worker, token_of, working_of
 from rota.client.rpc import RpcConnection
 from rota.config import Config
-from rota.control.events import Tell
+from rota.control.driver import Listener
+from rota.control.events import Level, Tell
+from rota.core.cluster import check_coordinator, wrong_cluster
 from rota.core.errors import Unavailable
 from rota.core.ids import DEFAULT_TENANT
 from rota.ports import Blobs
@@ -24,6 +26,7 @@ from rota.wire.requests import GetService, ServiceView
 from rota.wire.routes import Route
 from rota.worker.driver import WorkerDriver
 from rota.worker.identity import Identity, take_identity
+from rota.worker.logs.folder import LogFolder
 from rota.worker.remote.driver import Complain, dial_to
 
 # How often a coordinator that is not there yet is looked for.
@@ -52,12 +55,14 @@ async def start_laborer(parts: AsyncExitStack, config: Config) -> WorkerDriver:
         journal(Tell("worker.failed", (("error", f"stopped by an error of its own: {error!r}"),)))
 
     service, tenant = await _wait_for(route, lambda: token_of(config), away)
+    _check_cluster(identity, config.worker.cluster, service, route.url)
     blobs = await _open_blobs(config, service)
+    _join(identity, service.cluster, route.url, journal)
     lock = RunnersLock(identity.folder)
     parts.callback(lock.free)
     await lock.take()
     logs = ship_logs(parts, identity.folder, blobs, complaint(journal))
-    working = _named(config, identity, lock, tenant)
+    working = structs.replace(_named(config, identity, lock, tenant), cluster=service.cluster)
     dial = dial_to(route, lambda: token_of(config), away)
     return await start_worker(parts, working, blobs, logs, dial, clock, failing, journal)
 
@@ -73,6 +78,33 @@ def _named(config: Config, identity: Identity, lock: RunnersLock, tenant: str) -
     if not tenant or "client.tenant" in config.sources:
         tenant = working.tenant
     return structs.replace(working, id=identity.id, incarnation=identity.incarnation, tenant=tenant)
+
+
+def _check_cluster(identity: Identity, told: str, service: ServiceView, address: str) -> None:
+    """Refuse a coordinator of another cluster than this worker's.
+
+    The settings count more than what the worker's folder remembers: naming a cluster there moves the worker.
+    """
+    known = identity.cluster()
+    if check_coordinator(told or known, service.cluster) is None:
+        return
+    if told:
+        raise wrong_cluster(told, service.cluster, address, path="worker.cluster")
+    raise wrong_cluster(known, service.cluster, address, str(identity.cluster_file))
+
+
+def _join(identity: Identity, cluster: str, address: str, tell: Listener) -> None:
+    """Remember the cluster that the worker belongs to from now on, and tell the operator once."""
+    known = identity.cluster()
+    if not cluster or known == cluster:
+        return
+    if known:
+        aside = LogFolder(identity.folder).set_aside(known)
+        about = (("from", known), ("to", cluster), *((("logs", aside),) if aside else ()))
+        tell(Tell("worker.moved", about, Level.WARNING))
+    identity.join(cluster)
+    kept = str(identity.cluster_file)
+    tell(Tell("worker.joined", (("cluster", cluster), ("coordinator", address), ("remembered_in", kept))))
 
 
 async def _wait_for(route: Route, token: Callable[[], str], away: Complain) -> tuple[ServiceView, str]:

@@ -2,13 +2,13 @@
 
 from contextlib import AsyncExitStack
 
-from rota.api.auth import Gate
 from rota.api.http.server import HttpServer
 from rota.api.reapi.desks import Desks
 from rota.api.reapi.probes import FrontEndProbes
 from rota.api.reapi.results import Results
 from rota.api.reapi.server import ReapiServer
 from rota.api.reapi.telemetry import FrontEndTelemetry
+from rota.api.tokens import Gate
 from rota.config import Address, Config, server_context
 from rota.ports import Content
 from rota.wire.metrics import Calls

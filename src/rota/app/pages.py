@@ -8,15 +8,19 @@ from hashlib import sha256
 from starlette.responses import Response
 
 from rota import __version__
-from rota.api.auth import ANY_TENANT, Gate, Role
+from rota.api.agent_scope import check_unbound
+from rota.api.auth import ANY_TENANT, Role
 from rota.api.http.endpoints import EVENTS, TEXT, Call, Endpoint
-from rota.api.http.pages import COOKIE, HTML, SAID_COOKIE, Pages, keep_said, keep_token
+from rota.api.http.page_sessions import PageSessions
+from rota.api.http.pages import HTML, SAID_COOKIE, Pages, forget_session, keep_said, keep_session
 from rota.api.http.problems import problem_of
 from rota.api.http.streams import stream
+from rota.api.tokens import Gate
 from rota.app.clocks import wall_clock
 from rota.app.lines import NearLine
 from rota.client.runs import Client
-from rota.core.errors import Refused
+from rota.control.driver import CoordinatorDriver
+from rota.core.errors import Refused, Unavailable
 from rota.ui.pages import Pages as UiPages
 from rota.ui.trend import keep_trend
 from rota.ui.visits import Page, Rights, Visit
@@ -29,20 +33,32 @@ def make_pages(gate: Gate, line: NearLine | None = None, tables: Mapping[str, st
     On the line they learn how things go while this coordinator leads; without, from when somebody first looks.
     """
     made = UiPages(version=__version__, is_open=gate.is_open, tables=tables or {})
+    sessions = PageSessions(wall_clock)
     if line is not None:
+        driver = line.driver
+        driver.on_change(lambda: _end_if_another_leads(driver, sessions))
         client, trend = Client(line, patience_s=0), made.memory.trend(line.tenant)
         line.driver.on_reign("trend", lambda: keep_trend(client, trend))
-    # Of who shows no token: a page from before a restart has to be looked at again before it is acted on.
+    # For callers without a session: a page from before a restart has to be looked at again before it is acted on.
     own = secrets.token_bytes(32)
-    return Pages(tuple(_endpoint(page, gate, own) for page in made.pages), made.show_trouble)
+    endpoints = tuple(_endpoint(page, gate, sessions, own) for page in made.pages)
+    return Pages(endpoints, made.show_trouble, sessions)
 
 
-def _endpoint(page: Page, gate: Gate, own: bytes) -> Endpoint:
+def _end_if_another_leads(driver: CoordinatorDriver, sessions: PageSessions) -> None:
+    """Sessions do not come back with a lead: who signed out elsewhere meanwhile would be signed in again."""
+    try:
+        driver.check_leads()
+    except Unavailable:
+        sessions.clear()
+
+
+def _endpoint(page: Page, gate: Gate, sessions: PageSessions, own: bytes) -> Endpoint:
     return Endpoint(
         method=page.method,
         path=page.path,
         role=None if page.is_public else Role.READER,
-        serve=_serve(page, gate, own),
+        serve=_serve(page, gate, sessions, own),
         summary=page.summary,
         answer=str,
         media=HTML,
@@ -53,19 +69,30 @@ def _endpoint(page: Page, gate: Gate, own: bytes) -> Endpoint:
     )
 
 
-def _serve(page: Page, gate: Gate, own: bytes) -> Callable[[Call], Awaitable[Response]]:
+def _serve(page: Page, gate: Gate, sessions: PageSessions, own: bytes) -> Callable[[Call], Awaitable[Response]]:
     async def serve(call: Call) -> Response:
         def stream_events(pieces: AsyncIterator[bytes]) -> Response:
             return stream(pieces, EVENTS, call.readmit, beat=BEAT)
 
         def sign_in(token: str) -> dict[str, str]:
+            # Sessions are the leader's, so that there is one place where they end.
+            call.check_leads()
+            if gate.is_open:
+                return {}
             who = gate.admit(token, peer=call.peer)
             try:
                 who.may(Role.READER, who.acting_tenant)
+                check_unbound(who, "the pages")
             except Refused as refused:
                 gate.refused(refused, peer=call.peer)
                 raise
-            return keep_token(token, is_secure=call.is_secure)
+            sessions.end(call.session)
+            return keep_session(sessions.begin(gate.digest_of(token)), is_secure=call.is_secure)
+
+        def sign_out() -> dict[str, str]:
+            call.check_leads()
+            sessions.end(call.session)
+            return forget_session(call.cookies, is_secure=call.is_secure)
 
         visit = Visit(
             client=call.client,
@@ -77,7 +104,7 @@ def _serve(page: Page, gate: Gate, own: bytes) -> Callable[[Call], Awaitable[Res
             stream=stream_events,
             stream_text=lambda pieces: stream(pieces, TEXT, call.readmit),
             sign_in=sign_in,
-            sign_out=lambda: keep_token("", is_secure=call.is_secure),
+            sign_out=sign_out,
             now=wall_clock(),
             rights=_rights(call, own),
         )
@@ -94,7 +121,7 @@ def _rights(call: Call, own: bytes) -> Rights:
     return Rights(
         may=call.who.may_do,
         is_of_all_tenants=call.who.tenant == ANY_TENANT,
-        seal=seal_of(call.cookies.get(COOKIE, ""), own),
+        seal=seal_of(call.session, own),
         once=secrets.token_hex(16),
         said=call.cookies.get(SAID_COOKIE, ""),
         say=lambda key: keep_said(key, is_secure=call.is_secure),
@@ -102,9 +129,9 @@ def _rights(call: Call, own: bytes) -> Rights:
     )
 
 
-def seal_of(token: str, own: bytes) -> str:
-    """What forms carry that were made for the holder of a token: nobody without the token can work it out.
+def seal_of(secret: str, own: bytes) -> str:
+    """What the forms of a session carry: a page of another site cannot work it out.
 
-    It is the same after a restart, and at whoever leads next. Where nobody is asked for a token it is this process's.
+    It changes with each sign-in. Without sign-in it is this process's own.
     """
-    return hmac.new(token.encode() or own, b"rota forms", sha256).hexdigest()
+    return hmac.new(secret.encode() or own, b"rota forms", sha256).hexdigest()

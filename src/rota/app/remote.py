@@ -18,7 +18,8 @@ class RemoteOptions(TypedDict, total=False):
 
     `token`: what to present; the variable `ROTA_COORDINATOR_BEARER_TOKEN` unless told otherwise. `tenant`: for whom to
     speak, if the token is for several. `ca`: a file with the authorities to trust. `cert`, `key`: what to show to a
-    coordinator that wants a certificate of its callers.
+    coordinator that wants a certificate of its callers. `trust`: open pickled results, which runs code that their
+    authors chose; without it only plain values and Arrow tables are opened.
     """
 
     token: str | None
@@ -26,6 +27,7 @@ class RemoteOptions(TypedDict, total=False):
     ca: str | os.PathLike[str] | None
     cert: str | os.PathLike[str] | None
     key: str | os.PathLike[str] | None
+    trust: bool
 
 
 async def open_line(url: str | None, otherwise: str, **options: Unpack[RemoteOptions]) -> FarLine:

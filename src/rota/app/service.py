@@ -11,11 +11,11 @@ from typing import cast
 from msgspec import Struct, structs
 
 from rota.api.analysts import readable
-from rota.api.auth import Gate, check_exposure
 from rota.api.http.room import CONNECTIONS_MAX
 from rota.api.http.server import HttpServer
 from rota.api.http.service import HttpService
 from rota.api.rpc import RpcServer
+from rota.api.tokens import Gate, check_exposure
 from rota.app.beside import Beside, front_end_url
 from rota.app.clocks import SystemClock, wall_clock
 from rota.app.descriptors import make_room
@@ -41,6 +41,7 @@ from rota.config.folders import folders_by_tenant
 from rota.control.driver import Listener
 from rota.control.events import Escalate, Level, Tell
 from rota.control.telemetry import Telemetry
+from rota.core.cluster import check_coordinator, wrong_cluster
 from rota.core.commands import PutQueue
 from rota.core.errors import Refused
 from rota.core.ids import DEFAULT_TENANT
@@ -233,6 +234,9 @@ class _Defining:
 
 
 async def _local_worker(parts: AsyncExitStack, here: Host, config: Config, journal: Journal) -> WorkerDriver:
+    told = config.worker.cluster
+    if check_coordinator(told, here.cluster) is not None:
+        raise wrong_cluster(told, here.cluster, here.driver.who.grpc, path="worker.cluster")
     logs = ship_logs(parts, here.path, here.blobs, complaint(journal))
     working = working_of(config, here.path, kept_open=(here.lock.fd,))
     if config.builds.listen:

@@ -139,14 +139,14 @@ def start_nursery(
             if getattr(config.client, name)
         },
     )
-    made = [(_make(each, around, config), each) for each in config.spawners]
+    made = [(_make(each, around, config, here.cluster), each) for each in config.spawners]
     nursery = Nursery(made, here.clock, tell, count)
     parts.push_async_callback(nursery.stop)
     return nursery
 
 
-def _make(settings: SpawnerSettings, around: Surroundings, config: Config) -> Spawner:
-    return _agents(settings, around, config) if settings.command else _workers(settings, around, config)
+def _make(settings: SpawnerSettings, around: Surroundings, config: Config, cluster: str) -> Spawner:
+    return _agents(settings, around, config) if settings.command else _workers(settings, around, config, cluster)
 
 
 def _agents(settings: SpawnerSettings, around: Surroundings, config: Config) -> AgentSpawner:
@@ -174,14 +174,15 @@ def _agents(settings: SpawnerSettings, around: Surroundings, config: Config) -> 
     return AgentSpawner(settings, around, offering, lambda: read_token(settings.token_file), NO_WORKSPACE)
 
 
-def _workers(settings: SpawnerSettings, around: Surroundings, config: Config) -> WorkerSpawner:
-    """A worker as this machine's are, with what its spawner says of it instead."""
+def _workers(settings: SpawnerSettings, around: Surroundings, config: Config, cluster: str) -> WorkerSpawner:
+    """A worker as this machine's are, with what its spawner says of it instead. It belongs to this cluster."""
     side = structs.replace(
         config.worker,
         slots=settings.slots,
         queues=settings.queues or config.worker.queues,
         properties={**config.worker.properties, **settings.properties},
         drain_s=min(config.worker.drain_s, DRAIN_S),
+        cluster=cluster,
     )
     kinds = (PYTHON, COMMAND, HTTP) if why_no_builds() else (PYTHON, COMMAND, HTTP, BUILD)
     capacity = Capacity(

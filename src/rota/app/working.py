@@ -67,6 +67,8 @@ QUERY_GROWTH_BYTES = 1 << 30
 QUERY_ENV = {"MIMALLOC_PURGE_DELAY": "-1"}
 # Of the memory that a slot has, the engine plans with this much; it does not count everything that it holds.
 ENGINE_SHARE = 0.6
+# Address space that a process of queries reserves and does not use: arenas of the allocator, and stacks of threads.
+RESERVED_BYTES = 4 << 30
 
 # How long work that was handed back is waited for to be acknowledged, and logs to be shipped.
 PATIENCE_S = 2.0
@@ -104,6 +106,8 @@ class Working(Struct, frozen=True, kw_only=True):
     tls: Tls = Tls()
     # Whose the worker is; those whose work it takes are `tenants`.
     tenant: str = DEFAULT_TENANT
+    # The cluster that it belongs to.
+    cluster: str = ""
     # Descriptors that a supervisor has open until nothing is left of what it started.
     kept_open: tuple[int, ...] = ()
 
@@ -217,7 +221,7 @@ async def start_worker(
         tenants=working.tenants,
         queues=working.queues,
     )
-    machine = SyncMachine(working.tenant, working.id, working.incarnation, capacity, working.limits)
+    machine = SyncMachine(working.tenant, working.id, working.incarnation, capacity, working.limits, working.cluster)
     worker = WorkerDriver(machine, dial, runners, clock, failing=failing)
     parts.push_async_callback(_leave, worker)
     worker.start()
@@ -254,6 +258,17 @@ async def _builds(
     return runner
 
 
+def query_memory(chosen_bytes: int, machine_bytes: int, slots: int) -> tuple[int, int]:
+    """The address space of a process of queries, and the memory that a slot has, of which the engine is told a part.
+
+    The engine counts most of what it holds, not all: without a limit, one query could take the whole machine.
+    """
+    share = machine_bytes // slots
+    if chosen_bytes:
+        return chosen_bytes, min(chosen_bytes, share)
+    return share + RESERVED_BYTES, share
+
+
 def _queries(
     parts: AsyncExitStack,
     working: Working,
@@ -270,8 +285,7 @@ def _queries(
     reach = _reach(working)
     check_reach(reach)
     # Processes of their own: tasks in threads cannot be killed, and what others may grow is little for a query.
-    memory = working.memory_mb << 20
-    share = min(memory or 1 << 60, (memory_kb() << 10) // working.slots_in_all)
+    memory, share = query_memory(working.memory_mb << 20, memory_kb() << 10, working.slots_in_all)
     growth = max(QUERY_GROWTH_BYTES, share // 4)
     kept = Recycling(ahead=0, idle_max=working.slots_in_all, growth_bytes_max=growth)
     # Those that are given keys are for themselves.
@@ -344,6 +358,7 @@ async def start_resident(
 
     It works for that coordinator, unless `dial` knows of others.
     """
+    working = structs.replace(working, cluster=here.cluster)
     serves = working.tenants[0] if working.tenants else working.tenant
     note_resident(here.path, Resident(working.tenant, working.id, working.incarnation, serves))
     dial = dial or here.dial()

@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         put_json({"deployed": done, "broken": broken})
     else:
         for each in done:
-            new = "new" if each.is_new else "as it was"
+            new = "new" if each.is_new else "unchanged"
             put(f"{each.name}: version {each.version}, {new}; {show_count(each.tasks, 'task')}, {each.source}")
     for each in broken:
         _complain(each)

@@ -167,7 +167,7 @@ def _failures(rota: Rota) -> Iterable[dict[str, Any]]:
         yield {
             **_run(view),
             "failed": [
-                {"id": task.id, "attempt": task.attempt, "worker": task.worker, "error": task.error[-ERROR_CHARS_MAX:]}
+                {"id": task.id, "attempt": task.attempt, "worker": task.worker, "error": task.error[:ERROR_CHARS_MAX]}
                 for task in tasks[:TASKS_OF_FAILURE]
             ],
         }

@@ -15,7 +15,7 @@ import apsw
 from msgspec import Struct, to_builtins
 
 from rota import __version__
-from rota.api.auth import Gate, check_exposure
+from rota.api.tokens import Gate, check_exposure
 from rota.app.clocks import wall_clock
 from rota.app.shared import Sharing, open_shared, sharing_of
 from rota.cli.installation import Finding, install_command, version_numbers
@@ -31,11 +31,12 @@ from rota.config import (
 from rota.config.masking import mask
 from rota.config.reading import FILE_VARIABLE
 from rota.config.settings import Server
+from rota.core.cluster import cluster_id
 from rota.core.errors import Refused, Unavailable
 from rota.core.spans import show_span
 from rota.ports import Look
 from rota.stores.blobs import open_blobs
-from rota.stores.sqlite import SqliteStore, holder_of
+from rota.stores.sqlite import SqliteStore, holder_of, read_identity_file
 
 FREE_BYTES_MIN = 1 << 30
 ENGINE = "datafusion"
@@ -149,7 +150,8 @@ def _store(config: Config) -> Iterator[Finding]:
         return
     leader = found.leader
     who = f"{leader.name} leads{', at ' + leader.grpc if leader.grpc else ''}" if leader is not None else "nobody leads"
-    yield Finding("ok", "store", f"{found.server} answers (identity {found.identity[:8]}, epoch {found.epoch}); {who}")
+    yield Finding("ok", "store", f"{found.server} answers (epoch {found.epoch}); {who}")
+    yield Finding("ok", "cluster", cluster_id(found.identity))
 
 
 def _server_version(server: str) -> Iterator[Finding]:
@@ -259,3 +261,6 @@ def _database(folder: Path) -> Iterator[Finding]:
         yield Finding("fail", "database", str(trouble), "`rota db check` says more.")
         return
     yield Finding("ok", "database", f"{size / (1 << 20):.1f} MB, last written {show_span(age_ms)} ago")
+    identity = read_identity_file(folder)
+    if identity:
+        yield Finding("ok", "cluster", cluster_id(identity))

@@ -113,7 +113,7 @@ def _running(sight: Sight, columns: int, paint: Paint) -> tuple[str, list[str]]:
     width = max(12, (columns - 34) // 2)
     for view in sight.running:
         ended = sum(count for state, count in view.tasks.items() if state in TERMINAL)
-        took = show_span(max(0, sight.overview.as_of - view.started_at))
+        took = show_span(max(0, sight.overview.as_of - view.started_at - view.idle_ms))
         failed = view.tasks.get(FAILED, 0) + view.tasks.get(UPSTREAM_FAILED, 0)
         bad = f" {failed} failed" if failed else ""
         counts = f"{ended}/{view.total}, {view.tasks.get(RUNNING, 0)} running{bad}"

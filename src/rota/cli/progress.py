@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from rota.cli.bars import REDRAW_S, bar, has_colour
 from rota.cli.showing import one_line
+from rota.core.errors import headline
 from rota.core.states import TERMINAL, TaskState
 
 if TYPE_CHECKING:
@@ -71,10 +72,10 @@ class Progress:
     def _note(self, idx: int, happening: "Happening") -> str:
         attempt = self._attempts.get(idx, 0)
         note = f" (attempt {attempt})" if attempt > 1 or happening.state == "up_for_retry" else ""
-        lines = happening.error.strip().splitlines()
+        error = headline(happening.error)
         if self._live and happening.state == "up_for_retry":
             return f"{note}: {self._explain(self.names[idx])}"
-        return f"{note}: {lines[-1]}" if lines else note
+        return f"{note}: {error}" if error else note
 
     def draw(self) -> None:
         """Draw the whole picture over the last one."""

@@ -22,7 +22,8 @@ _HEAD = f"""# Commands
 to stderr. Options are written out: nothing is short for something else.
 
 - **Where.** Commands that ask a coordinator take `--data DIR` (the coordinator of a data folder, `.rota` by default) or
-  `--coordinator URL` (one elsewhere; default `${COORDINATOR}`). A folder on which nobody runs is opened by the command.
+  `--coordinator URL` (one elsewhere; default `${COORDINATOR}`). A folder that no process holds is only read by
+  commands that change nothing; others hold it until they are done.
 - **`--json`** prints data for programs. Fields are added, never renamed; instants are milliseconds since 1970, UTC.
 - **Runs and work items** may be named by as much of their id as no other has, among the newest 2,000; if several begin
   like that, they are listed. A name that is not found is answered with the one that was probably meant.

@@ -33,7 +33,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """List them."""
-    from rota.core.spans import show_span
+    from rota.core.spans import show_slot, show_span
     from rota.wire.views import as_plain
 
     with reach(options) as rota:
@@ -45,15 +45,18 @@ def run(options: argparse.Namespace) -> int:
     if not runs:
         say(f"no runs{did_you_mean(options.name, known)}")
         return 0
+    # Runs without a schedule have none, and most lists are of one or the other.
+    is_dated = any(view.slot_at for view in runs)
     put_table(
-        ("RUN", "GRAPH", "STATE", "CREATED", "TOOK", "TASKS"),
+        ("RUN", "GRAPH", "STATE", *(("LOGICAL DATE",) if is_dated else ()), "CREATED", "TOOK", "TASKS"),
         (
             (
                 view.id,
                 view.name,
                 "paused" if view.paused else view.state,
+                *((show_slot(view.slot_at) if view.slot_at else "",) if is_dated else ()),
                 show_time(view.created_at),
-                show_span(view.ended_at - view.started_at) if view.ended_at else "",
+                show_span(view.ended_at - view.started_at - view.idle_ms) if view.ended_at and view.started_at else "",
                 show_counts(view.tasks),
             )
             for view in runs

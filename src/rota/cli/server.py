@@ -56,7 +56,8 @@ async def serve(config: "Config", signals: Signals, *, with_worker: bool) -> int
         ways = f"{service.grpc}{' and ' + service.http if service.http else ''}"
         worker = service.worker
         hands = _slots(worker.machine.capacity.slots) if worker is not None else "no worker here"
-        tell(f"ready: {ways}; data in {service.host.path}; {hands}{_standing(service.host)}")
+        here = service.host
+        tell(f"ready: {ways}; data in {here.path}; {hands}; cluster {here.cluster}{_standing(here)}")
         if service.http:
             tell(f"pages: {service.http}/")
         await first_of(signals.asked, service.failed)

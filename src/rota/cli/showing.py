@@ -68,13 +68,13 @@ def one_line(text: str) -> str:
 
 
 def show_time(at: int) -> str:
-    """An instant, in local time; in words where there is no date for it."""
+    """An instant in local time, with its zone; in words where there is no date for it."""
     from rota.core.spans import moment_of, show_beyond
 
     if not at:
         return ""
     moment = moment_of(at)
-    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}" if moment is not None else show_beyond(at)
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S %Z}" if moment is not None else show_beyond(at)
 
 
 def show_count(count: int, what: str) -> str:

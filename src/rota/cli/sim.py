@@ -147,6 +147,8 @@ def _hunt_mutants(options: argparse.Namespace) -> int:
             word = f"caught by seed {found.seed}: {found.broken[:100]}" if found.seed is not None else "NOT CAUGHT"
             sys.stdout.write(f"{found.mutant}: {word}\n")
             sys.stdout.flush()
+            if found.false_alarms:
+                _say(f"seeds that fail without a mutant: {', '.join(map(str, found.false_alarms))}")
     missed = [found.mutant for found in hunts if found.seed is None]
     if options.json:
         sys.stdout.write(json.dumps({"mutants": to_builtins(hunts), "missed": missed}) + "\n")

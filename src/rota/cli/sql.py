@@ -210,7 +210,7 @@ def _put_into(path: Path) -> Generator[IO[bytes]]:
 
 def show(answer: "pa.RecordBatchReader") -> None:
     """The first rows, in columns, and how many there are in all."""
-    from rota.kinds.query.showing import show_value
+    from rota.kinds.query.cell_text import cell_texts
 
     is_plan = answer.schema.names == _EXPLAINED
     rows: list[list[str]] = []
@@ -218,10 +218,10 @@ def show(answer: "pa.RecordBatchReader") -> None:
     for batch in answer:
         room = ROWS_SHOWN - len(rows)
         if room > 0 and batch.num_columns:
-            shown = batch.slice(0, room)
+            shown: Any = batch.slice(0, room)
             # By column: names may come twice.
-            columns: list[list[Any]] = [shown.column(number).to_pylist() for number in range(shown.num_columns)]
-            rows += ([show_value(value) for value in row] for row in zip(*columns, strict=True))
+            columns = [cell_texts(shown.column(number)) for number in range(shown.num_columns)]
+            rows += (["NULL" if text is None else text for text in row] for row in zip(*columns, strict=True))
         count += batch.num_rows
     if is_plan:
         for kind, plan in rows:

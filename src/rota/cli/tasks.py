@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 from rota.cli.reaching import reach
 from rota.cli.showing import add_run, finish, put_json, put_table, show_time
+from rota.core.errors import headline
 from rota.core.states import TaskState
 
 if TYPE_CHECKING:
     from rota.core.questions import TaskView
-
 
 _ERROR_CHARS = 60
 
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
                 view.worker,
                 show_time(view.started_at),
                 show_span(view.ended_at - view.started_at) if view.ended_at and view.started_at else "",
-                last_line(view),
+                error_or_note(view),
             )
             for view in tasks
         ),
@@ -57,7 +57,6 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def last_line(view: "TaskView") -> str:
-    """The end of an error, where its cause is; else of what was noted."""
-    lines = (view.error or view.note).strip().splitlines()
-    return lines[-1][:_ERROR_CHARS] if lines else ""
+def error_or_note(view: "TaskView") -> str:
+    """What a task failed with; else what was noted."""
+    return headline(view.error or view.note)[:_ERROR_CHARS]

@@ -60,7 +60,7 @@ async def _watch(options: argparse.Namespace) -> int:
             )
             return 0
         is_watched = sys.stdout.isatty() and sys.stdin.isatty()
-        # Whoever holds a folder keeps others from starting on it, and nothing would change meanwhile.
+        # Where no service is, nothing changes meanwhile.
         if options.once or rota.is_host or not is_watched:
             sight = await _look(rota, where, Rate())
             for line in draw(sight, size()[0], 10_000, _clock(sight), paint):

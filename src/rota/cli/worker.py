@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 EXAMPLES = """
   rota worker --coordinator grpc://rota.example.org:7433
   rota worker --coordinator grpc://a:7433,b:7433 --slots 16 --name build-3
+  rota worker --coordinator grpc://rota.example.org:7433 --cluster 3f9c-1a7b-e204
   rota worker --config /etc/rota/worker.toml
 """
 
@@ -37,6 +38,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
     add_setting(parser, "--data", "worker.data", metavar="DIR", help=text)
     text = "its name (default: made up once and kept in the folder)"
     add_setting(parser, "--name", "worker.name", metavar="NAME", help=text)
+    text = "the id of its cluster (default: that of the first coordinator it meets, kept in the folder)"
+    add_setting(parser, "--cluster", "worker.cluster", metavar="ID", help=text)
     add_worker_options(parser)
     parser.set_defaults(run=run)
 
@@ -58,7 +61,8 @@ async def work(config: "Config", signals: Signals) -> int:
         if not await done_before(starting, signals.asked):
             return 0
         worker = starting.result()
-        tell(f"ready: {worker.machine.capacity.slots} slots for {', '.join(worker.machine.capacity.kinds)}")
+        capacity = worker.machine.capacity
+        tell(f"ready: {capacity.slots} slots for {', '.join(capacity.kinds)}; cluster {worker.machine.cluster}")
         await first_of(signals.asked, worker.left)
         code = 0
         if worker.failed is None and not signals.at_once.is_set():

@@ -67,7 +67,7 @@ def _show(view: "WorkflowView") -> None:
     from zoneinfo import ZoneInfo
 
     from rota.wire.schedules import show_schedule, upcoming
-    from rota.wire.views import as_json, show_param
+    from rota.wire.views import show_default
 
     workflow = view.workflow
     put(f"{workflow.name}{' (paused)' if workflow.paused else ''}, version {workflow.version}, from {workflow.source}")
@@ -81,8 +81,7 @@ def _show(view: "WorkflowView") -> None:
         put(f"  next: {datetime.fromtimestamp(at / 1000, UTC).astimezone(zone).isoformat(timespec='seconds')}")
     put("parameters:" if workflow.params else "parameters: none")
     for param in workflow.params:
-        shown = show_param(param)
-        value = "required" if shown["required"] else f"default {as_json(shown['default'])}"
+        value = "required" if param.is_required else f"default {show_default(param)}"
         put(f"  {param.name}: {param.type}, {value}{'; ' + param.doc if param.doc else ''}")
     put("versions:")
     for version in reversed(workflow.versions):

@@ -62,7 +62,7 @@ class BlockingRun:
         return self._thread.call(self._run.result(task, timeout_s))
 
     def open(self, task: TaskView) -> Any:
-        """What a task returned. A pickled value is opened: ask for results of code that you trust."""
+        """What a task returned. A pickled value is opened only by a client that trusts its coordinator."""
         return self._thread.call(self._run.open(task))
 
     def tasks(self, *names: str, states: Iterable[str] = ()) -> list[TaskView]:

@@ -22,7 +22,9 @@ from rota.core.commands import (
 )
 from rota.core.decide.workflows import backfill_spec
 from rota.core.errors import Refused
+from rota.core.history import GetGraph
 from rota.core.ids import BlobRef, Millis
+from rota.core.model import Graph
 from rota.core.questions import BackfillView, GetWorkflow, ListBackfills, ListWorkflows, WorkflowView
 from rota.wire.deployments import Broken, Compiled, check_workflow_name
 from rota.wire.given import packed
@@ -30,7 +32,6 @@ from rota.wire.instants import When, check_instants, end_of, instant
 from rota.wire.requests import FindBundle, PutBundle
 
 SLOTS_SHOWN_MAX = 1_000
-UTC = "UTC"
 _NAMED_MAX = 5
 
 
@@ -91,8 +92,11 @@ class Deploying(Operating):
             paused=workflow.paused,
             source=workflow.source,
             doc=workflow.doc,
+            zone=workflow.zone,
+            code=workflow.code,
         )
         version = int(await self.ask(command))
+        kept = bundle if version not in known else await self._bundle_of(graph.name, version)
         return Deployed(
             name=graph.name,
             version=version,
@@ -100,8 +104,16 @@ class Deploying(Operating):
             # As many as a run begins with; of those whose number it will tell, one.
             tasks=sum(spec.width or 1 for spec in graph.tasks),
             source=workflow.source,
-            bundle=bundle.sha256 if bundle is not None else "",
+            bundle=kept.sha256 if kept is not None else "",
         )
+
+    async def _bundle_of(self, name: str, version: int) -> BlobRef | None:
+        """The bundle of a version: of one that is unchanged, that of its first deployment."""
+        found = (await self.workflow(name)).workflow.kept_version(version)
+        if found is None:
+            return None
+        graph: Graph = await self.ask(GetGraph(tenant=self.line.tenant, digest=found.graph))
+        return graph.bundle
 
     async def deploy_all(
         self, workflows: Iterable[Compiled], broken: Iterable[Broken], bundle: bytes, *, strict: bool = False
@@ -142,14 +154,13 @@ class Deploying(Operating):
 
     async def zone_of(self, name: str) -> str:
         """The time zone that a workflow's dates are read in."""
-        schedule = (await self.workflow(name)).schedule
-        return schedule.zone if schedule is not None else UTC
+        return (await self.workflow(name)).zone
 
     async def check_instants(self, name: str, params: dict[str, Any], version: int = 0) -> None:
         """Refuse an instant among a run's parameters that there is not in the workflow's time zone."""
         view = await self.workflow(name)
         if version in (0, view.workflow.version):
-            check_instants(view.workflow.params, params, view.schedule.zone if view.schedule is not None else UTC)
+            check_instants(view.workflow.params, params, view.zone)
 
     async def pause_workflow(self, name: str, *, paused: bool = True) -> None:
         """Start no runs of a workflow and give no worker their tasks. What runs goes on."""
@@ -192,8 +203,8 @@ class Deploying(Operating):
 
     async def backfill_slots(self, name: str, start: When, end: When, *, limit: int = SLOTS_SHOWN_MAX) -> Slots:
         """The slots that a backfill with the same words is about; nothing is made, and the same is refused."""
-        schedule = (await self.workflow(name)).schedule
-        zone = schedule.zone if schedule is not None else UTC
+        view = await self.workflow(name)
+        zone = view.zone
         command = StartBackfill(
             tenant=self.line.tenant,
             command_id="",
@@ -202,7 +213,7 @@ class Deploying(Operating):
             start_at=instant(start, zone, "start"),
             end_at=end_of(end, zone, "end"),
         )
-        spec = backfill_spec(schedule, name, command, time.time_ns() // 1_000_000)
+        spec = backfill_spec(view.schedule, name, command, time.time_ns() // 1_000_000)
         assert spec.start_at is not None and spec.end_at is not None, "a backfill has a beginning and an end"
         # Its first slot is at its beginning.
         first, last = spec.start_at - 1, spec.end_at

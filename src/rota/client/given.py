@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from rota.core.bounds import ID_CHARS_MAX, SCHEDULE_ID_CHARS_MAX
 from rota.core.errors import Refused
-from rota.core.model import Graph, TaskSpec
+from rota.core.model import Graph, Param, TaskSpec
 from rota.core.states import RunState, TaskState
 
 S = TypeVar("S", RunState, TaskState)
@@ -23,6 +23,17 @@ class GraphLike(Protocol):
     def params(self, given: dict[str, Any]) -> dict[str, Any]:
         """The parameters of a run, checked."""
         ...
+
+
+def declared_of(graph: Graph | GraphLike | TaskSpec) -> tuple[tuple[Param, ...], str]:
+    """The parameters that the coordinator completes when it makes a run, and their time zone.
+
+    There are some only if one of them defaults to the run's logical date, which the coordinator alone knows.
+    """
+    declared: tuple[Param, ...] = getattr(graph, "param_specs", ())
+    if not any(param.defaults_to_logical_date for param in declared):
+        return (), "UTC"
+    return declared, getattr(graph, "zone", "UTC")
 
 
 def built(graph: Graph | GraphLike | TaskSpec, params: dict[str, Any]) -> tuple[Graph, dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Which runs there are, live ones and those in history, as if they were in one list."""
 
+import asyncio
 from collections.abc import Iterable
 
 from msgspec import structs
@@ -8,7 +9,7 @@ from rota.client.deploying import Deploying
 from rota.client.given import states_of
 from rota.client.paging import Place, is_after
 from rota.core import records
-from rota.core.bounds import HISTORY_PAGE_MAX, INTEGER_MAX
+from rota.core.bounds import HISTORY_PAGE_MAX, INTEGER_MAX, TASKS_PER_SLICE
 from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, check_number
 from rota.core.history import Ended, GetEnded, GetGraph, HistoryQuery, Page
@@ -139,7 +140,10 @@ class Listing(Deploying):
     async def graph(self, digest: str) -> LiveGraph:
         """A definition, laid out."""
         found: Graph = await self.ask(GetGraph(tenant=self.line.tenant, digest=digest))
-        return LiveGraph(self.line.tenant, digest, found)
+        if len(found.tasks) <= TASKS_PER_SLICE:
+            return LiveGraph(self.line.tenant, digest, found)
+        # In a thread, which takes turns with others on the loop.
+        return await asyncio.to_thread(LiveGraph, self.line.tenant, digest, found)
 
     async def graph_of(self, ended: Ended) -> LiveGraph:
         """The definition of a run in history, with what the run grew by."""

@@ -4,7 +4,8 @@ from collections import deque
 
 from rota.client.conversation import Conversation
 from rota.core.errors import Refused
-from rota.wire.channels import BATCH_BYTES, REQUEST_BYTES_MAX, TALK
+from rota.wire.channels import TALK, fragments_of
+from rota.wire.large_requests import BATCH_BYTES, REQUEST_BYTES_MAX
 from rota.wire.requests import Request, pack, pack_batch, read_responses
 from rota.wire.routes import Route
 from rota.wire.streams import Stream
@@ -17,6 +18,7 @@ class RpcConnection(Conversation):
         super().__init__(tenant, self._put)
         self._stream = stream
         self._requests: deque[bytes] = deque()
+        self._fragments: deque[bytes] = deque()
         stream.start(self._pull, self._hear_all, self.lose, pace_s)
 
     @classmethod
@@ -40,6 +42,8 @@ class RpcConnection(Conversation):
         self._stream.wake()
 
     def _pull(self) -> bytes | None:
+        if self._fragments:
+            return self._fragments.popleft()
         if not self._requests:
             return None
         batch = [self._requests.popleft()]
@@ -47,7 +51,8 @@ class RpcConnection(Conversation):
         while self._requests and size + len(self._requests[0]) <= BATCH_BYTES:
             batch.append(self._requests.popleft())
             size += len(batch[-1])
-        return pack_batch(batch)
+        self._fragments.extend(fragments_of(pack_batch(batch)))
+        return self._fragments.popleft()
 
     def _hear_all(self, content: bytes) -> None:
         for response in read_responses(content):

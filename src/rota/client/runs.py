@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
-from rota.client.given import GraphLike, built, new_id, states_of
+from rota.client.given import GraphLike, built, declared_of, new_id, states_of
 from rota.client.happenings import Happening, Names, moves_of
 from rota.client.items import Items
 from rota.client.line import Line
@@ -19,7 +19,7 @@ from rota.client.logs import stream_log
 from rota.client.steering import Steering
 from rota.client.watching import Interrupted
 from rota.core.commands import SubmitRun
-from rota.core.errors import Refused, Unavailable
+from rota.core.errors import Refused, Unavailable, headline
 from rota.core.graph import LiveGraph, graph_digest
 from rota.core.history import Ended, GetEnded, GetStories
 from rota.core.ids import BlobRef, Millis
@@ -41,7 +41,7 @@ from rota.wire.given import packed, priority_class
 from rota.wire.instants import When, instant
 from rota.wire.requests import AwaitRun, LogPiece, ReadBlob, ReadLog
 from rota.wire.scripts import lend_main
-from rota.wire.values import unpack
+from rota.wire.values import PICKLE, Unreadable, unpack
 from rota.wire.work import StoredValue, decode_value
 
 SHOWN_MAX = 5
@@ -56,7 +56,14 @@ class RunFailed(Exception):
 
 
 class Client(Items):
-    """Talks to one coordinator as one tenant."""
+    """Talks to one coordinator as one tenant.
+
+    `trust`: pickled results are opened, which runs code that their authors chose.
+    """
+
+    def __init__(self, line: Line, patience_s: float | None = None, *, trust: bool = False) -> None:
+        super().__init__(line, patience_s)
+        self.trust = trust
 
     async def submit(
         self,
@@ -79,6 +86,7 @@ class Client(Items):
         sent at once, without asking whether it is known.
         """
         whole, given = built(graph, params or {})
+        declared, zone = declared_of(graph)
         name = run or new_id(whole.name, command_id)
         command = SubmitRun(
             tenant=self.line.tenant,
@@ -88,6 +96,8 @@ class Client(Items):
             digest=graph_digest(whole),
             priority=priority_class(priority),
             params=packed(given),
+            declared=declared,
+            zone=zone,
             merge=merge,
             labels=tuple((labels or {}).items()),
             share=share,
@@ -247,18 +257,23 @@ class Run(Steering):
         return last[0]
 
     async def open(self, task: TaskView) -> Any:
-        """What a task returned. A pickled value is opened: ask for results of code that you trust."""
+        """What a task returned. A pickled value is opened only by a client that trusts its coordinator."""
         if task.state is not SUCCESS:
-            why = f": {task.error}" if task.error else ""
+            why = f": {headline(task.error)}" if task.error else ""
             raise Refused("task.no_result", f"task {task.id!r} is {task.state}, it has no result{why}", path="task")
         if task.result is None:
             return None
         value = decode_value(task.result)
+        if value.encoding == PICKLE and not self.client.trust:
+            # Before it is fetched, which may take a while.
+            raise _untrusted(task)
         lend_main()
-        if isinstance(value, StoredValue):
-            content = await self.client.fetch(value.ref)
-            return unpack(value.encoding, content, trusted=True)
-        return unpack(value.encoding, value.content, trusted=True)
+        content = await self.client.fetch(value.ref) if isinstance(value, StoredValue) else value.content
+        try:
+            return unpack(value.encoding, content, trusted=self.client.trust)
+        except Unreadable as error:
+            hint = "Install what it takes: `pip install pyarrow` for Arrow tables, else a newer Rota."
+            raise Refused("result.unreadable", f"the result of task {task.id!r}: {error}", hint, path="task") from error
 
     async def tasks(self, *names: str, states: Iterable[str] = ()) -> list[TaskView]:
         """The run's tasks, or some of them."""
@@ -429,6 +444,15 @@ class Run(Steering):
         if ended is None:
             raise Refused("run.unknown", f"no run {self.id!r}, neither live nor in history", path="run")
         return ended
+
+
+def _untrusted(task: TaskView) -> Refused:
+    text = f"the result of task {task.id!r} is pickled, and opening it would run code that its author chose"
+    hint = (
+        "Connect with trust=True if you trust this coordinator and everybody who may run tasks there. Or have the task "
+        "return numbers, text, bytes, lists, dictionaries or an Arrow table."
+    )
+    return Refused("result.untrusted", text, hint, path="task")
 
 
 def _wall_clock() -> Millis:

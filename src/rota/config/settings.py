@@ -11,6 +11,7 @@ from msgspec import Meta, Struct, field, structs
 from rota.config.secret import Secret
 from rota.config.spawners import SpawnerSettings
 from rota.core.bounds import HISTORY_KEPT_MS, ID_CHARS_MAX, RETRIES_MAX, WORKER_SLOTS_MAX, TimeLimits
+from rota.core.cluster import CLUSTER_PATTERN
 from rota.core.ids import DEFAULT_TENANT
 from rota.core.model import Pool, Queue, Tenant
 
@@ -181,6 +182,13 @@ class WorkerSide(Section, frozen=True, kw_only=True):
 
     data: Annotated[str, _meta("the folder with a worker's identity and unsent logs", min_length=1)] = ".rota-worker"
     name: Annotated[str, _meta("its name; empty: made up once", min_length=1, max_length=ID_CHARS_MAX)] = ""
+    cluster: Annotated[
+        str,
+        _meta(
+            "the id of the cluster it belongs to; empty: that of the first coordinator it meets",
+            pattern=CLUSTER_PATTERN,
+        ),
+    ] = ""
     slots: Annotated[int, _meta("attempts at once; 0: one for each processor", ge=0, le=WORKER_SLOTS_MAX)] = 0
     tenants: Annotated[Words, _meta("whose work it takes; empty: everybody's")] = ()
     queues: Annotated[Words, _meta("from which queues; empty: all")] = ()

@@ -5,6 +5,7 @@ from msgspec import Struct
 from rota.control.events import Token
 from rota.core.commands import Command, StartRuns, Tick
 from rota.core.ids import RunKey
+from rota.core.prepared_graph import PreparedGraph
 from rota.core.questions import Question
 from rota.core.state import State
 
@@ -14,6 +15,8 @@ class Ask(Struct, frozen=True):
 
     command: Command | Question
     token: Token | None = None
+    # Its graph, laid out for the state that it is asked of first, and for no other.
+    prepared: PreparedGraph | None = None
 
 
 _TICKS_OF_RUNS = frozenset({"due", "deadline", "archive", "overrun", "review", "replan", "orphan", "starved", "parked"})

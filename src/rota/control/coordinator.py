@@ -49,6 +49,8 @@ class Coordinator:
         self.leadership = Leadership(limits, campaign_ms, now)
         self.loop: Loop | None = None
         self.streams: dict[int, None] = {}
+        # Known from the first load on.
+        self.cluster = ""
         self._commit_asked_at: Millis = 0
         self._refused: deque[Ask] = deque()
         self._lease_number = 0
@@ -113,7 +115,7 @@ class Coordinator:
     def _ask(self, event: Asked) -> list[Intent]:
         if self.loop is None:
             return [Answer(event.token, Unavailable("leader.none"))]
-        self.loop.inbox.append(Ask(event.command, event.token))
+        self.loop.inbox.append(Ask(event.command, event.token, event.prepared))
         return []
 
     def _frame(self, event: FrameCame) -> list[Intent]:
@@ -134,12 +136,15 @@ class Coordinator:
         # A reload in the same reign must not issue a fence twice.
         state.lease_number = self._lease_number
         state.task_retries = self.task_retries
+        self.cluster = event.cluster
         self.loop = Loop(state, self.leadership.ticket)
+        self.loop.streams.cluster = event.cluster
         self.loop.replay, self._refused = self._refused, deque()
         self.loop.streams.unwelcome = self._unwelcome
         self._lease_number = 0
         self.loop.begin(now)
-        return [Tell("reign.began", (("epoch", str(state.epoch)), ("runs", str(len(state.runs)))))]
+        about = (("epoch", str(state.epoch)), ("runs", str(len(state.runs))), ("cluster", event.cluster))
+        return [Tell("reign.began", about)]
 
     def _committed(self, event: Committed, now: Millis) -> list[Intent]:
         loop = self.loop

@@ -45,10 +45,12 @@ from rota.control.events import (
     Woke,
 )
 from rota.control.following.driver import Following
+from rota.control.graph_preparation.driver import prepare
 from rota.control.leadership import Role
 from rota.control.loop import Loop
 from rota.control.standing import Heartbeat
 from rota.core.bounds import HISTORY_KEPT_MS, TimeLimits
+from rota.core.cluster import cluster_id
 from rota.core.commands import ClientCommand, Command
 from rota.core.errors import Refused, Unavailable
 from rota.core.history import HistoryQuery
@@ -178,6 +180,11 @@ class CoordinatorDriver:
         self._changed.append(changed)
 
     @property
+    def cluster(self) -> str:
+        """The cluster id of the store; empty until this coordinator has led once."""
+        return self.machine.cluster
+
+    @property
     def trouble(self) -> Refused | Unavailable | None:
         """What keeps this coordinator from leading, if it is its store."""
         return self._trouble
@@ -224,15 +231,21 @@ class CoordinatorDriver:
         """Several at once, so that they share a turn and a commit; what is refused is among the answers."""
         if self.is_stopped:
             raise self._gone()
+        prepared = [await prepare(request) for request in requests]
+        if self.is_stopped:
+            raise self._gone()
         loop = asyncio.get_running_loop()
         asked: dict[int, asyncio.Future[tuple[object, object]]] = {}
-        for request in requests:
+        for request, graph in zip(requests, prepared, strict=True):
             salted = request
             if isinstance(request, ClientCommand) and not request.salt:
                 salted = structs.replace(request, salt=self._chance.getrandbits(63))
             self._number += 1
-            asked[self._number] = self._answers[self._number] = loop.create_future()
-            self._post(Asked(self._number, salted))
+            asked[self._number] = self._answers[self._number] = future = loop.create_future()
+            if isinstance(graph, Refused):
+                future.set_result((graph, None))
+            else:
+                self._post(Asked(self._number, salted, graph))
         try:
             return [await future for future in asked.values()]
         finally:
@@ -434,12 +447,13 @@ class CoordinatorDriver:
 
     async def _load(self, intent: Load) -> None:
         try:
+            cluster = cluster_id(await self.store.identity())
             records = [record async for record in self.store.load(intent.epoch)]
         except Exception as error:  # the machine steps down and tells why
             self._post(Loaded(intent.ticket, None, _words(error)))
             self._hindered(error)
             return
-        self._post(Loaded(intent.ticket, records))
+        self._post(Loaded(intent.ticket, records, cluster=cluster))
 
     def _hindered(self, error: Exception) -> None:
         """The store keeps this coordinator from leading; whoever waits for that hears why."""

@@ -13,6 +13,7 @@ from rota.core.demand import Demand
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Epoch, Millis
 from rota.core.model import Pairs
+from rota.core.prepared_graph import PreparedGraph
 from rota.core.questions import Question, Reading
 from rota.core.records import Batch, Record, Story
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
@@ -22,10 +23,11 @@ Stream = int
 
 
 class Asked(Struct, frozen=True):
-    """A client's command, or a question that changes nothing."""
+    """A client's command, or a question that changes nothing. A large graph of a command may have been prepared."""
 
     token: Token
     command: Command | Question
+    prepared: PreparedGraph | None = None
 
 
 class FrameCame(Struct, frozen=True):
@@ -73,11 +75,12 @@ class HoldsSaid(Struct, frozen=True):
 
 
 class Loaded(Struct, frozen=True):
-    """The answer to `Load`: all live records, or None with an error."""
+    """The answer to `Load`: all live records, or None with an error; and the cluster id of the store."""
 
     ticket: int
     records: list[Record] | None
     error: str = ""
+    cluster: str = ""
 
 
 class CommitOutcome(StrEnum):

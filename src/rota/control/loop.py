@@ -73,6 +73,7 @@ from rota.wire.frames import WorkerFrame
 REVIEW_PER_TURN = 200
 TURNS_TO_FILL = 2
 LEAST_PER_TURN = 10
+WORK_PER_SLICE = 250
 
 
 class Loop:
@@ -256,6 +257,8 @@ class Loop:
         until = self._until()
         while self.work < until and state.continues:
             tenant, run = next(iter(state.continues))
+            # A slice judges up to two thousand nodes, and may find nothing to change.
+            self.work += WORK_PER_SLICE
             decision = self.carry_out(ContinueRun(tenant=tenant, run=run), now)
             if not isinstance(decision, Decision) or not decision.changes:
                 state.continues.pop((tenant, run), None)
@@ -357,10 +360,13 @@ class Loop:
 
     def _answer(self, ask: Ask, now: Millis) -> list[Intent]:
         command = ask.command
+        if ask.prepared is not None:
+            self.state.prepared, ask = ask.prepared, Ask(command, ask.token)
         if ask.token is not None:
             self.waiting[ask.token] = ask
         if self.store_trouble and isinstance(command, ClientCommand | Question):
             # This answer has seen nothing, so it need not wait for the store that it is about.
+            self.state.prepared = None
             return self._refuse_now(ask, self.store_trouble.refusal())
         if isinstance(command, Question):
             self._reply(ask.token, self._read(command, now), None)
@@ -370,6 +376,7 @@ class Loop:
         if isinstance(command, ClaimTask | RenewLease | BeatWorker | Report):
             self.pullers.heard(command, now)
         outcome = self.carry_out(command, now)
+        self.state.prepared = None
         if isinstance(outcome, Decision) and outcome.changes:
             self.asks.append(ask)
         if outcome is None:
@@ -384,9 +391,10 @@ class Loop:
                 detail = self.pullers.renewed(*outcome.detail, now)
             elif isinstance(command, RegisterWorker):
                 self.pullers.registered(ask, command, now)
-            elif isinstance(command, ClaimTask) and outcome.answer:
-                lease = self.state.leases.get(int(outcome.answer))
+            elif isinstance(command, ClaimTask):
+                lease = self.state.leases.get(int(outcome.answer)) if outcome.answer else None
                 detail = offer_of(lease) if lease is not None else None
+                self.pullers.claimed(command, now, granted=lease is not None)
             self._reply(ask.token, outcome.answer, detail)
         return []
 

@@ -1,4 +1,4 @@
-"""Workers that claim their work: they have no stream, so what they ask is their beat; wakes go to whoever listens."""
+"""Pull workers: their requests are their beats, and wakes are sent to those that listen."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from rota.core.ids import Fence, Millis
 from rota.core.model import Mood
 from rota.core.presence import heard_from, renew_one, take_mood, went_away
 from rota.core.state import State
-from rota.core.waking import wakes, woke
+from rota.core.waking import stop_waiting, wait_for_work, wakes, woke
 
 
 class Turns(Protocol):
@@ -41,6 +41,16 @@ class Pullers:
             if worker is not None:
                 told = Wake(*wake.session, run.row.id, run.row.labels, now)
                 self.loop.hold(lambda told=told: (told,))
+
+    def claimed(self, command: ClaimTask, now: Millis, *, granted: bool) -> None:
+        """A claim was answered. One that found nothing may wait for a wake."""
+        worker = self.loop.state.workers.get((command.tenant, command.worker))
+        if worker is None or worker.row.incarnation != command.incarnation:
+            return
+        if command.wait_ms > 0 and not granted:
+            wait_for_work(worker, command, now)
+        else:
+            stop_waiting(worker)
 
     def renewed(self, fence: Fence, until: Millis, now: Millis) -> Millis:
         """A lease was renewed; the answer is until when."""

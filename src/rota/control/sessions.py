@@ -96,8 +96,8 @@ class Session:
         """Whether the worker holds a lease or may still be sent it."""
         return fence in self._held or self.is_on_its_way(fence)
 
-    def say(self, epoch: Epoch, beat_ms: Millis, lease_ms: Millis) -> CoordinatorFrame | None:
-        """The next frame, or None if there is nothing to say."""
+    def say(self, epoch: Epoch, beat_ms: Millis, lease_ms: Millis, cluster: str = "") -> CoordinatorFrame | None:
+        """The next frame, or None if there is nothing to say. The first one names the cluster."""
         if not (self.starts or self.stops or self.ack_due or self.sent == 0 or self.told < self.heard):
             return None
         self.told = self.heard
@@ -118,4 +118,5 @@ class Session:
             want_complete=self.want_complete,
             beat_ms=beat_ms,
             lease_ms=lease_ms,
+            cluster=cluster if self.sent == 1 else "",
         )

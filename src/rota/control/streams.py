@@ -9,10 +9,11 @@ from typing import Protocol
 
 from msgspec import structs
 
-from rota.control.events import CloseStream, Intent, Send, Tell
+from rota.control.events import CloseStream, Intent, Level, Send, Tell
 from rota.control.sessions import Session
 from rota.control.trouble import StoreTrouble
 from rota.core.changes import LeaseGranted
+from rota.core.cluster import check_worker
 from rota.core.commands import Command, Outcome, RegisterWorker, Report, ReturnLease
 from rota.core.decide import Decision
 from rota.core.decide.leases import offer_of
@@ -76,6 +77,8 @@ class Streams:
         self.unsent: dict[Fence, None] = {}
         # Greetings that the store would not take, with what it said; the coordinator keeps them over a reload.
         self.unwelcome: dict[RegisterWorker, str] = {}
+        # The cluster of this coordinator; workers of another one are refused.
+        self.cluster = ""
         self._number = 0
 
     # What workers are told.
@@ -91,7 +94,7 @@ class Streams:
         intents: list[Intent] = []
         state = self.host.state
         for session in speaking.values():
-            frame = session.say(state.epoch, state.beat_ms, state.limits.lease_ms)
+            frame = session.say(state.epoch, state.beat_ms, state.limits.lease_ms, self.cluster)
             if frame is not None and self.sessions.get(session.stream) is session:
                 intents.append(Send(session.stream, frame))
         return intents
@@ -140,6 +143,9 @@ class Streams:
 
     def take(self, stream: int, frame: WorkerFrame, now: Millis) -> list[Intent]:
         """A frame came on a stream."""
+        if frame.number == 0 and (refused := check_worker(frame.cluster, self.cluster, has_token=True)):
+            # Before the epochs are compared: those of two clusters have nothing to do with each other.
+            return self._refuse_cluster(stream, frame, refused)
         if frame.epoch > self.host.state.epoch:
             # The worker has heard from a later reign than ours.
             return [Tell("epoch.overtaken", (("epoch", str(frame.epoch)),)), CloseStream(stream)]
@@ -174,8 +180,7 @@ class Streams:
         outcome = Refused("store.refused", error) if error is not None else self.host.carry_out(command, now)
         if not isinstance(outcome, Decision):
             text = str(outcome) if outcome is not None else "the scheduler met an error"
-            refusal = CoordinatorFrame(session="", epoch=self.host.state.epoch, number=1, refused=text)
-            self.host.hold(lambda: [Send(stream, refusal), CloseStream(stream)])
+            self._turn_away(stream, text, outcome.code if outcome is not None else "")
             return []
         if outcome.changes:
             self.host.tried(command)
@@ -204,6 +209,18 @@ class Streams:
 
         self.host.hold(act)
         return intents
+
+    def _turn_away(self, stream: int, text: str, code: str) -> None:
+        refusal = CoordinatorFrame(session="", epoch=self.host.state.epoch, number=1, refused=text, code=code)
+        self.host.hold(lambda: [Send(stream, refusal), CloseStream(stream)])
+
+    def _refuse_cluster(self, stream: int, frame: WorkerFrame, refused: Refused) -> list[Intent]:
+        """Refuse a worker of another cluster: nothing that it says counts here, and nothing is sent to it."""
+        if stream in self.sessions or stream in self.greeted:
+            return []
+        self._turn_away(stream, str(refused), refused.code)
+        about = (("cause", refused.code), ("worker", frame.worker), ("named", frame.cluster), ("cluster", self.cluster))
+        return [Tell("worker.refused", about, Level.WARNING)]
 
     def _hear(self, session: Session, frame: WorkerFrame, now: Millis) -> None:
         session.hear(frame)

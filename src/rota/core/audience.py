@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from rota.core.demand import Demand, Signature, static_reasons, total_reasons
 from rota.core.ids import Millis, WorkerKey
+from rota.core.live import WaitingClaim
 from rota.core.model import Capacity
 
 # Sessions, by rank.
@@ -24,7 +25,8 @@ class Session(Struct, frozen=True, kw_only=True):
     """One live session of a pull worker, as it stands.
 
     `values` is `property_values(capacity)`; `totals` are the quantities among them, as in `LiveWorker`. It is idle if
-    it could begin at once: it is at no prompt, is not stopping and holds fewer leases than it may.
+    it could begin at once: it is at no prompt, is not stopping and holds fewer leases than it may. `claim` is the claim
+    with which it waits for work.
     """
 
     key: WorkerKey
@@ -33,6 +35,7 @@ class Session(Struct, frozen=True, kw_only=True):
     created_at: Millis
     idle: bool
     totals: dict[str, int] = {}
+    claim: WaitingClaim | None = None
 
 
 class Line:
@@ -52,11 +55,14 @@ class Line:
 
 
 class Audience:
-    """All live sessions of a cycle. `free` are those that are idle and have no target yet."""
+    """All live sessions of a cycle. `free` are those that are idle and have no target yet, `waiting` those with a claim
+    that waits.
+    """
 
     def __init__(self, sessions: Sequence[Session], demands: Iterable[Demand]) -> None:
         self.ranked = sorted(sessions, key=_seniority)
         self.free: Ranks = 0
+        self.waiting: Ranks = 0
         self._ones = {session.key: 1 << rank for rank, session in enumerate(self.ranked)}
         self._by_pair: dict[tuple[str, str], Ranks] = {}
         self._by_terms: dict[tuple[object, ...], Ranks] = {}
@@ -105,6 +111,10 @@ class Audience:
         above = [*at_least[1:], 0]
         return [tier for low, high in zip(at_least, above, strict=True) if (tier := low & ~high)][::-1]
 
+    def claim_of(self, one: Ranks) -> WaitingClaim | None:
+        """The claim with which a session waits."""
+        return self.ranked[one.bit_length() - 1].claim
+
     def take(self, one: Ranks) -> WorkerKey:
         """This session has its target for the cycle."""
         assert self.free & one, "a session has at most one target in a cycle"
@@ -124,6 +134,8 @@ class Audience:
             one = self._ones[session.key]
             if session.idle:
                 self.free |= one
+            if session.claim is not None:
+                self.waiting |= one
             for pair in session.capacity.properties:
                 if pair in mentioned:
                     self._by_pair[pair] = self._by_pair.get(pair, 0) | one

@@ -7,6 +7,7 @@ from itertools import islice
 from msgspec import Struct
 
 from rota.core.buckets import Bucket
+from rota.core.decide.timers import is_unclaimed
 from rota.core.graph import check_number
 from rota.core.ids import Millis
 from rota.core.live import LiveRun
@@ -37,7 +38,9 @@ class ListBacklog(Question, frozen=True, kw_only=True):
 
 
 class SchedulerView(Struct, frozen=True, kw_only=True):
-    """How work that is claimed stands. `starved` are those of which no registered worker could ever have any."""
+    """How work that is claimed stands. `starved` counts tasks that no registered worker could ever have, or that idle
+    sessions were told of and did not claim within the threshold.
+    """
 
     paused: bool
     pauses: tuple[Pause, ...]
@@ -76,6 +79,10 @@ def view_scheduler(state: State, question: GetScheduler, now: Millis) -> Schedul
             starved += bucket.live
         if pause_reasons(state.pauses, bucket.demand.signature):
             paused += bucket.live
+    for key in state.wakes.offered:
+        run = state.runs.get(key) if key[0] == tenant else None
+        if run is not None:
+            starved += sum(is_unclaimed(state, run, task, now) for task in run.tasks.values())
     for run in _claimed_runs(state, tenant):
         gated += run.is_gated
         if not run.is_runnable and not run.is_gated:

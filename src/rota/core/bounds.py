@@ -13,6 +13,8 @@ ID_CHARS_MAX = 250
 SCHEDULE_ID_CHARS_MAX = 200
 TEXT_CHARS_MAX = 1_000
 TASKS_PER_GRAPH_MAX = 1_000_000
+# Nodes, each of which may stand for many tasks. A definition is encoded in one call, which nothing interrupts.
+NODES_PER_GRAPH_MAX = 200_000
 EDGES_PER_GRAPH_MAX = 5_000_000
 SETUPS_PER_GRAPH_MAX = 100
 NAMES_PER_COMMAND_MAX = 10_000
@@ -33,7 +35,13 @@ WAITERS_MAX = 1_000
 PAUSES_PER_TENANT_MAX = 1_000
 LABEL_NAME_CHARS_MAX = 100
 LABEL_CHARS_MAX = 500
-VERSIONS_KEPT_MAX = 10
+# Versions of a workflow that are kept. A graph takes about 1 KB of memory for each of its tasks, so a large workflow
+# keeps fewer: those before the newest ten only while all together have at most so many tasks, and so many bytes of
+# declared parameters, which are written again with each deployment.
+VERSIONS_KEPT_MAX = 100
+VERSIONS_KEPT_MIN = 10
+VERSIONS_TASKS_MAX = 2_000
+VERSIONS_PARAMS_BYTES_MAX = 256 * 1024
 REMEDY_TASKS_MAX = 100_000
 BACKFILL_ACTIVE_RUNS = 4
 BACKFILL_ACTIVE_RUNS_MAX = 100
@@ -51,6 +59,7 @@ AUDIT_CHARS_MAX = 1_000
 AUDITS_PER_PAGE_MAX = 1_000
 DELAY_MS_MAX = 30 * 24 * 3_600_000
 PROPERTY_VALUES_MAX = 256
+CAPACITY_NAMES_MAX = 1_000
 WORKER_SLOTS_MAX = 100_000
 LEASE_MS_MAX = 24 * 3_600_000
 SILENCE_MS_LEAST = 1_000
@@ -68,7 +77,7 @@ HISTORY_KEPT_MS = 30 * 24 * 3_600_000
 HISTORY_PAGE_MAX = 1_000
 ROWS_PER_TIDY = 1_000
 RECEIPTS_KEPT_MS_LEAST = 300_000
-RECEIPTS_MAX = 200_000
+RECEIPTS_MAX = 20_000
 REFUSED_REPORTS_TOLD_MAX = 8
 
 INTERRUPTIONS_MAX = 5

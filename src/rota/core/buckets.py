@@ -55,7 +55,7 @@ def flow_key(flow: Flow) -> int | None:
 class Bucket:
     """All waiting tasks with one signature."""
 
-    __slots__ = ("ages", "demand", "flows", "left", "lines", "live", "shapes", "users", "waiting")
+    __slots__ = ("ages", "claimed_at", "demand", "flows", "left", "lines", "live", "shapes", "users", "waiting")
 
     def __init__(self, demand: Demand) -> None:
         self.demand = demand
@@ -69,6 +69,8 @@ class Bucket:
         # Whose age is still there although they left; whoever comes back with the same age takes its old place.
         self.left: set[tuple[Millis, int, int]] = set()
         self.users = 0
+        # When a pull worker last claimed a task of this bucket.
+        self.claimed_at: Millis = 0
 
     def head(self, priority: PriorityClass) -> tuple[int, Flow] | None:
         """The run or share whose turn it is in this bucket and class, with what it has used."""
@@ -98,7 +100,7 @@ class TenantLine:
 class Shape:
     """Workers that no waiting task can tell apart, quantities aside."""
 
-    __slots__ = ("grants", "idle", "key", "lines", "tenants", "totals", "waiting", "workers")
+    __slots__ = ("claimants", "grants", "idle", "key", "lines", "tenants", "totals", "waiting", "workers")
 
     def __init__(self, key: tuple[object, ...]) -> None:
         self.key = key
@@ -108,6 +110,8 @@ class Shape:
         self.tenants: dict[tuple[PriorityClass, str], TenantLine] = {}
         self.lines: dict[PriorityClass, LazyHeap[TenantLine]] = {name: LazyHeap(returning=True) for name in CLASSES}
         self.waiting: dict[Bucket, int] = {}
+        # Workers with a claim that waits, in the order in which they began to wait.
+        self.claimants: dict[WorkerKey, LiveWorker] = {}
         # Grants since the last overdue task; a new shape looks for one at once.
         self.grants = OVERDUE_GRANTS
 

@@ -17,7 +17,7 @@ An interval counts elapsed time from `start_at` (or from 1970) and knows no zone
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import lru_cache
@@ -52,6 +52,7 @@ ACTIVE_RUNS_MAX: Final = 1_000_000
 
 _DAY_S: Final = 86_400
 _EVERY_KIND_OF_YEAR_S: Final = 28 * 366 * _DAY_S  # 1970 to 1998: each first weekday, with and without a leap day
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _HOST_ZONES: Final = ("Factory", "localtime", "posixrules")  # what these mean differs from host to host
 _HOST_ZONE_FOLDERS: Final = ("posix/", "right/")
@@ -127,6 +128,16 @@ def check_schedule(spec: ScheduleSpec) -> None:
         raise _never(spec.cron)
     if next_slot(spec, -1) is None:
         raise Refused("schedule.window", "no slot falls between start_at and end_at", path="end_at")
+
+
+def check_zone(name: str) -> None:
+    """Refuse a name that is not an IANA time zone."""
+    _zone(name)
+
+
+def local_time(at: Millis, zone: str) -> datetime:
+    """An instant as a date and time in a time zone."""
+    return (_EPOCH + timedelta(milliseconds=at)).astimezone(_zone(zone))
 
 
 def _check_numbers(spec: ScheduleSpec) -> None:

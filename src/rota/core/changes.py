@@ -116,13 +116,17 @@ class RunRevived(Change, frozen=True):
 
 
 class RunMoved(OfRun, frozen=True):
-    """A run was given another version of its graph. `tasks` are pairs of the old and the new number of what is kept."""
+    """A run was given another version of its graph. `tasks` are pairs of the old and the new number of what is kept.
+
+    `params` are its parameters, completed for the other version; None if they are as before.
+    """
 
     graph: str
     version: int
     growths: tuple[Growth, ...]
     tasks: tuple[tuple[int, int], ...]
     at: Millis
+    params: bytes | None = None
 
 
 class TasksScheduled(OfRun, frozen=True):

@@ -35,7 +35,8 @@ class SubmitRun(ClientCommand, frozen=True, kw_only=True):
     `version` says which of the workflow's, if not the present one; `logical_at` is what the run is about, if not the
     present moment. While a run with the same `merge` has not ended no other is made: the answer is that one's id, and
     that it is another than `run` says that it was joined. Runs with the same `share` are charged as if they were one.
-    `is_fresh`: the id was made up for this run, so nobody has to look for it in history.
+    `is_fresh`: the id was made up for this run, so it is not looked up in history. `declared` are the parameters
+    of a graph that is not deployed, in time zone `zone`: the run gets their defaults where `params` has no value.
     """
 
     run: str
@@ -57,6 +58,8 @@ class SubmitRun(ClientCommand, frozen=True, kw_only=True):
     needs_approval: bool = False
     # When it fails if it has not ended; 0: never.
     deadline_at: Millis = 0
+    declared: tuple[Param, ...] = ()
+    zone: str = "UTC"
 
 
 class ApproveRun(ClientCommand, frozen=True, kw_only=True):
@@ -219,7 +222,9 @@ class PutSchedule(ClientCommand, frozen=True, kw_only=True):
 class DeployWorkflow(ClientCommand, frozen=True, kw_only=True):
     """Make a graph the present version of the workflow of its name, with its schedule; the same again changes nothing.
 
-    Without a schedule it has none any more. `paused` None leaves that as it is.
+    Without a schedule it has none any more. `paused` None leaves that as it is. `zone` is the time zone of the
+    workflow's dates: by default that of its schedule, or UTC. `code` is the digest of the files that the workflow uses:
+    with the same code and otherwise the same graph, another bundle is no other version. Without it, it is one.
     """
 
     graph: Graph
@@ -229,6 +234,8 @@ class DeployWorkflow(ClientCommand, frozen=True, kw_only=True):
     paused: bool | None = None
     source: str = ""
     doc: str = ""
+    zone: str = ""
+    code: str = ""
 
 
 class PauseWorkflow(ClientCommand, frozen=True, kw_only=True):
@@ -308,12 +315,14 @@ class ClaimTask(ClientCommand, frozen=True, kw_only=True):
     """A pull worker asks for the best task it may have.
 
     `least` leaves out less urgent classes, `where` what does not have these requirements, `run` all but one run.
-    `token_hash` is of a secret that the way in made up and gives to the worker with the lease.
+    `token_hash` is of a secret that the way in made up and gives to the worker with the lease. `wait_ms`: if there is
+    no such task now, the caller waits for so long to be woken and asks again.
     """
 
     worker: str
     incarnation: str
     lease_ms: int = 5 * 60_000
+    wait_ms: int = 0
     least: PriorityClass = PriorityClass.LOW
     where: Pairs = ()
     run: str = ""

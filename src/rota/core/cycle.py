@@ -6,9 +6,10 @@ It decides and never claims: a wake is advice, and the session claims for itself
 - One target for a session in a cycle. Every item is given its first session before any is given a second, so what has
   starved takes only sessions that nothing else wanted.
 - Advice is not repeated at once: not within the cooldown, and for what has starved not before it has waited twice as
-  long. Each wake of an agent costs money.
-- Busy is not starved. The ladder climbs while no live session could ever claim an item. One whose sessions are busy,
-  or do not want it, waits and is never parked.
+  long. Each wake of an agent costs money. A session whose claim waits for such work comes first and has no cooldown:
+  it asked, and will claim.
+- Busy is not starved. The ladder climbs while no live session could ever claim an item, and while idle sessions were
+  woken for it and none claimed it within the threshold. One whose sessions are all busy waits and is never parked.
 """
 
 from collections.abc import Sequence
@@ -19,8 +20,8 @@ from msgspec import Struct
 from rota.core.audience import Audience, Line, Ranks, Session
 from rota.core.demand import Demand
 from rota.core.ids import Millis, RunKey, WorkerKey
-from rota.core.ladder import Rung, Starvation, Thresholds, climb
-from rota.core.wakes import Woken
+from rota.core.ladder import Rung, Starvation, Thresholds, climb, is_declined
+from rota.core.wakes import Offered, Woken
 
 COOLDOWN_MS = 60_000
 STARVE_MS = 120_000
@@ -59,11 +60,12 @@ class CycleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """All that a cycle looks at. Keys are unique."""
+    """All that a cycle looks at. Keys are unique. `offered` says since when sessions have been told of an item."""
 
     waiting: Sequence[Waiting]
     sessions: Sequence[Session]
     woken: Woken = {}
+    offered: Offered = {}
     paused: bool = False
     settings: CycleSettings = CycleSettings()
 
@@ -76,10 +78,14 @@ class Wake(Struct, frozen=True, gc=False):
 
 
 class LadderStep(Struct, frozen=True):
-    """One item, one rung: its row is to be stored, and what the rung says to be done."""
+    """One item, one rung: its row is to be stored, and what the rung says to be done.
+
+    `declined`: sessions could claim the item and did not; otherwise no session could.
+    """
 
     item: RunKey
     rung: Rung
+    declined: bool = False
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -87,7 +93,8 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     Each claimable item is woken for, or listed in `no_match` (no live session could ever claim it), or counted: as
     `recently_notified` (whoever is idle was told a short while ago) or `busy` (whoever could claim it is busy, or has
-    another target). `starved` are those past the age that are not merely behind busy sessions.
+    another target). `starved` are those past the age that are not merely behind busy sessions; those of them that no
+    session could claim, or that sessions declined, have a step.
     """
 
     paused: bool = False
@@ -133,12 +140,14 @@ class _Pass:
         self.ordered = ordered
         demands = {id(item.demand): item.demand for item in ordered}
         self.audience = Audience(view.sessions, demands.values())
+        # Those that are idle now, whether or not they are given a target.
+        self.idle = self.audience.free
         self.lines = {number: self.audience.line(demand) for number, demand in demands.items()}
 
     def plan(self, *, unclaimable: int) -> Plan:
         settings, now = self.view.settings, self.now
         starved_before = now - settings.starve_ms if settings.starve_ms > 0 else -1
-        lines, audience = self.lines, self.audience
+        lines = self.lines
         chosen: list[_Choice] = []
         fanning: list[_Choice] = []
         no_match: list[RunKey] = []
@@ -154,11 +163,14 @@ class _Pass:
                     starved.append(item.key)
                     steps.append(LadderStep(item.key, climb(item.starvation, now, settings.thresholds)))
                 continue
-            if not line.suited & audience.free:
+            if not line.suited & self.idle:
                 busy += 1
                 continue
+            declined = late and self._is_declined(item, line)
+            if declined:
+                steps.append(LadderStep(item.key, climb(item.starvation, now, settings.thresholds), declined=True))
             cooling = self._cooling(item, late)
-            session = self._choose(line, cooling)
+            session = self._choose(item, line, cooling)
             if session is not None:
                 choice = _Choice(item, line, cooling, [session])
                 chosen.append(choice)
@@ -171,6 +183,8 @@ class _Pass:
                     starved.append(item.key)
             else:
                 busy += 1
+                if declined:
+                    starved.append(item.key)
         self._fan_out(fanning)
         return Plan(
             wakes=tuple([Wake(choice.item.key, session) for choice in chosen for session in choice.sessions]),
@@ -186,14 +200,28 @@ class _Pass:
         """Let starved items wake more sessions, out of those that nothing else was given."""
         for choice in starved:
             while self.audience.free and len(choice.sessions) < self.view.settings.fan_out_max:
-                session = self._choose(choice.line, choice.cooling)
+                session = self._choose(choice.item, choice.line, choice.cooling)
                 if session is None:
                     break
                 choice.sessions.append(session)
 
-    def _choose(self, line: Line, cooling: Ranks) -> WorkerKey | None:
-        """The best session that is free and not cooling; it is taken."""
+    def _is_declined(self, item: Waiting, line: Line) -> bool:
+        """Whether sessions that are idle and could claim an item were told of it, and none claimed it in time."""
+        offered_at = self.view.offered.get(item.key)
+        if not is_declined(offered_at, item.eligible_since, self.now, self.view.settings.starve_ms):
+            return False
+        return any(self.audience.first(tier & self.idle, line) for tier in self.audience.tiers(line))
+
+    def _choose(self, item: Waiting, line: Line, cooling: Ranks) -> WorkerKey | None:
+        """The best session that is free: one whose claim waits for this, else one that is not cooling. It is taken."""
         audience = self.audience
+        if not line.suited & audience.free:
+            return None
+        asking = audience.free & audience.waiting
+        for tier in audience.tiers(line) if asking else ():
+            one = self._first_asking(item, line, tier & asking)
+            if one:
+                return audience.take(one)
         willing = audience.free & ~cooling
         for tier in audience.tiers(line):
             one = tier & willing and audience.first(tier & willing, line)
@@ -201,13 +229,25 @@ class _Pass:
                 return audience.take(one)
         return None
 
+    def _first_asking(self, item: Waiting, line: Line, among: Ranks) -> Ranks:
+        """The first of these sessions whose claim waits for this item, as a set of one; or of none."""
+        requires = item.demand.signature.requires
+        while among:
+            one = self.audience.first(among, line)
+            claim = self.audience.claim_of(one) if one else None
+            if claim is None or claim.accepts(item.key, requires, item.weight):
+                return one
+            # The predicate passed over those below.
+            among &= ~((one << 1) - 1)
+        return 0
+
     def _is_held_back(self, line: Line, cooling: Ranks) -> bool:
         """Whether there is somebody for the work who would only be told again too soon."""
         held = self.audience.free & cooling
         return any(self.audience.first(tier & held, line) for tier in self.audience.tiers(line))
 
     def _cooling(self, item: Waiting, late: bool) -> Ranks:
-        """Who was told about an item so lately that they are left alone."""
+        """The sessions that were told about an item so lately that they are left alone."""
         woken = self.view.woken.get(item.key)
         if not woken:
             return 0

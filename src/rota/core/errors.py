@@ -13,6 +13,8 @@ CODES: Final[dict[str, str]] = {
     "auth.capability": "The token does not allow a session to offer that.",
     "auth.missing": "The call carries no token.",
     "auth.role": "The token's role does not allow this.",
+    "auth.scope": "The token is bound to other workspaces or agents.",
+    "auth.session": "The session of the browser has ended.",
     "auth.tenant": "The token is for another tenant.",
     "auth.wrong": "The token is not one that is accepted.",
     "backfill.exists": "A backfill or schedule with that id exists already.",
@@ -39,6 +41,7 @@ CODES: Final[dict[str, str]] = {
     "content.tree": "A directory, or a tree of them, cannot be used as it is.",
     "content.wrong": "The content is not what its digest says.",
     "deploy.broken": "Files cannot be deployed as they are.",
+    "field.reserved": "A name is reserved for Rota.",
     "field.size": "A value is larger than its limit.",
     "field.type": "A value has the wrong type or an unknown field was sent.",
     "field.value": "A number or name is outside what is allowed.",
@@ -49,6 +52,8 @@ CODES: Final[dict[str, str]] = {
     "graph.unknown_upstream": "A task names an upstream that does not exist.",
     "graph.width": "A task cannot be expanded, or not to that width.",
     "http.accept": "What is asked for cannot be given in that form.",
+    "http.head_size": "The head of the request is too large.",
+    "http.header": "A header is repeated or contradicts another one.",
     "http.host": "The request is meant for another host.",
     "http.json": "The body is not JSON.",
     "http.media_type": "The body has a type that is not read here.",
@@ -61,6 +66,7 @@ CODES: Final[dict[str, str]] = {
     "instance.unknown": "There is no instance of that name.",
     "leader.elsewhere": "Another coordinator leads; ask it instead.",
     "leader.none": "Nobody leads at the moment.",
+    "lease.ended": "The lease has ended with a different outcome.",
     "lease.expired": "What was claimed is not held any more.",
     "lease.foreign": "Another worker holds the lease.",
     "lease.held": "The worker holds as many leases as it may.",
@@ -79,6 +85,7 @@ CODES: Final[dict[str, str]] = {
     "query.memory": "A query needs more memory than its tasks have.",
     "query.parameter": "A parameter of a statement has no value, or a value has no parameter.",
     "query.source": "A file that a query reads is not there, cannot be read, or was changed.",
+    "query.statement": "A prepared statement of that name is not there, or is there already.",
     "query.syntax": "A statement is not SQL that can be read.",
     "query.table": "A table that the statement names is not there.",
     "query.target": "A query cannot write there.",
@@ -87,6 +94,8 @@ CODES: Final[dict[str, str]] = {
     "query.unsupported": "The engine cannot do what the statement asks.",
     "queue.unknown": "A task or worker names a queue that does not exist.",
     "requirement.value": "A requirement cannot be compared the way its queue says.",
+    "result.unreadable": "A result is in a form that cannot be opened here.",
+    "result.untrusted": "A result is pickled, and this client does not trust its coordinator.",
     "run.approval": "The run does not wait for a person's approval.",
     "run.at_work": "Tasks of the run are at work, and that cannot be done meanwhile.",
     "run.busy": "The run is in the middle of a long cascade.",
@@ -138,6 +147,7 @@ CODES: Final[dict[str, str]] = {
     "tls.expired": "A certificate is not valid now.",
     "tls.files": "A certificate or key cannot be used.",
     "tls.handshake": "The two sides do not trust each other's certificates.",
+    "worker.cluster": "The worker belongs to another cluster than the coordinator.",
     "worker.draining": "The worker takes no new work.",
     "worker.duplicate": "Another live process has the same worker identity.",
     "worker.held": "Another process uses the same worker folder.",
@@ -145,6 +155,11 @@ CODES: Final[dict[str, str]] = {
     "worker.unknown": "No such worker is registered.",
     "workflow.unknown": "There is no workflow, or no version, of that name.",
 }
+
+
+def headline(error: str) -> str:
+    """The first line of an attempt's error: its exception, or how it died. Lines that follow are details."""
+    return next((line.strip() for line in error.splitlines() if line.strip()), "")
 
 
 class Refused(Exception):

@@ -14,6 +14,7 @@ from rota.core.bounds import (
     DELAY_MS_MAX,
     EDGES_PER_GRAPH_MAX,
     ID_CHARS_MAX,
+    NODES_PER_GRAPH_MAX,
     POOL_SLOTS_MAX,
     POOLS_PER_TASK_MAX,
     PRIORITY_MAX,
@@ -30,7 +31,7 @@ from rota.core.demand import Signature
 from rota.core.edges import check_edges
 from rota.core.errors import Refused
 from rota.core.ids import Millis
-from rota.core.model import Graph, PoolNeed, RetryPolicy, TaskSpec
+from rota.core.model import Expansion, Graph, PoolNeed, RetryPolicy, TaskSpec
 from rota.core.records import Growth
 from rota.core.snapshot import effective_rule, relevant_setups
 from rota.core.spans import show_number
@@ -120,6 +121,8 @@ def check_spec(spec: TaskSpec, path: str) -> None:
         check_pools(spec, path)
     if spec.inputs:
         check_inputs(spec, path)
+    if spec.expansion is not None:
+        check_expansion(spec, spec.expansion, path)
     for name, value in spec.requires:
         check_id(name, path, "requires")
         check_text(value, path, "requires", name)
@@ -135,6 +138,19 @@ def check_inputs(spec: TaskSpec, path: str) -> None:
                 "Name it in `upstream` too.",
                 path=f"{path}.inputs",
             )
+
+
+def check_expansion(spec: TaskSpec, expansion: Expansion, path: str) -> None:
+    """A task is mapped over an upstream, and one mapped over an empty list is a single task."""
+    if expansion.over and expansion.over not in spec.upstream:
+        raise Refused(
+            "graph.unknown_upstream",
+            f"task {spec.id!r} is mapped over {expansion.over!r} and does not wait for it",
+            "Name it in `upstream` too.",
+            path=f"{path}.expansion.over",
+        )
+    if expansion.is_empty:
+        check_number(spec.width, 1, 1, path, "width")
 
 
 def check_retry(retry: RetryPolicy, path: str) -> None:
@@ -168,6 +184,7 @@ def check_graph(graph: Graph) -> None:
     check_number(graph.run_timeout_ms, 0, DELAY_MS_MAX, "graph.run_timeout_ms")
     if not graph.tasks:
         raise Refused("graph.empty", f"graph {graph.name!r} has no tasks", "Add at least one.", path="graph.tasks")
+    check_number(len(graph.tasks), 1, NODES_PER_GRAPH_MAX, "graph.tasks")
     check_number(sum(spec.width or 1 for spec in graph.tasks), 1, TASKS_PER_GRAPH_MAX, "graph.tasks")
     check_number(sum(len(spec.upstream) for spec in graph.tasks), 0, EDGES_PER_GRAPH_MAX, "graph.tasks.upstream")
     check_number(sum(spec.is_setup for spec in graph.tasks), 0, SETUPS_PER_GRAPH_MAX, "graph.tasks.is_setup")
@@ -202,6 +219,7 @@ class LiveGraph:
         "index",
         "leaf",
         "node_of",
+        "over",
         "past",
         "pooled",
         "put_at",
@@ -210,6 +228,7 @@ class LiveGraph:
         "rules",
         "setup_downs",
         "setups",
+        "sources",
         "specs",
         "start",
         "tenant",
@@ -254,6 +273,8 @@ class LiveGraph:
             self.index[spec.id] = len(self.specs)
             if spec.pools:
                 self.pooled.append(len(self.specs))
+            if spec.expansion is not None and spec.expansion.is_empty:
+                self.hollow = {**self.hollow, len(self.specs): None}
             self.specs.append(spec)
             self.downs.append([])
             self.start.append(self.total if spec.width else -1)
@@ -323,6 +344,14 @@ class LiveGraph:
         self.leaf = _leaves(self.specs, self.downs)
         for node in self.gone:
             self.leaf[node] = 0
+        # Of nodes mapped over the output of another, that one.
+        self.over = {
+            node: self.index[spec.expansion.over]
+            for node, spec in enumerate(self.specs)
+            if spec.expansion is not None and spec.expansion.over
+        }
+        # Nodes over whose output another is mapped: how their own tasks ended is counted.
+        self.sources = dict.fromkeys(self.over.values())
         # Nodes that wait for the run before.
         self.past = {node: None for node, spec in enumerate(self.specs) if spec.depends_on_past}
         self.setups: dict[int, tuple[int, ...]] = {}
@@ -354,12 +383,12 @@ class LiveGraph:
 
     def is_group(self, node: int) -> bool:
         """Whether a node stands for a group of tasks, however many of them there are."""
-        return self.specs[node].width != 1 or self.width[node] != 1
+        return self.specs[node].width != 1 or self.width[node] != 1 or self.specs[node].expansion is not None
 
     @property
     def is_single(self) -> bool:
-        """Whether the graph is one task and nothing else."""
-        return self.total == 1 and len(self.specs) == 1
+        """Whether the graph is one task that is run, and nothing else."""
+        return self.total == 1 and len(self.specs) == 1 and not self.hollow
 
     @property
     def to_end(self) -> int:

@@ -1,5 +1,7 @@
 """Everything that must always hold, recomputed from scratch and compared. For people and tests, not for the engine."""
 
+import msgspec
+
 from rota.core.buckets import Bucket
 from rota.core.ids import Millis
 from rota.core.limits import Usage
@@ -10,13 +12,13 @@ from rota.core.snapshot import RunSnapshot, SnapshotTask, plan_run
 from rota.core.state import State
 from rota.core.states import (
     BAD,
-    FAILED,
     LEASED,
     NONE,
     QUEUED,
     RUN_TERMINAL,
     TERMINAL,
     UP_FOR_RETRY,
+    UPSTREAM_FAILED,
     RunState,
 )
 from rota.core.why import explain
@@ -124,6 +126,9 @@ def _check_run(state: State, run: LiveRun, broken: list[str]) -> None:
     bad = sum(task.state in BAD and graph.leaf[graph.node(idx)] for idx, task in run.tasks.items())
     if run.leaf_bad != bad:
         broken.append(f"{run.key} counts {run.leaf_bad} last tasks that failed, there are {bad}")
+    blocked = sum(task.state is UPSTREAM_FAILED for task in run.tasks.values())
+    if run.blocked != blocked:
+        broken.append(f"{run.key} counts {run.blocked} tasks that failed upstream, there are {blocked}")
     if run.row.state in RUN_TERMINAL and moving:
         broken.append(f"{run.key} has ended with {moving} tasks moving")
     if graph.has_edges:
@@ -203,16 +208,27 @@ def _check_countdowns(run: LiveRun, broken: list[str]) -> None:
     assert run.success is not None and run.failed is not None, "a graph with edges has countdowns"
     assert run.skipped is not None and run.upstream_failed is not None, "a graph with edges has countdowns"
     for node, ups in enumerate(graph.ups):
-        states = [run.tasks[idx].state for up in ups for idx in graph.tasks_of(up) if idx in run.tasks]
-        expected = (
-            states.count(states[0].SUCCESS) if states else 0,
-            sum(state in ("failed", "cancelled") for state in states),
-            sum(state == "skipped" for state in states),
-            sum(state == "upstream_failed" for state in states),
-        )
+        expected = _count_ends(run, ups)
         found = (run.success[node], run.failed[node], run.skipped[node], run.upstream_failed[node])
         if expected != found:
             broken.append(f"{run.key} node {graph.specs[node].id} counts {found}, should be {expected}")
+    if list(run.sources) != list(graph.sources):
+        broken.append(f"{run.key} counts the sources {list(run.sources)}, should be {list(graph.sources)}")
+    for node, counts in run.sources.items():
+        found = _count_ends(run, (node,))
+        if tuple(counts) != found:
+            broken.append(f"{run.key} source {graph.specs[node].id} counts {tuple(counts)}, should be {found}")
+
+
+def _count_ends(run: LiveRun, nodes: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """How many tasks of these nodes ended in success, failure (or cancellation), skip and upstream failure."""
+    states = [run.tasks[idx].state for node in nodes for idx in run.graph.tasks_of(node) if idx in run.tasks]
+    return (
+        sum(state == "success" for state in states),
+        sum(state in ("failed", "cancelled") for state in states),
+        sum(state == "skipped" for state in states),
+        sum(state == "upstream_failed" for state in states),
+    )
 
 
 def snapshot_of(run: LiveRun) -> RunSnapshot | None:
@@ -228,8 +244,10 @@ def snapshot_of(run: LiveRun) -> RunSnapshot | None:
             is_setup=spec.is_setup,
             is_teardown=spec.is_teardown,
             on_failure_fail_run=spec.on_failure_fail_run,
+            over=(graph.specs[graph.over[node]].id,) if node in graph.over else (),
+            is_empty=node in graph.hollow,
         )
-        for spec in graph.specs
+        for node, spec in enumerate(graph.specs)
     )
     states = {graph.specs[idx].id: task.state for idx, task in run.tasks.items()}
     skips = {graph.specs[idx].id: task.skips for idx, task in run.tasks.items() if task.skips}
@@ -250,7 +268,9 @@ def _check_plan(state: State, run: LiveRun, broken: list[str]) -> None:
     snapshot = snapshot_of(run)
     if snapshot is None or run.row.fault or ("past", *run.key) in state.armed:
         return
-    missed = [move for move in plan_run(snapshot) if snapshot.states.get(move.task_id) not in (FAILED, UP_FOR_RETRY)]
+    # When a retry is due is the timers' concern: until then the task is active, whatever became of its upstreams.
+    states = {name: QUEUED if state is UP_FOR_RETRY else state for name, state in snapshot.states.items()}
+    missed = plan_run(msgspec.structs.replace(snapshot, states=states))
     if missed:
         broken.append(f"{run.key}: planning from scratch would also do {missed[:3]}")
 

@@ -1,7 +1,8 @@
-"""The starvation ladder: what is done for a task that no registered worker could run.
+"""The starvation ladder: what is done for a task that no registered worker could run, or that no idle session claims.
 
-One cycle per sweep, never per event. Waiting behind busy workers is not starvation and does not climb. Thresholds count
-cycles and only grow; the count is durable, so a new coordinator goes on where the old one was.
+A task starves while it is unservable, or while idle eligible sessions were woken for it and none claimed it within the
+threshold. Waiting behind busy workers is not starvation and does not climb. One cycle per sweep, never per event.
+Thresholds count cycles and only grow; the count is durable, so a new coordinator goes on where the old one was.
 """
 
 from enum import IntEnum
@@ -13,8 +14,10 @@ from rota.core.ids import Millis
 # How a note begins that the scheduler writes on a task that climbs. It takes away no other note than such a one.
 NO_FIT = "queued but no worker fits: "
 NO_FIT_CHARS_MAX = 300
+NOT_CLAIMED = "offered but not claimed: "
 # How the error of a task begins that was parked, or has failed, because nobody could ever run it.
 PARKED_UNSERVED = "no registered worker could run this"
+PARKED_UNCLAIMED = "idle sessions were told of this and none claimed it"
 FAILED_UNSERVED = "worker.none_match"
 
 
@@ -50,12 +53,21 @@ def tier_of(cycles: int, thresholds: Thresholds) -> Tier:
 
 def is_ours(note: str) -> bool:
     """Whether the scheduler wrote a note, or nobody did: then it may write another, or take it away."""
-    return not note or note.startswith(NO_FIT)
+    return not note or note.startswith((NO_FIT, NOT_CLAIMED))
 
 
 def may_climb(eligible_at: Millis, now: Millis, starve_ms: Millis) -> bool:
     """Whether a task has waited long enough for the ladder to count."""
     return now - eligible_at >= starve_ms
+
+
+def is_declined(offered_at: Millis | None, claimed_at: Millis, now: Millis, starve_ms: Millis) -> bool:
+    """Whether an offer has stood for the threshold without a claim.
+
+    `offered_at` is the first wake for the task, `claimed_at` the last claim of work like it: sessions that claim such
+    work are busy with the rest of it.
+    """
+    return starve_ms > 0 and offered_at is not None and now - max(offered_at, claimed_at) >= starve_ms
 
 
 class Starvation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

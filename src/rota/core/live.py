@@ -7,9 +7,11 @@ A record plus what can be worked out from records: countdowns, free capacity, ac
 from array import array
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from rota.core.demand import property_values, totals_of
 from rota.core.ids import Fence, Millis, RunKey, WorkerKey
-from rota.core.model import Approval, Mood
+from rota.core.model import CLASS_WEIGHT, Approval, Mood, Pairs, PriorityClass
 from rota.core.order import Purse
 from rota.core.records import Growth, Run, Task, Worker
 from rota.core.states import RUN_TERMINAL
@@ -64,10 +66,26 @@ class Lease:
         return min(self.overruns_at or self.unheard_at, self.unheard_at or self.overruns_at)
 
 
+class WaitingClaim(Struct, frozen=True, kw_only=True):
+    """A claim that found nothing and waits until an instant; the other fields are those of `ClaimTask`."""
+
+    until: Millis
+    least: PriorityClass
+    where: Pairs
+    run: str
+
+    def accepts(self, run: RunKey, requires: Pairs, weight: int) -> bool:
+        """Whether the claim asks for a task of this run, with these requirements and this weight."""
+        if self.run and self.run != run[1]:
+            return False
+        return weight >= CLASS_WEIGHT[self.least] and all(pair in requires for pair in self.where)
+
+
 class LiveWorker:
     """A registered worker with what it has free."""
 
     __slots__ = (
+        "claim",
         "free",
         "has_spoken",
         "key",
@@ -96,6 +114,8 @@ class LiveWorker:
         self.has_spoken = False
         # What a pull worker says that it is up to.
         self.mood = Mood.IDLE
+        # The claim with which it waits for work, if it does.
+        self.claim: WaitingClaim | None = None
         self.seen_at = now
         # For how long the coordinator had not run when it was last heard: that time is not its silence.
         self.stalled_ms = 0
@@ -138,6 +158,8 @@ class LiveWorker:
 # Shared by the many runs in which nothing ever goes back to `none`, and nothing branches; never changed.
 _NONE_RESET: dict[int, dict[int, None]] = {}
 _NONE_FORCED: dict[int, int] = {}
+# Shared by the many runs in which nothing is mapped over the output of another task; never changed.
+_NO_SOURCES: dict[int, list[int]] = {}
 # Shared by the many runs that nobody waits for; never changed.
 _NO_RUNS: dict[RunKey, "LiveRun"] = {}
 _NO_MAKERS: dict[int, tuple[WorkerKey, str]] = {}
@@ -147,19 +169,21 @@ class LiveRun:
     """A run with its tasks and countdowns.
 
     `success`, `failed`, `skipped` and `upstream_failed` count, per node of the graph, how many upstream tasks ended
-    that way; they exist only in graphs with edges. `fired` marks nodes whose trigger rule has been answered, `reset`
-    the tasks of such nodes that went back to `none` and wait for a second answer. `forced` counts, per node, the
-    branches that decided to skip it. `before` and `after` are its neighbours in a graph whose runs depend on the past,
-    in the order of what they are about; `is_held` says that its workflow is paused or a run it is part of,
-    `revived_at` when it left history. `waiters` are the runs that wait for it to succeed. `makers` remembers, where a
-    queue cares, which worker in which incarnation made a task's output; a new coordinator does not know. `number` is
-    the order in which runs came into memory.
+    that way; they exist only in graphs with edges. `sources` counts the same of the tasks of each node over whose
+    output another is mapped. `fired` marks nodes whose trigger rule has been answered, `reset` the tasks of such
+    nodes that went back to `none` and wait for a second answer. `forced` counts, per node, the branches that
+    decided to skip it. `before` and `after` are its neighbours in a graph whose runs depend on the past, in the
+    order of what they are about; `is_held` says that its workflow is paused or a run it is part of, `revived_at`
+    when it left history. `waiters` are the runs that wait for it to succeed. `makers` remembers, where a queue
+    cares, which worker in which incarnation made a task's output; a new coordinator does not know. `number` is the
+    order in which runs came into memory.
     """
 
     __slots__ = (
         "account",
         "after",
         "before",
+        "blocked",
         "ended",
         "failed",
         "fired",
@@ -180,6 +204,7 @@ class LiveRun:
         "revived_at",
         "row",
         "skipped",
+        "sources",
         "success",
         "tasks",
         "told",
@@ -213,6 +238,8 @@ class LiveRun:
         self.ended = 0
         self.moving = 0
         self.leaf_bad = 0
+        # How many of its tasks are `upstream_failed`.
+        self.blocked = 0
         self.reset = _NONE_RESET
         self.forced = _NONE_FORCED
         self.allot(graph)
@@ -223,6 +250,8 @@ class LiveRun:
         # Whether the run's one task is stored inside the run's row.
         self.is_solo = graph.total == 1 and not graph.unknown and not self.row.grown
         size = len(graph.specs)
+        # In the order of the four countdowns.
+        self.sources = {node: [0, 0, 0, 0] for node in graph.sources} if graph.sources else _NO_SOURCES
         if not graph.has_edges:
             self.success = self.failed = self.skipped = self.upstream_failed = None
             self.fired = bytearray(size)

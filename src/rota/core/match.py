@@ -154,6 +154,8 @@ class Index:
         totals = tuple(worker.totals.items())
         shape.totals[totals] = shape.totals.get(totals, 0) + 1
         worker.shape = shape
+        if worker.claim is not None:
+            shape.claimants[worker.key] = worker
         shape.park(worker)
         self.hungry[worker] = None
 
@@ -163,6 +165,7 @@ class Index:
         if shape is None:
             return
         shape.unpark(worker)
+        shape.claimants.pop(worker.key, None)
         del shape.workers[worker.key]
         totals = tuple(worker.totals.items())
         shape.totals[totals] -= 1

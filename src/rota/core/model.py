@@ -113,6 +113,17 @@ class PoolNeed(Struct, frozen=True, forbid_unknown_fields=True):
     key: str = ""
 
 
+class Expansion(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a mapped task is mapped over. Its tasks are numbered, however many there are.
+
+    `over` is the upstream whose output it is mapped over; empty for lists that are known beforehand. One that
+    `is_empty` is mapped over an empty list: a single task stands for it, and is skipped instead of run.
+    """
+
+    over: str = ""
+    is_empty: bool = False
+
+
 class TaskSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One node of a graph: `width` tasks that share work, requirements and edges.
 
@@ -139,6 +150,8 @@ class TaskSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout_ms: int = 0
     # Waits until the same task has succeeded, or was skipped, in the run before this one.
     depends_on_past: bool = False
+    # Only of a mapped task.
+    expansion: Expansion | None = None
 
 
 class Graph(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -169,9 +182,10 @@ class ParamType(StrEnum):
 
 
 class Param(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One parameter of a workflow's runs. Values are MessagePack; `default` None means that a run must give one.
+    """One parameter of a workflow's runs. Values are MessagePack.
 
-    `least` and `most` bound a number, or the length of a text or an array.
+    A run that gives no value gets `default`, or its own logical date if `defaults_to_logical_date`. A parameter with
+    neither is required. `least` and `most` bound a number, or the length of a text or an array.
     """
 
     name: str
@@ -183,6 +197,12 @@ class Param(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     most: float | None = None
     pattern: str = ""
     doc: str = ""
+    defaults_to_logical_date: bool = False
+
+    @property
+    def is_required(self) -> bool:
+        """Whether a run must give a value."""
+        return self.default is None and not self.defaults_to_logical_date
 
 
 class Queue(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

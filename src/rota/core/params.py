@@ -1,7 +1,8 @@
 """Parameters of a workflow's runs: what may be given, checked once, with defaults for the rest.
 
 A value is plain (JSON's types, and what MessagePack has besides); dates are text in ISO form. The checks are made where
-a run is accepted, so that every way in refuses the same.
+a run is accepted, so that every way in refuses the same. A default that is the run's logical date becomes a value
+there too: the parameters of a run are always concrete.
 """
 
 import re
@@ -14,9 +15,16 @@ from typing import Any, cast
 import msgspec
 
 from rota.core.bounds import PARAMS_BYTES_MAX, PARAMS_MAX, PATTERN_CHARS_MAX, PATTERN_SUBJECT_CHARS_MAX
+from rota.core.calendar import local_time
 from rota.core.errors import Refused
 from rota.core.graph import check_id, check_number, check_size, check_text
+from rota.core.ids import Millis
 from rota.core.model import Param, ParamType
+from rota.core.records import Schedule, Version
+
+UTC = "UTC"
+# What the run's logical date can be: a day, an instant, or an instant as text.
+LOGICAL_DATE_TYPES = (ParamType.DATE, ParamType.DATETIME, ParamType.STRING)
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
@@ -95,8 +103,24 @@ def check_declared(params: tuple[Param, ...]) -> None:
             raise Refused("field.value", "a bound without end is none", "Leave it out.", path=path)
         for choice in param.choices:
             _check_value(_without_choices(param), _decoded(choice, f"{path}.choices"), f"{path}.choices")
+        if param.defaults_to_logical_date:
+            _check_logical_date(param, f"{path}.default")
         if param.default is not None:
             _check_value(param, _decoded(param.default, f"{path}.default"), f"{path}.default")
+
+
+def _check_logical_date(param: Param, path: str) -> None:
+    """Refuse the logical date as the default of a parameter that could refuse it when a run is made."""
+    if param.default is not None:
+        text = f"the parameter {param.name!r} has two defaults: a value, and the run's logical date"
+        raise Refused("field.value", text, "Leave one of them out.", path=path)
+    if param.type not in LOGICAL_DATE_TYPES:
+        known = ", ".join(LOGICAL_DATE_TYPES)
+        text = f"the run's logical date cannot be the default of {param.name!r}, which is of type {param.type}"
+        raise Refused("field.value", text, f"Declare it as one of {known}.", path=path)
+    if param.choices or param.pattern or param.least is not None or param.most is not None:
+        text = f"the parameter {param.name!r} has limits on its values, and the run's logical date may not fit them"
+        raise Refused("field.value", text, "Leave out its choices, pattern and bounds.", path=path)
 
 
 def _without_choices(param: Param) -> Param:
@@ -104,8 +128,13 @@ def _without_choices(param: Param) -> Param:
     return msgspec.structs.replace(param, choices=())
 
 
-def check_params(params: tuple[Param, ...], given: bytes, path: str = "params") -> bytes:
-    """The parameters of a run: what was given and the defaults of the rest, packed in the order of declaration."""
+def check_params(
+    params: tuple[Param, ...], given: bytes, path: str = "params", *, logical_at: Millis | None = None, zone: str = UTC
+) -> bytes:
+    """The parameters of a run: what was given and the defaults of the rest, packed in the order of declaration.
+
+    `logical_at` is the run's logical date. None, where there is no run yet, leaves out what defaults to it.
+    """
     values = read_params(given, path)
     known = {param.name: param for param in params}
     unknown = [name for name in values if name not in known]
@@ -120,9 +149,53 @@ def check_params(params: tuple[Param, ...], given: bytes, path: str = "params") 
             found[param.name] = _settled(param, values[param.name])
         elif param.default is not None:
             found[param.name] = default_of(param)
+        elif param.defaults_to_logical_date:
+            if logical_at is not None:
+                found[param.name] = logical_date(param, logical_at, zone)
         else:
             raise Refused("field.value", f"the parameter {param.name!r} is missing", _wanted(param), path=where)
     return _encode(found) if found else b""
+
+
+def fill_logical_dates(params: tuple[Param, ...], given: bytes, logical_at: Millis, zone: str) -> bytes:
+    """Checked parameters, completed for one run: each that defaults to the logical date and has no value gets it."""
+    if not any(param.defaults_to_logical_date for param in params):
+        return given
+    values = read_params(given)
+    dates = {
+        param.name: logical_date(param, logical_at, zone)
+        for param in params
+        if param.defaults_to_logical_date and param.name not in values
+    }
+    declared = [param.name for param in params if param.name in values or param.name in dates]
+    return _encode({name: {**values, **dates}[name] for name in dict.fromkeys((*declared, *values))})
+
+
+def complete_params(params: tuple[Param, ...], given: bytes, logical_at: Millis, zone: str) -> bytes:
+    """The parameters of a run under another version: those it has, and the defaults of those that are new.
+
+    What the run has and the version does not declare is kept, so that the run can be moved back.
+    """
+    values = read_params(given)
+    missing = tuple(param for param in params if param.name not in values)
+    if not missing:
+        return given
+    added = read_params(check_params(missing, b"", logical_at=logical_at, zone=zone))
+    completed = _encode({**values, **added})
+    check_size(completed, PARAMS_BYTES_MAX, "params")
+    return completed
+
+
+def zone_of(version: Version | None, schedule: Schedule | None) -> str:
+    """The time zone of a workflow's dates: that of the version, or where none is stored that of the schedule."""
+    of_schedule = UTC if schedule is None else schedule.spec.zone
+    return of_schedule if version is None else version.zone or of_schedule
+
+
+def logical_date(param: Param, logical_at: Millis, zone: str) -> str:
+    """A logical date as a value of a parameter: the day in the time zone if that is a date, else the instant."""
+    at = local_time(logical_at, zone)
+    return at.date().isoformat() if param.type is ParamType.DATE else at.isoformat()
 
 
 def _settled(param: Param, value: Any) -> Any:

@@ -6,15 +6,18 @@ and the next turn goes on from there. `rota.core.snapshot` computes the same fro
 """
 
 from heapq import heapify, heappop, heappush
+from itertools import islice
 
 from rota.core.bounds import TASKS_PER_SLICE
-from rota.core.changes import Change, PendingSet, RunEnded, RunGrew, TasksScheduled, TasksSettled
+from rota.core.changes import Change, PendingSet, RunEnded, RunGrew, TasksReset, TasksScheduled, TasksSettled
+from rota.core.graph import below_of
 from rota.core.ids import Millis
 from rota.core.live import LiveRun
 from rota.core.records import Growth, Slice
 from rota.core.states import (
     BAD,
     CANCELLED,
+    COLUMN,
     FAILED,
     NONE,
     SCHEDULED,
@@ -25,9 +28,8 @@ from rota.core.states import (
     RunState,
     TaskState,
 )
-from rota.core.trigger import SetupCounts, TriggerRule, Verdict, evaluate_counts
+from rota.core.trigger import SetupCounts, TriggerRule, Verdict, evaluate_counts, judge_mapped
 
-_COLUMN: dict[TaskState, int] = {SUCCESS: 0, FAILED: 1, CANCELLED: 1, SKIPPED: 2, UPSTREAM_FAILED: 3}
 _NAMED_MAX = 5
 # The first word about a run that came to a standstill in the course of events.
 DEADLOCK = "deadlock"
@@ -53,10 +55,15 @@ class Cascade:
         self._behind = bool(run.row.pending)
         self.left = self.slice_tasks
         self._counts: dict[int, list[int]] = {}
+        self._sources: dict[int, list[int]] = {}
         self._states: dict[int, TaskState] = {}
         self._fired: dict[int, bool] = {}
         self._reset: dict[int, dict[int, None]] = {}
         self._forced: dict[int, int] = {}
+        # Whether a branch left something out that may have failed upstream before, and what there is to look at.
+        self._overrules = False
+        self._left_out: dict[int, None] | None = None
+        self._overruled: list[int] = []
         self._judge: list[tuple[int, int]] = []
         self._scheduled: list[int] = []
         self._settled: dict[TaskState, list[int]] = {}
@@ -106,6 +113,7 @@ class Cascade:
             if node is not None:
                 self._forced[node] = self._forced.get(node, 0) + step
                 self.judge(node)
+                self._overrules |= step > 0 and bool(self.run.blocked or self.run.row.pending)
 
     def would_wait(self, idx: int) -> bool:
         """Whether a task, put back to `none`, would have to wait for its upstreams; asking uses the cascade up."""
@@ -122,11 +130,13 @@ class Cascade:
 
     def _count(self, node: int, to: TaskState, step: int) -> None:
         graph = self.graph
+        if node in graph.sources:
+            self._count_source(node)[COLUMN[to]] += step
         for down in graph.downs[node]:
             counts = self._counts.get(down)
             if counts is None:
                 counts = self._counts[down] = self._base(down)
-            counts[_COLUMN[to]] += step
+            counts[COLUMN[to]] += step
             if step > 0:
                 self.judge(down)
         if graph.setup_downs:
@@ -142,10 +152,21 @@ class Cascade:
 
     def _count_anew(self, node: int) -> list[int]:
         """Counts of a node that this very decision adds to the run."""
+        return self._count_tasks(self.graph.ups[node])
+
+    def _count_source(self, node: int) -> list[int]:
+        """How the tasks of a node ended over whose output another is mapped; looks at each at most once a decision."""
+        counts = self._sources.get(node)
+        if counts is None:
+            kept = None if self._recount else self.run.sources.get(node)
+            counts = self._sources[node] = self._count_tasks((node,)) if kept is None else kept[:]
+        return counts
+
+    def _count_tasks(self, nodes: tuple[int, ...]) -> list[int]:
         counts = [0, 0, 0, 0]
-        for up in self.graph.ups[node]:
-            for idx in self.graph.tasks_of(up):
-                column = _COLUMN.get(self._state(idx))
+        for node in nodes:
+            for idx in self.graph.tasks_of(node):
+                column = COLUMN.get(self._state(idx))
                 if column is not None:
                     counts[column] += 1
         return counts
@@ -164,7 +185,9 @@ class Cascade:
         graph = self.graph
         low = high = 0
         for node, ups in enumerate(graph.ups):
-            has_to_ask = graph.rules[node] is TriggerRule.ALWAYS or (node in graph.past and not ups)
+            has_to_ask = (
+                graph.rules[node] is TriggerRule.ALWAYS or node in graph.hollow or (node in graph.past and not ups)
+            )
             if has_to_ask:
                 self.judge(node)
             if ups or not graph.width[node] or has_to_ask or node in graph.gone:
@@ -198,19 +221,21 @@ class Cascade:
         for node in range(before, len(self.graph.specs)):
             self.judge(node)
 
-    def skip(self, tasks: list[int]) -> None:
-        """Tasks that are skipped whatever their rule says: a node mapped over nothing."""
-        self._apply(SKIPPED, tasks)
-
     def proceed(self) -> None:
         """Take up what earlier turns left over: tasks that were decided, then nodes that were not."""
         pending, self.pending = self.pending, []
         self._behind = False
         for piece in pending:
-            if piece.to is not NONE:
+            if piece.to is UPSTREAM_FAILED and self.run.forced:
+                # A branch may have left some of them out since.
+                for idx in range(piece.next, piece.end):
+                    forced = self._is_forced(self.graph.node(idx))
+                    self._take(SKIPPED if forced else piece.to, range(idx, idx + 1))
+            elif piece.to is not NONE:
                 self._take(piece.to, range(piece.next, piece.end))
         for piece in pending:
             if piece.to is NONE:
+                self._overrules |= piece.overrules
                 self._judge_ranks(piece.next, piece.end)
 
     def _judge_ranks(self, low: int, high: int) -> None:
@@ -233,6 +258,9 @@ class Cascade:
             self._postpone()
         tenant, name = run.key
         changes = self.grows
+        if self._overruled:
+            cause = "left out by a branch"
+            changes.insert(0, TasksReset(tenant, name, tuple(self._overruled), self.now, cause, fresh=True))
         if self._scheduled:
             changes.append(TasksScheduled(tenant, name, tuple(self._scheduled), self.now))
         for to, tasks in self._settled.items():
@@ -255,7 +283,8 @@ class Cascade:
         self._judge.clear()
         if ranges:
             self.pending = [piece for piece in self.pending if piece.to is not NONE]
-            self.pending.append(Slice(NONE, min(low for low, _ in ranges), max(high for _, high in ranges)))
+            low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+            self.pending.append(Slice(NONE, low, high, self._overrules))
 
     def _finish(self, changes: list[Change]) -> None:
         row = self.run.row
@@ -297,6 +326,8 @@ class Cascade:
         return any(piece.to is not NONE and piece.next < high and low < piece.end for piece in self.pending)
 
     def _answer(self, node: int) -> None:
+        if self._overrules and not self._overrule(node):
+            return
         waiting = self._reset[node] if node in self._reset else self.run.reset.get(node)
         fired = self._is_fired(node)
         if (fired and not waiting) or node in self.graph.gone:
@@ -308,9 +339,12 @@ class Cascade:
         if to is SCHEDULED and node in self.graph.hollow:
             to = SKIPPED
         if not self.graph.width[node]:
-            if to is SCHEDULED:
+            if to is SCHEDULED and node in self.graph.over:
+                # What it is mapped over has ended without saying how many tasks this is.
+                to = UPSTREAM_FAILED
+            elif to is SCHEDULED:
                 return
-            # Nobody will ever say how many tasks this would have been: one stands for all of them.
+            # How many tasks this would have been stays unknown: one stands for all of them.
             number = self.run.row.grown + len(self.grows)
             self.grow(Growth(*self.run.key, number, (), self.graph.specs[node].id, 0))
         self._fired[node] = True
@@ -324,9 +358,37 @@ class Cascade:
         else:
             self._take(to, self.graph.tasks_of(node))
 
+    def _overrule(self, node: int) -> bool:
+        """Put back what failed upstream before a branch left it out, or something above it; False if no room is left.
+
+        So what a run comes to does not depend on which came first, the failure or the branch. Nodes are judged after
+        all that is above them: how those stand now is how this one is judged.
+        """
+        if self._left_out is None:
+            forced = [other for other in {**self.run.forced, **self._forced} if self._is_forced(other)]
+            self._left_out = {**dict.fromkeys(forced), **below_of(self.graph, forced)}
+        if node not in self._left_out or not self._is_fired(node):
+            return True
+        if self._verdict(node) is not Verdict.UPSTREAM_FAILED:
+            blocked = (idx for idx in self.graph.tasks_of(node) if self._state(idx) is UPSTREAM_FAILED)
+            chosen = list(islice(blocked, self.left))
+            for idx in chosen:
+                self.task_reset(idx)
+            self._overruled += chosen
+            self.left -= len(chosen)
+            if chosen:
+                for down in (*self.graph.downs[node], *self.graph.setup_downs.get(node, ())):
+                    self.judge(down)
+            if self.left <= 0:
+                self.judge(node)
+                return False
+        # Nothing above it is judged any more in this decision.
+        del self._left_out[node]
+        return True
+
     def _verdict(self, node: int) -> Verdict:
         graph = self.graph
-        if (self._forced or self.run.forced) and self.run.forced.get(node, 0) + self._forced.get(node, 0) > 0:
+        if self._is_forced(node):
             return Verdict.SKIP
         total = graph.up_total[node]
         verdict = Verdict.SCHEDULE
@@ -336,9 +398,23 @@ class Cascade:
                 counts = self._base(node)
             setups = self._count_setups(node) if graph.setups else None
             verdict = evaluate_counts(graph.rules[node], total, counts[0], counts[1], counts[2], counts[3], setups)
+        if node in graph.over:
+            verdict = self._judge_mapped(verdict, graph.over[node])
         if verdict is Verdict.SCHEDULE and node in graph.past and past_of(self.run, node):
             return Verdict.WAIT
         return verdict
+
+    def _is_forced(self, node: int) -> bool:
+        """Whether a branch decided to skip a node."""
+        if not (self._forced or self.run.forced):
+            return False
+        return self.run.forced.get(node, 0) + self._forced.get(node, 0) > 0
+
+    def _judge_mapped(self, verdict: Verdict, source: int) -> Verdict:
+        """The verdict for a node that is mapped over the output of `source`."""
+        success, failed, skipped, upstream_failed = self._count_source(source)
+        total = self.graph.width[source] or 1
+        return judge_mapped(verdict, total, success, failed + upstream_failed, skipped)
 
     def _waits_for_past(self) -> bool:
         """Whether some task would start if the run before this one had gone well."""

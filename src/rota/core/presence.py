@@ -4,6 +4,9 @@ None of this is written. A renewal is a promise by this coordinator in this epoc
 lease time before it ends any (docs/protocol.md, P-LEASE).
 """
 
+from collections.abc import Iterator
+
+from rota.core.buckets import Bucket
 from rota.core.ids import Fence, Millis
 from rota.core.live import LiveWorker
 from rota.core.model import Mood
@@ -41,6 +44,22 @@ def leaves(state: State, worker: LiveWorker, now: Millis) -> None:
         worker.present = False
         state.index.touch(worker, freed=False)
         state.index.wake_avoiders()
+
+
+def is_idle(worker: LiveWorker, now: Millis) -> bool:
+    """Whether a session could begin something new at once."""
+    row = worker.row
+    is_free = worker.present and worker.mood is Mood.IDLE and worker.slots_free > 0
+    return is_free and not row.draining and row.quarantined_until <= now
+
+
+def idle_sessions(bucket: Bucket, now: Millis) -> Iterator[LiveWorker]:
+    """Idle sessions that suit a bucket, those that it prefers first, then the longest idle."""
+    for _, shape in bucket.shapes:
+        for group in shape.idle.values():
+            for worker in group.values():
+                if is_idle(worker, now):
+                    yield worker
 
 
 def take_mood(state: State, worker: LiveWorker, mood: Mood) -> None:

@@ -47,6 +47,7 @@ from rota.core.workflow_questions import (
     ListWorkflows,
     WorkflowView,
     list_backfills,
+    list_workflow,
     view_workflow,
 )
 
@@ -118,7 +119,10 @@ class ExplainTask(Question, frozen=True, kw_only=True):
 
 
 class RunView(Struct, frozen=True, kw_only=True):
-    """A run as its readers see it. `tasks` counts them by state; `story` is how many parts its story has so far."""
+    """A run as its readers see it. `tasks` counts them by state; `story` is how many parts its story has so far.
+
+    From `started_at` to `ended_at` it took `idle_ms` less: for so long it had ended, before it was opened again.
+    """
 
     tenant: str
     id: str
@@ -148,6 +152,7 @@ class RunView(Struct, frozen=True, kw_only=True):
     after: tuple[str, ...] = ()
     approval: Approval = Approval.NONE
     deadline_at: Millis = 0
+    idle_ms: Millis = 0
 
 
 class TaskView(Struct, frozen=True, kw_only=True):
@@ -268,7 +273,7 @@ def answer(state: State, question: Question, now: Millis) -> Reading:
             found = [
                 each for each in state.workflows.values() if each.tenant == question.tenant and not each.is_dropped
             ]
-            return tuple(view_workflow(state, each) for each in sorted(found, key=lambda each: each.name))
+            return tuple(list_workflow(state, each) for each in sorted(found, key=lambda each: each.name))
         case ListBackfills():
             return list_backfills(state, question, now)
         case GetScheduler():
@@ -322,6 +327,7 @@ def view_run(row: Run, graph: LiveGraph, tasks: Iterable[Task]) -> RunView:
         after=row.after,
         approval=row.approval,
         deadline_at=row.deadline_at,
+        idle_ms=row.idle_ms,
     )
 
 

@@ -69,11 +69,16 @@ class Task(Struct, gc=False):
 
 
 class Slice(Struct, frozen=True, gc=False):
-    """Tasks that are already decided but not yet moved: the durable cursor of a cascade too long for one turn."""
+    """Tasks that are already decided but not yet moved: the durable cursor of a cascade too long for one turn.
+
+    To `none`, a range of nodes that are yet to be judged, in the order of judging; if it `overrules`, so are those of
+    them that failed upstream before a branch left them out.
+    """
 
     to: TaskState
     next: int
     end: int
+    overrules: bool = False
 
 
 class Run(Struct):
@@ -116,6 +121,8 @@ class Run(Struct):
     # Runs that have to succeed before it starts; those that have are not listed any more.
     after: tuple[str, ...] = ()
     approval: Approval = Approval.NONE
+    # How long it lay ended, in all, before it was opened again: no part of how long it took.
+    idle_ms: Millis = 0
 
 
 class Growth(Struct, frozen=True):
@@ -200,6 +207,10 @@ class Version(Struct, frozen=True):
     at: Millis = 0
     actor: str = ""
     params: tuple[Param, ...] = ()
+    # The time zone of the workflow's dates; empty in versions deployed before this was stored.
+    zone: str = ""
+    # The digest of the code and the graph; empty if the deployment did not say which code the workflow uses.
+    content: str = ""
 
 
 class Workflow(Struct):
@@ -228,10 +239,15 @@ class Workflow(Struct):
     @property
     def params(self) -> tuple[Param, ...]:
         """The parameters of its present version."""
-        return next((each.params for each in self.versions if each.number == self.version), ())
+        version = self.kept_version(self.version)
+        return () if version is None else version.params
+
+    def kept_version(self, number: int) -> Version | None:
+        """A version by its number; None if it is not kept any more."""
+        return next((each for each in self.versions if each.number == number), None)
 
 
-class Receipt(Struct, frozen=True):
+class Receipt(Struct, frozen=True, gc=False):
     """What a command was answered, kept so that a retry is answered again and not carried out again."""
 
     tenant: str

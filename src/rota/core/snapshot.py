@@ -55,7 +55,8 @@ class SnapshotTask(msgspec.Struct, frozen=True):
     """One task of the picture.
 
     The teardowns of a setup are the teardowns directly downstream of it. `on_failure_fail_run` lets a teardown's own
-    failure count for the run.
+    failure count for the run. `over` are those of the upstreams whose output the task is mapped over; one that
+    `is_empty` is mapped over an empty list.
     """
 
     id: str
@@ -64,6 +65,8 @@ class SnapshotTask(msgspec.Struct, frozen=True):
     is_setup: bool = False
     is_teardown: bool = False
     on_failure_fail_run: bool = False
+    over: tuple[str, ...] = ()
+    is_empty: bool = False
 
 
 class RunSnapshot(msgspec.Struct, frozen=True):
@@ -101,7 +104,8 @@ def plan_run(run: RunSnapshot) -> list[PlannedTransition]:
 
     Retries come first, in task order, one step each: `failed` with tries left becomes `up_for_retry`, from whose
     recording the cooldown runs; `up_for_retry` that has cooled down becomes `none` and is planned again below. Both
-    count as active, so nothing downstream takes a retriable failure for an end.
+    count as active, so nothing downstream takes a retriable failure for an end. A task that failed upstream before a
+    branch left it out becomes `none` too, with what failed because of it.
 
     Then the rest, upstreams before downstreams, to a fixed point. Each task is judged by the states its upstreams have
     after this very call, so the outcome does not depend on the order in which tasks are listed.
@@ -115,12 +119,21 @@ def plan_run(run: RunSnapshot) -> list[PlannedTransition]:
         states[task_id] = to
         moves.append(PlannedTransition(task_id, to))
 
+    retried: dict[str, None] = {}
     for task in run.tasks:
         if states[task.id] is FAILED and _has_try_left(run, task.id):
             move(task.id, UP_FOR_RETRY)
         elif states[task.id] is UP_FOR_RETRY and _has_cooled_down(run, task.id):
             move(task.id, NONE)
-    _settle(run, states, move)
+            retried[task.id] = None
+    branches = (names for branch, names in run.skips.items() if states.get(branch) is SUCCESS)
+    # A task that had started before a branch left it out goes on.
+    forced = {name: None for names in branches for name in names if name not in retried}
+    overruled = [name for name in forced if states.get(name) is UPSTREAM_FAILED]
+    for name in _reach(overruled, _downstream(run.tasks)) if overruled else ():
+        if states[name] is UPSTREAM_FAILED:
+            move(name, NONE)
+    _settle(run, states, forced, move)
     return moves
 
 
@@ -207,10 +220,14 @@ def _has_cooled_down(run: RunSnapshot, task_id: str) -> bool:
     return run.now is None or ended_at is None or delay_s <= 0 or run.now >= ended_at + delay_s * 1000
 
 
-def _settle(run: RunSnapshot, states: dict[str, TaskState], move: Callable[[str, TaskState], None]) -> None:
+def _settle(
+    run: RunSnapshot,
+    states: dict[str, TaskState],
+    forced: dict[str, None],
+    move: Callable[[str, TaskState], None],
+) -> None:
     """Judge every `none` task until a pass decides nothing; the first pass suffices unless the graph has a circle."""
     tasks = run.tasks
-    forced = {name for branch, names in run.skips.items() if states.get(branch) is SUCCESS for name in names}
     setups = relevant_setups(tasks)
     direct_setups = {task.id for task in tasks if task.is_setup}
     waiting = _upstreams_first(tasks)
@@ -227,6 +244,8 @@ def _settle(run: RunSnapshot, states: dict[str, TaskState], move: Callable[[str,
                     undecided.append(task)
                     continue
                 decided = True
+                if verdict is Verdict.SCHEDULE and task.is_empty:
+                    verdict = Verdict.SKIP
                 move(task.id, SCHEDULED if verdict is Verdict.SCHEDULE else _NOT_RUN[verdict])
             if states[task.id] is SCHEDULED:
                 move(task.id, QUEUED)
@@ -242,8 +261,12 @@ def _judge(
         concerned = [task_id for task_id in task.upstream if task_id in direct_setups]
     else:
         concerned = indirect_setups
-    upstream_states = [states.get(task_id, NONE) for task_id in task.upstream]
-    return evaluate_trigger_rule(rule, upstream_states, setup_states=[states[task_id] for task_id in concerned])
+    return evaluate_trigger_rule(
+        rule,
+        [states.get(task_id, NONE) for task_id in task.upstream],
+        setup_states=[states[task_id] for task_id in concerned],
+        source_states=[states.get(task_id, NONE) for task_id in task.over],
+    )
 
 
 def _can_still_move(run: RunSnapshot) -> bool:

@@ -46,6 +46,14 @@ def show_instant(at: Millis) -> str:
     return f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds' if at % 1_000 else 'seconds')}Z"
 
 
+def show_slot(at: Millis) -> str:
+    """The instant of a schedule, in UTC and no longer than it has to be: `2026-11-17T06:00Z`."""
+    moment = moment_of(at)
+    if moment is None or at % 60_000:
+        return show_instant(at)
+    return f"{moment.replace(tzinfo=None).isoformat(timespec='minutes')}Z"
+
+
 def show_number(value: int, name: str) -> str:
     """A number as its field's name says what it is: a duration in `_ms`, an instant in `_at`."""
     if name.endswith("_ms"):

@@ -24,6 +24,7 @@ from rota.core.model import (
     QUERIES_QUEUE,
     QUERY_PROPERTIES,
     Allocation,
+    Graph,
     Pool,
     PropertyRule,
     Queue,
@@ -32,6 +33,7 @@ from rota.core.model import (
 )
 from rota.core.order import Books
 from rota.core.pauses import pause_reasons, pauses_of
+from rota.core.prepared_graph import PreparedGraph
 from rota.core.reasons import Reasons
 from rota.core.records import Audit, Key, Pause, Receipt, Record, Run, Schedule, Task, Worker, Workflow
 from rota.core.relations import Relations
@@ -82,6 +84,8 @@ class State(Relations):
         # The longest time for which a queue keeps its ended runs.
         self.retain_ms_most: Millis = 0
         self.graphs: dict[tuple[str, str], LiveGraph] = {}
+        # The large graph of the command that is being decided, if it was prepared.
+        self.prepared: PreparedGraph | None = None
         self.runs: dict[RunKey, LiveRun] = {}
         self.run_number = 0
         self.by_command: dict[tuple[str, str], RunKey] = {}
@@ -323,11 +327,18 @@ class State(Relations):
         if graph.graph.max_active_tasks:
             self.cap_tasks(graph, now)
 
+    def prepared_graph(self, tenant: str, graph: Graph) -> PreparedGraph | None:
+        """What was prepared of this very graph, if anything was."""
+        found = self.prepared
+        return found if found is not None and found.live.graph is graph and found.live.tenant == tenant else None
+
     def put_pause(self, pause: Pause) -> None:
         """Work of a scope is paused or resumed; whatever waited for that is looked at again."""
         self.pauses[(pause.tenant, pause.scope)] = pause
         self.index.has_pauses = any(each.paused for each in self.pauses.values())
         if not pause.paused:
+            for item in [item for item in self.wakes.offered if item[0] == pause.tenant]:
+                self.wakes.forget_item(item)
             for bucket in self.index.buckets.values():
                 if bucket.live and bucket.demand.signature.tenant == pause.tenant:
                     self.index.fresh[bucket] = None
@@ -362,12 +373,16 @@ class State(Relations):
                 self.index.join(worker)
         for run in self.runs.values():
             for task in run.tasks.values():
-                self.offer(run, task)
+                if task.state is QUEUED and run.is_runnable:
+                    self.index.enqueue(self.bucket_of(run, task), run, task)
 
     def offer(self, run: LiveRun, task: Task) -> None:
-        """Put a queued task of a runnable run where workers are found for it."""
+        """Put a queued task of a runnable run where workers are found for it. Wakes for its run count no longer."""
         if task.state is QUEUED and run.is_runnable:
-            self.index.enqueue(self.bucket_of(run, task), run, task)
+            bucket = self.bucket_of(run, task)
+            if bucket.demand.pull:
+                self.wakes.forget_item(run.key)
+            self.index.enqueue(bucket, run, task)
 
     def withdraw(self, run: LiveRun, task: Task) -> None:
         """Take a queued task of a runnable run back out."""

@@ -66,6 +66,8 @@ LEASED = frozenset({ASSIGNED, RUNNING})
 WAITING = frozenset({SCHEDULED, QUEUED, UP_FOR_RETRY, UP_FOR_RESCHEDULE, NEEDS_ATTENTION})
 # Ends that make a run fail when they happen to one of its last tasks.
 BAD = frozenset({FAILED, UPSTREAM_FAILED, CANCELLED})
+# In which of the four counts of ended tasks an end belongs: success, failed, skipped, upstream_failed.
+COLUMN: dict[TaskState, int] = {SUCCESS: 0, FAILED: 1, CANCELLED: 1, SKIPPED: 2, UPSTREAM_FAILED: 3}
 RUN_TERMINAL = frozenset({RunState.SUCCESS, RunState.FAILED, RunState.CANCELLED})
 
 PHASES: dict[TaskState, Phase] = {

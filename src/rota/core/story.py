@@ -6,6 +6,7 @@ from typing import cast
 import msgspec
 
 from rota.core import changes as ch
+from rota.core.errors import headline
 from rota.core.ids import Millis, show_fence
 from rota.core.records import Growth, Story
 from rota.core.spans import show_instant
@@ -55,6 +56,7 @@ _UNTOLD = (
     "growths",
     "lease_ms",
     "result",
+    "params",
     "pending",
     "token_hash",
 )
@@ -102,6 +104,8 @@ def _show(name: str, value: object) -> object:
         return show_fence(value)
     if isinstance(value, int) and name.endswith("_at"):
         return show_instant(value)
+    if isinstance(value, str) and name == "error":
+        return headline(value)
     return ",".join(map(str, cast("tuple[object, ...]", value))) if isinstance(value, tuple) else value
 
 

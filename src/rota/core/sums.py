@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from rota.core.errors import headline
 from rota.core.graph import LiveGraph
 from rota.core.ids import Millis
 from rota.core.question import Question
@@ -64,7 +65,7 @@ def _sum(graph: LiveGraph, tasks: Mapping[int, Task], node: int) -> TaskSum:
         if task.error and (failed is None or (task.state is FAILED and failed.state is not FAILED)):
             failed = task
     if failed is not None:
-        found.error = (failed.error.strip().splitlines() or [""])[-1][:ERROR_CHARS_MAX]
+        found.error = headline(failed.error)[:ERROR_CHARS_MAX]
     return found
 
 

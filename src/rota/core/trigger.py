@@ -6,7 +6,8 @@ and the engine that keeps countdowns share one judgement. Three promises hold fo
 - a task without upstreams is scheduled;
 - once no upstream is active the verdict is not `wait`, so no acyclic graph can hang here;
 - a verdict to run, or not to run, is never contradicted by how the remaining upstreams end. Only the *name* of not
-  running may still change: under `all_success`, and under relevant setups, between `skip` and `upstream_failed`.
+  running may still change: under `all_success`, under relevant setups, and of mapped tasks, between `skip` and
+  `upstream_failed`.
 
 What counts as what: `cancelled` is a failure. Everything that has not ended is active, `needs_attention` included. A
 failed task that will be tried again has not ended; the caller counts it as active.
@@ -207,20 +208,42 @@ def _judge_under_setups(verdict: Verdict, setups: SetupCounts) -> Verdict:
     return verdict
 
 
+def judge_mapped(verdict: Verdict, total: int, success: int, failed: int, skipped: int) -> Verdict:
+    """The verdict for a mapped task, given its rule's and how the tasks stand whose output it is mapped over.
+
+    Without a list there is nothing to run, whatever the rule says: it waits until all of them have ended, and shares
+    their fate if none succeeded. `failed` includes upstream_failed and cancelled.
+    """
+    if success + failed + skipped < total:
+        return _WAIT if verdict is _SCHEDULE else verdict
+    if success:
+        return verdict
+    return _UPSTREAM_FAILED if failed or verdict is _UPSTREAM_FAILED else _SKIP
+
+
 def evaluate_trigger_rule(
-    rule: TriggerRule, upstream_states: Sequence[TaskState], *, setup_states: Sequence[TaskState] = ()
+    rule: TriggerRule,
+    upstream_states: Sequence[TaskState],
+    *,
+    setup_states: Sequence[TaskState] = (),
+    source_states: Sequence[TaskState] = (),
 ) -> Verdict:
     """The verdict for a task whose direct upstreams stand as given, in any order.
 
-    `setup_states` are the states of the setups that matter to the task, as `SetupCounts` explains. An upstream that
-    failed and will be tried again must be given as `up_for_retry`.
+    `setup_states` are the states of the setups that matter to the task, as `SetupCounts` explains, and `source_states`
+    those of the upstreams whose output it is mapped over. An upstream that failed and will be tried again must be given
+    as `up_for_retry`.
     """
     success, failed, skipped, upstream_failed = _count(upstream_states)
     setups = None
     if setup_states:
         good, bad, missed, blocked = _count(setup_states)
         setups = SetupCounts(total=len(setup_states), success=good, failed=bad + blocked, skipped=missed)
-    return evaluate_counts(rule, len(upstream_states), success, failed, skipped, upstream_failed, setups)
+    verdict = evaluate_counts(rule, len(upstream_states), success, failed, skipped, upstream_failed, setups)
+    if not source_states:
+        return verdict
+    good, bad, missed, blocked = _count(source_states)
+    return judge_mapped(verdict, len(source_states), good, bad + blocked, missed)
 
 
 def _count(states: Sequence[TaskState]) -> tuple[int, int, int, int]:

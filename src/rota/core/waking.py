@@ -1,7 +1,7 @@
-"""Whom to tell of work that waits to be claimed. The coordinator's use of `cycle`; nobody is given anything here.
+"""Chooses which idle agent sessions to notify of work that waits to be claimed. Grants nothing.
 
-What happens stirs a few buckets, and those are looked at with a few of the sessions that are idle, the longest idle
-first: that is quick however many there are. Each sweep stirs all of them and looks at everybody.
+An event stirs a few buckets. Those are compared with the claims that wait and with a few idle sessions, the longest
+idle first, so the cost does not depend on how many there are. Each sweep stirs all buckets and compares all sessions.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,12 +10,14 @@ from itertools import islice
 
 from rota.core.audience import Session
 from rota.core.buckets import Age, Bucket
+from rota.core.commands import ClaimTask
 from rota.core.cycle import CycleSettings, View, Waiting, Wake, cycle
 from rota.core.ids import Millis, WorkerKey
-from rota.core.live import LiveWorker
-from rota.core.model import CLASS_WEIGHT, Mood
+from rota.core.live import LiveWorker, WaitingClaim
+from rota.core.model import CLASS_WEIGHT
 from rota.core.order import CLASSES
 from rota.core.place import is_held
+from rota.core.presence import idle_sessions, is_idle
 from rota.core.state import State
 
 # How many idle sessions, and as many tasks, of one bucket are looked at when something happened to it.
@@ -53,10 +55,30 @@ def wakes(state: State, now: Millis, *, everybody: bool = False) -> tuple[Wake, 
     return cycle(view, now).wakes
 
 
+def wait_for_work(worker: LiveWorker, command: ClaimTask, now: Millis) -> None:
+    """A claim found nothing and waits: the worker is told of the next task that the claim asks for."""
+    until = now + command.wait_ms
+    worker.claim = WaitingClaim(until=until, least=command.least, where=command.where, run=command.run)
+    if worker.shape is not None:
+        worker.shape.claimants.pop(worker.key, None)
+        worker.shape.claimants[worker.key] = worker
+
+
+def stop_waiting(worker: LiveWorker) -> None:
+    """The worker was woken, or its claim has ended."""
+    worker.claim = None
+    if worker.shape is not None:
+        worker.shape.claimants.pop(worker.key, None)
+
+
 def woke(state: State, wake: Wake, now: Millis) -> LiveWorker | None:
-    """Remember that a session was told of a task. It goes to the end of the line of those that are idle."""
+    """Remember that a session was told of a task. It goes to the end of the line of those that are idle.
+
+    A claim that waits is used up by the wake: it looks again, and waits anew if it finds nothing.
+    """
     worker = state.workers.get(wake.session)
     if worker is not None:
+        stop_waiting(worker)
         state.wakes.note(wake.item, wake.session, now)
         state.decided["wake"] += 1
         state.uses += 1
@@ -66,14 +88,8 @@ def woke(state: State, wake: Wake, now: Millis) -> LiveWorker | None:
     return worker
 
 
-def is_idle(worker: LiveWorker, now: Millis) -> bool:
-    """Whether a session could begin something new at once."""
-    row = worker.row
-    is_free = worker.present and worker.mood is Mood.IDLE and worker.slots_free > 0
-    return is_free and not row.draining and row.quarantined_until <= now
-
-
-def _session(worker: LiveWorker, *, idle: bool) -> Session:
+def _session(worker: LiveWorker, now: Millis, *, idle: bool) -> Session:
+    claim = worker.claim
     return Session(
         key=worker.key,
         capacity=worker.row.capacity,
@@ -81,29 +97,34 @@ def _session(worker: LiveWorker, *, idle: bool) -> Session:
         created_at=worker.row.registered_at,
         idle=idle,
         totals=worker.totals,
+        claim=claim if claim is not None and claim.until > now else None,
     )
 
 
 def _few(bucket: Bucket, now: Millis) -> list[Session]:
-    """Some idle sessions that suit a bucket: those that were heard of just now, if any, because they will listen."""
-    attentive = (worker for worker in _idle(bucket, now) if now - worker.seen_at <= ATTENTIVE_MS)
-    found = list(islice(attentive, FEW)) or list(islice(_idle(bucket, now), FEW))
-    return [_session(worker, idle=True) for worker in found]
+    """Some idle sessions that suit a bucket: those whose claims wait, and those that were heard of just now, if any,
+    because they will listen.
+    """
+    asking = list(islice(_claimants(bucket, now), FEW))
+    attentive = (worker for worker in idle_sessions(bucket, now) if now - worker.seen_at <= ATTENTIVE_MS)
+    found = list(islice(attentive, FEW)) or list(islice(idle_sessions(bucket, now), FEW))
+    return [_session(worker, now, idle=True) for worker in {one.key: one for one in (*asking, *found)}.values()]
 
 
-def _idle(bucket: Bucket, now: Millis) -> Iterator[LiveWorker]:
-    """Idle sessions that suit a bucket, what it prefers first, then the longest idle."""
+def _claimants(bucket: Bucket, now: Millis) -> Iterator[LiveWorker]:
+    """Idle sessions that suit a bucket and whose claims wait, the longest wait first. Claims that are over go."""
     for _, shape in bucket.shapes:
-        for group in shape.idle.values():
-            for worker in group.values():
-                if is_idle(worker, now):
-                    yield worker
+        for worker in list(shape.claimants.values()):
+            if worker.claim is None or worker.claim.until <= now:
+                stop_waiting(worker)
+            elif is_idle(worker, now):
+                yield worker
 
 
 def _everybody(bucket: Bucket, now: Millis) -> Iterator[Session]:
     for _, shape in bucket.shapes:
         for worker in shape.workers.values():
-            yield _session(worker, idle=is_idle(worker, now))
+            yield _session(worker, now, idle=is_idle(worker, now))
 
 
 def _first(state: State, bucket: Bucket, most: int) -> Iterator[Waiting]:

@@ -1,12 +1,15 @@
 """Reading about workflows: their versions, schedules and backfills."""
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rota.core.calendar import ScheduleSpec, count_slots, next_slot
 from rota.core.ids import Millis
+from rota.core.params import zone_of
 from rota.core.question import Question
 from rota.core.records import Workflow, copy
 from rota.core.state import State
+
+VERSIONS_LISTED_MAX = 10
 
 
 class GetWorkflow(Question, frozen=True, kw_only=True):
@@ -16,7 +19,7 @@ class GetWorkflow(Question, frozen=True, kw_only=True):
 
 
 class ListWorkflows(Question, frozen=True, kw_only=True):
-    """The tenant's workflows, by name."""
+    """The tenant's workflows, by name; of each the present version and the newest ones."""
 
 
 class ListBackfills(Question, frozen=True, kw_only=True):
@@ -34,6 +37,8 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
     waiting_runs: int
     max_active_runs: int
     tasks: int
+    # The time zone of its dates.
+    zone: str = "UTC"
 
 
 class BackfillView(Struct, frozen=True, kw_only=True):
@@ -48,6 +53,15 @@ class BackfillView(Struct, frozen=True, kw_only=True):
     made: int
     active: int
     left: int
+
+
+def list_workflow(state: State, workflow: Workflow) -> WorkflowView:
+    """A workflow in a list, without its older versions: a list of very many has to fit a message."""
+    versions = workflow.versions[-VERSIONS_LISTED_MAX:]
+    present = workflow.kept_version(workflow.version)
+    if present is not None and present not in versions:
+        versions = (present, *versions[1:])
+    return view_workflow(state, structs.replace(workflow, versions=versions))
 
 
 def view_workflow(state: State, workflow: Workflow) -> WorkflowView:
@@ -67,6 +81,7 @@ def view_workflow(state: State, workflow: Workflow) -> WorkflowView:
         max_active_runs=graph.graph.max_active_runs,
         # What is mapped counts as one: how many it will be is not known.
         tasks=sum(width or 1 for width in graph.width),
+        zone=zone_of(workflow.kept_version(workflow.version), schedule),
     )
 
 

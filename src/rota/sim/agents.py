@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from rota.core.commands import ClaimTask, Outcome, RegisterWorker, RenewLease, Report
+from rota.core.commands import BeatWorker, ClaimTask, Outcome, RegisterWorker, RenewLease, Report
 from rota.core.decide.leases import Judgement, Offer
 from rota.core.errors import Refused
 from rota.core.ids import Fence, Millis
@@ -15,14 +15,32 @@ from rota.sim.scripts import conclude, lasting_ms
 from rota.sim.world import World
 from rota.worker.sync import AttemptOver
 
+# How long a session waits or listens for a wake after a claim that found nothing.
+PATIENCE_MS: tuple[Millis, ...] = (5_000, 20_000)
+
 
 class PullWorker(Node):
-    """An agent session: it registers, claims, renews and reports by requests, each retried until answered."""
+    """An agent session: it registers, claims, renews and reports by requests, each retried until answered.
+
+    After a claim that found nothing it asks again soon, or waits in the claim for a wake, or only listens for one.
+    """
 
     def __init__(
-        self, world: World, name: str, mix: Mix, network: Network, coordinators: list[CoordinatorNode]
+        self,
+        world: World,
+        name: str,
+        mix: Mix,
+        network: Network,
+        coordinators: list[CoordinatorNode],
+        capacity: Capacity,
     ) -> None:
         super().__init__(world, name, mix)
+        self.capacity = capacity
+        self.chance_of_waiting = world.chance(f"waits of {name}")
+        # Until when it does nothing but beat, unless it is woken.
+        self.quiet_until: Millis = 0
+        # Whether it listens and never claims.
+        self.is_unwilling = False
         self.network = network
         self.coordinators = coordinators
         self.lease_ms = mix.limits.lease_ms * 2
@@ -65,8 +83,11 @@ class PullWorker(Node):
         self.deliver(self.life, self._wake_up)
 
     def _wake_up(self) -> None:
-        if self.offer is None:
+        if self.is_unwilling:
+            self.world.note("unwilling_agents")
+        elif self.offer is None:
             self.world.note("woken")
+            self.quiet_until = 0
             self.wake_by(self.clock())
 
     def holds_work(self) -> bool:
@@ -76,7 +97,7 @@ class PullWorker(Node):
     def restart(self) -> None:
         """A new session under the same name."""
         super().restart()
-        self._waiting = 0
+        self._waiting = self.quiet_until = 0
         self.wake_by(self.clock())
 
     def woke(self) -> None:
@@ -85,9 +106,8 @@ class PullWorker(Node):
         if self.lies and self.chance_of_lies.randrange(1000) < self.lies:
             self._lie()
         if not self.is_registered:
-            capacity = Capacity(slots=1, pull=True, queues=("agents",))
             self._ask(
-                RegisterWorker(tenant="shared", worker=self.name, incarnation=self.incarnation, capacity=capacity),
+                RegisterWorker(tenant="shared", worker=self.name, incarnation=self.incarnation, capacity=self.capacity),
                 self._registered,
             )
         elif self.offer is not None and not self.token:
@@ -106,6 +126,9 @@ class PullWorker(Node):
                 ),
                 self._renewed,
             )
+        elif self.is_unwilling or self.quiet_until > self.clock():
+            beat = BeatWorker(tenant="shared", worker=self.name, incarnation=self.incarnation)
+            self._ask(beat, self._heard)
         else:
             self._claim(self.claim_id)
 
@@ -113,8 +136,13 @@ class PullWorker(Node):
         """Ask for work; or, under the same id, for another secret to what it has."""
         self.secrets += 1
         token = f"{self.incarnation} {self.secrets}"
+        way = self.chance_of_waiting.randrange(4)
+        patience_ms = self.chance_of_waiting.choice(PATIENCE_MS)
+        self.quiet_until = 0
 
         def claimed(value: object, detail: object) -> None:
+            if value == "" and way > 1:
+                self.quiet_until = self.clock() + patience_ms
             self._claimed(number, token, value, detail)
 
         self._ask(
@@ -124,6 +152,7 @@ class PullWorker(Node):
                 worker=self.name,
                 incarnation=self.incarnation,
                 lease_ms=self.lease_ms,
+                wait_ms=patience_ms if way == 2 else 0,
                 token_hash=token,
             ),
             claimed,
@@ -151,6 +180,11 @@ class PullWorker(Node):
         coordinator = self.coordinators[self._target % len(self.coordinators)]
         self._target += 1
         self.network.send(self.name, coordinator.name, coordinator.ask, self.name, command, reply)
+
+    def _heard(self, value: object, detail: object) -> None:
+        del detail
+        if isinstance(value, Refused):
+            self.is_registered = False
 
     def _registered(self, value: object, detail: object) -> None:
         self.is_registered = isinstance(value, str) and detail is None

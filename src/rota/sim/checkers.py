@@ -11,20 +11,24 @@ from typing import Any
 from rota.core import changes as ch
 from rota.core.ids import Epoch, Millis, RunKey
 from rota.core.ladder import is_ours
-from rota.core.model import Pool
+from rota.core.model import Pool, Queue
 from rota.core.records import Batch, Run, Story, Task, Worker
 from rota.core.states import (
+    ASSIGNED,
     NEEDS_ATTENTION,
     NONE,
     QUEUED,
     RUN_TERMINAL,
+    RUNNING,
     SCHEDULED,
     TERMINAL,
+    UPSTREAM_FAILED,
     RunState,
     can_transition_run,
 )
 from rota.core.story import read_story
 from rota.sim.broken import Broken
+from rota.sim.claim_rules import ClaimRules
 from rota.sim.faults import Mix
 from rota.sim.growth_rules import GrowthRules
 from rota.sim.item_rules import ItemRules
@@ -36,6 +40,12 @@ from rota.sim.schedule_rules import ScheduleRules
 from rota.sim.words import check_words
 from rota.sim.workflow_rules import WorkflowRules
 
+# States of a task that has decided nothing.
+UNDECIDED = (NONE, SCHEDULED, QUEUED, ASSIGNED, RUNNING)
+# After how many cycles each tier of the ladder is reached.
+TIERS = (2, 4, 6, 10)
+# Commands that change neither the waiting work nor which sessions fit it.
+QUIET = ("SubmitRun", "PutTenant", "NoteTask", "ClaimTask")
 # The cause that is told of a task which a person lets wait no longer.
 RETRIED_NOW = "retry now"
 # Commands that change what a workflow or a calendar is.
@@ -61,10 +71,14 @@ class Ledger(Model):
         self.merges = MergeRules(self)
         self.items = ItemRules(self)
         self.growth = GrowthRules(self)
+        self.claims = ClaimRules(self)
         self.leases = LeaseRules(self, self.limits, self.workflows, self.items)
         self.story_numbers: dict[RunKey, int] = {}
         self.lives: dict[RunKey, dict[Millis, None]] = {}
         self.acked: dict[RunKey, None] = {}
+        self.ended_runs_at: dict[RunKey, Millis] = {}
+        # Tenants of which the present commit stores a queue.
+        self.requeued: dict[str, None] = {}
         self.changes = 0
         # How often each kind of change was told.
         self.told: dict[str, int] = {}
@@ -89,6 +103,7 @@ class Ledger(Model):
             ch.TaskMarked: self._marked,
             ch.TaskNoted: self._noted,
             ch.RunMoved: self._moved,
+            ch.TaskAmended: self._amended,
             ch.RunGrew: self.growth.grew,
             ch.RunApproved: self.items.approved,
             ch.RunUnblocked: self.items.unblocked,
@@ -121,15 +136,31 @@ class Ledger(Model):
         for key in batch.archives:
             if self.runs.get(key) not in RUN_TERMINAL:
                 raise Broken(f"P-END: run {key} was archived as {self.runs.get(key)}")
+            self._check_retained(key)
         self.workflows.commit_ends(batch)
         self.schedules.commit_ends(batch)
         self.merges.commit_ends(batch, self.facts.now())
         self.items.commit_ends(batch)
 
+    def _check_retained(self, run: RunKey) -> None:
+        """P-RETAIN: an ended run stays for as long as its queues say, clocks permitting."""
+        if self.mix.skew_ms or self.mix.clock_step or run not in self.ended_runs_at:
+            return
+        graph = self.graph(run)
+        queues = [self.facts.queue(run[0], spec.queue) for spec in (graph.tasks if graph is not None else ())]
+        retain_ms = max([self.mix.limits.retain_ended_ms, *(queue.retain_completed_for_ms for queue in queues)])
+        stayed_ms = self.facts.now() - self.ended_runs_at[run]
+        if stayed_ms < retain_ms:
+            raise Broken(f"P-RETAIN: {run} was archived {stayed_ms} of {retain_ms} ms after its end")
+
     def _read_audits(self, batch: Batch) -> None:
         """Whose workflows and calendars somebody has just changed."""
         self.unsettled.clear()
         self.well.clear()
+        self.requeued = {record.tenant: None for record in batch.puts if isinstance(record, Queue)}
+        for audit in batch.audits:
+            if audit.command not in QUIET:
+                self.meddled_at[audit.tenant] = audit.at
         self.redefined = {audit.tenant: None for audit in batch.audits if audit.command in REDEFINES}
         self.dropped = {audit.tenant: None for audit in batch.audits if audit.command == "DropWorkflow"}
 
@@ -177,6 +208,8 @@ class Ledger(Model):
                 raise Broken(f"P-STORY: {record.run}/{record.idx} is stored as {record.state}, told as {model.state}")
             if record.note != model.note:
                 raise Broken(f"P-STORY: {record.run}/{record.idx} has the note {record.note!r}, told {model.note!r}")
+            if record.skips and record.state in UNDECIDED:
+                raise Broken(f"P-BRANCH: {record.run}/{record.idx} is {record.state} and has decided already")
             if record.first_started_at != model.first_started_at:
                 raise Broken(f"P-POKE: {record.run}/{record.idx} first started at another time than was told")
 
@@ -234,7 +267,17 @@ class Ledger(Model):
 
     def _ended_run(self, run: RunKey, change: ch.RunEnded) -> None:
         self._run_to(run, change.state)
+        self.ended_runs_at[run] = change.at
         self.items.ended(run, change.state)
+        self.growth.ended(run, change)
+        self._check_left_out(run)
+
+    def _check_left_out(self, run: RunKey) -> None:
+        """P-BRANCH: what a branch decided against is not upstream_failed in the end."""
+        for names in self.workflows.forced.get(run, {}).values():
+            for name in names:
+                if any(self.task(run, idx).state is UPSTREAM_FAILED for idx in self.growth.tasks_named(run, name)):
+                    raise Broken(f"P-BRANCH: {run}/{name} is upstream_failed although a branch decided against it")
 
     def _reopened(self, run: RunKey, change: ch.RunReopened) -> None:
         del change
@@ -274,6 +317,7 @@ class Ledger(Model):
             model = self.move(run, idx, NONE, change.at)
             model.first_started_at = 0
             model.forget_own_note()
+            model.cycles = 0
             if change.fresh:
                 model.tries = model.interrupted = 0
         self.workflows.reset(run, change.tasks)
@@ -281,6 +325,9 @@ class Ledger(Model):
     def _moved(self, run: RunKey, change: ch.RunMoved) -> None:
         self.workflows.moved(run, change)
         self.growth.moved(run, change)
+
+    def _amended(self, run: RunKey, change: ch.TaskAmended) -> None:
+        self.amended[(*run, change.task)] = None
 
     def _marked(self, run: RunKey, change: ch.TaskMarked) -> None:
         self.move(run, change.task, change.state, change.at, marked=True)
@@ -292,7 +339,7 @@ class Ledger(Model):
         """P-COOL: nobody comes back before its time."""
         model = self.task(run, change.task)
         if model.state is NEEDS_ATTENTION:
-            model.interrupted = 0
+            model.interrupted = model.cycles = 0
         elif change.at < model.due_at and change.cause != RETRIED_NOW:
             raise Broken(f"P-COOL: {run}/{change.task} came back {model.due_at - change.at} ms early")
         self.move(run, change.task, SCHEDULED, change.at)
@@ -302,11 +349,21 @@ class Ledger(Model):
         self.move(run, change.task, change.state, change.at)
 
     def _starved(self, run: RunKey, change: ch.TaskStarved) -> None:
-        """P-LADDER: waiting behind busy workers is not starvation."""
-        spec = self.spec(run, change.task)
-        if spec is not None and self.facts.is_servable(spec, change.at):
+        """P-LADDER: waiting behind busy workers is not starvation. One cycle per sweep; each tier has its threshold."""
+        spec, model = self.spec(run, change.task), self.task(run, change.task)
+        is_servable = spec is not None and self.facts.is_servable(run[0], spec, change.at)
+        if is_servable and run[0] not in self.requeued and not self.claims.is_declined(run, change.at):
             raise Broken(f"P-LADDER: {run}/{change.task} climbed although a registered worker could run it")
-        model = self.task(run, change.task)
+        if is_servable:
+            self.facts.note("unclaimed")
+        if change.cycles != model.cycles + 1:
+            raise Broken(f"P-LADDER: {run}/{change.task} is at cycle {change.cycles} after {model.cycles}")
+        epoch, at = model.climbed_at
+        if epoch == self.epoch and change.at - at < self.mix.limits.sweep_ms:
+            raise Broken(f"P-LADDER: {run}/{change.task} climbed twice within {change.at - at} ms")
+        if change.tier != sum(change.cycles >= reached for reached in TIERS):
+            raise Broken(f"P-LADDER: {run}/{change.task} is at tier {change.tier} after {change.cycles} cycles")
+        model.cycles, model.climbed_at = change.cycles, (self.epoch, change.at)
         if change.note and is_ours(model.note):
             model.note = change.note
 

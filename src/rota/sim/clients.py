@@ -13,7 +13,7 @@ from rota.sim.builds import draw_burst
 from rota.sim.caretaker import Caretaker
 from rota.sim.items import draw_items
 from rota.sim.stage import Stage
-from rota.sim.trials import Trial, draw_growing, draw_trial
+from rota.sim.trials import Trial, draw_growing, draw_mapped, draw_sensor, draw_trial
 from rota.sim.workload import TENANTS, definitions, draw_lure, draw_meddling, draw_schedule, draw_submission
 
 RETRY_MS: Millis = 1_500
@@ -81,6 +81,12 @@ class Clients:
             begin_ms = 2_000 + growing.randrange(self.mix.storm_ms)
             self.world.after(begin_ms, self.submit, submission)
             self.world.after(begin_ms + growing.choice((1_000, 3_000, 8_000)), self._ask, clearing)
+            mapping = self.world.chance("mapping")
+            mapped = draw_mapped(mapping, number)
+            self.world.after(2_000 + mapping.randrange(self.mix.storm_ms), self.submit, mapped)
+            sensing = self.world.chance("sensing")
+            sensor = draw_sensor(sensing, number)
+            self.world.after(2_000 + sensing.randrange(self.mix.storm_ms), self.submit, sensor)
 
     def _plan_trial(self, trial: Trial) -> None:
         begin_ms = 2_000 + self.world.chance("trials").randrange(self.mix.storm_ms)

@@ -32,6 +32,7 @@ from rota.sim.world import START_AT
 
 _pack = msgspec.msgpack.encode
 SIZE = Param(name="size", type=ParamType.INTEGER, default=_pack(1), most=9)
+AT = Param(name="at", type=ParamType.DATETIME, defaults_to_logical_date=True)
 ZONES = ("UTC", "Europe/Berlin", "Asia/Kolkata")
 MINUTE_MS: Millis = 60_000
 TAKES_MS = (5, 50, 400, 2_000)
@@ -148,7 +149,7 @@ def deploy(deployed: Deployed, command_id: str, version: int, *, scheduled: bool
         tenant=deployed.tenant,
         command_id=command_id,
         graph=deployed.versions[version],
-        params=(SIZE,),
+        params=(SIZE, AT),
         schedule=deployed.schedule if scheduled else None,
     )
 

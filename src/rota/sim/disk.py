@@ -8,6 +8,7 @@ with its connection; only a commit may be carried out all the same, and nobody i
 from collections.abc import Callable
 
 from rota.control.events import AskHolds, Commit, CommitOutcome, Committed, Elect, Elected, HoldsSaid, Load, Loaded
+from rota.core.cluster import cluster_id
 from rota.core.history import Ended
 from rota.core.ids import Epoch, Millis
 from rota.core.model import Graph
@@ -21,6 +22,7 @@ StoreEvent = Elected | HoldsSaid | Loaded | Committed
 Deliver = Callable[[StoreEvent], None]
 
 TORN_LATE_MS: Millis = 10_000
+IDENTITY = "simulated"
 
 
 class SimStore:
@@ -29,7 +31,8 @@ class SimStore:
     def __init__(self, world: World, mix: Mix) -> None:
         self.world = world
         self.mix = mix
-        self.disk = MemoryDisk()
+        self.disk = MemoryDisk(IDENTITY)
+        self.cluster = cluster_id(IDENTITY)
         self.chance = world.chance("disk")
         self.holder_of: dict[Epoch, str] = {}
         self.unreachable: dict[str, Millis] = {}
@@ -127,7 +130,7 @@ class SimStore:
                 answer = HoldsSaid(intent.ticket, disk.holds(intent.epoch))
             case Load():
                 try:
-                    answer = Loaded(intent.ticket, disk.load(intent.epoch))
+                    answer = Loaded(intent.ticket, disk.load(intent.epoch), cluster=self.cluster)
                 except Fenced as fenced:
                     answer = Loaded(intent.ticket, None, str(fenced))
             case Commit():

@@ -2,9 +2,21 @@
 
 from rota.core.commands import Outcome
 from rota.core.ids import Epoch, Fence, Millis
-from rota.core.model import Graph, Queue, TaskSpec
+from rota.core.model import (
+    AGENT_PROPERTIES,
+    AGENTS_QUEUE,
+    DEFAULT_QUEUE_PROPERTIES,
+    Graph,
+    PropertyRule,
+    Queue,
+    TaskSpec,
+)
 from rota.core.records import Worker
 from rota.sim.stage import Stage
+from rota.sim.workers import PushWorker
+
+# How long after a worker's last lie a commit may still follow from it: a slow disk, and a few retries.
+LIES_LAST_MS: Millis = 10_000
 
 
 class SceneFacts:
@@ -23,9 +35,14 @@ class SceneFacts:
         return self.stage.store.disk.graph(tenant, digest)
 
     def queue(self, tenant: str, name: str) -> Queue:
-        """The stored queue; what is not stored has the defaults."""
+        """The stored queue; one that is not stored has the defaults, and so have the built-in ones."""
         found = self.stage.store.disk.records.get(("Queue", tenant, name))
-        return found if isinstance(found, Queue) else Queue(tenant=tenant, name=name)
+        if isinstance(found, Queue):
+            return found
+        if name == AGENTS_QUEUE:
+            return Queue(tenant=tenant, name=name, pull=True, properties=AGENT_PROPERTIES)
+        properties = DEFAULT_QUEUE_PROPERTIES if name == "default" else ()
+        return Queue(tenant=tenant, name=name, properties=properties)
 
     def times_in_history(self, tenant: str, run: str, created_at: Millis) -> int:
         """How often that run is in history."""
@@ -46,7 +63,7 @@ class SceneFacts:
         return any(
             report.fence == fence and report.outcome is not Outcome.STARTED
             for worker in self.stage.push
-            if worker.alive and not worker.lies
+            if worker.alive and not self._is_liar(worker)
             for report in worker.finished.values()
         )
 
@@ -55,8 +72,12 @@ class SceneFacts:
         return any(
             fence in worker.running or fence in worker.dying
             for worker in self.stage.push
-            if worker.alive and not worker.lies
+            if worker.alive and not self._is_liar(worker)
         )
+
+    def _is_liar(self, worker: PushWorker) -> bool:
+        """Whether a worker lies, or did when a commit that is on its way was decided."""
+        return worker.lies or self.stage.world.now - worker.lied_until < LIES_LAST_MS
 
     def has_concluded(self, fence: Fence) -> bool:
         """Whether an execution of this fence has ended with a result."""
@@ -70,16 +91,38 @@ class SceneFacts:
                 return worker.clock() - machine.renewed_at < 2 * machine.beat_ms
         return False
 
-    def is_servable(self, spec: TaskSpec, at: Millis) -> bool:
-        """Whether a worker that was registered then, of the right sort, has enough of everything."""
-        needs = dict(spec.requires)
-        for record in self.stage.store.disk.records.values():
-            if not isinstance(record, Worker) or record.capacity.pull != (spec.queue == "agents"):
-                continue
-            if record.registered_at > at:
-                continue
-            have = dict(record.capacity.properties)
-            enough = int(have.get("cpu_count", "0")) >= int(needs.get("cpu_count", "0"))
-            if enough and needs.get("os", have.get("os")) == have.get("os"):
-                return True
-        return False
+    def is_servable(self, tenant: str, spec: TaskSpec, at: Millis) -> bool:
+        """Whether a worker that was registered then could run this, idle or not."""
+        return any(
+            isinstance(record, Worker)
+            and not record.gone_at
+            and record.registered_at <= at
+            and not self.misfit(tenant, spec, record)
+            for record in self.stage.store.disk.records.values()
+        )
+
+    def worker(self, tenant: str, name: str) -> Worker | None:
+        """The stored worker."""
+        found = self.stage.store.disk.records.get(("Worker", tenant, name))
+        return found if isinstance(found, Worker) else None
+
+    def misfit(self, tenant: str, spec: TaskSpec, worker: Worker) -> str:
+        """Why a worker could never run this, by the rules of the stored queue; nothing if it could."""
+        queue = self.queue(tenant, spec.queue)
+        capacity, rules = worker.capacity, dict(queue.properties)
+        if capacity.pull != queue.pull:
+            return "one of them pulls"
+        if capacity.queues and spec.queue not in capacity.queues:
+            return f"queue {spec.queue}"
+        for name, value in spec.requires:
+            have = [mine for key, mine in capacity.properties if key == name]
+            rule = rules.get(name)
+            if rule is PropertyRule.MINIMUM:
+                is_met = any(int(mine) >= int(value) for mine in have)
+            elif rule is PropertyRule.EXACT:
+                is_met = value in have
+            else:
+                is_met = rule is not None or not have or value in have
+            if not is_met:
+                return f"{name}={value}, has {have}"
+        return ""

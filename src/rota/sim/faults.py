@@ -11,8 +11,9 @@ from rota.core.ids import Millis
 class Mix(Struct, kw_only=True):
     """How bad the weather is.
 
-    Rates (`loss` to `reordering`, `slow_disk` to `commit_refused`, `babble`) are per thousand messages, requests,
-    commits or outcomes; other numbers are how often something strikes; times are in milliseconds.
+    Rates (`loss` to `reordering`, `slow_disk` to `commit_refused`, `babble`, `misdirected`) are per thousand
+    messages, requests, commits, outcomes or dials; other numbers are how often something strikes; times are in
+    milliseconds.
     """
 
     loss: int = 0
@@ -43,6 +44,8 @@ class Mix(Struct, kw_only=True):
     builds: int = 0
     items: int = 0
     lying_agents: int = 0
+    misdirected: int = 0
+    unwilling_agents: int = 0
     limits: TimeLimits = TimeLimits()
     coordinators: int = 2
     push_workers: int = 3
@@ -116,6 +119,8 @@ def draw_mix(chance: Random) -> Mix:
         builds=maybe(2, 0.5),
         items=maybe(2, 0.7),
         lying_agents=maybe(200, 0.3),
+        misdirected=maybe(400, 0.3),
+        unwilling_agents=maybe(1, 0.3),
     )
 
 
@@ -145,6 +150,8 @@ SWITCHES: tuple[tuple[str, object], ...] = (
     ("cloned_worker", False),
     ("lying_worker", False),
     ("lying_agents", 0),
+    ("misdirected", 0),
+    ("unwilling_agents", 0),
     ("babble", 0),
     ("stuck_workers", 0),
     ("vanish", 0),

@@ -1,6 +1,6 @@
 """Running seeds: many at once, one again, a shrunken one, and a hunt for a mutant.
 
-`python -m rota.sim.hunt MUTANT SEEDS` is the process in which one mutant lives.
+`python -m rota.sim.hunt MUTANT SEEDS FIRST` is the process in which one mutant lives.
 """
 
 import resource
@@ -27,12 +27,13 @@ CHUNK = 10
 
 
 class Found(Struct):
-    """What a hunt brought home."""
+    """The seed that catches a mutant; None if none did. `false_alarms` are seeds that fail without the mutant, too."""
 
     mutant: str
     seed: int | None
     seeds: int
     broken: str = ""
+    false_alarms: tuple[int, ...] = ()
 
 
 def run_seed(seed: int) -> "Result":
@@ -52,7 +53,21 @@ def run_seeds(first: int, count: int, jobs: int) -> Iterator["Result"]:
 
 
 def hunt(mutant: Mutant, seeds: int, first: int = 0) -> Found:
-    """Look for a seed that notices the mistake, in a process of its own."""
+    """Look for a seed that fails with the mutant and passes without it. One that fails either way catches nothing."""
+    begin, end, false_alarms = first, first + seeds, list[int]()
+    while begin < end:
+        found = _hunt_apart(mutant, end - begin, begin)
+        if found.seed is None:
+            break
+        if not run_seed(found.seed).broken:
+            return Found(mutant.name, found.seed, found.seed - first + 1, found.broken, tuple(false_alarms))
+        false_alarms.append(found.seed)
+        begin = found.seed + 1
+    return Found(mutant.name, None, seeds, false_alarms=tuple(false_alarms))
+
+
+def _hunt_apart(mutant: Mutant, seeds: int, first: int) -> Found:
+    """The first seed that fails with the mutant, which lives in a process of its own."""
     command = [sys.executable, "-m", "rota.sim.hunt", mutant.name, str(seeds), str(first)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own interpreter
     if done.returncode:

@@ -6,10 +6,9 @@ from rota.core.commands import ApproveRun, ClientCommand, PauseRun, PauseSchedul
 from rota.core.ids import Millis
 from rota.core.model import Graph, Pairs, PriorityClass, RetryPolicy, TaskSpec
 from rota.sim.scripts import Script, write_script
-from rota.sim.workload import TENANTS, TIMEOUT_MS, draw_script
+from rota.sim.workload import TENANTS, TIMEOUT_MS, WORKSPACES, draw_script
 
 BURST_MS: Millis = 12_000
-WORKSPACES = ("docs", "code")
 SCOPES = ("", "workspace=docs", "workspace=code")
 
 

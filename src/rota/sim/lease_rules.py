@@ -8,7 +8,7 @@ from rota.core.ids import Fence, RunKey, fence_epoch
 from rota.core.model import FailureClass
 from rota.core.reap import FELL_SILENT, LEASE_RAN_OUT
 from rota.core.retry import retries_allowed
-from rota.core.states import ASSIGNED, CANCELLED, QUEUED, RUNNING, SUCCESS, UP_FOR_RESCHEDULE, UP_FOR_RETRY
+from rota.core.states import ASSIGNED, CANCELLED, FAILED, QUEUED, RUNNING, SUCCESS, UP_FOR_RESCHEDULE, UP_FOR_RETRY
 from rota.core.trigger import Verdict, evaluate_trigger_rule
 from rota.sim.broken import Broken
 from rota.sim.item_rules import ItemRules
@@ -62,7 +62,10 @@ class LeaseRules:
         model.forget_own_note()
         if change.attempt != model.spent + 1:
             raise Broken(f"P-UNSPENT: {run}/{change.task} is granted as {change.attempt} after {model.spent} outcomes")
+        model.cycles = 0
+        self.model.granted_to[(run, change.worker)] = change.at
         self._check_rule(run, change.task)
+        self._check_fit(run, change)
         pools = self.limits.pools_of(run, change.task)
         self.model.live[change.fence] = LeaseModel(change.worker, change.incarnation, pools)
         self.model.granted[change.fence] = change.at
@@ -81,6 +84,16 @@ class LeaseRules:
         states = [self.model.task(run, up).state for up in self.model.tasks_of(run, spec.upstream)]
         if evaluate_trigger_rule(spec.trigger_rule, states) is not Verdict.SCHEDULE:
             raise Broken(f"P-STANDS: {run}/{idx} is granted while {spec.trigger_rule} of {list(map(str, states))}")
+
+    def _check_fit(self, run: RunKey, change: ch.LeaseGranted) -> None:
+        """P-FIT: who is granted a task has what it requires. One whose requirements were replaced is left out."""
+        worker = self.model.facts.worker(change.worker_tenant, change.worker)
+        spec = self.model.spec(run, change.task)
+        if spec is None or worker is None or (*run, change.task) in self.model.amended:
+            return
+        misfit = self.model.facts.misfit(run[0], spec, worker)
+        if misfit:
+            raise Broken(f"P-FIT: {run}/{change.task} was granted to {change.worker}: {misfit}")
 
     def started(self, run: RunKey, change: ch.AttemptStarted) -> None:
         """P-FENCE: only the holder of the live fence starts."""
@@ -113,7 +126,19 @@ class LeaseRules:
             allowed = retries_allowed(spec.retry, change.failure, of_queue=queue.max_job_retries)
             if model.tries > allowed:
                 raise Broken(f"P-BUDGET: {run}/{change.task} is tried again after {model.tries} of {allowed} retries")
+        if change.state is FAILED and spec is not None and change.failure is not None:
+            self._check_given_up(run, change, model.tries)
         self.model.move(run, change.task, change.state, change.at)
+
+    def _check_given_up(self, run: RunKey, change: ch.AttemptEnded, tries: int) -> None:
+        """P-BUDGET: a task has all its retries; looking again costs none of them."""
+        spec = self.model.spec(run, change.task)
+        if spec is None or change.failure is None or change.failure is FailureClass.INPUT_LOST:
+            return
+        queue = self.model.facts.queue(run[0], spec.queue)
+        allowed = retries_allowed(spec.retry, change.failure, of_queue=queue.max_job_retries)
+        if tries <= allowed:
+            raise Broken(f"P-BUDGET: {run}/{change.task} failed for good after {tries} of {allowed} retries")
 
     def _check_overrun(self, run: RunKey, change: ch.AttemptEnded) -> None:
         """P-OVERRUN: an attempt is not ended for its length before its limit and the grace are over."""
@@ -162,12 +187,19 @@ class LeaseRules:
         model.due_at = change.due_at
         if change.due_at:
             self.model.facts.note("redelivered_later")
-        elif change.counted and model.interrupted and change.state is QUEUED and change.cause in CLAIMED_AND_LOST:
+        elif change.counted and model.interrupted and change.state is QUEUED and self._was_claimed(change):
             raise Broken(f"P-REDELIVER: {run}/{change.task} was claimed and lost again, and is offered at once")
         model.interrupted += change.counted
         if model.interrupted > INTERRUPTIONS_MAX:
             raise Broken(f"P-POISON: {run}/{change.task} was interrupted {model.interrupted} times")
         self.model.move(run, change.task, change.state, change.at)
+
+    def _was_claimed(self, change: ch.LeaseReturned) -> bool:
+        """Whether the lease was a claim. A session that left is not stored any more; the cause of the return tells."""
+        lease = self.model.live[change.fence]
+        worker = self.model.facts.worker("shared", lease.worker)
+        is_pull = worker is not None and worker.capacity.pull
+        return is_pull or change.cause in CLAIMED_AND_LOST
 
     def _check_patience(self, run: RunKey, change: ch.LeaseReturned) -> None:
         if self.model.mix.skew_ms or self.model.mix.clock_step:

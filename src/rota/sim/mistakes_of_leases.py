@@ -47,6 +47,21 @@ OF_LEASES: tuple[Mutant, ...] = (
         ("control.leadership", "        if not event.held:\n", "        if not event.held and not self.epoch:\n"),
     ),
     mistake(
+        "other_cluster_joined",
+        "a worker accepts nothing from a coordinator of another cluster",
+        "worker.sync",
+        "            refused = check_coordinator(self.cluster, frame.cluster)\n",
+        "            refused = check_coordinator(frame.cluster, frame.cluster)\n",
+    ),
+    mistake(
+        "other_cluster_let_in",
+        "a coordinator refuses a worker of another cluster before anything else",
+        "control.streams",
+        "check_worker(frame.cluster, self.cluster, has_token=True)",
+        "check_worker(self.cluster, self.cluster, has_token=True)",
+        ("control.streams", "        if frame.epoch > self.host.state.epoch:\n", "        if frame.epoch > 1 << 60:\n"),
+    ),
+    mistake(
         "epoch_lock_skipped",
         "every commit compares the epoch inside its transaction",
         "stores.memory",
@@ -148,6 +163,13 @@ OF_LEASES: tuple[Mutant, ...] = (
         "core.retry",
         "    return tries <= retries_allowed(policy, failure, service, of_queue)\n",
         "    return tries <= retries_allowed(policy, failure, service, of_queue) + 1\n",
+    ),
+    mistake(
+        "reschedule_spends_a_try",
+        "looking again costs no retry",
+        "core.evolve.leases",
+        "            task.budget_from += 1\n",
+        "            pass\n",
     ),
     mistake(
         "cooldown_skipped",

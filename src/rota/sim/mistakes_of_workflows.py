@@ -37,8 +37,8 @@ OF_WORKFLOWS: tuple[Mutant, ...] = (
         "cursor_ahead_of_its_runs",
         "cursor and runs commit together",
         "core.decide.timers",
-        "    for slot in found.run:\n        name",
-        "    for slot in found.run[:1]:\n        name",
+        "    for slot in found.run:\n        wanted",
+        "    for slot in found.run[:1]:\n        wanted",
     ),
     mistake(
         "backfill_under_the_cap",
@@ -87,8 +87,8 @@ OF_WORKFLOWS: tuple[Mutant, ...] = (
         "version_always_new",
         "the same content is the same version",
         "core.decide.workflows",
-        "    found = next((each for each in versions if each.graph == digest), None)\n",
-        "    found = next((each for each in versions[-1:] if each.graph == digest), None)\n",
+        "    found = next((each for each in versions if each.graph == wanted.graph), None)\n",
+        "    found = next((each for each in versions[-1:] if each.graph == wanted.graph), None)\n",
     ),
     mistake(
         "version_not_the_asked_one",
@@ -108,15 +108,24 @@ OF_WORKFLOWS: tuple[Mutant, ...] = (
         "workflow_pause_not_loaded",
         "a pause outlives the coordinator",
         "core.load",
-        "    state.list_run(run)\n",
-        "    state.list_run(run)\n    run.is_held = False\n",
+        "        run.is_held = state.is_held(run.row)\n",
+        "        run.is_held = False\n",
+        # Without the recount of memory: commits show it, too.
+        ("core.invariants", "    if run.is_held != state.is_held(run.row):\n", "    if False:\n"),
     ),
     mistake(
         "params_unchecked",
         "parameters are checked where a run is accepted",
         "core.decide.runs",
-        "    return version.graph, version.number, check_params(version.params, command.params)\n",
-        '    return version.graph, version.number, command.params or check_params(version.params, b"")\n',
+        "version.number, check_params(version.params, command.params, logical_at",
+        "version.number, command.params or check_params(version.params, command.params, logical_at",
+    ),
+    mistake(
+        "logical_date_of_the_moment",
+        "the logical date of a scheduled run is its slot, however late it is made",
+        "core.decide.runs",
+        "fill_logical_dates(version.params, params, slot_at,",
+        "fill_logical_dates(version.params, params, now,",
     ),
     # Branches, sensors and the past.
     mistake(
@@ -134,9 +143,23 @@ OF_WORKFLOWS: tuple[Mutant, ...] = (
         "            pass\n        total",
         (
             "core.snapshot",
-            "if states.get(branch) is SUCCESS for name in names}\n",
-            "if branch in () for name in names}\n",
+            "if states.get(branch) is SUCCESS)\n",
+            "if branch in ())\n",
         ),
+    ),
+    mistake(
+        "branch_does_not_overrule",
+        "what a branch left out is skipped, also if it has failed upstream before",
+        "core.plan",
+        "self._overrules |= step > 0 and ",
+        "self._overrules |= step > 1 and ",
+    ),
+    mistake(
+        "source_not_judged",
+        "a mapped task shares the fate of what it is mapped over",
+        "core.plan",
+        "        if node in graph.over:\n            verdict = ",
+        "        if node in graph.gone:\n            verdict = ",
     ),
     mistake(
         "branch_kept_when_cleared",

@@ -8,11 +8,12 @@ from typing import Protocol
 from rota.core.ids import Epoch, Fence, Millis, RunKey
 from rota.core.ladder import is_ours
 from rota.core.model import Graph, Queue, TaskSpec
-from rota.core.records import Run
+from rota.core.records import Run, Worker
 from rota.core.states import (
     LEASED,
     NEEDS_ATTENTION,
     NONE,
+    QUEUED,
     SKIPPED,
     SUCCESS,
     TASK_MARKS,
@@ -31,6 +32,8 @@ class TaskModel:
 
     __slots__ = (
         "assigned_at",
+        "climbed_at",
+        "cycles",
         "due_at",
         "ended_silent",
         "fence",
@@ -52,6 +55,9 @@ class TaskModel:
         self.assigned_at: Millis = 0
         self.first_started_at: Millis = 0
         self.note = ""
+        # The starvation ladder: cycles counted, and when and in which epoch the last one was.
+        self.cycles = 0
+        self.climbed_at: tuple[Epoch, Millis] = (0, 0)
         self.ended_silent: dict[Fence, None] = {}
 
     def forget_own_note(self) -> None:
@@ -114,8 +120,16 @@ class Facts(Protocol):
         """Whether a worker process lives and has just heard from the reigning coordinator."""
         ...
 
-    def is_servable(self, spec: TaskSpec, at: Millis) -> bool:
+    def is_servable(self, tenant: str, spec: TaskSpec, at: Millis) -> bool:
         """Whether a worker that was registered then could run this."""
+        ...
+
+    def worker(self, tenant: str, name: str) -> Worker | None:
+        """A stored worker."""
+        ...
+
+    def misfit(self, tenant: str, spec: TaskSpec, worker: Worker) -> str:
+        """Why a worker could never run this; nothing if it could."""
         ...
 
 
@@ -146,6 +160,14 @@ class Model:
         self.granted: dict[Fence, Millis] = {}
         self.ended_at: dict[Fence, Millis] = {}
         self.ended_for: dict[Fence, str] = {}
+        # Tasks whose requirements an operator replaced.
+        self.amended: dict[tuple[str, str, int], None] = {}
+        # When a task of a run last began to wait for a claim: in which epoch, and by that coordinator's clock.
+        self.queued_at: dict[RunKey, tuple[Epoch, Millis]] = {}
+        # When a worker was last granted a task of a run.
+        self.granted_to: dict[tuple[RunKey, str], Millis] = {}
+        # When a tenant's work was last paused, resumed or otherwise changed by a command.
+        self.meddled_at: dict[str, Millis] = {}
 
     def task(self, run: RunKey, idx: int) -> TaskModel:
         """The model of a task."""
@@ -199,4 +221,8 @@ class Model:
         model.state = to
         if to is NEEDS_ATTENTION:
             self.facts.note("parked")
+        elif to is QUEUED:
+            spec = self.spec(run, idx)
+            if spec is not None and self.facts.queue(run[0], spec.queue).pull:
+                self.queued_at[run] = (self.epoch, at)
         return model

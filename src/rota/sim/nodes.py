@@ -24,7 +24,7 @@ from rota.control.events import (
     Woke,
 )
 from rota.control.events import Intent as ControlIntent
-from rota.core.commands import ClearTasks, Command, MarkTasks, MoveRun, NoteTask, RetryTasks, ReviveRun
+from rota.core.commands import ClaimTask, ClearTasks, Command, MarkTasks, MoveRun, NoteTask, RetryTasks, ReviveRun
 from rota.core.errors import Refused, Unavailable
 from rota.core.history import Ended
 from rota.core.ids import Millis
@@ -131,6 +131,10 @@ class CoordinatorNode(Node):
         super().__init__(world, name, mix)
         # Who is told of work that may be claimed.
         self.wakers: dict[str, Callable[[], None]] = {}
+        # Sees claims as they arrive, their answers as they are given, and wakes as they are sent.
+        self.on_claim: Callable[[CoordinatorNode, ClaimTask], None] = _ignore
+        self.on_claim_answered: Callable[[CoordinatorNode, ClaimTask, object], None] = _ignore
+        self.on_wake: Callable[[CoordinatorNode, Wake], None] = _ignore
         self.network = network
         self.store = store
         self.limits = mix.limits
@@ -191,6 +195,7 @@ class CoordinatorNode(Node):
                 if peer is not None:
                     self.network.send(self.name, peer[0], peer[1], intent.frame)
             case Wake():
+                self.on_wake(self, intent)
                 waker = self.wakers.get(intent.worker)
                 if waker is not None:
                     self.network.send(self.name, intent.worker, waker)
@@ -207,8 +212,12 @@ class CoordinatorNode(Node):
         """A command arrives."""
 
         def send(value: object, detail: object) -> None:
+            if isinstance(command, ClaimTask):
+                self.on_claim_answered(self, command, value)
             self.network.send(self.name, source, reply, value, detail)
 
+        if isinstance(command, ClaimTask):
+            self.on_claim(self, command)
         self.put(command, Revival(self, command, send).heard if isinstance(command, Remedy) else send)
 
     def put(self, command: Command, reply: Reply) -> None:
@@ -275,3 +284,7 @@ class Revival:
             return
         self.node.world.note("revived")
         self.node.put(self.command, self.reply)
+
+
+def _ignore(*seen: object) -> None:
+    """A watcher that the simulator does not need."""

@@ -6,6 +6,7 @@ from rota.core.fits import fits
 from rota.core.ids import Millis
 from rota.core.images import all_records
 from rota.core.live import LiveRun
+from rota.core.order import TENANT_PRICE
 from rota.core.records import Key, Record, Schedule, key_of
 from rota.core.state import State
 from rota.core.states import QUEUED, RUN_TERMINAL, UP_FOR_RESCHEDULE, UP_FOR_RETRY, RunState
@@ -79,7 +80,9 @@ def _check_due(state: State, schedule: Schedule, now: Millis) -> None:
         return
     active = state.scheduled_runs.get((schedule.tenant, schedule.id), 0)
     found = due_slots(schedule.spec, schedule.cursor, now - LATE_MS, active, 1)
-    if found.run:
+    looked_at = state.armed.get(("schedule", schedule.tenant, schedule.id), 0)
+    # A run that ended in this turn has just made room: the calendar is looked at in the next one.
+    if found.run and not now - LATE_MS < looked_at <= now:
         raise Broken(f"P-LATE: {(schedule.tenant, schedule.id)} has not made the run of {found.run[0]} by {now}")
 
 
@@ -88,6 +91,15 @@ def _check_archived(state: State, run: LiveRun) -> None:
     has_ended = run.row.state in RUN_TERMINAL and not (run.leased or run.is_kept)
     if has_ended and ("archive", *run.key) not in state.armed:
         raise Broken(f"P-LATE: {run.key} has ended at {run.row.ended_at}, and no time is set for its archiving")
+
+
+def check_weights(state: State) -> None:
+    """P-WEIGHT: every account of a tenant is charged by the tenant's weight."""
+    for (_, name), account in state.books.tenants.items():
+        tenant = state.tenants.get(name)
+        price = TENANT_PRICE // (tenant.weight if tenant is not None else 1)
+        if account.price != price:
+            raise Broken(f"P-WEIGHT: tenant {name} pays {account.price} for a millisecond, not {price}")
 
 
 def check_recovery(loop: Loop, dead: dict[str, Millis]) -> None:

@@ -11,10 +11,11 @@ from rota.core.why import explain
 from rota.sim.broken import Broken
 from rota.sim.checkers import Ledger
 from rota.sim.clients import Clients
+from rota.sim.contracts import checked_contracts
 from rota.sim.facts import SceneFacts
 from rota.sim.faults import Mix
 from rota.sim.nodes import CoordinatorNode
-from rota.sim.onlookers import check_disk, check_idle, check_late, check_recovery
+from rota.sim.onlookers import check_disk, check_idle, check_late, check_recovery, check_weights
 from rota.sim.stage import Stage
 from rota.sim.weather import Weather
 from rota.sim.witness import Witness
@@ -49,10 +50,17 @@ class Scene:
         self.clients = Clients(self.stage, self.witness.answered)
         self.weather = Weather(self.stage)
         self._steps = 0
+        self._violations: list[str] = []
         # After how many events memory is recounted: that takes as long as there is much of it.
         self._check_every = check_every
+        # Claims and what waits for them are looked at more often: they should be apart for no more than a moment.
+        self._look_every = max(1, check_every // 10)
         self.stage.store.on_commit = self.ledger.committed
         self.world.after_each = self._check
+        for node in self.stage.coordinators:
+            node.on_claim = self.ledger.claims.claimed
+            node.on_claim_answered = self.ledger.claims.answered
+            node.on_wake = self.ledger.claims.woke
         self.clients.plan()
         self.weather.plan()
 
@@ -64,11 +72,8 @@ class Scene:
         usual = Cascade.slice_tasks
         Cascade.slice_tasks = self.mix.slice_tasks
         try:
-            self.world.run_until(START_AT + self.mix.storm_ms)
-            self.weather.end()
-            self.clients.wind_down()
-            self.world.run_until(self.world.now + CALM_MS_MAX, stop=self._is_finished)
-            self._check_finished()
+            with checked_contracts(self._violations):
+                self._play()
         except Broken as error:
             broken = str(error)
         except Exception as error:
@@ -87,6 +92,13 @@ class Scene:
             happened={**self.world.happened, **self.ledger.told},
         )
 
+    def _play(self) -> None:
+        self.world.run_until(START_AT + self.mix.storm_ms)
+        self.weather.end()
+        self.clients.wind_down()
+        self.world.run_until(self.world.now + CALM_MS_MAX, stop=self._is_finished)
+        self._check_finished()
+
     def _is_finished(self) -> bool:
         ledger = self.ledger
         if self._steps % 20 or self.clients.unanswered():
@@ -97,6 +109,10 @@ class Scene:
 
     def _check(self) -> None:
         self._steps += 1
+        if self._violations:
+            raise Broken(self._violations[0])
+        if self._steps % self._look_every == 0 and self.stage.pull:
+            self._look_at_claims()
         if self._steps % self._check_every:
             return
         self.ledger.compare_all(self.stage.store.disk.records.values())
@@ -104,6 +120,14 @@ class Scene:
         for node in self.stage.coordinators:
             if node.alive:
                 self._check_coordinator(node)
+
+    def _look_at_claims(self) -> None:
+        for node in self.stage.coordinators:
+            loop = node.machine.loop
+            if loop is None or not node.alive or node.frozen or loop.state.epoch != self.stage.store.disk.epoch:
+                continue
+            if node.machine.leadership.role is Role.LEADER:
+                self.ledger.claims.look(loop)
 
     def _check_coordinator(self, node: CoordinatorNode) -> None:
         loop = node.machine.loop
@@ -120,9 +144,11 @@ class Scene:
             mortals = (*self.stage.push, *self.stage.pull)
             deaths = {name: at + node.offset for worker in mortals for name, at in worker.deaths.items()}
             check_recovery(loop, deaths)
-        if not node.frozen:
+        # While a refused batch is replayed, one command in each commit, nothing else is done.
+        if not (node.frozen or loop.replay or loop.is_isolated):
             check_late(loop.state, loop.turned_at)
         disk = self.stage.store.disk
+        check_weights(loop.state)
         reigns = node.machine.leadership.role is Role.LEADER and loop.state.epoch == disk.epoch
         if reigns and loop.committing is None and is_clean(loop.state):
             check_disk(loop.state, disk.records)

@@ -25,8 +25,9 @@ class ScheduleRules:
         self.caps: dict[ScheduleKey, int] = {}
         self.cancelled: dict[ScheduleKey, None] = {}
         self._made: dict[ScheduleKey, list[Run]] = {}
-        # Calendars of workflows that were taken away: when they come back they go on from there.
-        self._left: dict[ScheduleKey, Schedule] = {}
+        # Calendars of workflows that were dropped, and the cursor from which they continue when they come back. None:
+        # it was made and dropped by one commit, so its rule was never stored.
+        self._left: dict[ScheduleKey, tuple[Schedule, Millis | None] | None] = {}
 
     def submitted(self, run: RunKey, row: Run) -> None:
         """P-SLOT: the run of a slot is made once."""
@@ -62,10 +63,14 @@ class ScheduleRules:
             self.known[key] = schedule
         for key in drops:
             schedule = self.known.pop(key, None)
+            made = self._made.get(key, [])
             if schedule is not None and schedule.backfill and key[0] not in self.model.redefined:
                 self._over(key, schedule)
             if schedule is not None and schedule.version and not schedule.backfill:
-                self._left[key] = schedule
+                # The commit that drops it may have advanced it before.
+                self._left[key] = (schedule, max([schedule.cursor or 0, *(row.slot_at for row in made)]) or None)
+            elif schedule is None and made and made[-1].version and not made[-1].backfill:
+                self._left[key] = None
             else:
                 self.slots.pop(key, None)
         self._made.clear()
@@ -88,11 +93,14 @@ class ScheduleRules:
         """A calendar that nobody knew before, or that comes back, and what the commit that brought it made of it."""
         if not new.spec.catch_up or new.spec.start_at is None:
             return
+        if key in self._left and self._left[key] is None:
+            del self._left[key]
+            return
         left = self._left.pop(key, None)
         begin = new.spec.start_at - 1
-        if left is not None and left.cursor is not None:
-            begin = max(begin, left.cursor)
-            if left.spec.instants != new.spec.instants:
+        if left is not None and left[1] is not None:
+            begin = max(begin, left[1])
+            if left[0].spec.instants != new.spec.instants:
                 return
         self._went_on(key, new, begin, new.missed, made)
 

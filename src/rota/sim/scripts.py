@@ -32,6 +32,8 @@ class Script(Struct, frozen=True):
     endless: bool = False
     hangs: int = 0
     grows: tuple[tuple[int, bytes], ...] = ()
+    # How often it fails after it has looked again.
+    fails_late: int = 0
 
 
 read_script = msgspec.msgpack.Decoder(Script).decode
@@ -70,6 +72,8 @@ def conclude(offer: Offer, salt: int, now: Millis) -> AttemptOver:
         return AttemptOver(offer.fence, Outcome.FAILED, failure=script.failure, error="as scripted", salt=salt)
     if offer.attempt <= script.fails + script.reschedules:
         return AttemptOver(offer.fence, Outcome.RESCHEDULE, resume_at=now + 500, salt=salt)
+    if offer.attempt <= script.fails + script.reschedules + script.fails_late:
+        return AttemptOver(offer.fence, Outcome.FAILED, failure=script.failure, error="as scripted", salt=salt)
     if script.grows and not any(given.is_grown for given in offer.inputs):
         return AttemptOver(offer.fence, Outcome.GREW, grows=_grown(offer, script), salt=salt)
     return AttemptOver(offer.fence, script.ends, result=b"done", expands=script.expands, skips=script.skips, salt=salt)

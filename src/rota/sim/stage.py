@@ -6,7 +6,7 @@ from rota.sim.faults import Mix, draw_mix
 from rota.sim.network import Network
 from rota.sim.nodes import CoordinatorNode, Node
 from rota.sim.workers import PushWorker
-from rota.sim.workload import draw_capacity
+from rota.sim.workload import draw_capacity, draw_session
 from rota.sim.world import World
 
 CLONE = "clone"
@@ -42,9 +42,12 @@ class Stage:
         if self.mix.lying_worker:
             self.push[-1].lies = True
         for number in range(self.mix.pull_workers):
-            worker = PullWorker(self.world, f"pull{number}", self.mix, self.network, self.coordinators)
+            capacity = draw_session(self.world.chance("sessions"), number)
+            worker = PullWorker(self.world, f"pull{number}", self.mix, self.network, self.coordinators, capacity)
             worker.wake_by(worker.clock() + chance.randrange(2_000))
             self.pull.append(worker)
+        for worker in self.pull[len(self.pull) - self.mix.unwilling_agents :]:
+            worker.is_unwilling = True
         for worker in self.pull:
             worker.others = self.pull
         for coordinator in self.coordinators:

@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from random import Random
 
+import msgspec
 from msgspec import Struct
 
-from rota.core.commands import ClearTasks, SubmitRun
+from rota.core.commands import ClearTasks, Outcome, SubmitRun
 from rota.core.ids import Millis
-from rota.core.model import FailureClass, Graph, PriorityClass, RetryPolicy, TaskSpec
+from rota.core.model import Expansion, FailureClass, Graph, PriorityClass, RetryPolicy, TaskSpec
 from rota.core.trigger import TriggerRule
 from rota.sim.faults import Mix
 from rota.sim.scripts import Script, write_script
@@ -85,6 +86,72 @@ def draw_growing(chance: Random, number: int) -> tuple[SubmitRun, ClearTasks]:
         only_failed=chance.random() < 0.2,
     )
     return submission, clearing
+
+
+def draw_sensor(chance: Random, number: int) -> SubmitRun:
+    """A task that looks again a few times and then fails as often as it has retries: none of them may be missing."""
+    retries = chance.randint(1, 2)
+    script = Script(50, reschedules=chance.randint(1, 3), fails_late=retries)
+    task = TaskSpec(id="sensor", work=write_script(script), retry=RetryPolicy(retries=retries, delay_ms=100))
+    return SubmitRun(
+        tenant=chance.choice(TENANTS),
+        command_id=f"sensor {number}",
+        run=f"sensor-{number}",
+        graph=Graph(name="sensor", tasks=(task,)),
+    )
+
+
+def draw_mapped(chance: Random, number: int) -> SubmitRun:
+    """Tasks mapped over the output of one that may fail or be skipped, under every rule, and over each other.
+
+    A branch beside it may leave them out, before or after it is known how many they are.
+    """
+
+    def script() -> Script:
+        takes_ms = chance.choice((50, 400, 2_000))
+        kind = chance.random()
+        if kind < 0.25:
+            return Script(takes_ms, fails=9, failure=chance.choice((FailureClass.FATAL, FailureClass.USER)))
+        return Script(takes_ms, ends=Outcome.SKIPPED if kind < 0.5 else Outcome.SUCCESS)
+
+    def rule() -> TriggerRule:
+        return chance.choice((TriggerRule.ALL_SUCCESS, TriggerRule.ALL_DONE, *TriggerRule))
+
+    width = chance.randint(0, 3)
+    left_out = chance.choice(((), (), ("each",), ("every",)))
+    tasks = (
+        TaskSpec(
+            id="list",
+            work=write_script(msgspec.structs.replace(script(), expands=(("each", width), ("every", 2 * width)))),
+            retry=RetryPolicy(retries=chance.randint(0, 1), delay_ms=300),
+        ),
+        TaskSpec(id="pick", work=write_script(Script(chance.choice((50, 2_000)), skips=left_out))),
+        TaskSpec(
+            id="each",
+            width=0,
+            upstream=("list", "pick"),
+            trigger_rule=rule(),
+            expansion=Expansion("list"),
+            work=write_script(script()),
+        ),
+        TaskSpec(
+            id="every",
+            width=0,
+            upstream=("each", "pick"),
+            trigger_rule=rule(),
+            expansion=Expansion("each"),
+            work=write_script(script()),
+        ),
+        TaskSpec(id="none", upstream=("every",), trigger_rule=rule(), expansion=Expansion(is_empty=True)),
+        TaskSpec(id="clean", upstream=("none",), trigger_rule=TriggerRule.ALL_DONE, work=write_script(Script(20))),
+    )
+    return SubmitRun(
+        tenant=chance.choice(TENANTS),
+        command_id=f"mapped {number}",
+        run=f"mapped-{number}",
+        graph=Graph(name="mapped", tasks=tasks),
+        priority=chance.choice(list(PriorityClass)),
+    )
 
 
 def _submission(chance: Random, number: int, graph: Graph, word: str = "") -> SubmitRun:

@@ -67,7 +67,11 @@ class Weather:
         for worker in self.stage.push:
             if worker.name == CLONE:
                 worker.crash()
-            worker.lies = False
+            worker.misdirected = 0
+            if worker.lies:
+                worker.lies, worker.lied_until = False, self.world.now
+        for agent in self.stage.pull:
+            agent.is_unwilling = False
 
     def _stick_some(self) -> None:
         others = [worker for worker in (*self.stage.push[1:], *self.stage.pull[1:]) if worker.name != CLONE]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
+from rota.core.cluster import CODE, cluster_id
 from rota.core.commands import Outcome
 from rota.core.decide.leases import Offer
 from rota.core.ids import Fence, Millis
@@ -16,7 +17,7 @@ from rota.sim.network import Network
 from rota.sim.nodes import CoordinatorNode, Node
 from rota.sim.scripts import conclude, lasting_ms, read_script
 from rota.sim.world import World
-from rota.wire.frames import CoordinatorFrame
+from rota.wire.frames import CoordinatorFrame, WorkerFrame
 from rota.worker.sync import (
     AttemptGone,
     AttemptOver,
@@ -35,6 +36,9 @@ from rota.worker.sync import (
 
 # Killing a tree of processes takes a moment, and not always the same.
 KILLING_MS_MAX = 40
+# A cluster beside the simulated one, and an epoch that this one never reaches.
+STRANGER = "stranger"
+STRANGE_EPOCH = 1 << 20
 
 
 class Execution(Struct):
@@ -71,16 +75,21 @@ class PushWorker(Node):
         self.on_start: Callable[[Execution], None] = _ignore
         self.on_stop: Callable[[Execution], None] = _ignore
         self.lies = False
+        self.lied_until: Millis = 0
         self._target = 0
         self._stream = 0
+        # The cluster that the worker's folder remembers from one life to the next.
+        self.cluster = ""
         self.machine = self._new_machine()
         self.chance = world.chance(f"worker {name}")
         self.chance_of_words = world.chance(f"words of {name}")
         self.babble = mix.babble
+        self.chance_of_dials = world.chance(f"dials of {name}")
+        self.misdirected = mix.misdirected
 
     def _new_machine(self) -> SyncMachine:
         incarnation = f"{self.name}.{self.life}"
-        return SyncMachine("shared", self.identity, incarnation, self.capacity, self.limits)
+        return SyncMachine("shared", self.identity, incarnation, self.capacity, self.limits, self.cluster)
 
     def begin(self, capacity: Capacity) -> None:
         """Start the process."""
@@ -122,6 +131,7 @@ class PushWorker(Node):
             raise Broken(f"P-EPOCH: {self.name} obeyed epoch {machine.epoch} after {epoch}")
         if machine.session and machine.session == session and machine.heard > heard + 1:
             raise Broken(f"P-FRAME: {self.name} took frame {machine.heard} after {heard}")
+        self.cluster = machine.cluster
         self._turn()
 
     def _turn(self) -> None:
@@ -151,6 +161,11 @@ class PushWorker(Node):
         self._stream = self.world.chance("streams").getrandbits(48)
         stream, life = self._stream, self.life
         coordinator = self.coordinators[self._target]
+        if self.cluster and self.chance_of_dials.randrange(1000) < self.misdirected:
+            self.world.note("misdirected")
+            self._send_stranger(coordinator)
+            self.world.after(3, self._reach_stranger, life, stream)
+            return
 
         def on_frame(frame: CoordinatorFrame) -> None:
             if stream == self._stream:
@@ -162,6 +177,51 @@ class PushWorker(Node):
 
         self.network.send(self.name, coordinator.name, coordinator.open, self.name, stream, on_frame, on_close)
         self.world.after(3, self.deliver, life, self.handle, Connected())
+
+    def _send_stranger(self, coordinator: CoordinatorNode) -> None:
+        """A worker of another cluster, which happens to have the same name, dials a coordinator of this one."""
+        stream = self.chance_of_dials.getrandbits(48)
+        greeting = WorkerFrame(
+            tenant=self.machine.tenant,
+            worker=self.identity,
+            incarnation=STRANGER,
+            epoch=STRANGE_EPOCH,
+            number=0,
+            capacity=self.capacity,
+            cluster=cluster_id(STRANGER),
+        )
+
+        def on_frame(frame: CoordinatorFrame) -> None:
+            if frame.code != CODE:
+                raise Broken(f"P-CLUSTER: {coordinator.name} let a worker of another cluster in")
+
+        self.network.send(self.name, coordinator.name, coordinator.open, self.name, stream, on_frame, _ignore)
+        self.network.send(self.name, coordinator.name, coordinator.frame, self.name, stream, greeting)
+
+    def _reach_stranger(self, life: int, stream: int) -> None:
+        """The dial reached a coordinator of another cluster, which would have the worker stop and start things."""
+        if stream != self._stream:
+            return
+        self.deliver(life, self.handle, Connected())
+        welcome = CoordinatorFrame(
+            session=STRANGER,
+            epoch=STRANGE_EPOCH,
+            number=1,
+            stop=tuple(self.machine.held),
+            want_complete=True,
+            cluster=cluster_id(STRANGER),
+        )
+        held = list(self.machine.held)
+        self.deliver(life, self._hear_stranger, welcome, held)
+
+    def _hear_stranger(self, welcome: CoordinatorFrame, held: list[Fence]) -> None:
+        lost_by = self.machine.stop_at()
+        self.handle(FrameCame(welcome))
+        machine = self.machine
+        if machine.session == STRANGER or machine.epoch == STRANGE_EPOCH:
+            raise Broken(f"P-CLUSTER: {self.name} joined a coordinator of another cluster")
+        if self.clock() < lost_by and [fence for fence in held if fence not in machine.held]:
+            raise Broken(f"P-CLUSTER: {self.name} stopped work for a coordinator of another cluster")
 
     def _hang_up(self) -> None:
         coordinator = self.coordinators[self._target]

@@ -1,5 +1,7 @@
 """Workflows: versions, pauses, branches, the past, and runs that come back from history."""
 
+from datetime import datetime
+
 import msgspec
 
 from rota.core import changes as ch
@@ -75,14 +77,17 @@ class WorkflowRules:
     # Versions.
 
     def submitted(self, run: RunKey, row: Run) -> None:
-        """P-VERSION: a run is of the version that it says, with parameters that were checked."""
+        """P-VERSION: a run is of the version that it says, with parameters that were checked and completed."""
         self.forced.pop(run, None)
         if not row.version:
             return
         self._check_version(run, row.graph, row.version)
-        size = msgspec.msgpack.decode(row.params).get("size")
+        params = msgspec.msgpack.decode(row.params)
+        size, about = params.get("size"), datetime.fromisoformat(params.get("at", "1970-01-01T00:00:00+00:00"))
         if not isinstance(size, int):
             raise Broken(f"P-VERSION: {run} was accepted with size {size!r}")
+        if round(about.timestamp() * 1_000) != (row.slot_at or row.created_at):
+            raise Broken(f"P-VERSION: {run} of slot {row.slot_at} has the logical date {about}")
 
     def _check_version(self, run: RunKey, graph: str, version: int) -> None:
         found = self.versions.get(self.model.names[run], {}).get(version)

@@ -21,6 +21,7 @@ from rota.core.commands import (
     SubmitRun,
 )
 from rota.core.model import (
+    AGENT_PROPERTIES,
     Capacity,
     FailureClass,
     Graph,
@@ -41,12 +42,13 @@ TENANTS = ("ada", "bob")
 TIMEOUT_MS = 40_000
 # Likewise, and sooner: what hangs in a queue that minds.
 UNHEARD_MS = 30_000
+WORKSPACES = ("docs", "code")
 PROPERTIES = (("cpu_count", PropertyRule.MINIMUM), ("os", PropertyRule.EXACT), ("image", PropertyRule.PRIORITY))
 
 
 def definitions(tenant: str) -> list[ClientCommand]:
     """Queues and pools that every world has."""
-    agents = Queue(tenant=tenant, name="agents", pull=True)
+    agents = Queue(tenant=tenant, name="agents", pull=True, properties=AGENT_PROPERTIES)
     builds = Queue(
         tenant=tenant,
         name="builds",
@@ -78,6 +80,18 @@ def draw_capacity(chance: Random, number: int) -> Capacity:
         ("image", f"i{number % 2}"),
     )
     return Capacity(slots=chance.randint(2, 4), properties=properties)
+
+
+def draw_session(chance: Random, number: int) -> Capacity:
+    """What one agent session is. The first has every workspace; some are given up late when they fall silent."""
+    workspaces = WORKSPACES if number == 0 else chance.choice((WORKSPACES, WORKSPACES[:1], WORKSPACES[1:], ()))
+    return Capacity(
+        slots=1,
+        pull=True,
+        queues=("agents",),
+        properties=tuple(("workspace", name) for name in workspaces),
+        silence_ms=chance.choice((0, 0, 90_000)),
+    )
 
 
 def draw_script(chance: Random) -> Script:

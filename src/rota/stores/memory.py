@@ -4,6 +4,7 @@
 answering; `MemoryStore` is the port.
 """
 
+import secrets
 from collections.abc import AsyncIterator, Iterator
 from copy import copy
 
@@ -23,7 +24,9 @@ Place = tuple[Millis, Millis, str]
 class MemoryDisk:
     """Records, history, stories and the one lock."""
 
-    def __init__(self) -> None:
+    def __init__(self, identity: str = "") -> None:
+        """`identity` is chosen by those who must have the same every time; otherwise it is random."""
+        self.identity = identity or secrets.token_hex(16)
         self.epoch: Epoch = 0
         self.holder: Epoch = 0
         self.records: dict[Key, Record] = {}
@@ -243,6 +246,10 @@ class MemoryStore:
 
     def __init__(self, disk: MemoryDisk | None = None) -> None:
         self.disk = disk or MemoryDisk()
+
+    async def identity(self) -> str:
+        """See the port."""
+        return self.disk.identity
 
     async def elect(self, who: Candidate) -> Epoch | None:
         """See the port."""

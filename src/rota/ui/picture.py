@@ -1,5 +1,7 @@
 """The graph of a run: the picture of its pinned definition, with how each node stands."""
 
+import asyncio
+
 from msgspec import Struct
 
 from rota.core.questions import RunView
@@ -53,7 +55,9 @@ async def read_picture(reader: Reader, view: RunView, chosen: tuple[str, ...], f
     key = (reader.line.tenant, view.graph, wanted, first)
     drawing = reader.memory.drawings.get(key)
     if drawing is None:
-        drawing = reader.memory.drawings.put(key, draw(await reader.graph(view.graph), wanted, first))
+        # In a thread: a graph of very many tasks takes longer than the loop may be held.
+        drawn = await asyncio.to_thread(draw, await reader.graph(view.graph), wanted, first)
+        drawing = reader.memory.drawings.put(key, drawn)
     names = [name for node in drawing.nodes for name in node.members]
     found = await Sums(reader, view, names).get()
     here = {"open": chosen}

@@ -13,9 +13,10 @@ from rota.core.sums import TaskSum
 from rota.ui.drawing import Drawing
 from rota.ui.trend import Trend
 
-VIEWS_KEPT_MAX = 2_000
+# Some pages of runs: what is kept of runs that ended should not grow with their number for long.
+VIEWS_KEPT_MAX = 500
 GRAPHS_KEPT_MAX = 50
-SUMS_KEPT_MAX = 2_000
+SUMS_KEPT_MAX = 500
 TRENDS_KEPT_MAX = 50
 DRAWINGS_KEPT_MAX = 50
 

@@ -9,6 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from msgspec import Struct
 
+from rota.core.errors import headline
 from rota.core.ids import show_fence
 from rota.core.spans import show_span
 from rota.ui import words
@@ -75,6 +76,7 @@ class Renderer:
         self._environment.filters.update(
             span=show_span,
             fence=show_fence,
+            headline=headline,
             utc=words.show_utc,
             iso=words.show_iso,
             state=words.show_state,

@@ -104,12 +104,11 @@ async def go_on(reader: Reader, tale: Tale, parts: list[Story]) -> None:
 
 
 def _shorten(change: RunChange, at: Millis) -> tuple[RunChange, str]:
-    """Of an error its last line, where its cause is; of an instant to come, how far it is away."""
+    """Of an instant to come, how far it is away."""
     if not isinstance(change, AttemptEnded):
         return change, ""
-    lines = change.error.strip().splitlines()
     more = f"  again in {show_span(change.due_at - at)}" if change.due_at > at else ""
-    return structs.replace(change, error=lines[-1] if lines else "", due_at=0), more
+    return structs.replace(change, due_at=0), more
 
 
 def _unsaid(_: int) -> str:

@@ -36,6 +36,11 @@ class Compiled(Struct, frozen=True, kw_only=True):
     priority: PriorityClass = PriorityClass.NORMAL
     paused: bool | None = None
     doc: str = ""
+    zone: str = ""
+    # The files below the root that were loaded with it.
+    loaded: tuple[str, ...] = ()
+    # The digest of the files that it uses.
+    code: str = ""
 
 
 class Broken(Struct, frozen=True, kw_only=True):

@@ -35,6 +35,8 @@ class WorkerFrame(Struct, frozen=True, kw_only=True):
     count: int = 0
     checksum: int = 0
     leaving: bool = False
+    # The cluster that the worker belongs to, in the greeting; empty if it does not know yet.
+    cluster: str = ""
 
 
 class CoordinatorFrame(Struct, frozen=True, kw_only=True):
@@ -55,3 +57,7 @@ class CoordinatorFrame(Struct, frozen=True, kw_only=True):
     beat_ms: int = 0
     lease_ms: int = 0
     refused: str = ""
+    # The code of the refusal.
+    code: str = ""
+    # The cluster of the coordinator, in the welcome.
+    cluster: str = ""

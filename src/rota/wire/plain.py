@@ -13,10 +13,11 @@ _pa: Any = import_module("pyarrow")
 
 def plain_schema(schema: Any) -> Any:
     """A schema without views."""
-    return _pa.schema([field.with_type(with_leaves(field.type, _plain)) for field in schema])
+    return _pa.schema([field.with_type(with_leaves(field.type, plain_type)) for field in schema])
 
 
-def _plain(kind: Any) -> Any:
+def plain_type(kind: Any) -> Any:
+    """A type that is not made of others, and is not a view."""
     if _pa.types.is_string_view(kind):
         return _pa.string()
     return _pa.binary() if _pa.types.is_binary_view(kind) else kind

@@ -15,7 +15,7 @@ from rota.wire.targets import Target
 
 QUERY = "query"
 # It grows when a worker could misunderstand a fragment, and not for new fields.
-FRAGMENT_VERSION = 1
+FRAGMENT_VERSION = 3
 
 # How a stage reads another: each task its own part; one task, or each, all of it; or all of it, every sorted output by
 # itself.
@@ -76,8 +76,9 @@ Output = Hashed | Gathered | Answered | Written | Published
 class Fragment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The work of one stage: of `tasks` tasks, or of one that runs all partitions of its plan (`is_whole`).
 
-    `plan` is a physical plan of `engine`. Its exchange leaves are Arrow scans of one file
-    that is called `EXCHANGE` and the number of the exchange. `schema` is that of its output, as Arrow's IPC has it.
+    `plan` is a physical plan of `engine`, or a logical one that its worker plans (`is_logical`). Its exchange leaves
+    are Arrow scans of one file that is called `EXCHANGE` and the number of the exchange. `schema` is that of its
+    output, as Arrow's IPC has it.
     """
 
     version: int = FRAGMENT_VERSION
@@ -99,6 +100,9 @@ class Fragment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     places: tuple[str, ...] | None = None
     # Whether it is a step of a stream's round: `plan` is what a task of one is told, with plans of views in it.
     is_step: bool = False
+    is_logical: bool = False
+    # Settings of the engine that the session has changed (`rota.wire.plans.settings.is_sent`).
+    settings: tuple[tuple[str, str], ...] = ()
     # How the whole query is planned, for people: plans by their names. Its last stage has them.
     texts: Texts = ()
 

@@ -3,7 +3,7 @@
 A request has a number of the client's choosing, and its answers carry it; watching is a request with many answers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -22,11 +22,13 @@ from rota.core.reasons import Reason
 from rota.core.records import Story
 from rota.wire import sessions as ss
 from rota.wire.items import ResolveWork, SubmitWork
+from rota.wire.large_requests import SMALL_BYTES_MAX, RequestHead, check_parts, decode_parts, pack_large
 from rota.wire.standings import GetStream, ListStreams, StreamsView, StreamView
 
 LENGTH_BYTES = 4
 # More would take more memory to look at than to send.
 BATCH_REQUESTS_MAX = 100_000
+# What clients accept in one answer.
 MESSAGE_BYTES_MAX = 256 * 1024 * 1024
 
 
@@ -94,11 +96,15 @@ class GetService(qs.Question, frozen=True, kw_only=True):
 
 
 class ServiceView(Struct, frozen=True, kw_only=True):
-    """The version it runs, and where it keeps logs and large values: `home` is what is written there to know it by."""
+    """The version it runs, and where it keeps logs and large values: `home` is what is written there to know it by.
+
+    `cluster` is the id that workers of this service name; empty if the service is of an older version.
+    """
 
     version: str
     blobs: str
     home: str
+    cluster: str = ""
 
 
 class InspectService(qs.Question, frozen=True, kw_only=True):
@@ -173,11 +179,14 @@ class Forget(Struct, frozen=True, tag=True):
     number: int
 
 
+RequestBody = ClientRequest | AnyQuestion | Watch | Forget
+
+
 class Request(Struct, frozen=True, array_like=True):
     """From a client."""
 
     number: int
-    body: ClientRequest | AnyQuestion | Watch | Forget
+    body: RequestBody
 
 
 class Trouble(Struct, frozen=True, array_like=True):
@@ -250,15 +259,19 @@ _encode = msgspec.msgpack.Encoder().encode
 # How much of a text is shown that cannot be sent.
 _SHOWN_CHARS = 100
 _request = msgspec.msgpack.Decoder(Request)
+_body = msgspec.msgpack.Decoder(RequestBody)
 _response = msgspec.msgpack.Decoder(Response)
 _responses = msgspec.msgpack.Decoder(list[Response])
 _batch = msgspec.msgpack.Decoder(Annotated[list[msgspec.Raw], msgspec.Meta(max_length=BATCH_REQUESTS_MAX)])
 
 
 def pack(message: Request | Response) -> bytes:
-    """A request or response as bytes."""
+    """A request or response as bytes; a large request in parts."""
     try:
-        return _encode(message)
+        content = _encode(message)
+        if isinstance(message, Request) and len(content) > SMALL_BYTES_MAX:
+            return pack_large(message.number, message.body) or content
+        return content
     except UnicodeEncodeError as error:
         # Such as a word of a command line, which may be any bytes.
         text = f"{error.object[:_SHOWN_CHARS]!a} is not UTF-8"
@@ -271,7 +284,7 @@ def pack_message(message: Request | Response) -> bytes:
     return len(content).to_bytes(LENGTH_BYTES, "big") + content
 
 
-def read_request(content: bytes | msgspec.Raw) -> Request:
+def read_request(content: bytes | memoryview | msgspec.Raw) -> Request:
     """What a client asks. Shape is checked here, once."""
     try:
         return _request.decode(content)
@@ -284,16 +297,20 @@ def read_request(content: bytes | msgspec.Raw) -> Request:
         raise Refused("field.type", f"this is no request: {error}") from None
 
 
-def number_of(content: bytes | msgspec.Raw) -> int:
-    """The number of a request that cannot be read otherwise; 0 if not even that."""
+def read_large_request(head: RequestHead) -> Generator[None, None, Request]:
+    """What a client asks in a request with parts, one part at each step."""
+    check_parts(head)
     try:
-        match msgspec.msgpack.decode(content):
-            case [int() as number, *_]:
-                return number
-            case _:
-                return 0
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError):
-        return 0
+        # What is wrong with the body is told before its parts are looked at.
+        body = _body.decode(head.body)
+        if head.parts:
+            join = yield from decode_parts(head)
+            body = join(body)
+    except msgspec.ValidationError as error:
+        raise refusal(str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused("field.type", f"this is no request: {error}") from None
+    return Request(head.number, body)
 
 
 def read_response(content: bytes) -> Response:

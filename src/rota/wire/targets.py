@@ -63,13 +63,13 @@ def check_target(target: Target) -> None:
         _check_flat(target, _published(folder))
 
 
-def check_columns(target: Target, schema: Any, path: str = "sql") -> None:
+def check_columns(form: Form, schema: Any, path: str = "sql") -> None:
     """Refuse columns that the form has no way to write."""
     pa: Any = import_module("pyarrow")
     plain: Any = import_module("rota.wire.plain")
     for field in plain.plain_schema(schema):
         # A value that is missing is the least that any column may have.
-        refused = _unwritten(pa.record_batch([pa.nulls(1, field.type)], [field.name]), target.form)
+        refused = _unwritten(pa.record_batch([pa.nulls(1, field.type)], [field.name]), form)
         if refused is not None:
             refused.path = path
             raise refused
@@ -170,7 +170,7 @@ class FileWriter:
         except (self._pa.ArrowInvalid, self._pa.ArrowNotImplementedError):
             self._into.give_up()
             self._into.close()
-            check_columns(Target(path, form), self._schema, path="")
+            check_columns(form, self._schema, path="")
             raise
 
     def write(self, batch: Any) -> None:

@@ -1,7 +1,7 @@
 """Values in and out of bytes: plain MessagePack where that loses nothing, Arrow for its tables, a pickle for the rest.
 
-Opening a pickle runs code of whoever made it. `unpack` therefore refuses one unless its caller says that it trusts the
-source, which only two may: the process that runs the user's code, and the program that asked for the result.
+Opening a pickle runs code that its author chose. `unpack` therefore refuses one unless its caller says that it trusts
+the source: the process that runs the user's code does, and a client that trusts its coordinator.
 """
 
 from pathlib import Path
@@ -33,8 +33,12 @@ class Unserialisable(Exception):
     """A value that cannot leave its process."""
 
 
-class Untrusted(Exception):
-    """A pickle that nobody said may be opened."""
+class Unreadable(Exception):
+    """A value that cannot be opened here."""
+
+
+class Untrusted(Unreadable):
+    """A pickle whose source is not trusted."""
 
 
 class Packed(Struct, frozen=True):
@@ -155,9 +159,9 @@ def unpack_file(encoding: str, path: Path, *, trusted: bool = False) -> Any:
 
 def _check_encoding(encoding: str, trusted: bool) -> None:
     if encoding != PICKLE:
-        raise Untrusted(f"a value is encoded as {encoding!r}, which this version of Rota does not know")
+        raise Unreadable(f"a value is encoded as {encoding!r}, which this version of Rota does not know")
     if not trusted:
-        raise Untrusted("a pickled value is opened only by who trusts its source; pass trusted=True if you do")
+        raise Untrusted("a pickled value is opened only if its source is trusted")
 
 
 def _arrow_encoding(value: object) -> str:
@@ -195,7 +199,7 @@ def _pyarrow() -> Any:
 
         return pyarrow
     except ImportError:
-        raise Untrusted("a value is an Arrow table, and pyarrow is not installed here") from None
+        raise Unreadable("a value is an Arrow table, and pyarrow is not installed here") from None
 
 
 def _cloudpickle() -> Any:
@@ -227,7 +231,11 @@ def _explain(value: object, what: str, error: Exception) -> str:
 
 
 class _Spill:
-    """A file for a pickler to write to: in memory while it is small, then on disk."""
+    """A file for a pickler to write to: in memory while it is small, then on disk.
+
+    A pickler hands over what is large without copying it: a `PickleBuffer` (arrays of NumPy, buffers of Arrow), whose
+    items may be of any size and in any order of dimensions, as well as bytes.
+    """
 
     def __init__(self, target: str, bytes_max: int) -> None:
         self._target = target
@@ -235,14 +243,18 @@ class _Spill:
         self._held = bytearray()
         self._file: Any = None
 
-    def write(self, piece: bytes | memoryview) -> int:
+    def write(self, piece: Any) -> int:
+        import pickle  # cloudpickle has loaded it
+
+        # The raw bytes of a buffer, whatever its shape; anything else is bytes already.
+        content = piece.raw() if isinstance(piece, pickle.PickleBuffer) else memoryview(piece)
         if self._file is None:
-            if len(self._held) + len(piece) <= self._bytes_max:
-                self._held += piece
-                return len(piece)
+            if len(self._held) + content.nbytes <= self._bytes_max:
+                self._held += content
+                return content.nbytes
             self._file = Path(self._target).open("wb")  # noqa: SIM115 - closed by `close`
             self._file.write(self._held)
-        return self._file.write(piece)
+        return self._file.write(content)
 
     def close(self) -> None:
         if self._file is not None:

@@ -16,11 +16,11 @@ from rota.core.model import Capacity, Param, ParamType, PropertyRule, Queue
 from rota.core.questions import BackfillView, PoolView, RunView, TaskView, WorkerView, WorkflowView
 from rota.core.reasons import Reason
 from rota.core.records import Version
-from rota.wire.values import PLAIN, Untrusted, unpack
+from rota.wire.values import PLAIN, Unreadable, unpack
 from rota.wire.work import StoredValue, decode_value
 
 # What reading bytes raises that are not what their writer should have written.
-UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError, Untrusted)
+UNREADABLE = (msgspec.DecodeError, ValueError, RecursionError, Unreadable)
 
 
 class Shaping(Struct, frozen=True):
@@ -65,13 +65,19 @@ def show_params(params: bytes) -> dict[str, Any]:
 
 def show_param(param: Param) -> dict[str, Any]:
     """A parameter of a workflow, with its values opened."""
-    is_required = param.default is None
     return {
         **to_builtins(param),
-        "required": is_required,
+        "required": param.is_required,
         "default": None if param.default is None else _opened(param.default),
         "choices": [_opened(choice) for choice in param.choices],
     }
+
+
+def show_default(param: Param) -> str:
+    """What a run gets that gives no value, for people; JSON if it is a value."""
+    if param.defaults_to_logical_date:
+        return "the run's logical date"
+    return "" if param.default is None else as_json(_opened(param.default))
 
 
 def _opened(packed: bytes) -> Any:
@@ -196,7 +202,11 @@ class PoolShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ParamShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A parameter of a workflow's runs. `default` has a meaning only where it is not required."""
+    """A parameter of a workflow's runs.
+
+    `default` has a meaning only if it is not `required` and not `defaults_to_logical_date`, where the default is the
+    logical date of each run.
+    """
 
     name: str
     type: ParamType
@@ -208,6 +218,7 @@ class ParamShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     most: float | None
     pattern: str
     doc: str
+    defaults_to_logical_date: bool
 
 
 class WorkflowShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -229,3 +240,4 @@ class WorkflowShape(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     waiting_runs: int
     max_active_runs: int
     tasks: int
+    zone: str

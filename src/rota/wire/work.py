@@ -4,16 +4,21 @@ The coordinator never looks inside. A worker reads the envelope and never unpick
 user's code, or the program that asked for the result, opens a pickled value.
 """
 
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterable
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import Struct, structs
 
 from rota.core.bounds import RESULT_BYTES_MAX
+from rota.core.errors import Refused
 from rota.core.ids import BlobRef
 from rota.core.model import TaskSpec
 
 S = TypeVar("S")
+
+# Variables of this prefix tell a program which attempt it is. A task's own `env` cannot set them.
+RESERVED_PREFIX = "ROTA_"
 
 PYTHON = "python"
 COMMAND = "command"
@@ -46,13 +51,9 @@ AnyValue = Value | StoredValue
 
 
 class OutputOf(Struct, frozen=True, array_like=True, tag="output"):
-    """An argument that is the output of another task of the run; of a group, the list of its outputs.
-
-    `is_listed`: the task was mapped over a single element, so that the run knows it as an ordinary one.
-    """
+    """An argument that is the output of another task of the run; of a group, the list of its outputs."""
 
     task: str
-    is_listed: bool = False
 
 
 class ParamOf(Struct, frozen=True, array_like=True, tag="param"):
@@ -136,6 +137,8 @@ class PythonWork(Struct, frozen=True, kw_only=True, omit_defaults=True):
     context: str = ""
     # What it gives is not the task's result, but what to run or to send.
     is_preparing: bool = False
+    # Fields of the command that it prepares, beside what the function gives; those that it gives count more.
+    fields: tuple[tuple[str, Argument], ...] = ()
     # Whether the task may go on as others (`Grown`), and is then what they give, put together.
     may_grow: bool = False
     # Where the days of the workflow begin.
@@ -233,6 +236,25 @@ def prepared(**fields: Any) -> dict[str, Any]:
     return fields
 
 
+def join_fields(given: Any, fields: dict[str, Any]) -> Any:
+    """What a function gave for a command, with the fields beside it; what is no command is left for its refusal."""
+    if not fields or not isinstance(given, str | list | dict):
+        return given
+    own: dict[str, Any] = cast(dict[str, Any], given) if isinstance(given, dict) else {"line": given}
+    env: Any = own.get("env", {})
+    if isinstance(env, dict):
+        own = {**own, "env": {**fields.get("env", {}), **cast(dict[str, Any], env)}}
+    return {**fields, **own}
+
+
+def check_env(names: Iterable[str], path: str = "env") -> None:
+    """Refuse variables of a task that Rota sets itself; a program could take them for its attempt's."""
+    for name in names:
+        if name.startswith(RESERVED_PREFIX):
+            text = f"a task cannot set the variable {name[:100]}: names with {RESERVED_PREFIX} are Rota's own"
+            raise Refused("field.reserved", text, "Choose another name.", path=f"{path}.{name[:100]}")
+
+
 class _Command(Struct, forbid_unknown_fields=True):
     """A command as a call gives it; words and values may be numbers."""
 
@@ -246,6 +268,10 @@ def prepared_command(work: CommandWork, given: Any) -> CommandWork:
     if not isinstance(given, str | list | dict):
         raise Unprepared(f"a command is a text or a list of words, not {_kind_of(given)}")
     made = _converted(given if isinstance(given, dict) else {"line": given}, _Command)
+    try:
+        check_env(made.env)
+    except Refused as refused:
+        raise Unprepared(str(refused)) from None
     return structs.replace(
         work,
         shell=made.line if isinstance(made.line, str) else "",

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rota.core.decide.leases import Offer
+from rota.wire.work import RESERVED_PREFIX
 
 PASSED_ON = ("PATH", "HOME", "LANG", "TMPDIR")
 
@@ -18,6 +19,16 @@ def passed_on(more: Mapping[str, str] | None = None) -> dict[str, str]:
         # Then it is how Rota itself is found.
         env["PYTHONPATH"] = _PACKAGE_ROOT
     return {**env, **(more or {})}
+
+
+def of_command(own: Mapping[str, str], attempt: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The variables of a command beside those of the worker, and the names of `own` that were left out.
+
+    A graph that was not checked where it was written can have any names; those that are Rota's own never reach the
+    program.
+    """
+    dropped = [name for name in own if name.startswith(RESERVED_PREFIX)]
+    return {**{name: value for name, value in own.items() if name not in dropped}, **attempt}, dropped
 
 
 def of_attempt(offer: Offer, code: str = "") -> dict[str, str]:

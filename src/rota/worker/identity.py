@@ -16,6 +16,7 @@ from rota.core.errors import Refused
 from rota.core.graph import check_id
 
 NAME_FILE = "worker-id"
+CLUSTER_FILE = "cluster"
 LOCK_FILE = "worker.lock"
 
 _not_kept = re.compile(r"[^A-Za-z0-9_.-]+").sub
@@ -30,6 +31,22 @@ class Identity:
         # Another one for each life of the process.
         self.incarnation = secrets.token_hex(8)
         self._lock = lock
+
+    @property
+    def cluster_file(self) -> Path:
+        """The file with the cluster that this worker has joined."""
+        return self.folder / CLUSTER_FILE
+
+    def cluster(self) -> str:
+        """The cluster that this worker has joined; empty if it has joined none yet."""
+        try:
+            return self.cluster_file.read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            return ""
+
+    def join(self, cluster: str) -> None:
+        """Belong to a cluster from now on, also in later lives of the process."""
+        _keep(self.cluster_file, cluster)
 
     def free(self) -> None:
         """Let another process have the folder."""
@@ -90,7 +107,11 @@ def _name(folder: Path, name: str) -> str:
             raise Refused("field.value", f"{folder} belongs to the worker {known!r}", hint, path="name")
         return known
     made = name or f"{_not_kept('-', socket.gethostname())[:200] or 'worker'}-{secrets.token_hex(3)}"
-    part = path.with_name(f"{NAME_FILE}.part")
-    part.write_text(f"{made}\n", encoding="utf-8")
-    part.replace(path)
+    _keep(path, made)
     return made
+
+
+def _keep(path: Path, text: str) -> None:
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(f"{text}\n", encoding="utf-8")
+    part.replace(path)

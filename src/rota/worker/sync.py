@@ -12,6 +12,7 @@ from collections import deque
 from msgspec import Struct
 
 from rota.core.bounds import TimeLimits, self_stop_after
+from rota.core.cluster import CODE, check_coordinator
 from rota.core.commands import Outcome, Report
 from rota.core.decide.leases import Offer
 from rota.core.ids import Epoch, Fence, Millis, derive
@@ -19,8 +20,11 @@ from rota.core.model import Capacity, FailureClass, TaskSpec
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 
 HELD_PER_FRAME = 1_000
-# With the largest results there are, so many still fit into a message.
 REPORTS_PER_FRAME = 1_000
+# Half of what a coordinator takes (`rota.wire.channels.FRAME_BYTES_MAX`); one report is far smaller.
+REPORT_BYTES_PER_FRAME = 2 * 1024 * 1024
+# For the fields of a report that are short.
+_SHORT_FIELDS_BYTES = 500
 RECONNECT_MS = 200
 # Twice as long after each dial in vain, so often: a new coordinator leads within seconds and should not wait for hands.
 RECONNECT_DOUBLINGS = 3
@@ -112,7 +116,11 @@ Intent = Connect | Disconnect | Send | StartAttempt | StopAttempt | Left
 class SyncMachine:
     """One worker process in one incarnation."""
 
-    def __init__(self, tenant: str, worker: str, incarnation: str, capacity: Capacity, limits: TimeLimits) -> None:
+    def __init__(
+        self, tenant: str, worker: str, incarnation: str, capacity: Capacity, limits: TimeLimits, cluster: str = ""
+    ) -> None:
+        """Without a cluster the worker joins that of the first coordinator that welcomes it, and no other."""
+        self.cluster = cluster
         self.tenant = tenant
         self.worker = worker
         self.incarnation = incarnation
@@ -239,6 +247,16 @@ class SyncMachine:
         self._report_at = 0
 
     def _hear(self, frame: CoordinatorFrame, now: Millis) -> None:
+        if frame.code == CODE:
+            # Whatever its epoch: those of two clusters have nothing to do with each other.
+            self.refused = frame.refused
+            return
+        if not self.session and self.is_connected and frame.number == 1 and not frame.refused:
+            refused = check_coordinator(self.cluster, frame.cluster)
+            if refused is not None:
+                self.refused = str(refused)
+                self._hang_up(now)
+                return
         if frame.epoch < self.epoch:
             return
         if frame.refused:
@@ -265,6 +283,7 @@ class SyncMachine:
 
     def _adopt(self, frame: CoordinatorFrame, now: Millis) -> None:
         self.epoch = frame.epoch
+        self.cluster = frame.cluster
         self.session = frame.session
         self.refused = ""
         self._failures = 0
@@ -376,14 +395,16 @@ class SyncMachine:
         self._beat_at = now + self.beat_ms
         reports, self.outbox = tuple(self.outbox), []
         # Counts are true after the last part only, so what comes in parts comes with a list.
-        if not self.want_complete and len(reports) <= REPORTS_PER_FRAME:
+        fitting = _count_fitting(reports)
+        if not self.want_complete and fitting == len(reports):
             self._send(now, reports)
             return
         self.want_complete = False
         fences = list(self.held)
-        while len(fences) > HELD_PER_FRAME or len(reports) > REPORTS_PER_FRAME:
+        while len(fences) > HELD_PER_FRAME or fitting < len(reports):
             part, fences = fences[:HELD_PER_FRAME], fences[HELD_PER_FRAME:]
-            said, reports = reports[:REPORTS_PER_FRAME], reports[REPORTS_PER_FRAME:]
+            said, reports = reports[:fitting], reports[fitting:]
+            fitting = _count_fitting(reports)
             self._send(now, said, complete=True, more=True, held=tuple(part))
         self._send(now, reports, complete=True, held=tuple(fences))
 
@@ -434,4 +455,22 @@ class SyncMachine:
             count=len(self.held),
             checksum=checksum,
             leaving=self.drain_until is not None,
+            cluster=self.cluster if number == 0 else "",
         )
+
+
+def _count_fitting(reports: tuple[Report, ...]) -> int:
+    """How many of the reports, from the first on, fit into one frame; at least one if there are any."""
+    size = 0
+    for count, report in enumerate(reports[:REPORTS_PER_FRAME]):
+        size += _bytes_of(report)
+        if count and size > REPORT_BYTES_PER_FRAME:
+            return count
+    return min(len(reports), REPORTS_PER_FRAME)
+
+
+def _bytes_of(report: Report) -> int:
+    """About how many bytes a report takes in a frame."""
+    names = sum(map(len, (*report.lost, *report.skips))) + sum(len(name) for name, _ in report.expands)
+    grown = sum(_SHORT_FIELDS_BYTES + len(spec.work) + 4 * sum(map(len, spec.upstream)) for spec in report.grows)
+    return _SHORT_FIELDS_BYTES + len(report.result or b"") + 4 * (len(report.error) + names) + grown

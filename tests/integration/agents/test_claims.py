@@ -82,6 +82,15 @@ def test_the_most_urgent_comes_first_then_what_prefers_the_session_then_the_olde
     assert found == [preferred, old, low]
 
 
+def test_a_claim_that_waits_is_given_work_whose_lease_expired_though_it_was_told_of_it_before(here: Agents) -> None:
+    here.register("told", workspace="back")
+    item = here.submit(workspace="back")
+    here.register("vanishes", workspace="back")
+    assert [claim["item"] for claim in here.claim("vanishes", lease_ms=1_000)] == [item]
+    (again,) = here.claim("told", wait_ms=20_000)
+    assert (again["item"], again["deliveries"]) == (item, 1)
+
+
 def test_a_session_is_given_only_what_it_fits(here: Agents) -> None:
     here.submit(workspace="fit-other")
     here.submit(workspace="fit", requires=["rust"])

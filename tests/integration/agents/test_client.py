@@ -54,7 +54,7 @@ def test_a_claim_is_failed_released_and_returned_with_its_session(client: rota.R
     with client.agent_session("two") as session:
         (claim,) = session.claim(wait_s=30)
         claim.fail("cannot be done")
-        with pytest.raises(rota.Refused, match=r"lease\.expired"):
+        with pytest.raises(rota.Refused, match=r"lease\.ended"):
             claim.complete()
     assert item.wait(30).error == "cannot be done"
     with pytest.raises(rota.RunFailed):

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rota.app.sql.runtimes import EmbeddedRuntime
 from rota.core.states import RunState
 from tests.integration.deadlines import until
 from tests.integration.queries.cluster import Gate, make_table
+from tests.refusals import refused
 
 TRIPS = pa.table({"city": ["Oslo", "Rome", "Oslo"], "km": [12, 30, 7]})
 BY_CITY = "select city, sum(km) as km from trips group by city order by city"
@@ -60,6 +62,16 @@ def test_an_answer_comes_in_every_form(session: rota.Session) -> None:
     assert frame.to_polars().to_dicts() == ANSWER
     assert (frame.count(), frame.columns) == (2, ["city", "km"])
     assert duckdb.sql("select max(km) from frame").fetchall() == [(30,)], "others read it as Arrow"
+
+
+def test_intervals_and_durations_are_answers_too(session: rota.Session) -> None:
+    frame = session.sql("select interval '1 day 2 hours' as i, timestamp '2020-02-02' - timestamp '2020-02-01' as d")
+    (row,) = frame.to_pylist()
+    assert tuple(row["i"]) == (0, 1, 2 * 3600 * 10**9)
+    assert row["d"] == timedelta(days=1)
+    assert frame.to_pandas()["d"].tolist() == [timedelta(days=1)]
+    with refused("query.type"):
+        frame.to_polars()
 
 
 def test_a_handle_tells_how_its_query_stands_and_gives_the_answer_again(session: rota.Session) -> None:

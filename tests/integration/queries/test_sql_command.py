@@ -60,9 +60,17 @@ def test_values_are_shown_as_people_write_them(say: Say) -> None:
     heading, row = out.splitlines()
     assert heading.split() == list("nyucblsdiw")
     assert row.startswith(
-        'NULL  true  Århus 漢字  a b [2J  00ff  [1,null]  {"k":"v"}  2024-02-29  1 month 2 days 1.5 s  '
+        'NULL  true  Århus 漢字  a b [2J  00ff  [1,null]  {"k":"v"}  2024-02-29  1 month 2 days 00:00:01.5  '
     )
     assert row.endswith("w" * 59 + "…")
+
+
+def test_a_file_that_cannot_hold_a_column_is_refused_and_not_made(say: Say, tmp_path: Path) -> None:
+    target = tmp_path / "answer.parquet"
+    code, out, err = say("select interval '1 day' as i", "--output", str(target))
+    assert (code, out) == (3, "")
+    assert err.startswith("rota: query.type: ")
+    assert not target.exists()
 
 
 def test_only_the_first_rows_of_many_are_shown(say: Say) -> None:

@@ -25,5 +25,5 @@ class Pair:
         """One that nobody else has."""
         return f"tenant-{next(self._numbers)}"
 
-    def connect(self) -> rota.Rota:
-        return rota.connect(self.url, tenant=self.tenant())
+    def connect(self, *, trust: bool = True) -> rota.Rota:
+        return rota.connect(self.url, tenant=self.tenant(), trust=trust)

@@ -16,7 +16,8 @@ import pytest
 
 import rota
 from rota.core.errors import Refused, Unavailable
-from rota.wire.channels import FRAME_BYTES_MAX, REQUEST_BYTES_MAX, SYNC, TALK
+from rota.wire.channels import FRAME_BYTES_MAX, SYNC, TALK
+from rota.wire.large_requests import REQUEST_BYTES_MAX
 from rota.wire.streams import open_stream
 from tests.integration.deadlines import until
 from tests.integration.far import shout
@@ -123,7 +124,6 @@ def guard(stage: Stage) -> Stage:
 
 
 def test_a_message_that_is_too_large_ends_its_stream_and_no_other(tmp_path: Path):
-    # To receive a quarter of a gigabyte takes the coordinator longer than a term that goes with short leases.
     with open_stage(tmp_path, lease_s=30) as stage:
         guard(stage)
         work = Undisturbed(stage, tmp_path)
@@ -131,9 +131,8 @@ def test_a_message_that_is_too_large_ends_its_stream_and_no_other(tmp_path: Path
             trouble = stage.call(say(stage.url, method, bytes(size)))
             assert isinstance(trouble, Refused), trouble
             assert trouble.code == "field.size"
-            assert f"{size:,} bytes" in trouble.reason
         work.check()
-        assert stage.processes[0].said().count("field.size") == 2, "a line for each"
+        assert stage.processes[0].said().count("field.size") == 1, "a line for what gRPC did not cut off"
 
 
 def test_messages_that_mean_nothing_end_their_stream_and_no_other(guarded: Stage, tmp_path: Path):

@@ -25,7 +25,7 @@ def test_the_copy_of_a_running_worker_is_turned_away_and_the_worker_is_not_distu
         known = worker_named(client, "original")
         shutil.copytree(original.folder, tmp_path / "copy", ignore=shutil.ignore_patterns("*.sock"))
         copy = stage.start_worker("copied", folder=tmp_path / "copy", wait=False)
-        line = copy.until_said('"cause":"refused"')
+        line = copy.until_said('"cause":"worker.duplicate"')
         assert "worker.duplicate" in line
         for number in range(MORE):
             assert (
@@ -41,5 +41,5 @@ def test_the_copy_of_a_running_worker_is_turned_away_and_the_worker_is_not_distu
         assert now is not None
         assert known is not None
         assert now.incarnation == known.incarnation
-        assert '"cause":"refused"' not in original.said()
+        assert '"cause":"worker.duplicate"' not in original.said()
         assert copy.popen.poll() is None, "it keeps asking: the original may end"

@@ -99,7 +99,8 @@ def test_a_late_report_in_the_name_of_a_killed_worker_is_refused_and_counted(tmp
             fence=first.fence,
             outcome=Outcome.SUCCESS,
         )
-        stage.call(say_late(stage, report))
+        cluster = (holder.folder / "cluster").read_text().strip()
+        stage.call(say_late(stage, report, cluster))
         assert stage.metric("rota_stale_reports_total") == {'cause="old_fence"': 1}
         assert client.run("one").tasks() == [running]
         told = [event for event in client.run("one").story() if "ReportRefused" in event]
@@ -108,12 +109,12 @@ def test_a_late_report_in_the_name_of_a_killed_worker_is_refused_and_counted(tmp
         assert client.run("one").result(timeout_s=30) == running.fence
 
 
-async def say_late(stage: Stage, report: Report) -> None:
+async def say_late(stage: Stage, report: Report, cluster: str) -> None:
     """Greet as the dead worker in its own incarnation, and report; returns when that is durable."""
     heard: asyncio.Queue[CoordinatorFrame | None] = asyncio.Queue()
     link = await dial_to(Route(place_at(stage.url)), lambda: stage.token, pytest.fail)(heard.put_nowait)
     whom = {"tenant": "default", "worker": report.worker, "incarnation": report.incarnation}
-    link.send(WorkerFrame(**whom, epoch=0, number=0, capacity=Capacity(slots=1, kinds=("none",))))
+    link.send(WorkerFrame(**whom, epoch=0, number=0, capacity=Capacity(slots=1, kinds=("none",)), cluster=cluster))
     welcome = await asyncio.wait_for(heard.get(), 20)
     assert welcome is not None
     assert not welcome.refused

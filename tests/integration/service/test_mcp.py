@@ -286,3 +286,29 @@ def test_a_session_that_its_token_does_not_allow_is_not_begun(tmp_path: Path):
         assert (ended.returncode, ended.stdout) == (3, b"")
         assert b"auth.capability" in ended.stderr
         assert AGENT.encode() not in ended.stderr
+
+
+@pytest.mark.full
+def test_a_token_that_is_bound_to_a_workspace_works_there_and_nowhere_else(tmp_path: Path):
+    with open_stage(tmp_path) as stage:
+        stage.token = ADMIN
+        entry = f"agent+*;workspaces=docs;agents=reviewer:{AGENT}"
+        stage.start_server(env={"ROTA_COORDINATOR_BEARER_TOKENS": f"admin:{ADMIN},{entry}"})
+        inside, outside = submit(stage, "in", workspace="docs"), submit(stage, "out", workspace="other")
+        stage.env["ROTA_COORDINATOR_BEARER_TOKEN"] = AGENT
+        for words in (("--workspace=other", "--agent=reviewer"), ("--workspace=docs", "--agent=writer"), ()):
+            ended = stage.run_command("mcp", *words)
+            assert (ended.returncode, ended.stdout) == (3, b"")
+            assert b"auth.scope" in ended.stderr
+
+        async def scenario() -> None:
+            async with agent(stage, "--workspace=docs", "--agent=reviewer") as one:
+                assert [each["item"] for each in (await one.call("list_backlog"))["items"]] == [inside]
+                assert "auth.scope" in await one.refused("list_backlog", workspace="other")
+                assert "auth.scope" in await one.refused("why", item=outside)
+                assert (await one.call("why", item=inside))["state"] == "queued"
+                assert (await one.call("claim_work", wait_s=10))["item"] == inside
+                await one.call("complete_work", item=inside)
+                assert (await one.call("why", item=inside))["state"] == "success"
+
+        play(scenario)

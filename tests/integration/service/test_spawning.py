@@ -18,11 +18,14 @@ pytestmark = pytest.mark.full
 
 AGENT = Path(__file__).parents[3] / "examples" / "agent" / "agent.py"
 SECRET = "the-token-of-whom-is-started"
-LADDER = "[server]\nstarve_s = 1\nsweep_s = 1\n"
+# A short lease: starving begins to count when workers of before have had half of one to come back.
+LEASE_S = 12
 
 
-def start(stage: Stage, spawners: str, **env: str) -> Process:
-    (stage.folder / "rota.toml").write_text(f"{LADDER}\n{spawners}", encoding="utf-8")
+def start(stage: Stage, spawners: str, *, sweep_s: int = 1, **env: str) -> Process:
+    """Start a service with a short ladder. Six sweeps are the time that somebody who is started has before parking."""
+    ladder = f"[server]\nstarve_s = 1\nsweep_s = {sweep_s}\n"
+    (stage.folder / "rota.toml").write_text(f"{ladder}\n{spawners}", encoding="utf-8")
     return stage.start_up("--slots=1", env=env)
 
 
@@ -51,11 +54,12 @@ def until_parked(item: Any) -> Any:
 
 
 def test_an_item_that_nobody_can_do_gets_an_agent_that_does_it(tmp_path: Path):
-    with open_stage(tmp_path) as stage:
+    with open_stage(tmp_path, lease_s=LEASE_S) as stage:
         (tmp_path / "agent.token").write_text(SECRET, encoding="utf-8")
         stage.token = "the-token-of-the-client"
         table = agents(capabilities=["paint"], token_file=str(tmp_path / "agent.token"))
-        process = start(stage, table, ROTA_COORDINATOR_BEARER_TOKENS=f"admin:{stage.token},agent+paint:{SECRET}")
+        tokens = f"admin:{stage.token},agent+paint:{SECRET}"
+        process = start(stage, table, sweep_s=3, ROTA_COORDINATOR_BEARER_TOKENS=tokens)
         item = paint(stage.client(), workspace="docs")
         assert item.result(timeout_s=60) == {"green": 2}
         process.until_said("spawner.ended")
@@ -69,7 +73,7 @@ def test_an_item_that_nobody_can_do_gets_an_agent_that_does_it(tmp_path: Path):
 
 
 def test_what_nothing_fits_is_parked_with_its_reason_and_can_be_given_other_requirements(tmp_path: Path):
-    with open_stage(tmp_path) as stage:
+    with open_stage(tmp_path, lease_s=LEASE_S) as stage:
         process = start(stage, agents(capabilities=["paint"]))
         client = stage.client()
         items = [client.submit_work("cook", {"text": "soup"}, requires=["cook"]) for _ in range(3)]
@@ -94,7 +98,7 @@ def test_what_nothing_fits_is_parked_with_its_reason_and_can_be_given_other_requ
 
 
 def test_children_end_with_the_service_and_bad_ends_are_told(tmp_path: Path):
-    with open_stage(tmp_path) as stage:
+    with open_stage(tmp_path, lease_s=LEASE_S) as stage:
         words = ("sh", "-c", "sleep 600")
         process = start(stage, agents(*words, capabilities=["paint"]))
         paint(stage.client())
@@ -111,7 +115,7 @@ def test_children_end_with_the_service_and_bad_ends_are_told(tmp_path: Path):
 
 
 def test_children_end_with_a_service_that_is_killed(tmp_path: Path):
-    with open_stage(tmp_path) as stage:
+    with open_stage(tmp_path, lease_s=LEASE_S) as stage:
         process = start(stage, agents("sleep", "600", capabilities=["paint"]))
         paint(stage.client())
         process.until_said("spawner.started")
@@ -122,7 +126,7 @@ def test_children_end_with_a_service_that_is_killed(tmp_path: Path):
 
 def test_agents_that_would_be_let_in_nowhere_are_refused_at_the_start(tmp_path: Path):
     (tmp_path / "rota.toml").write_text(agents(), encoding="utf-8")
-    with open_stage(tmp_path) as stage:
+    with open_stage(tmp_path, lease_s=LEASE_S) as stage:
         env = {"ROTA_COORDINATOR_BEARER_TOKENS": f"admin:{SECRET}"}
         words = ["server", "--listen=127.0.0.1:0", "--http="]
         process = stage.start("server", tmp_path, words, env, wait=False)
@@ -133,7 +137,7 @@ def test_agents_that_would_be_let_in_nowhere_are_refused_at_the_start(tmp_path: 
 
 @pytest.mark.parametrize(("command", "what"), [("false", "spawner.ended"), ("/no/such/program", "spawner.failed")])
 def test_whoever_ends_badly_is_told_and_the_climb_goes_on(tmp_path: Path, command: str, what: str):
-    with open_stage(tmp_path) as stage:
+    with open_stage(tmp_path, lease_s=LEASE_S) as stage:
         process = start(stage, agents(command, capabilities=["paint"]))
         item = paint(stage.client())
         process.until_said(what)
@@ -143,11 +147,15 @@ def test_whoever_ends_badly_is_told_and_the_climb_goes_on(tmp_path: Path, comman
 
 def test_a_task_that_no_worker_here_can_run_gets_a_worker(tmp_path: Path):
     table = '[spawners.more]\nproperties = { rack = "b7" }\ncooldown_s = 1\n[worker.properties]\nrack = "a1"\n'
-    with open_stage(tmp_path) as stage:
-        start(stage, table)
+    with open_stage(tmp_path, lease_s=LEASE_S) as stage:
+        start(stage, table, sweep_s=3)
         client = stage.client()
         work = encode_work(CommandWork(shell="true"))
         run = client.submit(TaskSpec(id="t", kind="command", work=work, requires=(("rack", "b7"),)))
         worker = until(lambda: worker_named(client, "more-1"), "a worker to come", 60)
         assert ("rack", "b7") in worker.capacity.properties
         assert run.wait(60).state == "success"
+        (settings,) = tmp_path.rglob("spawned/more-1/rota.json5")
+        (remembered,) = tmp_path.rglob("spawned/more-1/worker/cluster")
+        told = json.loads(settings.read_text())["worker"]["cluster"]
+        assert told == remembered.read_text().strip(), "its coordinator has told it the cluster"

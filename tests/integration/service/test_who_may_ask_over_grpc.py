@@ -12,7 +12,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from rota.api.auth import Gate
+from rota.api.tokens import Gate
 from rota.app.clocks import wall_clock
 from rota.client.rpc import RpcConnection
 from rota.client.watching import Interrupted

@@ -416,3 +416,59 @@ def listed(size: int) -> list[str]:
 
 def know_cancelled() -> bool:
     return rota.context().cancelled.is_set()
+
+
+class Unspeakable(Exception):
+    """An exception that cannot even be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def talk_and_end(how: str) -> None:
+    """Print something that is not why it fails, then fail in one of many ways."""
+    print("all is well")
+    print("really", file=sys.stderr)
+    sys.stdout.write("no newline, ")
+    match how:
+        case "raise":
+            raise ValueError("too small")
+        case "raise lines":
+            raise ValueError("\n first of all\nall is well")
+        case "raise long":
+            raise ValueError("long " * 2_000)
+        case "raise nothing":
+            raise KeyError
+        case "raise chained":
+            divide_and_explain(0)
+        case "raise group":
+            raise ExceptionGroup("several", [ValueError("one"), TypeError("two")])
+        case "raise noted":
+            error = ValueError("too small")
+            error.add_note("all is well")
+            raise error
+        case "raise syntax":
+            compile("1 +", "typed.py", "exec")
+        case "raise unspeakable":
+            raise Unspeakable
+        case "raise our own":
+            raise rota.Fail("account closed\nall is well")
+        case "assert":
+            assert CALLS == [0], "not called"
+        case "exit":
+            sys.exit("all is well")
+        case "exit hard":
+            sys.stdout.flush()
+            os._exit(3)
+        case "without streams":
+            sys.stdout = sys.stderr = None
+            raise ValueError("too small")
+        case "closed streams":
+            sys.stdout.close()
+            raise ValueError("too small")
+        case "wait":
+            threading.Event().wait()
+        case _:
+            sys.stdout.flush()
+            os.kill(os.getpid(), int(how))
+            signal.pause()

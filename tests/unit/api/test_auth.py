@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from rota.api import auth
-from rota.api.auth import ANYONE, NEEDS, Gate, Principal, Role, check_exposure, find, merge, read_tokens
+from rota.api import tokens as tokens_module
+from rota.api.auth import ANYONE, NEEDS, Principal, Role
+from rota.api.tokens import Gate, check_exposure, find, merge, read_tokens
 from rota.config import Secret, fingerprint, read_address
 from rota.config.settings import Auth
 from rota.control.events import Tell
@@ -142,7 +143,7 @@ def test_every_entry_is_compared_whichever_matches(monkeypatch: pytest.MonkeyPat
         compared.append(one)
         return one == other
 
-    monkeypatch.setattr(auth, "compare_digest", compare)
+    monkeypatch.setattr(tokens_module, "compare_digest", compare)
     entries = read_tokens("s1,s2,s3", "x")
     for token in ("s1", "s2", "s3", "s4", ""):
         compared.clear()

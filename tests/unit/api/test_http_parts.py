@@ -48,7 +48,7 @@ def test_a_path_is_split_before_it_is_decoded():
     for path in ("/a", "/a/", "/", "", "/a/x/c/y", "//a/x"):
         with pytest.raises(Refused, match=r"http\.path"):
             routes.find("GET", path)
-    with pytest.raises(Refused, match=r"http\.method: .* It takes GET, PUT\."):
+    with pytest.raises(Refused, match=r"http\.method: .* It takes GET, HEAD, PUT\."):
         routes.find("DELETE", "/a/x")
 
 

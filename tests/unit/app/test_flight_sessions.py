@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rota.api.auth import Gate
+from rota.api.tokens import Gate
 from rota.app.sql.flight import CallersDesk, OneCaller
 from rota.app.sql.session import Session
 from rota.config import Secret

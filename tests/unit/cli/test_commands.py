@@ -66,6 +66,7 @@ def test_every_word_of_a_command_says_what_it_is():
     assert [(each.name, word.names) for each in LEAVES for word in each.words if not word.help] == []
 
 
+@pytest.mark.slow
 def test_every_command_has_examples_that_can_be_typed():
     assert [each.name for each in LEAVES if not each.examples] == []
     wrong = [(each.name, line) for each in LEAVES for line in each.examples if not can_be_typed(each, line)]

@@ -11,6 +11,8 @@ from rota.cli import COMMANDS
 from rota.cli.scripts import SCRIPTS
 from tests.servers.programs import find_program
 
+pytestmark = pytest.mark.slow
+
 BIN = Path(sys.executable).parent
 
 

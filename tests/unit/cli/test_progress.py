@@ -55,7 +55,7 @@ def test_where_nobody_watches_each_end_is_one_line():
     progress.take(happening(0, "a", "assigned", "LeaseGranted", attempt=1))
     progress.take(happening(0, "a", "running", "AttemptStarted"))
     progress.take(happening(0, "a", "success"))
-    progress.take(happening(1, "b", "failed", error="Traceback\n  File\nValueError: x\x1b[2J"))
+    progress.take(happening(1, "b", "failed", error="ValueError: x\x1b[2J\n\nTraceback\n  File"))
     assert out.getvalue() == "   0.500 s  a: success\n   0.500 s  b: failed: ValueError: x [2J\n"
 
 
@@ -96,8 +96,8 @@ def test_no_line_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch):
 def test_text_of_tasks_cannot_break_the_picture():
     out = Terminal()
     progress = Progress(tasks("a"), 1_000, explain, out)
-    progress.take(happening(0, "a", "failed", error="one\ntwo\x1b[2J\rthree"))
-    assert shown(out.getvalue()) == ["  ✗ a  failed: three"]
+    progress.take(happening(0, "a", "failed", error="one\x1b[2J two\rthree\nfour"))
+    assert shown(out.getvalue()) == ["  ✗ a  failed: one [2J two"]
     progress.take(happening(0, "a", "failed", error="red \x1b[31m\x07\x9b1A"))
     assert shown(out.getvalue()) == ["  ✗ a  failed: red  [31m  1A"]
 

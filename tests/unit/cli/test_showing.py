@@ -50,7 +50,7 @@ def test_an_instant_is_shown_in_local_time_or_not_at_all(monkeypatch: pytest.Mon
     time.tzset()
     try:
         assert showing.show_time(0) == ""
-        assert showing.show_time(1_767_225_600_000) == "2026-01-01 09:00:00"
+        assert showing.show_time(1_767_225_600_000) == "2026-01-01 09:00:00 JST"
     finally:
         monkeypatch.undo()
         time.tzset()

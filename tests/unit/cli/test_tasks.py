@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota.cli.tasks import last_line
+from rota.cli.tasks import error_or_note
 from rota.core.questions import ListTasks, answer
 from tests.unit.core.world import TENANT, World, task
 
@@ -11,7 +11,8 @@ from tests.unit.core.world import TENANT, World, task
     ("error", "note", "said"),
     [
         ("", "", ""),
-        ("Traceback\n  …\nValueError: too small\n", "", "ValueError: too small"),
+        ("ValueError: too small\n\nTraceback\n  …\nValueError: too small\n", "", "ValueError: too small"),
+        ("exited with code 3\nall is well\n", "", "exited with code 3"),
         ("", "no worker fits", "no worker fits"),
         ("agent_lost: silent", "ask Ada", "agent_lost: silent"),
     ],
@@ -23,4 +24,4 @@ def test_an_error_comes_before_a_note(error: str, note: str, said: str) -> None:
     row = world.task("x")
     row.error, row.note = error, note
     (view,) = answer(world.state, ListTasks(tenant=TENANT, run="r"), world.now).tasks
-    assert last_line(view) == said
+    assert error_or_note(view) == said

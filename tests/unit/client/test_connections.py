@@ -16,7 +16,7 @@ from rota.wire.requests import AwaitRun
 from tests.refusals import refused
 from tests.unit.client.ways import TENANT, Bench, Connection, RpcBench, SocketBench, run_view, served, story
 
-pytestmark = pytest.mark.parametrize("kind", [SocketBench, RpcBench])
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("kind", [SocketBench, RpcBench])]
 
 
 def test_questions_and_trouble_come_back(kind: type[Bench], tmp_path: Path):

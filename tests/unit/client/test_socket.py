@@ -27,8 +27,12 @@ def test_what_is_not_understood_is_answered_under_its_number(tmp_path: Path):
         assert response.number == 8
         assert response.trouble is not None
         assert response.trouble.code == "field.type"
-        writer.write((1 << 31).to_bytes(LENGTH_BYTES, "big"))
-        assert await reader.read() == b"", "what is too long is hung up on"
+        writer.write((1 << 31).to_bytes(LENGTH_BYTES, "big") + b"\x92\x09" + bytes(64))
+        length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
+        response = read_response(await reader.readexactly(length))
+        assert response.number == 9
+        assert response.trouble is not None
+        assert (response.trouble.code, response.trouble.retry_after_ms) == ("field.size", 0), "it is not repeated"
         writer.close()
         assert await connection.ask(ListWorkers(tenant=TENANT)) == ()
 

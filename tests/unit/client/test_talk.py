@@ -15,7 +15,8 @@ from rota.core.commands import CancelRun
 from rota.core.errors import Refused, Unavailable
 from rota.core.questions import ListWorkers
 from rota.core.records import Story
-from rota.wire.channels import BATCH_BYTES, TALK
+from rota.wire.channels import TALK
+from rota.wire.large_requests import BATCH_BYTES
 from rota.wire.requests import BATCH_REQUESTS_MAX, Request, Watch, pack, pack_batch, read_responses
 from rota.wire.streams import open_stream
 from tests.unit.client.ways import TENANT, Connection, OpenGate, RpcBench, place_at, served

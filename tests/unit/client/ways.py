@@ -67,6 +67,8 @@ class Host:
 class NoStreams:
     """No worker comes here."""
 
+    cluster = ""
+
     def open_stream(self, outlet: Any) -> int:
         raise AssertionError("no worker was expected")
 

@@ -31,10 +31,7 @@ class Shared(MemoryStore):
                 event.set()
 
     async def look(self) -> Look:
-        return Look(server="rows 1.0", identity="one", epoch=self.disk.epoch, leader=await self.leader())
-
-    async def identity(self) -> str:
-        return "one"
+        return Look(server="rows 1.0", identity=self.disk.identity, epoch=self.disk.epoch, leader=await self.leader())
 
     async def leader(self) -> Candidate | None:
         if self.hints_fail:

@@ -34,6 +34,7 @@ from rota.control.events import (
 from rota.control.loop import Loop
 from rota.core import commands as cm
 from rota.core.bounds import TimeLimits
+from rota.core.cluster import cluster_id
 from rota.core.decide.leases import Offer
 from rota.core.ids import Fence
 from rota.core.model import Capacity, Graph, TaskSpec
@@ -125,9 +126,12 @@ class Stage:
             self.disk.commit(commit.epoch, commit.batch)
         return Committed(commit.ticket, outcome, error, code)
 
+    def _identity(self) -> str:
+        return self.disk.identity
+
     def _read(self, load: Load) -> Loaded:
         try:
-            return Loaded(load.ticket, self.disk.load(load.epoch))
+            return Loaded(load.ticket, self.disk.load(load.epoch), cluster=cluster_id(self._identity()))
         except Fenced as fenced:
             return Loaded(load.ticket, None, str(fenced))
 
@@ -239,7 +243,15 @@ class Speaker:
     """A worker's side of one stream, without a will of its own."""
 
     def __init__(
-        self, stage: Stage, name: str = "w", *, stream: int = 1, slots: int = 1, incarnation: str = "i1", epoch: int = 0
+        self,
+        stage: Stage,
+        name: str = "w",
+        *,
+        stream: int = 1,
+        slots: int = 1,
+        incarnation: str = "i1",
+        epoch: int = 0,
+        cluster: str = "",
     ) -> None:
         self.stage = stage
         self.name = name
@@ -247,6 +259,7 @@ class Speaker:
         self.capacity = Capacity(slots=slots)
         self.incarnation = incarnation
         self.epoch = epoch
+        self.cluster = cluster
         self.session = ""
         self.number = 0
         self.ack = 0
@@ -262,6 +275,7 @@ class Speaker:
             epoch=self.epoch,
             number=0,
             capacity=self.capacity,
+            cluster=self.cluster,
         )
         self.stage.give(FrameCame(self.stream, greeting))
         return self

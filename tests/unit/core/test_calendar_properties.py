@@ -20,6 +20,8 @@ from rota.core.calendar import (
     slots_between,
 )
 
+pytestmark = pytest.mark.slow
+
 HOUR_S = 3_600
 DAY_S = 24 * HOUR_S
 ZONES = sorted(available_timezones() - {"Factory", "localtime"})

@@ -3,15 +3,19 @@
 The last two tests compare it with the predicate, and with an oracle that looks at every pair.
 """
 
+from typing import cast
+
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from rota.core.audience import Session
 from rota.core.cycle import CycleSettings, LadderStep, Plan, View, Waiting, Wake, cycle, quiet_ms
 from rota.core.demand import Demand, Signature, property_values, read_demand, score, static_reasons, total_reasons
 from rota.core.ids import RunKey, WorkerKey
 from rota.core.ladder import Starvation, Thresholds, Tier, climb, rising
-from rota.core.model import Capacity, Pairs, PropertyRule, Queue
+from rota.core.live import WaitingClaim
+from rota.core.model import CLASS_WEIGHT, Capacity, Pairs, PriorityClass, PropertyRule, Queue
 from tests.effort import examples
 
 NOW = 1_000_000_000
@@ -39,10 +43,19 @@ def item(id: str, *requires: tuple[str, str], waited: int = 0, weight: int = 2, 
 
 
 def session(id: str, *properties: tuple[str, str], created_at: int = 0, idle: bool = True, **fields: object) -> Session:
+    claim = cast("WaitingClaim | None", fields.pop("claim", None))
     capacity = Capacity(pull=True, queues=("q",), properties=properties, **fields)
     values = property_values(capacity)
     totals = {"gb": int(values["gb"][0])} if "gb" in values else {}
-    return Session(key=(T, id), capacity=capacity, values=values, created_at=created_at, idle=idle, totals=totals)
+    return Session(
+        key=(T, id),
+        capacity=capacity,
+        values=values,
+        created_at=created_at,
+        idle=idle,
+        totals=totals,
+        claim=claim,
+    )
 
 
 def run(
@@ -51,13 +64,16 @@ def run(
     woken: dict[tuple[str, str], int] | None = None,
     *,
     paused: bool = False,
+    offered: dict[str, int] | None = None,
     **fields: object,
 ) -> Plan:
-    """A cycle; `woken` says how long ago."""
+    """A cycle; `woken` and `offered` say how long ago."""
     keys: dict[RunKey, dict[WorkerKey, int]] = {}
     for (i, s), ago in (woken or {}).items():
         keys.setdefault((T, i), {})[T, s] = NOW - ago
-    view = View(waiting=waiting, sessions=sessions, woken=keys, paused=paused, settings=CycleSettings(**fields))
+    since = {(T, name): NOW - ago for name, ago in (offered or {}).items()}
+    settings = CycleSettings(**fields)
+    view = View(waiting=waiting, sessions=sessions, woken=keys, offered=since, paused=paused, settings=settings)
     return cycle(view, NOW)
 
 
@@ -120,10 +136,31 @@ def test_busy_is_not_starved_and_never_climbs() -> None:
     assert plan == Plan(busy=1)
 
 
-def test_an_item_whose_sessions_do_not_want_it_is_told_about_and_never_climbs() -> None:
+def test_an_item_climbs_when_idle_sessions_were_told_of_it_and_none_claimed_it_within_the_threshold() -> None:
     waiting = [item("a", waited=100 * AGE)]
-    plan = run(waiting, [session("s")], {("a", "s"): 1})
-    assert (plan.recently_notified, ids(plan.starved), plan.wakes, plan.steps) == (1, ["a"], (), ())
+    told = {("a", "s"): 1}
+    for offered, declined in ((None, False), (AGE - 1, False), (AGE, True)):
+        plan = run(waiting, [session("s")], told, offered={} if offered is None else {"a": offered})
+        assert (plan.recently_notified, ids(plan.starved), plan.wakes) == (1, ["a"], ())
+        assert [(step.item[1], step.declined) for step in plan.steps] == ([("a", True)] if declined else [])
+    busy = run(waiting, [session("s", idle=False)], told, offered={"a": AGE})
+    assert busy == Plan(busy=1), "its sessions are busy"
+
+
+def test_a_session_whose_claim_waits_comes_first_and_has_no_cooldown() -> None:
+    claim = WaitingClaim(until=NOW + 1, least=PriorityClass.LOW, where=(), run="")
+    senior, asking = session("senior"), session("asking", created_at=9, claim=claim)
+    told = {("a", "asking"): 1}
+    assert pairs(run([item("a", waited=5)], [senior, asking], told)) == [("a", "asking")]
+    other = structs.replace(claim, run="b")
+    assert pairs(run([item("a"), item("b")], [senior, structs.replace(asking, claim=other)])) == [
+        ("a", "senior"),
+        ("b", "asking"),
+    ]
+    picky = structs.replace(asking, claim=structs.replace(claim, where=(("must", "x"),)))
+    assert pairs(run([item("a", waited=5)], [picky], told)) == [], "it waits for something else, and was told of this"
+    urgent = structs.replace(asking, claim=structs.replace(claim, least=PriorityClass.URGENT))
+    assert pairs(run([item("a", weight=1)], [senior, urgent])) == [("a", "senior")]
 
 
 def test_a_starved_item_fans_out_to_as_many_sessions_as_it_may() -> None:
@@ -145,11 +182,12 @@ def test_a_starved_item_takes_more_than_one_session_only_from_those_that_nothing
 
 def test_within_the_cooldown_another_session_is_woken_or_none() -> None:
     sessions = [session("s0"), session("s1", created_at=1)]
-    assert pairs(run([item("a")], sessions, {("a", "s0"): 59_999})) == [("a", "s1")]
-    assert pairs(run([item("a")], sessions, {("a", "s0"): 60_000})) == [("a", "s0")]
-    plan = run([item("a"), item("b")], sessions, {("a", "s0"): 1, ("a", "s1"): 1})
+    a = item("a", waited=60_000)
+    assert pairs(run([a], sessions, {("a", "s0"): 59_999})) == [("a", "s1")]
+    assert pairs(run([a], sessions, {("a", "s0"): 60_000})) == [("a", "s0")]
+    plan = run([a, item("b")], sessions, {("a", "s0"): 1, ("a", "s1"): 1})
     assert (pairs(plan), plan.recently_notified) == ([("b", "s0")], 1)
-    assert pairs(run([item("a")], sessions, {("a", "s0"): 0}, cooldown_ms=0)) == [("a", "s0")]
+    assert pairs(run([a], sessions, {("a", "s0"): 0}, cooldown_ms=0)) == [("a", "s0")]
 
 
 def test_a_starved_item_wakes_a_session_again_only_when_it_has_waited_twice_as_long() -> None:
@@ -217,8 +255,27 @@ class Oracle:
         self.view = view
         self.taken: list[WorkerKey] = []
 
+    def is_asking(self, one: Waiting, other: Session) -> bool:
+        claim = other.claim
+        return (
+            claim is not None
+            and claim.run in ("", one.key[1])
+            and one.weight >= CLASS_WEIGHT[claim.least]
+            and all(pair in one.demand.signature.requires for pair in claim.where)
+        )
+
+    def is_declined(self, one: Waiting) -> bool:
+        at, bounds = self.view.offered.get(one.key), self.view.settings
+        if at is None or NOW - max(at, one.eligible_since) < bounds.starve_ms:
+            return False
+        return any(other.idle for other in willing(one, self.view))
+
     def pick(self, one: Waiting, late: bool) -> tuple[WorkerKey | None, bool]:
         cooling = False
+        for other in willing(one, self.view):
+            if other.idle and other.key not in self.taken and self.is_asking(one, other):
+                self.taken.append(other.key)
+                return other.key, cooling
         for other in willing(one, self.view):
             if not other.idle or other.key in self.taken:
                 continue
@@ -251,9 +308,13 @@ class Oracle:
         return Plan(
             wakes=tuple(Wake(one.key, other) for one in waiting for other in wakes.get(one.key, [])),
             no_match=tuple(one.key for one in hopeless),
-            starved=tuple(one.key for one in waiting if late[one.key] and one.key not in busy),
+            starved=tuple(
+                one.key for one in waiting if late[one.key] and (one.key not in busy or self.is_declined(one))
+            ),
             steps=tuple(
-                LadderStep(one.key, climb(one.starvation, NOW, bounds.thresholds)) for one in hopeless if late[one.key]
+                LadderStep(one.key, climb(one.starvation, NOW, bounds.thresholds), declined=one not in hopeless)
+                for one in waiting
+                if late[one.key] and (one in hopeless or self.is_declined(one))
             ),
             recently_notified=len(cooling),
             busy=len(busy),
@@ -271,6 +332,19 @@ REQUIRES: st.SearchStrategy[Pairs] = st.lists(
 ).map(tuple)
 
 
+CLAIMS: st.SearchStrategy[WaitingClaim | None] = st.one_of(
+    st.none(),
+    st.none(),
+    st.builds(
+        WaitingClaim,
+        until=st.just(NOW + 1),
+        least=st.sampled_from([PriorityClass.LOW, PriorityClass.NORMAL]),
+        where=st.sampled_from([(), (), (("must", "x"),)]),
+        run=st.sampled_from(["", "", "i0"]),
+    ),
+)
+
+
 @st.composite
 def views(draw: st.DrawFn) -> View:
     """Few values, so that things meet."""
@@ -283,6 +357,7 @@ def views(draw: st.DrawFn) -> View:
             idle=draw(st.booleans()),
             tenants=draw(st.sampled_from([(), (T,), ("other",)])),
             kinds=draw(st.sampled_from([(), ("agent",), ("build",)])),
+            claim=draw(CLAIMS),
         )
         for name in names
     ]
@@ -309,8 +384,11 @@ def views(draw: st.DrawFn) -> View:
         for one in waiting
         if draw(st.booleans())
     }
+    offered = {
+        one.key: NOW - draw(st.sampled_from([0, AGE - 1, AGE, 5 * AGE])) for one in waiting if draw(st.booleans())
+    }
     bounds = CycleSettings(cooldown_ms=draw(st.sampled_from([0, 60_000])), fan_out_max=draw(st.integers(1, 3)))
-    return View(waiting=waiting, sessions=sessions, woken=woken, settings=bounds)
+    return View(waiting=waiting, sessions=sessions, woken=woken, offered=offered, settings=bounds)
 
 
 @examples(300)

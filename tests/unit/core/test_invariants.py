@@ -14,6 +14,7 @@ from rota.core.live import Lease
 from rota.core.model import PoolNeed, RetryPolicy
 from rota.core.records import Task
 from rota.core.states import QUEUED, SCHEDULED, SUCCESS, RunState
+from rota.core.trigger import TriggerRule
 from tests.unit.core.world import TENANT, World, graph, short_slices, task
 
 
@@ -293,6 +294,19 @@ def test_groups_are_not_expressed_as_snapshots_and_single_tasks_are():
     assert snapshot.states == {"a": QUEUED}
     assert [each.id for each in snapshot.tasks] == ["a", "b"]
     assert snapshot_of(wide) is None
+
+
+def test_nothing_follows_from_a_retry_before_it_is_due():
+    world = World()
+    world.worker()
+    retried = task("b", "a", retry=RetryPolicy(retries=1, delay_ms=1_000))
+    world.submit(graph(task("a"), retried, task("c", "b", trigger_rule=TriggerRule.NONE_FAILED)))
+    (first,) = world.turn()
+    world.succeed(first)
+    (second,) = world.turn()
+    world.client(cm.MarkTasks, run="r", tasks=("a",), to=cm.Mark.SKIPPED)
+    world.fail(second)
+    assert validate(world.state, world.now) == []
 
 
 def test_validating_changes_nothing():

@@ -169,6 +169,14 @@ def test_a_report_on_an_earlier_attempt_after_the_task_ended():
     assert told(world, granted) == Judgement.ALREADY_ENDED
 
 
+def test_a_second_report_that_says_something_else():
+    world, granted = granted_one()
+    world.succeed(granted, result=b"one")
+    assert told(world, granted, result=b"one", token_hash="a claimant's") == Judgement.DUPLICATE
+    assert told(world, granted, result=b"two", token_hash="a claimant's") == Judgement.OTHER_OUTCOME
+    assert told(world, granted, result=b"two") == Judgement.DUPLICATE, "a worker needs no verdict"
+
+
 def test_a_report_from_before_the_election_on_a_lease_that_was_given_to_another():
     world, granted = granted_one()
     after = world.restarted()
@@ -196,6 +204,7 @@ def test_every_judgement_has_been_seen_here():
         "ALREADY_ENDED",
         "OLD_EPOCH",
         "OLD_FENCE",
+        "OTHER_OUTCOME",
     }
 
 

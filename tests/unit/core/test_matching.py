@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core import commands as cm
+from rota.core.bounds import CAPACITY_NAMES_MAX
 from rota.core.changes import LeaseGranted, WorkerQuarantined
 from rota.core.demand import Signature, read_demand, score
 from rota.core.errors import Refused
@@ -153,6 +154,15 @@ def test_a_worker_that_counts_in_words_is_refused_at_the_door():
     with pytest.raises(Refused) as caught:
         world.worker("w", properties=(("cpu", "many"),))
     assert (caught.value.code, caught.value.path) == ("requirement.value", "capacity.properties.cpu")
+    assert not world.state.workers
+
+
+@pytest.mark.parametrize("name", ["queues", "tenants", "kinds"])
+def test_a_worker_that_names_more_than_can_be_compared_is_refused_at_the_door(name: str):
+    world = World()
+    with pytest.raises(Refused) as caught:
+        world.worker("w", **{name: ("x",) * (CAPACITY_NAMES_MAX + 1)})
+    assert (caught.value.code, caught.value.path) == ("field.value", f"capacity.{name}")
     assert not world.state.workers
 
 

@@ -99,6 +99,7 @@ def settled(world: World) -> dict[str, int]:
     return sizes(world.state)
 
 
+@pytest.mark.slow
 def test_many_short_tenants_leave_nothing_behind():
     world = World()
     world.worker("w", slots=3)

@@ -81,6 +81,39 @@ def test_a_cleared_task_has_its_whole_budget_again():
     assert world.states()["a"] == "up_for_retry"
 
 
+@pytest.mark.parametrize("again", ["clear", "retry", "mark", "revive"])
+def test_the_time_a_run_lay_ended_is_no_part_of_how_long_it_took(again: str):
+    world = World()
+    world.worker("w", slots=5)
+    world.submit(graph(task("a"), task("b", "a"), task("z", "b", trigger_rule=TriggerRule.ALL_DONE)))
+    work_ms = 0
+    for stretch_ms, mark in ((3_000, cm.Mark.SUCCESS), (500, cm.Mark.SKIPPED), (7_000, cm.Mark.FAILED)):
+        while granted := world.turn():
+            world.advance(stretch_ms)
+            work_ms += stretch_ms
+            for each in granted:
+                name = world.run().graph.task_id(each.task)
+                world.report(each, cm.Outcome.FAILED if name == "b" else cm.Outcome.SUCCESS)
+        row = world.run().row
+        assert world.result() == "success"
+        assert row.ended_at - row.started_at - row.idle_ms == work_ms
+        if again == "revive":
+            rows, definition = tuple(world.run().tasks.values()), world.run().graph.graph
+            world.advance(100 * MINUTE_MS)
+            take_batch(world.state, world.now)
+            world.do(cm.ReviveRun(tenant=TENANT, row=row, tasks=rows, growths=(), graph=definition))
+        else:
+            world.advance(MINUTE_MS - 1)
+        if again == "retry":
+            world.client(cm.RetryTasks, run="r", tasks=("b",))
+        elif again == "mark":
+            world.client(cm.MarkTasks, run="r", tasks=("b",), to=mark)
+        else:
+            world.client(cm.ClearTasks, run="r", tasks=("b",))
+        world = world.restarted()
+        world.hear()
+
+
 def test_what_only_waits_after_a_cleared_task_waits_for_it_again():
     world = World()
     world.worker("w", slots=1)

@@ -6,6 +6,7 @@ from rota.core.calendar import AT_MAX, ScheduleSpec
 from rota.core.graph import check_id
 from rota.core.model import PriorityClass
 from rota.core.records import Schedule
+from rota.core.spans import show_slot
 from tests.unit.core.world import TENANT, World, graph, task
 
 MINUTE_MS = 60_000
@@ -43,10 +44,11 @@ def test_a_slot_whose_name_is_taken_gets_a_number():
     world = World(now=MINUTE_MS * 1_000_000)
     put(world, ScheduleSpec(every_ms=MINUTE_MS))
     slot = world.now + MINUTE_MS
-    world.submit(task("y"), f"s@{slot}")
-    world.submit(task("y"), f"s@{slot}+2")
+    name = f"s@{show_slot(slot)}"
+    world.submit(task("y"), name)
+    world.submit(task("y"), f"{name}+2")
     world.advance(MINUTE_MS)
-    assert world.run(f"s@{slot}+3").row.slot_at == slot
+    assert world.run(f"{name}+3").row.slot_at == slot
 
 
 # Changing one.

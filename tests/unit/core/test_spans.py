@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from rota.core.graph import check_id, check_number
-from rota.core.spans import moment_of, show_beyond, show_instant, show_span
+from rota.core.spans import moment_of, show_beyond, show_instant, show_slot, show_span
 from tests.refusals import refused
 
 
@@ -69,3 +69,16 @@ def test_every_zone_has_a_date_for_every_moment_that_there_is(zone: str):
         "before the year 1",
         "after the year 9999",
     ]
+
+
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        (1_794_895_200_000, "2026-11-17T06:00Z"),
+        (1_794_895_207_000, "2026-11-17T06:00:07Z"),
+        (1_794_895_207_250, "2026-11-17T06:00:07.250Z"),
+    ],
+)
+def test_a_slot_is_shown_no_longer_than_it_has_to_be(at: int, text: str):
+    assert show_slot(at) == text
+    check_id(f"etl@{text}")

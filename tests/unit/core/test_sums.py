@@ -22,7 +22,7 @@ def test_the_tasks_of_a_node_are_counted_and_timed_together():
     world.start(second)
     world.succeed(first)
     world.advance(1_000)
-    world.fail(second, error="Traceback\nValueError: no\n")
+    world.fail(second, error="ValueError: no\n\nTraceback\n  somewhere\nValueError: no\n")
     found = sums(world, "a", "b", "gone")
     assert found["a"].counts == {"success": 1, "failed": 1, "queued": 1}
     assert found["a"].error == "ValueError: no"

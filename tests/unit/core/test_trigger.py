@@ -50,9 +50,25 @@ ORDINARY_RULES = [rule for rule in TriggerRule if rule is not TriggerRule.ALL_DO
 states = st.lists(st.sampled_from(TaskState), max_size=6)
 
 
-def judge(rule: str, upstreams: str, setups: str = "") -> Verdict:
+def let_end(now: list[TaskState], ends: list[TaskState], which: list[bool]) -> list[TaskState]:
+    """Some of the active ones end, each somehow; what has ended stays."""
+    return [end if goes and state not in TERMINAL else state for state, end, goes in zip(now, ends, which, strict=True)]
+
+
+@st.composite
+def before_and_after(draw: st.DrawFn, size_min: int = 0) -> Moments:
+    before = draw(st.lists(st.sampled_from(TaskState), min_size=size_min, max_size=6))
+    ends = draw(st.lists(st.sampled_from(ENDS), min_size=len(before), max_size=len(before)))
+    which = draw(st.lists(st.booleans(), min_size=len(before), max_size=len(before)))
+    return before, let_end(before, ends, which)
+
+
+def judge(rule: str, upstreams: str, setups: str = "", sources: str = "") -> Verdict:
     return evaluate_trigger_rule(
-        TriggerRule(rule), [STATE[letter] for letter in upstreams], setup_states=[STATE[letter] for letter in setups]
+        TriggerRule(rule),
+        [STATE[letter] for letter in upstreams],
+        setup_states=[STATE[letter] for letter in setups],
+        source_states=[STATE[letter] for letter in sources],
     )
 
 
@@ -167,6 +183,56 @@ def test_an_indirect_setup_that_did_not_succeed_outweighs_the_rule(row: list[str
     assert judge(rule, upstreams, setups) is VERDICT[mark]
 
 
+# Mapped tasks: rule, upstreams, those of them whose output they are mapped over, verdict.
+MAPPED = """
+all_success  S   S   R   there is a list
+all_done     F   F   U   there is none
+all_done     U   U   U   nor will there be
+all_done     K   K   K   nor was there to be
+all_failed   F   F   U   no rule makes up for it
+one_failed   FA  F   U   and nothing else is waited for
+all_skipped  K   K   K   likewise
+always       A   A   W   even always waits for the list
+always       SA  S   R   but for nothing else
+one_success  SA  SA  W   the list is all of what several tasks gave
+all_done     SF  SF  R   some of them gave something
+all_done     SK  SK  R   likewise
+all_done     FK  FK  U   none did, and a failure outweighs a skip
+none_failed  KK  KK  K   all of them were skipped
+none_failed  KF  K   U   the rule's own failure outweighs the skip
+all_failed   SF  F   U   a source that failed outweighs the rule's skip
+all_success  FA  A   U   the rule may give up before there is a list
+"""
+
+
+@pytest.mark.parametrize("row", [line.split(maxsplit=4) for line in MAPPED.strip().splitlines()], ids=" ".join)
+def test_a_mapped_task_shares_the_fate_of_what_it_is_mapped_over(row: list[str]):
+    rule, upstreams, sources, mark, _ = row
+    assert judge(rule, upstreams, sources=sources) is VERDICT[mark]
+
+
+@given(rule=st.sampled_from(TriggerRule), ended=st.lists(st.sampled_from(ENDS), min_size=1), share=st.integers(1, 6))
+def test_a_mapped_task_runs_only_if_its_rule_lets_it_and_its_source_gave_something(
+    rule: TriggerRule, ended: list[TaskState], share: int
+):
+    plain = evaluate_trigger_rule(rule, ended)
+    mapped = evaluate_trigger_rule(rule, ended, source_states=ended[:share])
+    if TaskState.SUCCESS in ended[:share]:
+        assert mapped is plain
+    else:
+        is_skipped = set(ended[:share]) == {TaskState.SKIPPED} and plain is not Verdict.UPSTREAM_FAILED
+        assert mapped is (Verdict.SKIP if is_skipped else Verdict.UPSTREAM_FAILED)
+
+
+@given(rule=st.sampled_from(TriggerRule), time=before_and_after(size_min=1), share=st.integers(1, 6))
+def test_of_a_mapped_task_running_or_not_running_is_never_contradicted(rule: TriggerRule, time: Moments, share: int):
+    before, after = (evaluate_trigger_rule(rule, moment, source_states=moment[:share]) for moment in time)
+    if before is Verdict.SCHEDULE:
+        assert after is Verdict.SCHEDULE
+    elif before is not Verdict.WAIT:
+        assert after in (Verdict.SKIP, Verdict.UPSTREAM_FAILED)
+
+
 def test_a_cancelled_setup_counts_as_failed():
     verdict = evaluate_trigger_rule(
         TriggerRule.ALL_DONE, [TaskState.SUCCESS], setup_states=[TaskState.CANCELLED, TaskState.SUCCESS]
@@ -198,19 +264,6 @@ def test_setups_that_are_none_or_all_successful_leave_the_rule_alone(rule: Trigg
 
 
 # How a verdict may change while upstreams end. Waiting may become anything; nothing becomes waiting.
-
-
-def let_end(now: list[TaskState], ends: list[TaskState], which: list[bool]) -> list[TaskState]:
-    """Some of the active ones end, each somehow; what has ended stays."""
-    return [end if goes and state not in TERMINAL else state for state, end, goes in zip(now, ends, which, strict=True)]
-
-
-@st.composite
-def before_and_after(draw: st.DrawFn, size_min: int = 0) -> Moments:
-    before = draw(st.lists(st.sampled_from(TaskState), min_size=size_min, max_size=6))
-    ends = draw(st.lists(st.sampled_from(ENDS), min_size=len(before), max_size=len(before)))
-    which = draw(st.lists(st.booleans(), min_size=len(before), max_size=len(before)))
-    return before, let_end(before, ends, which)
 
 
 @given(rule=st.sampled_from(FINAL_RULES), time=before_and_after())

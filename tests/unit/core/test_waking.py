@@ -1,13 +1,21 @@
 """Whom the coordinator tells of work that waits to be claimed."""
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from rota.core import commands as cm
 from rota.core.backlog import BacklogLine, GetScheduler, ListBacklog, SchedulerView
 from rota.core.cycle import COOLDOWN_MS, Wake
-from rota.core.model import Mood, PoolNeed
-from rota.core.presence import take_mood
+from rota.core.fits import fits
+from rota.core.ladder import NOT_CLAIMED, PARKED_UNCLAIMED
+from rota.core.model import Mood, PoolNeed, RetryPolicy
+from rota.core.presence import heard_from, take_mood
 from rota.core.questions import answer
-from rota.core.waking import in_order, stir_all, wakes, woke
-from tests.unit.core.test_claims import claim, item, session
+from rota.core.states import TaskState
+from rota.core.waking import in_order, stir_all, stop_waiting, wait_for_work, wakes, woke
+from tests.effort import examples
+from tests.unit.core.test_claims import INCARNATION, claim, item, report, session
 from tests.unit.core.world import TENANT, World, task
 
 
@@ -179,3 +187,268 @@ def test_how_the_scheduler_stands():
     assert isinstance(found, SchedulerView)
     assert (found.paused, found.queued, found.held, found.starved, found.sessions) == (True, 2, 1, 1, 1)
     assert found.pauses[0].reason == "night"
+
+
+# Work that comes back.
+
+
+def wait(world: World, name: str = "s", wait_ms: int = 3_600_000, **fields: object) -> str:
+    """Claim as a session that waits does: the run it was given, or nothing, and then it waits for a wake."""
+    command = cm.ClaimTask(
+        tenant=TENANT, command_id="", worker=name, incarnation=INCARNATION, wait_ms=wait_ms, **fields
+    )
+    got = claim(world, name, wait_ms=wait_ms, **fields)
+    worker = world.state.workers[(TENANT, name)]
+    if got:
+        stop_waiting(worker)
+    else:
+        wait_for_work(worker, command, world.now)
+    return got
+
+
+def come_back(world: World, how: str) -> None:
+    """Let the item that session s holds, or was told of, become claimable anew."""
+    if how == "released":
+        claim(world)
+        report(world, "one", cm.Outcome.RELEASED)
+    elif how == "lease expired":
+        claim(world, lease_ms=5_000)
+        world.silence("s")
+        world.advance(6_000)
+        world.hear("s")
+    elif how == "retry due":
+        claim(world)
+        report(world, "one", cm.Outcome.FAILED)
+        world.advance(world.task("x", "one").due_at - world.now)
+    elif how == "run resumed":
+        world.client(cm.PauseRun, run="one")
+        world.advance(1_000)
+        world.client(cm.PauseRun, run="one", paused=False)
+    else:
+        world.client(cm.PauseScheduler)
+        world.advance(1_000)
+        world.client(cm.PauseScheduler, paused=False)
+
+
+@pytest.mark.parametrize("how", ["released", "lease expired", "retry due", "run resumed", "scheduler resumed"])
+def test_work_that_comes_back_is_told_within_the_cooldown(how: str):
+    world = World()
+    session(world)
+    world.submit(task("x", queue="agents", retry=RetryPolicy(retries=3)), "one")
+    world.follow_up()
+    assert woken(world) == [("one", "s")]
+    come_back(world, how)
+    assert woken(world) == [("one", "s")]
+
+
+def test_a_session_that_claimed_one_task_of_a_run_is_told_of_the_next_when_it_is_free():
+    world = World()
+    session(world)
+    world.submit(task("x", queue="agents", width=2), "one")
+    world.follow_up()
+    assert woken(world) == [("one", "s")]
+    assert claim(world) == "one"
+    report(world, "one", cm.Outcome.SUCCESS)
+    assert woken(world) == [("one", "s")]
+
+
+def test_a_claim_that_waits_is_told_before_a_session_that_only_listens():
+    world = World()
+    session(world, "listens")
+    session(world, "waits")
+    woken(world)
+    assert wait(world, "waits") == ""
+    item(world, "one")
+    assert woken(world) == [("one", "waits")]
+
+
+def test_a_claim_that_waits_for_something_else_is_not_told_first():
+    world = World()
+    session(world, "waits", channel="c")
+    session(world, "other")
+    woken(world)
+    assert wait(world, "waits", where=(("channel", "c"),)) == ""
+    item(world, "one")
+    item(world, "two", channel="c")
+    assert sorted(woken(world)) == [("one", "other"), ("two", "waits")]
+
+
+def test_every_claim_that_waits_is_told_when_a_run_has_enough_tasks():
+    world = World()
+    names = ["a", "b", "c"]
+    for name in names:
+        session(world, name)
+    woken(world)
+    assert [wait(world, name) for name in names] == ["", "", ""]
+    world.submit(task("x", queue="agents", width=3), "one")
+    world.follow_up()
+    got: list[tuple[str, str]] = []
+    while told := woken(world):
+        got += [(name, wait(world, name)) for _, name in told]
+    assert sorted(got) == [(name, "one") for name in names]
+
+
+def test_a_claim_whose_wait_is_over_is_a_session_like_any_other():
+    world = World()
+    session(world, "waited")
+    session(world, "senior")
+    woken(world)
+    wait(world, "waited", wait_ms=1_000)
+    world.advance(1_000)
+    item(world, "one")
+    assert woken(world) == [("one", "senior")], "the first by name of those that joined together"
+    assert world.state.workers[(TENANT, "waited")].claim is None, "a claim that is over is forgotten"
+
+
+# Promise 12: claimable work and a claim that waits for it meet, whatever happened before.
+
+SESSIONS = ("s", "t")
+ITEMS = ("one", "two")
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["item", "wait", "give_up", "release", "fail", "hold", "resume", "pause", "go_on", "time"]),
+        st.integers(0, 1),
+        st.integers(0, 40_000),
+    ),
+    max_size=25,
+)
+
+
+class Drive:
+    """Two sessions and two items; a session that is woken while its claim waits claims again."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.waiting: dict[str, None] = {}
+        for name in SESSIONS:
+            session(self.world, name)
+            # Its beats would renew its leases.
+            self.world.silence(name)
+        self.settle()
+
+    def settle(self) -> None:
+        for name in SESSIONS:
+            heard_from(self.world.state, self.world.state.workers[(TENANT, name)], self.world.now)
+        while told := woken(self.world):
+            for _, name in told:
+                if name in self.waiting:
+                    self.wait(name)
+
+    def wait(self, name: str) -> None:
+        self.waiting.pop(name, None)
+        if self.world.state.workers[(TENANT, name)].slots_free and not wait(self.world, name, lease_ms=5_000):
+            self.waiting[name] = None
+
+    def holder(self, name: str) -> str:
+        run = self.world.state.runs.get((TENANT, name))
+        return run.tasks[0].worker if run is not None and run.tasks and run.tasks[0].fence else ""
+
+    def do(self, what: str, which: int) -> None:
+        world, name, one = self.world, ITEMS[which], SESSIONS[which]
+        exists = (TENANT, name) in world.state.runs
+        if what == "item" and not exists:
+            world.submit(task("x", queue="agents", retry=RetryPolicy(retries=9)), name)
+            world.follow_up()
+        elif what == "wait" and one not in self.waiting:
+            self.wait(one)
+        elif what == "give_up" and one in self.waiting:
+            del self.waiting[one]
+            stop_waiting(world.state.workers[(TENANT, one)])
+        elif what in ("release", "fail") and self.holder(name):
+            report(world, name, cm.Outcome.RELEASED if what == "release" else cm.Outcome.FAILED)
+        elif what in ("hold", "resume") and exists:
+            world.client(cm.PauseRun, run=name, paused=what == "hold")
+        elif what in ("pause", "go_on"):
+            world.client(cm.PauseScheduler, paused=what == "pause")
+
+    def apart(self) -> list[tuple[str, str]]:
+        """Claims that wait, and work that the claims could have."""
+        state, now = self.world.state, self.world.now
+        return [
+            (name, str(bucket.demand.signature))
+            for name in self.waiting
+            for bucket in state.index.buckets.values()
+            if bucket.live
+            and not state.hold_reasons(bucket, now)
+            and not fits(bucket.demand, state.workers[(TENANT, name)], now, alone=state.index.is_alone(bucket, now))
+        ]
+
+
+@examples(200)
+@given(STEPS)
+def test_claimable_work_and_a_claim_that_waits_meet(steps: list[tuple[str, int, int]]):
+    drive = Drive()
+    for what, which, then_ms in steps:
+        drive.do(what, which)
+        drive.settle()
+        assert drive.apart() == []
+        drive.world.advance(then_ms)
+        drive.settle()
+        assert drive.apart() == []
+
+
+# The ladder.
+
+
+def cycles_of(world: World, run: str = "one") -> int:
+    return world.state.runs[(TENANT, run)].tasks[0].cycles
+
+
+def sweeps(world: World, count: int) -> None:
+    """Sweep as the loop does: wakes first, then the ladder."""
+    for _ in range(count):
+        sweep(world)
+        world.sweep()
+        world.advance(15_000)
+
+
+def test_work_that_an_idle_session_was_told_of_and_did_not_claim_climbs_and_is_parked():
+    world = World()
+    session(world)
+    item(world, "one")
+    sweeps(world, 8)
+    assert cycles_of(world) == 0, "it was offered for less than the threshold"
+    sweeps(world, 9)
+    assert cycles_of(world) == 9
+    found = answer(world.state, GetScheduler(tenant=TENANT), world.now)
+    assert isinstance(found, SchedulerView) and found.starved == 1
+    assert world.task("x", "one").note.startswith(NOT_CLAIMED)
+    sweeps(world, 1)
+    row = world.task("x", "one")
+    assert (row.state, row.error.startswith(PARKED_UNCLAIMED)) == (TaskState.NEEDS_ATTENTION, True)
+
+
+def test_work_behind_busy_sessions_does_not_climb():
+    world = World()
+    session(world)
+    item(world, "busy")
+    claim(world)
+    item(world, "one")
+    sweeps(world, 40)
+    assert cycles_of(world) == 0
+
+
+def test_work_that_others_of_its_kind_are_claimed_before_does_not_climb():
+    world = World()
+    session(world, "idle")
+    session(world, "works")
+    item(world, "one", "low")
+    for number in range(12):
+        item(world, f"other-{number}", "high")
+        assert claim(world, "works") == f"other-{number}"
+        report(world, f"other-{number}", cm.Outcome.SUCCESS)
+        sweeps(world, 2)
+    assert cycles_of(world) == 0
+
+
+def test_a_claim_ends_the_climb():
+    world = World()
+    session(world)
+    item(world, "one")
+    sweeps(world, 12)
+    assert cycles_of(world) == 4
+    claim(world)
+    report(world, "one", cm.Outcome.RELEASED)
+    assert cycles_of(world) == 0
+    sweeps(world, 8)
+    assert cycles_of(world) == 0

@@ -4,13 +4,20 @@ import msgspec
 import pytest
 
 from rota.core import commands as cm
-from rota.core.bounds import VERSIONS_KEPT_MAX
+from rota.core.bounds import (
+    VERSIONS_KEPT_MAX,
+    VERSIONS_KEPT_MIN,
+    VERSIONS_PARAMS_BYTES_MAX,
+    VERSIONS_TASKS_MAX,
+)
 from rota.core.calendar import CONTINUOUS, ONCE, ScheduleSpec
+from rota.core.ids import BlobRef
 from rota.core.images import take_batch
 from rota.core.invariants import validate
 from rota.core.model import Graph, Param, ParamType, PriorityClass
 from rota.core.questions import BackfillView, GetWorkflow, ListBackfills, ListWorkflows, WorkflowView, answer
 from rota.core.records import Task
+from rota.core.spans import show_slot
 from tests.unit.core.world import TENANT, World, graph, task
 
 pack = msgspec.msgpack.encode
@@ -96,6 +103,106 @@ def test_so_many_versions_are_kept_and_their_graphs_with_them():
     again = world.restarted()
     again.advance(10 * MINUTE_MS)
     assert len(again.state.graphs) == VERSIONS_KEPT_MAX
+
+
+def bundled(whole: Graph, letter: str) -> Graph:
+    """The same graph with a bundle, which is named by its content."""
+    return msgspec.structs.replace(whole, bundle=BlobRef(f"{TENANT}/.bundles/{letter * 64}.zip", 10, letter * 64))
+
+
+def test_the_same_code_in_another_bundle_is_the_same_version_with_the_bundle_it_had():
+    world = World(now=NOW)
+    assert deploy(world, bundled(TWO, "a"), code="x", schedule=MINUTELY) == 1
+    again = world.client(cm.DeployWorkflow, graph=bundled(TWO, "b"), code="x", schedule=MINUTELY)
+    assert (again.answer, again.changes) == ("1", [])
+    assert deploy(world, bundled(TWO, "b"), code="y", schedule=MINUTELY) == 2
+    # The code alone is not all: the graph may come from what was found while it was compiled.
+    assert deploy(world, bundled(ONE, "c"), code="y", schedule=MINUTELY) == 3
+    assert deploy(world, bundled(TWO, "d"), code="x", schedule=MINUTELY) == 1
+    world.fire_due()
+    trigger(world)
+    graphs = [
+        world.state.graphs[(TENANT, digest)].graph for digest in (view(world).workflow.graph, world.run().row.graph)
+    ]
+    assert graphs == [bundled(TWO, "a")] * 2
+    assert world.state.schedules[(TENANT, "w")].graph == view(world).workflow.graph
+    validate(world.state, world.now)
+
+
+def test_without_the_digest_of_its_code_another_bundle_is_another_version():
+    world = World(now=NOW)
+    assert [deploy(world, bundled(ONE, letter)) for letter in "aba"] == [1, 2, 1]
+    # A version that was deployed without it is the same one with it, and known by it from then on.
+    assert deploy(world, bundled(ONE, "b"), code="x") == 2
+    assert deploy(world, bundled(ONE, "c"), code="x") == 2
+    assert deploy(world, bundled(ONE, "c")) == 3
+
+
+@pytest.mark.parametrize(
+    ("tasks", "params", "kept"),
+    [
+        (1, (), VERSIONS_KEPT_MAX),
+        (VERSIONS_TASKS_MAX // VERSIONS_KEPT_MAX, (), VERSIONS_KEPT_MAX),
+        (VERSIONS_TASKS_MAX // 50, (), 50),
+        (VERSIONS_TASKS_MAX, (), VERSIONS_KEPT_MIN),
+        (1, (Param(name="p", default=pack("x" * (VERSIONS_PARAMS_BYTES_MAX // 40))),), 38),
+        (1, (Param(name="p", default=pack("x" * 200_000)),), VERSIONS_KEPT_MIN),
+    ],
+)
+def test_a_large_workflow_keeps_fewer_versions_and_never_less_than_some(
+    tasks: int, params: tuple[Param, ...], kept: int
+):
+    world = World(now=NOW)
+    rest = [task(f"t{number}") for number in range(tasks - 1)]
+    for number in range(VERSIONS_KEPT_MAX + 5):
+        deploy(world, graph(task(f"first{number}"), *rest, name="w"), params=params)
+    numbers = [version.number for version in view(world).workflow.versions]
+    assert numbers == list(range(VERSIONS_KEPT_MAX + 6 - kept, VERSIONS_KEPT_MAX + 6))
+
+
+def test_a_run_goes_on_and_is_cleared_after_its_version_was_dropped():
+    world = World(now=NOW)
+    world.worker("w", slots=1)
+    deploy(world, TWO)
+    trigger(world, "old")
+    (a,) = world.turn()
+    for number in range(VERSIONS_KEPT_MAX):
+        deploy(world, graph(task(f"t{number}"), name="w"))
+    assert view(world).workflow.versions[0].number == 2
+    again = world.restarted()
+    assert [spec.id for spec in again.run("old").graph.specs] == ["a", "b"]
+    world.succeed(a)
+    finish(world)
+    world.client(cm.ClearTasks, run="old", tasks=("b",))
+    assert world.states("old")["b"] != "success"
+    finish(world)
+    assert world.states("old") == {"a": "success", "b": "success"}
+    assert world.run("old").row.version == 1
+    validate(world.state, world.now)
+
+
+def test_the_version_of_a_backfill_is_kept_while_it_makes_runs():
+    world = World(now=NOW)
+    deploy(world, TWO, schedule=MINUTELY)
+    backfill(world)
+    for number in range(VERSIONS_KEPT_MAX + 2):
+        deploy(world, graph(task(f"t{number}"), name="w"), schedule=MINUTELY)
+    versions = [version.number for version in view(world).workflow.versions]
+    assert (versions[0], versions[1], len(versions)) == (1, 4, VERSIONS_KEPT_MAX + 1)
+    world.client(cm.CancelBackfill, backfill="b")
+    deploy(world, ONE, schedule=MINUTELY)
+    assert view(world).workflow.versions[0].number == 5
+
+
+def test_a_list_of_workflows_has_the_newest_versions_and_the_present_one():
+    world = World(now=NOW)
+    for number in range(30):
+        deploy(world, graph(task(f"t{number}"), name="w"))
+    deploy(world, graph(task("t3"), name="w"))
+    (listed,) = answer(world.state, ListWorkflows(tenant=TENANT), world.now)
+    numbers = [version.number for version in listed.workflow.versions]
+    assert numbers == [4, *range(22, 31)]
+    assert len(view(world).workflow.versions) == 30
 
 
 def test_a_name_that_nobody_deployed_is_refused_with_the_nearest():
@@ -278,7 +385,7 @@ def test_a_paused_workflow_starts_nothing_gives_nothing_away_and_lets_finish_wha
     finish(again)
     assert (again.result("one"), again.result("two")) == ("success", "success")
     # Of the slots that passed the newest is made, as after any absence.
-    assert [run for _, run in again.state.runs if "@" in run] == [f"w@{NOW + 5 * MINUTE_MS}"]
+    assert [run for _, run in again.state.runs if "@" in run] == [f"w@{show_slot(NOW + 5 * MINUTE_MS)}"]
 
 
 def test_pausing_twice_changes_nothing_and_deploying_leaves_it_paused():
@@ -311,7 +418,7 @@ def test_a_schedule_goes_on_where_it_was_with_the_new_version():
     deploy(world, TWO, schedule=MINUTELY)
     world.advance(MINUTE_MS)
     versions = {run.row.id: run.row.version for run in world.state.runs.values()}
-    assert versions == {f"w@{NOW}": 1, f"w@{NOW + MINUTE_MS}": 1, f"w@{NOW + 2 * MINUTE_MS}": 2}
+    assert versions == {f"w@{show_slot(NOW + number * MINUTE_MS)}": version for number, version in enumerate((1, 1, 2))}
 
 
 def test_a_manual_run_moves_no_cursor():
@@ -632,4 +739,4 @@ def test_a_failed_backfill_or_manual_run_does_not_hold_up_the_runs_of_the_day():
         else:
             world.succeed(granted)
     world.advance(MINUTE_MS)
-    assert f"w@{NOW + MINUTE_MS}" in {granted.run for granted in world.turn()}
+    assert f"w@{show_slot(NOW + MINUTE_MS)}" in {granted.run for granted in world.turn()}

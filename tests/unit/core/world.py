@@ -311,7 +311,8 @@ def task_name(laid_out: LiveGraph, idx: int) -> str:
     for node, spec in enumerate(laid_out.specs):
         start, width = laid_out.start[node], laid_out.width[node]
         if width and start <= idx < start + width:
-            return f"{spec.id}[{idx - start}]" if width != 1 or spec.width != 1 else spec.id
+            is_group = width != 1 or spec.width != 1 or spec.expansion is not None
+            return f"{spec.id}[{idx - start}]" if is_group else spec.id
     raise AssertionError(f"no node has task {idx}")
 
 
@@ -349,8 +350,10 @@ def derived(state: State) -> dict[str, object]:
                 run.moving,
                 run.leased,
                 run.leaf_bad,
+                run.blocked,
                 [list(run.success or ()), list(run.failed or ()), list(run.skipped or ())],
                 list(run.upstream_failed or ()),
+                dict(sorted(run.sources.items())),
                 {node: sorted(tasks) for node, tasks in sorted(run.reset.items()) if tasks},
                 bytes(run.fired),
                 dict(sorted(run.forced.items())),

@@ -176,6 +176,7 @@ def test_two_gigabytes_are_refused_before_they_are_read(tmp_path: Path):
     assert "huge.bin (2,147,483,648 bytes)" in found.reason
 
 
+@pytest.mark.slow
 def test_too_many_files_are_refused(tmp_path: Path):
     put(tmp_path, {"etl.py": WORKFLOW})
     for number in range(BUNDLE_FILES_MAX):

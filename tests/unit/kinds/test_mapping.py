@@ -7,6 +7,8 @@ import pytest
 
 import rota
 from rota.core.model import TaskSpec
+from rota.core.states import TaskState
+from rota.core.trigger import TriggerRule, Verdict, evaluate_trigger_rule
 from rota.testing import Trial, run_workflow
 from rota.wire.work import OutputOf, Over, decode_http, decode_python
 from tests.refusals import refused
@@ -92,17 +94,128 @@ def test_a_parameter_of_the_run_can_be_mapped_over():
     assert {"pair.combine", "rowed.combine"} <= trial.tasks.keys()
 
 
-@pytest.mark.parametrize("write", [lambda: pair.expand(x=[]), lambda: pair.expand(x=give([]))], ids=["list", "output"])
-def test_what_is_mapped_over_nothing_is_skipped(write: Any):
+def states(trial: Trial) -> dict[str, str]:
+    return {id: str(task.state) for id, task in trial.tasks.items()}
+
+
+# Whatever makes the list, there is nothing in it.
+NOTHING: dict[str, Any] = {
+    "list": lambda: pair.expand(x=[]),
+    "rows": lambda: pair.expand_kwargs([]),
+    "output": lambda: pair.expand(x=give([])),
+    "rows of an output": lambda: pair.expand_kwargs(give([])),
+    "one of two lists": lambda: pair.expand(x=[1, 2], y=[]),
+    "a list beside an output": lambda: pair.expand(x=give([1, 2]), y=[]),
+    "an output beside a list": lambda: pair.expand(x=[1, 2], y=give([])),
+    "two outputs": lambda: pair.expand(x=give([]), y=give([1])),
+    "mapped over an empty list": lambda: pair.expand(x=give.expand(value=[])),
+    "mapped over an empty output": lambda: pair.expand(x=give.override(id="inner").expand(value=give([]))),
+}
+
+
+@pytest.mark.parametrize("write", NOTHING.values(), ids=NOTHING)
+def test_what_is_mapped_over_nothing_is_skipped_and_its_output_is_an_empty_list(write: Any):
     def g():
-        gather(write())
-        gather.override(id="regardless", trigger_rule="none_failed")(write())
+        mapped = write()
+        gather(mapped)
+        gather.override(id="regardless", trigger_rule="none_failed")(mapped)
+        again = give.override(id="again", trigger_rule="all_done").expand(value=mapped)
+        gather.override(id="last", trigger_rule="all_done")(again)
 
     trial = run(g)
-    states = {id: str(task.state) for id, task in trial.tasks.items() if not id.startswith("give")}
-    assert states["gather"] == "skipped"
-    assert states["regardless"] == "success"
+    found = states(trial)
+    assert {id: found[id] for id in ("pair[0]", "gather", "regardless", "again[0]", "last")} == {
+        "pair[0]": "skipped",
+        "gather": "skipped",
+        "regardless": "success",
+        "again[0]": "skipped",
+        "last": "success",
+    }
+    assert (trial.results["regardless"], trial.results["last"]) == ([], [])
     assert trial.state == "success"
+
+
+@rota.task
+def fail(value: Any = None) -> Any:
+    raise rota.Fail("as told")
+
+
+@rota.task
+def skip(value: Any = None) -> Any:
+    raise rota.Skip
+
+
+@rota.task
+def half(value: int) -> int:
+    if value:
+        raise rota.Fail("as told")
+    return value
+
+
+def mapped_over_two(other: Any) -> Any:
+    return pair.override(id="both").expand(x=give([1]), y=other)
+
+
+# What others are mapped over, and what becomes of them whatever their rule.
+WITHOUT_A_LIST: dict[str, tuple[Any, str]] = {
+    "failed": (fail, "upstream_failed"),
+    "skipped": (skip, "skipped"),
+    "upstream_failed": (lambda: give(fail()), "upstream_failed"),
+    "skipped because of another": (lambda: give(skip()), "skipped"),
+    "every task of a mapped one failed": (lambda: fail.expand(value=[1, 2]), "upstream_failed"),
+    "every task of a mapped one was skipped": (lambda: skip.expand(value=give([1, 2])), "skipped"),
+    "a mapped one whose own list failed": (lambda: give.expand(value=fail()), "upstream_failed"),
+    "a mapped one whose own list was skipped": (lambda: give.expand(value=skip()), "skipped"),
+    "one of two outputs failed": (lambda: mapped_over_two(fail()), "upstream_failed"),
+    "one of two outputs was skipped": (lambda: mapped_over_two(skip()), "skipped"),
+}
+
+
+@pytest.mark.parametrize("rule", [rule.value for rule in TriggerRule])
+@pytest.mark.parametrize("source", WITHOUT_A_LIST)
+def test_what_is_mapped_over_a_source_without_a_list_shares_its_fate_and_the_rest_goes_on(source: str, rule: str):
+    write, fate = WITHOUT_A_LIST[source]
+
+    def g():
+        mapped = pair.override(trigger_rule=rule).expand(x=write())
+        gather.override(id="clean", trigger_rule="all_done")(mapped)
+
+    trial = run(g)
+    if rule == "all_skipped" and source == "every task of a mapped one failed":
+        # The first of them to fail settles it, before the source has ended.
+        fate = "skipped"
+    assert {state for id, state in states(trial).items() if id.startswith("pair[")} == {fate}
+    assert (states(trial)["clean"], trial.state) == ("success", "success")
+
+
+@pytest.mark.parametrize("rule", [rule.value for rule in TriggerRule])
+def test_what_is_mapped_over_tasks_of_which_one_failed_is_up_to_its_rule(rule: str):
+    def g():
+        pair.override(trigger_rule=rule).expand(x=half.expand(value=[0, 1]))
+
+    judged = evaluate_trigger_rule(TriggerRule(rule), [TaskState.SUCCESS, TaskState.FAILED])
+    expected = {Verdict.SCHEDULE: "success", Verdict.SKIP: "skipped", Verdict.UPSTREAM_FAILED: "upstream_failed"}
+    assert {state for id, state in states(run(g)).items() if id.startswith("pair[")} == {expected[judged]}
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda: pair.expand(x=[1]),
+        lambda: pair.expand(x=give([1])),
+        lambda: pair.expand_kwargs([{"x": 1}]),
+        lambda: pair.expand(x=give([1]), y=give([1])),
+        lambda: pair.expand(x=give.expand(value=[1])),
+    ],
+)
+def test_a_mapped_task_of_one_element_is_numbered_however_it_was_mapped(write: Any):
+    def g():
+        gather(write())
+
+    trial = run(g)
+    assert "pair" not in trial.tasks
+    assert str(trial.tasks["pair[0]"].state) == "success"
+    assert len(trial.results["gather"]) == 1
 
 
 def test_one_of_a_mapped_task_that_fails_is_one_task():

@@ -453,6 +453,40 @@ def test_a_teardown_that_names_its_setups_has_no_others():
     assert edges(build(g))["gone"] == ("mine", "plain")
 
 
+# Ways to say that the failure of a teardown counts: of the workflow, of the task, and of the teardown.
+COUNTED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "as_teardown": ({}, {}, {"on_failure_fail_run": True}),
+    "option": ({}, {"on_failure_fail_run": True}, {}),
+    "default_args": ({"default_args": {"on_failure_fail_run": True}}, {}, {}),
+    "option, not contradicted": ({}, {"on_failure_fail_run": True, "teardown": True}, {"on_failure_fail_run": None}),
+}
+NOT_COUNTED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "nothing": ({}, {}, {}),
+    "contradicted": ({}, {"on_failure_fail_run": True}, {"on_failure_fail_run": False}),
+}
+
+
+@pytest.mark.parametrize("ending", ["failed", "upstream_failed"])
+@pytest.mark.parametrize("way", [*COUNTED, *NOT_COUNTED])
+def test_a_teardown_that_counts_fails_the_run_by_failing_or_by_failing_upstream(way: str, ending: str):
+    of_workflow, of_task, of_teardown = {**COUNTED, **NOT_COUNTED}[way]
+
+    @rota.task
+    def fails() -> None:
+        raise rota.Fail("as told")
+
+    def g():
+        made = (plain if ending == "failed" else fails).override(id="made")()
+        gone = (fails if ending == "failed" else plain).override(id="gone", **of_task)()
+        made >> gone.as_teardown(setups=made, **of_teardown)
+        # So that nothing but the teardown decides.
+        made >> plain.override(id="last", trigger_rule="all_done")()
+
+    trial = run_workflow(rota.workflow(**of_workflow)(g))
+    assert str(trial.tasks["gone"].state) == ending
+    assert trial.state == ("failed" if way in COUNTED else "success")
+
+
 def test_setup_is_an_option_and_a_method():
     def g():
         plain.override(id="a", setup=True)()

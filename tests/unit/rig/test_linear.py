@@ -19,6 +19,8 @@ from tests.rig.linear import (
     without_idle,
 )
 
+pytestmark = pytest.mark.slow
+
 UNKNOWN = None
 
 

@@ -9,6 +9,8 @@ import pytest
 from tests.integration.deadlines import PATIENCE_S, until
 from tests.servers.proxy import CHUNK_BYTES, CHUNKS_HELD_MAX, Proxy
 
+pytestmark = pytest.mark.slow
+
 # How long nothing must come before we believe that nothing comes. Only a proxy that leaks can fail this, and only now
 # and then; one that holds back never does.
 SILENCE_S = 0.1

@@ -49,7 +49,7 @@ def test_on_the_page_of_a_task_only_what_concerns_it_is_told_and_its_worker_is_k
 
 def test_of_an_error_its_cause_is_told_and_when_it_is_tried_again():
     tale = Tale(Names(graph(TaskSpec(id="a"))))
-    tale.hear(part(0, ended(0, "Traceback\n  somewhere\nValueError: no\n", due_at=2_500), at=1_000))
+    tale.hear(part(0, ended(0, "ValueError: no\n\nTraceback\n  somewhere\n", due_at=2_500), at=1_000))
     (line,) = tale.lines
     assert line.text.endswith("failure=user  error=ValueError: no  again in 1.5 s")
 

@@ -104,6 +104,7 @@ def test_folders_in_a_zip_of_somebody_elses_making_are_no_trouble():
     check_bundle(zip_of(("a/", b""), ("a/b.py", b"x = 1\n")))
 
 
+@pytest.mark.slow
 def test_a_small_zip_that_unpacks_to_much_is_refused():
     piece = bytes(BUNDLE_BYTES_MAX // 4)
     bomb = zip_of(*((f"{number}.bin", piece) for number in range(5)))

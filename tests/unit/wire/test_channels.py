@@ -150,6 +150,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_talks_over_grpc_can_start_others_by_forking():
     done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, timeout=60, check=False, text=True)
     assert (done.stdout, done.returncode) == ("{0}\n", 0), done.stderr

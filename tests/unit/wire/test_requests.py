@@ -17,6 +17,7 @@ from rota.core.records import Audit, Growth, Run, Story, Task, Version, Workflow
 from rota.core.states import Phase, RunState, TaskState
 from rota.wire import sessions as ss
 from rota.wire.items import ResolveWork, SubmitWork, WorkItem
+from rota.wire.large_requests import number_of
 from rota.wire.requests import (
     LENGTH_BYTES,
     AnyQuestion,
@@ -34,7 +35,6 @@ from rota.wire.requests import (
     ServiceView,
     Watch,
     answered,
-    number_of,
     open_answer,
     pack,
     pack_message,

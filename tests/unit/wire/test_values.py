@@ -3,6 +3,7 @@
 import threading
 from collections import OrderedDict
 from pathlib import Path
+from pickle import PickleBuffer
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from rota.wire.values import (
     PICKLE,
     PLAIN,
     PLAIN_ELEMENTS_MAX,
+    Unreadable,
     Unserialisable,
     Untrusted,
     is_plain,
@@ -110,13 +112,15 @@ def test_functions_of_the_main_program_are_pickled_by_value() -> None:
     assert unpack(encoding, content, trusted=True)(14) == 42
 
 
-@pytest.mark.parametrize("encoding", [PICKLE, "other"])
-def test_a_pickle_is_opened_only_by_who_trusts_it(encoding: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("encoding", "error"), [(PICKLE, Untrusted), ("other", Unreadable)])
+def test_a_pickle_is_opened_only_if_its_source_is_trusted(
+    encoding: str, error: type[Exception], tmp_path: Path
+) -> None:
     content = pack((1, 2))[1]
-    with pytest.raises(Untrusted):
+    with pytest.raises(error):
         unpack(encoding, content)
     (tmp_path / "value").write_bytes(content)
-    with pytest.raises(Untrusted):
+    with pytest.raises(error):
         unpack_file(encoding, tmp_path / "value")
 
 
@@ -147,6 +151,35 @@ def test_a_large_value_goes_to_a_file(value: object, is_spilled: bool, tmp_path:
     target = tmp_path / "result"
     encoding, content = pack_or_spill(value, "a test", str(target))
     assert (content is None) == is_spilled == target.exists()
+    if content is None:
+        assert unpack_file(encoding, target, trusted=True) == value
+    else:
+        assert unpack(encoding, content, trusted=True) == value
+
+
+class Buffered:
+    """Pickles as arrays do: what it holds is a buffer, which the pickler hands over without a copy."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = bytes(content)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        # Items of eight bytes, so that their number is not the size.
+        return Buffered, (PickleBuffer(memoryview(self.content).cast("d")),)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Buffered) and self.content == other.content
+
+    __hash__ = None
+
+
+@pytest.mark.parametrize("size", [0, 8, 8_000, 65_528, 65_536, 80_000, 8_000_000])
+def test_a_buffer_that_the_pickler_does_not_copy_goes_where_bytes_go(size: int, tmp_path: Path) -> None:
+    target = tmp_path / "result"
+    value = [Buffered(bytes(range(8)) * (size // 8)), {"again": Buffered(b"12345678")}]
+    encoding, content = pack_or_spill(value, "a test", str(target))
+    assert encoding == PICKLE
+    assert (content is None) == target.exists() == (size > 65_000)
     if content is None:
         assert unpack_file(encoding, target, trusted=True) == value
     else:

@@ -43,6 +43,7 @@ def ask_until_taken(folder: Path, wanted: Wish) -> None:
             return ask(folder, wanted)
 
 
+@pytest.mark.slow
 def test_of_many_who_ask_at_once_nobody_is_lost(tmp_path: Path):
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda number: ask_until_taken(tmp_path, wish(str(number), which=f"n{number}")), range(40)))

@@ -71,3 +71,17 @@ def test_a_place_that_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Refused, match="cannot be used"):
         take_identity(tmp_path / "file")
+
+
+def test_a_worker_remembers_the_cluster_that_it_joined(tmp_path: Path) -> None:
+    first = take_identity(tmp_path)
+    assert first.cluster() == ""
+    first.join("aaaa-bbbb-cccc")
+    first.free()
+    second = take_identity(tmp_path)
+    assert second.cluster() == "aaaa-bbbb-cccc"
+    second.join("dddd-eeee-ffff")
+    assert second.cluster_file.read_text() == "dddd-eeee-ffff\n"
+    second.cluster_file.unlink()
+    assert second.cluster() == ""
+    second.free()

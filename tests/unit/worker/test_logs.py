@@ -261,6 +261,7 @@ def test_an_hour_of_talking_is_hundreds_of_looks(tmp_path: Path) -> None:
     assert 300 < looks < 600
 
 
+@pytest.mark.slow
 def test_a_log_is_opened_although_empty_folders_are_removed_all_the_time(tmp_path: Path) -> None:
     folder = LogFolder(tmp_path)
     is_over = threading.Event()

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from rota.core.bounds import TimeLimits
@@ -9,6 +10,7 @@ from rota.core.commands import Outcome
 from rota.core.decide.leases import Offer
 from rota.core.ids import Fence, make_fence
 from rota.core.model import Capacity, FailureClass
+from rota.wire.channels import FRAME_BYTES_MAX
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 from rota.worker.sync import (
     HELD_PER_FRAME,
@@ -236,6 +238,23 @@ def test_reports_that_fill_a_message_come_in_parts_with_a_list():
     assert [part.more for part in parts] == [True, True, False]
     assert sum(len(part.held) for part in parts) == total, "a count would not be true before the last of them"
     assert len(bench.machine.unacked) == 3
+
+
+def test_reports_with_large_results_come_in_frames_that_a_coordinator_takes():
+    bench = Bench().join()
+    total, result = 100, b"x" * (64 * 1024)
+    bench.hear(start=tuple(offer(number) for number in range(1, total + 1)))
+    before = len(bench.said)
+    for number in range(1, total + 1):
+        bench.machine.offer(AttemptOver(make_fence(1, number), Outcome.SUCCESS, result=result), bench.now)
+    bench.hear(want_complete=True)
+    parts = bench.said[before:]
+    assert [report.fence for part in parts for report in part.reports] == [
+        make_fence(1, n) for n in range(1, total + 1)
+    ]
+    assert len(parts) > 1
+    assert all(len(msgspec.msgpack.encode(part)) <= FRAME_BYTES_MAX for part in parts)
+    assert [part.more for part in parts] == [True] * (len(parts) - 1) + [False]
 
 
 def test_a_long_list_comes_in_parts_with_the_reports_in_the_first():

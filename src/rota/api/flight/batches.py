@@ -1,11 +1,23 @@
 """Answers as drivers can take them: types that all of them know, in messages that none of them refuses."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 
+from rota.wire.plain import plain_type, with_leaves
+
 # Drivers refuse messages of more than 16 MB unless told otherwise.
 MESSAGE_BYTES_MAX = 8 << 20
+
+
+def driver_schema(schema: pa.Schema) -> pa.Schema:
+    """A schema without views, and without dictionaries: drivers fail on them."""
+    return pa.schema([field.with_type(with_leaves(field.type, _plain)) for field in schema])
+
+
+def _plain(kind: Any) -> Any:
+    return with_leaves(kind.value_type, _plain) if pa.types.is_dictionary(kind) else plain_type(kind)
 
 
 def pieces(batch: pa.RecordBatch, schema: pa.Schema, bytes_max: int = MESSAGE_BYTES_MAX) -> Iterator[pa.RecordBatch]:

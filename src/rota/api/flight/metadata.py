@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 from google.protobuf.message import Message
 
+from rota.api.flight.batches import driver_schema
 from rota.api.flight.desk import Table
 from rota.wire.flight import flight_sql_pb2 as pb
-from rota.wire.plain import plain_schema
 
 TABLE = "TABLE"
 
@@ -121,7 +121,7 @@ def _listed(command: pb.GetTables, tables: Sequence[Table]) -> list[tuple[object
     rows: list[tuple[object, ...]] = []
     for table in sorted(found, key=lambda each: (each.catalog, each.schema, each.name)):
         row = (table.catalog, table.schema, table.name, TABLE)
-        rows.append((*row, plain_schema(table.columns).serialize().to_pybytes()) if command.include_schema else row)
+        rows.append((*row, driver_schema(table.columns).serialize().to_pybytes()) if command.include_schema else row)
     return rows
 
 

@@ -12,14 +12,13 @@ import pyarrow.flight as fl
 from google.protobuf.message import Message
 
 from rota.api.flight import metadata
-from rota.api.flight.batches import pieces
+from rota.api.flight.batches import driver_schema, pieces
 from rota.api.flight.desk import CallersSession, Desk
 from rota.api.flight.statements import Begun, Bounds, Statements, owner_of
 from rota.api.flight.statuses import translated
 from rota.core.errors import Refused, Unavailable
 from rota.wire.flight import flight_sql_pb2 as pb
 from rota.wire.flight.commands import pack, unpack, unpack_cancel
-from rota.wire.plain import plain_schema
 
 TOKEN = "rota-token"  # noqa: S105 - the name of a middleware
 BEARER = "bearer "
@@ -109,7 +108,7 @@ class FlightSqlServer(fl.FlightServerBase):
                 # Nobody has its ticket.
                 self._statements.give_up(self._statements.find(owner, handle), "its caller has gone")
             ticket = pack("TicketStatementQuery", pb.Ticket(handle=handle))
-            return _info(plain_schema(query.schema), descriptor, ticket)
+            return _info(driver_schema(query.schema), descriptor, ticket)
 
     def get_schema(self, context: Any, descriptor: Any) -> Any:
         """Of what an answer would be made."""
@@ -119,7 +118,7 @@ class FlightSqlServer(fl.FlightServerBase):
             if name in metadata.SCHEMAS:
                 return fl.SchemaResult(metadata.schema_of(name, command))
             sql, params = self._statement(owner, name, command)
-            return fl.SchemaResult(plain_schema(session.schema_of(sql, params) or pa.schema([])))
+            return fl.SchemaResult(driver_schema(session.schema_of(sql, params) or pa.schema([])))
 
     def do_get(self, context: Any, ticket: Any) -> fl.FlightDataStream:
         """The answer, as soon as it is there."""
@@ -132,7 +131,7 @@ class FlightSqlServer(fl.FlightServerBase):
                 raise Refused("field.value", f"{name} is no ticket", path="ticket")
             begun = self._statements.find(owner, command.handle)
             reader = self._opened(context, begun)
-            schema = plain_schema(reader.schema)
+            schema = driver_schema(reader.schema)
             return fl.GeneratorStream(schema, self._read(begun, reader, schema))
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
@@ -202,7 +201,7 @@ class FlightSqlServer(fl.FlightServerBase):
         params = pa.schema([pa.field(name, pa.null()) for name in session.parameters_of(sql)])
         made = pb.Created(
             handle=self._statements.prepare(owner, sql),
-            dataset_schema=plain_schema(schema).serialize().to_pybytes() if schema is not None else b"",
+            dataset_schema=driver_schema(schema).serialize().to_pybytes() if schema is not None else b"",
             parameter_schema=params.serialize().to_pybytes(),
         )
         return pack("ActionCreatePreparedStatementResult", made)

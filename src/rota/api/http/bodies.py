@@ -14,7 +14,7 @@ from rota.core.ids import BlobRef
 from rota.core.model import Graph, Param, Pool, PriorityClass, Queue, TaskSpec
 from rota.wire.views import shape_of
 from rota.wire.web import check_request
-from rota.wire.work import COMMAND, HTTP, CommandWork, HttpWork, encode_work
+from rota.wire.work import COMMAND, HTTP, CommandWork, HttpWork, check_env, encode_work
 
 
 class CommandBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -30,6 +30,7 @@ class CommandBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 def _command(body: CommandBody, path: str) -> tuple[str, bytes]:
     if bool(body.shell) == bool(body.argv):
         raise Refused("field.value", "a command has either `shell` or `argv`", "Give one of them.", path=path)
+    check_env(body.env, f"{path}.env")
     work = CommandWork(
         argv=body.argv, shell=body.shell, env=tuple(body.env.items()), cwd=body.cwd, skip_codes=body.skip_codes
     )
@@ -119,6 +120,7 @@ class SubmitBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     as if they were one.
     """
 
+    # As it is sent; the endpoint finds a `Graph` here (`large_bodies`).
     graph: GraphBody | None = None  # pyright: ignore[reportInvalidTypeForm] - made from the graph's own fields
     digest: str = ""
     params: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
@@ -179,7 +181,10 @@ class NoteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class DeployBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A workflow to be deployed under its graph's name. Without a schedule it has none any more."""
+    """A workflow to be deployed under its graph's name. Without a schedule it has none any more.
+
+    `zone` is the time zone of its dates: by default that of its schedule, or UTC.
+    """
 
     graph: GraphBody  # pyright: ignore[reportInvalidTypeForm] - made from the graph's own fields
     params: tuple[ParamBody, ...] = ()  # pyright: ignore[reportInvalidTypeForm] - likewise
@@ -188,6 +193,7 @@ class DeployBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     paused: bool | None = None
     source: str = ""
     doc: str = ""
+    zone: str = ""
 
 
 class PausedBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -234,16 +240,16 @@ def param_from(body: Any) -> Param:
     return Param(**fields)
 
 
-def graph_from(body: Any) -> Graph:
-    """The graph that a body describes."""
+def graph_fields(body: Any) -> dict[str, Any]:
+    """The fields of the graph that a body describes; its tasks are the caller's to add."""
     fields = {name: getattr(body, name) for name in Graph.__struct_fields__}
     if body.bundle is not None:
         fields["bundle"] = BlobRef(body.bundle.name, body.bundle.size, body.bundle.sha256)
-    fields["tasks"] = tuple(_task_from(task, f"graph.tasks[{position}]") for position, task in enumerate(body.tasks))
-    return Graph(**fields)
+    return fields
 
 
-def _task_from(body: Any, path: str) -> TaskSpec:
+def task_from(body: Any, path: str) -> TaskSpec:
+    """The task that a body describes."""
     fields = {name: getattr(body, name) for name in TaskSpec.__struct_fields__}
     fields["requires"] = tuple(body.requires.items())
     given = [name for name in ("work", *WORKS) if getattr(body, name) is not None]

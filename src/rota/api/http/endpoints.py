@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from rota.api.auth import Principal, Role
-from rota.api.http.reading import BODY_BYTES_MAX, JSON, NoQuery
+from rota.api.http.reading import BODY_BYTES_MAX, ITEMS_MAX, JSON, NoQuery
 from rota.client.runs import Client, Run
 from rota.core.commands import ClientCommand
 from rota.core.errors import Refused
@@ -42,10 +42,14 @@ class Call(Struct, kw_only=True):
     accept: str
     # The cookies that a browser keeps for us, by name.
     cookies: dict[str, str]
-    # What was asked for on this host, from where, and whether nobody on the way could read it.
+    # The secret of the browser's session; empty if there is none.
+    session: str
+    # What was asked for on this host, from where, and whether the caller speaks TLS, to us or to a proxy.
     url: str
     peer: str
     is_secure: bool
+    # Raises Unavailable if another coordinator should be asked instead of this one.
+    check_leads: Callable[[], None]
     # Raises Refused when the caller's token was revoked; whoever streams asks now and then.
     readmit: Callable[[], None]
     # Raises Refused, and has it counted at the gate, if the caller's role does not cover this one.
@@ -89,7 +93,9 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     query: type[Struct] = NoQuery
     body: type[Struct] | None = None
     takes: str = ""
+    # What a body may have, and how many values if it is JSON.
     body_bytes_max: int = BODY_BYTES_MAX
+    body_items_max: int = ITEMS_MAX
     of_all_tenants: bool = False
     is_page: bool = False
     waits_s: float = 0.0
@@ -125,7 +131,7 @@ class Routes:
                 continue
             if endpoint.method == method:
                 return endpoint, found
-            others.append(endpoint.method)
+            others += ("GET", "HEAD") if endpoint.method == "GET" else (endpoint.method,)
         if others:
             text = f"{raw_path[:200]} does not take {method[:20]}"
             raise NoSuchMethod("http.method", text, f"It takes {', '.join(others)}.", others)

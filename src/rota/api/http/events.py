@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import msgspec
 from starlette.responses import Response
 
+from rota.api.agent_scope import check_unbound
 from rota.api.auth import Role
 from rota.api.http.endpoints import EVENTS, Call, Endpoint
 from rota.api.http.feed import Feeds, as_event
@@ -34,6 +35,7 @@ def read_place(last_event_id: str, created_at: Millis) -> tuple[int, int] | None
 
 async def run_events(call: Call) -> Response:
     """What happened to a run, and what happens until it has ended."""
+    check_unbound(call.who, "the events of a run")
     run = call.run
     created_at = (await run.status()).created_at
     place = read_place(call.last_event_id, created_at)
@@ -59,6 +61,8 @@ def endpoints(feeds: Feeds) -> tuple[Endpoint, ...]:
     """The endpoints; those of all runs read from the feeds."""
 
     async def all_events(call: Call) -> Response:
+        check_unbound(call.who, "the events of all runs")
+
         async def events() -> AsyncIterator[bytes]:
             yield RETRY
             async for content in feeds.read(call.tenant, call.last_event_id):

@@ -5,6 +5,7 @@ it shows. Such a page gives itself away: by its `Origin`, by `Sec-Fetch-Site`, o
 loopback, by `Host`.
 """
 
+import asyncio
 from collections.abc import Iterable
 from email.utils import formatdate
 from functools import lru_cache
@@ -30,9 +31,13 @@ SECURITY_HEADERS: dict[str, str] = {
 class Outgoing:
     """The way out of one answer: adds the headers, and remembers whether and how it was answered."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, *, is_head: bool = False) -> None:
+        """`is_head`: the request is HEAD, so the headers are sent without the body."""
         self._send = send
+        self.is_head = is_head
         self.status = 0
+        self.started = asyncio.Event()
+        self._is_complete = False
         # The id of the command that is carried out: whoever chose none can repeat it with this one.
         self.key = ""
 
@@ -46,7 +51,17 @@ class Outgoing:
             if self.key:
                 headers["Idempotency-Key"] = self.key
             headers["Date"] = formatdate(usegmt=True)
+            self.started.set()
+        elif message["type"] == "http.response.body":
+            self._is_complete = not message.get("more_body", False)
+            if self.is_head:
+                message = {**message, "body": b""}
         await self._send(message)
+
+    async def end(self) -> None:
+        """Ends a response whose headers were sent, unless it has ended."""
+        if self.status and not self._is_complete:
+            await self({"type": "http.response.body", "body": b""})
 
 
 def check_host(headers: Headers, ours: Iterable[str]) -> None:

@@ -1,9 +1,9 @@
-"""Pages for people beside the interface for programs: who looks is known by a cookie, and trouble is shown as a page.
+"""Pages for people beside the API for programs: a browser is known by its session, and trouble is shown as a page.
 
 The pages themselves are not made here: whoever puts the service together brings them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 from starlette.datastructures import Headers
@@ -11,9 +11,12 @@ from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
 
 from rota.api.http.endpoints import Endpoint
+from rota.api.http.page_sessions import PageSessions
 from rota.api.http.problems import Problem
 
-COOKIE = "rota_token"
+# A browser takes a cookie of the second name only over TLS, from this host and for all of its paths.
+COOKIE = "rota_session"
+SECURE_COOKIE = f"__Host-{COOKIE}"
 SAID_COOKIE = "rota_said"
 HTML = "text/html"
 _OF_PROGRAMS = "/api/"
@@ -24,6 +27,7 @@ class Pages(Struct, frozen=True):
 
     endpoints: tuple[Endpoint, ...]
     show_trouble: Callable[[Problem, str], Response]
+    sessions: PageSessions
 
     def has(self, request: Request, endpoint: Endpoint | None) -> bool:
         """Whether a person asks, who should be shown a page whatever comes of it."""
@@ -37,12 +41,24 @@ def cookies_in(headers: Headers) -> dict[str, str]:
     return cookie_parser(headers.get("cookie", ""))
 
 
-def keep_token(token: str, *, is_secure: bool) -> dict[str, str]:
-    """The header that has a browser keep a token until it is closed: for us alone, and out of reach of scripts.
+def sessions_in(cookies: Mapping[str, str], *, is_tls: bool) -> list[str]:
+    """Secrets of sessions that a browser sends.
 
-    Empty: it forgets the one it has.
+    Over TLS only the `__Host-` cookie counts, which no other host can have set. Without TLS here a proxy may have
+    spoken it, so both do.
     """
-    return {"Set-Cookie": _cookie(COOKIE, token, is_secure=is_secure)}
+    names = (SECURE_COOKIE,) if is_tls else (SECURE_COOKIE, COOKIE)
+    return [cookies[name] for name in names if cookies.get(name)]
+
+
+def keep_session(secret: str, *, is_secure: bool) -> dict[str, str]:
+    """The header that has a browser keep a session until it is closed: for this host, and out of reach of scripts."""
+    return {"Set-Cookie": _cookie(SECURE_COOKIE if is_secure else COOKIE, secret, is_secure=is_secure)}
+
+
+def forget_session(cookies: Mapping[str, str], *, is_secure: bool) -> dict[str, str]:
+    """The header that has a browser forget its session, under the name that it sent."""
+    return keep_session("", is_secure=is_secure or SECURE_COOKIE in cookies)
 
 
 def keep_said(key: str, *, is_secure: bool) -> dict[str, str]:

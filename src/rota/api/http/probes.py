@@ -6,6 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 from starlette.responses import Response
 
+from rota.api.agent_scope import check_unbound
 from rota.api.auth import ANY_TENANT, Role
 from rota.api.http.endpoints import TEXT, Call, Endpoint, Serve, reply
 from rota.control.driver import CoordinatorDriver
@@ -106,6 +107,7 @@ class Probes:
     async def metrics(self, call: Call) -> Response:
         """What it has done."""
         assert self._telemetry is not None, "without metrics there is no such endpoint"
+        check_unbound(call.who, "the metrics")
         if call.who.tenant != ANY_TENANT:
             # They are about all tenants: whoever is of one needs to be more than its reader.
             call.demand(Role.ADMIN)

@@ -14,6 +14,7 @@ PROBLEM_TYPE = "application/problem+json"
 STATUS: dict[str, int] = {
     "auth": 403,
     "auth.missing": 401,
+    "auth.session": 401,
     "auth.wrong": 401,
     "blob": 410,
     "blobs": 500,
@@ -37,6 +38,7 @@ STATUS: dict[str, int] = {
     "graph.unknown": 404,
     "http": 400,
     "http.accept": 406,
+    "http.head_size": 431,
     "http.host": 421,
     "http.media_type": 415,
     "http.method": 405,
@@ -57,6 +59,7 @@ STATUS: dict[str, int] = {
     "query": 422,
     "queue": 404,
     "requirement": 422,
+    "result": 406,
     "run": 409,
     "run.busy": 503,
     "run.unknown": 404,

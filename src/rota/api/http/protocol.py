@@ -8,6 +8,7 @@ import asyncio
 import logging
 import socket
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any
 
 import h11
@@ -18,6 +19,7 @@ from rota.api.http.problems import problem_of, respond
 from rota.api.http.room import Room, Speaker
 from rota.core.errors import Refused, Unavailable
 
+# The request line, all headers and the empty line after them.
 HEAD_BYTES_MAX = 32 * 1024
 KEEP_ALIVE_S = 75
 # For the head of a request, for each piece of a body, and for each piece of an answer to be taken.
@@ -27,11 +29,60 @@ PATIENCE_S = 20.0
 _quiet = logging.Logger("rota.http", logging.CRITICAL + 1)
 
 
+class StrictConnection(h11.Connection):
+    """Refuses what h11 lets pass: a complete head of any size, and two statements about where a body ends.
+
+    h11 counts the bytes of a head only while it is incomplete. A request with `Content-Length` and `Transfer-Encoding`
+    may end in different places for a proxy and for us, so that its body is read as another request.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(h11.SERVER, HEAD_BYTES_MAX)
+        self.refusal: Refused | None = None
+        self.is_head_request = False
+
+    def next_event(self) -> Any:
+        """Raises RemoteProtocolError and sets `refusal` where a request is not accepted."""
+        before = len(self.trailing_data[0]) if self.their_state is h11.IDLE else 0
+        try:
+            event = super().next_event()
+        except h11.RemoteProtocolError as error:
+            if error.error_status_hint == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+                self.refusal = _head_too_large()
+            raise
+        if isinstance(event, h11.Request):
+            self.is_head_request = event.method == b"HEAD"
+            is_too_large = before - len(self.trailing_data[0]) > HEAD_BYTES_MAX
+            self.refusal = _head_too_large() if is_too_large else _check_framing(event)
+            if self.refusal is not None:
+                raise h11.RemoteProtocolError(self.refusal.reason)
+        return event
+
+
+def _head_too_large() -> Refused:
+    hint = "Send fewer or shorter headers, or a shorter path."
+    return Refused("http.head_size", f"the head of the request has more than {HEAD_BYTES_MAX} bytes", hint)
+
+
+def _check_framing(request: h11.Request) -> Refused | None:
+    names = [name for name, _ in request.headers]
+    if b"transfer-encoding" not in names:
+        return None
+    if b"content-length" in names:
+        text = "the request has both Content-Length and Transfer-Encoding"
+    elif request.http_version < b"1.1":
+        text = "the request is HTTP/1.0 and has Transfer-Encoding"
+    else:
+        return None
+    return Refused("http.header", text, "Send exactly one of them.", path="Transfer-Encoding")
+
+
 class PatientProtocol(H11Protocol, Speaker):
     """One connection."""
 
     def __init__(self, *args: Any, room: Room, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._strict = self.conn = StrictConnection()
         self._room = room
         self._connection: socket.socket | None = None
         self.logger = self.access_logger = _quiet
@@ -104,8 +155,8 @@ class PatientProtocol(H11Protocol, Speaker):
             self._writing = None
 
     def send_400_response(self, msg: str) -> None:
-        """What came is not HTTP."""
-        self._say(Refused("http.request", "this is not HTTP as it should be", f"A head has {HEAD_BYTES_MAX} bytes."))
+        """Refuses a request that is not valid HTTP, or that `StrictConnection` does not accept."""
+        self._say(self._strict.refusal or Refused("http.request", "the request is not valid HTTP/1.1"))
 
     def _expect_more(self) -> None:
         """Give the client time for the rest of a head or a body, anew with each piece of a body."""
@@ -138,6 +189,7 @@ class PatientProtocol(H11Protocol, Speaker):
         response = respond(problem_of(trouble), {"Connection": "close"})
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             head = h11.Response(status_code=response.status_code, headers=list(response.raw_headers))
-            for event in (head, h11.Data(data=bytes(response.body)), h11.EndOfMessage()):
+            body = [] if self._strict.is_head_request else [h11.Data(data=bytes(response.body))]
+            for event in (head, *body, h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()

@@ -16,14 +16,39 @@ from starlette.types import Receive
 from rota.core.door import refusal
 from rota.core.errors import Refused
 
-BODY_BYTES_MAX = 8 * 1024 * 1024
+# What a body may have, unless its endpoint says otherwise. Values in it have up to 256 KiB as MessagePack.
+BODY_BYTES_MAX = 512 * 1024
+# With ten thousand names of tasks.
+NAMES_BYTES_MAX = 2 * 1024 * 1024
+# With a graph, whose tasks are decoded in slices.
 SUBMISSION_BYTES_MAX = 64 * 1024 * 1024
+# How many values, keys aside, JSON may hold: decoding costs time for each, however short it is.
+ITEMS_MAX = 70_000
+SUBMISSION_ITEMS_MAX = 1_000_000
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
 # A form for the parameters of a run has two fields for each.
 FORM_FIELDS_MAX = 500
 # A body that is too large is read to its end for so long, so that its sender hears why it was refused.
 LINGER_S = 5.0
+
+# Before each value of an array or an object there is one of these.
+_SIGNS = b"{[,"
+# Headers of which one value counts. Two of them could be judged differently by a proxy and by us.
+SINGLE_HEADERS = (
+    "authorization",
+    "content-encoding",
+    "content-type",
+    "cookie",
+    "idempotency-key",
+    "last-event-id",
+    "origin",
+    "rota-claim-token",
+    "rota-tenant",
+    "sec-fetch-dest",
+    "sec-fetch-mode",
+    "sec-fetch-site",
+)
 
 _AT_BYTE = re.compile(r"\(byte (\d+)\)")
 _STEPS = re.compile(r"\w+|\[[^\]]*\]")
@@ -32,6 +57,15 @@ _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
 
 class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """No query parameters are taken."""
+
+
+def check_single_headers(headers: Headers) -> None:
+    """Refuse a request in which a header of `SINGLE_HEADERS` appears more than once, also with equal values."""
+    for name in SINGLE_HEADERS:
+        count = len(headers.getlist(name))
+        if count > 1:
+            shown = name.title()
+            raise Refused("http.header", f"the request has {count} headers {shown}", "Send it once.", path=shown)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -66,13 +100,13 @@ def read_query(query: QueryParams, kind: type[Struct]) -> Any:
         raise refusal(str(error)) from None
 
 
-async def read_body(receive: Receive, headers: Headers, kind: type[Struct], bytes_max: int) -> Any:
-    """The JSON body as a struct; an empty one is an empty object."""
-    content = await _receive(receive, headers, bytes_max)
+async def read_json(receive: Receive, headers: Headers, bytes_max: int, items_max: int) -> bytes:
+    """A JSON body that is small enough to be decoded; an empty one is an empty object."""
+    content = await _receive(receive, headers, bytes_max, items_max)
     if not content:
-        return parse(b"{}", kind)
+        return b"{}"
     _check_type(headers, JSON)
-    return parse(content, kind)
+    return content
 
 
 async def read_bytes(receive: Receive, headers: Headers, media: str, bytes_max: int) -> bytes:
@@ -102,22 +136,46 @@ async def read_form(receive: Receive, headers: Headers, kind: type[Struct], byte
     return read_query(QueryParams(fields), kind)
 
 
-def parse(content: bytes, kind: type[Struct]) -> Any:
-    """JSON as a struct, or a refusal that says where it is wrong."""
+def count_items(content: bytes) -> int:
+    """How many values JSON holds, at most. Signs inside texts are counted too: telling them apart would take longer."""
+    return len(content) - len(content.translate(None, _SIGNS))
+
+
+def check_items(content: bytes, items_max: int, path: str = "") -> None:
+    """Refuse JSON with more values than can be decoded at once."""
+    # Fewer bytes than that cannot hold as many.
+    if len(content) > items_max and count_items(content) > items_max:
+        raise _too_many(items_max, path)
+
+
+def parse(content: bytes, kind: Any, described: type[Struct] | None = None) -> Any:
+    """JSON as a struct, or a refusal that says where it is wrong.
+
+    `described` is the type that callers know, if `kind` is another form of it.
+    """
+    return parse_part(content, kind, "", described or kind)
+
+
+def parse_part(content: bytes, kind: Any, where: str, described: type[Struct]) -> Any:
+    """Likewise for a part of a body of the type `described`, at the path `where`."""
     try:
         return msgspec.json.decode(content, type=kind)
     except msgspec.ValidationError as error:
         refused = refusal(str(error))
+        refused.path = (
+            f"{where}.{refused.path}" if where and refused.path[:1] not in ("", "[") else where + refused.path
+        )
         unknown = _UNKNOWN.search(str(error))
         if unknown is None:
             raise refused from None
-        hint = nearest(unknown[1], _fields_at(kind, refused.path))
+        hint = nearest(unknown[1], _fields_at(described, refused.path))
         path = f"{refused.path}.{unknown[1]}" if refused.path else unknown[1]
         raise Refused("field.type", f"there is no field {unknown[1]!r}", hint, path=path) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refused("http.json", f"this is not JSON: {error}{_place(content, str(error))}") from None
+        place = f", in {where}" if where else _place(content, str(error))
+        raise Refused("http.json", f"this is not JSON: {error}{place}", path=where) from None
     except RecursionError:
-        raise Refused("http.json", "this is nested too deeply") from None
+        raise Refused("http.json", "this is nested too deeply", path=where) from None
 
 
 def _place(content: bytes, text: str) -> str:
@@ -151,12 +209,13 @@ def _struct_in(here: Any) -> Any:
     return here
 
 
-async def _receive(receive: Receive, headers: Headers, bytes_max: int) -> bytes:
+async def _receive(receive: Receive, headers: Headers, bytes_max: int, items_max: int = 0) -> bytes:
+    """The whole body. Its bytes, and with `items_max` its items, are counted as they come."""
     if int(headers.get("content-length", "0")) > bytes_max:
         await _discard(receive)
         raise _too_large(bytes_max)
     pieces: list[bytes] = []
-    size = 0
+    size = items = 0
     more = True
     while more:
         message = await receive()
@@ -165,10 +224,12 @@ async def _receive(receive: Receive, headers: Headers, bytes_max: int) -> bytes:
         pieces.append(message.get("body", b""))
         size += len(pieces[-1])
         more = message.get("more_body", False)
-        if size > bytes_max:
+        items += count_items(pieces[-1]) if items_max else 0
+        if size > bytes_max or items > items_max:
+            pieces.clear()
             if more:
                 await _discard(receive)
-            raise _too_large(bytes_max)
+            raise _too_large(bytes_max) if size > bytes_max else _too_many(items_max)
     return b"".join(pieces)
 
 
@@ -185,3 +246,8 @@ async def _discard(receive: Receive) -> None:
 
 def _too_large(bytes_max: int) -> Refused:
     return Refused("field.size", f"the body has more than {bytes_max} bytes", "Send less at once.")
+
+
+def _too_many(items_max: int, path: str = "") -> Refused:
+    text = f"more than {items_max:,} values are too many to be read at once"
+    return Refused("field.size", text, "Send less at once, or large values as files or blobs.", path=path)

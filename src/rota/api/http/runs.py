@@ -17,11 +17,10 @@ from rota.api.http.bodies import (
     NoteBody,
     RetryBody,
     SubmitBody,
-    graph_from,
 )
 from rota.api.http.endpoints import LINES, Call, Endpoint, reply
 from rota.api.http.paging import check_page, next_link
-from rota.api.http.reading import SUBMISSION_BYTES_MAX
+from rota.api.http.reading import NAMES_BYTES_MAX, SUBMISSION_BYTES_MAX, SUBMISSION_ITEMS_MAX
 from rota.api.http.streams import encode_lines, stream
 from rota.client.happenings import Happening
 from rota.core.commands import CancelRun, ClearTasks, ClientCommand, MarkTasks, MoveRun, NoteTask, PauseRun, RetryTasks
@@ -72,10 +71,9 @@ async def submit(call: Call) -> Response:
         text = "a run is made of a graph given whole or by its digest"
         raise Refused("field.value", text, "Give `graph` or `digest`, and not both.", path="graph")
     if body.graph is not None:
-        graph = graph_from(body.graph)
+        graph: Graph = body.graph
     else:
-        known: Graph = await call.client.ask(GetGraph(tenant=call.tenant, digest=body.digest))
-        graph = known
+        graph = await call.client.ask(GetGraph(tenant=call.tenant, digest=body.digest))
     run = await call.client.submit(
         graph,
         body.params,
@@ -183,6 +181,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         summary="Make a run of a graph",
         body=SubmitBody,
         body_bytes_max=SUBMISSION_BYTES_MAX,
+        body_items_max=SUBMISSION_ITEMS_MAX,
         answer=RunShape,
         status=201,
     ),
@@ -239,6 +238,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         serve=clear,
         summary="Run ended tasks again",
         body=ClearBody,
+        body_bytes_max=NAMES_BYTES_MAX,
         answer=ClearAnswer,
     ),
     Endpoint(
@@ -248,6 +248,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         serve=mark,
         summary="Say what tasks came to, whatever they are doing",
         body=MarkBody,
+        body_bytes_max=NAMES_BYTES_MAX,
         answer=RunShape,
     ),
     Endpoint(
@@ -257,6 +258,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         serve=retry,
         summary="Try tasks now that wait for another try, and run those again that failed for good",
         body=RetryBody,
+        body_bytes_max=NAMES_BYTES_MAX,
         answer=RunShape,
     ),
     Endpoint(

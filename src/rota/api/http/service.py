@@ -2,13 +2,14 @@
 
 import asyncio
 import secrets
+from typing import Any
 
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from rota.api.auth import Gate, Principal, Role
+from rota.api.agent_scope import check_unbound
+from rota.api.auth import Principal, Role
 from rota.api.desk import Desk
 from rota.api.http import events, fleet, items, oversight, runs, scheduler, sessions, stream_views, tasks, workflows
 from rota.api.http import room as rooms
@@ -23,13 +24,22 @@ from rota.api.http.endpoints import (
 )
 from rota.api.http.feed import Feeds
 from rota.api.http.guard import Outgoing, check_form, check_host, check_origin, is_visit
+from rota.api.http.large_bodies import is_large, parse_large
 from rota.api.http.openapi import describe
-from rota.api.http.pages import COOKIE, Pages, cookies_in, url_of
+from rota.api.http.pages import Pages, cookies_in, sessions_in, url_of
 from rota.api.http.probes import Probes, Telemetry
 from rota.api.http.problems import problem_of, respond
-from rota.api.http.reading import read_body, read_bytes, read_form, read_query
+from rota.api.http.reading import (
+    check_single_headers,
+    parse,
+    read_bytes,
+    read_form,
+    read_json,
+    read_query,
+)
 from rota.api.http.streams import Stream
 from rota.api.line import DeskLine
+from rota.api.tokens import Gate
 from rota.client.runs import Client
 from rota.control.driver import CoordinatorDriver
 from rota.core.errors import Refused, Unavailable
@@ -54,6 +64,7 @@ class HttpService:
         pages: Pages | None = None,
     ) -> None:
         self._desk = desk
+        self._driver = driver
         self._gate = gate
         self._telemetry = telemetry
         self._hosts = hosts
@@ -83,13 +94,17 @@ class HttpService:
         await self._feeds.stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """One request. HEAD is answered as GET is, without the body."""
         assert scope["type"] == "http", "nothing else is switched on"
+        is_head = scope["method"] == "HEAD"
+        if is_head:
+            scope = {**scope, "method": "GET"}
         request = Request(scope, receive)
-        out = Outgoing(send)
+        out = Outgoing(send, is_head=is_head)
         endpoint: Endpoint | None = None
         try:
             endpoint, path = self._routes.find(request.method, scope["raw_path"].decode("ascii"))
+            _name_task(endpoint)
             response = await self._answer(request, endpoint, path, out)
             if isinstance(response, Stream) and self._streaming >= rooms.STREAMS_MAX:
                 raise Unavailable("service.busy", f"there are {rooms.STREAMS_MAX} streams already.")
@@ -114,7 +129,7 @@ class HttpService:
             await response(scope, receive, out)
             return
         sending = asyncio.ensure_future(response(scope, receive, out))
-        closing = asyncio.ensure_future(self._closing.wait())
+        closing = asyncio.ensure_future((out.started if out.is_head else self._closing).wait())
         self._streaming += 1
         try:
             await asyncio.wait((sending, closing), return_when=asyncio.FIRST_COMPLETED)
@@ -126,28 +141,27 @@ class HttpService:
             await asyncio.wait((sending,))
         if not sending.cancelled():
             sending.result()
+        elif out.is_head:
+            await out.end()
 
     async def _answer(self, request: Request, endpoint: Endpoint, path: dict[str, str], out: Outgoing) -> Response:
+        check_single_headers(request.headers)
         self._check_browser(request, endpoint)
         peer = _peer(request)
-        who, tenant = self._admit(request.headers, endpoint, peer)
+        who, tenant = self._admit(request, endpoint, peer)
         query = read_query(request.query_params, endpoint.query)
         last_event_id = last_event_id_of(request)
         if endpoint.is_command:
             out.key = command_id_of(request) or f"http-{secrets.token_hex(8)}"
-        body = None
-        if endpoint.takes:
-            body = await read_bytes(request.receive, request.headers, endpoint.takes, endpoint.body_bytes_max)
-        elif endpoint.body is not None:
-            read = read_form if endpoint.is_page else read_body
-            body = await read(request.receive, request.headers, endpoint.body, endpoint.body_bytes_max)
+        body = await _read_body(request, endpoint)
         version = self._gate.version
 
         def readmit() -> None:
             nonlocal version
-            if self._gate.version != version:
+            # A session can end without a change of tokens.
+            if self._gate.version != version or endpoint.is_page:
                 version = self._gate.version
-                if self._admit(request.headers, endpoint, peer) != (who, tenant):
+                if self._admit(request, endpoint, peer, is_use=False) != (who, tenant):
                     # What was begun for one does not go on for another.
                     raise Unavailable("leader.none", "this token stands for somebody else now; begin again.")
 
@@ -162,9 +176,11 @@ class HttpService:
             claim_token=claim_token_of(request),
             accept=request.headers.get("accept", ""),
             cookies=cookies_in(request.headers) if endpoint.is_page else {},
+            session=self._session_of(request)[0] if endpoint.is_page else "",
             url=url_of(request),
             peer=peer,
-            is_secure=request.scope["scheme"] == "https",
+            is_secure=_is_tls(request) or request.headers.get("origin", "").startswith("https://"),
+            check_leads=self._driver.check_leads,
             readmit=readmit,
             demand=lambda role: self._demand(who, role, peer),
         )
@@ -197,26 +213,68 @@ class HttpService:
             response.headers["Allow"] = ", ".join(trouble.allowed)
         return response
 
-    def _admit(self, headers: Headers, endpoint: Endpoint, peer: str) -> tuple[Principal, str]:
-        """Who asks, and for which tenant; refused if they may not."""
+    def _admit(self, request: Request, endpoint: Endpoint, peer: str, *, is_use: bool = True) -> tuple[Principal, str]:
+        """Who asks, and for which tenant; refused if they may not. `is_use`: the session of a browser lives on."""
+        headers = request.headers
         if endpoint.role is None:
             return Principal("anybody", Role.READER, DEFAULT_TENANT), DEFAULT_TENANT
         asked = None if endpoint.of_all_tenants else headers.get("rota-tenant")
         if asked is not None:
             check_id(asked, "Rota-Tenant")
         token = headers.get("authorization")
-        if token is None and endpoint.is_page:
-            token = cookies_in(headers).get(COOKIE)
-        who = self._gate.admit(token, asked, peer=peer)
-        self._demand(who, endpoint.role, peer)
+        if token is None and endpoint.is_page and self._session_of(request)[0]:
+            who = self._admit_session(request, asked, peer, is_use=is_use)
+        else:
+            who = self._gate.admit(token, asked, peer=peer)
+        self._demand(who, endpoint.role, peer, is_page=endpoint.is_page)
         return who, who.acting_tenant
 
-    def _demand(self, who: Principal, role: Role, peer: str) -> None:
+    def _session_of(self, request: Request, *, is_use: bool = False) -> tuple[str, bytes | None]:
+        """The secret of the session that a browser sends, and the digest of its token; None if it has ended."""
+        if self._gate.is_open or self._pages is None:
+            return "", None
+        secret = ""
+        for secret in sessions_in(cookies_in(request.headers), is_tls=_is_tls(request)):
+            digest = self._pages.sessions.find(secret, is_use=is_use)
+            if digest is not None:
+                return secret, digest
+        return secret, None
+
+    def _admit_session(self, request: Request, tenant: str | None, peer: str, *, is_use: bool) -> Principal:
+        """Who has signed in. Sessions are the leader's: a follower never asks for a new sign-in."""
+        assert self._pages is not None, "there is a page"
+        _, digest = self._session_of(request, is_use=is_use)
+        if digest is None:
+            self._driver.check_leads()
+            refused = Refused("auth.session", "this session has ended", "Sign in again.")
+            self._gate.refused(refused, peer=peer)
+            raise refused
+        if not self._gate.is_accepted(digest):
+            self._pages.sessions.end_of_token(digest)
+        return self._gate.admit_digest(digest, tenant, peer=peer)
+
+    def _demand(self, who: Principal, role: Role, peer: str, *, is_page: bool = False) -> None:
         try:
             who.may(role, who.acting_tenant)
+            if is_page:
+                # What pages show is kept for all visitors of a tenant.
+                check_unbound(who, "the pages")
         except Refused as refused:
             self._gate.refused(refused, peer=peer)
             raise
+
+
+async def _read_body(request: Request, endpoint: Endpoint) -> Any:
+    """What the caller sent besides its address, if the endpoint takes anything."""
+    receive, headers, bytes_max = request.receive, request.headers, endpoint.body_bytes_max
+    if endpoint.takes:
+        return await read_bytes(receive, headers, endpoint.takes, bytes_max)
+    if endpoint.body is None:
+        return None
+    if endpoint.is_page:
+        return await read_form(receive, headers, endpoint.body, bytes_max)
+    content = await read_json(receive, headers, bytes_max, endpoint.body_items_max)
+    return await parse_large(content, endpoint.body) if is_large(endpoint.body) else parse(content, endpoint.body)
 
 
 def _again(request: Request, key: str) -> str:
@@ -227,8 +285,19 @@ def _again(request: Request, key: str) -> str:
     return f"Repeat it with {which}."
 
 
+def _name_task(endpoint: Endpoint) -> None:
+    """A pause of the loop is reported with the name of the task that caused it."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.set_name(endpoint.name)
+
+
 def _named(request: Request, endpoint: Endpoint | None) -> str:
     return endpoint.name if endpoint is not None else f"{request.method} {request.url.path}"
+
+
+def _is_tls(request: Request) -> bool:
+    return request.scope["scheme"] == "https"
 
 
 def _peer(request: Request) -> str:

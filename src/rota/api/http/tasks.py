@@ -13,11 +13,11 @@ from rota.api.auth import Role
 from rota.api.http.bodies import NoteBody, ResolveBody
 from rota.api.http.endpoints import TEXT, Call, Endpoint, reply
 from rota.api.http.paging import check_page, next_link, read_number
-from rota.api.http.reading import BODY_BYTES_MAX, JSON
+from rota.api.http.reading import JSON
 from rota.api.http.runs import RUN, RUNS
 from rota.api.http.streams import stream
 from rota.core.commands import NoteTask, ResolveTask
-from rota.core.errors import Refused
+from rota.core.errors import Refused, headline
 from rota.core.graph import check_number
 from rota.core.ids import BlobRef
 from rota.core.questions import TaskView
@@ -109,18 +109,22 @@ async def logs(call: Call) -> Response:
     return stream(pieces, TEXT, call.readmit)
 
 
+# A larger result is answered as MessagePack only, as it was stored: to make it JSON would hold up others.
+JSON_RESULT_BYTES_MAX = 512 * 1024
+
+
 async def result(call: Call) -> Response:
     """What it returned."""
     view = await call.run.task(call.path["task"])
     if view.state is not SUCCESS:
-        cause = f": {view.error}" if view.error else ""
+        cause = f": {headline(view.error)}" if view.error else ""
         raise Refused("task.no_result", f"task {view.id!r} is {view.state}, it has no result{cause}", path="task")
     value = _envelope(view)
     is_packed = MESSAGE_PACK in call.accept
     if isinstance(value, StoredValue):
         if is_packed:
             return await _stored(call, value.ref)
-        if value.ref.size > BODY_BYTES_MAX:
+        if value.ref.size > JSON_RESULT_BYTES_MAX:
             text = f"the result of {view.id!r} has {value.ref.size} bytes, too many to be made JSON here"
             raise Refused("http.accept", text, f"Ask with Accept: {MESSAGE_PACK}.")
         content = await call.client.fetch(value.ref)

@@ -13,17 +13,17 @@ from rota.api.http.bodies import (
     DeployBody,
     PausedBody,
     TriggerBody,
-    graph_from,
     param_from,
 )
 from rota.api.http.endpoints import Call, Endpoint, nothing, reply
-from rota.api.http.reading import SUBMISSION_BYTES_MAX
+from rota.api.http.reading import SUBMISSION_BYTES_MAX, SUBMISSION_ITEMS_MAX
 from rota.api.http.runs import RUNS
 from rota.client.deploying import SLOTS_SHOWN_MAX
 from rota.client.given import backfill_id
 from rota.core.bounds import BUNDLE_PACKED_BYTES_MAX
 from rota.core.commands import CancelBackfill, DeployWorkflow, DropWorkflow, PauseWorkflow, StartBackfill
 from rota.core.ids import BlobRef, Millis
+from rota.core.model import Graph
 from rota.wire.deployments import check_workflow_name
 from rota.wire.given import packed
 from rota.wire.instants import end_of, instant
@@ -67,7 +67,7 @@ async def put_bundle(call: Call) -> Response:
 async def deploy(call: Call) -> Response:
     """Make it the present version."""
     body: Any = call.body
-    graph = graph_from(body.graph)
+    graph: Graph = body.graph
     check_workflow_name(graph.name)
     await call.do(
         DeployWorkflow,
@@ -78,6 +78,7 @@ async def deploy(call: Call) -> Response:
         paused=body.paused,
         source=body.source,
         doc=body.doc,
+        zone=body.zone,
     )
     return reply(await call.client.workflow(graph.name))
 
@@ -186,6 +187,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         WorkflowShape,
         body=DeployBody,
         body_bytes_max=SUBMISSION_BYTES_MAX,
+        body_items_max=SUBMISSION_ITEMS_MAX,
     ),
     _read(WORKFLOWS, list_workflows, "List workflows", WorkflowsAnswer),
     _read(WORKFLOW, get_workflow, "Show a workflow", WorkflowShape),

@@ -7,7 +7,7 @@ from rota.client.sessions import AgentSession, WorkClaim
 from rota.core.errors import Refused
 
 # After these the lease is over, whatever the agent would like.
-OVER = ("lease.expired", "lease.foreign", "lease.lost", "lease.none")
+OVER = ("lease.ended", "lease.expired", "lease.foreign", "lease.lost", "lease.none")
 
 
 class Holding:

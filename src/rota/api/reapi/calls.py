@@ -10,6 +10,7 @@ from typing import Any, Never, Protocol
 from google.protobuf.message import DecodeError, Message
 from msgspec import Struct
 
+from rota.api.agent_scope import check_unbound
 from rota.api.auth import Principal, Role
 from rota.api.reapi.statuses import TOLD_MAX, as_status, refusal_of
 from rota.api.rpc.visits import FAREWELL_S, Count, Failed, Gate
@@ -252,6 +253,7 @@ class _Call:
         if not (self._method.is_for_workers and who.role is Role.WORKER):
             try:
                 who.may(self._method.need, tenant)
+                check_unbound(who, "the content of builds")
             except Refused as refused:
                 self._reception.gate.refused(refused, peer=peer)
                 raise

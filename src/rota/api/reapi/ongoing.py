@@ -96,6 +96,16 @@ class Ongoing:
             found = self.operations[name.number] = Operation(name)
         return found
 
+    def listed(self) -> list[Operation]:
+        """Its operations; of a run that another process has submitted, one that stands for the clients there.
+
+        A run that was submitted here and has no operation yet gets its client's in a moment. Until then it is not
+        listed: cancelling a stand-in would leave that client waiting.
+        """
+        if self.operations or self.asked is not None:
+            return list(self.operations.values())
+        return [Operation(OperationName(self.work.instance, self.run, "0"))]
+
     def hear(self, change: RunChange) -> Conclusion | None:
         """Something became durable; the answer is the end, if that is it."""
         match change:

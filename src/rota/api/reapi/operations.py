@@ -58,7 +58,7 @@ class Operations:
             (ongoing, each)
             for ongoing in backlog.under_way()
             if ongoing.work.instance == instance
-            for each in (list(ongoing.operations.values()) or [Operation(OperationName(instance, ongoing.run, "0"))])
+            for each in ongoing.listed()
         ]
         shown = [await self._show(caller, ongoing, each) for ongoing, each in names[first : first + size]]
         following = str(first + size) if len(names) > first + size else ""

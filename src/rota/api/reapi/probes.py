@@ -6,9 +6,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from rota.api.auth import ANY_TENANT, Gate, Role
+from rota.api.agent_scope import check_unbound
+from rota.api.auth import ANY_TENANT, Role
 from rota.api.http.guard import Outgoing, check_host, check_origin
 from rota.api.http.problems import problem_of, respond
+from rota.api.tokens import Gate
 from rota.core.errors import Refused, Unavailable
 
 
@@ -61,6 +63,7 @@ class FrontEndProbes:
         who = self._gate.admit(request.headers.get("authorization"), peer=peer)
         try:
             who.may(Role.READER if who.tenant == ANY_TENANT else Role.ADMIN, who.tenant)
+            check_unbound(who, "the metrics")
         except Refused as refused:
             self._gate.refused(refused, peer=peer)
             raise

@@ -10,6 +10,7 @@ from msgspec import structs
 from rota.api.auth import ANY_TENANT, Principal, Role
 from rota.api.rpc.visits import Context, Door, Visit
 from rota.control.driver import Outlet
+from rota.core.cluster import check_worker
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import check_id
 from rota.core.model import Capacity
@@ -25,6 +26,11 @@ _encode = msgspec.msgpack.Encoder().encode
 
 class Streams(Protocol):
     """Where workers' streams end: the coordinator's driver."""
+
+    @property
+    def cluster(self) -> str:
+        """The cluster id."""
+        ...
 
     def open_stream(self, outlet: Outlet) -> int:
         """What the worker is told goes to `outlet`; None when the stream is to be closed."""
@@ -55,6 +61,7 @@ class Sync(Visit):
         self._streams = streams
         self._stream: int | None = None
         self._tenant = ""
+        self._has_token = False
         self._frames: deque[bytes | None] = deque()
         self._unread_bytes = 0
 
@@ -65,6 +72,7 @@ class Sync(Visit):
             hint = "Use a worker's token: ROTA_EXECUTOR_TASK_BEARER_TOKEN."
             raise self.denied(Refused("auth.role", text, hint))
         self._tenant = who.tenant
+        self._has_token = who.has_token
         self._stream = self._streams.open_stream(self._outlet)
 
     async def take(self, content: bytes) -> None:
@@ -82,6 +90,7 @@ class Sync(Visit):
         """The frame, if its worker may say all this. Who serves every tenant serves those of its token."""
         if frame.capacity is not None:
             check_id(frame.tenant, "tenant")
+            self._check_names_cluster(frame)
         if self._tenant == ANY_TENANT:
             return frame
         self._check_tenant(frame.tenant, "tenant")
@@ -93,6 +102,13 @@ class Sync(Visit):
             self._check_tenant(tenant, "capacity.tenants")
         capacity: Capacity = structs.replace(frame.capacity, tenants=(self._tenant,))
         return structs.replace(frame, capacity=capacity)
+
+    def _check_names_cluster(self, frame: WorkerFrame) -> None:
+        """Refuse a worker that nothing ties to this cluster. Which cluster a worker names is for the coordinator."""
+        if not frame.cluster:
+            refused = check_worker("", self._streams.cluster, has_token=self._has_token)
+            if refused is not None:
+                raise refused
 
     def _check_tenant(self, tenant: str, path: str) -> None:
         if tenant != self._tenant:

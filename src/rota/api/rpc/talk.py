@@ -6,17 +6,20 @@ from collections import deque
 from rota.api.auth import Principal
 from rota.api.counter import Counter
 from rota.api.desk import Desk
+from rota.api.request_limits import BATCH_BYTES_MAX, message_bytes_max
 from rota.api.rpc.visits import SURFACE, Context, Door, Visit
 from rota.core.errors import Refused, Unavailable
-from rota.wire.channels import BATCH_BYTES, REQUEST_BYTES_MAX
+from rota.wire.channels import FRAGMENT, LAST_FRAGMENT, MORE_FRAGMENTS
+from rota.wire.large_requests import BATCH_BYTES
 from rota.wire.requests import Request, Response, pack, pack_batch, split_batch
 
 # What a client may leave unread. Others must not pay for it with our memory.
 UNREAD_BYTES_MAX = 64 << 20
 # So many requests are taken before anybody else has a turn.
 SLICE = 100
-# A list around a request takes this much more at most.
-_AROUND_BYTES = 16
+# How a list with one request begins, and as much of a request as its number needs.
+_ONE_REQUEST = b"\x91"
+_HEAD_BYTES = 64
 
 
 class Talk(Visit):
@@ -28,17 +31,33 @@ class Talk(Visit):
         self._counter: _TalkCounter | None = None
         self._answers: deque[bytes] = deque()
         self._unread_bytes = 0
+        self._bytes_max = 0
+        self._fragments: list[bytes] = []
+        self._fragment_bytes = 0
+        self._is_dropping = False
 
     def admit(self, who: Principal) -> None:
         """See `Visit`. What the caller may ask is the desk's to say."""
+        self._bytes_max = message_bytes_max(who)
         self._counter = _TalkCounter(self._desk, who, self)
 
     async def take(self, content: bytes) -> None:
         """See `Visit`. Between slices of a long list others have their turn."""
-        if len(content) > REQUEST_BYTES_MAX + _AROUND_BYTES:
-            text = f"a message of {len(content):,} bytes is too large"
-            raise Refused("field.size", text, f"Send at most {REQUEST_BYTES_MAX:,} at once.")
         assert self._counter is not None, "whoever speaks was let in"
+        if content.startswith(FRAGMENT):
+            whole = self._collect(content, self._counter)
+            if whole is None:
+                return
+            content = whole
+        elif len(content) > self._bytes_max:
+            self._refuse(content, self._counter)
+            return
+        if len(content) > BATCH_BYTES_MAX:
+            if not content.startswith(_ONE_REQUEST):
+                text = f"several requests of {len(content):,} bytes are more than {BATCH_BYTES_MAX:,} together"
+                raise Refused("field.size", text, "Send fewer of them in one message.")
+            await self._counter.take(memoryview(content)[1:])
+            return
         for position, part in enumerate(split_batch(content), 1):
             await self._counter.take(part)
             if position % SLICE == 0:
@@ -46,6 +65,32 @@ class Talk(Visit):
                 self.recheck()
                 if self._ended.done():
                     return
+
+    def _collect(self, content: bytes, counter: "_TalkCounter") -> bytes | None:
+        """Keep a fragment; the whole message after its last one. One that grows too large is dropped, and refused."""
+        kind = content[: len(LAST_FRAGMENT)]
+        if kind not in (MORE_FRAGMENTS, LAST_FRAGMENT):
+            raise Refused("field.type", "this is neither a list of requests nor part of one")
+        if not self._is_dropping:
+            self._fragments.append(content[len(kind) :])
+            self._fragment_bytes += len(self._fragments[-1])
+            if self._fragment_bytes > self._bytes_max:
+                self._is_dropping = True
+                self._refuse(self._fragments[0], counter)
+                self._fragments.clear()
+        if kind == MORE_FRAGMENTS:
+            return None
+        fragments, self._fragments, self._fragment_bytes = self._fragments, [], 0
+        was_dropped, self._is_dropping = self._is_dropping, False
+        return None if was_dropped else b"".join(fragments)
+
+    def _refuse(self, content: bytes, counter: "_TalkCounter") -> None:
+        """A message is too large. One request is answered under its number; for more the stream ends."""
+        text = f"this message has more than the {self._bytes_max:,} bytes of its caller's role"
+        refused = Refused("field.size", text, "Send less at once, or large values as blobs.")
+        if not content.startswith(_ONE_REQUEST):
+            raise refused
+        counter.refuse(content[1 : 1 + _HEAD_BYTES], refused)
 
     def answer(self, response: Response) -> None:
         """Have something said, unless the client does not listen."""

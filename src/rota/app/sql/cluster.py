@@ -1,6 +1,7 @@
 """Queries on workers: a plan becomes a run, and its last stage gives the answer."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -11,7 +12,7 @@ from rota.app.embedded import Rota
 from rota.app.sql.fetching import AnswerGone, FetchedAnswer, WorkerUnreached
 from rota.app.sql.handles import CANCELLED, Progress, QueryHandle, StageProgress, named
 from rota.client.blocking import BlockingRun
-from rota.core.errors import CODES, Refused
+from rota.core.errors import CODES, Refused, headline
 from rota.core.model import QUERIES_QUEUE
 from rota.core.questions import RunView, TaskView
 from rota.core.states import SUCCESS, RunState, TaskState
@@ -25,7 +26,6 @@ from rota.wire.work import Value, decode_value
 MEMORY = "query.memory"
 # How long a program that waits for a query may be gone before the query is cancelled.
 ABANDON_MS = 60_000
-TRACEBACK = "Traceback (most recent call last):"
 
 # Plans the same query again, with that many partitions.
 Again = Callable[[int], PhysicalPlan]
@@ -84,6 +84,8 @@ class ClusterQuery(QueryHandle):
         self._again = again
         self._choices = choices
         self._finer = 0
+        # Of all its runs together.
+        self._ends_at = time.monotonic() + choices.timeout_s if choices.timeout_s else None
         self._target = target
         # Several may wait for it, or read it; one of them has it run again.
         self._renewing = threading.Lock()
@@ -100,7 +102,7 @@ class ClusterQuery(QueryHandle):
             plan.stages,
             bundle=self._rota.put_bundle(packed) if packed else None,
             queue=self._choices.queue,
-            timeout_ms=round(self._choices.timeout_s * 1_000),
+            timeout_ms=self._left_ms(),
             compression=self._choices.compression,
             target=self._target,
             near=self._near,
@@ -109,6 +111,16 @@ class ClusterQuery(QueryHandle):
         labels = {"partitions": str(plan.partitions)}
         self.run: BlockingRun = self._rota.submit(graph, labels=labels, parent=self._choices.parent, is_new=True)
         self.id = self.run.id
+
+    def _left_ms(self) -> int:
+        """How long its next run may take; 0 for no limit."""
+        if self._ends_at is None:
+            return 0
+        left_ms = round((self._ends_at - time.monotonic()) * 1_000)
+        if left_ms <= 0:
+            text = f"the query took longer than the {self._choices.timeout_s:g} s that it may take"
+            raise Refused("query.failed", text, "Give it more time with timeout_s.", path="sql")
+        return left_ms
 
     def status(self) -> RunState:
         """How it stands."""
@@ -205,10 +217,8 @@ def trouble_of(run: BlockingRun, view: RunView, called: str) -> Refused:
         return Refused("query.failed", f"{called} {run.id} ended as {view.state}: {view.reason}", path="sql")
     code, _, said = failed[0].error.partition(": ")
     if code not in CODES:
-        code, said = "query.failed", failed[0].error
-    if said.startswith(TRACEBACK):
-        # An error of ours; where it was raised is in the log.
-        said = said.rstrip().rpartition("\n")[2]
+        # An error of ours, or how the task died.
+        code, said = "query.failed", headline(failed[0].error)
     return Refused(code, said, f"`rota logs {run.id} {failed[0].id}` has more.", path="sql")
 
 

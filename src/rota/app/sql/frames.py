@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import datafusion as df
 import pyarrow as pa
+from msgspec import structs
 
-from rota.app.sql.handles import QueryHandle
+from rota.app.sql.handles import QueryHandle, polars_frame
 from rota.kinds.query.plans import LogicalPlan, logical_plan
 from rota.wire.targets import Form, Mode, Target, check_columns, check_target
 
@@ -21,8 +22,10 @@ Explained = Literal["logical", "physical", "stages"]
 class DataFrame:
     """What a query gives. Nothing is computed until an answer is asked for, and then afresh each time."""
 
-    def __init__(self, session: "Session", frame: df.DataFrame, sql: str = "") -> None:
+    def __init__(self, session: "Session", frame: df.DataFrame, sql: str = "", *, makes_rows: bool = False) -> None:
         self._session = session
+        # Whether its statement has made a table of the session from a query.
+        self._makes_rows = makes_rows
         self._sql = sql
         # The engine's own frame, for what there is no method for here; `Session.frame` takes it back.
         self.inner = frame
@@ -30,7 +33,7 @@ class DataFrame:
     @property
     def schema(self) -> pa.Schema:
         """Names and types of its columns."""
-        return self.inner.schema()
+        return self.plan().schema
 
     @property
     def columns(self) -> list[str]:
@@ -102,7 +105,8 @@ class DataFrame:
     def plan(self) -> LogicalPlan:
         """What is asked."""
         with self._session.engine.complaining(self._sql):
-            return logical_plan(self.inner)
+            asked = logical_plan(self._session.engine, self.inner)
+        return structs.replace(asked, makes_rows=True) if self._makes_rows else asked
 
     def submit(self) -> QueryHandle:
         """Begin to compute it."""
@@ -122,9 +126,7 @@ class DataFrame:
 
     def to_polars(self) -> Any:
         """The answer as a Polars frame."""
-        import polars
-
-        return polars.from_arrow(self.to_arrow())
+        return polars_frame(self.to_arrow())
 
     def to_pylist(self) -> list[dict[str, Any]]:
         """The answer as a list of dictionaries."""
@@ -149,7 +151,7 @@ class DataFrame:
         place = os.fspath(folder)
         target = Target(place.rstrip("/") if "://" in place else os.path.abspath(place), form, mode)  # noqa: PTH100 - a URL is not a path
         check_target(target)
-        check_columns(target, self.schema)
+        check_columns(target.form, self.schema)
         return self._session.runtime.write(self._session.engine, self.plan(), self._sql, target)
 
     def explain(self, what: Explained = "stages") -> str:

@@ -6,7 +6,8 @@ import tempfile
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,9 +90,7 @@ class QueryHandle(ABC):
 
     def to_polars(self, timeout_s: float | None = None) -> Any:
         """The answer as a Polars frame."""
-        import polars
-
-        return polars.from_arrow(self.to_arrow(timeout_s))
+        return polars_frame(self.to_arrow(timeout_s))
 
     # For programs that wait with `await`.
 
@@ -125,20 +124,33 @@ def batches_of(frame: "df.DataFrame", schema: pa.Schema) -> Iterator[pa.RecordBa
 
 def named(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A batch under the names that were asked for. One without columns would forget how many rows it has."""
-    return pa.RecordBatch.from_arrays(batch.columns, schema=schema) if batch.num_columns else batch
+    if not batch.num_columns:
+        return batch
+    if batch.schema.types != schema.types:
+        # Arrow would convert the values, and drop what the other type has no room for.
+        text = f"the engine promised columns of {_types(schema)} and gave {_types(batch.schema)}"
+        raise Refused("query.failed", text, "Cast the columns of the statement to the types that you want.", path="sql")
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+
+def _types(schema: pa.Schema) -> str:
+    return ", ".join(map(str, schema.types))
 
 
 class LocalQuery(QueryHandle):
     """A query that runs in a thread of this process; its answer is in a file until the handle is dropped."""
 
-    def __init__(self, id: str, frame: "df.DataFrame", sql: str) -> None:
+    def __init__(self, id: str, frame: "df.DataFrame", schema: pa.Schema, sql: str, timeout_s: float = 0) -> None:
+        """`timeout_s`: how long it may take; 0 for no limit."""
         self.id = id
-        self.schema = frame.schema()
+        self._timeout_s = timeout_s
+        self.schema = schema
         self._sql = sql
         self._frame = frame
         self._state = RunState.RUNNING
         self._error: Refused | None = None
         self._stop = threading.Event()
+        self._cancel: Callable[[], None] | None = None
         folder = tempfile.mkdtemp(prefix="rota-query-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._file = Path(folder) / "answer.arrow"
@@ -164,25 +176,59 @@ class LocalQuery(QueryHandle):
             raise self._error
 
     def cancel(self, reason: str = CANCELLED) -> None:
-        """It stops at its next batch; nothing in this process can stop the engine before that."""
+        """Stop waiting for the engine, which ends as soon as it looks up from a batch."""
         self._stop.set()
+        if (cancel := self._cancel) is not None:
+            cancel()
 
     def _run(self) -> None:
         try:
-            with pa.OSFile(str(self._file), "wb") as file, pa.ipc.new_file(file, self.schema) as writer:
-                for batch in batches_of(self._frame, self.schema):
-                    if self._stop.is_set():
-                        raise Refused("run.ended", f"query {self.id} was cancelled")
-                    writer.write_batch(batch)
+            asyncio.run(self._drain())
             self._state = RunState.SUCCESS
+        except TimeoutError:
+            text = f"query {self.id} took longer than the {self._timeout_s:g} s that it may take"
+            self._state = RunState.FAILED
+            self._error = Refused("query.failed", text, "Give it more time with timeout_s.", path="sql")
+        except asyncio.CancelledError:
+            self._state = RunState.CANCELLED
+            self._error = Refused("run.ended", f"query {self.id} was cancelled")
         except Refused as refused:
-            self._state, self._error = RunState.CANCELLED, refused
+            self._state, self._error = RunState.FAILED, refused
         except BaseException as error:
             # A panic of the engine is not an Exception.
             self._state, self._error = RunState.FAILED, refusal(error, self._sql)
 
+    async def _drain(self) -> None:
+        """Write the answer to its file. One batch may take the engine as long as all of the query."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None, "it runs in a loop of its own"
+
+        def cancel() -> None:
+            with suppress(RuntimeError):
+                # The loop is closed when the query has ended.
+                loop.call_soon_threadsafe(task.cancel)
+
+        self._cancel = cancel
+        if self._stop.is_set():
+            raise asyncio.CancelledError
+        with pa.OSFile(str(self._file), "wb") as file, pa.ipc.new_stream(file, self.schema) as writer:
+            async with asyncio.timeout(self._timeout_s or None):
+                async for found in self._frame.execute_stream():
+                    writer.write_batch(named(found.to_pyarrow(), self.schema))
+                    # A batch that is there already is no reason to look at the time.
+                    await asyncio.sleep(0)
+
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        with pa.memory_map(str(self._file)) as file:
-            reader = pa.ipc.open_file(file)
-            for number in range(reader.num_record_batches):
-                yield reader.get_batch(number)
+        with pa.memory_map(str(self._file)) as file, pa.ipc.open_stream(file) as reader:
+            yield from reader
+
+
+def polars_frame(table: pa.Table) -> Any:
+    """A table as a Polars frame; refuses types that Polars does not have, such as intervals."""
+    import polars
+
+    try:
+        return polars.from_arrow(table)
+    except polars.exceptions.PolarsError as error:
+        hint = "Cast that column to text, or use to_arrow()."
+        raise Refused("query.type", f"Polars cannot hold the answer: {error}", hint, path="sql") from None

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from rota.kinds.query.showing import plain_value, show_value
+from rota.kinds.query.cell_text import cell_texts, json_values
+from rota.wire.targets import check_columns
 
 _encode = msgspec.json.Encoder().encode
 
@@ -23,6 +24,7 @@ def write_as(answer: pa.RecordBatchReader, form: str, target: IO[bytes]) -> None
         schema = pa.schema(
             [field.with_name(name) for field, name in zip(answer.schema, unlike(answer.schema.names), strict=True)]
         )
+        check_columns("parquet", schema)
         with pyarrow.parquet.ParquetWriter(target, schema) as writer:
             for batch in answer:
                 writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=schema))
@@ -50,11 +52,11 @@ def _write_csv(answer: pa.RecordBatchReader, target: IO[bytes]) -> None:
 
 
 def _of_csv(kind: pa.DataType) -> pa.DataType:
-    """Of what a column is made in CSV: its writer knows neither lists nor bytes and the like, which become texts."""
+    """What a column is written as in CSV: what its writer does not know, or writes as bare counts, becomes text."""
     types = pa.types
     is_number = types.is_primitive(kind) or types.is_decimal(kind)
     is_known = is_number or types.is_large_string(kind) or types.is_null(kind)
-    return kind if is_known and not types.is_interval(kind) else pa.string()
+    return pa.string() if types.is_interval(kind) or types.is_duration(kind) or not is_known else kind
 
 
 def _csv_column(column: "pa.Array[Any]", kind: pa.DataType) -> "pa.Array[Any]":
@@ -62,8 +64,7 @@ def _csv_column(column: "pa.Array[Any]", kind: pa.DataType) -> "pa.Array[Any]":
         return column
     if pa.types.is_string_view(column.type):
         return column.cast(kind)
-    texts = [None if value is None else show_value(value) for value in column.to_pylist()]
-    return pa.array(texts, kind)
+    return pa.array(cell_texts(column), kind)
 
 
 def _write_json(answer: pa.RecordBatchReader, target: IO[bytes]) -> None:
@@ -71,9 +72,9 @@ def _write_json(answer: pa.RecordBatchReader, target: IO[bytes]) -> None:
     names = unlike(answer.schema.names)
     between = b"["
     for batch in answer:
-        columns = [column.to_pylist() for column in batch.columns]
+        columns = [json_values(column) for column in batch.columns]
         for number in range(batch.num_rows):
-            row = {name: plain_value(column[number]) for name, column in zip(names, columns, strict=True)}
+            row = {name: column[number] for name, column in zip(names, columns, strict=True)}
             target.write(between + b"\n " + _encode(row))
             between = b","
     target.write(b"[]\n" if between == b"[" else b"\n]\n")

@@ -51,6 +51,10 @@ class ExecutionRuntime(Protocol):
         """Into which stages it would be cut; None where it is not."""
         ...
 
+    def check_create_table(self) -> None:
+        """Refuse CREATE TABLE … AS if a query may not run in this process."""
+        ...
+
     def close(self) -> None:
         """Let go of what it holds."""
         ...
@@ -86,18 +90,17 @@ class EmbeddedRuntime:
 
     def accept_plan(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> QueryHandle:
         """Begin to run a query in a thread."""
-        return LocalQuery(new_id(), frame_here(engine, asked), sql)
+        return LocalQuery(new_id(), frame_here(engine, asked), asked.schema, sql)
 
     def read(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> pa.RecordBatchReader:
         """The answer, computed while it is read."""
         frame = frame_here(engine, asked)
-        schema = frame.schema()
 
         def batches() -> Iterator[pa.RecordBatch]:
             with engine.complaining(sql):
-                yield from batches_of(frame, schema)
+                yield from batches_of(frame, asked.schema)
 
-        return pa.RecordBatchReader.from_batches(schema, batches())
+        return pa.RecordBatchReader.from_batches(asked.schema, batches())
 
     def write(self, engine: SqlEngine, asked: LogicalPlan, sql: str, target: Target) -> int:
         """Write the answer as one file."""
@@ -106,6 +109,9 @@ class EmbeddedRuntime:
     def plan(self, engine: SqlEngine, asked: LogicalPlan) -> PhysicalPlan | None:
         """It is not cut."""
         return None
+
+    def check_create_table(self) -> None:
+        """All queries run in this process."""
 
     def close(self) -> None:
         """It holds nothing."""
@@ -133,7 +139,10 @@ class ClusterRuntime:
 
     def accept_plan(self, engine: SqlEngine, asked: LogicalPlan, sql: str) -> QueryHandle:
         """Cut a query and submit it. One that cannot be sent anywhere runs in this process, and says so."""
-        return self._accept(engine, asked, sql, is_kept=self._may_run_here)
+        handle = self._accept(engine, asked, sql, is_kept=self._may_run_here)
+        if asked.makes_rows:
+            handle.unstaged = "it makes a table in this process, and its query ran here"
+        return handle
 
     def _accept(self, engine: SqlEngine, asked: LogicalPlan, sql: str, *, is_kept: bool) -> QueryHandle:
         """`is_kept`: the answer is kept like all results; otherwise a large one stays with the worker for a while."""
@@ -142,7 +151,7 @@ class ClusterRuntime:
             text = f"this query cannot be sent to workers: {plan.unstaged}"
             raise Refused("query.unstaged", text, "Run it in a program, with a session of its own.", path="sql")
         if not plan.stages:
-            handle = LocalQuery(new_id(), engine.frame_of(asked.plan), sql)
+            handle = LocalQuery(new_id(), engine.frame_of(asked.plan), asked.schema, sql, self._choices.timeout_s)
             handle.unstaged = f"{plan.unstaged}; it runs in this process"
             return handle
         is_near = not is_kept and time.monotonic() >= self._fetches_from
@@ -214,6 +223,13 @@ class ClusterRuntime:
     def _plan(self, engine: SqlEngine, asked: LogicalPlan, wishes: Wishes) -> PhysicalPlan:
         with self._planning:
             return physical_plan(engine, asked, self._slots, wishes)
+
+    def check_create_table(self) -> None:
+        """A strict session refuses it: no worker would run its query."""
+        if self._choices.strict:
+            text = "CREATE TABLE … AS runs its query in this process, and not by several tasks"
+            hint = "Leave strict out, or register the answer: register_table(name, session.sql(…).to_arrow())."
+            raise Refused("query.unstaged", text, hint, path="sql")
 
     def close(self) -> None:
         """Hang up."""

@@ -15,6 +15,7 @@ from rota.app.sql.cluster import Choices
 from rota.app.sql.frames import DataFrame
 from rota.app.sql.handles import QueryHandle
 from rota.app.sql.runtimes import ClusterRuntime, EmbeddedRuntime, ExecutionRuntime
+from rota.app.working import ENGINE_SHARE
 from rota.core.errors import Refused
 from rota.kinds.query.catalogs import Catalog
 from rota.kinds.query.engine import SqlEngine
@@ -24,6 +25,7 @@ from rota.kinds.query.sources import TableSource
 from rota.wire.capabilities import Sink
 from rota.wire.folders import open_folder
 from rota.wire.queries import Compression
+from rota.worker.properties import memory_kb
 
 PathLike = str | os.PathLike[str]
 
@@ -55,7 +57,13 @@ class Session:
         `settings` are DataFusion's, by their full names.
         """
         self.runtime: ExecutionRuntime = runtime or EmbeddedRuntime()
-        self.engine = SqlEngine({**self.runtime.settings, **(settings or {})}, files=files, reads_only=reads_only)
+        self.engine = SqlEngine(
+            {**self.runtime.settings, **(settings or {})},
+            files=files,
+            reads_only=reads_only,
+            # The engine does not count all that it holds.
+            memory_bytes=int((memory_kb() << 10) * ENGINE_SHARE),
+        )
 
     @classmethod
     def connect(
@@ -80,7 +88,10 @@ class Session:
 
     def sql(self, statement: str, params: Given = ()) -> DataFrame:
         """What a statement gives; `params` are for its `$1`, `?` (by place) or `$name` (by name)."""
-        return DataFrame(self, self.engine.sql(statement, params), statement)
+        makes_rows = self.engine.creates_table_from_query(statement, params)
+        if makes_rows:
+            self.runtime.check_create_table()
+        return DataFrame(self, self.engine.sql(statement, params), statement, makes_rows=makes_rows)
 
     def submit(self, statement: str, params: Given = ()) -> QueryHandle:
         """Begin to run a statement."""

@@ -168,11 +168,17 @@ def _is_same_submission(row: Run, command: cm.SubmitRun) -> bool:
     if command.workflow:
         # Its graph and the rest of its parameters were the workflow's at that time, which may have changed since; and
         # the run may have been moved to another version than was asked for.
-        given, had = read_params(command.params), read_params(row.params)
-        is_same = all(name in had and had[name] == value for name, value in given.items())
-        return is_same and command.workflow == row.name
+        return _has_params(row, command) and command.workflow == row.name
     digest = graph_digest(command.graph) if command.graph is not None else command.digest
+    if command.declared:
+        return _has_params(row, command) and digest == row.graph
     return (digest, command.params) == (row.graph, row.params)
+
+
+def _has_params(row: Run, command: cm.SubmitRun) -> bool:
+    """Whether a run has the parameters that a command gives. Those that it leaves out have defaults in the run."""
+    given, had = read_params(command.params), read_params(row.params)
+    return all(name in had and had[name] == value for name, value in given.items())
 
 
 def _reused(command: cm.ClientCommand) -> Refused:

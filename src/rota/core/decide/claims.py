@@ -27,6 +27,7 @@ def claim(state: State, command: cm.ClaimTask, now: Millis) -> Decision:
     """Give a pull worker the best task it may have, or nothing. The scheduler never claims for it."""
     worker = find_holder(state, command.tenant, command.worker, command.incarnation, command.owner)
     check_number(command.lease_ms, LEASE_MS_LEAST, LEASE_MS_MAX, "lease_ms")
+    check_number(command.wait_ms, 0, LEASE_MS_MAX, "wait_ms")
     if worker.row.draining or worker.mood is Mood.STOPPING:
         raise Refused("worker.draining", f"worker {command.worker!r} takes no new work", path="worker")
     if worker.slots_free <= 0:

@@ -83,10 +83,14 @@ class Judgement(StrEnum):
     ALREADY_ENDED = "already_ended"
     OLD_EPOCH = "old_epoch"
     OLD_FENCE = "old_fence"
+    OTHER_OUTCOME = "other_outcome"
 
 
 class Input(Struct, frozen=True, array_like=True):
-    """What an upstream gave: one result, or one for each task of a group; None where there was none."""
+    """What an upstream gave: one result, or one for each task of a group; None where there was none.
+
+    A task mapped over nothing has no results.
+    """
 
     task: str
     results: tuple[bytes | None, ...]
@@ -142,7 +146,7 @@ def judge_report(state: State, command: cm.Report) -> tuple[Judgement, Lease | N
             return Judgement.WRONG_TOKEN, None
         return Judgement.ACCEPTED, lease
     if command.fence == task.done_fence and command.fence != NO_FENCE:
-        return Judgement.DUPLICATE, None
+        return Judgement.DUPLICATE if _repeats(task, command) else Judgement.OTHER_OUTCOME, None
     if command.fence >= state.next_fence():
         return Judgement.UNKNOWN_FENCE, None
     if task.state in TERMINAL:
@@ -150,6 +154,24 @@ def judge_report(state: State, command: cm.Report) -> tuple[Judgement, Lease | N
     if fence_epoch(command.fence) < state.epoch:
         return Judgement.OLD_EPOCH, None
     return Judgement.OLD_FENCE, None
+
+
+def _repeats(task: Task, command: cm.Report) -> bool:
+    """Whether a report on the lease that ended last says what was recorded then.
+
+    Compared with the task's record, so the answer is the same after a failover. Only a claimant (which has a token) is
+    judged: a push worker repeats its unacknowledged reports as they were, and needs no verdict. A failure has an error
+    text, and a release leaves none; a claimant's success is the only one with a result.
+    """
+    if not command.token_hash or command.outcome is cm.Outcome.STARTED:
+        return True
+    if task.state is SUCCESS:
+        return command.outcome is cm.Outcome.SUCCESS and (command.result or None) == (task.result or None)
+    if task.state in TERMINAL and task.state is not FAILED:
+        return False
+    if task.error:
+        return command.outcome is cm.Outcome.FAILED and clean_text(command.error) == task.error
+    return command.outcome is cm.Outcome.RELEASED
 
 
 def is_token(task: Task, token_hash: str) -> bool:
@@ -202,14 +224,11 @@ def _end_attempt(state: State, command: cm.Report, lease: Lease, now: Millis) ->
         return [ended]
     cascade = Cascade(run, now)
     check_number(len(command.expands), 0, NAMES_PER_COMMAND_MAX, "expands")
-    empty: list[int] = []
     for name, width in command.expands if to is SUCCESS else ():
-        empty += _expand(cascade, name, width)
+        _expand(cascade, name, width)
     cascade.task_ended(task.idx, to)
-    cascade.skip(empty)
     cascade.force(skips)
-    changes = cascade.settle()
-    return [ended, *changes]
+    return [ended, *cascade.settle()]
 
 
 def _released(command: cm.Report, lease: Lease, now: Millis) -> list[Change]:
@@ -240,16 +259,15 @@ def _skips(run: LiveRun, task: Task, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys(names) if graph.index.get(name) in below)
 
 
-def _expand(cascade: Cascade, name: str, width: int) -> list[int]:
-    """Fill in the width of a mapped task; one mapped over nothing is a single task, skipped."""
+def _expand(cascade: Cascade, name: str, width: int) -> None:
+    """Fill in the width of a mapped task; one mapped over nothing is a single task, which is not run."""
     run = cascade.run
     graph = cascade.graph
     node = graph.index.get(name)
     if node is None or (graph.width[node] and not _may_be_expanded_again(run, graph, node, width)):
-        return []
+        return
     check_number(width, 0, min(GROWTH_TASKS_MAX, TASKS_PER_GRAPH_MAX - graph.total), f"expands.{name}")
     cascade.grow(Growth(*run.key, run.row.grown + len(cascade.grows), (), name, width))
-    return [] if width else list(cascade.graph.tasks_of(node))
 
 
 def _may_be_expanded_again(run: LiveRun, graph: LiveGraph, node: int, width: int) -> bool:
@@ -450,6 +468,6 @@ def offer_of(lease: Lease) -> Offer:
 def _input_of(run: LiveRun, taker: int, name: str) -> Input:
     graph = run.graph
     node = graph.index[name]
-    tasks = (run.tasks.get(idx) for idx in graph.tasks_of(node))
+    tasks = (run.tasks.get(idx) for idx in (graph.tasks_of(node) if node not in graph.hollow else ()))
     results = tuple(None if task is None else task.result for task in tasks)
     return Input(name, results, graph.is_group(node), node in graph.fed.get(taker, ()))

@@ -32,6 +32,7 @@ from rota.core.graph import LiveGraph, below_of, check_number, check_spec
 from rota.core.ids import Millis
 from rota.core.live import LiveRun
 from rota.core.model import NOTE
+from rota.core.params import complete_params, zone_of
 from rota.core.plan import Cascade
 from rota.core.records import Growth, Slice
 from rota.core.state import State
@@ -344,7 +345,11 @@ def move(state: State, command: cm.MoveRun, now: Millis) -> Decision:
     check_number(len(run.tasks), 0, REMEDY_TASKS_MAX, "tasks")
     graph = state.graphs[(command.tenant, version.graph)]
     growths, kept = _carried_over(run, graph)
-    changes: list[Change] = [RunMoved(*run.key, version.graph, version.number, growths, kept, now)]
+    zone = zone_of(version, state.schedules.get((command.tenant, run.row.name)))
+    params = complete_params(version.params, run.row.params, run.logical_at, zone)
+    if params == run.row.params:
+        params = None
+    changes: list[Change] = [RunMoved(*run.key, version.graph, version.number, growths, kept, now, params)]
     if run.row.state in RUN_TERMINAL:
         changes.append(RunReopened(*run.key, now))
     elif run.row.state is RunState.RUNNING:

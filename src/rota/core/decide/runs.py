@@ -13,7 +13,7 @@ from rota.core.bounds import (
     PARAMS_BYTES_MAX,
     WAITERS_MAX,
 )
-from rota.core.calendar import AT_MAX
+from rota.core.calendar import AT_MAX, check_zone
 from rota.core.changes import (
     Change,
     GraphPut,
@@ -39,8 +39,9 @@ from rota.core.ids import Millis
 from rota.core.limits import is_too_small, size_of
 from rota.core.live import LiveRun
 from rota.core.model import Approval, Graph, Pairs, TaskSpec
-from rota.core.params import check_params
+from rota.core.params import check_declared, check_params, fill_logical_dates, zone_of
 from rota.core.plan import Cascade
+from rota.core.prepared_graph import distinct_needs
 from rota.core.records import Growth, Run, Schedule, Slice, Version, Workflow
 from rota.core.relations import PARENTS_MAX
 from rota.core.state import State
@@ -79,9 +80,14 @@ def submit(state: State, command: cm.SubmitRun, now: Millis) -> Decision:
     changes: list[Change] = []
     digest, version, params = command.digest, 0, command.params
     if command.workflow:
-        digest, version, params = _of_workflow(state, command)
+        digest, version, params = _of_workflow(state, command, now)
     elif command.version:
         raise Refused("field.value", "only a workflow has versions", "Name the workflow.", path="version")
+    elif command.declared:
+        check_declared(command.declared)
+        check_zone(command.zone)
+        about = command.logical_at or now
+        params = check_params(command.declared, command.params, logical_at=about, zone=command.zone)
     digest = use_graph(state, command.tenant, command.graph, digest, now, changes)
     known = state.graphs.get((command.tenant, digest))
     if known is not None:
@@ -208,16 +214,24 @@ def _find_merged(state: State, command: cm.SubmitRun) -> LiveRun | None:
 
 def is_plain(graph: Graph) -> bool:
     """Whether a graph is one task that waits for nothing."""
-    return len(graph.tasks) == 1 and graph.tasks[0].width == 1 and not graph.tasks[0].depends_on_past
+    if len(graph.tasks) != 1:
+        return False
+    spec = graph.tasks[0]
+    return spec.width == 1 and not spec.depends_on_past and spec.expansion is None
 
 
-def _of_workflow(state: State, command: cm.SubmitRun) -> tuple[str, int, bytes]:
+def _of_workflow(state: State, command: cm.SubmitRun, now: Millis) -> tuple[str, int, bytes]:
     """The graph, version and parameters of a run that is asked for by a workflow's name."""
     if command.graph is not None or command.digest:
         raise Refused("field.value", "a run is of a workflow, or of a graph", "Give one of them.", path="workflow")
+    if command.declared:
+        text = f"the parameters of workflow {command.workflow!r} were declared when it was deployed"
+        raise Refused("field.value", text, "Leave them out.", path="declared")
     workflow = find_workflow(state, command.tenant, command.workflow)
     version = find_version(workflow, command.version)
-    return version.graph, version.number, check_params(version.params, command.params)
+    zone = zone_of(version, state.schedules.get((command.tenant, workflow.name)))
+    about = command.logical_at or now
+    return version.graph, version.number, check_params(version.params, command.params, logical_at=about, zone=zone)
 
 
 def find_workflow(state: State, tenant: str, name: str) -> Workflow:
@@ -234,9 +248,9 @@ def find_workflow(state: State, tenant: str, name: str) -> Workflow:
 def find_version(workflow: Workflow, number: int) -> Version:
     """A version of a workflow by its number; 0 is the present one."""
     number = number or workflow.version
-    for version in workflow.versions:
-        if version.number == number:
-            return version
+    version = workflow.kept_version(number)
+    if version is not None:
+        return version
     kept = ", ".join(str(version.number) for version in workflow.versions)
     text = f"workflow {workflow.name!r} has no version {number}"
     raise Refused("workflow.unknown", text, f"Versions that are kept: {kept}.", path="version")
@@ -250,24 +264,25 @@ def use_graph(state: State, tenant: str, graph: Graph | None, digest: str, now: 
                 "graph.unknown", f"no graph {digest[:12]!r} is known", "Send the graph itself.", path="digest"
             )
         return digest
-    digest = graph_digest(graph)
+    prepared = state.prepared_graph(tenant, graph)
+    digest = prepared.live.digest if prepared is not None else graph_digest(graph)
     if (tenant, digest) not in state.graphs:
-        check_graph(graph)
-        check_specs(state, tenant, graph.tasks, "graph.tasks")
+        if prepared is None:
+            check_graph(graph)
+        check_specs(state, tenant, graph.tasks, "graph.tasks", prepared.needs if prepared is not None else None)
         changes.append(GraphPut(tenant, digest, graph, now))
     return digest
 
 
-def check_specs(state: State, tenant: str, specs: tuple[TaskSpec, ...], path: str) -> None:
-    """Queues and pools exist, and every requirement can be compared the way its queue says."""
-    seen: dict[object, None] = {}
-    for position, spec in enumerate(specs):
-        # Large graphs ask for few different things: each is looked at once.
-        needs = (spec.queue, spec.kind, spec.requires, spec.pools)
-        if needs in seen:
-            continue
-        seen[needs] = None
-        here = f"{path}[{position}]"
+def check_specs(
+    state: State, tenant: str, specs: tuple[TaskSpec, ...], path: str, needs: list[int] | None = None
+) -> None:
+    """Queues and pools exist, and every requirement can be compared the way its queue says.
+
+    `needs` are the positions to look at, if they are known: one for each thing that is asked for.
+    """
+    for position in distinct_needs(specs) if needs is None else needs:
+        spec, here = specs[position], f"{path}[{position}]"
         queue = state.queue(tenant, spec.queue)
         if queue is None:
             raise Refused("queue.unknown", f"queue {spec.queue!r} does not exist", "Define it first.", path=here)
@@ -444,8 +459,13 @@ def remake(run: LiveRun, lost: list[int], consumers: tuple[int, ...], now: Milli
     return [*changes, *cascade.settle()]
 
 
-def scheduled_run(schedule: Schedule, run: str, graph: Graph, slot_at: Millis, now: Millis) -> RunSubmitted:
-    """The run of one slot of a schedule."""
+def scheduled_run(
+    schedule: Schedule, run: str, graph: Graph, version: Version | None, slot_at: Millis, now: Millis
+) -> RunSubmitted:
+    """The run of one slot of a schedule; `version` is the workflow's, None if the schedule is not of a workflow."""
+    params = schedule.params
+    if version is not None:
+        params = fill_logical_dates(version.params, params, slot_at, zone_of(version, schedule))
     return RunSubmitted(
         Run(
             tenant=schedule.tenant,
@@ -455,7 +475,7 @@ def scheduled_run(schedule: Schedule, run: str, graph: Graph, slot_at: Millis, n
             kind=graph.kind,
             priority=schedule.priority,
             created_at=now,
-            params=schedule.params,
+            params=params,
             schedule=schedule.id,
             slot_at=slot_at,
             version=schedule.version,

@@ -5,7 +5,7 @@ harmless.
 """
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from rota.core import commands as cm
 from rota.core.bounds import RECEIPTS_KEPT_MS
@@ -33,9 +33,12 @@ from rota.core.ladder import (
     FAILED_UNSERVED,
     NO_FIT,
     NO_FIT_CHARS_MAX,
+    NOT_CLAIMED,
+    PARKED_UNCLAIMED,
     PARKED_UNSERVED,
     Thresholds,
     Tier,
+    is_declined,
     may_climb,
     tier_of,
 )
@@ -43,6 +46,7 @@ from rota.core.live import LiveRun
 from rota.core.model import FailureClass, Unservable
 from rota.core.pauses import pause_reasons
 from rota.core.plan import DEADLOCK, Cascade
+from rota.core.presence import idle_sessions
 from rota.core.reap import (
     FELL_SILENT,
     LEASE_RAN_OUT,
@@ -57,6 +61,7 @@ from rota.core.reap import (
     is_orphaned,
 )
 from rota.core.records import Task
+from rota.core.spans import show_slot, show_span
 from rota.core.state import State
 from rota.core.states import (
     ASSIGNED,
@@ -170,13 +175,14 @@ def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Deci
     active = state.scheduled_runs.get((schedule.tenant, schedule.id), 0)
     found = due_slots(schedule.spec, schedule.cursor, now, active, SLOTS_PER_LOOK)
     changes: list[Change] = []
+    version = None if workflow is None else workflow.kept_version(schedule.version)
     for slot in found.run:
-        name = f"{schedule.id}@{slot}"
+        wanted = name = f"{schedule.id}@{show_slot(slot)}"
         number = 1
         while (schedule.tenant, name) in state.runs or (schedule.tenant, name) in state.touched.archives:
             number += 1
-            name = f"{schedule.id}@{slot}+{number}"
-        changes.append(scheduled_run(schedule, name, graph, slot, now))
+            name = f"{wanted}+{number}"
+        changes.append(scheduled_run(schedule, name, graph, version, slot, now))
     missed = sum(span.count for span in found.missed)
     if found.cursor != schedule.cursor and found.cursor is not None:
         changes.append(ScheduleAdvanced(schedule.tenant, schedule.id, found.cursor, len(found.run), missed))
@@ -189,12 +195,14 @@ def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Deci
 
 
 def sweep(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # noqa: ARG001 - one sweep for all
-    """Who climbs the ladder in this cycle and the next ones: tasks that nobody can serve. Each is decided by itself.
+    """Which tasks climb the ladder in this cycle and the next ones: those that no worker can serve, and those that no
+    idle session claims. Each is decided by itself.
 
     A round lists everybody who has waited long enough; each sweep takes its share off it; the next round begins when
     it is used up. So whoever is listed climbs, however many there are.
     """
-    return Decision([], detail=state.starving or list(islice(_unserved(state, now), SWEEP_ROUND_MAX)))
+    starving = chain(_unserved(state, now), _unclaimed(state, now))
+    return Decision([], detail=state.starving or list(islice(starving, SWEEP_ROUND_MAX)))
 
 
 def _unserved(state: State, now: Millis) -> Iterator[tuple[str, str, int]]:
@@ -210,6 +218,30 @@ def _unserved(state: State, now: Millis) -> Iterator[tuple[str, str, int]]:
                 yield (*run.key, task.idx)
 
 
+def _unclaimed(state: State, now: Millis) -> Iterator[tuple[str, str, int]]:
+    """Tasks of which idle sessions were told for the threshold without claiming them."""
+    for key in list(state.wakes.offered):
+        run = state.runs.get(key)
+        if run is not None:
+            for task in run.tasks.values():
+                if is_unclaimed(state, run, task, now):
+                    yield (*key, task.idx)
+
+
+def is_unclaimed(state: State, run: LiveRun, task: Task, now: Millis) -> bool:
+    """Whether sessions that are idle could claim a task, were told of it, and none claimed it within the threshold."""
+    offered_at = state.wakes.offered.get(run.key)
+    if offered_at is None or task.state is not QUEUED or not run.is_runnable:
+        return False
+    bucket = state.bucket_of(run, task)
+    if not bucket.demand.pull or state.queue_of(run, task).unservable is Unservable.FAIL:
+        return False
+    claimed_at = max(bucket.claimed_at, state.waits_since(bucket, task.eligible_at))
+    if not is_declined(offered_at, claimed_at, now, state.limits.starve_ms):
+        return False
+    return not state.hold_reasons(bucket, now) and next(idle_sessions(bucket, now), None) is not None
+
+
 def is_paused(state: State, bucket: Bucket) -> bool:
     """Whether nobody is given a bucket's tasks because somebody paused them."""
     return state.index.has_pauses and bool(pause_reasons(state.pauses, bucket.demand.signature))
@@ -223,12 +255,14 @@ def _patience_ms(state: State, bucket: Bucket) -> Millis:
 
 
 def starved(state: State, key: tuple[object, ...], now: Millis) -> Decision:
-    """One task, one cycle: up the ladder, or failed, as its queue says; before that it is said why it waits."""
+    """One task, one cycle: it climbs or fails, as its queue says. Before that the reason is noted on the task."""
     run = state.runs.get((str(key[0]), str(key[1])))
     task = run.tasks.get(int(str(key[2]))) if run is not None else None
     if run is None or task is None or task.state is not QUEUED or not run.is_runnable:
         return Decision([])
     bucket = state.bucket_of(run, task)
+    if is_unclaimed(state, run, task, now):
+        return Decision(_climb(state, run, task, now, unclaimed=True))
     if state.index.is_servable(bucket) or is_paused(state, bucket):
         return Decision([])
     if not may_climb(state.waits_since(bucket, task.eligible_at), now, _patience_ms(state, bucket)):
@@ -256,14 +290,22 @@ def give_up(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     return Decision([ended, *cascade.settle()])
 
 
-def _climb(state: State, run: LiveRun, task: Task, now: Millis) -> list[Change]:
+def _not_claimed(state: State, run: LiveRun, now: Millis) -> str:
+    offered_ms = now - state.wakes.offered.get(run.key, now)
+    return f"{NOT_CLAIMED}idle sessions have been told of it for {show_span(offered_ms)}"
+
+
+def _climb(state: State, run: LiveRun, task: Task, now: Millis, *, unclaimed: bool = False) -> list[Change]:
     cycles = task.cycles + 1
     tier = tier_of(cycles, THRESHOLDS)
     # Looking for the nearest worker costs more than the rest of this, so it is done a few times and not each time.
-    note = _no_fit(state, run, task, now) if tier != task.tier or cycles == 1 else ""
+    note = ""
+    if tier != task.tier or cycles == 1:
+        note = _not_claimed(state, run, now) if unclaimed else _no_fit(state, run, task, now)
     changes: list[Change] = [TaskStarved(*run.key, task.idx, cycles, int(tier), now, note)]
     if tier is Tier.PARK:
-        text = f"{PARKED_UNSERVED} for {(now - task.eligible_at) // 1000} s ({cycles} cycles)"
+        cause = PARKED_UNCLAIMED if unclaimed else PARKED_UNSERVED
+        text = f"{cause} for {(now - task.eligible_at) // 1000} s ({cycles} cycles)"
         changes.append(TaskEnded(*run.key, task.idx, NEEDS_ATTENTION, now, None, text))
     return changes
 

@@ -1,7 +1,7 @@
 """Deciding about workers: who they are, draining, forgetting."""
 
 from rota.core import commands as cm
-from rota.core.bounds import LEASE_MS_MAX, PROPERTY_VALUES_MAX, SILENCE_MS_LEAST, WORKER_SLOTS_MAX
+from rota.core.bounds import CAPACITY_NAMES_MAX, LEASE_MS_MAX, PROPERTY_VALUES_MAX, SILENCE_MS_LEAST, WORKER_SLOTS_MAX
 from rota.core.changes import Change, WorkerDrained, WorkerGone, WorkerRegistered
 from rota.core.decide.decision import Decision
 from rota.core.decide.leases import returned
@@ -21,6 +21,8 @@ def check_capacity(state: State, capacity: Capacity) -> None:
     check_number(len(capacity.properties), 0, PROPERTY_VALUES_MAX, "capacity.properties")
     if capacity.silence_ms:
         check_number(capacity.silence_ms, SILENCE_MS_LEAST, LEASE_MS_MAX, "capacity.silence_ms")
+    for name in ("queues", "tenants", "kinds"):
+        check_number(len(getattr(capacity, name)), 0, CAPACITY_NAMES_MAX, f"capacity.{name}")
     for text in (*capacity.queues, *capacity.tenants, *capacity.kinds):
         check_text(text, "capacity")
     for name, value in capacity.properties:

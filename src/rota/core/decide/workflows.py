@@ -1,27 +1,39 @@
 """Deciding about workflows: deploy, pause, take away; and about backfills."""
 
+from hashlib import sha256
+
 from msgspec import structs
 
 from rota.core import commands as cm
-from rota.core.bounds import BACKFILL_ACTIVE_RUNS_MAX, SCHEDULE_ID_CHARS_MAX, VERSIONS_KEPT_MAX
-from rota.core.calendar import CONTINUOUS, ONCE, ScheduleSpec, next_slot
+from rota.core.bounds import (
+    BACKFILL_ACTIVE_RUNS_MAX,
+    SCHEDULE_ID_CHARS_MAX,
+    VERSIONS_KEPT_MAX,
+    VERSIONS_KEPT_MIN,
+    VERSIONS_PARAMS_BYTES_MAX,
+    VERSIONS_TASKS_MAX,
+)
+from rota.core.calendar import CONTINUOUS, ONCE, ScheduleSpec, check_zone, next_slot
 from rota.core.changes import Change, ScheduleDropped, SchedulePut, WorkflowPut
 from rota.core.decide.decision import Decision
 from rota.core.decide.definitions import scheduled
 from rota.core.decide.runs import find_workflow, stop_run, use_graph
 from rota.core.errors import Refused
-from rota.core.graph import check_id, check_number, check_text
+from rota.core.graph import check_id, check_number, check_text, graph_digest
 from rota.core.ids import Millis
-from rota.core.model import PriorityClass
-from rota.core.params import check_declared, check_params
+from rota.core.model import Param, PriorityClass
+from rota.core.params import UTC, check_declared, check_params
 from rota.core.records import Schedule, Version, Workflow, copy
 from rota.core.state import State
 from rota.core.states import RUN_TERMINAL, RunState
+
+_PARAM_BYTES = 200
 
 
 def deploy(state: State, command: cm.DeployWorkflow, now: Millis) -> Decision:
     """A graph becomes the present version of its workflow. The same content is the same version, and changes nothing.
 
+    A version keeps the bundle that it was first deployed with; files that it does not use may differ in the new one.
     Runs that exist keep the version they have. The calendar goes on where it was, unless it is another one now.
     """
     name = command.graph.name
@@ -29,12 +41,17 @@ def deploy(state: State, command: cm.DeployWorkflow, now: Millis) -> Decision:
     check_text(command.source, "source")
     check_text(command.doc[:1000], "doc")
     check_declared(command.params)
+    check_text(command.code, "code")
+    zone = _zone_of(command)
     changes: list[Change] = []
-    digest = use_graph(state, command.tenant, command.graph, "", now, changes)
     known = state.workflows.get((command.tenant, name))
-    calendar, workflow = _reschedule(
-        _own_schedule(state, command.tenant, name), command, _next_version(known, command, digest, now), now
+    content = _content_of(command)
+    same = next((each for each in known.versions if each.content == content), None) if known and content else None
+    digest = same.graph if same is not None else use_graph(state, command.tenant, command.graph, "", now, changes)
+    deployed = _next_version(
+        state, known, command, Version(0, digest, now, command.actor, command.params, zone, content)
     )
+    calendar, workflow = _reschedule(_own_schedule(state, command.tenant, name), command, deployed, now)
     if known != workflow:
         changes.append(WorkflowPut(workflow, now))
     return Decision([*changes, *calendar], answer=str(workflow.version))
@@ -47,23 +64,44 @@ def _check_name(name: str) -> None:
         raise Refused("field.size", text, f"Use at most {SCHEDULE_ID_CHARS_MAX} characters.", path="graph.name")
 
 
-def _next_version(known: Workflow | None, command: cm.DeployWorkflow, digest: str, now: Millis) -> Workflow:
+def _zone_of(command: cm.DeployWorkflow) -> str:
+    """The time zone of the workflow's dates, checked."""
+    of_schedule = UTC if command.schedule is None else command.schedule.zone
+    zone = command.zone or of_schedule
+    check_zone(zone)
+    if command.schedule is not None and zone != of_schedule:
+        text = f"the workflow is in time zone {zone}, and its schedule in {of_schedule}"
+        raise Refused("field.value", text, "Give both the same, or leave the workflow's out.", path="zone")
+    return zone
+
+
+def _content_of(command: cm.DeployWorkflow) -> str:
+    """The digest of a workflow's code, and of its graph without the bundle, which may have files it does not use."""
+    if not command.code:
+        return ""
+    graph = graph_digest(structs.replace(command.graph, bundle=None))
+    return sha256(f"{command.code} {graph}".encode()).hexdigest()
+
+
+def _next_version(state: State, known: Workflow | None, command: cm.DeployWorkflow, wanted: Version) -> Workflow:
+    """The workflow with this version, which has the number of the one with the same graph, or the next one."""
     versions = () if known is None else known.versions
     latest = 0 if known is None else known.latest
-    found = next((each for each in versions if each.graph == digest), None)
+    found = next((each for each in versions if each.graph == wanted.graph), None)
     if found is None:
         latest += 1
-        found = Version(latest, digest, now, command.actor, command.params)
-        versions = (*versions[max(0, len(versions) + 1 - VERSIONS_KEPT_MAX) :], found)
-    elif found.params != command.params:
-        found = structs.replace(found, params=command.params)
+        found = structs.replace(wanted, number=latest)
+        versions = _kept_versions(state, command, (*versions, found))
+    else:
+        content = wanted.content or found.content
+        found = structs.replace(found, params=wanted.params, zone=wanted.zone, content=content)
         versions = tuple(found if each.number == found.number else each for each in versions)
     paused = command.paused if command.paused is not None else known is not None and known.paused
     return Workflow(
         tenant=command.tenant,
         name=command.graph.name,
         version=found.number,
-        graph=digest,
+        graph=found.graph,
         versions=versions,
         paused=paused,
         source=command.source,
@@ -72,6 +110,28 @@ def _next_version(known: Workflow | None, command: cm.DeployWorkflow, digest: st
         spec=None if known is None else known.spec,
         cursor=None if known is None else known.cursor,
     )
+
+
+def _kept_versions(state: State, command: cm.DeployWorkflow, versions: tuple[Version, ...]) -> tuple[Version, ...]:
+    """The versions that are kept: the newest ones, and those that backfills make runs of."""
+    backfilled = [each.version for each in state.schedules_of(command.tenant, command.graph.name) if each.backfill]
+    tasks = params_bytes = 0
+    kept: list[Version] = []
+    for age, version in enumerate(reversed(versions)):
+        graph = state.graphs.get((command.tenant, version.graph))
+        tasks += len(command.graph.tasks if graph is None else graph.graph.tasks)
+        params_bytes += sum(_size_of(param) for param in version.params)
+        is_small = tasks <= VERSIONS_TASKS_MAX and params_bytes <= VERSIONS_PARAMS_BYTES_MAX
+        is_new = age < VERSIONS_KEPT_MIN or (age < VERSIONS_KEPT_MAX and is_small)
+        if is_new or version.number in backfilled:
+            kept.append(version)
+    return tuple(reversed(kept))
+
+
+def _size_of(param: Param) -> int:
+    """About how many bytes a declared parameter takes in the workflow's record: its values and texts, and the rest."""
+    values = len(param.default or b"") + sum(len(choice) for choice in param.choices)
+    return values + len(param.doc) + len(param.pattern) + _PARAM_BYTES
 
 
 def _own_schedule(state: State, tenant: str, name: str) -> Schedule | None:

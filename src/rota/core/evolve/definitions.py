@@ -33,7 +33,13 @@ def tenant_put(state: State, change: ch.TenantPut) -> None:
 
 
 def graph_put(state: State, change: ch.GraphPut) -> None:
-    graph = LiveGraph(change.tenant, change.digest, change.graph, change.at)
+    prepared = state.prepared_graph(change.tenant, change.graph)
+    if prepared is not None and prepared.live.digest == change.digest:
+        # As it would be laid out here; a live graph belongs to one state, so it is used once.
+        graph, state.prepared = prepared.live, None
+        graph.put_at = change.at
+    else:
+        graph = LiveGraph(change.tenant, change.digest, change.graph, change.at)
     has_versions = (change.tenant, graph_pool(change.graph.name)) in state.pools
     state.put_graph(graph, change.at)
     if has_versions and change.graph.max_active_tasks:

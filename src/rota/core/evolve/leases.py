@@ -105,6 +105,7 @@ def lease_granted(state: State, change: ch.LeaseGranted) -> None:
     task.token_hash = change.token_hash
     task.assigned_at = change.at
     task.started_at = task.ended_at = task.due_at = 0
+    task.cycles = task.tier = 0
     if task.note and is_ours(task.note):
         task.note = ""
     worker = state.workers[(change.worker_tenant, change.worker)]
@@ -128,7 +129,16 @@ def lease_granted(state: State, change: ch.LeaseGranted) -> None:
     if worker.row.capacity.pull:
         # Its length is its own: it may end before the worker is looked at for another.
         state.set_timer(change.at + change.lease_ms, "worker", *worker.key)
+        _claimed(state, run, worker, bucket, change.at)
     note(state, run, task, change)
+
+
+def _claimed(state: State, run: LiveRun, worker: LiveWorker, bucket: Bucket, at: Millis) -> None:
+    """A pull worker answered its wake. What is left in the bucket is offered to the next claim that waits."""
+    bucket.claimed_at = at
+    state.wakes.forget_wake(run.key, worker.key)
+    if bucket.live and any(shape.claimants for _, shape in bucket.shapes):
+        state.index.stirred[bucket] = None
 
 
 def token_replaced(state: State, change: ch.TokenReplaced) -> None:

@@ -9,6 +9,7 @@ from rota.core.records import Task
 from rota.core.state import State
 from rota.core.states import (
     BAD,
+    COLUMN,
     NONE,
     QUEUED,
     SKIPPED,
@@ -51,6 +52,8 @@ def count(run: LiveRun, idx: int, to: TaskState, step: int) -> None:
     node = graph.node(idx)
     if to in BAD and graph.leaf[node]:
         run.leaf_bad += step
+    if to is UPSTREAM_FAILED:
+        run.blocked += step
     downs = graph.downs[node]
     if not downs:
         return
@@ -65,6 +68,8 @@ def count(run: LiveRun, idx: int, to: TaskState, step: int) -> None:
     assert counts is not None, "a graph with edges has countdowns"
     for down in downs:
         counts[down] += step
+    if node in run.sources:
+        run.sources[node][COLUMN[to]] += step
 
 
 def task_of(run: LiveRun, idx: int) -> Task:

@@ -172,6 +172,7 @@ def run_reopened(state: State, change: ch.RunReopened) -> None:
     run.row.state = RunState.QUEUED
     run.row.stopping = None
     run.row.reason = ""
+    run.row.idle_ms += max(0, change.at - run.row.ended_at)
     run.row.ended_at = 0
     # Whoever runs it again does so in spite of its deadline; a time limit begins anew.
     run.row.deadline_at = 0
@@ -285,7 +286,7 @@ def grow(run: LiveRun, graph: LiveGraph) -> None:
         if idx in run.reset.get(node, {}):
             del run.reset[node]
             run.fired[node] = 0
-    run.leaf_bad = 0
+    run.leaf_bad = run.blocked = 0
     for idx, task in run.tasks.items():
         if task.state in TERMINAL:
             count(run, idx, task.state, 1)
@@ -350,6 +351,8 @@ def run_moved(state: State, change: ch.RunMoved) -> None:
         state.touched.puts.pop(key, None)
         state.touched.drops[key] = None
     run.row.graph, run.row.version, run.row.grown = change.graph, change.version, len(change.growths)
+    if change.params is not None:
+        run.row.params = change.params
     for growth in change.growths:
         key = ("Growth", *run.key, growth.number)
         state.touched.drops.pop(key, None)
@@ -395,5 +398,6 @@ def run_archived(state: State, change: ch.RunArchived) -> None:
     state.forget_run(run)
     hold_parts(state, run)
     state.drop_timer("archive", *key)
+    state.wakes.forget_item(key)
     tell(state, run, change)
     state.touched.archives[key] = None

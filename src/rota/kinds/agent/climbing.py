@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from rota.core.cycle import LadderStep
 from rota.core.ids import Millis
-from rota.core.ladder import PARKED_UNSERVED, Rung, Starvation, Thresholds, Tier, climb
+from rota.core.ladder import PARKED_UNCLAIMED, PARKED_UNSERVED, Rung, Starvation, Thresholds, Tier, climb
 from rota.kinds.agent.outcomes import InvalidStatusTransition, SpawnUnresolvable
 from rota.kinds.agent.snapshots import CycleResult, RunSnapshot, RunStatus
 from rota.kinds.agent.sources import EscalationActor, RunStarvation, RunStarvationMutation, StarvationStore, TaskSource
@@ -60,7 +60,7 @@ class Climbing(Struct, frozen=True):
             work = works[step.item[1]]
             climbed[work.run.id] = None
             try:
-                await self._climb(work, step.rung, rows)
+                await self._climb(work, step, rows)
             except Exception as error:  # the others climb all the same
                 self.errors.append(error)
         for run_id in rows.known:
@@ -70,8 +70,9 @@ class Climbing(Struct, frozen=True):
                 except Exception as error:  # likewise
                     self.errors.append(error)
 
-    async def _climb(self, work: RunSnapshot, rung: Rung, rows: Rows) -> None:
+    async def _climb(self, work: RunSnapshot, step: LadderStep, rows: Rows) -> None:
         run_id = work.run.id
+        rung: Rung = step.rung
         if not await self._is_queued(run_id):
             return
         if not rows.whole and run_id not in rows.known:
@@ -82,7 +83,8 @@ class Climbing(Struct, frozen=True):
             row = replace(row, spawn_requested_at=self.now)
         if rung.event and await self._told(work):
             row = replace(row, event_at=self.now)
-        if rung.park and await self._parked(work, row):
+        cause = PARKED_UNCLAIMED if step.declined else PARKED_UNSERVED
+        if rung.park and await self._parked(work, row, cause):
             await self.store.clear_run_starvation(run_id)
         else:
             await self.store.upsert_run_starvation(_written(run_id, row))
@@ -120,13 +122,11 @@ class Climbing(Struct, frozen=True):
             return False
         return True
 
-    async def _parked(self, work: RunSnapshot, row: Starvation) -> bool:
+    async def _parked(self, work: RunSnapshot, row: Starvation, cause: str) -> bool:
         """Whether the run is off the ladder: parked now, or gone from the queue by itself."""
         seconds = self._age_ms(work) // 1000
         try:
-            await self.actor.mark_run_needs_attention(
-                work.run.id, f"{PARKED_UNSERVED} for {seconds} s ({row.cycles} cycles)"
-            )
+            await self.actor.mark_run_needs_attention(work.run.id, f"{cause} for {seconds} s ({row.cycles} cycles)")
         except InvalidStatusTransition:
             return True
         except Exception as error:  # likewise; it is parked in the next cycle

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from rota.core.cycle import Plan, cycle
 from rota.core.errors import Refused
-from rota.core.ids import Millis
+from rota.core.ids import DEFAULT_TENANT, Millis
 from rota.core.wakes import WakeMemory
 from rota.kinds.agent.climbing import Climbing, Rows
 from rota.kinds.agent.options import Option, chosen
@@ -142,8 +142,17 @@ class Scheduler:
         ladder = self._ladder(now, result, errors)
         rows = await ladder.read_rows() if ladder is not None else Rows({}, whole=True)
         self._memory.forget_until(now - self._settings.remembered_ms)
-        sight = look(found.pending, found.active, found.sessions, rows.known, self._memory.woken, self._settings)
+        for run in found.active:
+            # A session claimed it. If it comes back, that is a new offer.
+            self._memory.forget_item((DEFAULT_TENANT, getattr(run, "id", "")))
+        sight = look(found.pending, found.active, found.sessions, rows.known, self._memory, self._settings)
         errors.extend(sight.errors)
+        self._memory.keep_offers({item.key: None for item in sight.view.waiting})
+        for item in sight.view.waiting:
+            offered_at = self._memory.offered.get(item.key)
+            if offered_at is not None and offered_at < item.eligible_since <= now:
+                # It was claimed and came back between two cycles.
+                self._memory.forget_item(item.key)
         plan = cycle(sight.view, now)
         _report(plan, sight, result)
         await self._wake(now, plan, sight, result, errors)
@@ -198,6 +207,8 @@ class Scheduler:
             result.selected_run_ids.append(wake.item[1])
             if self._settings.cooldown_ms:
                 self._memory.note(wake.item, wake.session, now)
+            else:
+                self._memory.note_offer(wake.item, now)
 
     def _record(self, now: Millis, result: CycleResult) -> None:
         sums = {name: getattr(self._stats, name) + getattr(result, name) for name in SUMMED}

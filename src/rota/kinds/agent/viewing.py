@@ -11,7 +11,7 @@ from rota.core.demand import Demand, property_values
 from rota.core.ids import DEFAULT_TENANT, WorkerKey
 from rota.core.ladder import Starvation
 from rota.core.model import Capacity
-from rota.core.wakes import Woken
+from rota.core.wakes import WakeMemory
 from rota.kinds.agent.matching import PRIORITY_WEIGHT, Owner, capacity_of, demand_of, is_for_sessions, requires_of
 from rota.kinds.agent.snapshots import (
     AT_WORK,
@@ -46,7 +46,7 @@ def look(
     active: Iterable[AgentRun],
     sessions: Iterable[SessionSnapshot],
     rows: Mapping[str, Starvation],
-    woken: Woken,
+    wakes: WakeMemory,
     settings: CycleSettings,
 ) -> Sight:
     """What a cycle sees. Of two snapshots with one id the first counts."""
@@ -54,7 +54,13 @@ def look(
     works: dict[str, RunSnapshot] = {}
     waiting = _read_runs(pending, rows, works, errors)
     live = _read_sessions(sessions, _bound(active, errors), errors)
-    view = View(waiting=waiting, sessions=[one for one, _ in live.values()], woken=woken, settings=settings)
+    view = View(
+        waiting=waiting,
+        sessions=[one for one, _ in live.values()],
+        woken=wakes.woken,
+        offered=wakes.offered,
+        settings=settings,
+    )
     known = {key: snapshot for key, (_, snapshot) in live.items()}
     return Sight(view, works, known, len(pending) - len(waiting), errors)
 

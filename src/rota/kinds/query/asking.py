@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from rota.core.errors import Refused
-from rota.kinds.query.showing import show_value
+from rota.kinds.query.cell_text import cell_texts
 from rota.kinds.query.statement import answer, plan_of
 from rota.running import Fail, context
 from rota.wire.queries import Texts
@@ -70,13 +70,13 @@ def preview(table: "pa.Table") -> dict[str, Any]:
     count = min(table.num_columns, COLUMNS_SHOWN)
     some = table.slice(0, ROWS_SHOWN)
     # By column: names may come twice.
-    columns = [some.column(number).to_pylist() for number in range(count)]
+    columns = [cell_texts(some.column(number)) for number in range(count)]
     rows: list[list[str | None]] = []
     # A character takes four bytes at most.
     width = min(CELL_CHARS_MAX, ROW_BYTES_MAX // (4 * max(1, count)))
     size = 0
     for row in zip(*columns, strict=True):
-        shown = [None if value is None else _cut(show_value(value), width) for value in row]
+        shown = [None if text is None else _cut(text, width) for text in row]
         size += sum(len((text or "").encode(errors="replace")) + 4 for text in shown)
         if size > CELLS_BYTES_MAX and rows:
             break

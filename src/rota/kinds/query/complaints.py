@@ -38,6 +38,8 @@ _CODES: tuple[tuple[str, str, str], ...] = (
     (r"PyErr \{", "query.function_failed", "Correct the function, and register it again."),
     (r"ParserError|TokenizerError|No SQL statements were provided", "query.syntax", ""),
     (r"only supports a single SQL statement", "query.syntax", "Give one statement at a time."),
+    (r"Prepared statement '[^']*' does not exist", "query.statement", "Run PREPARE in this session first."),
+    (r"Prepared statement '[^']*' already exists", "query.statement", "Choose another name, or DEALLOCATE it first."),
     (r"(DDL|DML|Statement) not supported", "query.unsupported", "Only statements that read are taken here."),
     (r"table function '[^']+' not found", "query.function", ""),
     (_TABLE.pattern, "query.table", ""),

@@ -12,6 +12,7 @@ import datafusion as df
 import pyarrow as pa
 
 from rota.core.errors import Refused
+from rota.kinds.query.proven_plans import has_subquery_value, why_unproven
 from rota.kinds.query.schemas import exchange_leaf, mended, schema_of, schema_of_plan
 from rota.kinds.query.sizing import AGAIN_BYTES
 from rota.kinds.query.sources import leaves_of, unsent
@@ -34,6 +35,8 @@ from rota.wire.plans.tree import (
 )
 from rota.wire.queries import EXCHANGE, Answered, Exchange, Gathered, Hashed, Output, Reading
 
+# Why NOT IN is one task.
+_OF_ALL_ROWS = "NOT IN has to know of all rows whether there is a NULL among them"
 # Joins that never have to know which rows of their left side no task has found a partner for.
 _ALONE = (pb.INNER, pb.RIGHT, pb.RIGHT_SEMI, pb.RIGHT_ANTI, pb.RIGHT_MARK)
 
@@ -77,7 +80,7 @@ def cut(
     schema of what the plan gives, where that is known.
     The plan has to be made with `settings.PLANNING`. `Uncut` if it has to be run in one piece, or where it is.
     """
-    content = _bytes_of(plan)
+    content = _proven_bytes_of(plan)
     try:
         return _Cutter(context, again_bytes, answer).stages_of(mended(read(content)))
     except Unsliceable as error:
@@ -85,8 +88,8 @@ def cut(
 
 
 def whole(plan: df.ExecutionPlan, context: df.SessionContext) -> tuple[Stage, ...]:
-    """A plan as one stage of one task; `Uncut` if it cannot be sent to another process at all."""
-    content = _bytes_of(plan)
+    """A plan as one stage of one task; `Uncut` if it cannot be sent to another process, or not all of it."""
+    content = _proven_bytes_of(plan)
     with _reading():
         try:
             root = mended(read(content))
@@ -107,6 +110,13 @@ def _bytes_of(plan: df.ExecutionPlan) -> bytes:
         return plan.to_bytes()
     except Exception as error:
         raise Uncut(_unwritable(plan) or f"it cannot be sent to a worker: {error}") from None
+
+
+def _proven_bytes_of(plan: df.ExecutionPlan) -> bytes:
+    content = _bytes_of(plan)
+    if reason := why_unproven(content):
+        raise Uncut(_unknown(plan) or reason)
+    return content
 
 
 def _unwritable(plan: df.ExecutionPlan) -> str:
@@ -149,6 +159,8 @@ class _Cutter:
         # Those whose rows the engine takes for sorted: it merges them while it spreads them, or they are of one task.
         self._merged: list[int] = []
         self._from_one: list[int] = []
+        # What gives the values of the scalar subqueries that expressions here refer to.
+        self._values: Sequence[Node] = ()
 
     def stages_of(self, root: Node) -> tuple[Stage, ...]:
         self._add(self._cut(root), Answered())
@@ -156,6 +168,9 @@ class _Cutter:
 
     def _cut(self, node: Node) -> Node:
         """The node with everything below it cut off that other stages do."""
+        if node.kind == "scalar_subquery":
+            return self._cut_subqueries(node)
+        node = _divided(node)
         node = node.over([self._cut(each) for each in node.inputs])
         if node.kind == "sort_preserving_merge" and self._loses_order(node.inputs[0]):
             node = node.over([_sorted_as(node, node.inputs, node.message.sort_preserving_merge.fetch)])
@@ -164,7 +179,7 @@ class _Cutter:
                 return self._cut_repartition(node)
             case "window" | "sort_merge_join" if any(self._loses_order(each, kind == "window") for each in node.inputs):
                 raise Uncut("rows have to stay in the order of a table while they are spread")
-            case _ if kind in GATHERING and partitions(node.inputs[0]) > 1 and not _is_shared(node.inputs[0]):
+            case _ if kind in GATHERING and partitions(node.inputs[0]) > 1 and not _shared_by(node.inputs[0]):
                 (below,) = node.inputs
                 if self._is_little(below):
                     # Whoever reads it does it by itself; if those are several, it is cut off later.
@@ -173,6 +188,30 @@ class _Cutter:
                 return node.over([self._exchange(_limited(below, _fetch_of(node)), Gathered(), reading)])
             case _:
                 return node
+
+    def _cut_subqueries(self, node: Node) -> Node:
+        """Have each scalar subquery computed once, and its value read by all tasks that need it."""
+        below, *values = node.inputs
+        if all(partitions(each) == 1 for each in walk(node)):
+            return node
+        values = [self._exchange(self._cut(each), Gathered(), "all") for each in values]
+        with self._knowing(values):
+            return node.over([self._cut(below), *values])
+
+    @contextmanager
+    def _knowing(self, values: Sequence[Node]) -> Generator[None]:
+        """Below a node with scalar subqueries, stages are given their values."""
+        outer, self._values = self._values, values
+        try:
+            yield
+        finally:
+            self._values = outer
+
+    def _valued(self, root: Node) -> Node:
+        """The root of a stage with the values that its expressions refer to."""
+        if not self._values or not has_subquery_value(write(root)):
+            return root
+        return Node("scalar_subquery", pb.PlanNode(scalar_subquery=pb.Subqueries()), [root, *self._values])
 
     def _cut_repartition(self, node: Node) -> Node:
         repartition = node.message.repartition
@@ -199,15 +238,17 @@ class _Cutter:
 
     def _add(self, root: Node, output: Output) -> Stage:
         body = root.inputs[0] if root.kind == "repartition" else root
-        tasks, is_whole = partitions(body), False
+        tasks, alone = partitions(body), ""
         if tasks > 1:
-            is_whole = _is_shared(body)
-            if is_whole:
+            alone = _shared_by(body)
+            if alone:
                 tasks = 1
             else:
                 body = self._cut_gathered(body, tasks)
+        elif any(_is_not_in(each) and self._reads_tasks(each) for each in walk(body)):
+            alone = _OF_ALL_ROWS
         root = root.over([body]) if root.kind == "repartition" else body
-        root, exchanges = self._numbered(root)
+        root, exchanges = self._numbered(self._valued(root))
         plan = write(root)
         with _reading():
             if self._answer is not None and isinstance(output, Answered):
@@ -215,7 +256,7 @@ class _Cutter:
                 df.ExecutionPlan.from_bytes(self._context, plan)
                 schema = self._answer
             else:
-                schema = schema_of(body, self._context)
+                schema = schema_of(self._valued(body), self._context)
         stage = Stage(
             id=f"stage-{len(self._stages) + 1}",
             plan=plan,
@@ -223,7 +264,8 @@ class _Cutter:
             schema=schema,
             exchanges=exchanges,
             tasks=tasks,
-            is_whole=is_whole,
+            is_whole=bool(alone),
+            alone=alone,
             upstream=tuple(exchange.stage for exchange in exchanges),
         )
         self._stages.append(stage)
@@ -234,6 +276,10 @@ class _Cutter:
 
         If that is little, and comes out the same each time, doing it again is less than handing it out.
         """
+        if node.kind == "scalar_subquery":
+            below, *values = node.inputs
+            with self._knowing(values):
+                return node.over([self._cut_gathered(below, tasks), *values])
         if node.kind not in GATHERING:
             if is_broadcasting(node) and partitions(node) > 1 and _may_differ(node.inputs[0]):
                 # Each task would have its own idea of it.
@@ -255,6 +301,12 @@ class _Cutter:
             return False
         return read_bytes(node) * times <= self._again_bytes
 
+    def _reads_tasks(self, node: Node) -> bool:
+        """Whether a node reads what several tasks give."""
+        numbers = (exchange_of(each) for each in walk(node))
+        read = {self._exchanges[number].stage for number in numbers if number is not None}
+        return any(stage.tasks > 1 for stage in self._stages if stage.id in read)
+
     def _loses_order(self, node: Node, is_told: bool = False) -> bool:
         """Whether rows come out of an exchange in another order than the engine counts on.
 
@@ -268,6 +320,8 @@ class _Cutter:
             return False
         # Joins give rows in the order of the right side, if in any.
         inputs = node.inputs[1:] if node.kind in ("hash_join", "nested_loop_join", "cross_join") else node.inputs
+        if node.kind == "scalar_subquery":
+            inputs = node.inputs[:1]
         return any(self._loses_order(each, is_told or node.kind == "aggregate") for each in inputs)
 
     def _numbered(self, root: Node) -> tuple[Node, tuple[Exchange, ...]]:
@@ -288,15 +342,50 @@ class _Cutter:
         return visit(root), tuple(found)
 
 
-def _is_shared(node: Node) -> bool:
-    """Whether the partitions of a node have to know of each other, beyond what they read."""
+def _is_not_in(node: Node) -> bool:
+    return node.kind == "hash_join" and node.message.hash_join.null_aware
+
+
+def _shared_by(node: Node) -> str:
+    """What at or below a node has partitions that know of each other, beyond what they read; "" if nothing."""
     if not node.inputs or node.kind in GATHERING or partitions(node) == 1:
-        return False
-    if node.kind == "hash_join" and node.message.hash_join.null_aware:
-        return True
+        return ""
+    if _is_not_in(node):
+        return _OF_ALL_ROWS
     if is_broadcasting(node):
-        return _join_type(node) not in _ALONE or _is_shared(node.inputs[1])
-    return any(map(_is_shared, node.inputs))
+        kind = _join_type(node)
+        if kind not in _ALONE:
+            name = pb.JoinType.Name(kind).replace("_", " ")
+            return f"a {name} join that compares every pair has to know which rows have found no partner"
+        return _shared_by(node.inputs[1])
+    return next(filter(None, map(_shared_by, node.inputs)), "")
+
+
+def _divided(node: Node) -> Node:
+    """A join whose tasks would share which rows of its left side have a partner, with both sides divided by their keys.
+
+    Joins that do not have to know that send their left side to every task instead.
+    """
+    if node.kind != "hash_join" or not is_broadcasting(node) or partitions(node) == 1:
+        return node
+    join = node.message.hash_join
+    if join.null_aware or join.join_type in _ALONE:
+        return node
+    left, right = node.inputs
+    if left.kind == "coalesce_partitions" and _fetch_of(left) < 0:
+        (left,) = left.inputs
+    count = partitions(right)
+    message = pb.PlanNode()
+    message.CopyFrom(node.message)
+    message.hash_join.mode = pb.PARTITIONED
+    sides = ((left, [each.left for each in join.keys]), (right, [each.right for each in join.keys]))
+    return Node(node.kind, message, [_hashed(side, keys, count) for side, keys in sides])
+
+
+def _hashed(node: Node, keys: Sequence[bytes], count: int) -> Node:
+    """The rows of a node divided by the hash of some expressions."""
+    method = pb.Partitioning(hash=pb.HashPartitioning(exprs=keys, partitions=count))
+    return Node("repartition", pb.PlanNode(repartition=pb.Repartition(partitioning=method)), [node])
 
 
 def _is_repeatable(node: Node) -> bool:

@@ -12,11 +12,12 @@ from typing import Any
 
 import datafusion as df
 import pyarrow as pa
+from datafusion.expr import CreateMemoryTable, EmptyRelation
 
 from rota.core.errors import Refused
 from rota.kinds.query.catalogs import Bridge, Catalog, catalog_trouble, check_catalog_name
 from rota.kinds.query.complaints import refusal
-from rota.kinds.query.parameters import Given, numbered, values_of
+from rota.kinds.query.parameters import Given, is_create, is_of_prepared, numbered, values_of
 from rota.kinds.query.sources import TableSource, source_of
 from rota.wire.capabilities import Source
 from rota.wire.stores import knock, named_stores, register, store_of
@@ -26,6 +27,8 @@ PathLike = str | os.PathLike[str]
 _PARTITIONS = "datafusion.execution.target_partitions"
 _ON_TRIAL = "rota_on_trial"
 
+# The engine looks at a statement when it is prepared, so none that writes can be executed.
+_PREPARES_ONLY = df.SQLOptions().with_allow_ddl(False).with_allow_dml(False)
 _READS_ONLY = df.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
 
 
@@ -33,16 +36,25 @@ class SqlEngine:
     """One context, with the tables and functions that were registered."""
 
     def __init__(
-        self, settings: Mapping[str, str] | None = None, *, files: bool = False, reads_only: bool = False
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        files: bool = False,
+        reads_only: bool = False,
+        memory_bytes: int = 0,
     ) -> None:
         """`settings` are DataFusion's, by their full names. `files`: statements may name files in place of tables.
 
         `reads_only`: statements may not define or write anything, as those of people whom this process does not know.
+        `memory_bytes`: what all queries of this engine may hold together; 0 is no limit.
         """
         config = df.SessionConfig().with_information_schema(True)
         for name, value in (settings or {}).items():
             config = config.set(name, value)
-        self.context = df.SessionContext(config)
+        runtime = df.RuntimeEnvBuilder().with_disk_manager_os()
+        if memory_bytes:
+            runtime = runtime.with_fair_spill_pool(memory_bytes)
+        self.context = df.SessionContext(config, runtime)
         # A session would not see files that came or went after it first listed a folder.
         self.context.sql("SET datafusion.runtime.list_files_cache_limit = '0K'")
         # With how many the next plans are made; 0 if nobody has said.
@@ -74,7 +86,23 @@ class SqlEngine:
                     self._reach(store)
         with self.complaining(text):
             options = _READS_ONLY if reads_only else self._options
+            if options is _READS_ONLY and is_of_prepared(named):
+                options = _PREPARES_ONLY
             return self.context.sql_with_options(named, options, values or None)
+
+    def creates_table_from_query(self, text: str, params: Given = ()) -> bool:
+        """Whether a statement is CREATE TABLE … AS, whose query the engine runs when it is given the statement."""
+        if not is_create(text):
+            return False
+        named = numbered(text)
+        with self.complaining(text):
+            # What is explained is planned and not run.
+            explained = self.context.sql_with_options(
+                f"EXPLAIN {named}", self._options, values_of(named, params) or None
+            )
+            (created,) = explained.logical_plan().inputs()
+            is_empty = [isinstance(each.to_variant(), EmptyRelation) for each in created.inputs()] == [True]
+            return isinstance(created.to_variant(), CreateMemoryTable) and not is_empty
 
     def frame_of(self, plan: df.LogicalPlan) -> df.DataFrame:
         """The frame of a logical plan, as the context is set now."""

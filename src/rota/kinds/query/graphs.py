@@ -123,6 +123,9 @@ def _publishing(last: Stage, target: Target, needs: Pairs, queue: str) -> TaskSp
 
 
 def _task(stage: Stage, needs: Pairs, queue: str, compression: Compression, texts: Texts = ()) -> TaskSpec:
+    read = stage.physical if stage.is_logical else stage.plan
+    # Which files a step reads is in its plans; what a function reads, and what cannot be encoded, is not known.
+    is_open = stage.is_step or (stage.is_logical and (has_code(stage.plan) or not read))
     fragment = Fragment(
         engine=ENGINE,
         output=stage.output,
@@ -134,9 +137,11 @@ def _task(stage: Stage, needs: Pairs, queue: str, compression: Compression, text
         is_whole=stage.is_whole,
         compression=compression,
         has_code=has_code(stage.plan),
-        stores=_stores(stage.plan, stage.output),
-        places=None if stage.is_step else places_in(stage.plan),
+        stores=_stores(read or stage.plan, stage.output),
+        places=None if is_open else places_in(read),
         is_step=stage.is_step,
+        is_logical=stage.is_logical,
+        settings=stage.settings,
         texts=texts,
     )
     return TaskSpec(

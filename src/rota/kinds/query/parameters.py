@@ -9,6 +9,13 @@ from rota.core.errors import Refused
 # Texts, quoted names and comments, in which a question mark is only that; and then the mark itself.
 _PIECES = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?|\$\w+", re.DOTALL)
 
+# What comes before the first word of a statement.
+_BEFORE = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
+_PREPARE = re.compile(rf"{_BEFORE}prepare\b", re.IGNORECASE | re.DOTALL)
+_NAMING = re.compile(rf"{_BEFORE}(?:prepare|deallocate)\b", re.IGNORECASE | re.DOTALL)
+_CREATING = re.compile(rf"{_BEFORE}create\b", re.IGNORECASE | re.DOTALL)
+_OF_PREPARED = re.compile(rf"{_BEFORE}(?:prepare|execute|deallocate)\b", re.IGNORECASE | re.DOTALL)
+
 Given = Sequence[Any] | Mapping[str, Any]
 
 
@@ -31,8 +38,28 @@ def numbered(sql: str) -> str:
 
 
 def names_in(sql: str) -> tuple[str, ...]:
-    """The parameters of a statement without question marks, each once, as they come."""
+    """The parameters of a statement without question marks, each once, as they come.
+
+    Those of a statement that PREPARE names are given a value by EXECUTE.
+    """
+    if _PREPARE.match(sql):
+        return ()
     return tuple(dict.fromkeys(piece[1:] for piece in _PIECES.findall(sql) if piece[0] == "$"))
+
+
+def is_of_prepared(sql: str) -> bool:
+    """Whether a statement is PREPARE, EXECUTE or DEALLOCATE."""
+    return _OF_PREPARED.match(sql) is not None
+
+
+def is_create(sql: str) -> bool:
+    """Whether a statement is one of the CREATE statements."""
+    return _CREATING.match(sql) is not None
+
+
+def names_statement(sql: str) -> bool:
+    """Whether a statement is PREPARE or DEALLOCATE: it has no rows, and is carried out when it is planned."""
+    return _NAMING.match(sql) is not None
 
 
 def values_of(sql: str, given: Given) -> dict[str, Any]:

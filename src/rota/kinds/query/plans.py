@@ -5,17 +5,19 @@ from collections.abc import Callable
 
 import datafusion as df
 import pyarrow as pa
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rota.core.errors import Refused
 from rota.kinds.query import sizing
 from rota.kinds.query.cutting import Uncut, cut, lines_of, whole
 from rota.kinds.query.engine import SqlEngine
+from rota.kinds.query.proven_plans import count_text_scans, why_unproven, why_unproven_scans
+from rota.kinds.query.settings import changed_settings
 from rota.kinds.query.sources import is_splittable
 from rota.kinds.query.stages import Stage
 from rota.wire.plans import has_sink_of_files
 from rota.wire.plans.tree import scanned_bytes
-from rota.wire.queries import Texts
+from rota.wire.queries import Answered, Texts
 
 # Logical nodes that may write files, and those that change a table in memory already when they are planned.
 _WRITING = ("CopyTo:", "Dml: op=[Insert")
@@ -31,6 +33,9 @@ class LogicalPlan(Struct, frozen=True):
 
     plan: df.LogicalPlan
     schema: pa.Schema
+    optimized: df.LogicalPlan
+    # Whether its statement made a table of the session from a query, which ran in the session's process.
+    makes_rows: bool = False
 
     def show(self) -> str:
         """The plan for people."""
@@ -73,8 +78,10 @@ class PhysicalPlan(Struct, frozen=True, kw_only=True):
         for stage in self.stages:
             after = f" after {', '.join(stage.upstream)}" if stage.upstream else ""
             tasks = "1 task" if stage.tasks == 1 else f"{stage.tasks} tasks"
-            lines.append(f"{stage.id}: {tasks}{after}")
-            lines += (f"  {line}" for line in lines_of(stage))
+            alone = f", because {stage.alone}" if stage.alone else ""
+            lines.append(f"{stage.id}: {tasks}{after}{alone}")
+            shown = self.text.rstrip("\n").split("\n") if stage.is_logical else lines_of(stage)
+            lines += (f"  {line}" for line in shown)
         return "\n".join(lines)
 
 
@@ -101,14 +108,17 @@ class Wishes(Struct, frozen=True, kw_only=True):
     strict: bool = False
 
 
-def logical_plan(frame: df.DataFrame) -> LogicalPlan:
+def logical_plan(engine: SqlEngine, frame: df.DataFrame) -> LogicalPlan:
     """What a frame asks for. What would be done as often as it is planned is refused: that may be more than once."""
     plan = frame.logical_plan()
     if _has_node(plan, _CHANGING):
         text = "rows of tables are not changed or deleted here"
         hint = "Register another table in its place: register_table(name, session.sql(…).to_arrow())."
         raise Refused("query.unsupported", text, hint, path="sql")
-    return LogicalPlan(plan, frame.schema())
+    with engine.complaining():
+        optimized = frame.optimized_logical_plan()
+        # The frame's own schema has the types from before branches of a UNION or a CASE get a common one.
+        return LogicalPlan(plan, engine.frame_of(optimized).schema(), optimized)
 
 
 def _has_node(plan: df.LogicalPlan, starts: tuple[str, ...]) -> bool:
@@ -145,19 +155,22 @@ def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: Callable[[], int
             planned = _plan(engine, asked, partitions)
     unstaged = ""
     with engine.complaining():
+        unproven = _why_unproven_literals(asked.optimized)
+        unproven = unproven or _why_unproven_scans(asked.optimized, planned, engine.context)
         try:
+            if unproven:
+                raise Uncut(unproven)
             # Who asks for a number of partitions wants to see them.
             stages = cut(planned, engine.context, 0 if wishes.partitions else sizing.AGAIN_BYTES, asked.schema)
+            if alone := next((stage.alone for stage in stages if stage.alone), ""):
+                _check_strict(wishes, f"a stage of it would be one task: {alone}")
         except Uncut as uncut:
-            if wishes.strict:
-                text = f"this query cannot be cut into stages: {uncut}"
-                raise Refused(
-                    "query.unstaged", text, "Leave strict out, and it runs as one task.", path="sql"
-                ) from uncut
+            _check_strict(wishes, f"it cannot be split into stages: {uncut}")
             unstaged = str(uncut)
-            stages = _whole(planned, engine.context)
+            stages = _one_task(engine, asked, planned, may_be_physical=not unproven)
+    settings = changed_settings(engine.context) if stages else ()
     return PhysicalPlan(
-        stages=stages,
+        stages=tuple(structs.replace(stage, settings=settings) for stage in stages) if settings else stages,
         schema=asked.schema,
         partitions=partitions,
         text=planned.display_indent(),
@@ -166,12 +179,85 @@ def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: Callable[[], int
     )
 
 
-def _whole(planned: df.ExecutionPlan, context: df.SessionContext) -> tuple[Stage, ...]:
-    """The plan as one task; nothing if it cannot even be sent to a worker."""
+def _check_strict(wishes: Wishes, reason: str) -> None:
+    """Refuse what is not spread over tasks, if that is wanted."""
+    if wishes.strict:
+        hint = "Leave strict out, and it runs as one task."
+        raise Refused("query.unstaged", f"this query is not run by several tasks: {reason}", hint, path="sql")
+
+
+def _why_unproven_scans(optimized: df.LogicalPlan, planned: df.ExecutionPlan, context: df.SessionContext) -> str:
+    """Why CSV or JSON scans of a physical plan may be encoded without an option of their files; "" if none may be.
+
+    The options are in the logical plan only, so each scan of the physical plan must be one of its checked scans.
+    """
+    content = encoded(planned)
+    if not content or why_unproven(content):
+        # It is not sent, for another reason.
+        return ""
+    count = count_text_scans(content)
+    if not count:
+        return ""
+    reason, checked = _checked_scans(optimized, context)
+    if not reason and count > checked:
+        return "not every scan of CSV or JSON files is known to survive being sent"
+    return reason
+
+
+def _checked_scans(plan: df.LogicalPlan, context: df.SessionContext) -> tuple[str, int]:
+    """Why a scan of a logical plan is unproven, "" if none is; and how many CSV and JSON scans were checked."""
     try:
-        return whole(planned, context)
-    except Uncut:
-        return ()
+        return why_unproven_scans(plan.to_bytes(context))
+    except Exception:
+        # A table in memory, here or below.
+        inputs = plan.inputs()
+    if _count_scans(plan) > (sum(map(_count_scans, inputs)) if inputs else 1):
+        return "a subquery beside a table in memory is not known to survive being sent", 0
+    found = [_checked_scans(each, context) for each in inputs]
+    return next((reason for reason, _ in found if reason), ""), sum(count for _, count in found)
+
+
+def _count_scans(plan: df.LogicalPlan) -> int:
+    """How many tables a plan reads, those of subqueries in its expressions among them."""
+    return sum(line.lstrip().startswith("TableScan:") for line in plan.display_indent().splitlines())
+
+
+def _why_unproven_literals(plan: df.LogicalPlan) -> str:
+    """A literal of type Float16 is encoded as a Float32, and nothing tells the two apart."""
+    is_lost = "Float16(" in plan.display_indent()
+    return "a literal of type Float16 does not survive being sent" if is_lost else ""
+
+
+def _one_task(
+    engine: SqlEngine, asked: LogicalPlan, planned: df.ExecutionPlan, *, may_be_physical: bool
+) -> tuple[Stage, ...]:
+    """The query as one task, for a worker to plan, or as it was planned; nothing if neither can be sent.
+
+    `may_be_physical`: whether the encoding of the physical plan keeps all options of its scans.
+    """
+    # Before it is optimized, a plan has IN and EXISTS with subqueries, which cannot be encoded. After that it may have
+    # literals that are lost.
+    plan = asked.plan if _why_unproven_literals(asked.optimized) else asked.optimized
+    try:
+        content = plan.to_bytes(engine.context)
+    except Exception:
+        # Tables in memory travel with a physical plan only.
+        if not may_be_physical:
+            return ()
+        try:
+            return whole(planned, engine.context)
+        except Uncut:
+            return ()
+    stage = Stage(
+        id="stage-1",
+        plan=content,
+        output=Answered(),
+        schema=asked.schema,
+        is_whole=True,
+        is_logical=True,
+        physical=encoded(planned),
+    )
+    return (stage,)
 
 
 def _plan(engine: SqlEngine, asked: LogicalPlan, partitions: int) -> df.ExecutionPlan:
@@ -183,11 +269,15 @@ def _plan(engine: SqlEngine, asked: LogicalPlan, partitions: int) -> df.Executio
 
 def _scanned(plan: df.ExecutionPlan) -> int:
     """How much a plan reads; 0 of one that cannot be written down, of which it is told why where it is cut."""
+    return scanned_bytes(encoded(plan))
+
+
+def encoded(plan: df.ExecutionPlan) -> bytes:
+    """A plan as it is sent; b"" if it cannot be."""
     try:
-        written = plan.to_bytes()
+        return plan.to_bytes()
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException:
         # A panic of the engine is not an Exception.
-        return 0
-    return scanned_bytes(written)
+        return b""

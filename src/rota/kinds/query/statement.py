@@ -97,7 +97,7 @@ def _stages(statement: str, given: Mapping[str, Any], task: str, partitions: int
     engine = SqlEngine(dict(PLANNING), reads_only=True)
     try:
         params = _params(engine, statement, given)
-        asked = logical_plan(_first(engine.sql(statement, params), rows_max))
+        asked = logical_plan(engine, _first(engine.sql(statement, params), rows_max))
         planned = physical_plan(engine, asked, _processors, Wishes(partitions=partitions))
     except Refused:
         return None

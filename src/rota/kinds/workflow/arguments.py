@@ -5,6 +5,7 @@ from typing import Any, cast
 
 from rota.core.errors import Refused
 from rota.kinds.workflow.draft import Draft, Output, Parameter
+from rota.kinds.workflow.parameters import NOT_A_VALUE, LogicalDate
 from rota.kinds.workflow.places import RefusedAt, here
 from rota.wire.scripts import pack_by_name
 from rota.wire.templates import check_template, is_template
@@ -51,6 +52,8 @@ class Taken:
             return self._output(value)
         if kind is Parameter:
             return ParamOf(value.name, value.read)
+        if kind is LogicalDate:
+            raise TypeError(NOT_A_VALUE)
         if kind is str and is_template(value):
             check_template(value, self._draft.params)
             return TemplateOf(value)
@@ -64,8 +67,7 @@ class Taken:
         if output.draft is not self._draft:
             raise TypeError(f"the output of {output.id!r} belongs to another workflow")
         self.upstream.append(output.id)
-        node = self._draft.nodes[output.id]
-        return OutputOf(output.id, is_listed=node.is_mapped)
+        return OutputOf(output.id)
 
     def _value(self, value: Any) -> Value:
         try:

@@ -7,15 +7,16 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from difflib import get_close_matches
 from types import NoneType
 from typing import Any, TypedDict, Unpack, cast, overload
+from zoneinfo import ZoneInfo
 
 from rota.core.calendar import ScheduleSpec
 from rota.core.errors import Refused
 from rota.core.graph import check_graph
-from rota.core.model import Graph, Param
+from rota.core.model import Graph, Param, ParamType
 from rota.core.params import check_declared, check_params, default_of
 from rota.kinds.workflow.draft import TASKS_PER_WORKFLOW_MAX, Draft, current
 from rota.kinds.workflow.functions import bundle_root, root_of
@@ -145,7 +146,7 @@ class WorkflowFunction:
         return next((each for each in found if getattr(each, "__qualname__", "") == qualname), None)
 
     def params(self, given: dict[str, Any]) -> dict[str, Any]:
-        """The parameters of a run: what was given, and the defaults of the rest."""
+        """The parameters of a run: what was given, and the defaults of the rest but for its logical date."""
         try:
             found = unpack_params(check_params(self.param_specs, packed(given)))
             check_instants(self.param_specs, found, self.zone)
@@ -154,8 +155,20 @@ class WorkflowFunction:
             raise Refused(error.code, f"workflow {self.name!r}: {error.reason}", error.hint, path=error.path) from None
 
     def __call__(self, *args: Any, **kwargs: Any) -> object:
-        """Call the function as it is: its tasks run here and now, one after the other."""
-        return self.function(*args, **kwargs)
+        """Call the function as it is: its tasks run here and now, one after the other. Its logical date is now."""
+        return self.function(*args, **{**self._dates_of_now(args, kwargs), **kwargs})
+
+    def _dates_of_now(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters that a call leaves to the logical date."""
+        names = list(inspect.signature(self.function).parameters)
+        given = {*names[: len(args)], *kwargs}
+        now = datetime.now(ZoneInfo(self.zone))  # noqa: TID251 - a function that is called is about now
+        values = {ParamType.DATE: now.date(), ParamType.DATETIME: now, ParamType.STRING: now.isoformat()}
+        return {
+            param.name: values[param.type]
+            for param in self.param_specs
+            if param.defaults_to_logical_date and param.name not in given
+        }
 
     def _checked(self, draft: Draft) -> Graph:
         try:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from rota.core.bounds import BUNDLE_FILES_MAX, BUNDLE_PACKED_BYTES_MAX
 from rota.core.errors import Refused
+from rota.kinds.workflow.dependencies import imported_modules, module_files
 from rota.wire.bundles import BundleFile, check_member
 
 IGNORE_FILE = ".rotaignore"
@@ -157,25 +158,7 @@ def mentions_rota(content: bytes) -> bool:
         tree = ast.parse(content)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return b"rota" in content
-    return any(name.partition(".")[0] == "rota" for name in _imported(tree, ""))
-
-
-def _imported(tree: ast.AST, package: str) -> Iterator[str]:
-    """The modules that a file may import anywhere, functions included; what is no module is not found, and no harm."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name
-        elif isinstance(node, ast.ImportFrom):
-            start = node.module or ""
-            if node.level:
-                parts = package.split(".") if package else []
-                above = parts[: len(parts) - node.level + 1]
-                start = ".".join([*above, start] if start else above)
-            if start:
-                yield start
-            for alias in node.names:
-                yield f"{start}.{alias.name}" if start else alias.name
+    return any(name.partition(".")[0] == "rota" for name in imported_modules(tree, ""))
 
 
 def _follow_imports(reader: _Reader, first: str) -> None:
@@ -192,18 +175,8 @@ def _follow_imports(reader: _Reader, first: str) -> None:
             # It is reported when it is compiled.
             continue
         package = ".".join(PurePosixPath(name).parts[:-1])
-        for module in _imported(tree, package):
-            waiting += _files_of(reader.root, module)
-
-
-def _files_of(root: Path, module: str) -> Iterator[str]:
-    """The files below a root that importing a module reads: those of the packages it is in, and its own."""
-    parts = module.split(".")
-    for length in range(1, len(parts) + 1):
-        place = PurePosixPath(*parts[:length])
-        for name in (place / "__init__.py", place.with_name(f"{place.name}.py")):
-            if (root / name).is_file():
-                yield str(name)
+        for module in imported_modules(tree, package):
+            waiting += module_files(module, lambda each: (reader.root / each).is_file())
 
 
 def _unusable(path: Path, why: str) -> Refused:

@@ -8,17 +8,19 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rota.core.errors import Refused
 from rota.kinds.workflow.bundles import Sources, gather
 from rota.kinds.workflow.compiling import LENGTH_BYTES
+from rota.kinds.workflow.dependencies import Dependencies
 from rota.wire.bundles import check_bundle, pack_bundle
 from rota.wire.deployments import LOAD_S, Broken, Compilation, Compiled, Job, decode_compilation, encode
+from rota.wire.work import COMMAND
 
 # Of address space, which is more than is used: libraries for numbers reserve a lot of it.
 MEMORY_BYTES_MAX = 8 << 30
@@ -60,7 +62,22 @@ async def prepare(path: Path, *, timeout_s: float = LOAD_S, env: Mapping[str, st
         found = await _compile(job, env or {})
     if not found.workflows and not found.broken:
         raise Refused("graph.empty", f"{path} has no workflow", "Decorate a function with @rota.workflow.", path="PATH")
-    return Prepared(*_apart(found), bundle)
+    workflows, broken = _apart(found)
+    return Prepared(await asyncio.to_thread(with_code, workflows, sources), broken, bundle)
+
+
+def with_code(workflows: Iterable[Compiled], sources: Sources) -> tuple[Compiled, ...]:
+    """The same workflows, each with the digest of the files that it uses."""
+    dependencies = Dependencies(sources.files)
+    names = {file.name for file in sources.files}
+    done: list[Compiled] = []
+    for workflow in workflows:
+        first = [name for name in (workflow.source.rpartition(":")[0], *workflow.loaded) if name in names]
+        # A command is run in the folder of the bundle, and may use any file there.
+        has_command = any(spec.kind == COMMAND for spec in workflow.graph.tasks)
+        used = dependencies.of(first, is_opaque=has_command)
+        done.append(structs.replace(workflow, code=dependencies.digest(used)))
+    return tuple(done)
 
 
 def _lay_out(sources: Sources, root: Path) -> None:

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from rota.core.bounds import ID_CHARS_MAX
 from rota.core.errors import Refused
+from rota.core.model import Expansion
 from rota.kinds.workflow.later import Later
 from rota.kinds.workflow.options import TaskOptions, spec_fields
 from rota.kinds.workflow.places import here
@@ -24,6 +25,7 @@ class Node:
 
     __slots__ = (
         "branching",
+        "expansion",
         "factor",
         "fields",
         "has_setups",
@@ -49,6 +51,7 @@ class Node:
         # Of a mapped task: how many there are, or, if that is not known, over which task's output and times what.
         self.is_mapped = False
         self.width = 1
+        self.expansion: Expansion | None = None
         self.over = ""
         self.factor = 1
         # What its result decides: "branch", "condition" or "condition_direct".
@@ -114,10 +117,10 @@ class Output(Later, Arrows):
         self.draft.nodes[self.id].fields["is_setup"] = True
         return self
 
-    def as_teardown(self, *, setups: Any = (), on_failure_fail_run: bool = False) -> "Output":
+    def as_teardown(self, *, setups: Any = (), on_failure_fail_run: bool | None = None) -> "Output":
         """Make the task a teardown of these setups: it runs when they succeeded, however what lies between ended.
 
-        If none are named, they are those on the way to it.
+        If none are named, they are those on the way to it. None leaves `on_failure_fail_run` as the task's options say.
         """
         found = self.draft.outputs((setups,))
         for setup in found:
@@ -126,7 +129,8 @@ class Output(Later, Arrows):
         self.draft.nodes[self.id].has_setups = bool(found)
         fields = self.draft.nodes[self.id].fields
         fields["is_teardown"] = True
-        fields["on_failure_fail_run"] = on_failure_fail_run
+        if on_failure_fail_run is not None:
+            fields["on_failure_fail_run"] = on_failure_fail_run
         return self
 
     def told(self) -> str:

@@ -7,6 +7,8 @@ import traceback
 from pathlib import Path, PurePosixPath
 from types import FrameType, ModuleType, TracebackType
 
+from msgspec import structs
+
 from rota.core.bounds import TEXT_CHARS_MAX
 from rota.core.errors import Refused
 from rota.core.model import Graph
@@ -44,7 +46,17 @@ def compile_file(job: Job, file: str) -> Compilation:
             line = workflow.function.__code__.co_firstlineno
             broken.append(begin.broken(file, error, job.timeout_s, workflow.name, line))
     signal.setitimer(signal.ITIMER_REAL, 0)
-    return Compilation(workflows=tuple(compiled), broken=tuple(broken))
+    loaded = _loaded_files(root)
+    return Compilation(workflows=tuple(structs.replace(each, loaded=loaded) for each in compiled), broken=tuple(broken))
+
+
+def _loaded_files(root: Path) -> tuple[str, ...]:
+    """The files below a root that modules were loaded from."""
+    start = f"{root}/"
+    files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    return tuple(
+        sorted({file.removeprefix(start) for file in files if isinstance(file, str) and file.startswith(start)})
+    )
 
 
 def _out_of_time(_number: int, _frame: FrameType | None) -> None:
@@ -102,6 +114,7 @@ def _compile(root: Path, file: str, workflow: WorkflowFunction) -> Compiled:
         priority=workflow.priority,
         paused=workflow.paused,
         doc=workflow.doc[:TEXT_CHARS_MAX],
+        zone=workflow.zone,
     )
 
 

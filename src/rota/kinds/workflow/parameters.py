@@ -14,6 +14,7 @@ from msgspec import Struct
 from rota.core.model import Param as ParamSpec
 from rota.core.model import ParamType
 from rota.kinds.workflow.draft import Parameter
+from rota.kinds.workflow.later import Later
 from rota.wire.given import plain
 
 _TYPES: dict[Any, ParamType] = {
@@ -29,6 +30,10 @@ _TYPES: dict[Any, ParamType] = {
     Sequence: ParamType.ARRAY,
     Mapping: ParamType.OBJECT,
 }
+NOT_A_VALUE = (
+    "rota.logical_date() is the default of a workflow's parameter, and not a value. "
+    "Declare one, such as `day: date = rota.logical_date()`, and pass that on."
+)
 _READ = {ParamType.DATE: "date", ParamType.DATETIME: "datetime"}
 
 
@@ -44,6 +49,34 @@ class Param(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     doc: str = ""
 
 
+class LogicalDate(Later):
+    """The default of a parameter that is the logical date of each run."""
+
+    __slots__ = ()
+
+    def told(self) -> str:
+        """How it is written."""
+        return "rota.logical_date()"
+
+    def __reduce__(self) -> Any:
+        raise TypeError(NOT_A_VALUE)
+
+    def __repr__(self) -> str:
+        return self.told()
+
+
+_LOGICAL_DATE = LogicalDate()
+
+
+def logical_date() -> Any:
+    """The run's logical date as the default of a workflow's parameter: `def etl(day: date = rota.logical_date())`.
+
+    A `date` is the calendar day in the workflow's time zone, a `datetime` or a `str` the instant with its offset. The
+    value is set when the run is made; a value that the run is given counts more.
+    """
+    return _LOGICAL_DATE
+
+
 def params_of(name: str, function: Callable[..., Any]) -> tuple[ParamSpec, ...]:
     """The parameters of a workflow, from the signature of its function."""
     found: list[ParamSpec] = []
@@ -56,12 +89,14 @@ def params_of(name: str, function: Callable[..., Any]) -> tuple[ParamSpec, ...]:
             said, *more = get_args(said)
             about = next((each for each in more if isinstance(each, Param)), about)
         kind, nullable, choices = _read(said)
-        default = None if parameter.default is parameter.empty else _packed(name, parameter.name, parameter.default)
+        is_logical_date = isinstance(parameter.default, LogicalDate)
+        has_value = parameter.default is not parameter.empty and not is_logical_date
         found.append(
             ParamSpec(
                 name=parameter.name,
                 type=kind,
-                default=default,
+                default=_packed(name, parameter.name, parameter.default) if has_value else None,
+                defaults_to_logical_date=is_logical_date,
                 nullable=nullable or parameter.default is None,
                 choices=tuple(_packed(name, parameter.name, choice) for choice in choices),
                 **msgspec.structs.asdict(about),

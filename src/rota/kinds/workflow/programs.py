@@ -6,10 +6,11 @@ from typing import Any, Unpack
 from msgspec import structs
 
 from rota.core.errors import Refused
-from rota.kinds.workflow.arguments import Taken, is_known_later
+from rota.kinds.workflow.arguments import Taken
 from rota.kinds.workflow.draft import Draft, Output, current
 from rota.kinds.workflow.options import TaskOptions, check_options
 from rota.kinds.workflow.tasks import limited
+from rota.kinds.workflow.template_fields import COMMAND_CALL, HTTP_CALL, as_text, as_texts, has_templates, take_fields
 from rota.running import Request
 from rota.wire.templates import is_template
 from rota.wire.web import check_request
@@ -26,8 +27,8 @@ def command(
 ) -> Output:
     """A task that runs a program: a line for the shell, or a list of words that is run as it is.
 
-    Its texts may be templates, its words and variables outputs and parameters. The last line that it prints is what it
-    gives; with exit code 99 it is skipped.
+    The line, words, variables and the folder may be templates, outputs and parameters. The last line that it prints is
+    what it gives; with exit code 99 it is skipped.
     """
     draft = _draft("command")
     said = check_options(options)
@@ -35,16 +36,20 @@ def command(
     if not words:
         raise Refused("field.value", "a command needs at least one word", path="command")
     name = said.get("id") or _program(words[0])
-    made = line if isinstance(line, str) else words
-    if is_known_later([made, dict(env or {}), cwd]):
+    fields: dict[str, Any] = {
+        "line": line if isinstance(line, str) else [as_text(word) for word in words],
+        "env": as_texts(env),
+        "cwd": as_text(cwd),
+    }
+    if has_templates(COMMAND_CALL, fields):
         taken = Taken(draft, name)
-        call = _preparing(draft, taken, line=made, env=dict(env or {}), cwd=cwd)
+        call = _preparing(draft, COMMAND_CALL, taken, fields)
         return draft.add(name, COMMAND, CommandWork(call=call), said, taken.upstream)
     work = CommandWork(
-        argv=() if isinstance(line, str) else tuple(str(word) for word in words),
+        argv=() if isinstance(line, str) else tuple(fields["line"]),
         shell=line if isinstance(line, str) else "",
-        env=tuple((key, str(value)) for key, value in (env or {}).items()),
-        cwd=cwd,
+        env=tuple(fields["env"].items()),
+        cwd=fields["cwd"],
     )
     return draft.add(name, COMMAND, work, said, ())
 
@@ -67,8 +72,9 @@ def http(
     """
     draft = _draft("http")
     said, timeout_ms = limited(draft, check_options(options))
-    if is_known_later([url, dict(headers or {}), body, json]):
-        return _http_later(draft, said, timeout_ms, method, url, dict(headers or {}), body, json, accepted)
+    fields: dict[str, Any] = {"url": url, "headers": dict(headers or {}), "body": body, "json": json}
+    if has_templates(HTTP_CALL, fields):
+        return _http_later(draft, said, timeout_ms, {"method": method, **fields, "accepted": list(accepted)})
     request = Request(method, url, headers=headers, json=json, body=body, accepted=accepted)
     work = HttpWork(
         method=request.method,
@@ -82,35 +88,24 @@ def http(
     return draft.add(said.get("id") or f"{work.method.lower()}-{host}", HTTP, work, said, ())
 
 
-def _http_later(
-    draft: Draft,
-    said: TaskOptions,
-    timeout_ms: int,
-    method: str,
-    url: str,
-    headers: dict[str, Any],
-    body: bytes | str,
-    json: Any,
-    accepted: Sequence[int],
-) -> Output:
+def _http_later(draft: Draft, said: TaskOptions, timeout_ms: int, fields: dict[str, Any]) -> Output:
     """A request that is put together where user code runs, and checked again where it is sent."""
+    method, accepted = fields["method"], tuple(fields["accepted"])
     # What is known already is checked here; the rest of it stands for itself.
-    known = HttpWork(method=method.upper(), url="https://example.org", accepted=tuple(accepted), timeout_ms=timeout_ms)
-    check_request(known)
+    check_request(HttpWork(method=method.upper(), url="https://example.org", accepted=accepted, timeout_ms=timeout_ms))
+    if fields["json"] is not None and fields["body"]:
+        raise TypeError("a request has one body: json or body")
     name = said.get("id") or method.lower()
     taken = Taken(draft, name)
-    fields: dict[str, Any] = {"method": method, "url": url, "headers": headers, "accepted": list(accepted)}
-    fields["json" if json is not None else "body"] = json if json is not None else body
-    if json is not None and body:
-        raise TypeError("a request has one body: json or body")
-    call = structs.replace(_preparing(draft, taken, **fields), function=f"{Request.__module__}:{Request.__qualname__}")
+    call = _preparing(draft, HTTP_CALL, taken, fields)
+    call = structs.replace(call, function=f"{Request.__module__}:{Request.__qualname__}")
     return draft.add(name, HTTP, HttpWork(timeout_ms=timeout_ms, call=call), said, taken.upstream)
 
 
-def _preparing(draft: Draft, taken: Taken, **fields: Any) -> PythonWork:
+def _preparing(draft: Draft, way: str, taken: Taken, fields: dict[str, Any]) -> PythonWork:
     """A call that gives these fields, once what is in them is known."""
-    kwargs = tuple((name, taken.take(name, value)) for name, value in fields.items())
     function = f"{prepared.__module__}:{prepared.__qualname__}"
+    kwargs = take_fields(way, taken, fields)
     return PythonWork(function=function, kwargs=kwargs, is_preparing=True, zone=draft.zone)
 
 

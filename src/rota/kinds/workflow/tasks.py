@@ -21,6 +21,9 @@ from rota.kinds.workflow.draft import Draft, Output, current
 from rota.kinds.workflow.functions import refer
 from rota.kinds.workflow.mapping import Plan, mapped_over_lists, mapped_over_rows
 from rota.kinds.workflow.options import Seconds, TaskOptions, check_options, millis
+from rota.kinds.workflow.parameters import LogicalDate
+from rota.kinds.workflow.places import RefusedAt, place_of
+from rota.kinds.workflow.template_fields import COMMAND_TASK, as_text, as_texts, take_fields
 from rota.running import Context, context
 from rota.wire.values import Unserialisable
 from rota.wire.web import TIMEOUT_MS_MAX
@@ -50,8 +53,8 @@ class Role(Struct, frozen=True):
     branching: str = ""
     sensor: Sensor | None = None
     may_grow: bool = False
-    env: tuple[tuple[str, str], ...] = ()
-    cwd: str = ""
+    # Of a command: what stands beside the line that its function returns.
+    fields: dict[str, Any] = {}
 
 
 _PLAIN = Role()
@@ -69,6 +72,7 @@ class Task(Generic[P, R]):
         self.role = role
         self.name = said.get("id") or _name_of(function)
         self.signature, self.context = _signature_of(function)
+        self._check_defaults()
         self._alone: Any = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -83,7 +87,16 @@ class Task(Generic[P, R]):
             args=tuple(taken.take(f"argument {number}", value) for number, value in enumerate(args, start=1)),
             kwargs=tuple((key, taken.take(key, value)) for key, value in kwargs.items()),
         )
-        return self.add(draft, work, taken.upstream)  # pyright: ignore[reportReturnType] - an output stands for it
+        return self.add(draft, work, taken)  # pyright: ignore[reportReturnType] - an output stands for it
+
+    def _check_defaults(self) -> None:
+        """Refuse the logical date as a default: it is of a run, and a task gets it from its workflow."""
+        parameters = self.signature.parameters.values() if self.signature is not None else ()
+        for each in parameters:
+            if isinstance(each.default, LogicalDate):
+                text = f"task {self.name!r}: rota.logical_date() is for parameters of a workflow, not of a task"
+                hint = f"Pass {each.name} from a parameter of the workflow, or read ctx.logical_date in the task."
+                raise RefusedAt(Refused("field.value", text, hint, path=each.name), place_of(self.function))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """A task among a class's methods is bound like any other."""
@@ -174,16 +187,18 @@ class Task(Generic[P, R]):
         role = self.role
         return structs.replace(found, context=self.context, sensor=role.sensor, may_grow=role.may_grow, zone=draft.zone)
 
-    def add(self, draft: Draft, call: PythonWork, upstream: list[str]) -> Output:
-        """Add a task that makes a call."""
+    def add(self, draft: Draft, call: PythonWork, taken: Taken) -> Output:
+        """Add a task that makes a call with what was taken."""
         said, role = self.said, self.role
         work: AnyWork = call
         if role.kind == COMMAND:
-            work = CommandWork(env=role.env, cwd=role.cwd, call=structs.replace(call, is_preparing=True))
+            fields = take_fields(COMMAND_TASK, taken, role.fields)
+            work = CommandWork(call=structs.replace(call, is_preparing=True, fields=fields))
         elif role.kind == HTTP:
             said, timeout_ms = limited(draft, said)
             work = HttpWork(timeout_ms=timeout_ms, call=structs.replace(call, is_preparing=True))
-        output = draft.add(self.name, {COMMAND: COMMAND, HTTP: HTTP}.get(role.kind, PYTHON), work, said, upstream)
+        kind = {COMMAND: COMMAND, HTTP: HTTP}.get(role.kind, PYTHON)
+        output = draft.add(self.name, kind, work, said, taken.upstream)
         draft.nodes[output.id].branching = role.branching
         draft.functions[output.id] = self.function
         return output
@@ -235,7 +250,7 @@ class Partial:
         taken = plan.taken
         kwargs = tuple((key, taken.take(key, value)) for key, value in self._fixed.items())
         work = structs.replace(self._task.reference(draft), kwargs=kwargs, over=plan.over)
-        output = self._task.add(draft, work, taken.upstream)
+        output = self._task.add(draft, work, taken)
         node = draft.nodes[output.id]
         node.is_mapped, node.over, node.factor = True, plan.source, plan.factor
         return output
@@ -374,9 +389,16 @@ class Decorators:
         cwd: str = "",
         **options: Any,
     ) -> Any:
-        """A task that runs the program its function returns: a line for the shell, or a list of words."""
-        said = tuple((str(key), str(value)) for key, value in (env or {}).items())
-        return _decorated(function, options, Role(COMMAND, env=said, cwd=cwd))
+        """A task that runs the program its function returns: a line for the shell, or a list of words.
+
+        The variables in `env` and the folder `cwd` may be templates.
+        """
+        fields: dict[str, Any] = {}
+        if env:
+            fields["env"] = as_texts(env)
+        if cwd:
+            fields["cwd"] = as_text(cwd)
+        return _decorated(function, options, Role(COMMAND, fields=fields))
 
     @overload
     def http(self, function: Callable[P, R], /) -> Task[P, R]: ...

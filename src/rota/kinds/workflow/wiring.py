@@ -7,7 +7,7 @@ from msgspec import structs
 from rota.core.bounds import GROWTH_TASKS_MAX, NAMES_PER_COMMAND_MAX
 from rota.core.errors import Refused
 from rota.core.growing import FED_RULES
-from rota.core.model import TaskSpec
+from rota.core.model import Expansion, TaskSpec
 from rota.core.trigger import TriggerRule
 from rota.kinds.workflow.draft import Draft, Node
 from rota.wire.work import Branches, CommandWork, PythonWork, encode_work
@@ -37,6 +37,7 @@ def specs_of(draft: Draft) -> tuple[TaskSpec, ...]:
             upstream=tuple(node.upstream),
             inputs=node.inputs,
             width=node.width,
+            expansion=node.expansion,
             **node.fields,
         )
         for node in nodes.values()
@@ -102,18 +103,19 @@ def _check_circles(draft: Draft) -> list[str]:
 
 
 def _tell_source(node: Node, nodes: dict[str, Node]) -> None:
-    """Settle how many there are of a mapped task, or have whoever makes what it is mapped over say so."""
+    """Settle how many there are of a mapped task, or have the task that makes the list say so."""
     factor, source = node.factor, node.over
     while source and nodes[source].is_mapped:
         factor, source = factor * nodes[source].factor, nodes[source].over
-    if not source:
-        # Zero would mean that it is not known; the one that is there finds nothing to map over, and is skipped.
+    if not source or not factor:
+        # Width zero would mean that it is not known.
         node.width = max(1, factor)
+        node.expansion = Expansion(node.over, is_empty=not factor)
         if node.width > GROWTH_TASKS_MAX:
             text = f"task {node.id!r} is mapped over {node.width:,} elements, and {GROWTH_TASKS_MAX:,} are the most"
             raise Refused("graph.width", text, "Give each task a slice of the list.", path=node.place)
         return
-    node.width = 0
+    node.width, node.expansion = 0, Expansion(node.over)
     work = nodes[source].work
     maps = (node.id, factor)
     if isinstance(work, CommandWork):

@@ -330,6 +330,13 @@ _FEEDS = (
 )
 
 
+# Version 6.
+_IDLE_TIME = (
+    *adding(("idle_ms bigint NOT NULL DEFAULT 0",), "run", "history_run"),
+    "COMMENT ON COLUMN run.idle_ms IS 'how long it lay ended before it was opened again'",
+)
+
+
 class Step(Struct, frozen=True):
     """One step between versions: `number` is the one it leads to. Never changed once it was released."""
 
@@ -344,6 +351,7 @@ STEPS: tuple[Step, ...] = (
     Step(3, "keys, labels and shares of runs, and what else a queue decides", _BUILDS),
     Step(4, "pauses, and runs that wait for others, a person, or whoever knows a token", _AGENTS),
     Step(5, "tasks that go on as others", _FEEDS),
+    Step(6, "how long a run lay ended before it was opened again", _IDLE_TIME),
 )
 
 
@@ -356,6 +364,7 @@ VIEWS = views(
         false="false",
         first="0::bigint",
         nodes="""node->>'id' AS task_id, (node->>'width')::bigint AS width,
+            node->>'expansion' IS NOT NULL AS is_mapped,
             (sum((node->>'width')::bigint) OVER (ORDER BY place))::bigint - (node->>'width')::bigint AS before""",
         graph_nodes="json_array_elements(g.graph->'tasks') WITH ORDINALITY AS n (node, place)",
     )

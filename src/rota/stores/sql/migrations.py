@@ -12,7 +12,17 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from rota.stores.sql.columns import Value
-from rota.stores.sql.schema import AGENTS, BUILDS, FEEDS, TABLES, TENANTS_AND_AUDITS, VIEWS, WORKFLOWS
+from rota.stores.sql.schema import (
+    AGENTS,
+    BUILDS,
+    FEEDS,
+    IDENTITY,
+    IDLE_TIME,
+    TABLES,
+    TENANTS_AND_AUDITS,
+    VIEWS,
+    WORKFLOWS,
+)
 
 
 class Database(Protocol):
@@ -49,6 +59,8 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(4, "keys, labels and shares of runs, and what else a queue decides", statements(*BUILDS)),
     Migration(5, "pauses, and runs that wait for others, a person, or whoever knows a token", statements(*AGENTS)),
     Migration(6, "tasks that go on as others", statements(*FEEDS)),
+    Migration(7, "how long a run lay ended before it was opened again", statements(*IDLE_TIME)),
+    Migration(8, "the identity of the store", statements(*IDENTITY)),
 )
 
 

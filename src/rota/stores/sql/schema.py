@@ -299,6 +299,14 @@ AGENTS = (
 # Version 6.
 FEEDS = adding(("feeds TEXT NOT NULL DEFAULT ''",), "growth", "history_growth")
 
+# Version 7.
+IDLE_TIME = adding(("idle_ms INTEGER NOT NULL DEFAULT 0",), "run", "history_run")
+
+# Version 8. One row: what tells this store from every other one, also in a copy.
+IDENTITY = (
+    "CREATE TABLE identity (only INTEGER PRIMARY KEY CHECK (only = 1), value TEXT NOT NULL) STRICT, WITHOUT ROWID",
+)
+
 # Dropped and made again with every version.
 VIEWS = views(
     Dialect(
@@ -310,6 +318,7 @@ VIEWS = views(
         false="0",
         first="0",
         nodes="""json_extract(node.value, '$.id') AS task_id, json_extract(node.value, '$.width') AS width,
+            json_extract(node.value, '$.expansion') IS NOT NULL AS is_mapped,
             sum(json_extract(node.value, '$.width')) OVER (ORDER BY node.key) - json_extract(node.value, '$.width')
                 AS before""",
         graph_nodes="json_each(g.graph, '$.tasks') node",

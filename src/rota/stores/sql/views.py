@@ -32,7 +32,8 @@ class Dialect(Struct, frozen=True):
     false: str
     # The number of a run's one task.
     first: str
-    # The nodes of a task's graph `g.graph`, each with `task_id`, its `width`, and how many tasks come `before` it.
+    # The nodes of a task's graph `g.graph`, each with `task_id`, its `width`, whether it `is_mapped`, and how many
+    # tasks come `before` it.
     nodes: str
     graph_nodes: str
 
@@ -59,7 +60,7 @@ def _runs(speak: Dialect, table: str, live: str) -> str:
     time = speak.time
     return f"""SELECT run_no, {live} AS live, tenant, id AS run, name, kind, state, priority,
     {time("created_at")} AS created, {time("started_at")} AS started, {time("ended_at")} AS ended,
-    CASE WHEN ended_at > 0 AND started_at > 0 THEN (ended_at - started_at) / 1000.0 END AS seconds,
+    CASE WHEN ended_at > 0 AND started_at > 0 THEN (ended_at - started_at - idle_ms) / 1000.0 END AS seconds,
     {speak.day("CASE WHEN ended_at > 0 THEN ended_at ELSE created_at END")} AS day,
     CASE WHEN fault <> '' THEN fault ELSE reason END AS why, schedule, parent, paused, graph,
     nullif(version, 0) AS version, backfill, labels
@@ -82,9 +83,9 @@ FROM (
 
 
 def _task_name(speak: Dialect) -> str:
-    """Tasks are numbered through the graph, node after node; a node with a width other than 1 is a group."""
+    """Tasks are numbered through the graph, node after node; a mapped node, or one of another width, is a group."""
     return f"""(
-    SELECT CASE WHEN width = 1 THEN task_id ELSE task_id || '[' || (t.idx - before) || ']' END
+    SELECT CASE WHEN width = 1 AND NOT is_mapped THEN task_id ELSE task_id || '[' || (t.idx - before) || ']' END
     FROM (
         SELECT {speak.nodes}
         FROM (

@@ -18,7 +18,7 @@ from rota.stores.sqlite import reading
 from rota.stores.sqlite.connection import CREATE, READ_WRITE, Connection, connect
 from rota.stores.sqlite.errors import UNREADABLE, at_open
 from rota.stores.sqlite.lock import FolderLock, held
-from rota.stores.sqlite.opening import DATABASE_NAME, check_version, open_folder, open_reader
+from rota.stores.sqlite.opening import DATABASE_NAME, check_version, missing, open_existing, open_folder
 from rota.wire.flushing import flush
 
 # A restored copy must not issue fences that were issued after it was made. This many elections are enough for the life
@@ -68,7 +68,7 @@ def backup(folder: Path, target: Path, *, force: bool = False, progress: Progres
     if not target.parent.is_dir():
         raise Refused("field.value", f"there is no folder {target.parent}.", "Make it first.", path="file")
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    with closing(_look(folder)) as source:
+    with closing(open_existing(folder)) as source:
         try:
             _copy(source, part, progress)
             part.replace(target)
@@ -107,7 +107,7 @@ def _copy(source: Connection, part: Path, progress: Progress | None) -> None:
 
 def check(folder: Path, now: Millis) -> Report:
     """Read everything: SQLite's own check, rows that belong nowhere, the rules of the core over all live records."""
-    with closing(_look(folder)) as connection:
+    with closing(open_existing(folder)) as connection:
         version = check_version(connection, folder)
         faults: list[str] = []
         try:
@@ -149,7 +149,7 @@ def vacuum(folder: Path) -> tuple[int, int]:
     """Write the database anew without its gaps; its size before and after. Needs the folder for itself."""
     lock = FolderLock(folder)
     if not (folder / DATABASE_NAME).is_file():
-        raise _missing(folder)
+        raise missing(folder)
     if not lock.take("vacuum"):
         raise held(folder)
     try:
@@ -165,26 +165,3 @@ def vacuum(folder: Path) -> tuple[int, int]:
     finally:
         lock.free()
     return before, (folder / DATABASE_NAME).stat().st_size
-
-
-def _look(folder: Path) -> Connection:
-    """A connection for somebody who only looks, and changes no version."""
-    path = folder / DATABASE_NAME
-    if not path.is_file():
-        raise _missing(folder)
-    connection: Connection | None = None
-    try:
-        connection = open_reader(folder)
-        check_version(connection, folder)
-    except BaseException as error:
-        said = at_open(error, connection, path)
-        if connection is not None:
-            connection.close()
-        if said is error:
-            raise
-        raise said from error
-    return connection
-
-
-def _missing(folder: Path) -> Refused:
-    return Refused("store.missing", f"there is no {DATABASE_NAME} in {folder}.", "Name the folder with --data.")

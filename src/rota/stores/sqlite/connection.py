@@ -80,6 +80,10 @@ class Connection(Protocol):
         """Called when a commit is about to be written."""
         ...
 
+    def config(self, op: int, value: int) -> int:
+        """Change a setting of the connection that is no pragma."""
+        ...
+
     def wal_autocheckpoint(self, n: int) -> None:
         """After how many pages the log is moved to the file."""
         ...

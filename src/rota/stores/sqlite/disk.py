@@ -5,43 +5,33 @@ thread at a time, and reading likewise. The two never wait for each other. `hold
 and may be called from anywhere.
 """
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, contextmanager
+import secrets
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import apsw
 
 from rota.core.errors import Refused
-from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
 from rota.core.ids import EPOCH_MAX, Epoch, Millis
-from rota.core.model import Graph
-from rota.core.records import Batch, Record, Story
-from rota.ports import CommitUnknown, Fenced, Kept, StoreRefused
+from rota.core.records import Batch, Record
+from rota.ports import CommitUnknown, StoreRefused
 from rota.stores.sql.migrations import MIGRATIONS, Migration
-from rota.stores.sqlite import reading
-from rota.stores.sqlite.connection import Connection
-from rota.stores.sqlite.errors import UNREADABLE, UNSTORABLE, is_full, not_read, not_written
+from rota.stores.sqlite.disk_reader import DiskReader, check_epoch, epoch_of, identity_of, read_identity_file
+from rota.stores.sqlite.errors import UNSTORABLE, is_full, not_read, not_written
 from rota.stores.sqlite.lock import FolderLock, holder_of
-from rota.stores.sqlite.opening import BUSY_MS, DATABASE_NAME, open_folder, open_reader
+from rota.stores.sqlite.opening import BUSY_MS, open_folder, open_reader
 from rota.stores.sqlite.tidying import tidy
 from rota.stores.sqlite.writing import Plan, Writer
 
-T = TypeVar("T")
 
-_EPOCH = "SELECT value FROM meta WHERE name = 'epoch'"
-
-
-class SqliteDisk:
+class SqliteDisk(DiskReader):
     """A data folder. Raises `Refused` or `Unavailable` if it cannot be opened."""
 
     def __init__(self, folder: Path, migrations: Sequence[Migration] = MIGRATIONS, vfs: str | None = None) -> None:
-        self.folder = folder
-        self.path = folder / DATABASE_NAME
         self.migrations = migrations
-        self._vfs = vfs
         self.writer = open_folder(folder, vfs, migrations)
-        self.reader = open_reader(folder, vfs)
+        super().__init__(folder, open_reader(folder, vfs), vfs)
         self.lock = FolderLock(folder)
         self._held: Epoch = 0
         self._inode = self.path.stat().st_ino
@@ -51,8 +41,27 @@ class SqliteDisk:
         """Give back the lock and everything else; may be called twice."""
         self._held = 0
         self.lock.free()
-        self.reader.close()
+        super().close()
         self.writer.close()
+
+    # Which store this is.
+
+    def identity(self) -> str:
+        """The identity of the store. It is made by the first process that asks for it, and is part of every backup.
+
+        A folder of an older version has it in a file; it keeps that one.
+        """
+        try:
+            found = identity_of(self.writer)
+        except apsw.Error as error:
+            raise not_read(error, self.writer, self.path) from error
+        if found:
+            return found
+        self._begin()
+        with self._transaction():
+            found = identity_of(self.writer) or read_identity_file(self.folder) or secrets.token_hex(16)
+            self.writer.execute("INSERT OR IGNORE INTO identity (only, value) VALUES (1, ?)", (found,))
+        return found
 
     # Who may write.
 
@@ -92,7 +101,7 @@ class SqliteDisk:
         finally:
             self.writer.set_busy_timeout(BUSY_MS)
         with self._transaction():
-            epoch = self._epoch(self.writer) + 1
+            epoch = epoch_of(self.writer) + 1
             assert epoch <= EPOCH_MAX, "eight million elections"
             self.writer.execute("UPDATE meta SET value = ? WHERE name = 'epoch'", (epoch,))
         return epoch
@@ -121,14 +130,14 @@ class SqliteDisk:
             raise StoreRefused(f"{type(error).__name__}: {error}") from error
         self._begin()
         with self._transaction():
-            self._compare(self.writer, epoch)
+            check_epoch(self.writer, epoch)
             self._writing.write(plan)
 
     def tidy(self, epoch: Epoch, now: Millis, keep_ms: Millis) -> int:
         """One slice of housekeeping."""
         self._begin()
         with self._transaction():
-            self._compare(self.writer, epoch)
+            check_epoch(self.writer, epoch)
             return tidy(self.writer, now, keep_ms, self.migrations)
 
     def _begin(self) -> None:
@@ -162,79 +171,6 @@ class SqliteDisk:
         if self.writer.in_transaction:
             self.writer.execute("ROLLBACK")
 
-    # Reading.
-
     def load(self, epoch: Epoch) -> list[Record]:
         """All live records, for the reigning epoch only."""
         return [record for records in self.live(epoch) for record in records]
-
-    def live(self, epoch: Epoch | None) -> Generator[list[Record], None, None]:
-        """All live records as they are now, some at a time; without an epoch, for whoever only looks."""
-        with closing(self._read(lambda: open_reader(self.folder, self._vfs))) as connection:
-            self._read(lambda: connection.execute("BEGIN"))
-            if epoch is not None:
-                self._compare(connection, epoch)
-            chunks = reading.live_records(connection)
-            while (records := self._read(lambda: next(chunks, None))) is not None:
-                yield records
-
-    def page(self, query: HistoryQuery) -> Page:
-        """One page of history."""
-        return self._read(lambda: reading.page_of(self.reader, query))
-
-    def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
-        """One run of history."""
-
-        def read() -> Ended | None:
-            with self.reader:
-                return reading.ended_run(self.reader, tenant, run, created_at)
-
-        return self._read(read)
-
-    def graph(self, tenant: str, digest: str) -> Graph | None:
-        """A definition, live or kept for the history."""
-
-        def read() -> Graph | None:
-            with self.reader:
-                return reading.graph_of(self.reader, tenant, digest)
-
-        return self._read(read)
-
-    def kept(self) -> Kept:
-        """What is referred to, live or in history."""
-
-        def read() -> Kept:
-            with self.reader:
-                return reading.kept(self.reader)
-
-        return self._read(read)
-
-    def audits(self, query: ListAudits) -> AuditsPage:
-        """Who asked for what."""
-        return self._read(lambda: reading.audits_of(self.reader, query))
-
-    def told(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
-        """The story of one run."""
-
-        def read() -> list[Story]:
-            with self.reader:
-                return reading.stories_of(self.reader, tenant, run, created_at)
-
-        return self._read(read)
-
-    def _read(self, read: Callable[[], T]) -> T:
-        try:
-            return read()
-        except (apsw.Error, *UNREADABLE) as error:
-            raise not_read(error, self.reader, self.path) from error
-
-    def _compare(self, connection: Connection, epoch: Epoch) -> None:
-        # The epoch alone decides, not the lock: a writer whose lock was lost and not yet taken by another has not
-        # been overtaken, and its commits are still in order.
-        reigns = self._epoch(connection)
-        if epoch != reigns or epoch <= 0:
-            raise Fenced(f"epoch {epoch} has passed; {reigns} reigns")
-
-    def _epoch(self, connection: Connection) -> Epoch:
-        ((epoch,),) = connection.execute(_EPOCH)
-        return int(epoch)

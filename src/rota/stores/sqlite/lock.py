@@ -17,6 +17,8 @@ from rota.core.errors import Refused
 
 LOCK_NAME = "rota.lock"
 _READ_BYTES_MAX = 4_096
+# How often a lock that others only look at is tried again. A look takes microseconds, unless it waits for a core.
+_LOOKS_MAX = 500_000
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -41,14 +43,11 @@ class FolderLock:
             return False
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
-            return False
+            is_taken = _lock(fd) and self._is_the_file(fd)
         except BaseException:
             os.close(fd)
             raise
-        if not self._is_the_file(fd):
+        if not is_taken:
             os.close(fd)
             return False
         self._sign(fd, who)
@@ -83,6 +82,29 @@ class FolderLock:
             # Not by closing alone: a process that was forked from this one has the file open too, and may live on.
             fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
+
+
+def _lock(fd: int) -> bool:
+    """Lock a file unless another process holds it. One that only looks (`holder_of`) is gone in a moment."""
+    for _ in range(_LOOKS_MAX):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if _is_exclusive(fd):
+                return False
+            os.sched_yield()
+    return False
+
+
+def _is_exclusive(fd: int) -> bool:
+    """Whether the lock is held, and not only looked at."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    return False
 
 
 def holder_of(folder: Path) -> str:

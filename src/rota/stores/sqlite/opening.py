@@ -1,7 +1,7 @@
 """Opening a data folder: settings of a connection, versions, and what is refused."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import apsw
@@ -21,14 +21,15 @@ BUSY_MS = 2_000
 # Pages in the log (16 MB) before they are moved to the file.
 CHECKPOINT_PAGES = 4_000
 _LOG_BYTES_KEPT = 64 * 1024 * 1024
-_CACHE_KB = 64 * 1024
+# The writer's cache of pages fills up with history, which it never reads again: what lives is in memory anyway.
+CACHE_KB = 8 * 1024
 
 
 def open_writer(folder: Path, vfs: str | None = None) -> Connection:
     """The connection that writes: a commit is on the disk when it returns."""
     connection = _connect(folder, vfs, READ_WRITE | CREATE)
     connection.pragma("synchronous", "full")
-    connection.pragma("cache_size", -_CACHE_KB)
+    connection.pragma("cache_size", -CACHE_KB)
     connection.pragma("temp_store", "memory")
     connection.pragma("journal_size_limit", _LOG_BYTES_KEPT)
     connection.wal_autocheckpoint(CHECKPOINT_PAGES)
@@ -36,11 +37,25 @@ def open_writer(folder: Path, vfs: str | None = None) -> Connection:
 
 
 def open_reader(folder: Path, vfs: str | None = None) -> Connection:
-    """A connection that only reads, and never waits for a commit."""
+    """A connection that only reads, and never waits for a commit. The log stays as it is, also when it is closed."""
     connection = _connect(folder, vfs, READ_WRITE)
     connection.pragma("query_only", True)
     connection.wal_autocheckpoint(0)
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     return connection
+
+
+def open_existing(folder: Path) -> Connection:
+    """The same to a folder whose version is not known. Refuses one that is not there, or is not Rota's."""
+    path = folder / DATABASE_NAME
+    if not path.is_file():
+        raise missing(folder)
+    return _opened(path, lambda: open_reader(folder), lambda connection: check_version(connection, folder))
+
+
+def missing(folder: Path) -> Refused:
+    """The refusal of a folder without a database."""
+    return Refused("store.missing", f"there is no {DATABASE_NAME} in {folder}.", "Name the folder with --data.")
 
 
 def _connect(folder: Path, vfs: str | None, flags: int) -> Connection:
@@ -59,12 +74,18 @@ def open_folder(folder: Path, vfs: str | None = None, migrations: Sequence[Migra
         os.close(os.open(folder / DATABASE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise Refused("store.missing", f"{folder} cannot be made: {error.strerror}.", "Name another folder.") from error
+    path = folder / DATABASE_NAME
+    return _opened(path, lambda: open_writer(folder, vfs), lambda found: _prepare(found, folder, migrations))
+
+
+def _opened(path: Path, opener: Callable[[], Connection], prepare: Callable[[Connection], None]) -> Connection:
+    """A connection that was prepared; one that cannot be is closed, and what keeps it from that is refused by name."""
     connection: Connection | None = None
     try:
-        connection = open_writer(folder, vfs)
-        _prepare(connection, folder, migrations)
+        connection = opener()
+        prepare(connection)
     except BaseException as error:
-        said = at_open(error, connection, folder / DATABASE_NAME)
+        said = at_open(error, connection, path)
         if connection is not None:
             connection.close()
         if said is error:

@@ -16,31 +16,76 @@ from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
 from rota.ports import Candidate, Kept
 from rota.stores.sqlite.disk import SqliteDisk
+from rota.stores.sqlite.disk_reader import DiskReader
 
 T = TypeVar("T")
 
 
-class SqliteStore:
+class SqliteReader:
+    """The reading half of the store."""
+
+    def __init__(self, disk: DiskReader) -> None:
+        self._disk = disk
+        self._reader = ThreadPoolExecutor(1, "rota-store-reader")
+
+    def close(self) -> None:
+        """Finish what is being read, then close the database; may be called twice."""
+        self._reader.shutdown(wait=True)
+        self._disk.close()
+
+    async def version(self) -> int:
+        """A number that changes with every commit of another process."""
+        return await self.read(self._disk.version)
+
+    async def history(self, query: HistoryQuery) -> Page:
+        """See the port."""
+        return await self.read(lambda: self._disk.page(query))
+
+    async def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
+        """See the port."""
+        return await self.read(lambda: self._disk.ended(tenant, run, created_at))
+
+    async def graph(self, tenant: str, digest: str) -> Graph | None:
+        """See the port."""
+        return await self.read(lambda: self._disk.graph(tenant, digest))
+
+    async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
+        """See the port."""
+        return await self.read(lambda: self._disk.told(tenant, run, created_at))
+
+    async def audits(self, query: ListAudits) -> AuditsPage:
+        """See the port."""
+        return await self.read(lambda: self._disk.audits(query))
+
+    async def kept(self) -> Kept:
+        """See the port."""
+        return await self.read(self._disk.kept)
+
+    async def read(self, work: Callable[[], T]) -> T:
+        """Do something on the thread that reads."""
+        return await asyncio.get_running_loop().run_in_executor(self._reader, work)
+
+
+class SqliteStore(SqliteReader):
     """The store of one machine: a folder with `rota.db` in it. Raises `Refused` if the folder cannot be used."""
 
     def __init__(self, folder: Path, disk: SqliteDisk | None = None) -> None:
         self.disk = disk or SqliteDisk(folder)
+        super().__init__(self.disk)
         self._writer = ThreadPoolExecutor(1, "rota-store-writer")
-        self._reader = ThreadPoolExecutor(1, "rota-store-reader")
-        self._closed = False
 
     def close(self) -> None:
         """Finish what is being written, then free the folder; may be called twice."""
-        if self._closed:
-            return
-        self._closed = True
         self._writer.shutdown(wait=True)
-        self._reader.shutdown(wait=True)
-        self.disk.close()
+        super().close()
 
     def holder(self) -> str:
         """Who holds the folder's lock, for people; empty if nobody does."""
         return self.disk.holder()
+
+    async def identity(self) -> str:
+        """See the port."""
+        return await self._write(self.disk.identity)
 
     async def elect(self, who: Candidate) -> Epoch | None:
         """See the port."""
@@ -58,39 +103,15 @@ class SqliteStore:
         """See the port."""
         chunks = self.disk.live(epoch)
         try:
-            while (records := await self._read(lambda: next(chunks, None))) is not None:
+            while (records := await self.read(lambda: next(chunks, None))) is not None:
                 for record in records:
                     yield record
         finally:
-            await self._read(chunks.close)
+            await self.read(chunks.close)
 
     async def commit(self, epoch: Epoch, batch: Batch) -> None:
         """See the port."""
         await self._write(lambda: self.disk.commit(epoch, batch))
-
-    async def history(self, query: HistoryQuery) -> Page:
-        """See the port."""
-        return await self._read(lambda: self.disk.page(query))
-
-    async def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
-        """See the port."""
-        return await self._read(lambda: self.disk.ended(tenant, run, created_at))
-
-    async def graph(self, tenant: str, digest: str) -> Graph | None:
-        """See the port."""
-        return await self._read(lambda: self.disk.graph(tenant, digest))
-
-    async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
-        """See the port."""
-        return await self._read(lambda: self.disk.told(tenant, run, created_at))
-
-    async def audits(self, query: ListAudits) -> AuditsPage:
-        """See the port."""
-        return await self._read(lambda: self.disk.audits(query))
-
-    async def kept(self) -> Kept:
-        """See the port."""
-        return await self._read(self.disk.kept)
 
     async def tidy(self, epoch: Epoch, now: Millis, keep_ms: Millis) -> int:
         """See the port."""
@@ -98,6 +119,3 @@ class SqliteStore:
 
     async def _write(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._writer, work)
-
-    async def _read(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._reader, work)

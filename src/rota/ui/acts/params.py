@@ -101,7 +101,9 @@ def _note(param: Param, shown: dict[str, Any]) -> str:
         what += "" if param.type in _NUMBERS else " long"
     if param.pattern:
         what += f", like {param.pattern}"
-    if param.nullable:
+    if param.defaults_to_logical_date:
+        what += "; leave empty for the run's logical date"
+    elif param.nullable:
         what += "; empty is null"
     elif not shown["required"] and param.type is not ParamType.STRING:
         what += "; empty is the default"
@@ -117,6 +119,8 @@ def read_given(params: Iterable[Param], form: Given) -> dict[str, Any]:
         if param is None:
             hint = "The workflow was deployed anew: look at the page again."
             raise Refused("command.stale", f"there is no parameter {name!r} any more", hint)
+        if text == "" and param.defaults_to_logical_date:
+            continue
         if text == "" and param.nullable:
             found[name] = None
         elif param.type is ParamType.STRING:

@@ -19,7 +19,6 @@ from rota.wire.instants import check_instants, end_of, instant
 
 WORKFLOW = "/workflows/{workflow}"
 BACKFILL = "/workflows/{workflow}/backfills/{backfill}"
-UTC = "UTC"
 SLOTS_NAMED = 3
 
 
@@ -61,10 +60,6 @@ async def find_workflow(visit: Visit) -> Subject:
     return subject_of(await visit.client.workflow(visit.path["workflow"]))
 
 
-def _zone(view: WorkflowView) -> str:
-    return view.schedule.zone if view.schedule is not None else UTC
-
-
 # Running it.
 
 
@@ -73,14 +68,14 @@ async def _run(doing: Doing) -> Done:
     form: Running = doing.form
     name = view.workflow.name
     params = read_given(view.workflow.params, form)
-    check_instants(view.workflow.params, params, _zone(view))
+    check_instants(view.workflow.params, params, view.zone)
     # The same form again is the same run.
     run = new_id(name, doing.key)
     made = await doing.ask(
         cm.SubmitRun,
         run=run,
         workflow=name,
-        logical_at=instant(form.date, _zone(view), "date") if form.date else 0,
+        logical_at=instant(form.date, view.zone, "date") if form.date else 0,
         priority=priority_class(form.priority),
         params=packed(params),
         # A submission is not audited: its run says who made it.
@@ -94,7 +89,7 @@ async def run_fields(visit: Visit, subject: Subject, form: Any) -> list[Field]:
     del visit
     view: WorkflowView = subject.view
     said = form if isinstance(form, Running) else Running()
-    note = f"What the run is about, in {_zone(view)}; empty is now."
+    note = f"What the run is about, in {view.zone}; empty is now."
     urgency = tuple((str(each), str(each)) for each in PriorityClass)
     return [
         *fields_of(view.workflow.params, form),
@@ -151,8 +146,8 @@ async def _backfill(doing: Doing) -> Done:
         cm.StartBackfill,
         backfill=id,
         workflow=name,
-        start_at=instant(form.start, _zone(view), "start"),
-        end_at=end_of(form.end, _zone(view), "end"),
+        start_at=instant(form.start, view.zone, "start"),
+        end_at=end_of(form.end, view.zone, "end"),
         max_active_runs=form.max_active_runs,
     )
     return Done(f"Backfill {id} makes {slots.count:,} runs, {form.max_active_runs} at once.")
@@ -162,7 +157,7 @@ async def backfill_fields(visit: Visit, subject: Subject, form: Any) -> list[Fie
     """From when to when, and how many at once."""
     del visit
     said = form if isinstance(form, Backfilling) else Backfilling()
-    note = f"In {_zone(subject.view)}; a slot of the schedule at or after it is the first."
+    note = f"In {subject.view.zone}; a slot of the schedule at or after it is the first."
     most = str(said.max_active_runs)
     return [
         Field(name="start", label="From", kind="date", value=said.start, note=note, is_required=True),

@@ -12,7 +12,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from rota.core.commands import SubmitRun
-from rota.core.errors import Refused
+from rota.core.errors import Refused, headline
 from rota.core.questions import RunView, TaskView
 from rota.core.states import RUN_TERMINAL, RunState
 from rota.ui.acts.acting import Acting, Done, Sent, check_may, check_sent, key_of
@@ -200,8 +200,8 @@ async def _read_answer(reader: Reader, view: RunView, statement: str) -> dict[st
 
 
 def _complaint(view: RunView, asked: TaskView | None, looked: TaskView | None, statement: str) -> Complaint:
-    errors = [task.error.strip() for task in (asked, looked) if task is not None and task.error.strip()]
-    text = errors[0].splitlines()[-1] if errors else view.reason
+    errors = [headline(task.error) for task in (asked, looked) if task is not None and task.error.strip()]
+    text = errors[0] if errors else view.reason
     # How an exception is called says nothing to who typed a statement.
     text = text.removeprefix("rota.running.").removeprefix("Fail: ")
     place = _POSITION.search(text)

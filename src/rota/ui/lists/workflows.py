@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from rota.core.commands import SubmitRun
 from rota.core.questions import RunView, WorkflowView
+from rota.core.records import Version, Workflow
 from rota.ui.acts.workflows import (
     WORKFLOW_DEEDS,
     backfill_offers,
@@ -72,7 +73,7 @@ async def read_one(visit: Visit) -> dict[str, Any]:
         "workflow": workflow,
         "schedule": show_schedule(view.schedule),
         "upcoming": upcoming(view),
-        "versions": workflow.versions[::-1][:VERSIONS_SHOWN],
+        "versions": _shown_versions(workflow),
         "params": [show_param(param) for param in workflow.params],
         "runs": runs,
         "backfills": [(each, backfill_offers(visit, each)) for each in backfills],
@@ -84,6 +85,12 @@ async def read_one(visit: Visit) -> dict[str, Any]:
         "form_url": f"{subject.at}/run",
         "cli": command("workflows", workflow.name),
     }
+
+
+def _shown_versions(workflow: Workflow) -> list[Version]:
+    """The newest versions, and the present one if that is older."""
+    newest = workflow.versions[::-1]
+    return [version for age, version in enumerate(newest) if age < VERSIONS_SHOWN or version.number == workflow.version]
 
 
 WORKFLOWS = Listed(

@@ -46,10 +46,7 @@ def bind(plan: bytes, exchanges: Sequence[Exchange], sources: Sequence[Source], 
     binding = _Binding(exchanges, sources)
     if task is None:
         return write(binding.all_of(root))
-    if root.kind == "repartition":
-        # It stays above the slice: the rows of this task, divided among the tasks of the next stage.
-        return write(root.over([binding.part_of(root.inputs[0], task)]))
-    return write(binding.part_of(root, task))
+    return write(binding.slice_of(root, task))
 
 
 class _Binding:
@@ -57,6 +54,18 @@ class _Binding:
         assert len(exchanges) == len(sources), "every exchange has its source"
         self._exchanges = exchanges
         self._sources = sources
+
+    def slice_of(self, root: Node, task: int) -> Node:
+        """What a task does of a stage."""
+        match root.kind:
+            case "repartition":
+                # It stays above the slice: the rows of this task, divided among the tasks of the next stage.
+                return root.over([self.part_of(root.inputs[0], task)])
+            case "scalar_subquery":
+                below, *values = root.inputs
+                return root.over([self.slice_of(below, task), *map(self.all_of, values)])
+            case _:
+                return self.part_of(root, task)
 
     def part_of(self, node: Node, part: int) -> Node:
         """Partition `part` of a node, as the only one."""
@@ -79,6 +88,9 @@ class _Binding:
                 left, right = node.inputs
                 shared = 0 if is_broadcasting(node) else part
                 return node.over([self.part_of(left, shared), self.part_of(right, part)])
+            case "scalar_subquery":
+                below, *values = node.inputs
+                return node.over([self.part_of(below, part), *map(self.all_of, values)])
             case kind if kind in THROUGH:
                 return node.over([self.part_of(node.inputs[0], part)])
             case _:

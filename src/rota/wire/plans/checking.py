@@ -49,6 +49,7 @@ _NAMES = {
     "placeholder_row": ("PlaceholderRowExec",),
     "projection": ("ProjectionExec",),
     "repartition": ("RepartitionExec",),
+    "scalar_subquery": ("ScalarSubqueryExec",),
     "sort": ("SortExec",),
     "sort_merge_join": ("SortMergeJoinExec",),
     "sort_preserving_merge": ("SortPreservingMergeExec",),
@@ -198,6 +199,7 @@ class _Check:
             "select a from three union all select a from csv",
             "select sum(a) over (partition by b order by a) from three",
             "select sum(a) over () from three",
+            "select a from three where a > (select max(a) from one) and b = (select min(b) from one)",
             "select a, sum(n) from (select a, count(*) n from three group by a union all "
             "select a, count(*) n from csv group by a) group by a",
         ):
@@ -232,6 +234,10 @@ class _Check:
             (pb.LEFT_ANTI, pb.COLLECT_LEFT, True),
         )
         _expect("how two large tables are joined", hashed.message.hash_join.mode, pb.PARTITIONED)
+        (keys,) = hashed.message.hash_join.keys or [pb.JoinKeys()]
+        for side, key in zip(hashed.inputs, (keys.left, keys.right), strict=True):
+            spread = next(node for node in walk(side) if node.kind == "repartition").message.repartition
+            _expect("by what a side of a join is spread", list(spread.partitioning.hash.exprs), [key])
         nested = self._nodes("select * from three full join one on three.a < one.a")["nested_loop_join"]
         _expect("how two tables are compared", nested.message.nested_loop_join.join_type, pb.FULL)
         merging = self._context(("prefer_hash_join", "false"))

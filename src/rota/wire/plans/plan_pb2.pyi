@@ -40,7 +40,7 @@ PARTITIONED: PartitionMode
 AUTO: PartitionMode
 
 class PlanNode(_message.Message):
-    __slots__ = ("parquet_scan", "csv_scan", "empty", "projection", "global_limit", "local_limit", "aggregate", "hash_join", "sort", "coalesce_batches", "filter", "coalesce_partitions", "repartition", "window", "cross_join", "union", "sort_preserving_merge", "nested_loop_join", "interleave", "placeholder_row", "unnest", "json_scan", "cooperative", "generate_series", "sort_merge_join", "memory_scan", "arrow_scan")
+    __slots__ = ("parquet_scan", "csv_scan", "empty", "projection", "global_limit", "local_limit", "aggregate", "hash_join", "sort", "coalesce_batches", "filter", "coalesce_partitions", "repartition", "window", "cross_join", "union", "sort_preserving_merge", "nested_loop_join", "interleave", "placeholder_row", "unnest", "json_scan", "cooperative", "generate_series", "sort_merge_join", "memory_scan", "arrow_scan", "scalar_subquery")
     PARQUET_SCAN_FIELD_NUMBER: _ClassVar[int]
     CSV_SCAN_FIELD_NUMBER: _ClassVar[int]
     EMPTY_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +68,7 @@ class PlanNode(_message.Message):
     SORT_MERGE_JOIN_FIELD_NUMBER: _ClassVar[int]
     MEMORY_SCAN_FIELD_NUMBER: _ClassVar[int]
     ARROW_SCAN_FIELD_NUMBER: _ClassVar[int]
+    SCALAR_SUBQUERY_FIELD_NUMBER: _ClassVar[int]
     parquet_scan: FileScan
     csv_scan: FileScan
     empty: Rowless
@@ -95,7 +96,8 @@ class PlanNode(_message.Message):
     sort_merge_join: Pair
     memory_scan: MemoryScan
     arrow_scan: FileScan
-    def __init__(self, parquet_scan: _Optional[_Union[FileScan, _Mapping]] = ..., csv_scan: _Optional[_Union[FileScan, _Mapping]] = ..., empty: _Optional[_Union[Rowless, _Mapping]] = ..., projection: _Optional[_Union[Single, _Mapping]] = ..., global_limit: _Optional[_Union[Single, _Mapping]] = ..., local_limit: _Optional[_Union[LocalLimit, _Mapping]] = ..., aggregate: _Optional[_Union[Aggregate, _Mapping]] = ..., hash_join: _Optional[_Union[HashJoin, _Mapping]] = ..., sort: _Optional[_Union[Sort, _Mapping]] = ..., coalesce_batches: _Optional[_Union[Single, _Mapping]] = ..., filter: _Optional[_Union[Single, _Mapping]] = ..., coalesce_partitions: _Optional[_Union[Coalesce, _Mapping]] = ..., repartition: _Optional[_Union[Repartition, _Mapping]] = ..., window: _Optional[_Union[Single, _Mapping]] = ..., cross_join: _Optional[_Union[Pair, _Mapping]] = ..., union: _Optional[_Union[Many, _Mapping]] = ..., sort_preserving_merge: _Optional[_Union[Merge, _Mapping]] = ..., nested_loop_join: _Optional[_Union[NestedLoopJoin, _Mapping]] = ..., interleave: _Optional[_Union[Many, _Mapping]] = ..., placeholder_row: _Optional[_Union[Rowless, _Mapping]] = ..., unnest: _Optional[_Union[Single, _Mapping]] = ..., json_scan: _Optional[_Union[FileScan, _Mapping]] = ..., cooperative: _Optional[_Union[Single, _Mapping]] = ..., generate_series: _Optional[_Union[Series, _Mapping]] = ..., sort_merge_join: _Optional[_Union[Pair, _Mapping]] = ..., memory_scan: _Optional[_Union[MemoryScan, _Mapping]] = ..., arrow_scan: _Optional[_Union[FileScan, _Mapping]] = ...) -> None: ...
+    scalar_subquery: Subqueries
+    def __init__(self, parquet_scan: _Optional[_Union[FileScan, _Mapping]] = ..., csv_scan: _Optional[_Union[FileScan, _Mapping]] = ..., empty: _Optional[_Union[Rowless, _Mapping]] = ..., projection: _Optional[_Union[Single, _Mapping]] = ..., global_limit: _Optional[_Union[Single, _Mapping]] = ..., local_limit: _Optional[_Union[LocalLimit, _Mapping]] = ..., aggregate: _Optional[_Union[Aggregate, _Mapping]] = ..., hash_join: _Optional[_Union[HashJoin, _Mapping]] = ..., sort: _Optional[_Union[Sort, _Mapping]] = ..., coalesce_batches: _Optional[_Union[Single, _Mapping]] = ..., filter: _Optional[_Union[Single, _Mapping]] = ..., coalesce_partitions: _Optional[_Union[Coalesce, _Mapping]] = ..., repartition: _Optional[_Union[Repartition, _Mapping]] = ..., window: _Optional[_Union[Single, _Mapping]] = ..., cross_join: _Optional[_Union[Pair, _Mapping]] = ..., union: _Optional[_Union[Many, _Mapping]] = ..., sort_preserving_merge: _Optional[_Union[Merge, _Mapping]] = ..., nested_loop_join: _Optional[_Union[NestedLoopJoin, _Mapping]] = ..., interleave: _Optional[_Union[Many, _Mapping]] = ..., placeholder_row: _Optional[_Union[Rowless, _Mapping]] = ..., unnest: _Optional[_Union[Single, _Mapping]] = ..., json_scan: _Optional[_Union[FileScan, _Mapping]] = ..., cooperative: _Optional[_Union[Single, _Mapping]] = ..., generate_series: _Optional[_Union[Series, _Mapping]] = ..., sort_merge_join: _Optional[_Union[Pair, _Mapping]] = ..., memory_scan: _Optional[_Union[MemoryScan, _Mapping]] = ..., arrow_scan: _Optional[_Union[FileScan, _Mapping]] = ..., scalar_subquery: _Optional[_Union[Subqueries, _Mapping]] = ...) -> None: ...
 
 class Single(_message.Message):
     __slots__ = ("input",)
@@ -116,6 +118,14 @@ class Many(_message.Message):
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     inputs: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, inputs: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class Subqueries(_message.Message):
+    __slots__ = ("input", "subqueries")
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    SUBQUERIES_FIELD_NUMBER: _ClassVar[int]
+    input: bytes
+    subqueries: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, input: _Optional[bytes] = ..., subqueries: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Aggregate(_message.Message):
     __slots__ = ("input",)
@@ -180,24 +190,36 @@ class Partitioning(_message.Message):
     def __init__(self, round_robin: _Optional[int] = ..., hash: _Optional[_Union[HashPartitioning, _Mapping]] = ...) -> None: ...
 
 class HashPartitioning(_message.Message):
-    __slots__ = ("partitions",)
+    __slots__ = ("exprs", "partitions")
+    EXPRS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    exprs: _containers.RepeatedScalarFieldContainer[bytes]
     partitions: int
-    def __init__(self, partitions: _Optional[int] = ...) -> None: ...
+    def __init__(self, exprs: _Optional[_Iterable[bytes]] = ..., partitions: _Optional[int] = ...) -> None: ...
 
-class HashJoin(_message.Message):
-    __slots__ = ("left", "right", "join_type", "mode", "null_aware")
+class JoinKeys(_message.Message):
+    __slots__ = ("left", "right")
     LEFT_FIELD_NUMBER: _ClassVar[int]
     RIGHT_FIELD_NUMBER: _ClassVar[int]
+    left: bytes
+    right: bytes
+    def __init__(self, left: _Optional[bytes] = ..., right: _Optional[bytes] = ...) -> None: ...
+
+class HashJoin(_message.Message):
+    __slots__ = ("left", "right", "keys", "join_type", "mode", "null_aware")
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    RIGHT_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
     JOIN_TYPE_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     NULL_AWARE_FIELD_NUMBER: _ClassVar[int]
     left: bytes
     right: bytes
+    keys: _containers.RepeatedCompositeFieldContainer[JoinKeys]
     join_type: JoinType
     mode: PartitionMode
     null_aware: bool
-    def __init__(self, left: _Optional[bytes] = ..., right: _Optional[bytes] = ..., join_type: _Optional[_Union[JoinType, str]] = ..., mode: _Optional[_Union[PartitionMode, str]] = ..., null_aware: _Optional[bool] = ...) -> None: ...
+    def __init__(self, left: _Optional[bytes] = ..., right: _Optional[bytes] = ..., keys: _Optional[_Iterable[_Union[JoinKeys, _Mapping]]] = ..., join_type: _Optional[_Union[JoinType, str]] = ..., mode: _Optional[_Union[PartitionMode, str]] = ..., null_aware: _Optional[bool] = ...) -> None: ...
 
 class NestedLoopJoin(_message.Message):
     __slots__ = ("left", "right", "join_type")

@@ -39,9 +39,11 @@ _INPUTS: dict[str, tuple[str, ...]] = {
     "nested_loop_join": ("left", "right"),
     "sort_merge_join": ("left", "right"),
     "repartition": ("input",),
+    "scalar_subquery": ("input",),
     **dict.fromkeys((*THROUGH, *GATHERING), ("input",)),
 }
-_SEVERAL = ("interleave", "union")
+# Nodes with any number of inputs, and where those are after the first ones.
+_SEVERAL = {"interleave": "inputs", "scalar_subquery": "subqueries", "union": "inputs"}
 
 
 class Unsliceable(Exception):
@@ -73,14 +75,13 @@ def read(plan: bytes, _depth: int = 0) -> Node:
         numbers = ", ".join(str(field.field_number) for field in UnknownFieldSet(message))
         raise Unsliceable(f"it is not known how nodes of kind {numbers or '(none)'} divide their partitions")
     body: Message = getattr(message, kind)
-    inputs: list[bytes]
-    if kind in _SEVERAL:
-        inputs = list(getattr(body, "inputs"))  # noqa: B009 - which message this is depends on `kind`
-        body.ClearField("inputs")
-    else:
-        inputs = [getattr(body, name) for name in _INPUTS.get(kind, ())]
-        for name in _INPUTS.get(kind, ()):
-            body.ClearField(name)
+    inputs: list[bytes] = []
+    for name in _INPUTS.get(kind, ()):
+        inputs.append(getattr(body, name))
+        body.ClearField(name)
+    if name := _SEVERAL.get(kind):
+        inputs += getattr(body, name)
+        body.ClearField(name)
     return Node(kind, message, [read(each, _depth + 1) for each in inputs])
 
 
@@ -91,12 +92,12 @@ def write(node: Node) -> bytes:
     message = pb.PlanNode()
     message.CopyFrom(node.message)
     body: Message = getattr(message, node.kind)
-    inputs = [write(each) for each in node.inputs]
-    if node.kind in _SEVERAL:
-        getattr(body, "inputs").extend(inputs)  # noqa: B009 - which message this is depends on `kind`
-    else:
-        for name, content in zip(_INPUTS[node.kind], inputs, strict=True):
-            setattr(body, name, content)
+    inputs = iter([write(each) for each in node.inputs])
+    for name in _INPUTS.get(node.kind, ()):
+        setattr(body, name, next(inputs))
+    if name := _SEVERAL.get(node.kind):
+        getattr(body, name).extend(inputs)
+    assert not list(inputs), f"a node {node.kind} has fewer inputs"
     return message.SerializeToString()
 
 
@@ -148,7 +149,7 @@ def partitions(node: Node) -> int:
             if any(each != first for each in others):
                 raise Unsliceable(f"the inputs of a node {node.kind} are not divided alike")
             return first
-        case kind if kind in THROUGH:
+        case kind if kind in THROUGH or kind == "scalar_subquery":
             return partitions(node.inputs[0])
         case _:
             raise Unsliceable(f"it is not known how nodes of kind {node.kind} divide their partitions")

@@ -5,6 +5,7 @@ The supervisor makes a file with the first byte that an attempt writes, so an at
 
 import contextlib
 import os
+from itertools import count
 from pathlib import Path
 
 from rota.core.decide.leases import Offer
@@ -31,6 +32,15 @@ class LogFolder:
     def left(self) -> list[str]:
         """Every log that lies here."""
         return sorted(str(path) for path in self.root.rglob(f"*{SUFFIX}"))
+
+    def set_aside(self, cluster: str) -> str:
+        """Move logs of another cluster's work to a folder that is not shipped; its path, or nothing without logs."""
+        if not self.left():
+            return ""
+        asides = (self.root.with_name(f"logs-of-{cluster}-{number}") for number in count(1))
+        aside = next(path for path in asides if not path.exists())
+        self.root.rename(aside)
+        return str(aside)
 
     def append(self, path: str, text: str) -> None:
         """Add to a log that no supervisor writes."""

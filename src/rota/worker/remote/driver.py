@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from rota.core.cluster import check_coordinator
 from rota.core.errors import Refused, Unavailable
 from rota.wire.channels import SYNC
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
@@ -30,10 +31,12 @@ class RpcLink:
         self._frames: deque[WorkerFrame] = deque()
         self._is_closed = False
         self._was_refused = False
+        self._cluster = ""
         stream.start(self._pull, self._hear, self._over)
 
     def send(self, frame: WorkerFrame) -> None:
         """Say something."""
+        self._cluster = self._cluster or frame.cluster
         self._frames.append(frame)
         self._stream.wake()
 
@@ -51,7 +54,14 @@ class RpcLink:
         frame = _frame.decode(content)
         if frame.refused:
             self._was_refused = True
-            self._complain("refused", f"{self._stream.place.url} turned this worker away: {frame.refused}")
+            text = f"{self._stream.place.url} turned this worker away: {frame.refused}"
+            self._complain(frame.code or "refused", text)
+        elif frame.number == 1:
+            # The machine hangs up on a coordinator of another cluster; the operator is told which one it was.
+            refused = check_coordinator(self._cluster, frame.cluster, self._stream.place.url)
+            if refused is not None:
+                self._was_refused = True
+                self._complain(refused.code, str(refused))
         self._hear_on(frame)
 
     def _over(self, trouble: Refused | Unavailable) -> None:

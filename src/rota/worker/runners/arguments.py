@@ -8,7 +8,7 @@ from datetime import date, datetime
 from typing import Any, Protocol, cast
 from zoneinfo import ZoneInfo
 
-from rota.running import Context, Skip
+from rota.running import Context
 from rota.wire.elements import elements_of
 from rota.wire.scripts import SCRIPT
 from rota.wire.templates import render
@@ -89,6 +89,10 @@ class Arguments:
             kwargs[self._work.context] = self._context
         return args, kwargs
 
+    def fields(self) -> dict[str, Any]:
+        """What stands beside the call in the command that it prepares."""
+        return {name: self._argument(argument) for name, argument in self._work.fields}
+
     def _argument(self, argument: Argument) -> Any:
         match argument:
             case Value():
@@ -108,7 +112,7 @@ class Arguments:
     # What a mapped task is given.
 
     def _mapped(self, over: Over) -> dict[str, Any]:
-        index = max(0, self._context.map_index)
+        index = self._context.map_index
         if over.rows is not None:
             row = self._element("its rows", self._argument(over.rows), index)
             if not isinstance(row, dict) or any(not isinstance(key, str) for key in cast(dict[object, Any], row)):
@@ -126,8 +130,6 @@ class Arguments:
 
     def _element(self, what: str, value: Any, index: int) -> Any:
         items = elements_of(value)
-        if not items and self._context.map_index < 0:
-            raise Skip(f"{what}: mapped over nothing")
         if index >= len(items):
             raise Uncallable(f"{self._context.task!r} has no element to map over: {what} has {len(items)}")
         return items[index]
@@ -145,9 +147,7 @@ class Arguments:
         try:
             if argument.read == "date":
                 return date.fromisoformat(value)
-            moment = datetime.fromisoformat(value)
-            # Without a zone of its own it is in the workflow's.
-            return moment if moment.tzinfo is not None else moment.replace(tzinfo=ZoneInfo(self._context.zone))
+            return _in_zone(datetime.fromisoformat(value), ZoneInfo(self._context.zone))
         except ValueError as error:
             raise Uncallable(f"the parameter {argument.name!r} is no {argument.read}: {error}") from None
 
@@ -178,7 +178,7 @@ class Arguments:
         for given in self._inputs:
             if given.task == argument.task:
                 values = [None if result is None else self._result(result) for result in given.results]
-                return values if given.is_group or argument.is_listed else values[0]
+                return values if given.is_group else values[0]
         raise Uncallable(f"the output of {argument.task!r} was asked for, but is not among the task's inputs")
 
     def _result(self, result: bytes) -> Any:
@@ -196,3 +196,11 @@ class Arguments:
                 raise
             self._load_script()
             return open_value()
+
+
+def _in_zone(moment: datetime, zone: ZoneInfo) -> datetime:
+    """An instant of a parameter: in the workflow's time zone, unless it has an offset that clocks there do not have."""
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=zone)
+    there = moment.astimezone(zone)
+    return there if there.utcoffset() == moment.utcoffset() else moment

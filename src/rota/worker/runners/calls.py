@@ -14,20 +14,25 @@ from typing import Any, Literal, cast
 from msgspec import Struct
 
 from rota.core.bounds import ERROR_CHARS_MAX
+from rota.core.errors import headline
 from rota.core.model import TaskSpec
 from rota.running import Context, Entered, Fail, Loading, Request, Reschedule, Skip
 from rota.wire.elements import Unforeseen
 from rota.wire.scripts import SCRIPT
 from rota.wire.templates import Unrendered
 from rota.wire.values import Packed, Unserialisable, unpack
-from rota.wire.work import Grown, PythonWork
+from rota.wire.work import Grown, PythonWork, join_fields
 from rota.worker.runners.arguments import AnyInput, Arguments, Open, Uncallable
 from rota.worker.runners.sequels import ask_again, put_together, skipped_by, widths
 
 FUNCTIONS_KEPT_MAX = 256
+FIRST_LINE_CHARS_MAX = 1_000
 SPAWNED_MAIN = "__mp_main__"
 
 Keep = Callable[[object, str], tuple[str, bytes | None]]
+
+# Said before or after user code was called: where it was raised is nothing to users.
+_WITHOUT_FRAMES = (Uncallable, Unforeseen, Unrendered, Unserialisable)
 
 _STDLIB = Path(traceback.__file__).parent
 _RUNNERS = f"{Path(__file__).parent}/"
@@ -69,6 +74,8 @@ class Call(Struct):
     first_started_at: int = 0
     # What is called, where it is at hand and need not be found.
     function: Callable[..., Any] | None = None
+    # Is given the whole traceback of a failure, where there is a log for it.
+    log_failure: Callable[[str], None] = lambda _: None
     # Milliseconds since 1970; a trial has a clock of its own.
     now: Callable[[], int] = lambda: time.time_ns() // 1_000_000
 
@@ -104,16 +111,28 @@ def perform(call: Call) -> Done:
         except Fail as failed:
             if call.work.sensor is not None and call.work.sensor.soft_fail:
                 return Done(fence, "skipped", error=cut(str(failed)))
-            return Done(fence, "failed", failure="fatal", error=cut(str(failed) or "failed for good"))
-        except (Uncallable, Unforeseen, Unrendered, Unserialisable) as error:
-            return Done(fence, "failed", failure="fatal", error=cut(str(error)))
-        except MemoryError as error:
-            return Done(fence, "failed", failure="out_of_memory", error=describe(error), is_spent=True)
-        except SystemExit as error:
+            return _failed(call, failed)
+        except BaseException as error:
+            return _failed(call, error)
+
+
+def _failed(call: Call, error: BaseException) -> Done:
+    """The failure that an exception is. Its traceback goes to the log."""
+    fence = call.context.fence
+    trace = str(error) if isinstance(error, _WITHOUT_FRAMES) else format_trace(error)
+    call.log_failure(trace)
+    match error:
+        case Fail():
+            return Done(fence, "failed", failure="fatal", error=cut(str(error) or "failed for good"))
+        case _ if isinstance(error, _WITHOUT_FRAMES):
+            return Done(fence, "failed", failure="fatal", error=cut(trace))
+        case MemoryError():
+            return Done(fence, "failed", failure="out_of_memory", error=describe(error, trace), is_spent=True)
+        case SystemExit():
             code = 0 if error.code is None else error.code
             return Done(fence, "failed", error=cut(f"called sys.exit({code!r}); a task ends by returning"))
-        except BaseException as error:
-            return Done(fence, "failed", error=describe(error))
+        case _:
+            return Done(fence, "failed", error=describe(error, trace))
 
 
 def _called(call: Call, function: Callable[..., Any]) -> Any:
@@ -124,7 +143,9 @@ def _called(call: Call, function: Callable[..., Any]) -> Any:
     value = function(*args, **kwargs)
     if isinstance(value, CoroutineType):
         value = _run_coroutine(cast("CoroutineType[Any, Any, Any]", value))
-    return value.plain() if call.work.is_preparing and isinstance(value, Request) else value
+    if not call.work.is_preparing:
+        return value
+    return value.plain() if isinstance(value, Request) else join_fields(value, arguments.fields())
 
 
 def _run_coroutine(coroutine: "CoroutineType[Any, Any, Any]") -> Any:
@@ -250,12 +271,25 @@ def _use_path(path: str) -> None:
 # Errors.
 
 
-def describe(error: BaseException) -> str:
-    """A traceback for people: only the user's frames, and if it is too long, its end."""
+def describe(error: BaseException, trace: str) -> str:
+    """An exception as an attempt's error: what it is in the first line, and below its traceback if that says more."""
+    kind = type(error)
+    # As a traceback names it.
+    module = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
+    try:
+        said = headline(str(error))
+    except Exception:  # an exception whose own __str__ fails
+        said = ""
+    first = f"{module}{kind.__qualname__}{f': {said}' if said else ''}"
+    return cut(first if trace == first else f"{first}\n\n{trace}")
+
+
+def format_trace(error: BaseException) -> str:
+    """A traceback for people: only the user's frames."""
     shown = traceback.TracebackException(type(error), error, _users_part(error.__traceback__), compact=True)
     _hide_ours(shown)
     try:
-        return cut("".join(shown.format()).rstrip())
+        return "".join(shown.format()).rstrip()
     except Exception:  # an exception whose own __str__ fails
         return f"{type(error).__name__}, which cannot be shown"
 
@@ -277,6 +311,15 @@ def _hide_ours(shown: traceback.TracebackException) -> None:
 
 
 def cut(text: str) -> str:
-    """Text of at most the length that is kept, from its end. Half characters, which cannot travel, are spelled out."""
+    """An error of at most the length that is kept: its first line, and the end of the rest.
+
+    Half characters, which cannot travel, are spelled out.
+    """
     text = text.encode(errors="backslashreplace").decode()
-    return text if len(text) <= ERROR_CHARS_MAX else "…" + text[1 - ERROR_CHARS_MAX :]
+    if len(text) <= ERROR_CHARS_MAX:
+        return text
+    first, _, rest = text.partition("\n")
+    if len(first) > FIRST_LINE_CHARS_MAX:
+        first = f"{first[:FIRST_LINE_CHARS_MAX]}…"
+    room = ERROR_CHARS_MAX - len(first) - 2
+    return f"{first}\n{rest if len(rest) <= room + 1 else '…' + rest[-room:]}".rstrip()

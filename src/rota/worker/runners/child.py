@@ -103,6 +103,17 @@ class Process:
             sys.stdout.flush()
             os._exit(0)
 
+    def log_failure(self, text: str) -> None:
+        """Write to the attempt's log, below everything that was printed, whatever was done to the streams."""
+        self.stop_copies()
+        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+            with contextlib.suppress(Exception):  # user code may have put anything there
+                cast(TextIOWrapper, stream).flush()
+        left = memoryview(f"{text}\n".encode(errors="backslashreplace"))
+        with contextlib.suppress(OSError):
+            while left:
+                left = left[os.write(2, left) :]
+
     def leave(self) -> bool:
         """Put things back as they were; whether that is not possible."""
         is_spent = sys.stdout is not sys.__stdout__ or sys.stderr is not sys.__stderr__
@@ -185,7 +196,16 @@ def make(process: Process, request: Request, log: int) -> Done:
         watch=watch,
         may_grow=work.may_grow,
     )
-    call = Call(work, context, request.inputs, open_stored, keep, True, request.first_started_at)
+    call = Call(
+        work,
+        context,
+        request.inputs,
+        open_stored,
+        keep,
+        True,
+        request.first_started_at,
+        log_failure=process.log_failure,
+    )
     done = perform(call)
     process.stop_copies()
     done.is_spent |= process.leave()

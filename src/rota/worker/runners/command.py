@@ -12,7 +12,7 @@ from rota.core.decide.leases import Offer
 from rota.core.model import FailureClass
 from rota.wire.work import CommandWork, Unprepared, decode_command, encode_value, plain, prepared_command
 from rota.worker.bundles.driver import BundleCache, NoBundle
-from rota.worker.environment import of_attempt, passed_on
+from rota.worker.environment import of_attempt, of_command, passed_on
 from rota.worker.runners import Runner
 from rota.worker.runners.outcomes import died, failed, last_lines, timed_out
 from rota.worker.runners.preparing import NothingToDo, prepare
@@ -95,9 +95,12 @@ class CommandRunner:
             await log.complete()
 
     async def _run(self, offer: Offer, work: CommandWork, folder: str, log: Log) -> AttemptOver:
+        env, dropped = of_command(dict(work.env), of_attempt(offer, folder))
+        if dropped:
+            _write_dropped(log, dropped)
         child = await self._supervisor.start(
             (SHELL, "-c", work.shell) if work.shell else work.argv,
-            {**passed_on(self._env), **of_attempt(offer, folder), **dict(work.env)},
+            {**passed_on(self._env), **env},
             # A path that is not absolute is one in the bundle.
             cwd=str(Path(folder, work.cwd)) if folder else work.cwd,
             files=log.ends,
@@ -109,6 +112,12 @@ class CommandRunner:
         if ended is None:
             return timed_out(offer, "; killed with everything it started" + last_lines(tails))
         return _judge(offer, work, ended, tails)
+
+
+def _write_dropped(log: Log, names: list[str]) -> None:
+    """Writes the variables that a task may not set to its log. The pipe is empty, and the text fits into it."""
+    text = f"rota: field.reserved: not set, because these names are Rota's own: {', '.join(names)[:1_000]}\n"
+    os.write(log.ends[-1], text.encode(errors="backslashreplace"))
 
 
 async def ended_in_time(child: Child, timeout_ms: int) -> Ended | None:

@@ -4,7 +4,6 @@ import os
 import signal
 from collections.abc import Sequence
 
-from rota.core.bounds import ERROR_CHARS_MAX
 from rota.core.commands import Outcome
 from rota.core.decide.leases import Offer
 from rota.core.model import FailureClass
@@ -15,8 +14,6 @@ from rota.worker.supervisor.driver import Ended
 from rota.worker.sync import AttemptOver
 
 LAST_LINES = 20
-# Of long lines only the end: why an attempt ended stands before them, and an error is cut at its beginning.
-LAST_CHARS = ERROR_CHARS_MAX // 2
 
 
 def context_of(offer: Offer, zone: str, deadline_at: int | None, *, may_grow: bool = False) -> Context:
@@ -92,7 +89,7 @@ def last_lines(tails: Sequence[str]) -> str:
     for tail in reversed(tails):
         shown = "\n".join(tail.rstrip().splitlines()[-LAST_LINES:])
         if shown:
-            return "\n" + (shown if len(shown) <= LAST_CHARS else "…" + shown[1 - LAST_CHARS :])
+            return f"\n{shown}"
     return ""
 
 

@@ -10,7 +10,6 @@ import grpc
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
-from rota.api.auth import Gate
 from rota.api.reapi.action_cache import ActionCache
 from rota.api.reapi.bytestream import ByteStream
 from rota.api.reapi.calls import Service
@@ -19,6 +18,7 @@ from rota.api.reapi.content import ContentStorage
 from rota.api.reapi.results import Results
 from rota.api.reapi.server import ReapiServer
 from rota.api.reapi.trees import Trees
+from rota.api.tokens import Gate
 from rota.config import Secret
 from rota.config.settings import Auth
 from rota.core.errors import Refused

@@ -8,9 +8,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from rota.api.auth import Gate, Role
+from rota.api.auth import Role
 from rota.api.reapi.calls import Caller, Method, Sort
 from rota.api.reapi.server import ReapiServer
+from rota.api.tokens import Gate
 from rota.config.settings import Auth
 from rota.core.errors import Refused, Unavailable
 from rota.ports import ContentLost
@@ -301,6 +302,7 @@ def test_calls_are_counted_by_how_they_ended():
     play(scene)
 
 
+@pytest.mark.slow
 def test_hundreds_of_streams_share_a_connection():
     async def scene() -> None:
         other = Play()

@@ -40,6 +40,7 @@ def test_what_is_not_there_is_named_and_what_is_there_is_touched():
     play(scene)
 
 
+@pytest.mark.slow
 def test_thousands_of_digests_are_answered_in_slices():
     async def scene() -> None:
         async with staged() as stage:

@@ -12,6 +12,7 @@ from rota.core import changes as ch
 from rota.core.errors import Unavailable
 from rota.core.ids import Digest
 from rota.core.states import NEEDS_ATTENTION, SUCCESS, RunState
+from rota.kinds.build.naming import new_name
 from rota.kinds.build.scheduling import Asked
 from rota.wire.builds import BuildResult, BuildWork, encode_build
 from tests.unit.api.reapi.wire import Wire
@@ -176,3 +177,11 @@ def test_an_action_that_is_not_to_be_kept_is_shared_with_nobody() -> None:
         assert front.backlog.same("", WORK.action) is None
 
     with_front(work)
+
+
+def test_an_action_is_listed_under_its_client_s_name_or_not_yet() -> None:
+    elsewhere, here = Ongoing("r", WORK, 1), Ongoing("r", WORK, 1, ASKED)
+    assert [operation.name.number for operation in elsewhere.listed()] == ["0"], "its clients are at another front end"
+    assert here.listed() == []
+    operation = here.operation(new_name("", "r"))
+    assert here.listed() == [operation]

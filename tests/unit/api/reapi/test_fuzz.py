@@ -28,6 +28,8 @@ from rota.wire.reapi.methods import (
 )
 from tests.unit.api.reapi.stage import Stage, Told, file_node, folder_node, staged
 
+pytestmark = pytest.mark.slow
+
 ONE_ANSWER = {
     GET_CAPABILITIES: pb.GetCapabilitiesRequest,
     FIND_MISSING_BLOBS: pb.FindMissingBlobsRequest,

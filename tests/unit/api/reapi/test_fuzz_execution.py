@@ -30,6 +30,8 @@ from tests.unit.api.reapi.stage import Cabinet, Shelf, Stage, Told, staged
 from tests.unit.api.reapi.test_fuzz import HERE, OURS_TO_SAY, TEXTS, messages
 from tests.unit.api.reapi.wire import Wire
 
+pytestmark = pytest.mark.slow
+
 NAMES = st.sampled_from(
     [
         "operations/build-0123456789ab-0123456789abcdef.1",

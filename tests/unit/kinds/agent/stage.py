@@ -209,6 +209,8 @@ class Escalating:
         self.did: list[tuple[str, str]] = []
         self.ages: list[int] = []
         self.raising: dict[str, Exception] = {}
+        # The cause that the diagnostic of a parked run has to name.
+        self.cause = PARKED_UNSERVED
 
     def _do(self, what: str, run_id: str) -> None:
         if what in self.raising:
@@ -224,7 +226,7 @@ class Escalating:
 
     async def mark_run_needs_attention(self, run_id: str, diagnostic: str) -> AgentRun:
         self._do("park", run_id)
-        assert PARKED_UNSERVED in diagnostic
+        assert self.cause in diagnostic
         return AgentRun(id=run_id, task_id="t", status=RunStatus.NEEDS_ATTENTION, error=diagnostic)
 
 

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from rota.core.ladder import Thresholds
+from rota.core.ladder import PARKED_UNCLAIMED, Thresholds
 from rota.kinds.agent import (
+    AgentRun,
     InvalidStatusTransition,
     Owner,
     OwnerKind,
@@ -15,17 +16,20 @@ from rota.kinds.agent import (
     with_escalation_actor,
     with_starvation_store,
     with_starvation_thresholds,
+    with_wake_cooldown,
 )
-from tests.unit.kinds.agent.stage import AGE, Broken, Escalating, Rows, Stage, thresholds
+from rota.kinds.agent.options import Option
+from tests.unit.kinds.agent.stage import AGE, BEGIN, Broken, Escalating, Rows, Stage, thresholds
 
 
 class Climbing(Stage):
     """A stage with a ladder whose tiers are reached after 1, 2, 3 and 4 cycles."""
 
-    def __init__(self) -> None:
+    def __init__(self, *options: Option) -> None:
         self.rows = Rows()
         self.actor = Escalating()
         super().__init__(
+            *options,
             with_starvation_store(self.rows),
             with_escalation_actor(self.actor),
             with_starvation_thresholds(thresholds()),
@@ -131,18 +135,68 @@ def test_13_thresholds_that_do_not_rise_are_raised(given: tuple[int, ...], meant
     assert default_starvation_thresholds() == thresholds(2, 4, 6, 10)
 
 
-def test_a_run_behind_busy_or_unwilling_sessions_is_never_parked() -> None:
+def test_a_run_behind_busy_sessions_is_never_parked() -> None:
     stage = Climbing()
-    stage.run("busy", waited=AGE, workspace_id="a")
-    stage.run("unwanted", waited=AGE, workspace_id="b")
-    stage.session("at-work", prompting=True, workspace_id="a")
-    stage.session("idle", workspace_id="b")
+    stage.run("busy", waited=AGE)
+    stage.session("at-work", prompting=True)
     for _ in range(100):
         result = stage.once()
         assert result.needs_attention == 0
         stage.clock.pass_by(15_000)
+    assert (stage.actor.did, stage.rows.rows, stage.woken) == ([], {}, [])
+
+
+@pytest.mark.parametrize("cooldown_ms", [0, 60_000])
+def test_a_run_that_idle_sessions_were_woken_for_and_none_claimed_climbs_after_the_threshold(cooldown_ms: int) -> None:
+    stage = Climbing(with_wake_cooldown(cooldown_ms))
+    stage.actor.cause = PARKED_UNCLAIMED
+    stage.run("unwanted")
+    stage.session("idle")
+    did: list[tuple[int, str]] = []
+    for _ in range(13):
+        before = len(stage.actor.did)
+        stage.once()
+        did += [(stage.clock.now() - BEGIN, what) for what, _ in stage.actor.did[before:]]
+        stage.clock.pass_by(15_000)
+    assert did[:3] == [(AGE + 15_000, "spawn"), (AGE + 30_000, "event"), (AGE + 45_000, "park")]
+
+
+def test_a_run_that_waited_behind_busy_sessions_is_offered_for_the_threshold_before_it_climbs() -> None:
+    stage = Climbing()
+    stage.run("r", waited=10 * AGE)
+    stage.session("idle")
+    for _ in range(AGE // 15_000):
+        stage.once()
+        stage.clock.pass_by(15_000)
     assert (stage.actor.did, stage.rows.rows) == ([], {})
-    assert stage.woken == [("unwanted", "idle")] * 4, "after 2, 4, 8 and 16 minutes"
+    stage.once()
+    assert stage.count() == 1
+
+
+def test_a_run_that_was_claimed_and_came_back_is_told_again_within_the_cooldown() -> None:
+    stage = Climbing()
+    stage.run("r")
+    stage.session("s")
+    stage.once()
+    stage.tasks.active = [AgentRun(id="r", task_id="t", status=RunStatus.CLAIMED, session_id="s")]
+    stage.clock.pass_by(1_000)
+    stage.once()
+    stage.tasks.active = []
+    stage.clock.pass_by(1_000)
+    stage.once()
+    assert stage.woken == [("r", "s")] * 2
+
+
+def test_a_run_that_came_back_between_two_cycles_is_told_again_within_the_cooldown() -> None:
+    stage = Climbing()
+    stage.run("r")
+    stage.session("s")
+    stage.once()
+    stage.clock.pass_by(1_000)
+    stage.tasks.pending.clear()
+    stage.run("r")
+    stage.once()
+    assert stage.woken == [("r", "s")] * 2
 
 
 def test_a_run_whose_owner_never_claims_is_not_parked() -> None:

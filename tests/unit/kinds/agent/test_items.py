@@ -20,6 +20,7 @@ def submission(**about: object) -> SubmitWork:
     return SubmitWork(tenant="t", command_id="c", item="i", work=WorkItem(**{"title": "do it", **about}))  # type: ignore[arg-type]  # what tests give
 
 
+@pytest.mark.slow
 @given(
     workspace=st.one_of(st.just(""), NAMES),
     channel=st.one_of(st.just(""), NAMES),

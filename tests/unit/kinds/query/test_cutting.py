@@ -174,14 +174,31 @@ def test_sides_of_a_large_join_are_exchanged_by_key(exchanging: df.SessionContex
     assert stages[2].upstream == ("stage-1", "stage-2")
 
 
-def test_a_join_that_remembers_its_left_side_is_one_task(context: df.SessionContext):
-    stages = stages_of(context, "select t.shop, s.id from shops t left join sales s on s.shop = t.shop")
-    assert [(stage.tasks, stage.is_whole) for stage in stages] == [(1, True)]
+@pytest.mark.parametrize("kind", ["left", "full", "left semi", "left anti"])
+def test_a_join_that_remembers_its_little_left_side_is_divided_by_its_keys(context: df.SessionContext, kind: str):
+    stages = stages_of(context, f"select t.shop from shops t {kind} join sales s on s.shop = t.shop")  # noqa: S608 - a name of ours
+    assert [(stage.tasks, stage.alone) for stage in stages][-1] == (4, "")
+    assert [exchange.reading for exchange in stages[-1].exchanges] == ["hash", "hash"]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select t.shop, s.id from shops t left join sales s on s.shop > t.shop",
+        "select t.shop, s.id from shops t full join sales s on s.shop > t.shop",
+        "select shop from shops where shop not in (select shop from sales)",
+        "select shop from sales where shop not in (select max(shop) from shops)",
+    ],
+)
+def test_a_join_that_has_to_be_one_task_says_why(context: df.SessionContext, sql: str):
+    stages = stages_of(context, sql)
+    alone = [stage for stage in stages if stage.alone]
+    assert [(stage.tasks, stage.is_whole) for stage in alone] == [(1, True)]
 
 
 def test_what_has_to_be_one_task_does_not_make_one_of_what_is_above(context: df.SessionContext):
     sql = """select s.id, x.n from sales s join (
-        select t.shop, count(r.id) n from shops t left join returns r on r.shop = t.shop group by t.shop) x
+        select t.shop, count(r.id) n from shops t left join returns r on r.shop > t.shop group by t.shop) x
         on x.shop = s.shop"""
     stages = stages_of(context, sql)
     assert stages[-1].tasks == 4

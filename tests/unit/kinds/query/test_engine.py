@@ -69,3 +69,11 @@ def test_an_engine_for_strangers_only_reads(statement: str, tmp_path: Path) -> N
     with pytest.raises(Refused, match=r"query\.table"):
         engine.sql("select * from '/etc/passwd'")
     assert engine.sql("select a from t").to_pylist() == [{"a": 1}]
+
+
+def test_a_query_that_needs_more_memory_than_the_engine_may_hold_is_refused() -> None:
+    engine = SqlEngine(memory_bytes=4 << 20)
+    with refused("query.memory"), engine.complaining():
+        engine.sql(
+            "select array_agg(x) from (select repeat('x', 1000) || value as x from range(200000))"
+        ).to_arrow_table()

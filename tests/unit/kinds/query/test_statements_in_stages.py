@@ -14,6 +14,8 @@ from tests.queries import corpus, staged
 from tests.queries.corpus import CASES, Case, by_name, comparable, rows_of
 from tests.queries.staged import NO_BROADCAST, SORT_MERGE, SPLIT_FILES, run_staged
 
+pytestmark = pytest.mark.slow
+
 # How many partitions there are, and how joins are done.
 WAYS = {
     "1": (1, SPLIT_FILES),
@@ -108,7 +110,8 @@ def test_a_statement_gives_the_same_in_many_other_ways(case: Case, way: str, sto
 def test_joins_that_remember_what_found_no_partner_would_be_wrong_in_several_tasks(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(cutting, "_is_shared", lambda node: False)
+    monkeypatch.setattr(cutting, "_shared_by", lambda node: "")
+    monkeypatch.setattr(cutting, "_divided", lambda node: node)
     for name in ("left of few", "full", "semi of few", "not in, without nulls", "full by order"):
         case = by_name(name)
         assert world.staged(case, WAYS["3"], tmp_path / name) != world.answer(case), f"{name}: the rule is needed"
@@ -129,3 +132,18 @@ def test_every_case_is_cut_and_some_really_have_several_stages(world: World):
         "hash",
         "merge",
     }
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select id, (select shop from shops) as x from sales",
+        "select id from sales where shop = (select shop from shops where rooms > 0)",
+        "select shop, sum(price * (select rooms from shops)) from sales group by shop",
+    ],
+)
+def test_a_scalar_subquery_of_two_rows_fails(world: World, way: str, sql: str, tmp_path: Path) -> None:
+    case = Case("two rows", sql)
+    with pytest.raises(Exception, match=r"[Ss]calar subquery"):
+        world.staged(case, WAYS[way], tmp_path)

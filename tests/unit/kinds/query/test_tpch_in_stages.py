@@ -9,7 +9,7 @@ import pytest
 from tests.queries import staged, tpch
 from tests.queries.staged import NO_BROADCAST, SORT_MERGE, run_staged
 
-pytestmark = pytest.mark.xdist_group("tpch")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("tpch")]
 
 WAYS = {"2": (2, ()), "4-hash": (4, NO_BROADCAST)}
 MORE_WAYS = {"1": (1, ()), "3": (3, ()), "5-sort-merge": (5, (*NO_BROADCAST, *SORT_MERGE)), "8-hash": (8, NO_BROADCAST)}

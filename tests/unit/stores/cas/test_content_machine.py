@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -16,6 +17,8 @@ from rota.stores.blobs import open_blobs
 from rota.stores.cas.packs import ITEM_BYTES
 from tests.effort import examples
 from tests.unit.stores.cas.stage import ACME, OTHER, Stage, digest_of, some_bytes
+
+pytestmark = pytest.mark.slow
 
 CONTENTS = [some_bytes(size, seed) for size in (10, 900, 5_000) for seed in range(6)]
 content_numbers = st.integers(0, len(CONTENTS) - 1)

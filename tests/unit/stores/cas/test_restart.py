@@ -14,6 +14,8 @@ from rota.stores.cas.journal import Arriving
 from rota.stores.cas.stock import blob_name_of_large
 from tests.unit.stores.cas.stage import ACME, OTHER, Stage, digest_of, play, some_bytes
 
+pytestmark = pytest.mark.slow
+
 CONTENTS = [some_bytes(size, seed) for size in (100, 3_000, 100_000) for seed in range(5)]
 
 

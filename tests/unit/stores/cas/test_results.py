@@ -91,6 +91,7 @@ def test_many_are_put_at_once_and_each_is_answered_for_itself(tmp_path: Path) ->
     play(Cache(tmp_path), test)
 
 
+@pytest.mark.slow
 def test_what_was_used_longest_ago_goes_when_there_is_too_much(tmp_path: Path) -> None:
     cache = Cache(tmp_path, bytes_max=2 * MB)
 

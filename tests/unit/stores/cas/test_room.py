@@ -11,6 +11,8 @@ from rota.ports import Blobs, ContentFull
 from rota.stores.blobs import open_blobs
 from tests.unit.stores.cas.stage import ACME, MB, OTHER, Stage, digest_of, play, some_bytes
 
+pytestmark = pytest.mark.slow
+
 LIMIT = 2 * MB
 PACK = 100_000
 

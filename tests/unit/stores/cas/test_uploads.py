@@ -12,6 +12,8 @@ from rota.stores.blobs import open_blobs
 from rota.stores.cas import uploads
 from tests.unit.stores.cas.stage import ACME, MB, OTHER, Stage, digest_of, play, some_bytes
 
+pytestmark = pytest.mark.slow
+
 SMALL, LARGE = 10_000, 3 * MB + 5
 
 

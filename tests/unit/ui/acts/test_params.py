@@ -116,3 +116,14 @@ def test_the_line_for_a_terminal_says_texts_as_they_are_and_the_rest_as_json():
         "--param-json",
         "maybe=null",
     ]
+
+
+@pytest.mark.parametrize("kind", [ParamType.DATE, ParamType.DATETIME, ParamType.STRING])
+@pytest.mark.parametrize("nullable", [False, True])
+def test_a_field_left_empty_leaves_its_parameter_to_the_logical_date(kind: ParamType, nullable: bool):
+    declared = (param("day", kind, nullable=nullable, defaults_to_logical_date=True),)
+    (field,) = fields_of(declared, None)
+    assert (field.value, field.is_required) == ("", False)
+    assert "logical date" in field.note
+    assert read_given(declared, sent({"day": ""})) == {}
+    assert read_given(declared, sent({"day": "2026-01-02"})) == {"day": "2026-01-02"}

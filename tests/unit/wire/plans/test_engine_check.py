@@ -12,6 +12,8 @@ from rota.wire.plans import binding, checking, plan_pb2, tree
 from rota.wire.plans.checking import ENGINE, check_engine
 from tests.refusals import refused
 
+pytestmark = pytest.mark.slow
+
 ELSEWHERE = 77
 
 

@@ -66,11 +66,11 @@ def test_a_plan_may_be_deeper_than_messages_may_be():
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"\xba\x02\x00", "nodes of kind 39 "),
+        (b"\xea\x02\x00", "nodes of kind 45 "),
         (b"", r"nodes of kind \(none\)"),
         (b"\x0a\x7f", "a physical plan"),
         (b"rows", "a physical plan"),
-        (pb.PlanNode(filter=pb.Single(input=b"\xba\x02\x00")).SerializeToString(), "nodes of kind 39 "),
+        (pb.PlanNode(filter=pb.Single(input=b"\xea\x02\x00")).SerializeToString(), "nodes of kind 45 "),
     ],
 )
 def test_what_is_not_known_is_refused(content: bytes, reason: str):
@@ -108,4 +108,4 @@ def test_what_is_read_is_measured(context: df.SessionContext, tmp_path: Path):
     twice = "select x.a from measured x join measured y on x.a = y.b"
     assert scanned_bytes(context.sql(twice).execution_plan().to_bytes()) == 2 * once
     assert scanned_bytes(context.sql("select * from sold").execution_plan().to_bytes()) > 5_000, "it travels along"
-    assert scanned_bytes(b"\xba\x02\x00") == 0
+    assert scanned_bytes(b"\xea\x02\x00") == 0

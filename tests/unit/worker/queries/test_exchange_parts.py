@@ -197,13 +197,13 @@ class PanicException(BaseException):
     [
         (Exception("DataFusion error: Resources exhausted: Failed to"), "out_of_memory", "query.memory: Resources"),
         (MemoryError(), "out_of_memory", "query.memory: "),
-        (PanicException("partition not used yet"), "user", r"query\.failed: .*\bpanicked: partition"),
+        (PanicException("partition not used yet"), "fatal", r"query\.failed: .*\bpanicked: partition"),
         (Exception("DataFusion error: Parquet error: EOF"), "fatal", "query.source: Parquet error: EOF"),
         (Exception("DataFusion error: Object Store error: Generic S3 error: slow"), "user", "query.source: "),
         (Exception("DataFusion error: Arrow error: Divide by zero error"), "fatal", r"query\.type: Divide "),
         (Exception("DataFusion error: IO error: No space left on device (os error 28)"), "no_room", "this worker"),
         (OSError(28, "Error writing bytes to file. Detail: [errno 28] No space left on device"), "no_room", "this"),
-        (Exception("DataFusion error: Execution error: odd"), "user", "query.failed: odd"),
+        (Exception("DataFusion error: Execution error: odd"), "fatal", "query.failed: odd"),
         (KeyError("ours"), "internal", "query.failed: "),
         (
             Exception("Execution error: PyErr { type: <class 'E'>, value: E('Resources exhausted'), traceback: None }"),

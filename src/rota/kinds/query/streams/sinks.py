@@ -12,7 +12,7 @@ from rota.core.errors import Refused
 from rota.kinds.query.streams.given import choice, place
 from rota.wire.capabilities import Sink
 from rota.wire.folders import Folder, open_folder
-from rota.wire.targets import ASIDE, FileWriter, Form, Target, check_columns
+from rota.wire.targets import ASIDE, FileWriter, Form, check_columns
 
 _DIGITS = 12
 _NONE = -1
@@ -67,7 +67,7 @@ class FolderSink:
 
     def check(self, node: str, schema: pa.Schema) -> None:
         """Refuse columns that cannot be written in this form."""
-        check_columns(Target(self._path, self._form), schema, path="name")
+        check_columns(self._form, schema, path="name")
 
     def _prepare(self, node: str, number: int, incarnation: int, rows: pa.Table) -> dict[str, str]:
         name = f"{_ASIDE}/{node}-{number:0{_DIGITS}d}-{self._stream}-{incarnation}.{self._form}"

@@ -1,5 +1,8 @@
 """What the engine's errors mean for an attempt: whose fault they are, and whether another try would help.
 
+The engine comes to the same end with the same rows, so its errors are final. Only what is read over a network, and
+functions of users, are tried again.
+
 The texts are those of DataFusion 55; the code that stands first is one of `rota.core.errors`.
 """
 
@@ -46,9 +49,9 @@ def judge(error: BaseException, peers: Sequence[str] = ()) -> Broke:
     if _FULL.search(text):
         return Broke("no_room", f"this worker has no disk or files left: {text}")
     if type(error).__name__ == "PanicException":
-        return Broke("user", f"query.failed: the engine panicked: {text}")
+        return Broke("fatal", f"query.failed: the engine panicked: {text}")
     if isinstance(error, Refused):
-        return Broke("fatal" if error.code == "query.source" else "user", str(error))
+        return Broke("fatal", str(error))
     if is_of_store(text):
         # Who is not let in, or asks for what is not there, is told the same again.
         is_of_peer = any(url in text for url in peers)
@@ -58,7 +61,7 @@ def judge(error: BaseException, peers: Sequence[str] = ()) -> Broke:
         if re.search(pattern, text):
             return Broke(failure, f"{code}: {_plain(text)}")
     if type(error) is Exception or isinstance(error, RuntimeError):
-        return Broke("user", f"query.failed: {_plain(text)}")
+        return Broke("fatal", f"query.failed: {_plain(text)}")
     # None of the engine's: what we do around it.
     shown = "".join(traceback.format_exception(error)).strip()
     return Broke("internal", f"query.failed: {shown}")

@@ -18,7 +18,7 @@ from msgspec import Struct
 from rota.core.errors import Refused
 from rota.wire.plans import has_sink
 from rota.wire.plans.binding import Piece, bind
-from rota.wire.plans.settings import EXECUTING
+from rota.wire.plans.settings import EXECUTING, is_sent
 from rota.wire.queries import Answered, Hashed, Part, Published, Written
 from rota.wire.stores import register
 from rota.wire.targets import FileWriter, Unpublished, publish
@@ -131,7 +131,7 @@ def _carried_out(order: Order, reads: Reads) -> Packed:
     try:
         context = _context(order)
         # Of one use: a plan that has run is not run again.
-        physical = _df.ExecutionPlan.from_bytes(context, plan)
+        physical = _planned(context, plan) if order.is_logical else _df.ExecutionPlan.from_bytes(context, plan)
         if has_sink(physical):
             return _answer(Broke("fatal", "query.unsupported: a plan writes files by itself, which is not done here"))
         schema = read_schema(order.schema)
@@ -205,7 +205,12 @@ def _published(order: Order, output: Published) -> Packed:
 
 
 def _context(order: Order) -> Any:
-    config = _df.SessionConfig()
+    # A plan that is made here is for one task, and so for one slot.
+    config = _df.SessionConfig().with_target_partitions(1)
+    for name, value in order.settings:
+        if not is_sent(name):
+            raise Refused("query.unsupported", f"the setting {name} is not one that a session may send to a worker")
+        config = config.set(name, value)
     for name, value in EXECUTING:
         config = config.set(name, value)
     # Where the engine puts what does not fit into memory, if anything does not; a folder that it is told of by other
@@ -224,6 +229,11 @@ def _context(order: Order) -> Any:
     for store in order.stores:
         register(context, store)
     return context
+
+
+def _planned(context: Any, plan: bytes) -> Any:
+    """The physical plan of a logical one."""
+    return context.create_dataframe_from_logical_plan(_df.LogicalPlan.from_bytes(context, plan)).execution_plan()
 
 
 def _drain(context: Any, plan: Any, take: Take) -> None:

@@ -56,6 +56,10 @@ class Order(Struct, frozen=True, kw_only=True, omit_defaults=True):
     compression: Compression = ""
     # Whether Python functions in the plan may be opened.
     has_code: bool = False
+    # Whether the plan is a logical one.
+    is_logical: bool = False
+    # Settings of the engine that the session has changed.
+    settings: tuple[tuple[str, str], ...] = ()
     # The attempt's own folder, also for what does not fit into memory; and the file for an answer.
     folder: str
     result_file: str

@@ -316,6 +316,8 @@ class QueryRunner:
             schema=fragment.schema,
             compression=fragment.compression,
             has_code=fragment.has_code,
+            is_logical=fragment.is_logical,
+            settings=fragment.settings,
             folder=room.path,
             result_file=result_file,
             memory_bytes=self._memory_bytes,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Protocol
 
+from rota.core.errors import Refused
 from rota.wire.queries import Part
 from rota.worker.runners.queries.parts import measure, part_name
 
@@ -50,7 +51,10 @@ def _column(column: Any, kind: Any) -> Any:
     if column.type in (_pa.string_view(), _pa.binary_view()) and _is_inflated(column):
         through = _pa.large_string() if column.type == _pa.string_view() else _pa.large_binary()
         column = column.cast(through).cast(column.type)
-    return column if column.type == kind else column.cast(kind)
+    if column.type != kind:
+        # A cast would drop what the other type has no room for.
+        raise Refused("query.failed", f"the engine gave a column of {column.type} where it promised {kind}")
+    return column
 
 
 def _is_inflated(column: Any) -> bool:

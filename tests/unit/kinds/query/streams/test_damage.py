@@ -17,6 +17,8 @@ from rota.kinds.query.streams.manifests import Manifest
 from rota.wire.capabilities import Source
 from tests.refusals import refused
 
+pytestmark = pytest.mark.slow
+
 NOW = 10_000_000
 
 

@@ -21,6 +21,8 @@ from rota.kinds.query.streams.watermarks import Clock
 from tests.effort import examples
 from tests.refusals import refused
 
+pytestmark = pytest.mark.slow
+
 ASKING = Asking(SqlEngine({"datafusion.execution.target_partitions": "1"}))
 LEFT = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("a", pa.int64())])
 RIGHT = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("b", pa.int64())])

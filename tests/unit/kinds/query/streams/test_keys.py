@@ -42,6 +42,7 @@ def windowed(folder: Path, keys: pa.Array, times: list[int], parallelism: int, *
 ZEROS = pa.array([-0.0, 0.0, -0.0, 0.0, math.nan, OTHER_NAN, None, None])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pa.float64(), pa.float32(), pa.float16()])
 @pytest.mark.parametrize("parallelism", [1, 5])
 def test_both_zeros_and_all_that_are_no_numbers_are_one_key(
@@ -79,6 +80,7 @@ NESTED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", NESTED, ids=lambda keys: str(keys.type))
 @pytest.mark.parametrize("parallelism", [1, 4])
 def test_lists_and_objects_are_keys(tmp_path: Path, keys: pa.Array, parallelism: int) -> None:
@@ -106,6 +108,7 @@ STRANGE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", STRANGE, ids=lambda keys: str(keys.type))
 def test_dates_that_python_has_no_value_for_are_keys(tmp_path: Path, keys: pa.Array) -> None:
     twice = pa.concat_arrays([keys, keys])

@@ -8,6 +8,8 @@ import pytest
 from rota.core.errors import Refused
 from rota.kinds.query.streams.ledger import Entry, Ledger
 
+pytestmark = pytest.mark.slow
+
 
 def entry(number: int, of: str = "a") -> Entry:
     return Entry(f"{of}{number}.csv", 10, number, -1, 0)

@@ -13,6 +13,8 @@ from rota.kinds.query.streams.manifests import Manifest
 from rota.wire.standings import read_told
 from tests.refusals import refused
 
+pytestmark = pytest.mark.slow
+
 
 def round_at(number: int, *branches: tuple[int, int], stream: str = "s") -> Manifest:
     return Manifest(position=0, round=number, stream=stream, branches=branches)

@@ -16,6 +16,8 @@ from rota.kinds.query.streams.windowing import GONE, REVISION, Window, open_wind
 from rota.kinds.query.streams.windows import Gaps, Shape, Sliding, Tumbling
 from tests.effort import examples
 
+pytestmark = pytest.mark.slow
+
 ASKING = Asking(SqlEngine({"datafusion.execution.target_partitions": "1"}))
 SCHEMA = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.int64())])
 BASE = 1_000_000

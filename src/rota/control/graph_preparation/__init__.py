@@ -1,0 +1,1 @@
+"""Prepares large graphs outside the loop."""
