@@ -15,12 +15,15 @@ from typing import Any
 from rota.api.rpc import RpcServer
 from rota.api.tokens import Gate
 from rota.app.loop_watchdog import LoopWatchdog, Pause
+from rota.core.bounds import TimeLimits
 from rota.wire.channels import SYNC, TALK, fragments_of, greeting, grpc
 from tests.integration.http_stage import Stage, gate_of, staged
 
 TOKENS = ("reader", "writer", "admin", "worker", "agent", "analyst")
 # A pause on a machine that others use too: several times what is promised, and of computing rather than of waiting.
 PAUSE_MS_MAX = 500
+# A machine that stands still for seconds deposes a leader with the usual term, as it should.
+PATIENT = TimeLimits(lease_ms=300_000, term_ms=60_000, settle_ms=60_000)
 ANSWER_S = 30.0
 
 
@@ -123,7 +126,7 @@ def gate() -> Gate:
 @contextmanager
 def loop_stage(folder: Path, **options: Any) -> Iterator[LoopStage]:
     """A stage, and its end."""
-    with staged(folder, gate=gate(), slots=0, **options) as stage:
+    with staged(folder, gate=gate(), slots=0, limits=PATIENT, **options) as stage:
         stage.http.headers["Authorization"] = f"Bearer {token('admin')}"
 
         async def start() -> tuple[RpcServer, int, LoopWatchdog]:
