@@ -10,16 +10,18 @@ from rota.core.model import Queue
 from rota.core.records import GraphRecord, Growth, Pause, Record, Run, Schedule, Task, Worker, Workflow
 from tests.contract.records import default_of, fields_of
 
-# What version 7 of SQLite's tables and version 6 of PostgreSQL's brought.
-IDLE_TIME: dict[type[Struct], tuple[str, ...]] = {Run: ("idle_ms",)}
+# What version 9 of SQLite's tables and version 7 of PostgreSQL's brought.
+REVOKED_LEASES: dict[type[Struct], tuple[str, ...]] = {Task: ("revoked",), Worker: ("quarantine_cause",)}
+# What version 7 of SQLite's tables and version 6 of PostgreSQL's brought, and all that came after.
+IDLE_TIME: dict[type[Struct], tuple[str, ...]] = {**REVOKED_LEASES, Run: ("idle_ms",)}
 # What version 6 of SQLite's tables and version 5 of PostgreSQL's brought, and all that came after.
 FEEDS: dict[type[Struct], tuple[str, ...]] = {**IDLE_TIME, Growth: ("feeds",)}
 # What version 5 of SQLite's tables and version 4 of PostgreSQL's brought, and all that came after.
 AGENTS: dict[type[Struct], tuple[str, ...]] = {
     **FEEDS,
     Run: ("after", "approval", *FEEDS[Run]),
-    Task: ("token_hash",),
-    Worker: ("owner",),
+    Task: ("token_hash", *FEEDS[Task]),
+    Worker: ("owner", *FEEDS[Worker]),
 }
 # What version 4 of SQLite's tables and version 3 of PostgreSQL's brought, and all that came after.
 BUILDS: dict[type[Struct], tuple[str, ...]] = {
@@ -76,7 +78,7 @@ def _at_default(record: Any, later: dict[type[Struct], tuple[str, ...]]) -> Any:
     return msgspec.structs.replace(record, **{name: defaults[name] for name in later.get(type(record), ())})
 
 
-LATER_KEYS = ("bundle", "depends_on_past", "expansion")
+LATER_KEYS = ("bundle", "depends_on_past", "expansion", "regrant_when_silent")
 
 
 def _plain(value: Any) -> Any:

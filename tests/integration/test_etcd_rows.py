@@ -23,10 +23,10 @@ ORDER = {
     " version backfill merge labels share after approval idle_ms",
     "Task": "tenant run idx state attempt budget_from interruptions losses fence done_fence worker_tenant worker"
     " incarnation lease_ms eligible_at assigned_at started_at ended_at due_at failure error result avoid_tenant avoid"
-    " requires cycles tier first_started_at skips note token_hash",
+    " requires cycles tier first_started_at skips note token_hash revoked",
     "Growth": "tenant run number specs expands width feeds",
     "GraphRecord": "tenant digest graph put_at",
-    "Worker": "tenant id incarnation capacity registered_at draining quarantined_until gone_at owner",
+    "Worker": "tenant id incarnation capacity registered_at draining quarantined_until gone_at owner quarantine_cause",
     "Queue": "tenant name properties allocation worker_timeout_ms unservable pull retain_completed_for_ms"
     " client_action_timeout_ms max_action_executing_timeout_ms max_job_retries worker_match_logging_interval_ms"
     " unservable_ms",

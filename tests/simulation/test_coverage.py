@@ -50,7 +50,7 @@ OF_WORKFLOWS = ("backfill_over", "branched", "moved", "past_looked_at", "revived
 # What becomes of tasks that go on as others.
 OF_GROWTH = ("mapped_run_ended", "planned_anew", "put_together", "said_grew", "went_on")
 # What becomes of runs that are the same.
-OF_BUILDS = ("joined", "key_given_up", "key_used_again")
+OF_BUILDS = ("joined", "key_given_up", "key_used_again", "revoked")
 # What becomes of work that is claimed.
 OF_ITEMS = ("approved", "lying_agents", "rejected", "unblocked", "woken")
 # And what rarely does.

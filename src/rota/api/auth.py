@@ -106,6 +106,7 @@ NEEDS: dict[type, Role] = {
     cm.DropPool: Role.ADMIN,
     cm.PutTenant: Role.ADMIN,
     cm.DrainWorker: Role.ADMIN,
+    cm.EndQuarantine: Role.ADMIN,
     cm.ForgetWorker: Role.ADMIN,
     cm.RegisterWorker: Role.WORKER,
     cm.ClaimTask: Role.WORKER,

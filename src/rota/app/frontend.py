@@ -28,12 +28,13 @@ from rota.client.line import FarLine
 from rota.client.rpc import RpcConnection
 from rota.config import Config, read_address, read_server_tls
 from rota.control.events import Tell
-from rota.core.errors import Refused
+from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Millis
+from rota.kinds.build.queue import check_queues
 from rota.ports import ActionResults, Checked, Content, ContentLost
 from rota.stores.blobs import open_blobs
 from rota.stores.cas import ContentBounds, open_content, open_results
-from rota.wire.builds import decode_result
+from rota.wire.builds import BUBBLEWRAP, NONE, SANDBOX, decode_result
 from rota.wire.places import read_places, server_credentials
 from rota.wire.reapi import remote_execution_pb2 as pb
 from rota.wire.routes import Route
@@ -73,7 +74,8 @@ async def start_front_end(parts: AsyncExitStack, config: Config) -> FrontEnd:
     folder = Path(builds.data or Path(config.server.data, "builds"))
     content, kept = await _open_stores(parts, config, folder, clock)
     trees = Trees(content)
-    results = Results(content, kept, trees)
+    sandbox = sandbox_of(config)
+    results = Results(content, kept, trees, sandbox=sandbox)
 
     def say(line: str) -> None:
         journal(Tell("builds", (("line", line),)))
@@ -87,7 +89,8 @@ async def start_front_end(parts: AsyncExitStack, config: Config) -> FrontEnd:
     desks = Desks(_lines(config), content, clock, say, where=where.url, queues=builds.instances, queue=builds.queue)
     parts.push_async_callback(desks.close)
     desks.keep = _keeper(results, content, say)
-    execution = Execution(desks, content, results, trees)
+    requires = ((SANDBOX, sandbox),) if sandbox else ()
+    execution = Execution(desks, content, results, trees, requires=requires)
     services = (
         Capabilities(can_execute=True, instances=desks.instances),
         ContentStorage(content, trees, desks.instances),
@@ -116,7 +119,19 @@ async def _look_after_own(config: Config, gate: Gate, desks: Desks) -> None:
     """
     token = "" if config.auth.token is None else config.auth.token.reveal().strip()
     if gate.is_open or token:
-        await desks.open(token, gate.admit(token or None).acting_tenant)
+        backlog = await desks.open(token, gate.admit(token or None).acting_tenant)
+        try:
+            there = await backlog.queues()
+        except (Refused, Unavailable):
+            # They are looked at when there is a coordinator, and a caller.
+            return
+        check_queues(config.builds.queue, config.builds.instances, there)
+
+
+def sandbox_of(config: Config) -> str:
+    """How actions of this front end are walled off; empty if they are not."""
+    asked = config.builds.sandbox or config.worker.build_sandbox
+    return "" if asked == NONE else BUBBLEWRAP
 
 
 async def _open_stores(

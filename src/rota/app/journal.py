@@ -48,7 +48,6 @@ LEVELS: dict[str, Level] = {
     "auth.reloaded": Level.INFO,
     "builds": Level.INFO,
     "builds.off": Level.WARNING,
-    "builds.sandbox": Level.INFO,
     "commit.refused": Level.ERROR,
     "commit.retry": Level.WARNING,
     "coordinator.away": Level.WARNING,
@@ -86,6 +85,8 @@ LEVELS: dict[str, Level] = {
     "worker.failed": Level.ERROR,
     "worker.joined": Level.INFO,
     "worker.moved": Level.WARNING,
+    "worker.quarantined": Level.WARNING,
+    "worker.recovered": Level.INFO,
     "worker.refused": Level.WARNING,
 }
 _LOUD = [*Level]

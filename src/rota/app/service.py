@@ -38,6 +38,7 @@ from rota.config import (
     server_context,
 )
 from rota.config.folders import folders_by_tenant
+from rota.config.settings import Builds
 from rota.control.driver import Listener
 from rota.control.events import Escalate, Level, Tell
 from rota.control.telemetry import Telemetry
@@ -45,8 +46,9 @@ from rota.core.cluster import check_coordinator, wrong_cluster
 from rota.core.commands import PutQueue
 from rota.core.errors import Refused
 from rota.core.ids import DEFAULT_TENANT
-from rota.core.model import DEFAULT_QUEUE_PROPERTIES, Queue, Unservable
+from rota.core.model import Queue
 from rota.core.questions import ListQueues
+from rota.kinds.build.queue import BUILDS_QUEUE, builds_queue, check_queues
 from rota.ports import Candidate
 from rota.wire.frames import CoordinatorFrame
 from rota.wire.places import read_places, server_credentials
@@ -200,15 +202,15 @@ class _Defining:
         self.trouble: Exception | None = None
         self._driver = here.driver
         self._definitions = config.definitions
-        # The queue of a front end that is started beside the coordinator.
-        self._builds = config.builds.queue if config.builds.listen else ""
+        # Of a front end that is started beside the coordinator.
+        self._builds = config.builds if config.builds.listen else None
         here.driver.on_reign("definitions", self._define)
 
     async def _define(self) -> None:
         try:
             for command in commands_for(self._definitions, secrets.token_hex(8)):
                 await self._driver.ask(command)
-            if self._builds:
+            if self._builds is not None:
                 await self._define_for_builds(self._builds)
         except Exception as error:
             self.trouble = error
@@ -216,13 +218,12 @@ class _Defining:
         finally:
             self.done.set()
 
-    async def _define_for_builds(self, name: str) -> None:
-        """A queue in which actions fail that nobody could ever carry out, unless there is one of that name."""
+    async def _define_for_builds(self, builds: Builds) -> None:
+        """A queue in which actions fail that nobody could ever carry out, unless it is there."""
         there = cast(tuple[Queue, ...], (await self._driver.ask(ListQueues(tenant=DEFAULT_TENANT)))[0])
-        if all(queue.name != name for queue in there):
-            queue = Queue(
-                tenant=DEFAULT_TENANT, name=name, properties=DEFAULT_QUEUE_PROPERTIES, unservable=Unservable.FAIL
-            )
+        check_queues(builds.queue, builds.instances, there)
+        if all(queue.name != BUILDS_QUEUE for queue in there):
+            queue = builds_queue(DEFAULT_TENANT)
             id = f"builds-{secrets.token_hex(8)}"
             await self._driver.ask(PutQueue(tenant=DEFAULT_TENANT, command_id=id, actor="rota", queue=queue))
 

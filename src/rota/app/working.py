@@ -26,7 +26,7 @@ from rota.core.ids import DEFAULT_TENANT, Millis
 from rota.core.model import Capacity, Pairs
 from rota.ports import Blobs
 from rota.stores.blobs import store_of_blobs
-from rota.wire.builds import BUILD
+from rota.wire.builds import BUBBLEWRAP, BUILD, NONE, SANDBOX
 from rota.wire.queries import QUERY
 from rota.wire.work import COMMAND, HTTP, PYTHON
 from rota.worker.accounts import find_account
@@ -37,7 +37,7 @@ from rota.worker.logs.folder import LogFolder
 from rota.worker.properties import Values, cpu_count, describe, memory_kb
 from rota.worker.runners import Runner
 from rota.worker.runners.builds.runner import CACHE_BYTES_MAX, BuildRunner, Sources, why_no_builds
-from rota.worker.runners.builds.sandbox import NONE, find_sandbox
+from rota.worker.runners.builds.sandbox import AUTO, find_sandbox
 from rota.worker.runners.command import CommandRunner
 from rota.worker.runners.egress import EgressPolicy
 from rota.worker.runners.http import HttpRunner
@@ -91,7 +91,9 @@ class Working(Struct, frozen=True, kw_only=True):
     property_commands: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     limits: TimeLimits = TimeLimits()
     # How actions of builds are walled off, how much of their content is kept, and who is given the worker's token.
-    build_sandbox: str = NONE
+    build_sandbox: str = AUTO
+    # What actions see of the host besides its programs.
+    build_paths: tuple[str, ...] = ()
     build_cache_mb: int = CACHE_BYTES_MAX >> 20
     build_content: tuple[str, ...] = ()
     token: Callable[[], str] = str
@@ -139,6 +141,7 @@ def working_of(config: Config, folder: Path, *, kept_open: tuple[int, ...]) -> W
         properties=settings.properties,
         property_commands=settings.property_commands,
         build_sandbox=settings.build_sandbox,
+        build_paths=settings.build_paths,
         build_cache_mb=settings.build_cache_mb,
         build_content=settings.build_content,
         exchange_folder=settings.exchange_folder,
@@ -217,7 +220,7 @@ async def start_worker(
     capacity = Capacity(
         slots=working.slots_in_all,
         kinds=tuple(runners),
-        properties=await asyncio.to_thread(_properties, working, queries is not None),
+        properties=await asyncio.to_thread(_properties, working, builds is not None, queries is not None),
         tenants=working.tenants,
         queues=working.queues,
     )
@@ -240,9 +243,13 @@ async def _builds(
     if lacking:
         tell(Tell("builds.off", (("why", lacking),)))
         return None
-    sandbox, about = await asyncio.to_thread(find_sandbox, working.build_sandbox, working.folder)
-    if about:
-        tell(Tell("builds.sandbox", (("how", about),)))
+    try:
+        sandbox = await asyncio.to_thread(find_sandbox, working.build_sandbox, working.build_paths)
+    except Refused as refused:
+        if working.build_sandbox != AUTO:
+            raise
+        tell(Tell("builds.off", (("why", f"{refused}"),)))
+        return None
     runner = BuildRunner(
         supervisor,
         logs,
@@ -325,9 +332,11 @@ def _reach(working: Working) -> Reach:
     return Reach(listen, working.token, None if listen.is_loopback else server_context(tls), ca or b"")
 
 
-def _properties(working: Working, has_queries: bool) -> Pairs:
-    """What the worker advertises; what is said about queries only if it runs them, and nobody has said otherwise."""
+def _properties(working: Working, has_builds: bool, has_queries: bool) -> Pairs:
+    """What the worker advertises; of builds and queries only if it runs them, and nobody has said otherwise."""
     found = query_properties() if has_queries else {}
+    if has_builds:
+        found[SANDBOX] = NONE if working.build_sandbox == NONE else BUBBLEWRAP
     said = {name: value for name, value in found.items() if name not in working.property_commands}
     return describe({**said, **working.properties}, working.property_commands)
 

@@ -15,13 +15,14 @@ EXAMPLES = """
   rota workers
   rota workers drain build-3     it finishes what it has
   rota workers undrain build-3
+  rota workers unquarantine build-3     it is given work again at once
   rota workers forget build-3
 """
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
-    add_verbs(parser, ("drain", "undrain", "forget"), "WORKER")
+    add_verbs(parser, ("drain", "undrain", "unquarantine", "forget"), "WORKER")
     finish(parser, run)
 
 
@@ -35,6 +36,8 @@ def run(options: argparse.Namespace) -> int:
         match options.verb:
             case "drain" | "undrain":
                 rota.drain_worker(options.name, draining=options.verb == "drain")
+            case "unquarantine":
+                rota.end_quarantine(options.name)
             case "forget":
                 rota.forget_worker(options.name)
             case _:

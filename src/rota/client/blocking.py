@@ -281,6 +281,10 @@ class BlockingClient(BlockingItems):
         """Give a worker no new work, or give it work again. What it runs goes on."""
         self._thread.call(self._client.drain_worker(worker, draining=draining))
 
+    def end_quarantine(self, worker: str) -> None:
+        """Give a worker work again that rests because too much failed on it."""
+        self._thread.call(self._client.end_quarantine(worker))
+
     def forget_worker(self, worker: str) -> None:
         """Strike a worker off the register; what it holds is returned unspent."""
         self._thread.call(self._client.forget_worker(worker))

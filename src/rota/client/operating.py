@@ -9,6 +9,7 @@ from rota.core.commands import (
     ClientCommand,
     DrainWorker,
     DropPool,
+    EndQuarantine,
     ForgetWorker,
     PutPool,
     PutQueue,
@@ -64,6 +65,10 @@ class Operating:
     async def drain_worker(self, worker: str, *, draining: bool = True) -> None:
         """Give a worker no new work, or give it work again. What it runs goes on."""
         await self.ask(DrainWorker(tenant=self.line.tenant, command_id=_new("drain"), worker=worker, draining=draining))
+
+    async def end_quarantine(self, worker: str) -> None:
+        """Give a worker work again that rests because too much failed on it."""
+        await self.ask(EndQuarantine(tenant=self.line.tenant, command_id=_new("quarantine"), worker=worker))
 
     async def forget_worker(self, worker: str) -> None:
         """Strike a worker off the register; what it holds is returned unspent."""

@@ -206,11 +206,12 @@ class WorkerSide(Section, frozen=True, kw_only=True):
     build_sandbox: Annotated[
         str,
         _meta(
-            "`bubblewrap`: actions have no network and write to nothing but their folder; `auto`: where that works; "
-            "or `none`",
+            "`bubblewrap`: actions see the host's programs and their own folder, and have no network; `auto`: the "
+            "same, and no builds where that does not work; `none`: actions have all that the worker has",
             pattern="^(none|bubblewrap|auto)$",
         ),
-    ] = "none"
+    ] = "auto"
+    build_paths: Annotated[Words, _meta("what actions in a sandbox see of the host besides `/usr`, read-only")] = ()
     build_cache_mb: Annotated[int, _meta("content of builds kept for the next action", ge=0, le=1 << 40)] = 10_240
     build_content: Annotated[Words, _meta("front ends (grpc://host:port) that are given its token")] = ()
     exchange_folder: Annotated[
@@ -238,6 +239,14 @@ class Builds(Section, frozen=True, kw_only=True):
     content_gb: Annotated[int, _meta("how much content is kept", ge=1, le=1 << 30)] = 50
     results_mb: Annotated[int, _meta("how many results of actions are kept", ge=1, le=1 << 30)] = 1_024
     queue: Annotated[str, _meta("the queue in which actions wait", min_length=1, max_length=ID_CHARS_MAX)] = "builds"
+    sandbox: Annotated[
+        str,
+        _meta(
+            "`bubblewrap`: actions run on workers that have it; `none`: on any; results of the two are kept apart; "
+            "empty: as `worker.build_sandbox` says",
+            pattern="^(none|bubblewrap|)$",
+        ),
+    ] = ""
     instances: Annotated[
         dict[str, str], _meta("instances by name, each with its queue; if there are any, no others are served")
     ] = field(default_factory=dict[str, str])

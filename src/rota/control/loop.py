@@ -40,6 +40,7 @@ from rota.core.changes import (
     TasksScheduled,
     TasksSettled,
     TaskStarved,
+    WorkerQuarantined,
 )
 from rota.core.commands import (
     BeatWorker,
@@ -66,6 +67,7 @@ from rota.core.presence import stalled
 from rota.core.questions import Question, answer
 from rota.core.rearm import rearm
 from rota.core.records import Batch
+from rota.core.spans import show_instant
 from rota.core.state import State
 from rota.core.waking import stir_all
 from rota.wire.frames import WorkerFrame
@@ -117,6 +119,7 @@ class Loop:
             TasksScheduled: self._move_many,
             TasksSettled: self._move_many,
             TasksReset: self._move_many,
+            WorkerQuarantined: self._quarantine,
         }
 
     # Time.
@@ -337,6 +340,16 @@ class Loop:
             return 1
         # Perhaps it was we who ended it. A worker that said so itself holds it no more, and is told nothing.
         return self._take_back(change)
+
+    def _quarantine(self, change: WorkerQuarantined) -> int:
+        evolve(self.state, change)
+        if change.until:
+            about = (("worker", change.worker), ("tenant", change.tenant), ("until", show_instant(change.until)))
+            told = Tell("worker.quarantined", (*about, ("cause", change.cause)), Level.WARNING)
+        else:
+            told = Tell("worker.recovered", (("worker", change.worker), ("tenant", change.tenant)))
+        self.held.append((self.open, lambda: (told,)))
+        return 1
 
     def _starve(self, change: TaskStarved) -> int:
         run = self.state.runs[(change.tenant, change.run)]

@@ -272,7 +272,7 @@ class Streams:
         """Compare a worker's complete list with the leases it should hold."""
         worker = self.host.state.workers[session.worker]
         listed = dict.fromkeys(held)
-        for fence, lease in list(worker.leases.items()):
+        for fence, lease in [*worker.leases.items(), *worker.revoked.items()]:
             if fence in listed:
                 lease.confirmed = True
             elif not session.is_on_its_way(fence) and fence not in self.unsent:

@@ -273,6 +273,16 @@ class LeaseReturned(OfRun, frozen=True):
     counted: bool
     # When it may be had again, if not at once: then it is up for reschedule.
     due_at: Millis = 0
+    # Whether the lease counts against limits until its time is over: its worker may still be at work.
+    revoked: bool = False
+
+
+class RevokedLeaseEnded(OfRun, frozen=True):
+    """The time of a revoked lease is over, or its worker is known to have stopped: it counts no longer."""
+
+    task: int
+    fence: Fence
+    at: Millis
 
 
 class ReportRefused(OfRun, frozen=True):
@@ -299,11 +309,12 @@ class WorkerDrained(Change, frozen=True):
 
 
 class WorkerQuarantined(Change, frozen=True):
-    """A worker failed too often and rests."""
+    """A worker failed too often and rests until then; with 0 it rests no longer."""
 
     tenant: str
     worker: str
     until: Millis
+    cause: str = ""
 
 
 class WorkerGone(Change, frozen=True):

@@ -284,6 +284,12 @@ class DrainWorker(ClientCommand, frozen=True, kw_only=True):
     draining: bool = True
 
 
+class EndQuarantine(ClientCommand, frozen=True, kw_only=True):
+    """Give a worker work again that rests because too much failed on it."""
+
+    worker: str
+
+
 class ForgetWorker(ClientCommand, frozen=True, kw_only=True):
     """Strike a worker off the register; what it holds is returned unspent."""
 

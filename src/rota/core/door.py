@@ -36,6 +36,7 @@ ClientRequest = (
     | cm.StartBackfill
     | cm.CancelBackfill
     | cm.DrainWorker
+    | cm.EndQuarantine
     | cm.ForgetWorker
     | cm.ApproveRun
     | cm.PauseScheduler

@@ -27,11 +27,12 @@ def dynamic_reasons(demand: Demand, worker: LiveWorker, now: Millis, *, alone: b
     if row.draining:
         found.append(reason("worker.draining", "takes no new work", worker=row.id))
     if row.quarantined_until > now:
-        found.append(reason("worker.quarantined", f"rests for {show_span(row.quarantined_until - now)}", worker=row.id))
+        text = f"rests for {show_span(row.quarantined_until - now)}: {row.quarantine_cause}"
+        found.append(reason("worker.quarantined", text, worker=row.id))
     if demand.signature.avoid == worker.key and not alone:
         found.append(reason("worker.avoided", "lost this task before", worker=row.id))
     if worker.slots_free <= 0:
-        found.append(reason("worker.slots", f"holds {len(worker.leases)} leases", worker=row.id))
+        found.append(reason("worker.slots", f"holds {len(worker.leases) + len(worker.revoked)} leases", worker=row.id))
     return (*found, *free_reasons(demand, worker.free))
 
 

@@ -53,6 +53,7 @@ def _check_leases(state: State, broken: list[str]) -> None:
                 broken.append(f"{run.key}/{task.idx} is {task.state} and still has fence {task.fence}")
     if leased != len(state.leases):
         broken.append(f"{len(state.leases)} leases for {leased} leased tasks")
+    _check_revoked(state, broken)
     for fence, lease in state.leases.items():
         if lease.fence != fence or lease.worker.leases.get(fence) is not lease:
             broken.append(f"lease {fence} is not listed by its worker")
@@ -60,9 +61,19 @@ def _check_leases(state: State, broken: list[str]) -> None:
             broken.append(f"lease {fence} has a fence that was not issued yet")
 
 
+def _check_revoked(state: State, broken: list[str]) -> None:
+    """Revoked leases are known to their tasks, which store them, and to their workers."""
+    stored = {row.fence: task for run in state.runs.values() for task in run.tasks.values() for row in task.revoked}
+    if sorted(stored) != sorted(state.revoked):
+        broken.append(f"tasks have the revoked leases {sorted(stored)}, {sorted(state.revoked)} count")
+    for fence, lease in state.revoked.items():
+        if lease.worker.revoked.get(fence) is not lease or stored.get(fence) is not lease.task:
+            broken.append(f"the revoked lease {fence} is not listed by its worker or its task")
+
+
 def _check_usage(state: State, broken: list[str]) -> None:
     summed: dict[tuple[str, str], Usage] = {}
-    for lease in state.leases.values():
+    for lease in (*state.leases.values(), *state.revoked.values()):
         tenant = lease.run.row.tenant
         for need in lease.bucket.demand.signature.pools:
             summed.setdefault((tenant, need.pool), Usage(0)).take(need)
@@ -74,11 +85,11 @@ def _check_usage(state: State, broken: list[str]) -> None:
 
 def _check_workers(state: State, broken: list[str]) -> None:
     for worker in state.workers.values():
-        slots = worker.row.capacity.slots - len(worker.leases)
+        slots = worker.row.capacity.slots - len(worker.leases) - len(worker.revoked)
         if worker.slots_free != slots:
             broken.append(f"worker {worker.key} has {worker.slots_free} slots free, should be {slots}")
         free = dict(worker.totals)
-        for lease in worker.leases.values():
+        for lease in (*worker.leases.values(), *worker.revoked.values()):
             for name, need in lease.bucket.demand.minimum:
                 if name in free:
                     free[name] -= need
@@ -121,7 +132,7 @@ def _check_run(state: State, run: LiveRun, broken: list[str]) -> None:
     moving = sum(task.state not in TERMINAL and task.state is not NONE for task in run.tasks.values())
     if (run.ended, run.moving) != (ended, moving):
         broken.append(f"{run.key} counts {run.ended} ended, {run.moving} moving; it is {ended}, {moving}")
-    if run.leased != sum(task.state in LEASED for task in run.tasks.values()):
+    if run.leased != sum((task.state in LEASED) + len(task.revoked) for task in run.tasks.values()):
         broken.append(f"{run.key} miscounts its leases")
     bad = sum(task.state in BAD and graph.leaf[graph.node(idx)] for idx, task in run.tasks.items())
     if run.leaf_bad != bad:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Lease:
-    """A worker's timed right to one attempt."""
+    """A worker's timed right to one attempt; one that was revoked only counts against limits."""
 
     __slots__ = (
         "begun_at",
@@ -93,6 +93,7 @@ class LiveWorker:
         "mood",
         "parked_use",
         "present",
+        "revoked",
         "row",
         "seen_at",
         "shape",
@@ -110,6 +111,8 @@ class LiveWorker:
         self.row = row
         self.key: WorkerKey = (row.tenant, row.id)
         self.leases: dict[Fence, Lease] = {}
+        # Taken from it before their end, and not over yet.
+        self.revoked: dict[Fence, Lease] = {}
         self.present = False
         self.has_spoken = False
         # What a pull worker says that it is up to.
@@ -137,7 +140,7 @@ class LiveWorker:
         self.totals = totals_of(self.values, consumable)
         self.free = dict(self.totals)
         self.slots_free = self.row.capacity.slots
-        for lease in self.leases.values():
+        for lease in (*self.leases.values(), *self.revoked.values()):
             self.take(lease.bucket)
 
     def take(self, bucket: "Bucket") -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from rota.core.bounds import RECEIPTS_KEPT_MS, TimeLimits
-from rota.core.evolve import begin_lease, count_scheduled, lay_out, limit_lease, stand_in_line
+from rota.core.evolve import begin_lease, count_scheduled, lay_out, limit_lease, load_revoked, stand_in_line
 from rota.core.graph import LiveGraph
 from rota.core.ids import Epoch, Millis, RunKey
 from rota.core.live import LiveWorker
@@ -102,6 +102,8 @@ def _load_run(state: State, row: Run, tasks: list[Task], growths: list[Growth]) 
 def _load_leases(state: State, now: Millis) -> None:
     for run in state.runs.values():
         for task in run.tasks.values():
+            if task.revoked:
+                load_revoked(state, run, task, now)
             if task.state not in LEASED:
                 continue
             worker = state.workers[(task.worker_tenant, task.worker)]
@@ -114,7 +116,7 @@ def _load_leases(state: State, now: Millis) -> None:
 
 def _set_timers(state: State, now: Millis) -> None:
     for worker in state.workers.values():
-        if worker.leases:
+        if worker.leases or worker.revoked:
             worker.watched = True
             state.set_timer(now + state.limits.dispatch_ms, "worker", *worker.key)
         state.set_timer(now + state.silence_of(worker), "forget", *worker.key)

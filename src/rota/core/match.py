@@ -16,7 +16,7 @@ from rota.core.bounds import OVERDUE_GRANTS, OVERDUE_MS
 from rota.core.buckets import Age, Bucket, Flow, Shape, TenantLine, flow_key, place_in_line
 from rota.core.demand import Demand, is_silent, score, static_reasons, total_reasons
 from rota.core.fits import dynamic_reasons
-from rota.core.ids import Millis
+from rota.core.ids import Millis, WorkerKey
 from rota.core.live import LiveRun, LiveWorker
 from rota.core.model import Allocation, PriorityClass
 from rota.core.order import Books, LazyHeap
@@ -336,7 +336,10 @@ class Index:
 
     def is_alone(self, bucket: Bucket, now: Millis) -> bool:
         """Whether the worker to avoid is all this bucket has, so that avoiding it would mean waiting for ever."""
-        avoid = bucket.demand.signature.avoid
+        return not self.has_other(bucket, bucket.demand.signature.avoid, now)
+
+    def has_other(self, bucket: Bucket, avoid: WorkerKey | tuple[()], now: Millis) -> bool:
+        """Whether a worker other than that one is there and could run the work, now or when others have ended."""
         for _, shape in bucket.shapes:
             for worker in shape.workers.values():
                 row = worker.row
@@ -345,8 +348,8 @@ class Index:
                 if is_silent(bucket.demand, worker.seen_at, now):
                     continue
                 if not total_reasons(bucket.demand, worker.totals):
-                    return False
-        return True
+                    return True
+        return False
 
     def alone_at(self, bucket: Bucket) -> Millis:
         """When the worker to avoid would be all that is left, if none of the others is heard from again."""

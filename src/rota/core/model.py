@@ -165,6 +165,9 @@ class Graph(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     run_timeout_ms: int = 0
     # Where the code of its tasks is; None if workers have it by other means.
     bundle: BlobRef | None = None
+    # Another worker may have a task as soon as its own is silent for its queue's `worker_timeout_ms`; otherwise only
+    # when the lease is over. For work that may run twice at once.
+    regrant_when_silent: bool = False
 
 
 class ParamType(StrEnum):

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 
 from rota.core.buckets import Bucket
 from rota.core.ids import Fence, Millis
-from rota.core.live import LiveWorker
+from rota.core.live import Lease, LiveWorker
 from rota.core.model import Mood
 from rota.core.state import State
+
+REGRANT_LOOK_MS: Millis = 1_000
 
 
 def heard_from(state: State, worker: LiveWorker, now: Millis) -> None:
@@ -89,12 +91,26 @@ def renew_one(state: State, fence: Fence, until: Millis, now: Millis) -> None:
             lease.unheard_at = max(lease.unheard_at, now - state.stalled_ms + heard_ms)
 
 
+def is_regrantable(lease: Lease) -> bool:
+    """Whether another worker may have a lease's task as soon as its own is silent for too long."""
+    return lease.run.graph.graph.regrant_when_silent and lease.bucket.demand.worker_timeout_ms > 0
+
+
+def silent_at(lease: Lease) -> Millis:
+    """When its worker will have been silent for too long, in time during which the coordinator ran."""
+    return lease.expires_at - lease.task.lease_ms + lease.bucket.demand.worker_timeout_ms + 1
+
+
 def watch_again(state: State, worker: LiveWorker, now: Millis) -> None:
     """Look at a worker's leases again when the first of them could have ended."""
-    if not worker.leases:
+    if not (worker.leases or worker.revoked):
         worker.watched = False
         return
-    first = min(lease.expires_at for lease in worker.leases.values()) + state.stalled_ms
+    ends = [lease.expires_at for lease in (*worker.leases.values(), *worker.revoked.values())]
+    # A silent worker whose task no other can have now keeps it, and is looked at again.
+    soon = now - state.stalled_ms + REGRANT_LOOK_MS
+    ends += [max(silent_at(lease), soon) for lease in worker.leases.values() if is_regrantable(lease)]
+    first = min(ends) + state.stalled_ms
     state.set_timer(max(now + 1, min(first, now + state.limits.dispatch_ms)), "worker", *worker.key)
 
 

@@ -211,6 +211,8 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     registered_at: Millis = 0
     # After how long without a word it is struck off.
     silence_ms: int = 0
+    # Why it rests, while it does.
+    quarantine_cause: str = ""
     # What it holds, by run.
     held: tuple[tuple[str, Fence], ...] = ()
 
@@ -430,6 +432,7 @@ def _list_workers(state: State, question: ListWorkers) -> tuple[WorkerView, ...]
             mood=worker.mood,
             registered_at=worker.row.registered_at,
             silence_ms=state.silence_of(worker),
+            quarantine_cause=worker.row.quarantine_cause,
             held=tuple((lease.run.row.id, fence) for fence, lease in islice(worker.leases.items(), HELD_SHOWN_MAX)),
         )
         for worker in workers

@@ -23,6 +23,7 @@ DISPATCH_LOST = "dispatch_lost"
 ORPHANED = "orphaned"
 FELL_SILENT = f"{AGENT_LOST}: its worker fell silent"
 LEASE_RAN_OUT = f"{AGENT_LOST}: its lease ran out"
+REGRANTED = f"{AGENT_LOST}: its worker is silent, and another may have it"
 WAS_FORGOTTEN = f"{AGENT_LOST}: its worker was forgotten"
 NEVER_ACKNOWLEDGED = f"{DISPATCH_LOST}: its start was never acknowledged"
 REAPERS = (AGENT_LOST, DISPATCH_LOST, ORPHANED)

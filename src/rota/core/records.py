@@ -28,6 +28,15 @@ from rota.core.model import (
 from rota.core.states import RunState, TaskState
 
 
+class RevokedLease(Struct, frozen=True, gc=False):
+    """A lease that was taken from a silent worker before its end: until then it counts against limits."""
+
+    fence: Fence
+    worker_tenant: str
+    worker: str
+    lease_ms: int
+
+
 class Task(Struct, gc=False):
     """One task of a run, with its lease when it has one."""
 
@@ -66,6 +75,7 @@ class Task(Struct, gc=False):
     note: str = ""
     # Whoever speaks for its lease has to know what this is the SHA-256 of; empty: nothing.
     token_hash: str = ""
+    revoked: tuple[RevokedLease, ...] = ()
 
 
 class Slice(Struct, frozen=True, gc=False):
@@ -163,6 +173,8 @@ class Worker(Struct):
     gone_at: Millis = 0
     # Whose token registered it; only that one speaks for it. Empty: nobody's.
     owner: str = ""
+    # Why it rests, while it does.
+    quarantine_cause: str = ""
 
 
 class Pause(Struct, frozen=True):

@@ -93,6 +93,7 @@ class State(Relations):
         self.merging: dict[tuple[str, str], LiveRun] = {}
         self.workers: dict[WorkerKey, LiveWorker] = {}
         self.leases: dict[Fence, Lease] = {}
+        self.revoked: dict[Fence, Lease] = {}
         self.queues: dict[tuple[str, str], Queue] = {}
         self.pools: dict[PoolKey, Pool] = {}
         self.usage: dict[PoolKey, Usage] = {}
@@ -364,7 +365,7 @@ class State(Relations):
             account.waiting = 0
         for run in self.runs.values():
             run.account.waiting = 0
-        for lease in self.leases.values():
+        for lease in (*self.leases.values(), *self.revoked.values()):
             lease.bucket = self.bucket_of(lease.run, lease.task)
         for worker in self.workers.values():
             worker.shape = worker.vector = None

@@ -40,6 +40,7 @@ RunChange = (
     | ch.AttemptStarted
     | ch.AttemptEnded
     | ch.LeaseReturned
+    | ch.RevokedLeaseEnded
     | ch.ReportRefused
 )
 Namer = Callable[[int], str]

@@ -4,7 +4,7 @@ from random import Random
 
 from rota.core.commands import CancelRun, ClearTasks, ClientCommand, SubmitRun
 from rota.core.ids import Millis
-from rota.core.model import Graph, PriorityClass, RetryPolicy, TaskSpec
+from rota.core.model import Graph, PoolNeed, PriorityClass, RetryPolicy, TaskSpec
 from rota.sim.scripts import Script, write_script
 from rota.sim.workload import TENANTS, TIMEOUT_MS, draw_script
 
@@ -55,5 +55,6 @@ def _action(chance: Random, name: str) -> Graph:
         timeout_ms=TIMEOUT_MS,
         retry=RetryPolicy(retries=chance.choice((0, 1))),
         requires=(("os", "linux"),),
+        pools=(PoolNeed("db"),) if name == "a2" else (),
     )
-    return Graph(name=name, kind="build", tasks=(task,))
+    return Graph(name=name, kind="build", tasks=(task,), regrant_when_silent=True)

@@ -97,6 +97,7 @@ class Ledger(Model):
             ch.AttemptStarted: self.leases.started,
             ch.AttemptEnded: self.leases.ended,
             ch.LeaseReturned: self.leases.returned,
+            ch.RevokedLeaseEnded: self.leases.revoked_ended,
             ch.RunPaused: self._paused,
             ch.RunStopping: self._stopping,
             ch.TaskStarved: self._starved,
@@ -206,6 +207,8 @@ class Ledger(Model):
             model = self.task((record.tenant, record.run), record.idx)
             if (record.state, record.fence) != (model.state, model.fence):
                 raise Broken(f"P-STORY: {record.run}/{record.idx} is stored as {record.state}, told as {model.state}")
+            if any(row.fence not in self.revoked for row in record.revoked):
+                raise Broken(f"P-REGRANT: {record.run}/{record.idx} has revoked leases that were not told: {record}")
             if record.note != model.note:
                 raise Broken(f"P-STORY: {record.run}/{record.idx} has the note {record.note!r}, told {model.note!r}")
             if record.skips and record.state in UNDECIDED:

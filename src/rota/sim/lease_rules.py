@@ -175,6 +175,8 @@ class LeaseRules:
             raise Broken(f"P-GONE: {run}/{change.task} was handed back while it runs")
         if change.cause.startswith(LEASE_RAN_OUT):
             self.model.facts.note("lease_ran_out")
+        if change.revoked:
+            self._revoked(run, change)
         self.model.ended_for[change.fence] = change.cause
         if change.cause == "its worker restarted" and self.model.facts.is_well(
             self.model.live[change.fence].incarnation
@@ -193,6 +195,33 @@ class LeaseRules:
         if model.interrupted > INTERRUPTIONS_MAX:
             raise Broken(f"P-POISON: {run}/{change.task} was interrupted {model.interrupted} times")
         self.model.move(run, change.task, change.state, change.at)
+
+    def _revoked(self, run: RunKey, change: ch.LeaseReturned) -> None:
+        """P-REGRANT: only work that may run twice, only after its queue's time, and limits count both."""
+        model = self.model
+        model.facts.note("revoked")
+        graph, spec = model.graph(run), model.spec(run, change.task)
+        lease = model.live[change.fence]
+        model.revoked[change.fence] = (lease, change.at)
+        if graph is None or spec is None or not graph.regrant_when_silent:
+            raise Broken(f"P-REGRANT: {run}/{change.task} was revoked and must not run twice")
+        lease.timeout_ms = model.facts.queue(run[0], spec.queue).worker_timeout_ms
+        waited = change.at - model.granted[change.fence]
+        if waited <= lease.timeout_ms and not (model.mix.skew_ms or model.mix.clock_step):
+            raise Broken(f"P-REGRANT: {run}/{change.task} was revoked after {waited} of {lease.timeout_ms} ms")
+
+    def revoked_ended(self, run: RunKey, change: ch.RevokedLeaseEnded) -> None:
+        """P-REGRANT: a revoked lease that its worker is at work on counts until its time is over."""
+        model = self.model
+        lease, revoked_at = model.revoked.pop(change.fence)
+        if model.mix.skew_ms or model.mix.clock_step or not model.facts.is_running(change.fence):
+            return
+        worker = model.facts.worker("shared", lease.worker)
+        waited = change.at - revoked_at + lease.timeout_ms
+        # Whoever was struck off, or is another process by now, holds nothing.
+        is_same = worker is not None and worker.incarnation == lease.incarnation
+        if is_same and waited < model.mix.limits.lease_ms:
+            raise Broken(f"P-REGRANT: {run}/{change.task} counted for {waited} ms of its lease, and runs")
 
     def _was_claimed(self, change: ch.LeaseReturned) -> bool:
         """Whether the lease was a claim. A session that left is not stored any more; the cause of the return tells."""

@@ -54,7 +54,8 @@ class LimitRules:
 
     def check_lease(self, granted: LeaseModel) -> None:
         """P-LIMIT: what a new lease uses is within its limits; a pool made smaller only lets nothing new in."""
-        held = sum(lease.worker == granted.worker for lease in self.model.live.values())
+        leases = [*self.model.live.values(), *(lease for lease, _ in self.model.revoked.values())]
+        held = sum(lease.worker == granted.worker for lease in leases)
         if held > self.capacity.get(granted.worker, 1 << 30):
             raise Broken(f"P-LIMIT: worker {granted.worker} was given {held} of {self.capacity[granted.worker]} leases")
         for name, key, _ in granted.pools:
@@ -62,7 +63,7 @@ class LimitRules:
             pool = self.pools.get((tenant, pool_name))
             if pool is None:
                 continue
-            uses = [use for lease in self.model.live.values() for use in lease.pools if use[0] == name]
+            uses = [use for lease in leases for use in lease.pools if use[0] == name]
             in_all = sum(amount for _, _, amount in uses)
             for_key = sum(amount for _, used, amount in uses if key and used == key)
             if (pool.slots and in_all > pool.slots) or (pool.slots_per_key and for_key > pool.slots_per_key):

@@ -4,6 +4,41 @@ from rota.sim.mistakes import Mutant, mistake
 
 OF_BUILDS: tuple[Mutant, ...] = (
     mistake(
+        "revoked_lease_not_counted",
+        "a lease that was revoked counts against limits until its time is over",
+        "core.evolve.leases",
+        "        _revoke(state, change.fence)\n",
+        "        end_lease(state, change.fence, change.at)\n",
+    ),
+    mistake(
+        "revoked_lease_not_loaded",
+        "a revoked lease is durable with its task",
+        "core.load",
+        "                load_revoked(state, run, task, now)\n",
+        "                task.revoked = ()\n",
+    ),
+    mistake(
+        "revoked_lease_ends_early",
+        "a revoked lease counts until its worker can have stopped",
+        "core.decide.timers",
+        "for lease in worker.revoked.values() if lease.expires_at <= clock]",
+        "for lease in worker.revoked.values() if lease.expires_at <= clock + 2_000]",
+    ),
+    mistake(
+        "regranted_at_once",
+        "a silent worker keeps what it has for the time of its queue",
+        "core.presence",
+        "    return lease.expires_at - lease.task.lease_ms + lease.bucket.demand.worker_timeout_ms + 1\n",
+        "    return lease.expires_at - lease.task.lease_ms + 1_000\n",
+    ),
+    mistake(
+        "everything_regranted",
+        "only work that may run twice is granted again before its lease is over",
+        "core.presence",
+        "    return lease.run.graph.graph.regrant_when_silent and lease.bucket.demand.worker_timeout_ms > 0\n",
+        "    return lease.bucket.demand.worker_timeout_ms > 0\n",
+    ),
+    mistake(
         "key_forgotten_by_loading",
         "a key is durable with its run",
         "core.load",

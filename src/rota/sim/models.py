@@ -69,12 +69,14 @@ class TaskModel:
 class LeaseModel:
     """A lease as the durable story tells it."""
 
-    __slots__ = ("incarnation", "pools", "worker")
+    __slots__ = ("incarnation", "pools", "timeout_ms", "worker")
 
     def __init__(self, worker: str, incarnation: str, pools: tuple[PoolUse, ...]) -> None:
         self.worker = worker
         self.incarnation = incarnation
         self.pools = pools
+        # For how long its worker was silent when it was revoked, at least.
+        self.timeout_ms: Millis = 0
 
 
 class Facts(Protocol):
@@ -157,6 +159,8 @@ class Model:
         self.unsettled: dict[RunKey, None] = {}
         self.well: dict[tuple[str, str, int], None] = {}
         self.live: dict[Fence, LeaseModel] = {}
+        # Leases that were revoked and are not over, and when they were.
+        self.revoked: dict[Fence, tuple[LeaseModel, Millis]] = {}
         self.granted: dict[Fence, Millis] = {}
         self.ended_at: dict[Fence, Millis] = {}
         self.ended_for: dict[Fence, str] = {}

@@ -8,6 +8,7 @@ from rota.core.commands import (
     ClearTasks,
     ClientCommand,
     DrainWorker,
+    EndQuarantine,
     ForgetWorker,
     GrowRun,
     LoseOutputs,
@@ -292,4 +293,6 @@ def draw_meddling(chance: Random, number: int, submitted: list[SubmitRun], worke
     worker, wish = f"push{chance.randrange(workers)}", chance.random()
     if wish > 0.9:
         return ForgetWorker(tenant="shared", command_id=name, worker=worker)
+    if 0.45 < wish < 0.55:
+        return EndQuarantine(tenant="shared", command_id=name, worker=worker)
     return DrainWorker(tenant="shared", command_id=name, worker=worker, draining=wish < 0.5)

@@ -10,9 +10,12 @@ from msgspec import Struct
 from rota.core.bounds import RESULT_BYTES_MAX
 from rota.core.ids import Digest
 from rota.core.questions import TaskView
-from rota.core.states import SUCCESS
+from rota.core.states import FAILED, SUCCESS
 
 BUILD = "build"
+# How actions are walled off from their host: the property with which a worker says it, and what it says.
+SANDBOX = "sandbox"
+NONE, BUBBLEWRAP = "none", "bubblewrap"
 # An ActionResult that is larger goes into the content; the rest of a result has to fit beside it.
 INLINE_RESULT_BYTES_MAX = RESULT_BYTES_MAX - 4_096
 MESSAGE_CHARS_MAX = 1_000
@@ -43,7 +46,8 @@ class BuildResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     # An ActionResult message, or where it is stored if it is larger than `INLINE_RESULT_BYTES_MAX`.
     result: bytes = b""
     stored: Digest | None = None
-    # A code of google.rpc: 0, or 4 (DEADLINE_EXCEEDED) with what there was when time was up.
+    # A code of google.rpc: 0; 4 (DEADLINE_EXCEEDED) with what there was when time was up; 3 (INVALID_ARGUMENT) if it
+    # did something that an action must not do.
     status: int = 0
     message: str = ""
     exit_code: int = 0
@@ -67,7 +71,7 @@ def decode_result(result: bytes) -> BuildResult:
 
 def result_of(task: TaskView | None) -> BuildResult | None:
     """What the task of an action came to, if it did and that can be read."""
-    if task is None or task.state is not SUCCESS or task.result is None:
+    if task is None or task.state not in (SUCCESS, FAILED) or task.result is None:
         return None
     try:
         return decode_result(task.result)

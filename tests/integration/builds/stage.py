@@ -14,7 +14,7 @@ from rota.core.commands import Outcome
 from rota.core.decide.leases import Offer
 from rota.core.ids import Digest
 from rota.stores.blobs import open_blobs
-from rota.wire.builds import BUILD, BuildResult, BuildWork, decode_result, encode_build
+from rota.wire.builds import BUILD, NONE, BuildResult, BuildWork, decode_result, encode_build
 from rota.wire.names import attempt_name
 from rota.wire.places import Place
 from rota.wire.reapi import remote_execution_pb2 as rx
@@ -23,7 +23,7 @@ from rota.worker.accounts import Account
 from rota.worker.logs.driver import LogShipper
 from rota.worker.logs.folder import LogFolder
 from rota.worker.runners.builds.runner import CACHE_BYTES_MAX, BuildRunner, Sources
-from rota.worker.runners.builds.sandbox import NONE, find_sandbox
+from rota.worker.runners.builds.sandbox import find_sandbox
 from rota.worker.supervisor.driver import Supervisor
 from rota.worker.sync import AttemptOver
 from tests.integration.builds.front_end import FrontEnd
@@ -40,12 +40,14 @@ class Done:
     """An action that came to its end."""
 
     def __init__(self, over: AttemptOver, front: FrontEnd) -> None:
-        assert over.outcome is Outcome.SUCCESS, over.error
-        assert over.result is not None
+        assert over.result is not None, over.error
+        self.over = over
         self.front = front
         self.said: BuildResult = decode_result(over.result)
         raw = self.said.result if self.said.stored is None else front.blobs[self.said.stored]
         self.result = rx.ActionResult.FromString(raw)
+        is_well = not (self.said.exit_code or self.said.status)
+        assert (over.outcome is Outcome.SUCCESS) == is_well, "an action that failed is a failed attempt"
 
     @property
     def out(self) -> bytes:
@@ -95,7 +97,7 @@ class Stage:
         self.blobs = open_blobs(folder / "blobs")
         self.shipper = LogShipper(self.blobs, LogFolder(folder))
         self.supervisor = Supervisor(self.shipper, run_as=run_as)
-        self._sandbox = find_sandbox(sandbox, folder)[0]
+        self._sandbox = find_sandbox(sandbox)
         self._cache_bytes = cache_bytes
         self.runner = self.new_runner()
         self._fence = 0

@@ -2,22 +2,26 @@
 
 import asyncio
 import os
-import re
 import shutil
 import socket
 from pathlib import Path
 
 import pytest
 
+from rota.core.errors import Refused
 from rota.core.model import FailureClass
+from rota.wire.builds import BUBBLEWRAP, NONE
 from rota.worker.accounts import find_account
-from rota.worker.runners.builds.sandbox import AUTO, BUBBLEWRAP, NONE, find_sandbox
+from rota.worker.runners.builds.sandbox import AUTO, find_sandbox
 from tests.integration.builds.stage import PATIENCE_S, Stage, open_stage, staged
 from tests.refusals import refused
 
 
 def _has_sandbox() -> bool:
-    return shutil.which("bwrap") is not None and find_sandbox(AUTO, Path("/var"))[0] is not None
+    try:
+        return find_sandbox(AUTO) is not None
+    except Refused:
+        return False
 
 
 # On a build server it has to be there.
@@ -39,6 +43,7 @@ async def test_a_sandboxed_action_is_an_action(stage: Stage) -> None:
     assert done.files == {"o": b"out\n"}
     assert (await stage.run(["/usr/bin/env"], env={"A": "1"})).out == b"A=1\n"
     assert (await stage.run(["/usr/bin/env"], env={"PWD": "/proc/self/cwd"})).out == b"PWD=/proc/self/cwd\n"
+    assert (await stage.sh("cd d; pwd; id -u", {"d": {}})).out == b"/build/d\n65534\n"
     assert (await stage.sh("kill -9 $$")).result.exit_code == 137
 
 
@@ -50,12 +55,63 @@ async def test_a_sandboxed_action_has_no_network_and_writes_nowhere_else(stage: 
         dial = f"exec 3<>/dev/tcp/127.0.0.1/{port}"
         done = await stage.run(["/bin/bash", "-c", f"({dial}) 2>&1; echo $?"])
         assert b"refused" in done.out
-    done = await stage.sh(f"ls {stage.folder}; touch /etc/x {stage.folder}/x; touch /tmp/fine && echo fine")
-    assert b"Read-only file system" in done.err
-    # Of the worker's folder only its own room is there.
-    assert done.out == b"builds\nfine\n"
-    assert not (stage.folder / "x").exists()
-    assert not Path("/tmp/fine").exists()
+    # Nothing is there of the worker, of homes, and of what /etc has for root.
+    done = await stage.sh(f"ls -d {stage.folder} /etc/shadow /etc/ssl/private; ls -A /tmp /home /root | grep -v :$")
+    assert done.out.split() == []
+    done = await stage.sh("for d in /tmp /home /root .; do touch $d/mine && echo $d; done", output_paths=["mine"])
+    assert done.out.split() == [b"/tmp", b"/home", b"/root", b"."]
+    assert list(done.files) == ["mine"]
+    done = await stage.sh("for d in /usr /usr/bin /etc/alternatives / /bin; do touch $d/x && echo $d; done; true")
+    assert done.out in (b"", b"/\n"), "its root is its own, and gone with it"
+    assert not any(Path(place, "x").exists() for place in ("/", "/usr", "/usr/bin", "/etc/alternatives"))
+
+
+@in_sandbox
+@staged(sandbox=BUBBLEWRAP)
+async def test_inputs_cannot_be_written_to_and_what_is_around_cannot_be_removed(stage: Stage) -> None:
+    inputs = {"shared": b"content", "d": {"e": b"e"}}
+    done = await stage.sh("echo x >> shared; echo $?; rm -rf ../*; cat shared d/e; echo out > o", inputs)
+    assert done.out.startswith(b"1\n") or done.out.startswith(b"2\n")
+    assert (await stage.sh("cat shared", inputs)).out == b"content"
+
+
+@in_sandbox
+@staged(sandbox=BUBBLEWRAP)
+async def test_what_an_action_says_in_the_name_of_its_sandbox_is_its_own(stage: Stage) -> None:
+    done = await stage.sh("echo 'bwrap: No permissions' >&2; exit 1")
+    assert (done.over.failure, done.result.exit_code) == (FailureClass.USER, 1)
+
+
+@in_sandbox
+@staged(sandbox=BUBBLEWRAP)
+async def test_an_absolute_link_into_its_own_folder_becomes_a_relative_one(stage: Stage) -> None:
+    done = await stage.sh("mkdir d; echo x > f; ln -s $PWD/f d/l; ln -s d/l k", output_paths=["d", "f", "k"])
+    assert done.unpacked("d") == {"l": "../f"}
+
+
+@in_sandbox
+@staged(sandbox=BUBBLEWRAP)
+async def test_an_input_tree_that_is_a_root_file_system_is_the_root(stage: Stage) -> None:
+    shell = Path(shutil.which("busybox") or pytest.skip("there is no busybox")).read_bytes()
+    inputs = {
+        "bin": {"sh": ("x", shell)},
+        "etc": {"motd": b"hello\n"},
+        **{name: {} for name in ("dev", "proc", "tmp", "work")},
+    }
+    line = "echo more >> /etc/motd; cat /etc/motd > out; id -u > uid; ls / | tr '\\n' ' '; ls /usr"
+    done = await stage.run(["/bin/sh", "-c", line], inputs, working_directory="work", output_paths=["out", "uid"])
+    assert done.files == {"out": b"hello\nmore\n", "uid": b"0\n"}
+    assert done.out.split() == [b"bin", b"dev", b"etc", b"proc", b"tmp", b"work"]
+    assert done.result.exit_code, "there is no /usr"
+    assert (await stage.run(["/bin/sh", "-c", "cat ../etc/motd"], inputs, working_directory="work")).out == b"hello\n"
+
+
+@staged()
+async def test_a_root_file_system_is_refused_by_name_without_a_sandbox(stage: Stage) -> None:
+    over = await stage.carry(stage.action(["/bin/sh"], {"dev": {}, "proc": {}, "tmp": {}}))
+    assert over.failure is FailureClass.FATAL
+    assert over.error.startswith("invalid action:")
+    assert over.result is None
 
 
 @in_sandbox
@@ -67,31 +123,37 @@ async def test_a_sandboxed_action_is_killed_with_everything_in_time(stage: Stage
 
 @in_sandbox
 @staged(sandbox=BUBBLEWRAP)
-async def test_a_program_that_is_not_there_is_told_from_one_that_failed(stage: Stage) -> None:
+async def test_a_program_that_is_not_there_is_exit_code_127(stage: Stage) -> None:
+    async with open_stage(stage.folder / "bare") as bare:
+        await _not_there(stage, bare)
+
+
+async def _not_there(stage: Stage, bare: Stage) -> None:
     for argv, inputs in (
         (["./gone"], {}),
         (["gone"], {}),
         (["./plain"], {"plain": b"#!/bin/sh\n"}),
         (["./folder"], {"folder": {}}),
     ):
-        over = await stage.carry(stage.action(argv, inputs))
-        assert over.failure is FailureClass.FATAL
-        assert re.match(rf"invalid action: .*'{re.escape(argv[0])}'", over.error)
+        for stage_of in (stage, bare):
+            done = await stage_of.run(argv, inputs)
+            assert done.over.failure is FailureClass.USER
+            assert done.result.exit_code in ((127,) if "gone" in argv[0] else (126, 127))
+            assert argv[0].encode() in done.err
 
 
 def test_a_sandbox_that_is_not_there_is_an_error_only_if_it_must_be(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(tmp_path))
-        assert find_sandbox(NONE, tmp_path) == (None, "")
-        sandbox, about = find_sandbox(AUTO, tmp_path)
-        assert sandbox is None
-        assert "PATH" in about
-        with refused("config.value", "bwrap", "PATH", path="worker.build_sandbox"):
-            find_sandbox(BUBBLEWRAP, tmp_path)
+        assert find_sandbox(NONE) is None
+        for wish in (AUTO, BUBBLEWRAP):
+            with refused("config.value", "bwrap", "PATH", path="worker.build_sandbox"):
+                find_sandbox(wish)
         broken = tmp_path / "bwrap"
         broken.write_text("#!/bin/sh\necho no namespaces >&2; exit 1\n")
         broken.chmod(0o755)
-        assert find_sandbox(AUTO, tmp_path)[1].endswith(": no namespaces")
+        with refused("config.value", "namespaces", path="worker.build_sandbox"):
+            find_sandbox(AUTO)
 
 
 @as_root

@@ -362,6 +362,7 @@ def derived(state: State) -> dict[str, object]:
             for key, run in sorted(state.runs.items())
         },
         "leases": {fence: (lease.run.key, lease.task.idx, lease.worker.key) for fence, lease in state.leases.items()},
+        "revoked": {fence: (lease.run.key, lease.task.idx, lease.worker.key) for fence, lease in state.revoked.items()},
         "free": {key: (worker.slots_free, worker.free) for key, worker in sorted(state.workers.items())},
         "queued": state.index.queued,
         "buckets": {
@@ -378,9 +379,9 @@ def sorted_tasks(found: Iterable[tuple[LiveRun, Task]]) -> list[tuple[LiveRun, T
 
 
 def usage_from_leases(state: State) -> dict[tuple[str, str], tuple[int, dict[str, int]]]:
-    """What live leases take from pools, added up from nothing."""
+    """What live and revoked leases take from pools, added up from nothing."""
     taken: dict[tuple[str, str], tuple[int, dict[str, int]]] = {}
-    for lease in state.leases.values():
+    for lease in (*state.leases.values(), *state.revoked.values()):
         live = lease.run
         for need in live.graph.signature(live.graph.node(lease.task.idx)).pools:
             total, by_key = taken.setdefault((live.row.tenant, need.pool), (0, {}))

@@ -9,7 +9,17 @@ from msgspec import Struct
 
 from rota.core.records import Story
 from rota.stores.sql.columns import ALONE, AUDIT, GROWTH, RUN, TASK, columns_of, pack_story, unpack_stories
-from rota.stores.sql.schema import AGENTS, BUILDS, FEEDS, IDLE_TIME, TABLES, TENANTS_AND_AUDITS, VIEWS, WORKFLOWS
+from rota.stores.sql.schema import (
+    AGENTS,
+    BUILDS,
+    FEEDS,
+    IDLE_TIME,
+    REVOKED_LEASES,
+    TABLES,
+    TENANTS_AND_AUDITS,
+    VIEWS,
+    WORKFLOWS,
+)
 
 TABLE_OF = {
     **{name: table.columns for name, table, _ in ALONE.values()},
@@ -27,7 +37,7 @@ TABLE_OF = {
 @pytest.fixture
 def database():
     connection = sqlite3.connect(":memory:")
-    for text in (*TABLES, *TENANTS_AND_AUDITS, *WORKFLOWS, *BUILDS, *AGENTS, *FEEDS, *IDLE_TIME):
+    for text in (*TABLES, *TENANTS_AND_AUDITS, *WORKFLOWS, *BUILDS, *AGENTS, *FEEDS, *IDLE_TIME, *REVOKED_LEASES):
         connection.execute(text)
     yield connection
     connection.close()

@@ -100,6 +100,7 @@ BODIES: dict[str, Schema] = {
     "POST /api/v1/scheduler/drain": {"timeout_s": 1},
     "POST /api/v1/workers/{worker}/drain": {},
     "POST /api/v1/workers/{worker}/undrain": {},
+    "POST /api/v1/workers/{worker}/unquarantine": {},
     "POST /api/v1/streams/{stream}/pause": {},
     "POST /api/v1/streams/{stream}/resume": {},
     "POST /api/v1/streams/{stream}/savepoint": {"name": "before-upgrade", "stop": True},

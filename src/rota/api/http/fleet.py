@@ -8,7 +8,7 @@ from starlette.responses import Response
 from rota.api.auth import Role
 from rota.api.http.bodies import EmptyBody, PoolBody, QueueBody
 from rota.api.http.endpoints import Call, Endpoint, nothing, reply
-from rota.core.commands import DrainWorker, DropPool, ForgetWorker, PutPool, PutQueue
+from rota.core.commands import DrainWorker, DropPool, EndQuarantine, ForgetWorker, PutPool, PutQueue
 from rota.core.errors import Refused
 from rota.core.model import Pool, Queue
 from rota.core.questions import ListPools, ListQueues, ListWorkers, PoolView, WorkerView
@@ -56,8 +56,18 @@ async def undrain(call: Call) -> Response:
     return await _drain(call, draining=False)
 
 
+async def unquarantine(call: Call) -> Response:
+    """Give it work again that rests."""
+    await call.do(EndQuarantine, worker=call.path["worker"])
+    return await _worker(call)
+
+
 async def _drain(call: Call, *, draining: bool) -> Response:
     await call.do(DrainWorker, worker=call.path["worker"], draining=draining)
+    return await _worker(call)
+
+
+async def _worker(call: Call) -> Response:
     found: tuple[WorkerView, ...] = await call.client.ask(ListWorkers(tenant=call.tenant))
     for view in found:
         if (view.tenant, view.id) == (call.tenant, call.path["worker"]):
@@ -148,6 +158,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     _read(WORKERS, list_workers, "List workers", WorkersAnswer),
     _write("POST", f"{WORKER}/drain", drain, "Give a worker no new work", WorkerShape, EmptyBody),
     _write("POST", f"{WORKER}/undrain", undrain, "Give a worker work again", WorkerShape, EmptyBody),
+    _write("POST", f"{WORKER}/unquarantine", unquarantine, "End a worker's quarantine", WorkerShape, EmptyBody),
     _write("DELETE", WORKER, forget, "Strike a worker off the register"),
     _read(QUEUES, list_queues, "List queues", QueuesAnswer),
     _read(QUEUE, get_queue, "Show a queue", QueueShape),

@@ -18,6 +18,7 @@ from rota.client.watching import Interrupted
 from rota.core.commands import CancelRun
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Digest, Millis
+from rota.core.model import Queue
 from rota.core.questions import RunView
 from rota.core.states import RUN_TERMINAL, RunState
 from rota.kinds.build.naming import OperationName, new_name, new_run
@@ -73,6 +74,10 @@ class BacklogDriver:
         self._bells: dict[Ongoing, dict[asyncio.Future[bool], None]] = {}
         self._watched = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], None] = {}
+
+    async def queues(self) -> tuple[Queue, ...]:
+        """The queues that are defined. Raises Refused, Unavailable."""
+        return await self._client.queues()
 
     @property
     def is_idle(self) -> bool:

@@ -43,7 +43,9 @@ Told = AsyncIterator[operations_pb2.Operation | Last]
 class Execution:
     """Takes actions from clients, and tells them what becomes of each."""
 
-    def __init__(self, desks: Desks, content: Content, results: Results, trees: Trees) -> None:
+    def __init__(self, desks: Desks, content: Content, results: Results, trees: Trees, *, requires: Pairs = ()) -> None:
+        """`requires` is what every action asks of its worker, whatever its client says."""
+        self._requires = requires
         self._desks = desks
         self._content = content
         self._results = results
@@ -206,7 +208,7 @@ class Execution:
             tenant=caller.tenant,
             work=work,
             queue=self._desks.queue_of(instance),
-            properties=_properties(action.platform if action.platform.properties else command.platform),
+            properties=_properties(action.platform if action.platform.properties else command.platform, self._requires),
             priority=priority,
             since=since,
             is_shared=not action.do_not_cache,
@@ -262,9 +264,12 @@ def unknown(name: str) -> Refused:
     return Refused("action.unknown", f"there is no operation {name[:200]!r}", path="name")
 
 
-def _properties(platform: pb.Platform) -> Pairs:
+def _properties(platform: pb.Platform, requires: Pairs) -> Pairs:
     """What an action wants of its worker. A name may stand there several times; each of its values is wanted then."""
-    found = [(each.name, each.value) for each in platform.properties]
+    found = [*((each.name, each.value) for each in platform.properties), *requires]
+    for name, value in requires:
+        if any(other != value for wanted, other in found if wanted == name):
+            raise Refused("field.value", f"actions here run with {name}={value} and with nothing else", path="platform")
     for name, value in found:
         if not name or len(name) > PROPERTY_CHARS_MAX or len(value) > PROPERTY_CHARS_MAX:
             raise Refused("field.value", f"{name[:80]!r} is no property of a platform", path="platform")

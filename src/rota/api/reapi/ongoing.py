@@ -7,7 +7,7 @@ from msgspec import Struct
 from rota.core import changes as ch
 from rota.core.ids import Fence, Millis
 from rota.core.questions import RunView, TaskView
-from rota.core.states import NEEDS_ATTENTION, RUN_TERMINAL, RUNNING, SUCCESS, TERMINAL, RunState
+from rota.core.states import NEEDS_ATTENTION, RUN_TERMINAL, RUNNING, TERMINAL, RunState
 from rota.core.story import RunChange
 from rota.kinds.build.naming import OperationName
 from rota.kinds.build.scheduling import Asked
@@ -118,7 +118,8 @@ class Ongoing:
                     self.parked = change.cause
                 self.stage = Stage.QUEUED
             case ch.AttemptEnded():
-                self._result = change.result if change.state is SUCCESS else None
+                # A failed action has one, too.
+                self._result = change.result if change.state in TERMINAL else None
                 self._fence, self._error = change.fence, change.error
                 if change.state not in TERMINAL:
                     self.stage = Stage.QUEUED

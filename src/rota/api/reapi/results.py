@@ -20,8 +20,10 @@ from rota.wire.reapi.limits import BATCH_BYTES_MAX, PATH_BYTES_MAX, TREE_DEPTH_M
 class Results:
     """The action cache of each tenant and instance."""
 
-    def __init__(self, content: Content, results: ActionResults, trees: Trees) -> None:
+    def __init__(self, content: Content, results: ActionResults, trees: Trees, *, sandbox: str = "") -> None:
+        """`sandbox` is how actions are walled off here: results of other ways are not found, nor replaced."""
         self._content = content
+        self._sandbox = sandbox
         self._results = results
         self._trees = trees
         # How often there was one, none, or one of which something was missing.
@@ -29,7 +31,7 @@ class Results:
 
     async def find(self, tenant: str, instance: str, action: Digest) -> pb.ActionResult | None:
         """A result of which everything is there, which then counts as used now."""
-        kept = await self._results.get(tenant, instance, action)
+        kept = await self._results.get(tenant, self._place(instance), action)
         result = await self._whole(tenant, kept) if kept is not None else None
         self.lookups["miss" if kept is None else "incomplete" if result is None else "hit"] += 1
         return result
@@ -64,7 +66,10 @@ class Results:
         missing = await self._missing(tenant, result, above)
         if missing:
             raise MissingContent(f"the result of {action.hash}", missing)
-        return await self._results.put(tenant, instance, action, content, fence)
+        return await self._results.put(tenant, self._place(instance), action, content, fence)
+
+    def _place(self, instance: str) -> str:
+        return f"{instance}\0{self._sandbox}" if self._sandbox else instance
 
     async def inline(
         self, tenant: str, result: pb.ActionResult, *, stdout: bool, stderr: bool, files: Sequence[str]

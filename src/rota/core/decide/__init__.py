@@ -29,7 +29,7 @@ from rota.core.decide.leases import report, return_lease
 from rota.core.decide.remedies import clear, mark, move, put_note, release, resolve, retry, revive
 from rota.core.decide.runs import approve, continue_run, grow, lose_outputs, pause, start_runs, stop, submit
 from rota.core.decide.timers import tick
-from rota.core.decide.workers import drain, forget, register
+from rota.core.decide.workers import drain, end_quarantine, forget, register
 from rota.core.errors import Refused
 from rota.core.graph import check_id, graph_digest
 from rota.core.ids import Millis
@@ -74,6 +74,7 @@ DECIDERS: dict[type[cm.Command], Callable[[State, Any, Millis], Decision]] = {
     cm.StartBackfill: workflows.start_backfill,
     cm.CancelBackfill: workflows.cancel_backfill,
     cm.DrainWorker: drain,
+    cm.EndQuarantine: end_quarantine,
     cm.ForgetWorker: forget,
     cm.PauseScheduler: pause_scheduler,
     cm.SteerStream: steer_stream,

@@ -29,6 +29,7 @@ from rota.core.changes import (
     LeaseGranted,
     LeaseReturned,
     ReportRefused,
+    RevokedLeaseEnded,
     RunEnded,
     TasksReset,
     WorkerQuarantined,
@@ -36,7 +37,7 @@ from rota.core.changes import (
 from rota.core.decide.decision import Decision, clean_text, find_task
 from rota.core.decide.growing import go_on
 from rota.core.decide.runs import remake
-from rota.core.errors import Refused
+from rota.core.errors import Refused, headline
 from rota.core.graph import LiveGraph, below_of, check_number, check_size
 from rota.core.ids import NO_FENCE, BlobRef, Fence, Millis, derive, fence_epoch
 from rota.core.live import Lease, LiveRun, LiveWorker
@@ -193,6 +194,10 @@ def report(state: State, command: cm.Report, now: Millis) -> Decision:
             changes.append(
                 ReportRefused(command.tenant, command.run, command.task, command.fence, judgement.value, now)
             )
+        revoked = state.revoked.get(command.fence)
+        is_holder = revoked is not None and revoked.worker.key == (command.worker_tenant, command.worker)
+        if revoked is not None and is_holder and command.outcome is not cm.Outcome.STARTED:
+            changes.append(revoked_ended(revoked, now))
         return Decision(changes, answer=judgement)
     if command.outcome is cm.Outcome.STARTED:
         if lease.task.state is not ASSIGNED:
@@ -245,7 +250,7 @@ def _released(command: cm.Report, lease: Lease, now: Millis) -> list[Change]:
     rests_until = max(worker.row.quarantined_until, now + NO_ROOM_MS)
     return [
         returned(lease, f"{RELEASED}: {clean_text(command.error)}", now),
-        WorkerQuarantined(*worker.key, rests_until),
+        WorkerQuarantined(*worker.key, rests_until, clean_text(command.error)),
     ]
 
 
@@ -313,14 +318,21 @@ def _failed(state: State, command: cm.Report, lease: Lease, now: Millis) -> list
             ]
         # Nobody could make that input again: waiting for it would go round for ever.
         failure = FailureClass.INTERNAL
-    return _retried_or_failed(state, lease, failure, error, command.salt, now)
+    return _retried_or_failed(state, lease, failure, error, command.salt, now, command.result)
 
 
 def _retried_or_failed(
-    state: State, lease: Lease, failure: FailureClass, error: str, salt: int, now: Millis
+    state: State,
+    lease: Lease,
+    failure: FailureClass,
+    error: str,
+    salt: int,
+    now: Millis,
+    result: bytes | None = None,
 ) -> list[Change]:
     """The attempt failed: another follows if its class of failure has one left, else what waits for it is told.
 
+    The last one may have a result all the same, such as what a failed action of a build printed.
     A worker on which it is always something else rests for a while.
     """
     run, task, worker = lease.run, lease.task, lease.worker
@@ -333,12 +345,14 @@ def _retried_or_failed(
         due_at = now + retry_delay_ms(policy, failure, tries, draw)
         changes.append(_ended(run, task, UP_FOR_RETRY, now, failure=failure, error=error, due_at=due_at))
     else:
-        changes.append(_ended(run, task, FAILED, now, failure=failure, error=error))
+        changes.append(_ended(run, task, FAILED, now, result=result, failure=failure, error=error))
         cascade = Cascade(run, now)
         cascade.task_ended(task.idx, FAILED)
         changes += cascade.settle()
     if failure is FailureClass.INTERNAL and worker.strikes + 1 >= STRIKES_MAX:
-        changes.append(WorkerQuarantined(*worker.key, now + state.limits.quarantine_ms))
+        last = f"{run.row.id}/{run.graph.task_id(task.idx)}"
+        cause = f"{STRIKES_MAX} internal failures in a row, the last of {last}: {headline(error)}"
+        changes.append(WorkerQuarantined(*worker.key, now + state.limits.quarantine_ms, clean_text(cause)))
     return changes
 
 
@@ -371,8 +385,15 @@ def _find_lost(run: LiveRun, task: Task, name: str) -> int | None:
 
 def return_lease(state: State, command: cm.ReturnLease, now: Millis) -> Decision:
     """A lease ends without an outcome: the worker is lost, drained, deposed, or never got it."""
-    lease = state.leases.get(command.fence)
+    lease, revoked = state.leases.get(command.fence), state.revoked.get(command.fence)
+    if revoked is not None:
+        return Decision([revoked_ended(revoked, now)])
     return Decision([]) if lease is None else Decision([returned(lease, command.cause, now)])
+
+
+def revoked_ended(lease: Lease, now: Millis) -> RevokedLeaseEnded:
+    """A revoked lease counts no longer: its time is over, or its worker holds it no more."""
+    return RevokedLeaseEnded(*lease.run.key, lease.task.idx, lease.fence, now)
 
 
 def returned(lease: Lease, cause: str, now: Millis) -> LeaseReturned:

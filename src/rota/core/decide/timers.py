@@ -7,6 +7,8 @@ harmless.
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
+from msgspec import structs
+
 from rota.core import commands as cm
 from rota.core.bounds import RECEIPTS_KEPT_MS
 from rota.core.buckets import Bucket
@@ -25,7 +27,7 @@ from rota.core.changes import (
     TaskStarved,
 )
 from rota.core.decide.decision import AT_CAP, Decision, find_lease, spare_receipts
-from rota.core.decide.leases import overran, returned, went_unheard
+from rota.core.decide.leases import overran, returned, revoked_ended, went_unheard
 from rota.core.decide.runs import continue_run, look_after, scheduled_run, stop_run
 from rota.core.decide.workers import gone
 from rota.core.ids import Millis
@@ -46,12 +48,13 @@ from rota.core.live import LiveRun
 from rota.core.model import FailureClass, Unservable
 from rota.core.pauses import pause_reasons
 from rota.core.plan import DEADLOCK, Cascade
-from rota.core.presence import idle_sessions
+from rota.core.presence import idle_sessions, is_regrantable, silent_at
 from rota.core.reap import (
     FELL_SILENT,
     LEASE_RAN_OUT,
     NEVER_ACKNOWLEDGED,
     ORPHANED,
+    REGRANTED,
     WAS_FORGOTTEN,
     AgentCandidate,
     DispatchCandidate,
@@ -112,8 +115,11 @@ def deadline(state: State, key: tuple[object, ...], now: Millis) -> Decision:
 def archive(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """An ended run has been kept long enough."""
     run = state.runs.get((str(key[0]), str(key[1])))
-    if run is None or run.row.state not in RUN_TERMINAL or run.leased or run.is_kept:
+    if run is None or run.row.state not in RUN_TERMINAL or run.is_kept:
         return Decision([])
+    if run.leased:
+        # Of its leases one that was revoked is not over yet.
+        return Decision([], detail=now + state.limits.beat_ms)
     # Whoever took it out of history is given as long to say what for. So is whoever was about to in an earlier reign:
     # what was read there must not come true after the run has been back in between.
     at = max(run.row.ended_at, run.revived_at, state.born_at) + state.retain_ms(run)
@@ -123,7 +129,10 @@ def archive(state: State, key: tuple[object, ...], now: Millis) -> Decision:
 
 
 def watch_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision:
-    """Leases of one worker: expired, or granted and never acknowledged. Who claims work acknowledges by that."""
+    """Leases of one worker: expired, granted and never acknowledged, or to be granted to another while it is silent.
+
+    Who claims work acknowledges by that.
+    """
     worker = state.workers.get((str(key[0]), str(key[1])))
     if worker is None:
         return Decision([])
@@ -145,6 +154,14 @@ def watch_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision
             and is_dispatch_lost(unheard, clock, limits.dispatch_ms)
         ):
             changes.append(returned(lease, NEVER_ACKNOWLEDGED, now))
+        elif (
+            is_regrantable(lease)
+            and lease.confirmed
+            and silent_at(lease) <= clock
+            and state.index.has_other(lease.bucket, worker.key, now)
+        ):
+            changes.append(structs.replace(returned(lease, REGRANTED, now), revoked=True))
+    changes += [revoked_ended(lease, now) for lease in worker.revoked.values() if lease.expires_at <= clock]
     return Decision(changes)
 
 

@@ -2,9 +2,9 @@
 
 from rota.core import commands as cm
 from rota.core.bounds import CAPACITY_NAMES_MAX, LEASE_MS_MAX, PROPERTY_VALUES_MAX, SILENCE_MS_LEAST, WORKER_SLOTS_MAX
-from rota.core.changes import Change, WorkerDrained, WorkerGone, WorkerRegistered
+from rota.core.changes import Change, WorkerDrained, WorkerGone, WorkerQuarantined, WorkerRegistered
 from rota.core.decide.decision import Decision
-from rota.core.decide.leases import returned
+from rota.core.decide.leases import returned, revoked_ended
 from rota.core.demand import parse_quantity
 from rota.core.errors import Refused
 from rota.core.graph import check_id, check_number, check_text
@@ -52,6 +52,7 @@ def register(state: State, command: cm.RegisterWorker, now: Millis) -> Decision:
         draining=known.row.draining if known else False,
         quarantined_until=known.row.quarantined_until if known else 0,
         owner=command.owner,
+        quarantine_cause=known.row.quarantine_cause if known else "",
     )
     changes: list[Change] = []
     if known is not None:
@@ -66,6 +67,7 @@ def register(state: State, command: cm.RegisterWorker, now: Millis) -> Decision:
                 path="worker",
             )
         changes += [returned(lease, "its worker restarted", now) for lease in known.leases.values()]
+        changes += [revoked_ended(lease, now) for lease in known.revoked.values()]
     if changes or known is None or known.row != row_as_known(row, known):
         changes.append(WorkerRegistered(row))
     return Decision(changes, answer=command.worker)
@@ -83,6 +85,7 @@ def row_as_known(row: Worker, known: LiveWorker) -> Worker:
         row.quarantined_until,
         known.row.gone_at,
         row.owner,
+        row.quarantine_cause,
     )
 
 
@@ -111,6 +114,14 @@ def drain(state: State, command: cm.DrainWorker, now: Millis) -> Decision:  # no
     return Decision([WorkerDrained(*worker.key, command.draining)], answer=command.worker)
 
 
+def end_quarantine(state: State, command: cm.EndQuarantine, now: Millis) -> Decision:
+    """A worker that does not rest is left as it is."""
+    worker = _find(state, command.tenant, command.worker)
+    if worker.row.quarantined_until <= now:
+        return Decision([], answer=command.worker)
+    return Decision([WorkerQuarantined(*worker.key, 0)], answer=command.worker)
+
+
 def forget(state: State, command: cm.ForgetWorker, now: Millis) -> Decision:
     """Strike a worker off; its leases are returned unspent."""
     worker = _find(state, command.tenant, command.worker)
@@ -120,6 +131,7 @@ def forget(state: State, command: cm.ForgetWorker, now: Millis) -> Decision:
 def gone(worker: LiveWorker, now: Millis, cause: str) -> list[Change]:
     """Return everything a worker holds, then forget it."""
     changes: list[Change] = [returned(lease, cause, now) for lease in worker.leases.values()]
+    changes += [revoked_ended(lease, now) for lease in worker.revoked.values()]
     changes.append(WorkerGone(*worker.key, now))
     return changes
 

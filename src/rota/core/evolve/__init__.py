@@ -28,7 +28,9 @@ from rota.core.evolve.leases import (
     lease_granted,
     lease_returned,
     limit_lease,
+    load_revoked,
     report_refused,
+    revoked_lease_ended,
     token_replaced,
 )
 from rota.core.evolve.runs import (
@@ -66,7 +68,7 @@ from rota.core.evolve.workers import worker_drained, worker_gone, worker_quarant
 from rota.core.evolve.workflows import workflow_put
 from rota.core.state import State
 
-__all__ = ["begin_lease", "count_scheduled", "evolve", "lay_out", "limit_lease", "stand_in_line"]
+__all__ = ["begin_lease", "count_scheduled", "evolve", "lay_out", "limit_lease", "load_revoked", "stand_in_line"]
 
 
 def evolve(state: State, change: ch.Change) -> None:
@@ -104,6 +106,7 @@ _APPLY: dict[type[ch.Change], Callable[[State, Any], None]] = {
     ch.AttemptStarted: attempt_started,
     ch.AttemptEnded: attempt_ended,
     ch.LeaseReturned: lease_returned,
+    ch.RevokedLeaseEnded: revoked_lease_ended,
     ch.ReportRefused: report_refused,
     ch.WorkerRegistered: worker_registered,
     ch.WorkerDrained: worker_drained,

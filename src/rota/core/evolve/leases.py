@@ -9,8 +9,9 @@ from rota.core.limits import Usage
 from rota.core.live import Lease, LiveRun, LiveWorker
 from rota.core.model import Allocation
 from rota.core.order import SHARE
+from rota.core.presence import is_regrantable
 from rota.core.reap import reaper_of
-from rota.core.records import Task
+from rota.core.records import RevokedLease, Task
 from rota.core.state import State
 from rota.core.states import (
     ASSIGNED,
@@ -25,11 +26,27 @@ from rota.core.states import (
 
 
 def begin_lease(state: State, run: LiveRun, task: Task, worker: LiveWorker, bucket: Bucket, now: Millis) -> Lease:
-    """Count a lease against its worker and pools. Used for grants and for leases found while loading."""
-    fence = task.fence
-    lease = Lease(fence, run, task, worker, bucket, now - state.stalled_ms)
-    state.leases[fence] = lease
-    worker.leases[fence] = lease
+    """A live lease: of a grant, or found while loading."""
+    lease = Lease(task.fence, run, task, worker, bucket, now - state.stalled_ms)
+    state.leases[task.fence] = worker.leases[task.fence] = lease
+    _take(state, lease, now)
+    return lease
+
+
+def load_revoked(state: State, run: LiveRun, task: Task, now: Millis) -> None:
+    """The revoked leases of a task, found while loading; their workers have a full lease time again."""
+    for row in task.revoked:
+        worker = state.workers[(row.worker_tenant, row.worker)]
+        lease = Lease(row.fence, run, task, worker, state.bucket_of(run, task), now - state.stalled_ms)
+        lease.granted_at = now
+        lease.expires_at = now + max(state.limits.lease_ms, row.lease_ms)
+        state.revoked[row.fence] = worker.revoked[row.fence] = lease
+        _take(state, lease, now)
+
+
+def _take(state: State, lease: Lease, now: Millis) -> None:
+    """Count a lease against its worker and pools."""
+    run, worker, bucket = lease.run, lease.worker, lease.bucket
     worker.take(bucket)
     run.leased += 1
     tenant = run.row.tenant
@@ -44,16 +61,38 @@ def begin_lease(state: State, run: LiveRun, task: Task, worker: LiveWorker, buck
         if total:
             share = max(share, need * SHARE // total)
     lease.share = share
-    return lease
 
 
 def end_lease(state: State, fence: Fence, at: Millis) -> None:
     """Give back what a lease took, and settle its account."""
+    lease = _detach(state, fence)
+    _give_back(state, lease, at)
+    if lease.task.state is RUNNING or lease.task.state in TERMINAL:
+        lease.run.account.learn(max(0, at - lease.granted_at))
+
+
+def _revoke(state: State, fence: Fence) -> None:
+    """Take a lease from its task, which may be granted again; what it took stays taken."""
+    task = state.leases[fence].task
+    row = RevokedLease(fence, task.worker_tenant, task.worker, task.lease_ms)
+    lease = _detach(state, fence)
+    state.revoked[fence] = lease.worker.revoked[fence] = lease
+    task.revoked = (*task.revoked, row)
+
+
+def _detach(state: State, fence: Fence) -> Lease:
     lease = state.leases.pop(fence)
-    run, task, worker, bucket = lease.run, lease.task, lease.worker, lease.bucket
-    del worker.leases[fence]
+    task = lease.task
+    del lease.worker.leases[fence]
     if lease.limit_at:
-        state.drop_timer("overrun", *run.key, task.idx)
+        state.drop_timer("overrun", *lease.run.key, task.idx)
+    task.fence = 0
+    task.worker_tenant = task.worker = task.incarnation = task.token_hash = ""
+    return lease
+
+
+def _give_back(state: State, lease: Lease, at: Millis) -> None:
+    run, worker, bucket = lease.run, lease.worker, lease.bucket
     worker.give_back(bucket)
     state.uses += 1
     worker.used = state.uses
@@ -67,10 +106,6 @@ def end_lease(state: State, fence: Fence, at: Millis) -> None:
             state.index.fresh[waiter] = None
     took_ms = max(0, at - lease.granted_at)
     run.purse.settle(took_ms * lease.share // SHARE - lease.charged)
-    if task.state is RUNNING or task.state in TERMINAL:
-        run.account.learn(took_ms)
-    task.fence = 0
-    task.worker_tenant = task.worker = task.incarnation = task.token_hash = ""
 
 
 def limit_lease(state: State, lease: Lease, begun_at: Millis, now: Millis) -> None:
@@ -126,6 +161,8 @@ def lease_granted(state: State, change: ch.LeaseGranted) -> None:
     if not worker.watched:
         worker.watched = True
         state.set_timer(change.at + min(state.limits.dispatch_ms, change.lease_ms), "worker", *worker.key)
+    if is_regrantable(lease):
+        state.set_timer(change.at + bucket.demand.worker_timeout_ms + 1, "worker", *worker.key)
     if worker.row.capacity.pull:
         # Its length is its own: it may end before the worker is looked at for another.
         state.set_timer(change.at + change.lease_ms, "worker", *worker.key)
@@ -193,7 +230,10 @@ def lease_returned(state: State, change: ch.LeaseReturned) -> None:
     run = state.runs[(change.tenant, change.run)]
     task = run.tasks[change.task]
     worker_tenant, worker = task.worker_tenant, task.worker
-    end_lease(state, change.fence, change.at)
+    if change.revoked:
+        _revoke(state, change.fence)
+    else:
+        end_lease(state, change.fence, change.at)
     if change.counted:
         task.interruptions += 1
         state.interruptions += 1
@@ -217,6 +257,15 @@ def lease_returned(state: State, change: ch.LeaseReturned) -> None:
         # Its queue may have nobody who looks after it.
         state.set_timer(0, "parked", *run.key, task.idx)
     note(state, run, task, change)
+
+
+def revoked_lease_ended(state: State, change: ch.RevokedLeaseEnded) -> None:
+    lease = state.revoked.pop(change.fence)
+    del lease.worker.revoked[change.fence]
+    _give_back(state, lease, change.at)
+    task = lease.task
+    task.revoked = tuple(row for row in task.revoked if row.fence != change.fence)
+    note(state, lease.run, task, change)
 
 
 def report_refused(state: State, change: ch.ReportRefused) -> None:

@@ -40,8 +40,13 @@ def worker_drained(state: State, change: ch.WorkerDrained) -> None:
 def worker_quarantined(state: State, change: ch.WorkerQuarantined) -> None:
     worker = state.workers[(change.tenant, change.worker)]
     worker.row.quarantined_until = change.until
+    worker.row.quarantine_cause = change.cause
     worker.strikes = 0
-    state.set_timer(change.until, "rested", *worker.key)
+    if change.until:
+        state.set_timer(change.until, "rested", *worker.key)
+    else:
+        state.drop_timer("rested", *worker.key)
+        state.index.touch(worker, freed=True)
     state.index.wake_avoiders()
     state.touched.puts[("Worker", change.tenant, change.worker)] = worker.row
 
@@ -49,7 +54,7 @@ def worker_quarantined(state: State, change: ch.WorkerQuarantined) -> None:
 def worker_gone(state: State, change: ch.WorkerGone) -> None:
     key = (change.tenant, change.worker)
     worker = state.workers.pop(key)
-    assert not worker.leases, "a worker that holds leases cannot go; they are returned first"
+    assert not (worker.leases or worker.revoked), "a worker that holds leases cannot go; they are returned first"
     worker.row.gone_at = change.at
     state.index.part(worker)
     for kind in ("worker", "forget", "rested"):

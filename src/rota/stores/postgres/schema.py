@@ -337,6 +337,15 @@ _IDLE_TIME = (
 )
 
 
+# Version 7.
+_REVOKED_LEASES = (
+    *adding(("solo_revoked json DEFAULT '[]'",), "run", "history_run"),
+    *adding(("revoked json NOT NULL DEFAULT '[]'",), "task", "history_task"),
+    *adding(("""quarantine_cause text COLLATE "C" NOT NULL DEFAULT ''""",), "worker"),
+    "COMMENT ON COLUMN task.revoked IS 'leases that were taken from silent workers and are not over yet'",
+)
+
+
 class Step(Struct, frozen=True):
     """One step between versions: `number` is the one it leads to. Never changed once it was released."""
 
@@ -352,6 +361,7 @@ STEPS: tuple[Step, ...] = (
     Step(4, "pauses, and runs that wait for others, a person, or whoever knows a token", _AGENTS),
     Step(5, "tasks that go on as others", _FEEDS),
     Step(6, "how long a run lay ended before it was opened again", _IDLE_TIME),
+    Step(7, "leases that were revoked before their end, and why workers rest", _REVOKED_LEASES),
 )
 
 

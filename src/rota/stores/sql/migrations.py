@@ -18,6 +18,7 @@ from rota.stores.sql.schema import (
     FEEDS,
     IDENTITY,
     IDLE_TIME,
+    REVOKED_LEASES,
     TABLES,
     TENANTS_AND_AUDITS,
     VIEWS,
@@ -61,6 +62,7 @@ MIGRATIONS: tuple[Migration, ...] = (
     Migration(6, "tasks that go on as others", statements(*FEEDS)),
     Migration(7, "how long a run lay ended before it was opened again", statements(*IDLE_TIME)),
     Migration(8, "the identity of the store", statements(*IDENTITY)),
+    Migration(9, "leases that were revoked before their end, and why workers rest", statements(*REVOKED_LEASES)),
 )
 
 

@@ -307,6 +307,13 @@ IDENTITY = (
     "CREATE TABLE identity (only INTEGER PRIMARY KEY CHECK (only = 1), value TEXT NOT NULL) STRICT, WITHOUT ROWID",
 )
 
+# Version 9.
+REVOKED_LEASES = (
+    *adding(("solo_revoked TEXT DEFAULT '[]'",), "run", "history_run"),
+    *adding(("revoked TEXT NOT NULL DEFAULT '[]'",), "task", "history_task"),
+    *adding(("quarantine_cause TEXT NOT NULL DEFAULT ''",), "worker"),
+)
+
 # Dropped and made again with every version.
 VIEWS = views(
     Dialect(

@@ -4,8 +4,11 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
+from msgspec import structs
+
 from rota.core import commands as cm
 from rota.core.errors import Refused
+from rota.core.ids import Millis
 from rota.core.model import Pool
 from rota.core.questions import ListWorkers, PoolView, WorkerView
 from rota.ui.acts.acting import Deed, DeedsAbout, Doing, Done, Field, Offer, Sent, Subject, offers
@@ -30,7 +33,7 @@ class Pooling(Sent, frozen=True, kw_only=True):
 
 def worker_offers(visit: Visit, view: WorkerView) -> list[Offer]:
     """What may be done about a worker now."""
-    return offers(visit, _worker_subject(view), WORKER_DEEDS)
+    return offers(visit, _worker_subject(view, visit.now), WORKER_DEEDS)
 
 
 async def read_worker(visit: Visit, name: str) -> WorkerView:
@@ -43,15 +46,18 @@ async def read_worker(visit: Visit, name: str) -> WorkerView:
     return found[0]
 
 
-def _worker_subject(view: WorkerView) -> Subject:
+def _worker_subject(view: WorkerView, now: Millis) -> Subject:
     url = worker_url(view.id)
+    if view.quarantined_until <= now:
+        # What it rested for stays in its record.
+        view = structs.replace(view, quarantine_cause="")
     standing = "draining" if view.draining else "taking work"
     return Subject(name=f"worker {view.id}", at=url, url=url, standing=standing, view=view)
 
 
 async def find_worker(visit: Visit) -> Subject:
     """The worker in the path."""
-    return _worker_subject(await read_worker(visit, visit.path["worker"]))
+    return _worker_subject(await read_worker(visit, visit.path["worker"]), visit.now)
 
 
 async def _drain(doing: Doing) -> Done:
@@ -63,6 +69,11 @@ async def _drain(doing: Doing) -> Done:
 
 async def _undrain(doing: Doing) -> Done:
     await doing.ask(cm.DrainWorker, worker=doing.subject.view.id, draining=False)
+    return Done(f"{doing.subject.name} is given work again.")
+
+
+async def _unquarantine(doing: Doing) -> Done:
+    await doing.ask(cm.EndQuarantine, worker=doing.subject.view.id)
     return Done(f"{doing.subject.name} is given work again.")
 
 
@@ -95,6 +106,16 @@ WORKER_DEEDS: tuple[Deed, ...] = (
         do=_undrain,
         line=_of_worker("undrain"),
         objection=lambda view: "" if view.draining else "is not draining",
+        is_direct=True,
+    ),
+    _deed(
+        "unquarantine",
+        "End the quarantine",
+        "It is given work again at once.",
+        command=cm.EndQuarantine,
+        do=_unquarantine,
+        line=_of_worker("unquarantine"),
+        objection=lambda view: "" if view.quarantine_cause else "is not in quarantine",
         is_direct=True,
     ),
     _deed(

@@ -16,6 +16,7 @@ OUTPUTS_MAX = 100_000
 # The kernel's own: one word of a program or its environment (MAX_ARG_STRLEN), and all of them together.
 WORD_BYTES_MAX = 128 * 1024 - 1
 WORDS_BYTES_MAX = os.sysconf("SC_ARG_MAX") - 64 * 1024
+ID_DIGITS_MAX = 9
 TIMEOUT_MS_MAX = 366 * 24 * 3_600_000
 
 M = TypeVar("M", bound=Message)
@@ -49,6 +50,9 @@ class Command(Struct, frozen=True):
     uses_paths: bool
     has_trees: bool
     has_folders: bool
+    # As whom a command in a root file system runs.
+    uid: int = 0
+    gid: int = 0
 
 
 def read_action(raw: bytes, digest: Digest) -> Action:
@@ -90,7 +94,19 @@ def read_command(raw: bytes) -> Command:
         uses_paths=uses_paths,
         has_trees=form != rx.Command.DIRECTORY_ONLY,
         has_folders=form != rx.Command.TREE_ONLY,
+        uid=_read_id(message.platform, "unixUID"),
+        gid=_read_id(message.platform, "unixGID"),
     )
+
+
+def _read_id(platform: rx.Platform, name: str) -> int:
+    """A number of a user or group among the properties; 0 if it is not there."""
+    for each in platform.properties:
+        if each.name == name:
+            if not (each.value.isascii() and each.value.isdigit() and len(each.value) <= ID_DIGITS_MAX):
+                raise Invalid(f"{name}={each.value[:40]!r} is not a number of a user or group")
+            return int(each.value)
+    return 0
 
 
 def inside(cwd: str, path: str, what: str) -> str:

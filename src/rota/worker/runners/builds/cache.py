@@ -33,6 +33,8 @@ class _Kept:
 
     def __init__(self, *, is_checked: bool) -> None:
         self.is_checked = is_checked
+        # Whether several have held it at once since it was last free.
+        self.is_shared = False
 
 
 class Held:
@@ -42,11 +44,11 @@ class Held:
         self._cache = cache
         self._kept = kept
 
-    async def give_back(self) -> list[Digest]:
-        """Stop using it; which of it was changed while it was held."""
+    async def give_back(self) -> dict[Digest, bool]:
+        """Stop using it; which of it was changed while it was held, and whether others held that, too."""
         kept, self._kept = self._kept, {}
         if not kept:
-            return []
+            return {}
         try:
             return await self._cache.inspect(kept)
         finally:
@@ -86,6 +88,7 @@ class ContentCache:
         held: dict[Key, _Kept] = {}
         for key in wanted:
             held[key] = self._kept[key] = self._kept.pop(key)
+            held[key].is_shared |= self._users[key] > 1
         return Held(self, held)
 
     def release(self, keys: Iterable[Key]) -> None:
@@ -94,6 +97,8 @@ class ContentCache:
             self._users[key] -= 1
             if not self._users[key]:
                 del self._users[key]
+                if key in self._kept:
+                    self._kept[key].is_shared = False
         self.make_room()
 
     def adopt(self, found: Iterable[tuple[Key, str]]) -> list[tuple[Key, str]]:
@@ -107,17 +112,17 @@ class ContentCache:
                 self._keep(key, is_checked=True)
         self.make_room()
 
-    async def inspect(self, kept: dict[Key, _Kept]) -> list[Digest]:
-        """Which of these files are not what they were; they are forgotten."""
+    async def inspect(self, kept: dict[Key, _Kept]) -> dict[Digest, bool]:
+        """Which of these files are not what they were, and whether several held them; they are forgotten."""
         spoilt = dict.fromkeys(await asyncio.to_thread(self._find_changed, list(kept)))
-        changed: list[Digest] = []
+        changed: dict[Digest, bool] = {}
         for key, each in kept.items():
             is_ours = self._kept.get(key) is each
             if is_ours and key in spoilt:
                 self._forget(key)
                 self.shelf.discard([self.shelf.set_aside(key)])
             if not is_ours or key in spoilt:
-                changed.append(key.digest)
+                changed[key.digest] = each.is_shared
         return changed
 
     def make_room(self) -> None:

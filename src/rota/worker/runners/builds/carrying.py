@@ -1,8 +1,10 @@
 """One action from its digest to its result: fetch, stage, run, collect, send.
 
-An action that ends, however it ends, is an attempt that succeeded: its exit code is what was asked for. What the
-client can mend (content that is gone) or asked for in vain fails for good. What is this worker's or a front end's
-trouble is tried again by the core.
+An action that ends, however it ends, has a result: its exit code is what was asked for, and one that is not zero is a
+failed attempt that is not tried again. What it did wrong (wrote to its inputs, left outputs that cannot be taken) is
+its own failure, too, with a status and what it printed. What the client can mend (content that is gone) or asked for
+in vain fails for good. What is this worker's or a front end's trouble is tried again by the core, and counts against
+the worker.
 """
 
 import asyncio
@@ -10,9 +12,11 @@ import errno
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from rota.core.commands import Outcome
 from rota.core.decide.leases import Offer
@@ -28,7 +32,7 @@ from rota.worker.runners.builds.content import Changed, Content, ContentAway, Co
 from rota.worker.runners.builds.folder import BuildFolder, Room, remove_tree
 from rota.worker.runners.builds.outputs import Collected, collect
 from rota.worker.runners.builds.results import Ending, Times, make_result, read_printed
-from rota.worker.runners.builds.sandbox import COMPLAINT, FAILED_CODE, Sandbox, why_not_found
+from rota.worker.runners.builds.sandbox import COMPLAINT, FAILED_CODE, Sandbox, is_root_tree
 from rota.worker.runners.builds.shelf import Key, WrongContent
 from rota.worker.runners.builds.staging import stage
 from rota.worker.runners.builds.trees import Folders, Invalid, Layout, check_link
@@ -38,7 +42,9 @@ from rota.worker.supervisor.driver import Ended, NotStarted, Supervisor, Supervi
 from rota.worker.supervisor.patience import outlast
 from rota.worker.sync import AttemptOver
 
-DEADLINE_EXCEEDED = 4
+INVALID_ARGUMENT, DEADLINE_EXCEEDED = 3, 4
+# As a shell has it: there is no such program.
+NOT_FOUND_CODE = 127
 # How often outputs are looked at that change while they are sent.
 LOOKS_MAX = 3
 NAMED_MAX = 20
@@ -64,8 +70,25 @@ class Means(Struct, frozen=True):
     memory_bytes_max: int = 0
 
 
-class InputChanged(Exception):
-    """An action wrote to its inputs, which others share."""
+class Job(Struct, frozen=True):
+    """An action that was read and checked."""
+
+    offer: Offer
+    content: Content
+    action: Action
+    command: Command
+    layout: Layout
+    # Its input tree is a root file system, and it runs in it.
+    is_root: bool
+
+    @property
+    def owner(self) -> str:
+        """Whose content it uses."""
+        return safe_name(self.offer.tenant)
+
+
+class InputSpoilt(Exception):
+    """An input was written to while several actions had it."""
 
 
 class NotHere(Exception):
@@ -86,7 +109,7 @@ class Carrier:
     async def carry(self, offer: Offer, work: BuildWork) -> AttemptOver:
         """One action; cancelling kills it, and returns when nothing of it is left, on disk neither."""
         try:
-            result = await self._carry(offer, work)
+            return await self._carry(offer, work)
         except ContentMissing as error:
             named = ", ".join(f"{digest.hash}/{digest.size}" for digest in error.digests[:NAMED_MAX])
             more = f" and {len(error.digests) - NAMED_MAX} more" if len(error.digests) > NAMED_MAX else ""
@@ -95,7 +118,7 @@ class Carrier:
             return failed(offer, FailureClass.FATAL, f"{INVALID_ACTION} {error}")
         except Refused as error:
             return failed(offer, FailureClass.FATAL, f"{INVALID_ACTION} {error.reason}")
-        except (ContentAway, WrongContent, Changed, NotHere, InputChanged) as error:
+        except (ContentAway, WrongContent, Changed, NotHere) as error:
             return failed(offer, FailureClass.INTERNAL, str(error))
         except SupervisorLost:
             return failed(offer, FailureClass.INTERNAL, "the supervisor died, and the action with it")
@@ -105,42 +128,49 @@ class Carrier:
             if error.errno in NO_ROOM:
                 return no_room(offer, f"this worker has no disk, files or memory left: {error}")
             return failed(offer, FailureClass.INTERNAL, f"this worker or its disk is broken: {error}")
-        return AttemptOver(offer.fence, Outcome.SUCCESS, result)
 
     async def close(self) -> None:
         """Fetch no more, and hang up."""
         await self._means.cache.close()
         await self._means.client.close()
 
-    async def _carry(self, offer: Offer, work: BuildWork) -> bytes:
-        means, times = self._means, Times(self._means.clock)
+    async def _carry(self, offer: Offer, work: BuildWork) -> AttemptOver:
+        times = Times(self._means.clock)
         times.mark("worker_start")
         times.mark("input_fetch_start")
         content = self._at(offer, work)
-        action, command, layout = await self._read(offer, content, work)
-        owner = safe_name(offer.tenant)
-        pairs = dict.fromkeys((digest, mode) for _, digest, mode in layout.files if digest.size)
-        keys = {pair: Key(owner, *pair) for pair in pairs}
-        held = await means.cache.hold(content, keys.values())
+        job = await self._read(offer, content, work)
         try:
-            room = means.folder.room(offer.fence)
-            try:
-                places = {pair: means.cache.shelf.place(key) for pair, key in keys.items()}
-                await _to_end(stage, means.folder, room, layout, places, command)
-                times.mark("input_fetch_completed")
-                times.mark("execution_start")
-                ending = await self._execute(offer, action, command, room)
-                times.mark("execution_completed")
-                times.mark("output_upload_start")
-                found = await self._send_outputs(content, command, room)
-                printed = await read_printed(content, room)
-                self._log(offer, printed.text)
-                await self._check_inputs(held)
-                await self._keep(owner, found)
-                return await make_result(content, means.worker, ending, command, found, printed, times)
-            finally:
-                await _to_end(remove_tree, room.path)
+            return await self._try(job, times, is_private=job.is_root)
+        except InputSpoilt:
+            # It or another: nobody knows. With inputs of its own it hurts no other, and no other hurts it.
+            return await self._try(job, times, is_private=True)
+
+    async def _try(self, job: Job, times: Times, *, is_private: bool) -> AttemptOver:
+        """Once from inputs to result; raises InputSpoilt if the inputs were written to, and not surely by this one."""
+        means, content, command = self._means, job.content, job.command
+        pairs = dict.fromkeys((digest, mode) for _, digest, mode in job.layout.files if digest.size)
+        keys = {pair: Key(job.owner, *pair) for pair in pairs}
+        held = await means.cache.hold(content, keys.values())
+        room = means.folder.room(job.offer.fence)
+        try:
+            places = {pair: means.cache.shelf.place(key) for pair, key in keys.items()}
+            await _to_end(partial(stage, is_private=is_private), means.folder, room, job.layout, places, command)
+            room.open()
+            times.mark("input_fetch_completed")
+            times.mark("execution_start")
+            ending = await self._execute(job, room)
+            times.mark("execution_completed")
+            times.mark("output_upload_start")
+            ending, found = await self._collect(job, room, held, ending)
+            printed = await read_printed(content, room.printed)
+            self._log(job.offer, printed.text)
+            await self._keep(job.owner, found)
+            result = await make_result(content, means.worker, ending, command, found, printed, times)
+            return _report(job.offer, ending, result)
         finally:
+            room.close()
+            await _to_end(remove_tree, room.path)
             await outlast(held.give_back())
 
     # Before.
@@ -153,7 +183,7 @@ class Carrier:
                 raise Invalid(f"its content cannot be at {work.content[:200]!r}: {refused}") from None
             raise NotHere(f"its content cannot be asked for: {refused}") from None
 
-    async def _read(self, offer: Offer, content: Content, work: BuildWork) -> tuple[Action, Command, Layout]:
+    async def _read(self, offer: Offer, content: Content, work: BuildWork) -> Job:
         raw = work.action_bytes
         if not raw:
             raw = (await content.read([_readable(work.action, "the action")]))[work.action]
@@ -164,47 +194,77 @@ class Carrier:
         )
         for path, target in layout.links:
             check_link(path, target)
-        return action, read_command(commands[action.command]), layout
+        if (is_root := is_root_tree(layout)) and self._means.sandbox is None:
+            raise Invalid("its input tree is a root file system, which a worker without a sandbox cannot enter")
+        return Job(offer, content, action, read_command(commands[action.command]), layout, is_root)
 
     # The action itself.
 
-    async def _execute(self, offer: Offer, action: Action, command: Command, room: Room) -> Ending:
-        means = self._means
+    async def _execute(self, job: Job, room: Room) -> Ending:
+        means, command = self._means, job.command
         cwd = f"{room.root}/{command.cwd}" if command.cwd else room.root
         argv = list(command.argv)
-        if means.sandbox is not None:
-            if trouble := why_not_found(argv, command.env, cwd):
-                raise Invalid(trouble)
-            argv = means.sandbox.wrap(argv, command.env, room.root, cwd)
-        limits = [limit for limit in (action.timeout_ms, offer.timeout_ms) if limit]
+        if means.sandbox is not None and job.is_root:
+            argv = means.sandbox.wrap_root(argv, room.root, command.cwd, command.uid, command.gid)
+        elif means.sandbox is not None:
+            argv = means.sandbox.wrap(argv, command.env, room.root, command.cwd)
+        limits = [limit for limit in (job.action.timeout_ms, job.offer.timeout_ms) if limit]
         limit_ms = min(limits) if limits else 0
-        files = [_open_new(path) for path in (room.stdout, room.stderr)]
         try:
-            for file in files:
+            for file in room.printed:
                 means.folder.give(file)
             child = await means.supervisor.start(
-                argv, command.env, cwd=cwd, files=files, memory_bytes_max=means.memory_bytes_max, is_exact=True
+                argv,
+                command.env,
+                cwd=cwd,
+                files=list(room.printed),
+                memory_bytes_max=means.memory_bytes_max,
+                is_exact=True,
             )
         except NotStarted as error:
             text = str(error)
-            if text.startswith(("could not run", "could not enter")):
+            if text.startswith("could not run"):
+                os.write(room.printed[1], f"{text}\n".encode())
+                return Ending(NOT_FOUND_CODE, text)
+            if text.startswith("could not enter"):
                 raise Invalid(text) from None
             raise NotHere(f"no process could be started for it: {text}") from None
-        finally:
-            for file in files:
-                os.close(file)
         ended = await ended_in_time(child, limit_ms)
         if ended is None:
             text = f"took longer than its time limit of {limit_ms:,} ms; killed with everything it started"
             return Ending(128 + signal.SIGKILL, text, DEADLINE_EXCEEDED)
         ending = _judge(ended)
         if ending.exit_code == FAILED_CODE and means.sandbox is not None:
-            _check_sandbox(room)
+            await self._check_sandbox(means.sandbox, room)
         if ending.exit_code and _is_full(room.path):
             raise NoRoom(f"the disk of this worker is full, and the action ended with code {ending.exit_code}")
         return ending
 
+    async def _check_sandbox(self, sandbox: Sandbox, room: Room) -> None:
+        """An action that bubblewrap could not begin did not fail by itself. What looks like that may be its own."""
+        said = os.pread(room.printed[1], 500, 0)
+        if said.startswith(COMPLAINT) and not await _to_end(sandbox.works):
+            raise NotHere(f"the sandbox does not work: {said.decode(errors='replace').strip()}")
+
     # After.
+
+    async def _collect(self, job: Job, room: Room, held: Held, ending: Ending) -> tuple[Ending, Collected]:
+        """What it left, and how it ended: an action whose outputs or inputs are not as they have to be has failed."""
+        try:
+            found = await self._send_outputs(job.content, job.command, room)
+            changed = await held.give_back()
+            if not changed:
+                return ending, found
+            if all(changed.values()):
+                raise InputSpoilt
+            named = ", ".join(digest.hash[:12] for digest in islice(changed, NAMED_MAX))
+            trouble = f"it wrote to its inputs ({named}), which are shared and not to be changed"
+        except Invalid as error:
+            trouble = str(error)
+        except Refused as error:
+            trouble = error.reason
+        message = f"{ending.message}; {trouble}" if ending.message else trouble
+        return Ending(ending.exit_code, message, ending.status or INVALID_ARGUMENT), Collected()
 
     async def _send_outputs(self, content: Content, command: Command, room: Room) -> Collected:
         for looks_left in range(LOOKS_MAX - 1, -1, -1):
@@ -220,14 +280,6 @@ class Carrier:
     def _log(self, offer: Offer, text: str) -> None:
         if text:
             self._means.logs.write(self._means.logs.folder.place(offer), text)
-
-    async def _check_inputs(self, held: Held) -> None:
-        changed = await held.give_back()
-        if changed:
-            named = ", ".join(digest.hash[:12] for digest in changed[:NAMED_MAX])
-            raise InputChanged(
-                f"an input was written to while it ran ({named}); inputs are shared and not to be changed"
-            )
 
     async def _keep(self, owner: str, found: Collected) -> None:
         """Outputs are inputs of what follows, often on this very worker."""
@@ -255,8 +307,13 @@ def _readable(digest: Digest, what: str) -> Digest:
     return digest
 
 
-def _open_new(path: str) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+def _report(offer: Offer, ending: Ending, result: bytes) -> AttemptOver:
+    """An action that failed has a result like any other, and is not tried again: it would fail again."""
+    if not (ending.exit_code or ending.status):
+        return AttemptOver(offer.fence, Outcome.SUCCESS, result)
+    failure = FailureClass.TIMEOUT if ending.status == DEADLINE_EXCEEDED else FailureClass.USER
+    error = ending.message or f"exited with code {ending.exit_code}"
+    return structs.replace(failed(offer, failure, error), result=result)
 
 
 def _judge(ended: Ended) -> Ending:
@@ -273,14 +330,6 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _check_sandbox(room: Room) -> None:
-    """A program that bubblewrap could not run is told from one that failed."""
-    with open(room.stderr, "rb") as file:
-        said = file.read(500)
-    if said.startswith(COMPLAINT):
-        raise Invalid(f"could not run it: {said.decode(errors='replace').strip()}")
 
 
 def _is_full(path: str) -> bool:

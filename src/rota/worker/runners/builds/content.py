@@ -70,11 +70,12 @@ class Changed(Exception):
 
 
 class Blob(Struct, frozen=True):
-    """What is to be sent: bytes, or a file."""
+    """What is to be sent: bytes, a file by its path, or one that is open, whatever became of its path."""
 
     digest: Digest
     content: bytes = b""
     path: str = ""
+    file: int = -1
 
 
 class ContentClient:
@@ -282,9 +283,10 @@ class Content:
             response_deserializer=bs.WriteResponse.FromString,
         )
         file = _open_plain(blob.path, os.O_RDONLY) if blob.path else -1
+        read_from = file if file >= 0 else blob.file
         try:
             patience_s = ANSWER_S + blob.digest.size / SLOWEST_BYTES_S
-            call = method(_pieces(name, blob, file), metadata=self._said, timeout=patience_s)
+            call = method(_pieces(name, blob, read_from), metadata=self._said, timeout=patience_s)
             return (await call).committed_size
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
@@ -343,7 +345,9 @@ def _read_all(blobs: list[Blob]) -> list[bytes]:
     """What is to be sent, with files read as far as their digests say."""
     contents: list[bytes] = []
     for blob in blobs:
-        if blob.path:
+        if blob.file >= 0:
+            contents.append(os.pread(blob.file, blob.digest.size + 1, 0))
+        elif blob.path:
             try:
                 with open(blob.path, "rb", opener=_open_plain) as file:
                     contents.append(file.read(blob.digest.size + 1))

@@ -17,13 +17,27 @@ _LINK = "elsewhere"
 
 
 class Room:
-    """One attempt's place: the action's folder, and files for what it prints."""
+    """One attempt's place: the action's folder, and files for what it prints. Nothing but `root` is seen inside."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.root = f"{path}/root"
-        self.stdout = f"{path}/stdout"
-        self.stderr = f"{path}/stderr"
+        # What it prints, as open files: an action may remove their names.
+        self.printed: tuple[int, int] = (-1, -1)
+
+    def open(self) -> None:
+        """Make the files for what is printed."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        out = os.open(f"{self.path}/stdout", flags, 0o600)
+        self.printed = (out, -1)
+        self.printed = (out, os.open(f"{self.path}/stderr", flags, 0o600))
+
+    def close(self) -> None:
+        """What was printed is gone after this."""
+        for file in self.printed:
+            if file >= 0:
+                os.close(file)
+        self.printed = (-1, -1)
 
 
 class BuildFolder:

@@ -15,9 +15,10 @@ from msgspec import Struct, field
 from rota.core.ids import Digest
 from rota.wire.reapi import remote_execution_pb2 as rx
 from rota.wire.reapi.digests import as_message, digest_of
-from rota.wire.reapi.limits import TREE_BYTES_MAX, TREE_DEPTH_MAX, TREE_PATHS_MAX
+from rota.wire.reapi.limits import BLOB_BYTES_MAX, TREE_BYTES_MAX, TREE_DEPTH_MAX, TREE_PATHS_MAX
 from rota.worker.runners.builds.actions import Command, Output
 from rota.worker.runners.builds.content import Blob, Changed
+from rota.worker.runners.builds.sandbox import INSIDE
 from rota.worker.runners.builds.shelf import hash_file
 from rota.worker.runners.builds.staging import is_within
 from rota.worker.runners.builds.trees import Invalid, check_link
@@ -98,6 +99,10 @@ class _Collector:
         kind = _KINDS.get(stat.S_IFMT(about.st_mode))
         if kind is not None:
             raise Invalid(f"its output {self._below(path)[:200]!r} is {kind}")
+        if about.st_size > BLOB_BYTES_MAX:
+            raise Invalid(
+                f"its output {self._below(path)[:200]!r} has {about.st_size:,} bytes; the most is {BLOB_BYTES_MAX:,}"
+            )
         digest = _permitted(path, lambda: hash_file(path))
         is_executable = bool(about.st_mode & stat.S_IXUSR)
         self.found.blobs.setdefault(digest, Blob(digest, path=path))
@@ -108,8 +113,11 @@ class _Collector:
         """Where a link leads, if it stays in the action's folder. An absolute one is made relative."""
         target = os.readlink(path)
         below = self._below(path)
-        if is_within(self._root, os.path.normpath(target)):
-            target = os.path.relpath(target, path.rpartition("/")[0])
+        for root in (self._root, INSIDE):
+            if is_within(root, os.path.normpath(target)):
+                below_root = os.path.normpath(target)[len(root) :]
+                target = os.path.relpath(f"{self._root}{below_root}", path.rpartition("/")[0])
+                break
         target = _text(target, "a symbolic link in its outputs leads to")
         check_link(below, target)
         return target

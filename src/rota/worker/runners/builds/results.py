@@ -1,6 +1,7 @@
 """From how an action ended to the result that is reported: exit code, outputs, what it printed, where time went."""
 
 import asyncio
+import os
 from collections.abc import Callable
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -12,9 +13,8 @@ from rota.wire.reapi import remote_execution_pb2 as rx
 from rota.wire.reapi.digests import as_message, digest_of
 from rota.worker.runners.builds.actions import Command
 from rota.worker.runners.builds.content import Blob, Content
-from rota.worker.runners.builds.folder import Room
 from rota.worker.runners.builds.outputs import Collected
-from rota.worker.runners.builds.shelf import hash_file
+from rota.worker.runners.builds.shelf import hash_open
 
 # What an action printed is in its result if it is short, and in the content otherwise.
 PRINTED_BYTES_MAX = 16 * 1024
@@ -61,29 +61,24 @@ def _stamp(at: Millis) -> Timestamp:
     return Timestamp(seconds=at // 1_000, nanos=at % 1_000 * 1_000_000)
 
 
-async def read_printed(content: Content, room: Room) -> Printed:
-    """What was printed; what is long has been sent to the content."""
-    streams = await asyncio.to_thread(_read_streams, (room.stdout, room.stderr))
-    blobs = [
-        Blob(whole, path=path)
-        for (_, whole), path in zip(streams, (room.stdout, room.stderr), strict=True)
-        if whole is not None
-    ]
+async def read_printed(content: Content, files: tuple[int, int]) -> Printed:
+    """What was printed into two open files; what is long has been sent to the content."""
+    streams = await asyncio.to_thread(_read_streams, files)
+    blobs = [Blob(whole, file=file) for (_, whole), file in zip(streams, files, strict=True) if whole is not None]
     if blobs:
         await content.send(blobs)
     out, err = (head if whole is None else whole for head, whole in streams)
     return Printed(out, err, "".join(_shown(head, whole) for head, whole in streams))
 
 
-def _read_streams(paths: tuple[str, str]) -> list[tuple[bytes, Digest | None]]:
-    return [_read_stream(path) for path in paths]
+def _read_streams(files: tuple[int, int]) -> list[tuple[bytes, Digest | None]]:
+    return [_read_stream(file) for file in files]
 
 
-def _read_stream(path: str) -> tuple[bytes, Digest | None]:
+def _read_stream(file: int) -> tuple[bytes, Digest | None]:
     """The beginning of a stream, and its digest if it is too long for a result."""
-    with open(path, "rb") as file:
-        head = file.read(LOGGED_BYTES_MAX)
-    return head, hash_file(path) if len(head) > PRINTED_BYTES_MAX else None
+    head = os.pread(file, LOGGED_BYTES_MAX, 0)
+    return head, hash_open(file) if len(head) > PRINTED_BYTES_MAX else None
 
 
 def _shown(head: bytes, whole: Digest | None) -> str:

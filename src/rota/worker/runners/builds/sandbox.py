@@ -1,18 +1,26 @@
-"""Bubblewrap around actions: no network, nothing to write to but their own folder and an empty /tmp.
+"""Bubblewrap around actions: the host's programs, the action's own folder, and nothing else.
 
-What the worker keeps is not even seen. It is asked for (`worker.build_sandbox`), since an action that needs the network
-or writes elsewhere works without it and fails with it.
+An action sees `/usr` and little of `/etc`, neither of which it can write to, its folder as `/build`, and an empty home
+and `/tmp`. It has no network, sees no process of others, and runs as a user of its own. Since its folder has the same
+name on every machine, outputs do not depend on where it was.
+
+Some clients, such as BuildStream, send a whole root file system as the input tree. Such a tree becomes the root.
 """
 
+import glob
 import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from rota.core.errors import Refused
+from rota.wire.builds import NONE
+from rota.worker.runners.builds.trees import Layout
 
-NONE, BUBBLEWRAP, AUTO = "none", "bubblewrap", "auto"
+# As the other two of `rota.wire.builds`: bubblewrap where it works, and no builds elsewhere.
+AUTO = "auto"
+# Where an action's folder is inside.
+INSIDE = "/build"
 ENV = "/usr/bin/env"
 PROBE_S_MAX = 10
 # What bwrap itself says begins like this, and it then ends with this code.
@@ -21,77 +29,119 @@ FAILED_CODE = 1
 
 # The user may be root, who then is root of nothing but the namespace.
 _APART = ("--unshare-user", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--die-with-parent")
-# Where a container forbids another /proc, processes outside are seen, though not touched.
 _PROCESSES = ("--unshare-pid", "--proc", "/proc")
+# Where a container forbids another /proc, processes outside are seen, though not touched.
+_NO_PROCESSES = ("--ro-bind", "/proc", "/proc")
+# "nobody", who is in every list of users and owns nothing.
+_USER = ("--uid", "65534", "--gid", "65534")
+_PROGRAMS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+# What compilers, linkers and interpreters look at. There are no keys and no passwords among it.
+_SETTINGS = (
+    "/etc/alternatives",
+    "/etc/bash.bashrc",
+    "/etc/ca-certificates.conf",
+    "/etc/fonts",
+    "/etc/group",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/java*",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/localtime",
+    "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/pki/tls/certs",
+    "/etc/profile",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+)
+_EMPTY = ("/tmp", "/var/tmp", "/home", "/root", "/run")  # noqa: S108 - its own
+# The folders that a root file system is recognised by: clients make them as mount points.
+_ROOT_FOLDERS = ("dev", "proc", "tmp")
 
 
 class Sandbox:
     """How actions are wrapped."""
 
-    def __init__(self, program: str, apart: Sequence[str], hidden: str) -> None:
+    def __init__(self, program: str, proc: Sequence[str], paths: Sequence[str]) -> None:
         self._program = program
-        self._apart = tuple(apart)
-        self._hidden = hidden
+        self._proc = tuple(proc)
+        # Everything that does not depend on the action.
+        self._walls = _walls(program, self._proc, paths)
 
     def wrap(self, argv: Sequence[str], env: Mapping[str, str], root: str, cwd: str) -> list[str]:
-        """The command that runs a command in there, with exactly this environment."""
+        """The command that runs a command in there, with exactly this environment; `cwd` is below the root."""
         # Bubblewrap sets this variable, whether or not it is asked to.
         asked = ["--", f"PWD={env['PWD']}"] if "PWD" in env else ["-u", "PWD", "--"]
-        return [
-            *_walls(self._program, self._apart, self._hidden),
-            *("--bind", root, root, "--chdir", cwd, "--", ENV, *asked, *argv),
-        ]
+        bound = ("--bind", root, INSIDE, "--chdir", f"{INSIDE}/{cwd}")
+        return [*self._walls, *bound, "--", ENV, *asked, *argv]
+
+    def wrap_root(self, argv: Sequence[str], root: str, cwd: str, uid: int, gid: int) -> list[str]:
+        """The command that runs a command in a root file system; `cwd` is below it. `PWD` is always set there."""
+        user = ("--uid", str(uid), "--gid", str(gid))
+        bound = ("--bind", root, "/", *self._proc, "--dev", "/dev", "--tmpfs", "/tmp", "--chdir", f"/{cwd}")  # noqa: S108 - its own
+        return [self._program, *_APART, *user, *bound, "--", *argv]
+
+    def works(self) -> bool:
+        """Whether it works now: what is said against it may be an action's own words."""
+        return self.why_not() is None
+
+    def why_not(self) -> str | None:
+        """What is said against it, if anything."""
+        try:
+            done = subprocess.run(  # noqa: S603 - our own words
+                [*self._walls, "--", ENV, "-u", "PWD", "--", "/bin/sh", "-c", "true"],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=PROBE_S_MAX,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        if done.returncode == 0:
+            return None
+        return done.stderr.decode(errors="replace").strip()[:300] or f"it ended with code {done.returncode}"
 
 
-def find_sandbox(wish: str, hidden: Path) -> tuple[Sandbox | None, str]:
-    """The sandbox that was asked for, if this machine has it, and what to say about it. Refused if there must be one.
+def _walls(program: str, proc: Sequence[str], paths: Sequence[str]) -> list[str]:
+    walls = [program, *_APART, *proc, *_USER, "--ro-bind", "/usr", "/usr"]
+    for path in _PROGRAMS:
+        if os.path.islink(path):
+            walls += ["--symlink", os.readlink(path), path]
+        elif os.path.isdir(path):
+            walls += ["--ro-bind", path, path]
+    for path in _EMPTY:
+        walls += ["--tmpfs", path]
+    for pattern in (*_SETTINGS, *paths):
+        for path in sorted(glob.glob(pattern)):
+            walls += ["--ro-bind-try", path, path]
+    return [*walls, "--dev", "/dev"]
 
-    `hidden` is the folder whose content no action sees, except its own.
+
+def find_sandbox(wish: str, paths: Sequence[str] = ()) -> Sandbox | None:
+    """The sandbox that was asked for; None if none was. Refused if it does not work here.
+
+    `paths` are folders of the host that actions see besides.
     """
     if wish == NONE:
-        return None, ""
-    walled = str(hidden.resolve())
+        return None
     program = shutil.which("bwrap")
     trouble = "there is no program bwrap on the PATH" if program is None else ""
     if program is not None:
-        for apart in ((*_APART, *_PROCESSES), _APART):
-            said = _try(_walls(program, apart, walled))
+        for proc in (_PROCESSES, _NO_PROCESSES):
+            sandbox = Sandbox(program, proc, paths)
+            said = sandbox.why_not()
             if said is None:
-                return Sandbox(program, apart, walled), f"actions run in {program}"
+                return sandbox
             trouble = trouble or f"{program} does not work here: {said}"
-    if wish == AUTO:
-        return None, f"actions run without a sandbox: {trouble}"
-    hint = "Install bubblewrap and allow user namespaces, or set build_sandbox to none."
+    hint = "Install bubblewrap and allow user namespaces, or set worker.build_sandbox to none."
     raise Refused("config.value", f"actions cannot be run in bubblewrap: {trouble}", hint, path="worker.build_sandbox")
 
 
-def why_not_found(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> str:
-    """Why a program cannot be run there; empty if it seems it can. Bubblewrap does not tell this from a failure."""
-    name = argv[0]
-    if "/" in name:
-        path = name if name.startswith("/") else f"{cwd}/{name}"
-        found = path if os.access(path, os.X_OK) and not Path(path).is_dir() else None
-    else:
-        found = shutil.which(name, path=env.get("PATH", os.defpath))
-    return "" if found else f"could not run {name!r}: there is no such program"
-
-
-def _walls(program: str, apart: Sequence[str], hidden: str) -> list[str]:
-    return [program, *apart, "--ro-bind", "/", "/", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", hidden]  # noqa: S108 - one of its own
-
-
-def _try(walls: Sequence[str]) -> str | None:
-    """What is said against it, if anything."""
-    try:
-        done = subprocess.run(  # noqa: S603 - our own words
-            [*walls, "--", ENV, "-u", "PWD", "--", "/bin/sh", "-c", "true"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=PROBE_S_MAX,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    if done.returncode == 0:
-        return None
-    return done.stderr.decode(errors="replace").strip()[:300] or f"it ended with code {done.returncode}"
+def is_root_tree(layout: Layout) -> bool:
+    """Whether an input tree is a root file system."""
+    tops = dict.fromkeys(path for path in layout.folders if "/" not in path)
+    return all(name in tops for name in _ROOT_FOLDERS)

@@ -165,11 +165,18 @@ def check_file(path: str, digest: Digest) -> None:
 def hash_file(path: str) -> Digest:
     """The digest of what is in a file; a symbolic link is not followed."""
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(file, "rb", buffering=0) as content:
-        sha, size = hashlib.sha256(), 0
-        while piece := content.read(_READ_BYTES):
-            sha.update(piece)
-            size += len(piece)
+    try:
+        return hash_open(file)
+    finally:
+        os.close(file)
+
+
+def hash_open(file: int) -> Digest:
+    """The digest of what is in an open file, from its beginning."""
+    sha, size = hashlib.sha256(), 0
+    while piece := os.pread(file, _READ_BYTES, size):
+        sha.update(piece)
+        size += len(piece)
     return Digest(sha.hexdigest(), size)
 
 

@@ -19,9 +19,18 @@ _NO_NAME = (errno.EILSEQ, errno.ENAMETOOLONG, errno.EINVAL)
 
 
 def stage(
-    folder: BuildFolder, room: Room, layout: Layout, places: Mapping[tuple[Digest, bool], str], command: Command
+    folder: BuildFolder,
+    room: Room,
+    layout: Layout,
+    places: Mapping[tuple[Digest, bool], str],
+    command: Command,
+    *,
+    is_private: bool = False,
 ) -> None:
-    """Make everything an action finds when it starts; `places` has all content but the empty one. Raises Invalid."""
+    """Make everything an action finds when it starts; `places` has all content but the empty one. Raises Invalid.
+
+    Inputs are shared and not to be written to, unless they are to be private: then they are copies.
+    """
     folder.make(room)
     root = room.root
     try:
@@ -29,7 +38,9 @@ def stage(
             _make_folder(folder, f"{root}/{path}")
         for path, digest, is_executable in layout.files:
             target = f"{root}/{path}"
-            if digest.size:
+            if is_private:
+                _copy(folder, places[digest, is_executable] if digest.size else os.devnull, target, is_executable)
+            elif digest.size:
                 _link(places[digest, is_executable], target)
             else:
                 _make_empty(target, EXECUTABLE if is_executable else PLAIN)
@@ -58,6 +69,13 @@ def _link(source: str, target: str) -> None:
         shutil.copyfile(source, target)
         os.chmod(target, stat.S_IMODE(os.stat(source).st_mode))
         os.utime(target, ns=(INPUT_NS, INPUT_NS))
+
+
+def _copy(folder: BuildFolder, source: str, target: str, is_executable: bool) -> None:
+    shutil.copyfile(source, target)
+    os.chmod(target, 0o755 if is_executable else 0o644)
+    os.utime(target, ns=(INPUT_NS, INPUT_NS))
+    folder.give(target)
 
 
 def _make_empty(path: str, mode: int) -> None:
