@@ -9,7 +9,7 @@ import pytest
 from google.rpc import code_pb2
 
 from rota.wire.reapi import remote_execution_pb2 as rx
-from tests.integration.builds.clients.service import Service, open_service
+from tests.integration.builds.clients.service import UNWALLED, Service, open_service
 from tests.integration.builds.front_end import message_of
 from tests.integration.builds.remote import Heard, Remote, missing_of, name_of, open_remote, response_of, stage_of
 from tests.integration.deadlines import until, until_there
@@ -18,7 +18,7 @@ from tests.integration.deadlines import until, until_there
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """One for all: no two tests ask for the same action."""
-    with open_service(tmp_path_factory.mktemp("execution")) as one:
+    with open_service(tmp_path_factory.mktemp("execution"), UNWALLED) as one:
         one.up()
         yield one
 
@@ -254,12 +254,12 @@ def test_an_action_that_takes_too_long_is_killed_and_what_it_printed_is_kept(rem
     assert [file.path for file in response.result.output_files] == ["out"]
 
 
-def test_a_program_that_is_not_there_is_the_client_s_mistake(remote: Remote) -> None:
+def test_a_program_that_is_not_there_is_an_exit_code(remote: Remote) -> None:
     command, root = remote.put(rx.Command(arguments=["/no/such/program"]), rx.Directory())
     (action,) = remote.put(rx.Action(command_digest=command, input_root_digest=root))
     response = remote.execute(action).response()
-    assert response.status.code == code_pb2.INVALID_ARGUMENT
-    assert "/no/such/program" in response.status.message
+    assert (response.status.code, response.result.exit_code) == (0, 127)
+    assert b"/no/such/program" in response.result.stderr_raw
 
 
 def test_a_property_that_cannot_be_read_is_refused_at_once(service: Service, remote: Remote) -> None:

@@ -39,7 +39,7 @@ def test_an_action_is_shown_with_what_it_came_to_and_how_long_each_part_took():
                 labels=(("invocation", "inv-7"), ("target", "//app:<tool>")),
             )
             call(stage.line.ask(asked))
-            assert stage.ended("compiled") == "success", "its exit code is what was asked for"
+            assert stage.ended("compiled") == "failed"
             page = look(stage, "/runs/compiled")
             for words in ("//app:<tool>", "CcCompile", "inv-7", "Exit code5", "Worker", "Fetch", "Run", "Upload"):
                 assert words in page.text

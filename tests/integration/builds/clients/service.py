@@ -21,8 +21,11 @@ QUEUE = """
 [queues.builds]
 unservable = "fail"
 client_action_timeout_ms = 3000
+worker_timeout_ms = 5000
 properties = {cpu_count = "minimum", qubits = "exact"}
 """
+# Actions that tell a test what they do have to see its folder.
+UNWALLED = '[worker]\nbuild_sandbox = "none"\n'
 # And what no worker could ever do fails; only where a worker is there from the beginning.
 IMPATIENT = "unservable_ms = 500\n"
 

@@ -67,7 +67,7 @@ def test_an_action_that_fails_is_told_with_its_words_and_is_tried_anew_next_time
         assert done.code == FAILED
         assert "what went wrong" in done.said
         assert "(Exit 3)" in done.said
-    assert [str(view.state) for view in shared.runs()[:2]] == ["success", "success"], "whatever it did is its result"
+    assert [str(view.state) for view in shared.runs()[:2]] == ["failed", "failed"]
 
 
 @pytest.mark.full
