@@ -24,8 +24,13 @@ def test_a_worker_is_listed_drained_undrained_and_struck_off(stage: Stage):
     assert any(code.startswith("worker.") for code in codes)
     assert stage.post(f"{path}/undrain")["draining"] is False
     assert stage.ended(made["id"]) == "success"
+    assert stage.post(f"{path}/unquarantine")["quarantine_cause"] == ""
     stage.ask("DELETE", path, 204)
-    for method, missing in (("POST", "workers/nobody/drain"), ("POST", "workers/nobody/undrain")):
+    for method, missing in (
+        ("POST", "workers/nobody/drain"),
+        ("POST", "workers/nobody/undrain"),
+        ("POST", "workers/nobody/unquarantine"),
+    ):
         assert stage.ask(method, missing, 404)["code"] == "worker.unknown"
     assert stage.ask("DELETE", "workers/nobody", 404)["code"] == "worker.unknown"
 

@@ -133,6 +133,7 @@ CASES: dict[str, Callable[[Stage], Case]] = {
     "POST /api/v1/sessions/{session}/claims/{item}/release": lambda s: claimed(s, "s7", "release"),
     "POST /api/v1/workers/{worker}/drain": lambda s: Case(f"workers/{worker(s)}/drain", {}),
     "POST /api/v1/workers/{worker}/undrain": lambda s: Case(f"workers/{worker(s)}/undrain", {}),
+    "POST /api/v1/workers/{worker}/unquarantine": lambda s: Case(f"workers/{worker(s)}/unquarantine", {}),
     "PUT /api/v1/queues/{queue}": lambda s: Case("queues/q1", {"pull": True}, {"pull": False}),
     "PUT /api/v1/pools/{pool}": lambda s: Case("pools/p1", {"slots": 1}, {"slots": 2}),
     "DELETE /api/v1/pools/{pool}": lambda s: Case(f"pools/{pool(s)}"),

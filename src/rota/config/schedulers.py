@@ -151,7 +151,8 @@ def check_backends(config: Config) -> None:
     """A scheduler keeps its state where its coordinator does; one that names another place is refused."""
     kept = store_kind(config.server.store) or "sqlite"
     for backend in config.definitions.backends:
-        if backend.store == kept:
+        # "memory" says that a scheduler shares its state with no other; here it is kept all the same.
+        if backend.store in (kept, "memory"):
             continue
         text = f"scheduler {backend.scheduler!r} would keep its state in {backend.store!r}, and it is kept in {kept!r}"
         hint = f"Leave it out, or set server.store. It is at {backend.where}."

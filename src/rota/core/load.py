@@ -10,7 +10,15 @@ from rota.core.live import LiveWorker
 from rota.core.model import Pool, Queue, Tenant
 from rota.core.records import GraphRecord, Growth, Pause, Receipt, Record, Run, Schedule, Task, Worker, Workflow
 from rota.core.state import State
-from rota.core.states import LEASED, NEEDS_ATTENTION, RUN_TERMINAL, UP_FOR_RESCHEDULE, UP_FOR_RETRY, RunState
+from rota.core.states import (
+    LEASED,
+    NEEDS_ATTENTION,
+    QUEUED,
+    RUN_TERMINAL,
+    UP_FOR_RESCHEDULE,
+    UP_FOR_RETRY,
+    RunState,
+)
 
 
 def load(epoch: Epoch, limits: TimeLimits, records: Iterable[Record], now: Millis) -> State:
@@ -124,7 +132,7 @@ def _set_timers(state: State, now: Millis) -> None:
             state.set_timer(worker.row.quarantined_until, "rested", *worker.key)
     for run in state.runs.values():
         if run.row.state in RUN_TERMINAL:
-            state.set_timer(run.row.ended_at + state.limits.retain_ended_ms, "archive", *run.key)
+            state.set_timer(run.row.ended_at + state.retain_ms(run), "archive", *run.key)
         elif run.row.deadline_at:
             state.set_timer(run.row.deadline_at, "deadline", *run.key)
         if run.row.after:
@@ -138,6 +146,8 @@ def _set_timers(state: State, now: Millis) -> None:
                 state.set_timer(task.due_at, "due", *run.key, task.idx)
             elif task.state is NEEDS_ATTENTION:
                 state.set_timer(now, "parked", *run.key, task.idx)
+            elif task.state is QUEUED and run.is_runnable:
+                state.watch_unserved(state.bucket_of(run, task), run, task)
     for graph in state.graphs.values():
         if not graph.users:
             state.set_timer(now + state.limits.retain_ended_ms, "graph", graph.tenant, graph.digest)

@@ -161,13 +161,13 @@ class State(Relations):
         return self.queue(run.row.tenant, name) or Queue(tenant=run.row.tenant, name=name)
 
     def retain_ms(self, run: LiveRun) -> Millis:
-        """How long a run stays alive after its end: as long as all do, or longer if one of its queues says so."""
+        """How long a run stays alive after its end: as long as its queues say, or as all do where one says nothing."""
         usual_ms = self.limits.retain_ended_ms
-        if self.retain_ms_most <= usual_ms:
+        if not self.retain_ms_most:
             return usual_ms
         names = dict.fromkeys(spec.queue for spec in run.graph.specs)
         found = (self.queues.get((run.row.tenant, name)) for name in names)
-        return max([usual_ms, *(each.retain_completed_for_ms for each in found if each is not None)])
+        return max(usual_ms if each is None else each.retain_completed_for_ms or usual_ms for each in found)
 
     def silence_of(self, worker: LiveWorker) -> Millis:
         """After how long a silence a worker is struck off. Who claims its work has no stream: only its beat tells."""
@@ -384,6 +384,14 @@ class State(Relations):
             if bucket.demand.pull:
                 self.wakes.forget_item(run.key)
             self.index.enqueue(bucket, run, task)
+            self.watch_unserved(bucket, run, task)
+
+    def watch_unserved(self, bucket: Bucket, run: LiveRun, task: Task) -> None:
+        """Look at a task that no worker could run when its queue's patience is over, if it is to fail then."""
+        queue = self.queues.get((run.row.tenant, bucket.demand.signature.queue))
+        if queue is not None and queue.unservable is Unservable.FAIL and not self.index.is_servable(bucket):
+            due_at = self.waits_since(bucket, task.eligible_at) + queue.unservable_ms
+            self.set_timer(due_at, "starved", *run.key, task.idx)
 
     def withdraw(self, run: LiveRun, task: Task) -> None:
         """Take a queued task of a runnable run back out."""

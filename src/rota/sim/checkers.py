@@ -149,7 +149,8 @@ class Ledger(Model):
             return
         graph = self.graph(run)
         queues = [self.facts.queue(run[0], spec.queue) for spec in (graph.tasks if graph is not None else ())]
-        retain_ms = max([self.mix.limits.retain_ended_ms, *(queue.retain_completed_for_ms for queue in queues)])
+        usual_ms = self.mix.limits.retain_ended_ms
+        retain_ms = max((queue.retain_completed_for_ms or usual_ms for queue in queues), default=usual_ms)
         stayed_ms = self.facts.now() - self.ended_runs_at[run]
         if stayed_ms < retain_ms:
             raise Broken(f"P-RETAIN: {run} was archived {stayed_ms} of {retain_ms} ms after its end")

@@ -155,6 +155,7 @@ REQUESTS: dict[str, tuple[Make, tuple[str, ...]]] = {
     "DropPool": (lambda t: cm.DropPool(tenant=t, command_id="c12", name="x"), RULES),
     "PutTenant": (lambda t: cm.PutTenant(tenant=t, command_id="c13", weight=2), RULES),
     "DrainWorker": (lambda t: cm.DrainWorker(tenant=t, command_id="c14", worker="x"), RULES),
+    "EndQuarantine": (lambda t: cm.EndQuarantine(tenant=t, command_id="c15q", worker="x"), RULES),
     "ForgetWorker": (lambda t: cm.ForgetWorker(tenant=t, command_id="c15", worker="x"), RULES),
     "ClaimTask": (lambda t: cm.ClaimTask(tenant=t, command_id="c16", worker="x", incarnation="1"), WORKS),
 }

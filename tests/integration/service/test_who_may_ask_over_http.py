@@ -62,6 +62,7 @@ ENDPOINTS: list[tuple[str, str, str, tuple[str, ...], Any]] = [
     ("GET", "/api/v1/workers", "/api/v1/workers", READS, None),
     ("POST", "/api/v1/workers/{worker}/drain", "/api/v1/workers/x/drain", RULES, {}),
     ("POST", "/api/v1/workers/{worker}/undrain", "/api/v1/workers/x/undrain", RULES, {}),
+    ("POST", "/api/v1/workers/{worker}/unquarantine", "/api/v1/workers/x/unquarantine", RULES, {}),
     ("DELETE", "/api/v1/workers/{worker}", "/api/v1/workers/x", RULES, None),
     ("GET", "/api/v1/streams", f"{API}/streams", READS, None),
     ("GET", "/api/v1/streams/{stream}", f"{API}/streams/x", READS, None),

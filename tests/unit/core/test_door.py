@@ -139,6 +139,7 @@ EXAMPLES: dict[type[cm.ClientCommand], dict[str, Any]] = {
     },
     cm.DropSchedule: {"schedule": "s"},
     cm.DrainWorker: {"worker": "w", "draining": False},
+    cm.EndQuarantine: {"worker": "w"},
     cm.ForgetWorker: {"worker": "w"},
     cm.ClaimTask: {
         "worker": "w",

@@ -376,6 +376,24 @@ def test_a_worker_that_fails_by_itself_five_times_rests_for_a_minute():
     assert len(world.turn()) == 1
 
 
+def test_a_quarantine_has_a_cause_and_can_be_ended():
+    world = World()
+    worker = world.worker("w")
+    world.submit(graph(task("x", width=9)))
+    for _ in range(5):
+        (granted,) = world.turn()
+        world.fail(granted, failure=FailureClass.INTERNAL, error="the disk is broken\nand more")
+    assert worker.row.quarantine_cause.endswith("r/x[4]: the disk is broken")
+    demand = world.state.demand(world.run().graph.signature(0))
+    assert worker.row.quarantine_cause in fits(demand, worker, world.now)[0].text
+    after = world.restarted()
+    assert after.state.workers[worker.key].row == worker.row
+    world.client(cm.EndQuarantine, worker="w")
+    assert (worker.row.quarantined_until, worker.row.quarantine_cause) == (0, "")
+    assert len(world.turn()) == 1
+    assert world.client(cm.EndQuarantine, worker="w").changes == [], "once is enough"
+
+
 def test_a_success_clears_a_workers_record():
     world = World()
     world.worker("w")

@@ -257,14 +257,45 @@ def test_ended_runs_stay_for_as_long_as_their_queue_says():
     assert world.state.runs == {}
 
 
-def test_a_queue_that_keeps_them_for_less_than_everybody_keeps_them_as_long_as_everybody():
+def test_a_queue_may_keep_them_for_less_than_others_do():
     world = builds(retain_completed_for_ms=1_000)
     world.worker()
     world.submit(action())
     (granted,) = world.turn()
     world.succeed(granted)
+    world.advance(999)
+    assert len(world.state.runs) == 1
+    assert len(world.restarted().state.runs) == 1
+    world.advance(1)
+    assert world.state.runs == {}
+
+
+def test_a_run_of_two_queues_is_kept_for_as_long_as_the_more_patient_one_says():
+    world = builds(retain_completed_for_ms=1_000)
+    world.worker(slots=2)
+    world.submit(graph(action(), task("y")))
+    for granted in world.turn():
+        world.succeed(granted)
     world.advance(world.state.limits.retain_ended_ms - 1)
     assert len(world.state.runs) == 1
+    world.advance(1)
+    assert world.state.runs == {}
+
+
+@pytest.mark.parametrize("unservable_ms", [1_000, 20_000, 60_000])
+def test_what_nobody_could_run_fails_within_a_second_of_its_queues_patience(unservable_ms: int):
+    for is_restarted in (False, True):
+        world = builds(unservable_ms=unservable_ms)
+        world.worker(properties=(("cpu_arch", "x86_64"),))
+        world.advance(1_234)
+        world.submit(action("x", ("cpu_arch", "m68k")))
+        world.turn()
+        if is_restarted:
+            world = world.restarted()
+        world.advance(unservable_ms - 1)
+        assert world.task("x").state is QUEUED
+        world.advance(1_000)
+        assert world.task("x").state is FAILED
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ REQUESTS = [
     cm.PutSchedule(**BY, schedule="s", graph=GRAPH, spec=ScheduleSpec(cron="0 * * * *")),
     cm.DropSchedule(**BY, schedule="s"),
     cm.DrainWorker(**BY, worker="w"),
+    cm.EndQuarantine(**BY, worker="w"),
     cm.ForgetWorker(**BY, worker="w"),
     cm.ClaimTask(**BY, worker="w", incarnation="i"),
     cm.ReleaseTasks(**BY, run="r", tasks=("a",), reason="why"),

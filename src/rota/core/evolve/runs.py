@@ -140,7 +140,7 @@ def run_ended(state: State, change: ch.RunEnded) -> None:
     row.pending = ()
     state.continues.pop(run.key, None)
     state.leave_merge(run)
-    state.set_timer(change.at + state.limits.retain_ended_ms, "archive", *run.key)
+    state.set_timer(change.at + state.retain_ms(run), "archive", *run.key)
     if run.before is not None:
         # It was kept for the sake of this one.
         state.set_timer(change.at + state.limits.retain_ended_ms, "archive", *run.before.key)

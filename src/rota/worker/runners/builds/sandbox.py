@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from rota.core.errors import Refused
 from rota.wire.builds import NONE
@@ -129,16 +130,24 @@ def find_sandbox(wish: str, paths: Sequence[str] = ()) -> Sandbox | None:
     if wish == NONE:
         return None
     program = shutil.which("bwrap")
-    trouble = "there is no program bwrap on the PATH" if program is None else ""
-    if program is not None:
-        for proc in (_PROCESSES, _NO_PROCESSES):
-            sandbox = Sandbox(program, proc, paths)
-            said = sandbox.why_not()
-            if said is None:
-                return sandbox
-            trouble = trouble or f"{program} does not work here: {said}"
+    found = _probe(program, tuple(paths)) if program is not None else "there is no program bwrap on the PATH"
+    if isinstance(found, Sandbox):
+        return found
     hint = "Install bubblewrap and allow user namespaces, or set worker.build_sandbox to none."
-    raise Refused("config.value", f"actions cannot be run in bubblewrap: {trouble}", hint, path="worker.build_sandbox")
+    raise Refused("config.value", f"actions cannot be run in bubblewrap: {found}", hint, path="worker.build_sandbox")
+
+
+@cache
+def _probe(program: str, paths: tuple[str, ...]) -> Sandbox | str:
+    """The sandbox that works here, or what is said against the first one. Tried once: every worker asks at its start."""
+    trouble = ""
+    for proc in (_PROCESSES, _NO_PROCESSES):
+        sandbox = Sandbox(program, proc, paths)
+        said = sandbox.why_not()
+        if said is None:
+            return sandbox
+        trouble = trouble or f"{program} does not work here: {said}"
+    return trouble
 
 
 def is_root_tree(layout: Layout) -> bool:
