@@ -208,8 +208,8 @@ class Ledger(Model):
             model = self.task((record.tenant, record.run), record.idx)
             if (record.state, record.fence) != (model.state, model.fence):
                 raise Broken(f"P-STORY: {record.run}/{record.idx} is stored as {record.state}, told as {model.state}")
-            if any(row.fence not in self.revoked for row in record.revoked):
-                raise Broken(f"P-REGRANT: {record.run}/{record.idx} has revoked leases that were not told: {record}")
+            if sorted(row.fence for row in record.revoked) != sorted(model.revoked):
+                raise Broken(f"P-REGRANT: {record.run}/{record.idx} is stored with other revoked leases than were told")
             if record.note != model.note:
                 raise Broken(f"P-STORY: {record.run}/{record.idx} has the note {record.note!r}, told {model.note!r}")
             if record.skips and record.state in UNDECIDED:

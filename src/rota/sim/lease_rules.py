@@ -203,6 +203,7 @@ class LeaseRules:
         graph, spec = model.graph(run), model.spec(run, change.task)
         lease = model.live[change.fence]
         model.revoked[change.fence] = (lease, change.at)
+        model.task(run, change.task).revoked[change.fence] = None
         if graph is None or spec is None or not graph.regrant_when_silent:
             raise Broken(f"P-REGRANT: {run}/{change.task} was revoked and must not run twice")
         lease.timeout_ms = model.facts.queue(run[0], spec.queue).worker_timeout_ms
@@ -214,6 +215,7 @@ class LeaseRules:
         """P-REGRANT: a revoked lease that its worker is at work on counts until its time is over."""
         model = self.model
         lease, revoked_at = model.revoked.pop(change.fence)
+        del model.task(run, change.task).revoked[change.fence]
         if model.mix.skew_ms or model.mix.clock_step or not model.facts.is_running(change.fence):
             return
         worker = model.facts.worker("shared", lease.worker)

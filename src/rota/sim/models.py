@@ -40,6 +40,7 @@ class TaskModel:
         "first_started_at",
         "interrupted",
         "note",
+        "revoked",
         "spent",
         "state",
         "tries",
@@ -59,6 +60,8 @@ class TaskModel:
         self.cycles = 0
         self.climbed_at: tuple[Epoch, Millis] = (0, 0)
         self.ended_silent: dict[Fence, None] = {}
+        # Its leases that were revoked and are not over.
+        self.revoked: dict[Fence, None] = {}
 
     def forget_own_note(self) -> None:
         """What the scheduler wrote down about waiting is over with it."""

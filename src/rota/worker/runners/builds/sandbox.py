@@ -139,7 +139,7 @@ def find_sandbox(wish: str, paths: Sequence[str] = ()) -> Sandbox | None:
 
 @cache
 def _probe(program: str, paths: tuple[str, ...]) -> Sandbox | str:
-    """The sandbox that works here, or what is said against the first one. Tried once: every worker asks at its start."""
+    """The sandbox that works here, or what is said against the first one. It is tried once, not by every worker."""
     trouble = ""
     for proc in (_PROCESSES, _NO_PROCESSES):
         sandbox = Sandbox(program, proc, paths)
