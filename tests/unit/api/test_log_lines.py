@@ -1,4 +1,4 @@
-"""Lines of a log and searches in it agree with the raw log, however it was cut into chunks and however far it has grown."""
+"""Lines of a log and searches in it agree with the raw log, in whatever chunks it was shipped and while it grows."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator
