@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rota.client.blocking import BlockingRun
 
 EXAMPLES = """
-  rota logs etl-3f9a1c     what all tasks printed, each line with its task
+  rota logs etl-3f9a1c     what all tasks printed: each line behind its task, or task#2 for a second attempt
   rota logs etl-3f9a1c load
   rota logs etl-3f9a1c load --attempt 1
   rota logs etl-3f9a1c load --follow
@@ -57,7 +57,8 @@ def _show_run(one: "BlockingRun", options: argparse.Namespace) -> int:
         )
         return 0
     for each in lines:
-        sys.stdout.buffer.write(b"%b | %b\n" % (each.task.encode(), each.line))
+        printed_by = each.task if each.attempt == 1 else f"{each.task}#{each.attempt}"
+        sys.stdout.buffer.write(b"%b | %b\n" % (printed_by.encode(), each.line))
         if options.follow:
             sys.stdout.buffer.flush()
     return 0

@@ -98,9 +98,9 @@ class BlockingRun:
         return self._thread.walk(self._run.logs(task, attempt, follow=follow))
 
     def log_lines(self, *, follow: bool = False) -> Iterator[TaskLine]:
-        """What all tasks printed, line by line: of each its newest attempt, in the order in which they started.
+        """What all attempts of all tasks printed, line by line, task by task in the order in which they started.
 
-        `follow` gives the lines of all attempts as they come, until the run has ended.
+        `follow` goes on until the run has ended, with lines as they come.
         """
         return self._thread.walk(self._run.log_lines(follow=follow))
 

@@ -29,15 +29,15 @@ class TaskLine(Struct, frozen=True):
 
 
 async def read_run_log(run: "Run") -> AsyncIterator[TaskLine]:
-    """What the newest attempt of each task has printed so far, task by task in the order in which they started."""
-    tasks = [task for task in await run.tasks() if task.attempt]
-    for task in sorted(tasks, key=lambda task: (task.started_at or sys.maxsize, task.idx)):
-        async for line in _lines(task.id, task.attempt, _pieces(run, task)):
-            yield line
+    """What all attempts have printed so far: task by task in the order in which they started, attempt by attempt."""
+    for task in sorted(await run.tasks(), key=lambda task: (task.started_at or sys.maxsize, task.idx)):
+        for attempt in range(1, task.attempt + 1):
+            async for line in _lines(task.id, attempt, _pieces(run, task, attempt)):
+                yield line
 
 
 async def follow_run_log(run: "Run") -> AsyncIterator[TaskLine]:
-    """What all attempts have printed and print, as it comes, until the run has ended."""
+    """The same, and what is printed until the run has ended, as it comes."""
     if (await run.status()).state in RUN_TERMINAL:
         async for line in read_run_log(run):
             yield line
@@ -79,13 +79,14 @@ async def follow_run_log(run: "Run") -> AsyncIterator[TaskLine]:
         await asyncio.gather(watching, *readers.values(), return_exceptions=True)
 
 
-def _pieces(run: "Run", task: TaskView) -> AsyncIterator[bytes]:
-    """The log of a task as it was looked at: nothing more is asked about each of many."""
+def _pieces(run: "Run", task: TaskView, attempt: int) -> AsyncIterator[bytes]:
+    """The log of an attempt of a task as it was looked at, so that no more is asked about each of many tasks."""
 
-    async def look() -> TaskView:
-        return task
+    async def look() -> TaskView | None:
+        # An earlier attempt has ended long ago.
+        return task if attempt == task.attempt else None
 
-    log = ReadLog(tenant=run.client.line.tenant, run=run.id, task=task.id, attempt=task.attempt)
+    log = ReadLog(tenant=run.client.line.tenant, run=run.id, task=task.id, attempt=attempt)
     return stream_log(run.client.ask, log, look, wall_clock, follow=False)
 
 

@@ -423,9 +423,9 @@ class Run(Steering):
             yield piece
 
     def log_lines(self, *, follow: bool = False) -> AsyncIterator[TaskLine]:
-        """What all tasks printed, line by line: of each its newest attempt, in the order in which they started.
+        """What all attempts of all tasks printed, line by line, task by task in the order in which they started.
 
-        `follow` gives the lines of all attempts as they come, until the run has ended.
+        `follow` goes on until the run has ended, with lines as they come.
         """
         return follow_run_log(self) if follow else read_run_log(self)
 
