@@ -8,6 +8,8 @@ import pytest
 import rota
 from rota.cli import main, reaching
 from rota.cli.outline import outline
+from rota.cli.server import note_data_above
+from rota.config import load_config
 from tests.integration import jobs
 from tests.integration.test_folder_without_holder import READING
 
@@ -78,3 +80,14 @@ def test_every_command_with_a_folder_finds_it_in_the_same_way():
     others = {name for name, text in folders.items() if text != reaching.FOLDER_HELP}
     # Services are started where they are to be, two have folders of their own, and queries run here without one.
     assert others == {"up", "server", "frontend", "worker", "sql"}
+
+
+def test_a_service_that_starts_below_a_folder_with_data_says_so(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    told: list[bool] = []
+    for folder, options in ((project / "src", {}), (project, {}), (project / "src", {"server.data": "/elsewhere"})):
+        monkeypatch.chdir(folder)
+        note_data_above(load_config(options))
+        told.append("../.rota" in capsys.readouterr().err)
+    assert told == [True, False, False]

@@ -211,10 +211,8 @@ class Desk:
                     return await self._await(request)
             case ReadLog():
                 return await read_log(self.logs, request)
-            case ReadLogLines():
-                return await self._log_indexes.read(self.logs, request)
-            case SearchLog():
-                return await self._log_indexes.search(self.logs, request)
+            case ReadLogLines() | SearchLog():
+                return await self._log_indexes.answer(self.logs, request)
             case ReadBlob():
                 return await self._read_blob(request)
             case PutBundle():

@@ -56,8 +56,13 @@ class LogIndexes:
         self._kept_max = kept_max
         self._indexes: dict[str, LineIndex] = {}
 
-    async def read(self, blobs: LogChunks, request: ReadLogLines) -> LogLines:
-        """Some lines."""
+    async def answer(self, blobs: LogChunks, request: ReadLogLines | SearchLog) -> LogLines | LogMatches:
+        """Some lines, or the numbers of some."""
+        if isinstance(request, ReadLogLines):
+            return await self._read(blobs, request)
+        return await self._search(blobs, request)
+
+    async def _read(self, blobs: LogChunks, request: ReadLogLines) -> LogLines:
         if not 0 <= request.count <= LINES_MAX:
             raise Refused(
                 "field.value", f"{request.count} lines were asked for", f"At most {LINES_MAX:,}.", path="count"
@@ -70,8 +75,7 @@ class LogIndexes:
         errors = tuple(first + place for place, line in enumerate(lines) if line.is_error)
         return LogLines(log, index.total, first, tuple(line.text for line in lines), errors)
 
-    async def search(self, blobs: LogChunks, request: SearchLog) -> LogMatches:
-        """Numbers of lines."""
+    async def _search(self, blobs: LogChunks, request: SearchLog) -> LogMatches:
         if len(request.text) > TEXT_CHARS_MAX or "\n" in request.text:
             text = f"a search is for one line of at most {TEXT_CHARS_MAX} characters"
             raise Refused("field.value", text, path="text")

@@ -113,7 +113,7 @@ class RunLogPages:
             **await read_head(LOGS, visit, reader, view),
             **tasks,
             "listed": [(each, _url(view, query, task=each.id)) for each in tasks["tasks"]],
-            "cli": command("logs", view.id, task.id if task is not None else "TASK"),
+            "cli": command("logs", view.id, task.id if task is not None else ""),
         }
         if task is None or tale is None:
             return {**given, "task": None, "attempt": 0, "is_over": False}
