@@ -3,8 +3,8 @@
 What a fenced block is for is said by its first line, and by a comment right above it:
 
 - `title="daily.py"`: a file of that name; with `<!-- replaces: the last three lines -->` only those are.
-- `console`: lines after `$ ` are commands; those below are what is printed, with `…` for what differs. `rota up` stays
-  until the next one, or the end.
+- `console`: lines after `$ ` are commands, typed into one shell for the whole page, as its reader does; those below are
+  what is printed, with `…` for what differs. `rota up` runs in a shell of its own until the next one, or the end.
 - `python` without a title: a program. What it prints is compared with a block `text title="prints"` below it.
 - `<!-- not run: why -->`: neither. `<!-- needs: bazel -->`: only where there is such a program.
 
@@ -16,9 +16,11 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
 from tests.servers.ports import free_ports
 from tests.servers.programs import find_program
@@ -72,6 +74,53 @@ def missing(expected: list[str], printed: str) -> list[str]:
     return [each for each in expected if not any(is_printed(each, line) for line in lines)]
 
 
+class Shell:
+    """A shell that commands are typed into, one after the other: a change of folder or a variable stays."""
+
+    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            ["bash", "--norc", "--noprofile"],
+            cwd=folder,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        # Nothing that a command prints looks like this.
+        self._end = f"ended {uuid4()} "
+
+    def type(self, command: str) -> tuple[int, str]:
+        """The exit code of a command, and what it printed."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(f"{{ {command}\n}} </dev/null; printf '\\n{self._end}%d\\n' $?\n")
+        self._process.stdin.flush()
+        printed: list[str] = []
+        with Deadline(self._process, PATIENCE_S):
+            for line in self._process.stdout:
+                if line.startswith(self._end):
+                    return int(line.removeprefix(self._end)), "".join(printed).removesuffix("\n")
+                printed.append(line)
+        raise AssertionError(f"$ {command}\n{''.join(printed)}\nThe shell has ended.")
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate(timeout=PATIENCE_S)
+
+
+class Deadline:
+    """Ends a process that takes too long."""
+
+    def __init__(self, process: "subprocess.Popen[str]", seconds: float) -> None:
+        self._timer = threading.Timer(seconds, process.kill)
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+
 class Story:
     """A page that is played in a folder of its own."""
 
@@ -89,6 +138,7 @@ class Story:
             "NO_COLOR": "1",
             "COLUMNS": "200",
         }
+        self._shell = Shell(folder, self._env)
 
     def play(self, page: str) -> None:
         """Everything on the page, from top to bottom."""
@@ -108,6 +158,10 @@ class Story:
                 self._start(block.text, shown)
 
     def end(self) -> None:
+        self._shell.end()
+        self._stop()
+
+    def _stop(self) -> None:
         while self._up:
             process = self._up.pop()
             process.send_signal(signal.SIGINT)
@@ -130,9 +184,8 @@ class Story:
             if command.startswith("rota up"):
                 self._serve(command, expected)
                 continue
-            ended = self._run(["bash", "-c", self._here(command)])
-            printed = ended.stdout + ended.stderr
-            assert ended.returncode == 0, f"$ {command}\n{printed}"
+            code, printed = self._shell.type(self._here(command))
+            assert code == 0, f"$ {command}\n{printed}"
             assert missing([self._here(line) for line in expected], printed) == [], f"$ {command}\n{printed}"
 
     def _start(self, code: str, shown: str) -> None:
@@ -144,7 +197,7 @@ class Story:
             assert ended.stdout == shown
 
     def _serve(self, command: str, expected: list[str]) -> None:
-        self.end()
+        self._stop()
         process = subprocess.Popen(
             ["bash", "-c", f"exec {self._here(command)}"],
             cwd=self.folder,

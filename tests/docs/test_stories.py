@@ -60,3 +60,34 @@ def test_a_line_is_compared_without_what_differs(expected: str, line: str, is_it
 def test_lines_that_are_missing_or_in_another_order_are_noticed() -> None:
     assert missing(["a", "b"], "a\nx\nb\n") == []
     assert missing(["b", "a"], "a\nb\n") == ["a"]
+
+
+ONE_SHELL = """```text title="inner/word.txt"
+cheese
+```
+
+```console
+$ cd inner
+$ NAME=word
+$ cat $NAME.txt
+cheese
+$ cd ..
+$ ls
+inner
+```
+"""
+
+
+def test_the_commands_of_a_page_are_typed_into_one_shell(tmp_path: Path) -> None:
+    play(ONE_SHELL, tmp_path)
+
+
+@pytest.mark.parametrize("missing_line", ["cd inner", "NAME=word", "cd .."])
+def test_a_line_that_is_needed_later_cannot_be_left_out(tmp_path: Path, missing_line: str) -> None:
+    with pytest.raises(AssertionError):
+        play(ONE_SHELL.replace(f"$ {missing_line}\n", ""), tmp_path)
+
+
+def test_a_command_that_ends_the_shell_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        play("```console\n$ exit 0\n```\n", tmp_path)

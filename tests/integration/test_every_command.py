@@ -116,6 +116,7 @@ def type_everything(typist: Typist, one: rota.Rota, home: Path) -> None:
         say(noun, "set", name, *more)
     say("workers")
     say("audit")
+    say("token new", "--role", "reader", place=False)
     say("undeploy", "daily")
     say("sql", "select 1 as one", place=False)
     say("builds")

@@ -28,6 +28,8 @@ READING = [
     ["runs", "--name", "chain"],
     ["tasks", "chain"],
     ["why", "chain", "step"],
+    ["logs", "chain"],
+    ["logs", "chain", "-f"],
     ["logs", "chain", "step"],
     ["logs", "chain", "step", "-f"],
     ["story", "chain"],

@@ -101,15 +101,15 @@ def test_a_log_grows_on_its_page_attempt_by_attempt(stage: Stage, tmp_path: Path
     line = f"echo began $ROTA_ATTEMPT; {held(tmp_path / '$ROTA_ATTEMPT')}; echo ended $ROTA_ATTEMPT; exit 1"
     retry = {"retries": 1, "delay_ms": 0}
     stage.submit(shell("a", line, retry=retry), run="logged", name="logged")
-    said: dict[int, str] = {}
+
+    def lines(attempt: int) -> list[str]:
+        return stage.http.get(f"/runs/logged/tasks/a/log/lines?attempt={attempt}&first=1&count=9").json()["lines"]
 
     def until_said(events: Iterator[Event], attempt: int, text: str) -> None:
+        """A browser reads the lines again when it is told that there are more."""
         for event in events:
-            if event.name == "log":
-                number = event.value["attempt"]
-                said[number] = ("" if event.value["is_first"] else said[number]) + event.value["text"]
-                if text in said.get(attempt, ""):
-                    return
+            if event.name == "log" and event.value == {"task": "a", "attempt": attempt} and text in lines(attempt):
+                return
 
     with closing(listen(stage, "/live/runs/logged/tasks/a")) as events:
         until_said(events, 1, "began 1")
@@ -117,28 +117,35 @@ def test_a_log_grows_on_its_page_attempt_by_attempt(stage: Stage, tmp_path: Path
         until_said(events, 2, "began 2")
         (tmp_path / "2").touch()
         until_said(events, 2, "ended 2")
-    assert said[2] == "began 2\nended 2\n"
+    assert lines(2) == ["began 2", "ended 2"]
     with closing(listen(stage, "/live/runs/logged/tasks/a?attempt=1")) as events:
         until_said(events, 1, "ended 1")
-    assert said[1] == "began 1\nended 1\n"
+    assert lines(1) == ["began 1", "ended 1"]
 
 
 def test_a_log_of_megabytes_is_shown_by_its_end(stage: Stage):
     line = "head -c 3000000 /dev/zero | tr '\\0' 'x'; echo; echo the end"
     stage.submit(shell("a", line), run="long-log", name="long-log")
     stage.ended("long-log")
-    with closing(listen(stage, "/live/runs/long-log/tasks/a")) as events:
-        text = ""
-        for event in events:
-            if event.name == "log":
-                text += event.value["text"]
-                assert len(text) < 200_000
-                if text.endswith("the end\n"):
-                    break
+    raw = until(
+        lambda: r if (r := stage.http.get("/runs/long-log/tasks/a/log").content).endswith(b"end\n") else b"", "it"
+    )
+    assert len(raw) == 3_000_000 + len("\nthe end\n")
     page = look(stage, "/runs/long-log/tasks/a")
-    assert page.text.count("the whole log") == 1
+    assert (page.named("pre")[-1]["data-attempt"], "the end" in page.text) == ("1", True)
     assert len(page.html) < 100_000
-    assert len(stage.http.get("/runs/long-log/tasks/a/log").content) == 3_000_000 + len("\nthe end\n")
+    assert "/runs/long-log/tasks/a/log?attempt=1" in page.links
+    with closing(listen(stage, "/live/runs/long-log/tasks/a")) as events:
+        assert next(event for event in events if event.name == "log").value == {"task": "a", "attempt": 1}
+    found = stage.http.get("/runs/long-log/tasks/a/log/lines?first=1&count=5")
+    assert len(found.content) < 20_000
+    assert (found.json()["total"], found.json()["lines"][0][:3]) == (2, "xxx")
+    assert stage.http.get("/runs/long-log/tasks/a/log/search?text=END").json()["lines"] == [2]
+
+
+@pytest.mark.parametrize("query", ["lines?count=1001", "lines?log=x", "search?limit=0", f"search?text={'x' * 201}"])
+def test_lines_that_cannot_be_asked_for_are_refused(stage: Stage, query: str):
+    assert stage.http.get(f"/runs/nothing/tasks/a/log/{query}").status_code == 422
 
 
 def test_a_browser_that_takes_nothing_costs_a_connection_and_no_more(stage: Stage):

@@ -121,7 +121,7 @@ def test_the_program_itself_starts_and_says_its_version():
 
 
 @pytest.mark.parametrize(
-    "words", [["runs"], ["tasks", "x"], ["why", "x", "y"], ["story", "x"], ["logs", "x", "y"], ["cancel", "x"]]
+    "words", [["runs"], ["tasks", "x"], ["why", "x", "y"], ["story", "x"], ["logs", "x"], ["cancel", "x"]]
 )
 def test_without_data_commands_say_how_to_begin(tmp_path: Path, words: list[str], say: Say):
     code, out, err = say(*words, "--data", tmp_path / "none")
@@ -132,7 +132,7 @@ def test_without_data_commands_say_how_to_begin(tmp_path: Path, words: list[str]
 
 
 @pytest.mark.parametrize(
-    "words", [["tasks"], ["why", "y"], ["story"], ["logs", "y"], ["cancel"]], ids=lambda words: words[0]
+    "words", [["tasks"], ["why", "y"], ["story"], ["logs"], ["logs", "y"], ["cancel"]], ids=" ".join
 )
 def test_an_unknown_run_is_exit_code_3(ended: Path, words: list[str], say: Say):
     code, out, err = say(words[0], "nobody", *words[1:], "--data", ended)
@@ -236,6 +236,52 @@ def test_logs_are_shown_as_they_are(ended: Path, say: Say):
     assert say("logs", "first", "lines", "-f", "--data", ended) == (0, "one\ntwo\n", "")
     assert data(say, "logs", "first", "lines", "--data", ended) == ["one", "two"]
     assert say("logs", "first", "point", "--data", ended) == (0, "", "")
+
+
+@pytest.mark.parametrize("follow", [[], ["--follow"]])
+def test_the_log_of_a_run_has_every_line_of_every_task(ended: Path, say: Say, follow: list[str]):
+    """Compared with the logs of its attempts, one by one."""
+    expected: dict[tuple[str, int], list[str]] = {}
+    for each in data(say, "tasks", "first", "--data", ended):
+        for attempt in range(1, each["attempt"] + 1):
+            words = ("logs", "first", each["id"], "--attempt", attempt, "--data", ended)
+            expected[each["id"], attempt] = data(say, *words)
+    assert len(expected["talk", 1]) > len(expected["talk", 2]) == 1
+    printed = data(say, "logs", "first", *follow, "--data", ended)
+    keys = [(each["task"], each["attempt"]) for each in printed]
+    found = {key: [each["line"] for each, its in zip(printed, keys, strict=True) if its == key] for key in expected}
+    assert found == expected
+    assert len(printed) == sum(map(len, expected.values()))
+    code, out, err = say("logs", "first", *follow, "--data", ended)
+    assert (code, err) == (0, "")
+    names = [task if attempt == 1 else f"{task}#{attempt}" for task, attempt in keys]
+    assert out.split("\n") == [*(f"{name} | {each['line']}" for name, each in zip(names, printed, strict=True)), ""]
+
+
+def test_an_attempt_is_one_of_a_task(ended: Path, say: Say):
+    code, out, err = say("logs", "first", "--attempt", "1", "--data", ended)
+    assert (code, out, err.startswith("rota: field.value: ")) == (3, "", True)
+
+
+def test_the_log_of_a_run_is_followed_from_another_process_to_its_end(tmp_path: Path):
+    """Lines come while their tasks run, of later tasks and of second attempts, too; none is lost or torn."""
+    go = tmp_path / "go"
+
+    @rota.workflow
+    def slow():
+        first = rota.command(f"printf to; while [ ! -e {go} ]; do sleep 0.02; done; echo gether; echo two", id="first")
+        line = "echo attempt $ROTA_ATTEMPT; [ $ROTA_ATTEMPT = 2 ]"
+        first >> rota.command(line, id="again", retries=1, retry_delay=0)
+
+    with rota.Rota.embedded(tmp_path / "data") as one:
+        run = one.submit(slow, run="slow")
+        command = [ROTA, "logs", "slow", "--follow", "--data", str(tmp_path / "data")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
+            until(lambda: run.tasks("first")[0].state == "running", "it to run")
+            go.touch()
+            out, _ = follower.communicate(timeout=60)
+    assert follower.returncode == 0
+    assert out.splitlines() == ["first | together", "first | two", "again | attempt 1", "again#2 | attempt 2"]
 
 
 @pytest.mark.parametrize("more", [[], ["--json"], ["--follow"]])

@@ -17,7 +17,17 @@ from rota.core.ids import DEFAULT_TENANT
 from rota.wire import sessions as ss
 from rota.wire.items import ResolveWork, SubmitWork
 from rota.wire.queries import QUERY
-from rota.wire.requests import AwaitRun, FindBundle, GetService, InspectService, PutBundle, ReadBlob, ReadLog
+from rota.wire.requests import (
+    AwaitRun,
+    FindBundle,
+    GetService,
+    InspectService,
+    PutBundle,
+    ReadBlob,
+    ReadLog,
+    ReadLogLines,
+    SearchLog,
+)
 from rota.wire.standings import GetStream, ListStreams
 
 ANY_TENANT = "*"
@@ -71,6 +81,8 @@ NEEDS: dict[type, Role] = {
     hs.GetGraph: Role.READER,
     hs.GetStories: Role.READER,
     ReadLog: Role.READER,
+    ReadLogLines: Role.READER,
+    SearchLog: Role.READER,
     ReadBlob: Role.READER,
     GetService: Role.READER,
     AwaitRun: Role.READER,

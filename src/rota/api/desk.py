@@ -15,6 +15,7 @@ from rota.api.analysts import Readable, check_query
 from rota.api.auth import Principal, Role
 from rota.api.bundles import Bundles
 from rota.api.items import resolve_work, submit_work
+from rota.api.log_lines import LogIndexes
 from rota.api.logs import LogChunks, read_log
 from rota.api.reviving import preview
 from rota.api.sessions import Sessions
@@ -46,6 +47,8 @@ from rota.wire.requests import (
     PutBundle,
     ReadBlob,
     ReadLog,
+    ReadLogLines,
+    SearchLog,
     ServiceInside,
     ServiceView,
 )
@@ -122,6 +125,7 @@ class Desk:
         self.blobs = blobs
         # Where logs are read.
         self.logs: LogChunks = blobs
+        self._log_indexes = LogIndexes()
         self.listener = listener
         # What clients and workers should know of it; None while it is being started.
         self.service: ServiceView | None = None
@@ -207,6 +211,8 @@ class Desk:
                     return await self._await(request)
             case ReadLog():
                 return await read_log(self.logs, request)
+            case ReadLogLines() | SearchLog():
+                return await self._log_indexes.answer(self.logs, request)
             case ReadBlob():
                 return await self._read_blob(request)
             case PutBundle():

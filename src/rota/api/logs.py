@@ -44,7 +44,7 @@ async def read_log(blobs: LogChunks, request: ReadLog, bytes_max: int = PIECE_BY
     piece = await place.read(blobs, home, bytes_max) if place is not None else LogPiece(b"", "")
     if piece.content or (place is not None and not piece.is_complete and not request.seeks):
         return piece
-    newest = await _newest(blobs, home, request.attempt)
+    newest = await newest_log(blobs, home, request.attempt)
     if newest is None or (place is not None and _order(newest) <= _order(place.attempt)):
         return piece
     start = _Place(newest, 0, 0)
@@ -101,8 +101,15 @@ class _Place(Struct, frozen=True):
         return LogPiece(content, f"{self.attempt}.{chunk}.{offset}", _order(self.attempt)[1], is_complete)
 
 
-async def _newest(blobs: LogChunks, home: str, attempt: int) -> str | None:
-    """The newest attempt that has a log, by name."""
+def check_log(name: str) -> str:
+    """The name of a log of a task, `attempt-fence`. Raises Refused."""
+    if not _attempt(name):
+        raise Refused("field.value", f"{name[:80]!r} is not the name of a log", path="log")
+    return name
+
+
+async def newest_log(blobs: LogChunks, home: str, attempt: int) -> str | None:
+    """The name of the newest log of a task; of one attempt, if it is not 0."""
     found = [each.name for each in await blobs.list(home) if each.is_folder and _attempt(each.name)]
     for name in sorted(found, key=_order, reverse=True):
         if attempt and _order(name)[0] != attempt:

@@ -44,7 +44,7 @@ THEMES: dict[str, dict[str, tuple[str, str]]] = {
         "runs": ("rota.cli.runs", "list runs, the newest first"),
         "tasks": ("rota.cli.tasks", "list the tasks of a run"),
         "why": ("rota.cli.why", "say why a task is not running"),
-        "logs": ("rota.cli.logs", "show what a task printed"),
+        "logs": ("rota.cli.logs", "show what a run printed, or one of its tasks"),
         "story": ("rota.cli.story", "tell what happened to a run"),
     },
     "Deal with runs": {
@@ -78,6 +78,7 @@ THEMES: dict[str, dict[str, tuple[str, str]]] = {
         "queues": ("rota.cli.queues", "list queues, define one"),
         "pools": ("rota.cli.pools", "list limits on what runs at once, define one, remove one"),
         "tenants": ("rota.cli.tenants", "list tenants, give one its share"),
+        "token": ("rota.cli.token", "make tokens that a coordinator accepts"),
         "audit": ("rota.cli.audit", "see who asked for what"),
         "db": ("rota.cli.db", "back up, check or shrink the data"),
         "debug": ("rota.cli.debug", "gather what somebody needs to find out what is wrong, without secrets"),

@@ -16,4 +16,5 @@ DRAIN_S = 60.0
 LOAD_S = 30.0
 BACKFILL_ACTIVE_RUNS = 4
 ITEM_ACTIONS = ("approve", "reject", "cancel", "release", "fail", "retry", "requeue", "pause", "resume")
+TOKEN_ROLES = ("reader", "writer", "admin", "worker", "agent", "analyst")
 COORDINATOR = "ROTA_COORDINATOR"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rota.cli.bars import Bar
+from rota.cli.reaching import folder_of
 from rota.cli.showing import add_folder, add_json
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def _backup(options: argparse.Namespace) -> int:
     from rota.stores.sqlite import care
 
     progress = Bar("pages")
-    size = care.backup(Path(options.data), options.file, force=options.force, progress=progress.show)
+    size = care.backup(Path(folder_of(options)), options.file, force=options.force, progress=progress.show)
     progress.clear()
     _print(options, {"file": str(options.file), "bytes": size}, f"{options.file}: {size:,} bytes")
     return 0
@@ -57,7 +58,7 @@ def _check(options: argparse.Namespace) -> int:
     from rota.app.clocks import wall_clock
     from rota.stores.sqlite import care
 
-    report = care.check(Path(options.data), wall_clock())
+    report = care.check(Path(folder_of(options)), wall_clock())
     lines = [
         f"{report.folder}: version {report.version}, epoch {report.epoch}, {report.bytes:,} bytes",
         ", ".join(f"{count:,} {name}" for name, count in report.rows.items()),
@@ -76,7 +77,7 @@ def _check(options: argparse.Namespace) -> int:
 def _vacuum(options: argparse.Namespace) -> int:
     from rota.stores.sqlite import care
 
-    before, after = care.vacuum(Path(options.data))
+    before, after = care.vacuum(Path(folder_of(options)))
     _print(options, {"bytes_before": before, "bytes_after": after}, f"{before:,} bytes before, {after:,} after")
     return 0
 

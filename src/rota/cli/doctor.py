@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rota.cli import EXIT_FAILED
+from rota.cli.reaching import FOLDER_HELP, configured_folder
 from rota.cli.showing import add_json, put, put_json, put_table
 from rota.core.errors import Refused
 
@@ -22,7 +23,7 @@ EXAMPLES = """
 def describe(parser: argparse.ArgumentParser) -> None:
     """Its options."""
     parser.add_argument("--config", metavar="FILE", help="the settings (default ROTA_CONFIG, ./rota.toml or .json5)")
-    parser.add_argument("--data", metavar="DIR", help="the data folder (setting server.data)")
+    parser.add_argument("--data", metavar="DIR", help=FOLDER_HELP)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         judged = list(judge_settings(config, os.environ))
     except Refused as refused:
         judged = [Finding("fail", "settings", str(refused), "Until then only the defaults are shown.")]
-    findings = [*installed, *examine(Path(options.data or config.server.data)), *judged]
+    findings = [*installed, *examine(Path(options.data or configured_folder(config))), *judged]
     values = list(show_values(config))
     _show(findings, values, as_json=options.json)
     return EXIT_FAILED if any(finding.grade == "fail" for finding in findings) else 0

@@ -20,6 +20,7 @@ import msgspec
 from rota import __version__
 from rota.app import Rota
 from rota.cli.examining import examine, show_values
+from rota.cli.reaching import configured_folder
 from rota.config import Config, Secret, load_config
 from rota.config.masking import GONE, is_named_secret, mask, mask_text
 from rota.core.errors import Refused, Unavailable
@@ -72,7 +73,7 @@ class Dump:
         self._put("about.json", about)
         if "settings.json" not in self.missing:
             self._put("settings.json", [msgspec.to_builtins(each) for each in show_values(self._config)])
-        found = examine(Path(folder or self._config.server.data))
+        found = examine(Path(folder or configured_folder(self._config)))
         self._put("doctor.json", [msgspec.to_builtins(each) for each in found])
 
     def take_from(self, rota: Rota, tell: Callable[[int, int], None]) -> None:

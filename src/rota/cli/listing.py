@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 
 # Among so many runs, the newest, an id is looked for by its beginning.
 RUNS_LOOKED_AT = 2_000
+TASKS = "tasks"
 
 LISTS: "dict[str, Callable[[Rota], list[str]]]" = {
     "runs": lambda rota: [view.id for view in rota.runs(limit=RUNS_LOOKED_AT)],
@@ -19,3 +20,8 @@ LISTS: "dict[str, Callable[[Rota], list[str]]]" = {
     "backfills": lambda rota: [view.id for view in rota.backfills()],
     "items": lambda rota: [view.item for view in rota.items(limit=100)],
 }
+
+
+def names_of(rota: "Rota", kind: str, run: str = "") -> list[str]:
+    """What there is of a kind; tasks are those of a run."""
+    return [view.id for view in rota.run(run).tasks()] if kind == TASKS else LISTS[kind](rota)

@@ -5,7 +5,7 @@ Nobody is asked anything until a name was refused, so that whoever gives it whol
 
 import argparse
 
-from rota.cli.listing import LISTS
+from rota.cli.listing import TASKS, names_of
 from rota.cli.parsers import nearest
 from rota.cli.reaching import reach
 from rota.cli.showing import say
@@ -17,7 +17,7 @@ UNKNOWN_RUN = "run.unknown"
 # Where on a command line a name may stand that was not found, and of which list it should be.
 _PLACES: dict[str, tuple[tuple[str, ...], str]] = {
     UNKNOWN_RUN: (("run_id", "resume", "item"), "runs"),
-    "task.unknown": (("task", "tasks"), "tasks"),
+    "task.unknown": (("task", "tasks"), TASKS),
     "workflow.unknown": (("name", "what"), "workflows"),
     "worker.unknown": (("name",), "workers"),
     "pool.unknown": (("name",), "pools"),
@@ -67,8 +67,6 @@ def _ask(options: argparse.Namespace, kind: str) -> list[str]:
     """Names that there are; none if nobody tells: it is the refusal that matters."""
     try:
         with reach(options) as rota:
-            if kind == "tasks":
-                return [view.id for view in rota.run(options.run_id).tasks()]
-            return LISTS[kind](rota)
+            return names_of(rota, kind, getattr(options, "run_id", ""))
     except (Refused, Unavailable, OSError):
         return []

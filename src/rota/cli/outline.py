@@ -8,7 +8,14 @@ from rota.cli import COMMANDS, make_parser
 from rota.cli.parsers import Parser, examples_in, verbs_of
 
 # Of what there is a list that a coordinator knows, by how its place on the command line is called.
-NAMED = {"RUN": "runs", "WORKER": "workers", "SESSION": "sessions", "BACKFILL": "backfills", "ITEM": "items"}
+NAMED = {
+    "RUN": "runs",
+    "TASK": "tasks",
+    "WORKER": "workers",
+    "SESSION": "sessions",
+    "BACKFILL": "backfills",
+    "ITEM": "items",
+}
 # Of the commands whose place for a name is called NAME.
 NAMED_OF = {
     "backfill": "workflows",

@@ -12,12 +12,15 @@ from rota.cli.choices import COORDINATOR
 
 if TYPE_CHECKING:
     from rota.app import Rota
+    from rota.config import Config
+
+FOLDER_HELP = f"the data folder (default {DEFAULT_FOLDER}, here or in a folder above)"
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
     """The options that say where runs are."""
     places = parser.add_mutually_exclusive_group()
-    places.add_argument("--data", metavar="DIR", help=f"the data folder (default {DEFAULT_FOLDER})")
+    places.add_argument("--data", metavar="DIR", help=FOLDER_HELP)
     text = f"a coordinator elsewhere, such as grpc://host:7433 (default ${COORDINATOR}, unless --data is given)"
     places.add_argument("--coordinator", metavar="URL", help=text)
 
@@ -45,8 +48,30 @@ def reach_or_make(options: argparse.Namespace) -> "Rota":
 
 
 def folder_of(options: argparse.Namespace) -> str:
-    """The data folder."""
-    return DEFAULT_FOLDER if options.data is None else options.data
+    """The data folder that was named, or else the one that is found."""
+    return find_folder() if options.data is None else options.data
+
+
+def find_folder() -> str:
+    """`.rota` with data in it, here or in the nearest folder above, as git finds `.git`; `.rota` here if there is none.
+
+    One above counts only if it is this user's: results in it may be pickled, and anybody can put a folder into /tmp.
+    """
+    here = Path.cwd()
+    for above in (here, *here.parents):
+        found = above / DEFAULT_FOLDER
+        try:
+            (found / "rota.db").stat()
+            if above == here or found.lstat().st_uid == os.geteuid():
+                return os.path.relpath(found, here)
+        except OSError:
+            continue
+    return DEFAULT_FOLDER
+
+
+def configured_folder(config: "Config") -> str:
+    """The data folder that the settings name, or else the one that is found."""
+    return config.server.data if "server.data" in config.sources else find_folder()
 
 
 def again(options: argparse.Namespace) -> str:

@@ -21,9 +21,9 @@ _HEAD = f"""# Commands
 `rota --help` shows what there is, `rota COMMAND --help` one command with examples. Data goes to stdout, everything else
 to stderr. Options are written out: nothing is short for something else.
 
-- **Where.** Commands that ask a coordinator take `--data DIR` (the coordinator of a data folder, `.rota` by default) or
-  `--coordinator URL` (one elsewhere; default `${COORDINATOR}`). A folder that no process holds is only read by
-  commands that change nothing; others hold it until they are done.
+- **Where.** Commands that ask a coordinator take `--data DIR` (the coordinator of a data folder; by default the nearest
+  `.rota` with data, here or in a folder above) or `--coordinator URL` (one elsewhere; default `${COORDINATOR}`). A
+  folder that no process holds is only read by commands that change nothing; others hold it until they are done.
 - **`--json`** prints data for programs. Fields are added, never renamed; instants are milliseconds since 1970, UTC.
 - **Runs and work items** may be named by as much of their id as no other has, among the newest 2,000; if several begin
   like that, they are listed. A name that is not found is answered with the one that was probably meant.

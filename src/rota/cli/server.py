@@ -4,7 +4,9 @@ import argparse
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+from rota.app import DEFAULT_FOLDER
 from rota.cli import EXIT_FAILED
+from rota.cli.reaching import find_folder
 from rota.cli.serving import (
     Signals,
     add_config,
@@ -47,6 +49,7 @@ async def serve(config: "Config", signals: Signals, *, with_worker: bool) -> int
     """A service from its start to its end."""
     import asyncio
 
+    note_data_above(config)
     async with AsyncExitStack() as parts:
         beside = await _begin_beside(parts, config)
         starting = asyncio.ensure_future(_start(parts, config, beside, with_worker=with_worker))
@@ -71,6 +74,13 @@ async def serve(config: "Config", signals: Signals, *, with_worker: bool) -> int
         # Before the coordinator, which their clients would miss.
         await asyncio.gather(*(each.stop() for each in beside))
     return code
+
+
+def note_data_above(config: "Config") -> None:
+    """Say so if a service starts anew below a folder with data: whoever typed it may have meant that one."""
+    found = find_folder()
+    if "server.data" not in config.sources and found != DEFAULT_FOLDER:
+        tell(f"there is data in {found}, and none here: starting in {DEFAULT_FOLDER}. That one: --data {found}")
 
 
 async def _begin_beside(parts: AsyncExitStack, config: "Config") -> "list[Beside]":

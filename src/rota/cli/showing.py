@@ -4,8 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
-from rota.app import DEFAULT_FOLDER
-from rota.cli.reaching import add_place
+from rota.cli.reaching import FOLDER_HELP, add_place
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +24,7 @@ def add_task(parser: argparse.ArgumentParser) -> None:
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
     """The option that says where the data is, for commands that need the folder itself."""
-    text = f"the data folder (default {DEFAULT_FOLDER})"
-    parser.add_argument("--data", default=DEFAULT_FOLDER, metavar="DIR", help=text)
+    parser.add_argument("--data", metavar="DIR", help=FOLDER_HELP)
 
 
 def finish(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:

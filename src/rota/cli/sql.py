@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rota.cli.bars import bar
+from rota.cli.choices import COORDINATOR
+from rota.cli.reaching import elsewhere, reach
 from rota.cli.showing import put, put_table, say, show_count
-from rota.core.errors import Refused
+from rota.core.errors import Refused, Unavailable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,8 +37,8 @@ EXAMPLES = """
   rota sql "select 1 + 1"
   rota sql "select country, count(*) from 'people.parquet' group by country order by 2 desc"
   rota sql "select * from trips where km > ?" --table trips=trips/ --param 40 --format csv > long.csv
-  rota sql "select …" --table lineitem=/shared/lineitem --connect grpc://host:7433
-  rota sql "select …" --table trips=trips/ --explain stages --connect
+  rota sql "select …" --table lineitem=/shared/lineitem --coordinator grpc://host:7433
+  rota sql "select …" --table trips=trips/ --explain stages --data .rota
 """
 
 
@@ -47,8 +49,12 @@ def describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--table", action="append", default=[], metavar="NAME=PATH", help=text)
     text = "a value for the next ? or $1, $2 …: a number, true, false, null, or a text; '42' in quotes is a text"
     parser.add_argument("--param", action="append", default=[], metavar="VALUE", help=text)
-    text = "have the workers of a coordinator run it (default $ROTA_COORDINATOR); without this it runs here"
-    parser.add_argument("--connect", nargs="?", const="", default=None, metavar="URL", help=text)
+    place = parser.add_mutually_exclusive_group()
+    text = "have the workers of this data folder's coordinator run it"
+    place.add_argument("--data", metavar="DIR", help=text)
+    text = f"have the workers of this coordinator run it (default ${COORDINATOR}; without either it runs here)"
+    place.add_argument("--coordinator", metavar="URL", help=text)
+    place.add_argument("--local", action="store_true", help=f"run it here, also if ${COORDINATOR} is set")
     text = "how many parts data is split into on workers (default: by slots and size)"
     parser.add_argument("--partitions", type=int, default=0, metavar="N", help=text)
     parser.add_argument("--strict", action="store_true", help="refuse a query that cannot be cut into stages")
@@ -89,8 +95,8 @@ def run(options: argparse.Namespace) -> int:
 def _form(options: argparse.Namespace) -> str:
     """How the answer is printed. Refuses options that do not go together, before anything is run."""
     for name, value in (("--partitions", options.partitions), ("--strict", options.strict)):
-        if value and options.connect is None:
-            raise Refused("field.value", f"{name} is about queries on workers", "Add --connect.", path=name)
+        if value and _runs_here(options):
+            raise Refused("field.value", f"{name} is for queries on workers", "Add --coordinator.", path=name)
     if options.partitions < 0:
         raise Refused("field.value", f"there cannot be {options.partitions} parts", path="--partitions")
     if options.output:
@@ -108,13 +114,35 @@ def _form(options: argparse.Namespace) -> str:
     return options.format or "table"
 
 
+def _runs_here(options: argparse.Namespace) -> bool:
+    """Whether no coordinator is named, by an option or the settings."""
+    return options.local or (options.data is None and not elsewhere(options))
+
+
 def _session(options: argparse.Namespace) -> "Session":
     from rota.app.sql.session import Session
 
-    if options.connect is None:
+    if _runs_here(options):
         return Session(files=True)
     # Files are for workers to find too, so that here they have to be registered.
-    return Session.connect(options.connect or None, partitions=options.partitions, strict=options.strict)
+    url = elsewhere(options)
+    if url:
+        return Session.connect(url, partitions=options.partitions, strict=options.strict)
+    return _session_of_folder(options)
+
+
+def _session_of_folder(options: argparse.Namespace) -> "Session":
+    from rota.app.sql.cluster import Choices
+    from rota.app.sql.runtimes import ClusterRuntime
+    from rota.app.sql.session import Session
+
+    rota = reach(options)
+    if rota.is_host:
+        rota.close()
+        text = f"no coordinator is running on {options.data}. Start it with `rota up`, or leave --data out."
+        raise Unavailable("leader.none", text)
+    choices = Choices(partitions=options.partitions, strict=options.strict)
+    return Session(runtime=ClusterRuntime(rota, choices, owns=True))
 
 
 def register(session: "Session", given: str) -> None:

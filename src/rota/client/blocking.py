@@ -10,6 +10,7 @@ from typing import Any
 from rota.client.blocking_items import BlockingItems
 from rota.client.deploying import SLOTS_SHOWN_MAX, Slots
 from rota.client.happenings import Happening
+from rota.client.run_log import TaskLine
 from rota.client.runs import Client, GraphLike, Run
 from rota.client.threads import LoopThread
 from rota.core.bounds import BACKFILL_ACTIVE_RUNS
@@ -95,6 +96,13 @@ class BlockingRun:
         `follow` goes on until the attempt has ended, and waits for one that has not begun.
         """
         return self._thread.walk(self._run.logs(task, attempt, follow=follow))
+
+    def log_lines(self, *, follow: bool = False) -> Iterator[TaskLine]:
+        """What all attempts of all tasks printed, line by line, task by task in the order in which they started.
+
+        `follow` goes on until the run has ended, with lines as they come.
+        """
+        return self._thread.walk(self._run.log_lines(follow=follow))
 
     def cancel(self, reason: str = "cancelled on request") -> None:
         """End the run and everything in it."""

@@ -7,6 +7,7 @@ waited for only as long as a first chunk normally takes.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from msgspec import Struct, structs
@@ -116,3 +117,8 @@ def is_all(piece: LogPiece, over: Over) -> bool:
     if is_of_the_last and piece.is_complete:
         return True
     return over.age_ms >= (LAST_CHUNK_MS if is_of_the_last else FIRST_CHUNK_MS)
+
+
+def wall_clock() -> Millis:
+    """The time of day on this machine."""
+    return time.time_ns() // 1_000_000

@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from datetime import datetime
@@ -15,14 +14,15 @@ from rota.client.given import GraphLike, built, declared_of, new_id, states_of
 from rota.client.happenings import Happening, Names, moves_of
 from rota.client.items import Items
 from rota.client.line import Line
-from rota.client.logs import stream_log
+from rota.client.logs import stream_log, wall_clock
+from rota.client.run_log import TaskLine, follow_run_log, read_run_log
 from rota.client.steering import Steering
 from rota.client.watching import Interrupted
 from rota.core.commands import SubmitRun
 from rota.core.errors import Refused, Unavailable, headline
 from rota.core.graph import LiveGraph, graph_digest
 from rota.core.history import Ended, GetEnded, GetStories
-from rota.core.ids import BlobRef, Millis
+from rota.core.ids import BlobRef
 from rota.core.model import Graph, TaskSpec
 from rota.core.questions import (
     ExplainTask,
@@ -419,8 +419,15 @@ class Run(Steering):
             return page.tasks[0] if page.tasks else None
 
         log = ReadLog(tenant=self._line.tenant, run=self.id, task=task, attempt=attempt, tail_bytes=tail_bytes)
-        async for piece in stream_log(self.client.ask, log, look, _wall_clock, follow=follow):
+        async for piece in stream_log(self.client.ask, log, look, wall_clock, follow=follow):
             yield piece
+
+    def log_lines(self, *, follow: bool = False) -> AsyncIterator[TaskLine]:
+        """What all attempts of all tasks printed, line by line, task by task in the order in which they started.
+
+        `follow` goes on until the run has ended, with lines as they come.
+        """
+        return follow_run_log(self) if follow else read_run_log(self)
 
     async def check_attempt(self, task: str, attempt: int, *, follow: bool = False) -> None:
         """Refuse an attempt that there was not; with `follow` one that may still come is waited for."""
@@ -453,7 +460,3 @@ def _untrusted(task: TaskView) -> Refused:
         "return numbers, text, bytes, lists, dictionaries or an Arrow table."
     )
     return Refused("result.untrusted", text, hint, path="task")
-
-
-def _wall_clock() -> Millis:
-    return time.time_ns() // 1_000_000

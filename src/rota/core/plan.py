@@ -6,7 +6,7 @@ and the next turn goes on from there. `rota.core.snapshot` computes the same fro
 """
 
 from heapq import heapify, heappop, heappush
-from itertools import islice
+from itertools import chain, islice
 
 from rota.core.bounds import TASKS_PER_SLICE
 from rota.core.changes import Change, PendingSet, RunEnded, RunGrew, TasksReset, TasksScheduled, TasksSettled
@@ -33,6 +33,8 @@ from rota.core.trigger import SetupCounts, TriggerRule, Verdict, evaluate_counts
 _NAMED_MAX = 5
 # The first word about a run that came to a standstill in the course of events.
 DEADLOCK = "deadlock"
+# How the reason of a run begins that failed because of its tasks; their names follow.
+TASKS_FAILED = "failed: "
 
 
 class Cascade:
@@ -304,13 +306,26 @@ class Cascade:
             changes.append(RunEnded(tenant, name, RunState.FAILED, self.now, text))
 
     def _explain(self) -> str:
-        named: list[str] = []
-        for idx, task in self.run.tasks.items():
-            if self._state(idx) in (FAILED, CANCELLED) and self.graph.leaf[self.graph.node(idx)]:
-                named.append(self.graph.task_id(task.idx))
-                if len(named) == _NAMED_MAX:
-                    break
-        return f"failed: {', '.join(named)}" if named else "failed upstream of every last task"
+        """Name the tasks that failed: last ones, or those before them; the last ones that a rule failed if none did."""
+        last: list[str] = []
+        before: list[str] = []
+        by_rule: list[str] = []
+        for idx in chain(self.run.tasks, (idx for idx in self._states if idx not in self.run.tasks)):
+            state = self._state(idx)
+            if state not in (FAILED, CANCELLED, UPSTREAM_FAILED):
+                continue
+            is_last = self.graph.leaf[self.graph.node(idx)]
+            if state is not UPSTREAM_FAILED:
+                named = last if is_last else before
+            elif is_last:
+                named = by_rule
+            else:
+                continue
+            if len(named) < _NAMED_MAX:
+                named.append(self.graph.task_id(idx))
+            if len(last) == _NAMED_MAX:
+                break
+        return TASKS_FAILED + ", ".join(last or before or by_rule)
 
     def _is_fired(self, node: int) -> bool:
         """Whether a node has had its answer: its tasks were moved, or wait in a slice to be moved."""

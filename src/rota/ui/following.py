@@ -39,15 +39,12 @@ Look = Callable[[list[Story]], Awaitable[Seen]]
 
 
 class Following:
-    """One browser. `look` reads the page, given what happened since it did so before; `is_whole`: the log is told from
-    its first line on.
-    """
+    """One browser. `look` reads the page, given what happened since it did so before."""
 
-    def __init__(self, reader: Reader, run: Run, look: Look, *, is_whole: bool) -> None:
+    def __init__(self, reader: Reader, run: Run, look: Look) -> None:
         self._reader = reader
         self._run = run
         self._look = look
-        self._is_whole = is_whole
         # None at the end.
         self._said: asyncio.Queue[bytes | None] = asyncio.Queue(EVENTS_WAITING_MAX)
         self._is_over = False
@@ -104,7 +101,7 @@ class Following:
             # A log that cannot be read just now is read again with the page, and so is one of which nothing was there
             # in time: a worker with much to do ships it later.
             with suppress(Refused, Unavailable):
-                async for piece in follow(self._run, task, attempt, is_whole=self._is_whole):
+                async for piece in follow(self._run, task, attempt):
                     has_said = True
                     await self._said.put(piece)
             if not has_said and self._logged == attempt:

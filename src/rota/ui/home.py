@@ -3,9 +3,9 @@
 from typing import Any
 
 from rota.core.overview import GetOverview, Overview, WaitingLine
-from rota.core.questions import RunView, TaskView
+from rota.core.questions import RunView
 from rota.core.reasons import reason
-from rota.core.states import FAILED, NEEDS_ATTENTION, RunState
+from rota.core.states import NEEDS_ATTENTION, RunState
 from rota.ui.charts import ages, throughput
 from rota.ui.lists.listed import Listed
 from rota.ui.reading import Memory, Reader
@@ -49,7 +49,7 @@ class HomePages:
         running = (await reader.runs_page(states=(RunState.RUNNING,), limit=RUNNING_SHOWN, history=False)).runs
         failed = (await reader.runs_page(states=(RunState.FAILED,), limit=FAILED_SHOWN)).runs
         workers = await reader.workers()
-        causes = {view.id: await self._cause(reader, view) for view in failed}
+        causes = {view.id: await reader.cause_of(view) for view in failed}
         waiting = [*_parked(running), *view.waiting]
         return {
             "overview": view,
@@ -66,15 +66,6 @@ class HomePages:
             "ages": ages(trend.steps, view.as_of),
             "cli": command("runs"),
         }
-
-    async def _cause(self, reader: Reader, view: RunView) -> TaskView | None:
-        """The first task that a run failed of; it is read once for as long as its story is."""
-        key = (view.tenant, view.id, view.created_at, view.story)
-        known = self._memory.causes.get(key)
-        if known is None:
-            page = await reader.run(view.id).tasks_page(states=(FAILED,), limit=1)
-            known = self._memory.causes.put(key, page.tasks)
-        return known[0] if known else None
 
 
 def _parked(running: tuple[RunView, ...]) -> list[WaitingLine]:

@@ -1,7 +1,6 @@
-"""The log of a task on a page: whose it is, its end as text that can be shown, and what is added while it grows."""
+"""The log of a task on a page: whose it is, its end as text that can be shown, and when it has grown."""
 
 import asyncio
-import codecs
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -10,7 +9,8 @@ from rota.core.questions import RunView, TaskView
 from rota.core.states import CANCELLED, FAILED, TERMINAL, UPSTREAM_FAILED
 from rota.ui.reading import Reader
 from rota.ui.telling import Tale
-from rota.ui.words import command, show_text
+from rota.ui.words import command
+from rota.wire.plain_text import show_text
 from rota.wire.requests import LogPiece, ReadLog
 from rota.wire.sse import event
 
@@ -58,43 +58,21 @@ async def _causes(reader: Reader, run: Run, view: RunView, task: TaskView) -> li
     return found[:CAUSES_SHOWN]
 
 
-class Text:
-    """Bytes that come in pieces, as text without what only a terminal obeys."""
-
-    def __init__(self, *, is_whole: bool = False) -> None:
-        """`is_whole`: nothing of a piece is left out, however long it is."""
-        self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
-        self._is_whole = is_whole
-
-    def read(self, content: bytes) -> str:
-        """One piece more, or as much of its end as is shown."""
-        text = self._decode(content)
-        if len(text) > SHOWN_BYTES and not self._is_whole:
-            text = f"… {len(text) - SHOWN_BYTES:,} characters are left out here\n{text[-SHOWN_BYTES:]}"
-        return show_text(text)
-
-
 async def read_end(run: Run, task: str, attempt: int) -> tuple[str, bool]:
-    """What an attempt printed last, and whether that is not all; nothing of one that there was not."""
+    """What an attempt printed last, and whether there is more before it; nothing of an attempt that there was not."""
     if not attempt:
         return "", False
     tenant = run.client.line.tenant
     log = ReadLog(tenant=tenant, run=run.id, task=task, attempt=attempt, tail_bytes=SHOWN_BYTES)
     piece: LogPiece = await run.client.ask(log)
-    return Text().read(piece.content), len(piece.content) >= SHOWN_BYTES
+    is_cut = len(piece.content) >= SHOWN_BYTES
+    # From the beginning of a line on, if one begins there.
+    whole = piece.content[piece.content.find(b"\n") + 1 :] if is_cut else piece.content
+    return show_text((whole or piece.content).decode(errors="replace")), is_cut
 
 
-async def follow(run: Run, task: str, attempt: int, *, is_whole: bool) -> AsyncIterator[bytes]:
-    """The same as events, or all of it (`is_whole`), and what is printed until the attempt has ended.
-
-    The first one replaces what is there.
-    """
-    text = Text(is_whole=is_whole)
-    is_first = True
-    async for piece in run.logs(task, attempt, follow=True, tail_bytes=0 if is_whole else SHOWN_BYTES):
-        # Whether lines came before it, so that nobody counts from there.
-        is_cut = is_first and not is_whole and len(piece) >= SHOWN_BYTES
-        said = {"task": task, "attempt": attempt, "is_first": is_first, "is_cut": is_cut, "text": text.read(piece)}
-        yield event("log", said)
-        is_first = False
+async def follow(run: Run, task: str, attempt: int) -> AsyncIterator[bytes]:
+    """An event whenever a log has grown, until the attempt has ended; the page then reads the lines that it shows."""
+    async for _ in run.logs(task, attempt, follow=True, tail_bytes=SHOWN_BYTES):
+        yield event("log", {"task": task, "attempt": attempt})
         await asyncio.sleep(REST_S)

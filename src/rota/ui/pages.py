@@ -24,6 +24,7 @@ from rota.ui.lists.streams import STREAM, STREAMS
 from rota.ui.lists.work import Work
 from rota.ui.lists.workers import WORKER, WORKERS
 from rota.ui.lists.workflows import WORKFLOW, WORKFLOWS
+from rota.ui.log_lines import LOG_LINE_PAGES
 from rota.ui.missing import NEAR
 from rota.ui.places import shown
 from rota.ui.reading import Memory
@@ -88,6 +89,7 @@ class Pages:
             *RunPages(renderer, memory).pages(),
             *RunLogPages(renderer, memory).pages(),
             *TaskPages(renderer, memory).pages(),
+            *LOG_LINE_PAGES,
             *acting.pages(DEEDS),
             *(
                 page

@@ -8,7 +8,7 @@ from rota.core.errors import Refused
 from rota.core.graph import LiveGraph
 from rota.core.questions import ListTasks, RunView, TasksPage, TaskView
 from rota.core.records import Run as RunRecord
-from rota.core.states import RUN_TERMINAL
+from rota.core.states import FAILED, RUN_TERMINAL, RunState
 from rota.core.sums import TaskSum
 from rota.ui.drawing import Drawing
 from rota.ui.trend import Trend
@@ -19,6 +19,8 @@ GRAPHS_KEPT_MAX = 50
 SUMS_KEPT_MAX = 500
 TRENDS_KEPT_MAX = 50
 DRAWINGS_KEPT_MAX = 50
+# Among so many failed tasks of a run the first one is looked for.
+CAUSES_READ_MAX = 50
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -104,6 +106,18 @@ class Reader(Client):
             # In history it was read whole anyway.
             found = (await self.run(run).tasks(name))[0]
         return found if found.id == name else None
+
+    async def cause_of(self, view: RunView) -> TaskView | None:
+        """The task of a failed run that failed first, read once for as long as the run's story is; None if none did."""
+        if view.state is not RunState.FAILED or not view.tasks.get(FAILED):
+            return None
+        key = (view.tenant, view.id, view.created_at, view.story)
+        known = self.memory.causes.get(key)
+        if known is None:
+            page = await self.run(view.id).tasks_page(states=(FAILED,), limit=CAUSES_READ_MAX)
+            first = min(page.tasks, key=lambda task: task.ended_at, default=None)
+            known = self.memory.causes.put(key, (first,) if first is not None else ())
+        return known[0] if known else None
 
     async def is_held(self, view: RunView) -> bool:
         """Whether a run does not go on because its workflow is paused."""

@@ -16,6 +16,7 @@ from rota.ui import words
 from rota.ui.assets import Assets
 from rota.ui.holders import holders_of
 from rota.ui.places import Place
+from rota.wire.plain_text import show_order, show_text
 
 # Of a form in a fragment; whoever shows it puts their own page's into it.
 ONCE = 'name="once" value=""'
@@ -27,7 +28,7 @@ def _in_order(value: Any) -> Any:
     if isinstance(value, Markup):
         # Made of what was looked at already.
         return value
-    return words.show_order(value) if isinstance(value, str) else value
+    return show_order(value) if isinstance(value, str) else value
 
 
 class Fragment(Struct, frozen=True):
@@ -82,7 +83,7 @@ class Renderer:
             state=words.show_state,
             counts=words.show_counts,
             value=words.show_value,
-            text=words.show_text,
+            text=show_text,
             size=words.show_size,
         )
 

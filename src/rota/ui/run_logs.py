@@ -31,7 +31,6 @@ class LogsFilter(TasksFilter, frozen=True, kw_only=True):
 
     task: str = ""
     attempt: int = 0
-    whole: int = 0
 
 
 class RunLogPages:
@@ -99,7 +98,7 @@ class RunLogPages:
             is_over = view.state in RUN_TERMINAL and given["is_over"]
             return Seen(fragments, is_over, chosen.id if chosen is not None else "", given["attempt"])
 
-        return visit.stream(Following(reader, run, look, is_whole=bool(query.whole)).events())
+        return visit.stream(Following(reader, run, look).events())
 
     async def _read(
         self, visit: Visit, reader: Reader, view: RunView, task: TaskView | None, tale: Tale | None
@@ -114,7 +113,7 @@ class RunLogPages:
             **await read_head(LOGS, visit, reader, view),
             **tasks,
             "listed": [(each, _url(view, query, task=each.id)) for each in tasks["tasks"]],
-            "cli": command("logs", view.id, task.id if task is not None else "TASK"),
+            "cli": command("logs", view.id, task.id if task is not None else ""),
         }
         if task is None or tale is None:
             return {**given, "task": None, "attempt": 0, "is_over": False}

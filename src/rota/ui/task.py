@@ -25,10 +25,9 @@ FRAGMENTS = {"head": "task_head.html", "why": "task_why.html", "facts": "task_fa
 
 
 class TaskFilter(Struct, frozen=True, kw_only=True):
-    """Which attempt's log; the newest if none is named. `whole`: it is told from its first line on."""
+    """Which attempt's log; the newest if none is named."""
 
     attempt: int = 0
-    whole: int = 0
 
 
 class TaskPages:
@@ -87,7 +86,7 @@ class TaskPages:
             fragments = self._renderer.fragments(FRAGMENTS, given)
             return Seen(fragments, given["is_over"], task.id, given["attempt"])
 
-        return visit.stream(Following(reader, run, look, is_whole=bool(visit.query.whole)).events())
+        return visit.stream(Following(reader, run, look).events())
 
     async def _read(self, visit: Visit, reader: Reader, view: RunView, task: TaskView, tale: Tale) -> dict[str, Any]:
         def url(attempt: int) -> str:

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from rota.core.plan import TASKS_FAILED
 from rota.core.questions import RunView
 from rota.ui.acts.runs import run_offers
 from rota.ui.reading import Reader
@@ -37,6 +38,7 @@ VIEWS = (
 
 async def read_head(view: View, visit: Visit, reader: Reader, run: RunView) -> dict[str, Any]:
     """What every view of a run begins with is made of."""
+    cause = await reader.cause_of(run)
     return {
         "visit": visit,
         "offers": run_offers(visit, run),
@@ -46,5 +48,8 @@ async def read_head(view: View, visit: Visit, reader: Reader, run: RunView) -> d
         "views": VIEWS,
         "params": {},
         "is_held": await reader.is_held(run),
+        "cause": cause,
+        # Its tasks are named by the cause, and with an error.
+        "reason": "" if cause is not None and run.reason.startswith(TASKS_FAILED) else run.reason,
         "streams": (await reader.streams(run.id)).streams,
     }

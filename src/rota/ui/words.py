@@ -1,7 +1,6 @@
 """How things are put into words on a page: instants, values, addresses, and the command that says the same."""
 
 import json
-import re
 import shlex
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -26,12 +25,6 @@ from rota.core.states import (
 )
 
 VALUE_CHARS_MAX = 4_000
-
-# Colours and movements are for terminals.
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-# What turns the text after it around, so that a name or a line reads as another one.
-_TURNS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 # Of several tasks in one place, the state that somebody should see first. Done is said only when all are.
 BY_URGENCY: tuple[TaskState, ...] = (
@@ -83,16 +76,6 @@ def show_iso(at: Millis) -> str:
     """An instant for programs; nothing where there is no date for it."""
     moment = moment_of(at)
     return moment.isoformat(timespec="milliseconds") if moment is not None else ""
-
-
-def show_text(text: str) -> str:
-    """Text that a program wrote, without what only a terminal obeys."""
-    return show_order(_CONTROLS.sub("�", _ESCAPES.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))))
-
-
-def show_order(text: str) -> str:
-    """Text in the order in which it is written; what would turn it around is shown as something that is not shown."""
-    return _TURNS.sub("�", text) if not text.isascii() else text
 
 
 def show_value(value: Any) -> str:

@@ -60,6 +60,57 @@ class LogPiece(Struct, frozen=True):
     is_complete: bool = False
 
 
+class ReadLogLines(qs.Question, frozen=True, kw_only=True):
+    """Lines of what an attempt printed, from line `first` on; the last lines if `first` is 0. Attempt 0 is the newest.
+
+    `log` names one of its logs, as an earlier answer did; without it the log of the newest lease is read.
+    """
+
+    run: str
+    task: str
+    attempt: int = 0
+    log: str = ""
+    first: int = 0
+    count: int = 0
+
+
+class LogLines(Struct, frozen=True):
+    """Lines of a log, and how many it has. There may be fewer than asked for: they are bounded in bytes, too.
+
+    `errors` are the numbers of those that look like errors. An empty `log`: there is none yet.
+    """
+
+    log: str = ""
+    total: int = 0
+    first: int = 1
+    lines: tuple[str, ...] = ()
+    errors: tuple[int, ...] = ()
+
+
+class SearchLog(qs.Question, frozen=True, kw_only=True):
+    """The numbers of lines that contain a text, in whatever case; without a text, of those that look like errors.
+
+    Lines before `first` are left out.
+    """
+
+    run: str
+    task: str
+    attempt: int = 0
+    log: str = ""
+    text: str = ""
+    first: int = 1
+    limit: int = 1
+
+
+class LogMatches(Struct, frozen=True):
+    """Numbers of lines, the line from which to search on, and whether the search has come to the end of the log."""
+
+    log: str = ""
+    lines: tuple[int, ...] = ()
+    next: int = 1
+    is_end: bool = True
+
+
 class ReadBlob(qs.Question, frozen=True, kw_only=True):
     """Part of a large value. Whoever reads it whole checks it against the reference."""
 
@@ -155,6 +206,8 @@ AnyQuestion = (
     | hs.GetGraph
     | hs.GetStories
     | ReadLog
+    | ReadLogLines
+    | SearchLog
     | ReadBlob
     | PutBundle
     | FindBundle
@@ -244,6 +297,8 @@ _ANSWERS: dict[type, Any] = {
     hs.GetGraph: Graph,
     hs.GetStories: list[Story],
     ReadLog: LogPiece,
+    ReadLogLines: LogLines,
+    SearchLog: LogMatches,
     ReadBlob: bytes,
     InspectService: ServiceInside,
     PutBundle: BlobRef,

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rota.app import Rota
 from rota.cli import main
 from tests.integration.deadlines import PATIENCE_S, until
 from tests.integration.queries.flights import TRIPS, make_tables, until_begun, until_cancelled
@@ -270,14 +271,14 @@ def test_plans_are_shown_in_full_and_nothing_is_run(say: Say) -> None:
         ),
         (("select 1", "--table", "x=nothing"), 3, r"rota: query\.source: .*\bnothing\b"),
         (("select 1", "--output", "no/x.csv"), 3, r"rota: query\.target: .*/no\b.*\(at --output\)"),
-        (("select 1", "--strict"), 3, r"rota: field\.value: .*\(at --strict\).*--connect"),
-        (("select 1", "--partitions", "2"), 3, r"rota: field\.value: .*\(at --partitions\).*--connect"),
+        (("select 1", "--strict"), 3, r"rota: field\.value: .*\(at --strict\).*--coordinator"),
+        (("select 1", "--partitions", "2"), 3, r"rota: field\.value: .*\(at --partitions\).*--coordinator"),
         (
-            ("select 1", "--partitions", "-2", "--connect", "grpc://127.0.0.1:1"),
+            ("select 1", "--partitions", "-2", "--coordinator", "grpc://127.0.0.1:1"),
             3,
             r"rota: field\.value: .*-2\b.*\(at --partitions\)",
         ),
-        (("select 1", "--connect", "grpc://127.0.0.1:1"), 4, r"rota: leader\.none: .*grpc://127\.0\.0\.1:1\b"),
+        (("select 1", "--coordinator", "grpc://127.0.0.1:1"), 4, r"rota: leader\.none: .*grpc://127\.0\.0\.1:1\b"),
     ],
 )
 def test_what_is_wrong_is_one_line_and_an_exit_code(say: Say, words: tuple[str, ...], code: int, said: str) -> None:
@@ -313,7 +314,7 @@ class Typed:
     def __init__(self, stage: Stage, *words: str) -> None:
         self._end, child = pty.openpty()
         self.popen = subprocess.Popen(
-            [sys.executable, "-m", "rota", "sql", *words, "--connect"],
+            [sys.executable, "-m", "rota", "sql", *words],
             cwd=stage.folder,
             env={**stage.env, "ROTA_COORDINATOR": stage.url},
             stdout=subprocess.PIPE,
@@ -375,7 +376,7 @@ def test_workers_answer_like_this_process_does(stage: Stage) -> None:
     stage.start_worker("one")
 
     def typed(*words: str) -> tuple[int, str, str]:
-        done = stage.run_command("sql", *words, "--table=trips=tables/trips", "--connect")
+        done = stage.run_command("sql", *words, "--table=trips=tables/trips")
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
     sql = "select city, count(*) as n from trips group by city order by city"
@@ -398,3 +399,35 @@ def test_workers_answer_like_this_process_does(stage: Stage) -> None:
     )
     assert (code, out, "query.unstaged" in err) == (3, "", True)
     assert typed("select * from 'tables/cities.csv'")[0] == 3, "what workers read is registered"
+
+
+def test_a_coordinator_is_named_as_for_every_other_command(stage: Stage) -> None:
+    """By an option, a data folder, a variable or a file of settings; without them, or with --local, it runs here."""
+    stage.start_worker("one")
+    elsewhere = stage.folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "rota.toml").write_text(f"[client]\ncoordinator = '{stage.url}'\n", encoding="utf-8")
+
+    def typed(*words: str, cwd: Path = stage.folder, **env: str) -> tuple[str, int]:
+        """What is printed, and how many runs it made at the coordinator."""
+        before = len(stage.client().runs(name="query"))
+        command = [sys.executable, "-m", "rota", "sql", "select 40 + 2 as n", *words]
+        done = subprocess.run(command, cwd=cwd, env={**stage.env, **env}, capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.decode(), len(stage.client().runs(name="query")) - before
+
+    answer = "n\n42\n"
+    there = {"ROTA_COORDINATOR": stage.url}
+    assert typed("--coordinator", stage.url) == (answer, 1)
+    assert typed("--data", str(stage.folder / "server")) == (answer, 1)
+    assert typed(**there) == (answer, 1)
+    assert typed(cwd=elsewhere) == (answer, 1)
+    assert typed() == (answer, 0)
+    assert typed("--local", **there) == (answer, 0)
+
+
+def test_a_data_folder_without_a_coordinator_is_said_to_have_none(tmp_path: Path, say: Say) -> None:
+    with Rota.embedded(tmp_path / "data", slots=0):
+        pass
+    code, out, err = say("select 1", "--data", tmp_path / "data")
+    assert (code, out, err.startswith("rota: leader.none: ")) == (4, "", True)

@@ -40,7 +40,9 @@ from rota.wire.requests import (
     PutBundle,
     ReadBlob,
     ReadLog,
+    ReadLogLines,
     Response,
+    SearchLog,
     Watch,
     open_answer,
 )
@@ -112,6 +114,8 @@ REQUESTS: dict[str, tuple[Make, tuple[str, ...]]] = {
     "GetGraph": (lambda t: hs.GetGraph(tenant=t, digest="0" * 64), READS),
     "GetStories": (lambda t: hs.GetStories(tenant=t, run="x", created_at=1), READS),
     "ReadLog": (lambda t: ReadLog(tenant=t, run="x", task="a"), READS),
+    "ReadLogLines": (lambda t: ReadLogLines(tenant=t, run="x", task="a"), READS),
+    "SearchLog": (lambda t: SearchLog(tenant=t, run="x", task="a"), READS),
     "ReadBlob": (lambda t: ReadBlob(tenant=t, ref=BlobRef(f"{t}/x", 1, "0" * 64)), READS),
     "GetService": (lambda t: GetService(tenant=t), EVERYBODY),
     "InspectService": (lambda t: InspectService(tenant=t), RULES),

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from rota.api import auth
 from rota.cli import COMMANDS, EXIT_CODES, EXIT_USAGE, THEMES, choices, main, make_parser
 from rota.cli.outline import Outline, outline
 from rota.cli.parsers import without_remark
@@ -101,6 +102,11 @@ def test_an_option_of_one_name_takes_the_same_sort_of_value_everywhere():
     assert {name for name, values in seen.items() if len(values) > 1} == set(TWO_SORTS)
 
 
+def test_a_coordinator_is_named_by_the_same_option_everywhere():
+    urls = {name for each in LEAVES for word in each.options if word.value == "URL" for name in word.names}
+    assert urls == {"--coordinator", "--store"}
+
+
 def test_nouns_are_plural_and_verbs_are_not():
     lists = [name for name, (_, summary) in COMMANDS.items() if summary.startswith("list ")]
     assert [name for name in lists if not name.endswith("s")] == []
@@ -114,6 +120,7 @@ def test_nouns_are_plural_and_verbs_are_not():
         (choices.UNSERVABLE, model.Unservable),
         (choices.PROPERTY_RULES, model.PropertyRule),
         (choices.MARKS, commands.Mark),
+        (choices.TOKEN_ROLES, auth.TOKEN_ROLES),
         (choices.ITEM_PRIORITIES, wire_items.Priority),
         (choices.APPROVALS, wire_items.ApprovalPolicy),
         (choices.ITEM_ACTIONS, items.BULK_ACTIONS),

@@ -79,7 +79,7 @@ def test_every_command_takes_the_same_folder():
     showing.add_folder(parser)
     showing.add_json(parser)
     options = parser.parse_args([])
-    assert (options.data, options.json) == (".rota", False)
+    assert (options.data, options.json) == (None, False)
 
 
 @pytest.mark.parametrize(("at", "text"), [(-(10**15), "before the year 1"), (1 << 62, "after the year 9999")])

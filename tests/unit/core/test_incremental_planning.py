@@ -16,7 +16,7 @@ from rota.core.graph import below_of
 from rota.core.invariants import validate
 from rota.core.live import LiveRun
 from rota.core.model import Expansion, FailureClass, Graph, RetryPolicy, TaskSpec
-from rota.core.plan import Cascade
+from rota.core.plan import TASKS_FAILED, Cascade
 from rota.core.snapshot import RunSnapshot, SnapshotTask, finalize_run, plan_run, with_transitions
 from rota.core.states import (
     FAILED,
@@ -29,6 +29,7 @@ from rota.core.states import (
     SUCCESS,
     TERMINAL,
     UP_FOR_RETRY,
+    UPSTREAM_FAILED,
     RunState,
     TaskState,
 )
@@ -153,6 +154,18 @@ def assert_ended_as_from_scratch(run: LiveRun, now: int) -> None:
     assert done == (run.row.state in RUN_TERMINAL)
     if done:
         assert run.row.state is state
+    if run.row.state is RunState.FAILED:
+        assert_reason_names_tasks_that_failed(run)
+
+
+def assert_reason_names_tasks_that_failed(run: LiveRun) -> None:
+    assert run.row.reason.startswith(TASKS_FAILED)
+    named = run.row.reason.removeprefix(TASKS_FAILED).split(", ")
+    states = {run.graph.task_id(idx): task.state for idx, task in run.tasks.items()}
+    failed = [name for name, state in states.items() if state is FAILED]
+    by_rule = [name for name, state in states.items() if state is UPSTREAM_FAILED]
+    assert named, "there is always a task to name"
+    assert set(named) <= set(failed or by_rule)
 
 
 # Graphs.

@@ -17,7 +17,6 @@ from rota.ui import live
 from rota.ui.assets import Assets
 from rota.ui.grid import cell_of
 from rota.ui.live import Ear, keep_current
-from rota.ui.logs import SHOWN_BYTES, Text
 from rota.ui.pages import Pages
 from rota.ui.reading import Kept
 from rota.ui.rendering import Fragment, Renderer
@@ -120,14 +119,6 @@ def test_after_signing_in_one_stays_here(wanted: str, led: str):
 )
 def test_a_group_that_has_begun_is_running_until_it_ends(counts: dict[str, int], state: str):
     assert cell_of(counts).state == state
-
-
-def test_a_log_is_read_across_pieces_and_cut_where_it_is_too_long():
-    text = Text()
-    assert text.read("ü✓".encode()[:3]) + text.read("ü✓".encode()[3:]) == "ü✓"
-    assert text.read(b"\xff\xfe") == "��"
-    long = text.read(b"a" * (SHOWN_BYTES + 5))
-    assert long.startswith("… 5 characters ")
 
 
 def test_fragments_have_marks_that_tell_one_content_from_another():

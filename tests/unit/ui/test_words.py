@@ -47,16 +47,6 @@ def test_a_large_value_is_shown_by_its_beginning():
     assert words.show_value(float("nan")) == "NaN"
 
 
-def test_what_a_terminal_obeys_is_not_shown():
-    assert words.show_text("a\x1b[31mred\x1b[0m\r\nb\rc\x00\x1b]0;title\x07\td") == "ared\nb\nc�\td"
-    assert words.show_text("plain ✓\ttext\n") == "plain ✓\ttext\n"
-
-
 def test_instants_are_told_in_utc():
     assert words.show_utc(1_700_000_000_123) == "2023-11-14 22:13:20 UTC"
     assert words.show_iso(1_700_000_000_123) == "2023-11-14T22:13:20.123+00:00"
-
-
-def test_what_would_turn_text_around_is_shown_as_something_that_cannot_be_shown():
-    assert words.show_text("invoice\u202egpj.exe") == "invoice\ufffdgpj.exe"
-    assert words.show_text("\u2066a\u2069 שלום") == "\ufffda\ufffd שלום", "letters that run the other way stay"

@@ -149,7 +149,8 @@ class Queries:
         """The same in a terminal, which knows no settings of ours. Where a table is may be a secret, not its name."""
         text = statement.lower()
         named = [name for name in sorted(self._tables) if name.lower() in text]
-        return command(SQL, statement, *(word for name in named for word in ("--table", f"{name}=…")), "--connect")
+        tables = (word for name in named for word in ("--table", f"{name}=…"))
+        return command(SQL, statement, *tables, "--coordinator", "…")
 
     async def _again(self, visit: Visit, form: Asking, refused: Refused) -> Response:
         """The page with what is wrong, and the statement as it was written."""

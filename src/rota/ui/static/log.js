@@ -1,201 +1,329 @@
-// A log, line by line: numbers, permalinks, search, the first error, and the whole of it if only its end was sent.
+// A log by its lines: numbers, permalinks, search, the first error. The page holds the lines around those that are
+// looked at; the service has the others, counts all of them and searches them.
 "use strict";
 
 (() => {
   const log = document.getElementById("log");
   if (!log) return;
-  const CHARS_MAX = 400_000;
-  const WHOLE_CHARS_MAX = 8_000_000;
-  const WRONG = /(?:error|exception|\btraceback|\bfatal|\bpanic(?:ked)?|\bsegmentation fault)\b/i;
+  const BLOCK_LINES = 200;
+  const BLOCKS_KEPT_MAX = 60;
+  // Browsers have a limit of height; beyond this one, lines that are not in the page take less room than others.
+  const HEIGHT_PX_MAX = 10_000_000;
+  const MATCHES_AT_ONCE = 5_000;
+  const MATCHES_MAX = 100_000;
+  const TYPING_MS = 150;
   const bar = document.getElementById("log-bar");
   const cut = document.getElementById("log-cut");
-  const find = bar.querySelector("[data-filter]");
-  const found = bar.querySelector("output");
-  const wrongButton = bar.querySelector("[data-wrong]");
-  const wholeButton = document.querySelector("[data-whole]");
+  const field = bar.querySelector("[data-filter]");
+  const output = bar.querySelector("output");
+  const above = document.createElement("div");
+  const below = document.createElement("div");
 
-  // The text that is shown; the number of its first line, or 0 if that is not known; and its last line if it goes on.
-  let text = "";
-  let first = 1;
-  let open = null;
-  // Whether all of it is wanted, and who waits for that.
-  let isWhole = false;
-  let waiting = [];
+  // Which log it is, how many lines it has, and how often it was looked at.
+  let name = "";
+  let total = 0;
+  let looks = 0;
+  // Blocks of lines by their numbers, and the first and the one after the last that are in the page.
+  const blocks = new Map();
+  let from = 0;
+  let to = 0;
+  let lineHeight = 18;
+  let draws = 0;
+  // The line that was found last, and the search that goes on.
+  let current = 0;
+  let search = null;
 
-  const atEnd = () => log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
+  const ask = async (what, query) => {
+    const url = new URL(`${log.dataset.tasks}/${encodeURIComponent(log.dataset.task)}/log/${what}`, location.href);
+    const given = { attempt: log.dataset.attempt, ...query };
+    for (const [key, value] of Object.entries(given)) if (value) url.searchParams.set(key, value);
+    try {
+      const answer = await fetch(url, { headers: { Accept: "application/json" } });
+      return answer.ok ? await answer.json() : null;
+    } catch {
+      // The service cannot be reached; the stream of events says so, and when it is back.
+      return null;
+    }
+  };
 
-  const makeLine = (number, words) => {
-    const line = document.createElement("div");
-    line.className = WRONG.test(words) ? "line wrong-line" : "line";
-    const link = document.createElement("a");
-    if (number) {
+  // Blocks.
+
+  const count = () => Math.ceil(total / BLOCK_LINES);
+  const blockOf = (number) => Math.floor((number - 1) / BLOCK_LINES);
+  const around = (block) => [Math.max(0, block - 1), Math.min(count(), block + 2)];
+
+  // A block that had the last line when it was read may have more since.
+  const isCurrent = (block) => block && (!block.hasLast || block.look === looks);
+
+  const load = async (number) => {
+    const known = blocks.get(number);
+    blocks.delete(number);
+    const block = isCurrent(known) ? known : await read(number);
+    if (!block) return null;
+    blocks.set(number, block);
+    if (blocks.size > BLOCKS_KEPT_MAX) blocks.delete(blocks.keys().next().value);
+    return block;
+  };
+
+  const read = async (number) => {
+    const first = number * BLOCK_LINES + 1;
+    const last = Math.min(total, first + BLOCK_LINES - 1);
+    const block = { number, first, lines: [], errors: new Set(), look: looks, hasLast: last === total };
+    const ofLog = name;
+    while (first + block.lines.length <= last) {
+      const next = first + block.lines.length;
+      const page = await ask("lines", { log: ofLog, first: next, count: last - next + 1 });
+      if (!page || !page.lines.length || name !== ofLog) return null;
+      block.lines.push(...page.lines);
+      for (const each of page.errors) block.errors.add(each);
+    }
+    return block;
+  };
+
+  const makeBlock = (block) => {
+    const element = document.createElement("div");
+    element.block = block;
+    block.lines.forEach((text, place) => {
+      const number = block.first + place;
+      const line = document.createElement("div");
+      const link = document.createElement("a");
       line.id = `L${number}`;
+      line.className = block.errors.has(number) ? "line wrong-line" : "line";
       link.href = `#L${number}`;
       link.dataset.n = number;
       link.tabIndex = -1;
       link.setAttribute("aria-label", `Line ${number}`);
-    }
-    line.append(link, words);
-    return line;
-  };
-
-  // What is added may go on with the last line; everything else is new lines.
-  const add = (words) => {
-    const pieces = words.split("\n");
-    const lines = document.createDocumentFragment();
-    let number = first ? first + text.split("\n").length - 1 : 0;
-    pieces.forEach((piece, place) => {
-      const isOpen = place === pieces.length - 1;
-      const whole = (place === 0 && open ? open.dataset.text : "") + piece;
-      if (isOpen && whole === "") {
-        if (place === 0) return;
-        open = null;
-        return;
-      }
-      const line = makeLine(number, isOpen ? whole : `${whole}\n`);
-      if (place === 0 && open) open.replaceWith(line);
-      else lines.append(line);
-      if (isOpen) line.dataset.text = whole;
-      open = isOpen ? line : null;
-      if (first) number += 1;
+      line.append(link, `${text}\n`);
+      element.append(line);
     });
-    log.append(lines);
-    text += words;
+    return element;
   };
 
-  const shorten = () => {
-    if (text.length <= (isWhole ? WHOLE_CHARS_MAX : CHARS_MAX)) return;
-    const kept = text.slice(text.indexOf("\n", text.length / 2) + 1);
-    const dropped = text.slice(0, text.length - kept.length).split("\n").length - 1;
-    for (let count = 0; count < dropped && log.firstChild; count += 1) log.firstChild.remove();
-    if (first) first += dropped;
-    text = kept;
-    cut.hidden = false;
+  // The page.
+
+  const shown = () => [...log.children].filter((each) => each.block);
+  const atEnd = () => to >= count() && log.scrollTop + log.clientHeight >= log.scrollHeight - 8;
+  const firstVisible = () => [...log.querySelectorAll(".line")].find((line) => line.offsetTop + line.offsetHeight > log.scrollTop);
+  const setSpace = (element, lines) => { element.style.height = `${lines * Math.min(lineHeight, HEIGHT_PX_MAX / total)}px`; };
+
+  // Puts blocks into the page in place of those that are there. The first line that is seen stays where it is.
+  const draw = async (first, end) => {
+    draws += 1;
+    const mine = draws;
+    const wanted = await Promise.all(Array.from({ length: end - first }, (_, place) => load(first + place)));
+    if (mine !== draws || wanted.includes(null)) return false;
+    const seen = firstVisible();
+    const seenAt = seen ? seen.offsetTop - log.scrollTop : 0;
+    const known = new Map(shown().map((element) => [element.block, element]));
+    log.replaceChildren(above, ...wanted.map((block) => known.get(block) ?? makeBlock(block)), below);
+    [from, to] = [first, end];
+    const lines = wanted.reduce((sum, block) => sum + block.lines.length, 0);
+    if (lines) lineHeight = (below.offsetTop - above.offsetTop - above.offsetHeight) / lines || lineHeight;
+    setSpace(above, from * BLOCK_LINES);
+    setSpace(below, Math.max(0, total - to * BLOCK_LINES));
+    const kept = seen && document.getElementById(seen.id);
+    if (kept) log.scrollTop = kept.offsetTop - seenAt;
+    cut.hidden = true;
+    bar.hidden = false;
+    mark();
+    return true;
   };
 
-  const replace = (words, number) => {
-    log.replaceChildren();
-    text = "";
-    open = null;
-    first = number;
-    add(words);
+  const mark = () => {
+    const [first, last] = range();
+    const found = new Set(search ? search.lines : []);
+    for (const line of log.querySelectorAll(".line")) {
+      const number = Number(line.id.slice(1));
+      line.classList.toggle("here", number >= first && number <= last);
+      line.classList.toggle("now", number === current);
+      line.classList.toggle("hit", found.has(number));
+    }
   };
 
-  const settle = () => {
-    wrongButton.disabled = !log.querySelector(".wrong-line");
-    bar.hidden = !text;
-    if (find.value) search(0);
+  const reveal = async (number) => {
+    if (!await draw(...around(blockOf(number)))) return;
+    document.getElementById(`L${number}`)?.scrollIntoView({ block: "center" });
+  };
+
+  // Whoever scrolls to where no lines are is given those that belong there.
+  const onScroll = () => {
+    if (!to) return;
+    const begin = above.offsetHeight;
+    const end = log.scrollHeight - below.offsetHeight;
+    const top = log.scrollTop;
+    const bottom = top + log.clientHeight;
+    let number = 0;
+    if (bottom < begin) number = 1 + Math.floor(from * BLOCK_LINES * (top / begin));
+    else if (top > end) number = Math.min(total, 1 + Math.floor(to * BLOCK_LINES + (total - to * BLOCK_LINES) * ((top - end) / below.offsetHeight)));
+    if (number) {
+      draw(...around(blockOf(number))).then((isDrawn) => {
+        const line = isDrawn && document.getElementById(`L${number}`);
+        if (line) log.scrollTop = line.offsetTop;
+      });
+      return;
+    }
+    const isNear = (top - begin < log.clientHeight && from > 0) || (end - bottom < log.clientHeight && to < count());
+    const seen = isNear && firstVisible();
+    if (!seen) return;
+    const [first, last] = around(blockOf(Number(seen.id.slice(1))));
+    if (first !== from || last !== to) draw(first, last);
+  };
+  log.addEventListener("scroll", () => requestAnimationFrame(onScroll), { passive: true });
+
+  // What is new. One look at a time; whatever happens meanwhile is looked at after it.
+
+  let isLooking = false;
+  let isStale = false;
+
+  const look = async () => {
+    isStale = isLooking;
+    if (isLooking) return;
+    isLooking = true;
+    const page = await ask("lines", { count: 1 });
+    if (page?.total) await update(page);
+    isLooking = false;
+    if (isStale) look();
+  };
+
+  const update = async (page) => {
+    const isFirst = page.log !== name;
+    const wasAtEnd = isFirst || atEnd();
+    if (isFirst) {
+      blocks.clear();
+      [name, from, to, current, search] = [page.log, 0, 0, 0, null];
+    }
+    [total, looks] = [page.total, looks + 1];
+    const [number] = range();
+    if (isFirst && number && number <= total) await reveal(number);
+    else if (!wasAtEnd) await draw(from, Math.min(to, count()));
+    else if (await draw(...around(count() - 1))) log.scrollTop = log.scrollHeight;
+    onScroll();
+    if (isFirst && field.value) startSearch();
+    else if (search) searchOn();
   };
 
   log.addEventListener("rota:log", (event) => {
-    const said = event.detail;
-    const wasAtEnd = atEnd();
-    if (said.is_first) {
-      log.dataset.attempt = said.attempt;
-      if ("task" in log.dataset) log.dataset.task = said.task;
-      // Most often it is what the page has already.
-      if (text !== said.text) replace(said.text, said.is_cut ? 0 : 1);
-      cut.hidden = !said.is_cut;
-    } else {
-      add(said.text);
+    const { task, attempt } = event.detail;
+    if (log.dataset.task !== task || log.dataset.attempt !== String(attempt)) {
+      log.dataset.task = task;
+      log.dataset.attempt = attempt;
     }
-    shorten();
-    settle();
-    if (wasAtEnd) log.scrollTop = log.scrollHeight;
-    if (range() && !log.querySelector(".line.here")) goTo();
-    if (isWhole) waiting.splice(0).forEach((go) => go());
-  });
-
-  // The whole of it.
-
-  // The stream is opened anew, and begins with the first line.
-  const loadAll = () => new Promise((go) => {
-    if (isWhole && !waiting.length) return go();
-    waiting.push(go);
-    if (isWhole) return undefined;
-    isWhole = true;
-    const live = new URL(document.body.dataset.live, location.href);
-    live.searchParams.set("whole", "1");
-    document.body.dataset.live = live.pathname + live.search;
-    document.dispatchEvent(new Event("rota:anew"));
-    return undefined;
+    look();
   });
 
   // Permalinks: a line, or from one to another.
 
-  const range = () => /^#L(\d+)(?:-L(\d+))?$/.exec(location.hash);
+  const range = () => {
+    const found = /^#L(\d+)(?:-L(\d+))?$/.exec(location.hash);
+    return found ? [Number(found[1]), Number(found[2] || found[1])] : [0, -1];
+  };
 
-  const goTo = async () => {
-    const asked = range();
-    for (const line of log.querySelectorAll(".line.here")) line.classList.remove("here");
-    if (!asked) return;
-    if (!document.getElementById(`L${asked[1]}`)) await loadAll();
-    const [from, to] = [Number(asked[1]), Number(asked[2] || asked[1])];
-    for (let number = from; number <= to; number += 1) document.getElementById(`L${number}`)?.classList.add("here");
-    document.getElementById(`L${from}`)?.scrollIntoView({ block: "center" });
+  const goTo = () => {
+    const [number] = range();
+    if (number > total && total) output.textContent = `There is no line ${number}`;
+    else if (number && total) reveal(number);
+    mark();
   };
 
   log.addEventListener("click", (event) => {
     const link = event.target.closest("a[data-n]");
     if (!link) return;
     event.preventDefault();
-    const from = range();
-    const isRange = event.shiftKey && from && Number(from[1]) < Number(link.dataset.n);
+    const [first] = range();
+    const number = Number(link.dataset.n);
     // The newest attempt, or the task that should be seen first, may be another one tomorrow.
     const url = new URL(location.href);
     url.searchParams.set("attempt", log.dataset.attempt);
-    if (log.dataset.task) url.searchParams.set("task", log.dataset.task);
-    url.hash = isRange ? `L${from[1]}-L${link.dataset.n}` : `L${link.dataset.n}`;
+    if ("named" in log.dataset) url.searchParams.set("task", log.dataset.task);
+    url.hash = event.shiftKey && first && first < number ? `L${first}-L${number}` : `L${number}`;
     history.replaceState(null, "", url);
-    goTo();
+    mark();
   });
   addEventListener("hashchange", goTo);
 
   // Search, and the first error.
 
-  const show = (line) => {
-    for (const other of log.querySelectorAll(".line.now")) other.classList.remove("now");
-    line.classList.add("now");
-    line.scrollIntoView({ block: "center" });
+  const say = () => {
+    const found = search.lines.length;
+    const place = search.lines.indexOf(current);
+    const more = search.isEnd ? "" : "+";
+    if (place >= 0) output.textContent = `${place + 1} of ${found}${more}`;
+    else output.textContent = found || !search.isEnd ? `${found}${more} ${found === 1 && !more ? "line" : "lines"}` : "no lines";
   };
 
-  const search = (step) => {
-    const words = find.value.toLowerCase();
-    const lines = [...log.children];
-    const hits = words ? lines.filter((line) => line.textContent.toLowerCase().includes(words)) : [];
-    for (const line of lines) line.classList.toggle("hit", hits.includes(line) && hits.length < 2_000);
-    found.textContent = words ? (hits.length ? `${hits.length} ${hits.length === 1 ? "line" : "lines"}` : "nowhere") : "";
-    if (!hits.length || !step) return;
-    const here = hits.findIndex((line) => line.classList.contains("now"));
-    const next = (here + step + hits.length) % hits.length;
-    found.textContent = `${next + 1} of ${hits.length}`;
-    show(hits[next]);
+  // Until so many lines are known, or all, or something else is searched for.
+  const searchOn = async () => {
+    const mine = search;
+    mine.isEnd = false;
+    if (mine.isRunning) return;
+    mine.isRunning = true;
+    while (!mine.isEnd && mine.lines.length < mine.most) {
+      const some = await ask("search", { log: name, text: mine.text, first: mine.next, limit: MATCHES_AT_ONCE });
+      if (!some || mine !== search) break;
+      // A line that had no end is searched again.
+      mine.lines = [...mine.lines.filter((number) => number < mine.next), ...some.lines];
+      [mine.next, mine.isEnd] = [some.next, some.is_end];
+      say();
+      mark();
+    }
+    mine.isRunning = false;
   };
 
-  find.addEventListener("input", async () => {
-    if (find.value && !cut.hidden) await loadAll();
-    search(0);
+  const startSearch = () => {
+    current = 0;
+    search = field.value ? { text: field.value, lines: [], next: 1, most: MATCHES_MAX, isEnd: false, isRunning: false } : null;
+    output.textContent = "";
+    mark();
+    return search ? searchOn() : undefined;
+  };
+
+  const step = async (by) => {
+    if (!search) await startSearch();
+    if (!search || !search.lines.length) return;
+    const { lines } = search;
+    const next = by > 0 ? lines.findIndex((number) => number > current) : lines.findLastIndex((number) => number < (current || Infinity));
+    if (next < 0 && by > 0 && !search.isEnd) {
+      search.most += MATCHES_MAX;
+      await searchOn();
+      return;
+    }
+    current = lines.at(next < 0 ? (by > 0 ? 0 : -1) : next);
+    say();
+    reveal(current);
+  };
+
+  const firstError = async () => {
+    for (let first = 1; ;) {
+      const some = await ask("search", { log: name, first });
+      if (!some) return;
+      if (some.lines.length) {
+        [current] = some.lines;
+        output.textContent = `line ${current}`;
+        reveal(current);
+        return;
+      }
+      if (some.is_end) break;
+      first = some.next;
+    }
+    output.textContent = "no errors";
+  };
+
+  let typed = 0;
+  field.addEventListener("input", () => {
+    clearTimeout(typed);
+    search = null;
+    typed = setTimeout(startSearch, TYPING_MS);
   });
-  find.addEventListener("keydown", (event) => {
+  field.addEventListener("keydown", (event) => {
     if (event.key !== "Enter") return;
     event.preventDefault();
-    search(event.shiftKey ? -1 : 1);
+    clearTimeout(typed);
+    step(event.shiftKey ? -1 : 1);
   });
-  const firstWrong = async () => {
-    // It may be before what is shown.
-    if (!cut.hidden) await loadAll();
-    const line = log.querySelector(".wrong-line");
-    if (line) show(line);
-  };
-  wrongButton.addEventListener("click", firstWrong);
+  bar.querySelector("[data-wrong]").addEventListener("click", firstError);
   document.addEventListener("keydown", (event) => {
-    if (event.key === "e" && !event.ctrlKey && !event.metaKey && !event.altKey && !event.target.closest("input, textarea")) firstWrong();
+    if (event.key === "e" && !event.ctrlKey && !event.metaKey && !event.altKey && !event.target.closest("input, textarea")) firstError();
   });
-  wholeButton.addEventListener("click", loadAll);
-  wholeButton.hidden = false;
 
-  replace(log.textContent, cut.hidden ? 1 : 0);
-  settle();
-  log.scrollTop = log.scrollHeight;
-  goTo();
+  if (log.dataset.attempt !== "0") look();
 })();

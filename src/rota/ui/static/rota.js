@@ -207,7 +207,6 @@
     // Browsers have few connections to one host: who does not look needs none.
     const attend = () => (document.hidden ? close() : open());
     document.addEventListener("visibilitychange", attend);
-    document.addEventListener("rota:anew", attend);
     addEventListener("pagehide", close);
     addEventListener("pageshow", (event) => { if (event.persisted) attend(); });
     attend();
