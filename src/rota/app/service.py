@@ -45,6 +45,7 @@ from rota.core.cluster import check_coordinator, wrong_cluster
 from rota.core.commands import PutQueue
 from rota.core.errors import Refused
 from rota.core.ids import DEFAULT_TENANT
+from rota.core.ladder import ClimbRule
 from rota.core.model import DEFAULT_QUEUE_PROPERTIES, Queue, Unservable
 from rota.core.questions import ListQueues
 from rota.ports import Candidate
@@ -103,6 +104,8 @@ async def start_service(
         keep_ms=server.keep_ms,
         blobs=server.blobs,
         task_retries=server.max_task_retries,
+        fan_out_max=server.fan_out_max,
+        climb_rule=ClimbRule(server.climb_rule),
         telemetry=telemetry,
         refused=gate.refused,
         readable=readable(config.queries.tables, config.queries.folders),

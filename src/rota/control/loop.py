@@ -174,6 +174,7 @@ class Loop:
             intents += self._go_on(now)
         for line in self.match_log.lines(self.state, now):
             self.hold(lambda line=line: (line,))
+        self.tally.turned(self.state)
         intents += self._release(now)
         intents += self._commit(now)
         if self.trouble:

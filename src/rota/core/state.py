@@ -10,6 +10,7 @@ from heapq import heapify, heappop, heappush
 from rota.core.bounds import BEAT_MS_LEAST, TASK_RETRIES, TimeLimits
 from rota.core.buckets import Bucket
 from rota.core.changes import Change
+from rota.core.cycle import CycleSettings
 from rota.core.demand import Demand, Signature, read_demand
 from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, graph_pool
@@ -47,6 +48,10 @@ SILENCE_MS = Queue(tenant="", name="").worker_timeout_ms
 _EARLIEST = frozenset({"schedule", "worker", "rate", "alone", "receipts", "starved", "sweep", "step"})
 # What is counted beside moves of tasks.
 DECIDED = ("create_run", "missed_slot", "run_error", "starved", "wake", "agent_lost", "dispatch_lost", "orphan_reaped")
+# Why no registered worker could ever run something, by the codes of the reasons.
+UNSERVABLE = ("queue.gone", "worker.none_match", "worker.none_registered")
+# How often tasks moved, by the name of their graph, from where and to where.
+GraphMoves = dict[tuple[str, TaskState, TaskState], int]
 # How many entries of timers that were dropped or moved may lie in the heap, beside as many as there are timers.
 TIMERS_SLACK = 64
 
@@ -74,6 +79,8 @@ class State(Relations):
         self.epoch = epoch
         self.limits = limits
         self.task_retries = TASK_RETRIES
+        # How sessions are told of work, and which of it climbs the ladder.
+        self.wake_settings = CycleSettings(starve_ms=limits.starve_ms)
         self.born_at = now
         self.lease_number = 0
         # Time during which the coordinator did not run; deadlines that punish are kept in now - stalled_ms.
@@ -115,10 +122,14 @@ class State(Relations):
         self.consumable: dict[str, int] = {}
         self.pool_waiters: dict[PoolKey, dict[Bucket, None]] = {}
         # How often tasks made each move, and how often started work was interrupted: for whoever measures.
+        # `moved` is the same by graph, since the loop last took it.
+        self.moved: GraphMoves = {}
         self.moves: dict[tuple[TaskState, TaskState], int] = dict.fromkeys(MOVES, 0)
         self.interruptions = 0
         # And of what else was decided, how much of each sort.
         self.decided: dict[str, int] = dict.fromkeys(DECIDED, 0)
+        # How often a task was queued that no registered worker could run, by the code of the reason.
+        self.undispatchable: dict[str, int] = dict.fromkeys(UNSERVABLE, 0)
         self.touched = Touched()
         # Timers: (when, order of arrival, kind, key). An entry whose cause has passed is ignored when it comes up.
         self.timers: list[tuple[Millis, int, str, tuple[object, ...]]] = []
@@ -238,6 +249,15 @@ class State(Relations):
         if not self.pauses:
             return eligible_at
         return max([eligible_at, *(pause.at for pause in pauses_of(self.pauses, bucket.demand.signature))])
+
+    def unservable_code(self, bucket: Bucket) -> str:
+        """The code of the reason why no registered worker could ever run a bucket's tasks; empty if one could."""
+        if self.index.is_servable(bucket):
+            return ""
+        signature = bucket.demand.signature
+        if self.queue(signature.tenant, signature.queue) is None:
+            return "queue.gone"
+        return "worker.none_match" if self.workers else "worker.none_registered"
 
     def pool_reasons(self, bucket: Bucket, now: Millis) -> Reasons:
         """Why pools hold a bucket back; nothing means they do not."""
@@ -383,6 +403,9 @@ class State(Relations):
             if bucket.demand.pull:
                 self.wakes.forget_item(run.key)
             self.index.enqueue(bucket, run, task)
+            code = self.unservable_code(bucket)
+            if code:
+                self.undispatchable[code] += 1
 
     def withdraw(self, run: LiveRun, task: Task) -> None:
         """Take a queued task of a runnable run back out."""

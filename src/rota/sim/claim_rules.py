@@ -15,6 +15,7 @@ from rota.core.commands import ClaimTask
 from rota.core.cycle import COOLDOWN_MS
 from rota.core.fits import fits
 from rota.core.ids import Epoch, Millis, RunKey, WorkerKey
+from rota.core.ladder import ClimbRule
 from rota.core.live import LiveRun, LiveWorker
 from rota.core.presence import is_idle
 from rota.core.records import Task
@@ -51,7 +52,7 @@ class Watch(Struct):
 
 
 class ClaimRules:
-    """P-MEET, P-TOLD, P-COOLDOWN and the wakes that P-LADDER goes by."""
+    """P-MEET, P-TOLD, P-FANOUT, P-COOLDOWN and the wakes that P-LADDER goes by."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -124,6 +125,11 @@ class ClaimRules:
         since = max(offered_at, self._queued_at(run, epoch))
         return epoch == self.model.epoch and at - since >= self.limits.starve_ms
 
+    def is_still_queued(self, run: RunKey, at: Millis) -> bool:
+        """Whether a run has waited for a claim for a threshold, and the ladder's rule counts that."""
+        has_waited = at - self._queued_at(run, self.model.epoch) >= self.limits.starve_ms
+        return self.model.mix.climb_rule is ClimbRule.QUEUED and run in self.model.queued_at and has_waited
+
     def _queued_at(self, run: RunKey, epoch: Epoch) -> Millis:
         """When a run began to wait for a claim, if that was in an epoch. Clocks of several coordinators differ."""
         of_epoch, at = self.model.queued_at.get(run, (0, 0))
@@ -150,6 +156,7 @@ class ClaimRules:
             if not loop.held:
                 self._check_meet(loop, run, watch, now)
                 self._check_told(loop, run, watch, now)
+                self._check_fan_out(loop, run, watch, now)
                 self._check_climb(loop, bucket, run, task, watch, now)
         for key in [key for key in self._watched if key not in seen]:
             del self._watched[key]
@@ -188,13 +195,30 @@ class ClaimRules:
             if untold_ms > self.limits.sweep_ms + SOON_MS:
                 raise Broken(f"P-TOLD: {key[1]} is idle and was not told of {run.key} for {untold_ms} ms")
 
+    def _check_fan_out(self, loop: Loop, run: LiveRun, watch: Watch, now: Millis) -> None:
+        """P-FANOUT: every idle session that fits is told of a starved task, or of something else, within a sweep."""
+        if self.model.mix.fan_out_max:
+            return
+        starved_at = watch.since + self.limits.starve_ms
+        for key, idle_since in watch.idle.items():
+            told = self._cooling.get((run.key, key[1]))
+            untold_ms = now - max(starved_at, idle_since, self._heard.get(key, 0))
+            if untold_ms > self.limits.sweep_ms + SOON_MS and (told is None or told[0] is not loop.state):
+                raise Broken(f"P-FANOUT: {run.key} is starved and {key[1]} was not told of it for {untold_ms} ms")
+
     def _check_climb(self, loop: Loop, bucket: Bucket, run: LiveRun, task: Task, watch: Watch, now: Millis) -> None:
-        """P-LADDER: a task of which idle sessions were told for the threshold, and which none claimed, climbs."""
-        if task.cycles or not watch.idle or not self._is_current(run.key, self.offers, loop.state):
+        """P-LADDER: a task climbs of which idle sessions were told for the threshold and which none claimed; or, by the
+        other rule, every task that waits to be claimed for the threshold.
+        """
+        patience_ms = self.limits.starve_ms + 4 * self.limits.sweep_ms + SOON_MS
+        if task.cycles:
+            return
+        if self.model.mix.climb_rule is ClimbRule.QUEUED and now - watch.since > patience_ms:
+            raise Broken(f"P-LADDER: {run.key}/{task.idx} was queued for {now - watch.since} ms and has not climbed")
+        if not watch.idle or not self._is_current(run.key, self.offers, loop.state):
             return
         since = max(watch.since, min(watch.idle.values()))
         claimed_ms = loop.turned_at - max(bucket.claimed_at, self.offers[run.key][1])
-        patience_ms = self.limits.starve_ms + 4 * self.limits.sweep_ms + SOON_MS
         if min(now - since, claimed_ms) > patience_ms:
             raise Broken(f"P-LADDER: {run.key}/{task.idx} was offered for {now - since} ms and has not climbed")
 

@@ -17,6 +17,7 @@ from rota.core.states import (
     SKIPPED,
     SUCCESS,
     TASK_MARKS,
+    TASK_MOVES,
     RunState,
     TaskState,
     can_transition,
@@ -210,7 +211,8 @@ class Model:
     def move(self, run: RunKey, idx: int, to: TaskState, at: Millis, *, marked: bool = False) -> TaskModel:
         """P-TABLE: a task moves only as the table allows; a lease ends when its task leaves it."""
         model = self.task(run, idx)
-        if not (can_transition(model.state, to) or (marked and (model.state, to) in TASK_MARKS)):
+        is_mark = (model.state, to) in TASK_MARKS and (model.state, to) not in TASK_MOVES
+        if not can_transition(model.state, to) or (is_mark and not marked):
             raise Broken(f"P-TABLE: {run}/{idx} went from {model.state} to {to}")
         if model.state in LEASED and to not in LEASED:
             self.live.pop(model.fence, None)

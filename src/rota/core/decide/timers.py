@@ -34,8 +34,10 @@ from rota.core.ladder import (
     NO_FIT,
     NO_FIT_CHARS_MAX,
     NOT_CLAIMED,
-    PARKED_UNCLAIMED,
-    PARKED_UNSERVED,
+    PARKED,
+    STILL_QUEUED,
+    ClimbRule,
+    StarvationCause,
     Thresholds,
     Tier,
     is_declined,
@@ -196,7 +198,7 @@ def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Deci
 
 def sweep(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # noqa: ARG001 - one sweep for all
     """Which tasks climb the ladder in this cycle and the next ones: those that no worker can serve, and those that no
-    idle session claims. Each is decided by itself.
+    session claims, as the rule of the ladder says. Each is decided by itself.
 
     A round lists everybody who has waited long enough; each sweep takes its share off it; the next round begins when
     it is used up. So whoever is listed climbs, however many there are.
@@ -219,27 +221,44 @@ def _unserved(state: State, now: Millis) -> Iterator[tuple[str, str, int]]:
 
 
 def _unclaimed(state: State, now: Millis) -> Iterator[tuple[str, str, int]]:
-    """Tasks of which idle sessions were told for the threshold without claiming them."""
-    for key in list(state.wakes.offered):
-        run = state.runs.get(key)
-        if run is not None:
-            for task in run.tasks.values():
-                if is_unclaimed(state, run, task, now):
-                    yield (*key, task.idx)
+    """Tasks that a session could claim and none does."""
+    for run, task in unclaimed_tasks(state, now):
+        yield (*run.key, task.idx)
 
 
-def is_unclaimed(state: State, run: LiveRun, task: Task, now: Millis) -> bool:
-    """Whether sessions that are idle could claim a task, were told of it, and none claimed it within the threshold."""
-    offered_at = state.wakes.offered.get(run.key)
-    if offered_at is None or task.state is not QUEUED or not run.is_runnable:
-        return False
+def unclaimed_tasks(state: State, now: Millis) -> Iterator[tuple[LiveRun, Task]]:
+    """Tasks that a session could claim and that climb because none does."""
+    if state.wake_settings.rule is ClimbRule.QUEUED:
+        buckets = [bucket for bucket in state.index.buckets.values() if bucket.live and bucket.demand.pull]
+        candidates = chain.from_iterable(bucket.tasks() for bucket in buckets)
+    else:
+        # Only what a session was told of can have been declined.
+        offered = [run for key in state.wakes.offered if (run := state.runs.get(key)) is not None]
+        candidates = ((run, task) for run in offered for task in run.tasks.values())
+    for run, task in candidates:
+        if unclaimed_cause(state, run, task, now) is not None:
+            yield run, task
+
+
+def unclaimed_cause(state: State, run: LiveRun, task: Task, now: Millis) -> StarvationCause | None:
+    """Why a task climbs that a session could claim: idle ones were told of it and none claimed it within the threshold,
+    or, where the rule of the ladder counts that, it is still queued.
+    """
+    if task.state is not QUEUED or not run.is_runnable:
+        return None
     bucket = state.bucket_of(run, task)
     if not bucket.demand.pull or state.queue_of(run, task).unservable is Unservable.FAIL:
-        return False
-    claimed_at = max(bucket.claimed_at, state.waits_since(bucket, task.eligible_at))
-    if not is_declined(offered_at, claimed_at, now, state.limits.starve_ms):
-        return False
-    return not state.hold_reasons(bucket, now) and next(idle_sessions(bucket, now), None) is not None
+        return None
+    starve_ms = state.limits.starve_ms
+    waits_since = state.waits_since(bucket, task.eligible_at)
+    if not may_climb(waits_since, now, starve_ms) or state.hold_reasons(bucket, now):
+        return None
+    offered_at, claimed_at = state.wakes.offered.get(run.key), max(bucket.claimed_at, waits_since)
+    if is_declined(offered_at, claimed_at, now, starve_ms) and next(idle_sessions(bucket, now), None) is not None:
+        return StarvationCause.DECLINED
+    if state.wake_settings.rule is ClimbRule.QUEUED and state.index.is_servable(bucket):
+        return StarvationCause.QUEUED
+    return None
 
 
 def is_paused(state: State, bucket: Bucket) -> bool:
@@ -261,15 +280,16 @@ def starved(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     if run is None or task is None or task.state is not QUEUED or not run.is_runnable:
         return Decision([])
     bucket = state.bucket_of(run, task)
-    if is_unclaimed(state, run, task, now):
-        return Decision(_climb(state, run, task, now, unclaimed=True))
+    cause = unclaimed_cause(state, run, task, now)
+    if cause is not None:
+        return Decision(_climb(state, run, task, now, cause))
     if state.index.is_servable(bucket) or is_paused(state, bucket):
         return Decision([])
     if not may_climb(state.waits_since(bucket, task.eligible_at), now, _patience_ms(state, bucket)):
         return Decision([] if task.note else [TaskNoted(*run.key, task.idx, _no_fit(state, run, task, now), now)])
     if state.queue_of(run, task).unservable is Unservable.FAIL:
         return Decision(_fail_unserved(state, run, task, now))
-    return Decision(_climb(state, run, task, now))
+    return Decision(_climb(state, run, task, now, StarvationCause.UNSERVED))
 
 
 def _no_fit(state: State, run: LiveRun, task: Task, now: Millis) -> str:
@@ -290,22 +310,25 @@ def give_up(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     return Decision([ended, *cascade.settle()])
 
 
-def _not_claimed(state: State, run: LiveRun, now: Millis) -> str:
-    offered_ms = now - state.wakes.offered.get(run.key, now)
-    return f"{NOT_CLAIMED}idle sessions have been told of it for {show_span(offered_ms)}"
+def _starved_note(state: State, run: LiveRun, task: Task, now: Millis, cause: StarvationCause) -> str:
+    match cause:
+        case StarvationCause.UNSERVED:
+            return _no_fit(state, run, task, now)
+        case StarvationCause.DECLINED:
+            offered_ms = now - state.wakes.offered.get(run.key, now)
+            return f"{NOT_CLAIMED}idle sessions have been told of it for {show_span(offered_ms)}"
+        case StarvationCause.QUEUED:
+            return f"{STILL_QUEUED}it has waited for {show_span(now - task.eligible_at)}"
 
 
-def _climb(state: State, run: LiveRun, task: Task, now: Millis, *, unclaimed: bool = False) -> list[Change]:
+def _climb(state: State, run: LiveRun, task: Task, now: Millis, cause: StarvationCause) -> list[Change]:
     cycles = task.cycles + 1
     tier = tier_of(cycles, THRESHOLDS)
     # Looking for the nearest worker costs more than the rest of this, so it is done a few times and not each time.
-    note = ""
-    if tier != task.tier or cycles == 1:
-        note = _not_claimed(state, run, now) if unclaimed else _no_fit(state, run, task, now)
+    note = _starved_note(state, run, task, now, cause) if tier != task.tier or cycles == 1 else ""
     changes: list[Change] = [TaskStarved(*run.key, task.idx, cycles, int(tier), now, note)]
     if tier is Tier.PARK:
-        cause = PARKED_UNCLAIMED if unclaimed else PARKED_UNSERVED
-        text = f"{cause} for {(now - task.eligible_at) // 1000} s ({cycles} cycles)"
+        text = f"{PARKED[cause]} for {(now - task.eligible_at) // 1000} s ({cycles} cycles)"
         changes.append(TaskEnded(*run.key, task.idx, NEEDS_ATTENTION, now, None, text))
     return changes
 

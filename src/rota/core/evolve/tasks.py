@@ -2,7 +2,7 @@
 
 from rota.core import changes as ch
 from rota.core.evolve.leases import end_lease
-from rota.core.evolve.moves import move, note, task_of, tell, touch
+from rota.core.evolve.moves import count_move, move, note, task_of, tell, touch
 from rota.core.ladder import is_ours
 from rota.core.live import LiveRun
 from rota.core.records import Task
@@ -24,7 +24,7 @@ def tasks_scheduled(state: State, change: ch.TasksScheduled) -> None:
             forget_reset(run, node, idx)
         assert task.state is NONE, f"no move from {task.state} to {SCHEDULED}"
         run.moving += 1
-        state.moves[NONE, SCHEDULED] += 1
+        count_move(state, run, NONE, SCHEDULED)
         task.state = SCHEDULED
         move(state, run, task, QUEUED)
         touch(state, run, task)
