@@ -40,7 +40,7 @@ from rota.core.bounds import HISTORY_KEPT_MS, TASK_RETRIES, TimeLimits
 from rota.core.cluster import cluster_id
 from rota.core.commands import ForgetWorker
 from rota.core.errors import Refused, Unavailable
-from rota.core.ids import DEFAULT_TENANT, Millis
+from rota.core.ids import DEFAULT_TENANT, CommandId, Millis, WorkerId
 from rota.core.ladder import ClimbRule
 from rota.core.questions import ListWorkers, WorkerView
 from rota.ports import Blobs, Candidate, SharedStore, Store
@@ -336,7 +336,9 @@ async def _strike_off(driver: CoordinatorDriver, past: Sequence[Resident]) -> No
         known = {(view.tenant, view.id, view.incarnation) for view in cast(tuple[WorkerView, ...], workers)}
         if (each.tenant, each.id, each.incarnation) in known:
             name = f"forget-{each.incarnation}-{secrets.token_hex(4)}"
-            await driver.ask(ForgetWorker(tenant=each.tenant, command_id=name, actor="rota", worker=each.id))
+            await driver.ask(
+                ForgetWorker(tenant=each.tenant, command_id=CommandId(name), actor="rota", worker=WorkerId(each.id))
+            )
 
 
 def _strike_off_later(driver: CoordinatorDriver, path: Path) -> None:

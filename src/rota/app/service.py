@@ -44,7 +44,7 @@ from rota.control.telemetry import Telemetry
 from rota.core.cluster import check_coordinator, wrong_cluster
 from rota.core.commands import PutQueue
 from rota.core.errors import Refused
-from rota.core.ids import DEFAULT_TENANT
+from rota.core.ids import DEFAULT_TENANT, CommandId
 from rota.core.ladder import ClimbRule
 from rota.core.model import DEFAULT_QUEUE_PROPERTIES, Queue, Unservable
 from rota.core.questions import ListQueues
@@ -227,7 +227,7 @@ class _Defining:
                 tenant=DEFAULT_TENANT, name=name, properties=DEFAULT_QUEUE_PROPERTIES, unservable=Unservable.FAIL
             )
             id = f"builds-{secrets.token_hex(8)}"
-            await self._driver.ask(PutQueue(tenant=DEFAULT_TENANT, command_id=id, actor="rota", queue=queue))
+            await self._driver.ask(PutQueue(tenant=DEFAULT_TENANT, command_id=CommandId(id), actor="rota", queue=queue))
 
     async def settled(self) -> None:
         """Wait until it is done; raises what went wrong, unless this coordinator ceased to lead."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 from rota.core.buckets import Bucket
 from rota.core.decide.timers import unclaimed_tasks
 from rota.core.graph import check_number
-from rota.core.ids import Millis
+from rota.core.ids import Millis, RunId, TaskId
 from rota.core.live import LiveRun
 from rota.core.model import CLASS_WEIGHT, Pairs, PriorityClass
 from rota.core.order import CLASSES
@@ -57,8 +57,8 @@ class SchedulerView(Struct, frozen=True, kw_only=True):
 class BacklogLine(Struct, frozen=True, kw_only=True):
     """One piece of work that waits, and what keeps it from being claimed; nothing if it only waits to be."""
 
-    run: str
-    task: str
+    run: RunId
+    task: TaskId
     labels: Pairs
     priority: PriorityClass
     eligible_at: Millis

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rota.core.demand import property_values, totals_of
-from rota.core.ids import Fence, Millis, RunKey, WorkerKey
+from rota.core.ids import Fence, Millis, RunId, RunKey, TaskId, WorkerKey
 from rota.core.model import CLASS_WEIGHT, Approval, Mood, Pairs, PriorityClass
 from rota.core.order import Purse
 from rota.core.records import Growth, Run, Task, Worker
@@ -72,7 +72,7 @@ class WaitingClaim(Struct, frozen=True, kw_only=True):
     until: Millis
     least: PriorityClass
     where: Pairs
-    run: str
+    run: RunId
 
     def accepts(self, run: RunKey, requires: Pairs, weight: int) -> bool:
         """Whether the claim asks for a task of this run, with these requirements and this weight."""
@@ -269,7 +269,7 @@ class LiveRun:
             self.reset = {}
         self.reset.setdefault(node, {})[idx] = None
 
-    def force(self, names: tuple[str, ...], step: int) -> None:
+    def force(self, names: tuple[TaskId, ...], step: int) -> None:
         """A branch decided to skip these nodes, or is asked again."""
         if self.forced is _NONE_FORCED:
             self.forced = {}

@@ -14,7 +14,7 @@ from rota.core.cycle import CycleSettings
 from rota.core.demand import Demand, Signature, read_demand
 from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, graph_pool
-from rota.core.ids import Epoch, Fence, Millis, RunKey, WorkerKey, make_fence
+from rota.core.ids import CommandId, Epoch, Fence, GraphKey, Millis, RunId, RunKey, ScheduleKey, WorkerKey, make_fence
 from rota.core.limits import PoolKey, Usage, next_token_at, pool_reasons
 from rota.core.live import Lease, LiveRun, LiveWorker
 from rota.core.match import Index
@@ -68,7 +68,7 @@ class Touched:
         self.drops: dict[Key, None] = {}
         self.stories: dict[RunKey, list[Change]] = {}
         self.archives: dict[RunKey, None] = {}
-        self.revives: list[tuple[str, str, Millis]] = []
+        self.revives: list[tuple[str, RunId, Millis]] = []
         self.audits: list[Audit] = []
 
 
@@ -90,12 +90,12 @@ class State(Relations):
         self.silence_ms = SILENCE_MS
         # The longest time for which a queue keeps its ended runs.
         self.retain_ms_most: Millis = 0
-        self.graphs: dict[tuple[str, str], LiveGraph] = {}
+        self.graphs: dict[GraphKey, LiveGraph] = {}
         # The large graph of the command that is being decided, if it was prepared.
         self.prepared: PreparedGraph | None = None
         self.runs: dict[RunKey, LiveRun] = {}
         self.run_number = 0
-        self.by_command: dict[tuple[str, str], RunKey] = {}
+        self.by_command: dict[tuple[str, CommandId], RunKey] = {}
         # Runs that have not ended, by tenant and key: whoever submits another with that key joins them.
         self.merging: dict[tuple[str, str], LiveRun] = {}
         self.workers: dict[WorkerKey, LiveWorker] = {}
@@ -104,16 +104,16 @@ class State(Relations):
         self.pools: dict[PoolKey, Pool] = {}
         self.usage: dict[PoolKey, Usage] = {}
         self.tenants: dict[str, Tenant] = {}
-        self.schedules: dict[tuple[str, str], Schedule] = {}
+        self.schedules: dict[ScheduleKey, Schedule] = {}
         self.workflows: dict[tuple[str, str], Workflow] = {}
         # By tenant and scope; those that were lifted, too.
         self.pauses: dict[tuple[str, str], Pause] = {}
         self.wakes = WakeMemory()
         # Oldest first.
-        self.receipts: OrderedDict[tuple[str, str], Receipt] = OrderedDict()
+        self.receipts: OrderedDict[tuple[str, CommandId], Receipt] = OrderedDict()
         self.active_runs: dict[tuple[str, str], int] = {}
         self.waiting_runs: dict[tuple[str, str], dict[RunKey, None]] = {}
-        self.scheduled_runs: dict[tuple[str, str], int] = {}
+        self.scheduled_runs: dict[ScheduleKey, int] = {}
         # Of graphs whose runs depend on the past, the run that is about the latest moment.
         self.lineages: dict[tuple[str, str], LiveRun] = {}
         self.parts: dict[RunKey, dict[RunKey, LiveRun]] = {}
@@ -139,7 +139,7 @@ class State(Relations):
         self.continues: dict[RunKey, None] = {}
         self.starts: dict[tuple[str, str], None] = {}
         # What is left of a round of the starvation sweep.
-        self.starving: list[tuple[str, str, int]] = []
+        self.starving: list[tuple[str, RunId, int]] = []
         self._count_consumable(DEFAULT_QUEUE_PROPERTIES)
 
     # Look-ups.

@@ -104,7 +104,7 @@ class ClaimRules:
     def _is_current(self, run: RunKey, wakes: dict[RunKey, tuple[Epoch, Millis]], state: State) -> bool:
         """Whether a wake for a run was sent in this epoch, and since the run last began to wait."""
         epoch, at = wakes.get(run, (0, 0))
-        return epoch == state.epoch and at >= self._queued_at(run, epoch)
+        return epoch == state.epoch and at >= self._queued_at(run, Epoch(epoch))
 
     def _check_cooldown(self, state: State, run: RunKey, wake: Wake) -> None:
         before = self._cooling.get((run, wake.worker))
@@ -122,7 +122,7 @@ class ClaimRules:
     def is_declined(self, run: RunKey, at: Millis) -> bool:
         """Whether a session was told of a run, in this epoch, a threshold ago, and none has claimed it since."""
         epoch, offered_at = self.offers.get(run, (0, 0))
-        since = max(offered_at, self._queued_at(run, epoch))
+        since = max(offered_at, self._queued_at(run, Epoch(epoch)))
         return epoch == self.model.epoch and at - since >= self.limits.starve_ms
 
     def is_still_queued(self, run: RunKey, at: Millis) -> bool:

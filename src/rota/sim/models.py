@@ -5,7 +5,7 @@ Fed by commits in the order in which they became true, so it knows nothing of an
 
 from typing import Protocol
 
-from rota.core.ids import Epoch, Fence, Millis, RunKey
+from rota.core.ids import NO_FENCE, Epoch, Fence, GraphDigest, Millis, RunKey
 from rota.core.ladder import is_ours
 from rota.core.model import Graph, Queue, TaskSpec
 from rota.core.records import Run, Worker
@@ -48,7 +48,7 @@ class TaskModel:
 
     def __init__(self) -> None:
         self.state: TaskState = NONE
-        self.fence: Fence = 0
+        self.fence = NO_FENCE
         self.spent = 0
         self.tries = 0
         self.interrupted = 0
@@ -58,7 +58,7 @@ class TaskModel:
         self.note = ""
         # The starvation ladder: cycles counted, and when and in which epoch the last one was.
         self.cycles = 0
-        self.climbed_at: tuple[Epoch, Millis] = (0, 0)
+        self.climbed_at: tuple[Epoch, Millis] = (Epoch(0), 0)
         self.ended_silent: dict[Fence, None] = {}
 
     def forget_own_note(self) -> None:
@@ -89,7 +89,7 @@ class Facts(Protocol):
         """What time it is, whatever clocks say."""
         ...
 
-    def graph(self, tenant: str, digest: str) -> Graph | None:
+    def graph(self, tenant: str, digest: GraphDigest) -> Graph | None:
         """A stored definition."""
         ...
 
@@ -140,7 +140,7 @@ class Model:
     def __init__(self, facts: Facts, mix: Mix) -> None:
         self.facts = facts
         self.mix = mix
-        self.epoch: Epoch = 0
+        self.epoch = Epoch(0)
         self.tasks: dict[tuple[str, str, int], TaskModel] = {}
         self.runs: dict[RunKey, RunState] = {}
         self.names: dict[RunKey, tuple[str, str]] = {}
@@ -217,7 +217,7 @@ class Model:
         if model.state in LEASED and to not in LEASED:
             self.live.pop(model.fence, None)
             self.ended_at[model.fence] = at
-            model.fence = 0
+            model.fence = NO_FENCE
         if to in (SUCCESS, SKIPPED) or model.state in (SUCCESS, SKIPPED):
             self.well[(*run, idx)] = None
         model.state = to

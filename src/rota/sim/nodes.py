@@ -28,7 +28,7 @@ from rota.core.commands import ClaimTask, ClearTasks, Command, MarkTasks, MoveRu
 from rota.core.cycle import CycleSettings
 from rota.core.errors import Refused, Unavailable
 from rota.core.history import Ended
-from rota.core.ids import Millis
+from rota.core.ids import Millis, RunId
 from rota.core.model import Graph
 from rota.sim.broken import Broken
 from rota.sim.disk import SimStore
@@ -235,7 +235,7 @@ class CoordinatorNode(Node):
         self.asked[self._token] = reply
         self.deliver(self.life, self.handle, Asked(self._token, command))
 
-    def look_up(self, tenant: str, run: str, found: Callable[[Ended | None, Graph | None], None]) -> None:
+    def look_up(self, tenant: str, run: RunId, found: Callable[[Ended | None, Graph | None], None]) -> None:
         """Read a run of history."""
         life = self.life
 

@@ -24,11 +24,11 @@ from rota.core.changes import (
     TaskRequeued,
     TaskStarved,
 )
-from rota.core.decide.decision import AT_CAP, Decision, find_lease, spare_receipts
+from rota.core.decide.decision import AT_CAP, Decision, find_lease, run_of_timer, spare_receipts, worker_of_timer
 from rota.core.decide.leases import overran, returned, went_unheard
 from rota.core.decide.runs import continue_run, look_after, scheduled_run, stop_run
 from rota.core.decide.workers import gone
-from rota.core.ids import Millis
+from rota.core.ids import GraphDigest, Millis, RunId, ScheduleId
 from rota.core.ladder import (
     FAILED_UNSERVED,
     NO_FIT,
@@ -91,7 +91,7 @@ def tick(state: State, command: cm.Tick, now: Millis) -> Decision:
 
 def due(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """A cooldown is over."""
-    run = state.runs.get((str(key[0]), str(key[1])))
+    run = run_of_timer(state, key)
     task = run.tasks.get(int(str(key[2]))) if run is not None else None
     if run is None or task is None or task.state not in (UP_FOR_RETRY, UP_FOR_RESCHEDULE):
         return Decision([])
@@ -103,7 +103,7 @@ def due(state: State, key: tuple[object, ...], now: Millis) -> Decision:
 
 def deadline(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """A run is out of time."""
-    run = state.runs.get((str(key[0]), str(key[1])))
+    run = run_of_timer(state, key)
     if run is None or run.row.state in RUN_TERMINAL or run.row.stopping is not None:
         return Decision([])
     if not run.row.deadline_at or run.row.deadline_at > now:
@@ -113,7 +113,7 @@ def deadline(state: State, key: tuple[object, ...], now: Millis) -> Decision:
 
 def archive(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """An ended run has been kept long enough."""
-    run = state.runs.get((str(key[0]), str(key[1])))
+    run = run_of_timer(state, key)
     if run is None or run.row.state not in RUN_TERMINAL or run.leased or run.is_kept:
         return Decision([])
     # Whoever took it out of history is given as long to say what for. So is whoever was about to in an earlier reign:
@@ -126,7 +126,7 @@ def archive(state: State, key: tuple[object, ...], now: Millis) -> Decision:
 
 def watch_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """Leases of one worker: expired, or granted and never acknowledged. Who claims work acknowledges by that."""
-    worker = state.workers.get((str(key[0]), str(key[1])))
+    worker = worker_of_timer(state, key)
     if worker is None:
         return Decision([])
     limits = state.limits
@@ -134,7 +134,7 @@ def watch_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision
     changes: list[Change] = []
     for lease in worker.leases.values():
         renewed_at = max(1, lease.expires_at - lease.task.lease_ms)
-        about = (lease.run.row.id, lease.run.row.name, str(lease.task.idx), lease.task.attempt)
+        about = (lease.run.row.id, lease.run.row.name, lease.run.graph.task_id(lease.task.idx), lease.task.attempt)
         silent = AgentCandidate(*about, renewed_at)
         unheard = DispatchCandidate(*about, max(1, lease.begun_at))
         if is_agent_lost(silent, clock, lease.task.lease_ms):
@@ -167,7 +167,7 @@ def watch_overrun(state: State, key: tuple[object, ...], now: Millis) -> Decisio
 
 def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """Make the runs of the slots that are due; cursor and runs commit together, so a slot fires once."""
-    schedule = state.schedules.get((str(key[0]), str(key[1])))
+    schedule = state.schedules.get((str(key[0]), ScheduleId(str(key[1]))))
     if schedule is None or schedule.paused:
         return Decision([])
     workflow = state.workflows.get((schedule.tenant, state.graphs[(schedule.tenant, schedule.graph)].graph.name))
@@ -179,11 +179,11 @@ def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Deci
     changes: list[Change] = []
     version = None if workflow is None else workflow.kept_version(schedule.version)
     for slot in found.run:
-        wanted = name = f"{schedule.id}@{show_slot(slot)}"
+        wanted = name = RunId(f"{schedule.id}@{show_slot(slot)}")
         number = 1
         while (schedule.tenant, name) in state.runs or (schedule.tenant, name) in state.touched.archives:
             number += 1
-            name = f"{wanted}+{number}"
+            name = RunId(f"{wanted}+{number}")
         changes.append(scheduled_run(schedule, name, graph, version, slot, now))
     missed = sum(span.count for span in found.missed)
     if found.cursor != schedule.cursor and found.cursor is not None:
@@ -207,7 +207,7 @@ def sweep(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # no
     return Decision([], detail=state.starving or list(islice(starving, SWEEP_ROUND_MAX)))
 
 
-def _unserved(state: State, now: Millis) -> Iterator[tuple[str, str, int]]:
+def _unserved(state: State, now: Millis) -> Iterator[tuple[str, RunId, int]]:
     for bucket in state.index.buckets.values():
         if not bucket.live or state.index.is_servable(bucket) or is_paused(state, bucket):
             continue
@@ -220,7 +220,7 @@ def _unserved(state: State, now: Millis) -> Iterator[tuple[str, str, int]]:
                 yield (*run.key, task.idx)
 
 
-def _unclaimed(state: State, now: Millis) -> Iterator[tuple[str, str, int]]:
+def _unclaimed(state: State, now: Millis) -> Iterator[tuple[str, RunId, int]]:
     """Tasks that a session could claim and none does."""
     for run, task in unclaimed_tasks(state, now):
         yield (*run.key, task.idx)
@@ -275,7 +275,7 @@ def _patience_ms(state: State, bucket: Bucket) -> Millis:
 
 def starved(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """One task, one cycle: it climbs or fails, as its queue says. Before that the reason is noted on the task."""
-    run = state.runs.get((str(key[0]), str(key[1])))
+    run = run_of_timer(state, key)
     task = run.tasks.get(int(str(key[2]))) if run is not None else None
     if run is None or task is None or task.state is not QUEUED or not run.is_runnable:
         return Decision([])
@@ -298,7 +298,7 @@ def _no_fit(state: State, run: LiveRun, task: Task, now: Millis) -> str:
 
 def give_up(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """A task was parked in a queue in which nobody looks after such tasks: it fails, with what happened to it."""
-    run = state.runs.get((str(key[0]), str(key[1])))
+    run = run_of_timer(state, key)
     task = run.tasks.get(int(str(key[2]))) if run is not None else None
     if run is None or task is None or task.state is not NEEDS_ATTENTION or run.row.stopping is not None:
         return Decision([])
@@ -343,7 +343,7 @@ def _fail_unserved(state: State, run: LiveRun, task: Task, now: Millis) -> list[
 
 def review(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """Whatever a run is due that no timer or countdown has done: the part of the safety net that looks at one run."""
-    run = state.runs.get((str(key[0]), str(key[1])))
+    run = run_of_timer(state, key)
     if run is None:
         return Decision([])
     if run.row.state in RUN_TERMINAL:
@@ -369,7 +369,7 @@ def replan(state: State, key: tuple[object, ...], now: Millis) -> Decision:
 
 def _planned_anew(state: State, key: tuple[object, ...], now: Millis) -> tuple[list[Change], RunEnded | None]:
     """What planning from scratch finds, and the end of a run for which it finds nothing: that is left to the reaper."""
-    run = state.runs.get((str(key[0]), str(key[1])))
+    run = run_of_timer(state, key)
     if run is None or run.row.state is not RunState.RUNNING or not run.is_runnable or run.row.pending:
         return [], None
     cascade = Cascade(run, now, recount=True)
@@ -384,7 +384,7 @@ def _planned_anew(state: State, key: tuple[object, ...], now: Millis) -> tuple[l
 
 def look_back(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """Something about the run before this one changed: what waits for it is judged again."""
-    run = state.runs.get((str(key[0]), str(key[1])))
+    run = run_of_timer(state, key)
     if run is None or run.row.state is not RunState.RUNNING or run.row.stopping is not None or run.row.pending:
         return Decision([])
     cascade = Cascade(run, now)
@@ -413,7 +413,7 @@ def orphan(state: State, key: tuple[object, ...], now: Millis) -> Decision:
 
 def forget_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """A worker has been away for so long that it no longer counts as registered."""
-    worker = state.workers.get((str(key[0]), str(key[1])))
+    worker = worker_of_timer(state, key)
     # A pull worker has no stream to lose: only its silence tells.
     if worker is None or (worker.present and not worker.row.capacity.pull):
         return Decision([])
@@ -426,7 +426,7 @@ def forget_worker(state: State, key: tuple[object, ...], now: Millis) -> Decisio
 
 def drop_graph(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # noqa: ARG001 - use decides, not time
     """A graph nobody uses."""
-    graph = state.graphs.get((str(key[0]), str(key[1])))
+    graph = state.graphs.get((str(key[0]), GraphDigest(str(key[1]))))
     if graph is None or graph.users:
         return Decision([])
     return Decision([GraphDropped(graph.tenant, graph.digest)])

@@ -3,7 +3,7 @@
 from rota.core import changes as ch
 from rota.core.buckets import Bucket
 from rota.core.evolve.moves import move, note, tell
-from rota.core.ids import Fence, Millis
+from rota.core.ids import NO_FENCE, NO_WORKER, Fence, Incarnation, Millis
 from rota.core.ladder import is_ours
 from rota.core.limits import Usage
 from rota.core.live import Lease, LiveRun, LiveWorker
@@ -69,8 +69,9 @@ def end_lease(state: State, fence: Fence, at: Millis) -> None:
     run.purse.settle(took_ms * lease.share // SHARE - lease.charged)
     if task.state is RUNNING or task.state in TERMINAL:
         run.account.learn(took_ms)
-    task.fence = 0
-    task.worker_tenant = task.worker = task.incarnation = task.token_hash = ""
+    task.fence = NO_FENCE
+    task.worker_tenant = task.token_hash = ""
+    task.worker, task.incarnation = NO_WORKER, Incarnation("")
 
 
 def limit_lease(state: State, lease: Lease, begun_at: Millis, now: Millis) -> None:
@@ -182,7 +183,7 @@ def attempt_ended(state: State, change: ch.AttemptEnded) -> None:
         if bucket is not None and bucket.demand.allocation is Allocation.NEAREST_INPUTS:
             run.made_by(change.task, worker)
         task.interruptions = 0
-        task.avoid_tenant = task.avoid = ""
+        task.avoid_tenant, task.avoid = "", NO_WORKER
         if change.skips:
             task.skips = change.skips
             run.force(change.skips, 1)

@@ -3,6 +3,7 @@
 from rota.core import changes as ch
 from rota.core.evolve.leases import end_lease
 from rota.core.evolve.moves import count_move, move, note, task_of, tell, touch
+from rota.core.ids import NO_WORKER
 from rota.core.ladder import is_ours
 from rota.core.live import LiveRun
 from rota.core.records import Task
@@ -78,7 +79,7 @@ def tasks_reset(state: State, change: ch.TasksReset) -> None:
         task.result = None
         task.failure = None
         task.error = ""
-        task.avoid_tenant = task.avoid = ""
+        task.avoid_tenant, task.avoid = "", NO_WORKER
         task.started_at = task.ended_at = task.due_at = 0
         task.cycles = task.tier = 0
         task.first_started_at = 0
@@ -101,7 +102,7 @@ def task_requeued(state: State, change: ch.TaskRequeued) -> None:
     task.due_at = 0
     if task.state is NEEDS_ATTENTION:
         task.interruptions = task.cycles = task.tier = 0
-        task.avoid_tenant = task.avoid = ""
+        task.avoid_tenant, task.avoid = "", NO_WORKER
     move(state, run, task, SCHEDULED)
     move(state, run, task, QUEUED)
     note(state, run, task, change)

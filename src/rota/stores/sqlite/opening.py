@@ -78,7 +78,7 @@ def open_folder(folder: Path, vfs: str | None = None, migrations: Sequence[Migra
     return _opened(path, lambda: open_writer(folder, vfs), lambda found: _prepare(found, folder, migrations))
 
 
-def _opened(path: Path, opener: Callable[[], Connection], prepare: Callable[[Connection], None]) -> Connection:
+def _opened(path: Path, opener: Callable[[], Connection], prepare: Callable[[Connection], object]) -> Connection:
     """A connection that was prepared; one that cannot be is closed, and what keeps it from that is refused by name."""
     connection: Connection | None = None
     try:
