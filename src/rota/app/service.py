@@ -97,23 +97,7 @@ async def start_service(
     addresses = [address for address in (listen, http) if address is not None]
     for warning in check_exposure(addresses, is_open=gate.is_open, has_tls=tls is not None):
         journal(Tell("exposed", (("warning", warning),)))
-    hosting = Hosting(
-        folder=server.data,
-        limits=server.limits,
-        listener=listener,
-        keep_ms=server.keep_ms,
-        blobs=server.blobs,
-        task_retries=server.max_task_retries,
-        fan_out_max=server.fan_out_max,
-        climb_rule=ClimbRule(server.climb_rule),
-        telemetry=telemetry,
-        refused=gate.refused,
-        readable=readable(config.queries.tables, config.queries.folders),
-        has_socket=gate.is_open,
-        streams=folders_by_tenant(config.streams.folders),
-        sharing=sharing_of(config, wall_clock()),
-    )
-    here = host(parts, hosting)
+    here = host(parts, _hosting(config, listener, telemetry, gate))
     here.desk.inspect = partial(
         look_inside, here.driver, lambda: journal.recent, lambda: telemetry.render()[0].decode(errors="replace")
     )
@@ -140,6 +124,27 @@ async def start_service(
     if config.spawners:
         nurseries.append(start_nursery(parts, here, config, journal, telemetry.spawned))
     return Service(here, grpc_url, http_url, worker, failed)
+
+
+def _hosting(config: Config, listener: Listener, telemetry: Telemetry, gate: Gate) -> Hosting:
+    """What the settings say about the coordinator."""
+    server = config.server
+    return Hosting(
+        folder=server.data,
+        limits=server.limits,
+        listener=listener,
+        keep_ms=server.keep_ms,
+        blobs=server.blobs,
+        task_retries=server.max_task_retries,
+        fan_out_max=server.fan_out_max,
+        climb_rule=ClimbRule(server.climb_rule),
+        telemetry=telemetry,
+        refused=gate.refused,
+        readable=readable(config.queries.tables, config.queries.folders),
+        has_socket=gate.is_open,
+        streams=folders_by_tenant(config.streams.folders),
+        sharing=sharing_of(config, wall_clock()),
+    )
 
 
 def _watch_streams(here: Host, telemetry: Telemetry) -> None:

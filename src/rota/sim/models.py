@@ -144,7 +144,7 @@ class Model:
         self.tasks: dict[tuple[str, str, int], TaskModel] = {}
         self.runs: dict[RunKey, RunState] = {}
         self.names: dict[RunKey, tuple[str, str]] = {}
-        self.graphs: dict[RunKey, str] = {}
+        self.graphs: dict[RunKey, GraphDigest] = {}
         # As it was submitted; `graphs` and `versions` say what it is of now.
         self.rows: dict[RunKey, Run] = {}
         self.versions: dict[RunKey, int] = {}
