@@ -250,6 +250,10 @@ class State(Relations):
             return eligible_at
         return max([eligible_at, *(pause.at for pause in pauses_of(self.pauses, bucket.demand.signature))])
 
+    def claimable_since(self, bucket: Bucket, run: LiveRun, idx: int, eligible_at: Millis) -> Millis:
+        """Since when a task could have been claimed: not while it was paused, nor while a session had it."""
+        return max(self.waits_since(bucket, eligible_at), run.returned.get(idx, 0))
+
     def unservable_code(self, bucket: Bucket) -> str:
         """The code of the reason why no registered worker could ever run a bucket's tasks; empty if one could."""
         if self.index.is_servable(bucket):

@@ -138,14 +138,14 @@ def _first(state: State, bucket: Bucket, most: int) -> Iterator[Waiting]:
         for entry in in_order(bucket.ages.get(priority, ())):
             if len(told) >= most:
                 return
-            eligible_at, _, _, run, _ = entry
+            eligible_at, _, _, run, idx = entry
             if run.key not in told and state.index.is_waiting(bucket, entry):
                 told[run.key] = None
                 yield Waiting(
                     key=run.key,
                     demand=bucket.demand,
                     weight=CLASS_WEIGHT[priority],
-                    eligible_since=state.waits_since(bucket, eligible_at),
+                    eligible_since=state.claimable_since(bucket, run, idx, eligible_at),
                 )
 
 

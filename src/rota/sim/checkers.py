@@ -354,7 +354,7 @@ class Ledger(Model):
         """
         spec, model = self.spec(run, change.task), self.task(run, change.task)
         is_servable = spec is not None and self.facts.is_servable(run[0], spec, change.at)
-        is_unclaimed = self.claims.is_declined(run, change.at) or self.claims.is_still_queued(run, change.at)
+        is_unclaimed = self.claims.is_declined(run, change.at) or self.claims.is_still_queued(model, change.at)
         if is_servable and run[0] not in self.requeued and not is_unclaimed:
             raise Broken(f"P-LADDER: {run}/{change.task} climbed although a registered worker could run it")
         if is_servable:

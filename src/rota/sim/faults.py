@@ -126,7 +126,7 @@ def draw_mix(chance: Random) -> Mix:
         lying_agents=maybe(200, 0.3),
         misdirected=maybe(400, 0.3),
         unwilling_agents=maybe(1, 0.3),
-        listeners=12 * maybe(1, 0.15),
+        listeners=30 * maybe(1, 0.12),
         fan_out_max=maybe(5, 0.2),
         climb_rule=ClimbRule.QUEUED if chance.random() < 0.15 else ClimbRule.UNSERVED,
     )

@@ -41,6 +41,7 @@ class TaskModel:
         "first_started_at",
         "interrupted",
         "note",
+        "queued_at",
         "spent",
         "state",
         "tries",
@@ -59,6 +60,8 @@ class TaskModel:
         # The starvation ladder: cycles counted, and when and in which epoch the last one was.
         self.cycles = 0
         self.climbed_at: tuple[Epoch, Millis] = (Epoch(0), 0)
+        # When and in which epoch it began to wait for a claim.
+        self.queued_at: tuple[Epoch, Millis] = (Epoch(0), 0)
         self.ended_silent: dict[Fence, None] = {}
 
     def forget_own_note(self) -> None:
@@ -226,5 +229,5 @@ class Model:
         elif to is QUEUED:
             spec = self.spec(run, idx)
             if spec is not None and self.facts.queue(run[0], spec.queue).pull:
-                self.queued_at[run] = (self.epoch, at)
+                self.queued_at[run] = model.queued_at = (self.epoch, at)
         return model

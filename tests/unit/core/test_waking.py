@@ -472,6 +472,25 @@ def test_a_starved_item_is_told_to_every_idle_session_unless_that_is_capped(cap:
     assert len({name for _, name in sweep(world)}) == told
 
 
+@pytest.mark.parametrize("rule", ClimbRule)
+def test_work_that_comes_back_from_a_session_begins_its_wait_anew(rule: ClimbRule):
+    world = World()
+    world.state.wake_settings = structs.replace(world.state.wake_settings, rule=rule)
+    session(world, slots=2)
+    item(world, "busy")
+    item(world, "one")
+    claim(world)
+    assert claim(world) == "one"
+    world.advance(600_000)
+    report(world, "one", cm.Outcome.RELEASED)
+    session(world, "t")
+    assert len(sweep(world)) == 1, "it is not starved, so one session is told"
+    sweeps(world, 7)
+    assert cycles_of(world) == 0
+    sweeps(world, 3)
+    assert cycles_of(world) > 0
+
+
 def test_work_that_others_of_its_kind_are_claimed_before_does_not_climb():
     world = World()
     session(world, "idle")

@@ -16,6 +16,7 @@ from rota.core.states import (
     ASSIGNED,
     CANCELLED,
     NEEDS_ATTENTION,
+    QUEUED,
     RUNNING,
     SUCCESS,
     TERMINAL,
@@ -217,6 +218,8 @@ def lease_returned(state: State, change: ch.LeaseReturned) -> None:
     elif change.state is NEEDS_ATTENTION:
         # Its queue may have nobody who looks after it.
         state.set_timer(0, "parked", *run.key, task.idx)
+    elif change.state is QUEUED and state.bucket_of(run, task).demand.pull:
+        run.came_back(task.idx, change.at)
     note(state, run, task, change)
 
 
