@@ -57,6 +57,7 @@ PARTS: dict[str, dict[str, Any]] = {
         "rota.AsyncRota": rota.AsyncRota,
         "rota.connect": rota.connect,
         "rota.submit_work": rota.submit_work,
+        "rota.Recorder": rota.Recorder,
         "Run": BlockingRun,
         "Item": BlockingItem,
         "AgentSession": BlockingSession,

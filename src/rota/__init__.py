@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rota.app.submitting import submit_work
     from rota.client.deploying import DeployFailed
     from rota.client.runs import RunFailed
+    from rota.control.recorder import Recorder
     from rota.core.errors import Refused, Unavailable
     from rota.kinds.workflow.arguments import literal
     from rota.kinds.workflow.authoring import workflow
@@ -32,6 +33,7 @@ __all__ = [
     "DeployFailed",
     "Fail",
     "Param",
+    "Recorder",
     "Refused",
     "Request",
     "Reschedule",
@@ -64,6 +66,7 @@ _HOMES = {
     "submit_work": "rota.app.submitting",
     "DeployFailed": "rota.client.deploying",
     "RunFailed": "rota.client.runs",
+    "Recorder": "rota.control.recorder",
     "Refused": "rota.core.errors",
     "Unavailable": "rota.core.errors",
     "Param": "rota.kinds.workflow.parameters",

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from rota.core.demand import Demand
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
-from rota.core.ids import NO_FENCE, BlobRef, Digest, Epoch, Fence, Millis, RunKey
+from rota.core.ids import NO_FENCE, BlobRef, Digest, Epoch, Fence, GraphDigest, Millis, RunId, RunKey
 from rota.core.model import Capacity, Graph, Pairs
 from rota.core.records import Batch, Record, Story
 
@@ -51,15 +51,15 @@ class StoreReader(Protocol):
         """Ended runs that moved to history, newest end first."""
         ...
 
-    async def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
+    async def ended(self, tenant: str, run: RunId, created_at: Millis = 0) -> Ended | None:
         """One run of history with its tasks; of several with that id the newest, unless `created_at` says which."""
         ...
 
-    async def graph(self, tenant: str, digest: str) -> Graph | None:
+    async def graph(self, tenant: str, digest: GraphDigest) -> Graph | None:
         """A definition that is live, or that a run in history was made of."""
         ...
 
-    async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
+    async def stories(self, tenant: str, run: RunId, created_at: Millis) -> list[Story]:
         """What is told about one run, live or ended, in order."""
         ...
 
@@ -125,7 +125,7 @@ class Look(Struct, frozen=True, kw_only=True):
     # Product and version, such as "PostgreSQL 15.4".
     server: str
     identity: str = ""
-    epoch: Epoch = 0
+    epoch: Epoch = Epoch(0)
     leader: Candidate | None = None
 
 
@@ -159,7 +159,7 @@ class Wanted(Struct, frozen=True):
     """What somebody is to be started for: a task that no registered worker could have."""
 
     tenant: str
-    run: str
+    run: RunId
     demand: Demand
 
 

@@ -45,7 +45,7 @@ from rota.core.cluster import cluster_id
 from rota.core.commands import ClientCommand, Command, Outcome, PutPool, PutQueue, SubmitRun
 from rota.core.decide.leases import Offer
 from rota.core.errors import Refused, Unavailable
-from rota.core.ids import DEFAULT_TENANT, Millis
+from rota.core.ids import DEFAULT_TENANT, CommandId, Incarnation, Millis, RunId, TaskId, WorkerId
 from rota.core.model import DEFAULT_QUEUE_PROPERTIES, Capacity, FailureClass, Graph, Pool, Queue
 from rota.core.questions import GetRun, ListTasks, Question, RunView, TasksPage, TaskView
 from rota.core.states import RUN_TERMINAL, SUCCESS
@@ -76,7 +76,7 @@ from rota.worker.runners.calls import Call, Done, perform
 from rota.worker.runners.outcomes import context_of
 
 TENANT = DEFAULT_TENANT
-RUN = "trial"
+RUN = RunId("trial")
 BEGIN_AT: Millis = 1_767_225_600_000  # 2026-01-01
 VIRTUAL_MS_MAX = 366 * 24 * 3_600_000
 PLENTY = 1_000_000_000
@@ -97,8 +97,8 @@ class Trial(Struct, frozen=True):
 
     state: str
     reason: str
-    results: dict[str, Any]
-    tasks: dict[str, TaskView]
+    results: dict[TaskId, Any]
+    tasks: dict[TaskId, TaskView]
     story: list[str]
     took_ms: Millis
 
@@ -134,7 +134,7 @@ def run_workflow(
     world.ask(
         SubmitRun(
             tenant=TENANT,
-            command_id=RUN,
+            command_id=CommandId(RUN),
             run=RUN,
             graph=graph,
             params=packed(given),
@@ -157,10 +157,10 @@ def _definitions(graph: Graph) -> Iterator[ClientCommand]:
     """The queues and pools that the graph names. Nobody falls silent here, and no pool is full."""
     for name in dict.fromkeys(("default", *(spec.queue for spec in graph.tasks))):
         queue = Queue(tenant=TENANT, name=name, properties=DEFAULT_QUEUE_PROPERTIES, worker_timeout_ms=0)
-        yield PutQueue(tenant=TENANT, command_id=f"queue-{name}", queue=queue)
+        yield PutQueue(tenant=TENANT, command_id=CommandId(f"queue-{name}"), queue=queue)
     for name in dict.fromkeys(need.pool for spec in graph.tasks for need in spec.pools):
         pool = Pool(tenant=TENANT, name=name, slots=POOL_SLOTS_MAX)
-        yield PutPool(tenant=TENANT, command_id=f"pool-{name}", pool=pool)
+        yield PutPool(tenant=TENANT, command_id=CommandId(f"pool-{name}"), pool=pool)
 
 
 class _World:
@@ -179,7 +179,7 @@ class _World:
         self.begin_at = begin_at
         self.disk = MemoryDisk()
         self.coordinator = Coordinator(limits, self.now)
-        self.worker = sync.SyncMachine(TENANT, "trial", "1", capacity, limits)
+        self.worker = sync.SyncMachine(TENANT, WorkerId("trial"), Incarnation("1"), capacity, limits)
         self._own = own
         self._replace = replace
         self._stream = 0

@@ -24,6 +24,7 @@ RUN_HERE = {
     "docs/guides/service.md": 1,
     "docs/guides/streams.md": 1,
     "docs/guides/workflows.md": 4,
+    "docs/reference/metrics.md": 1,
 }
 
 
@@ -102,6 +103,12 @@ print(run_workflow(report).results["totals"].to_pylist())
         f"import rota\nfrom workflow import cities, totals, trips\n{used}", encoding="utf-8"
     )
     assert python("use.py", cwd=tmp_path) == "[{'land': 'Norway', 'km': 12}, {'land': 'Italy', 'km': 30}]\n"
+
+
+def test_the_recorder_on_the_page_of_metrics_is_told_of_moves(tmp_path: Path) -> None:
+    (code,) = blocks("docs/reference/metrics.md")
+    (tmp_path / "recorder.py").write_text(code, encoding="utf-8")
+    assert python("recorder.py", cwd=tmp_path) == "1\n"
 
 
 def test_the_guide_to_streams_works_as_it_stands(tmp_path: Path) -> None:

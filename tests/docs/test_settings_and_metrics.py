@@ -9,7 +9,8 @@ import pytest
 from rota.api.reapi.telemetry import METRICS as FRONT_END_METRICS
 from rota.config import SETTINGS, Setting, load_config
 from rota.config.spawners import KEYS, SpawnerSettings
-from rota.control.telemetry import AGAIN, METRICS, MOVED_TO
+from rota.control.tally import AGAIN, MOVED_TO
+from rota.control.telemetry import METRICS
 from rota.core.state import DECIDED
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"

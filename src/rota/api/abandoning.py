@@ -12,7 +12,7 @@ from typing import Any
 
 from rota.core.commands import CancelRun
 from rota.core.errors import Refused, Unavailable
-from rota.core.ids import RunKey
+from rota.core.ids import CommandId, RunKey
 
 REASON = "the program that waited for it is gone"
 PATIENCE_MS_MAX = 3_600_000
@@ -59,4 +59,6 @@ class Abandoned:
         command_id = f"abandoned-{secrets.token_hex(8)}"
         # It may have ended, or somebody else leads, to whom whoever waits has said so.
         with suppress(Refused, Unavailable):
-            await self._ask(CancelRun(tenant=tenant, command_id=command_id, run=run, reason=REASON, actor=actor))
+            await self._ask(
+                CancelRun(tenant=tenant, command_id=CommandId(command_id), run=run, reason=REASON, actor=actor)
+            )

@@ -12,6 +12,7 @@ from rota.core import backlog as bl
 from rota.core import history as hs
 from rota.core import questions as qu
 from rota.core.errors import Refused
+from rota.core.ids import RunId
 from rota.core.model import AGENTS_QUEUE, Graph, Pairs
 from rota.core.pauses import scope_of
 from rota.core.questions import WorkerView
@@ -123,14 +124,14 @@ def _is_own_kind(who: Principal, view: WorkerView) -> bool:
 async def _requires_of(coordinator: Coordinator, tenant: str, run: str) -> Pairs | None:
     """What an item requires of a session, live or ended; None if there is no such item."""
     try:
-        view: Any = (await coordinator.ask(qu.GetRun(tenant=tenant, run=run)))[0]
-        page: Any = (await coordinator.ask(qu.ListTasks(tenant=tenant, run=run, limit=1)))[0]
+        view: Any = (await coordinator.ask(qu.GetRun(tenant=tenant, run=RunId(run))))[0]
+        page: Any = (await coordinator.ask(qu.ListTasks(tenant=tenant, run=RunId(run), limit=1)))[0]
         amended: Pairs | None = page.tasks[0].requires if page.tasks else None
         digest = view.graph
     except Refused as refused:
         if refused.code != "run.unknown":
             raise
-        ended = await coordinator.store.ended(tenant, run)
+        ended = await coordinator.store.ended(tenant, RunId(run))
         if ended is None:
             return None
         digest, amended = ended.run.graph, None

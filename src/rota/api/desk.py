@@ -29,7 +29,7 @@ from rota.core.changes import RunEnded
 from rota.core.commands import CancelRun, ClientCommand, SteerStream, SubmitRun
 from rota.core.errors import Refused, Unavailable
 from rota.core.history import GetEnded, GetGraph, GetStories, HistoryQuery, ListAudits
-from rota.core.ids import Millis, RunKey, WorkerKey
+from rota.core.ids import NO_RUN, CommandId, Millis, RunId, RunKey, WorkerKey
 from rota.core.model import Graph
 from rota.core.questions import GetRun, PreviewClear, Question, RunView
 from rota.core.records import Story
@@ -201,9 +201,9 @@ class Desk:
             case AwaitRun():
                 if request.abandon_ms <= 0:
                     return await self._await(request)
-                key = (request.tenant, request.run)
+                key = (request.tenant, RunId(request.run))
                 # Who goes away cancels it, so they have to be allowed to.
-                cancelling = CancelRun(tenant=request.tenant, command_id="", run=request.run)
+                cancelling = CancelRun(tenant=request.tenant, command_id=CommandId(""), run=key[1])
                 self._check(who, cancelling)
                 if who.role is Role.ANALYST:
                     await self._check_query(cancelling)
@@ -232,10 +232,10 @@ class Desk:
 
     def watch(self, who: Principal, tenant: str, run: str, tell: Heard) -> Callable[[], None]:
         """Be told what happens to a run, or to any run of the tenant if none is named; the answer ends it."""
-        self._check(who, GetStories(tenant=tenant, run=run, created_at=0))
+        self._check(who, GetStories(tenant=tenant, run=RunId(run), created_at=0))
         agent_scope.check_unbound(who, "the events of runs")
         self._coordinator.check_leads()
-        return self._watchers.add((tenant, run), tell)
+        return self._watchers.add((tenant, RunId(run)), tell)
 
     def failed(self, what: str, error: Exception) -> Refused:
         """An error of ours: the operator is told what it was, and this is what its caller is told.
@@ -284,10 +284,10 @@ class Desk:
             if stories is None or any(_ENDED in story.changes for story in stories):
                 told.set()
 
-        end = self._watchers.add((request.tenant, request.run), tell)
+        end = self._watchers.add((request.tenant, RunId(request.run)), tell)
         try:
             while True:
-                view = (await self._coordinator.ask(GetRun(tenant=request.tenant, run=request.run)))[0]
+                view = (await self._coordinator.ask(GetRun(tenant=request.tenant, run=RunId(request.run))))[0]
                 assert isinstance(view, RunView), "a run is answered with its view"
                 if view.state in RUN_TERMINAL:
                     return view
@@ -363,7 +363,7 @@ class Watchers:
             return
         wanted: dict[RunKey, list[Story]] = {}
         for story in stories:
-            for key in ((story.tenant, story.run), (story.tenant, "")):
+            for key in ((story.tenant, story.run), (story.tenant, NO_RUN)):
                 if key in self._by_run:
                     wanted.setdefault(key, []).append(story)
         for key, told in wanted.items():

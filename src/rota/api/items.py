@@ -9,7 +9,7 @@ from rota.api.auth import Principal
 from rota.core.commands import CancelRun, Exit, ResolveTask, SubmitRun
 from rota.core.errors import Refused
 from rota.core.graph import check_id
-from rota.core.ids import Millis
+from rota.core.ids import CommandId, Millis, RunId, TaskId
 from rota.core.model import Graph, Pairs
 from rota.core.questions import GetRun, ListTasks, RunView, TasksPage
 from rota.core.states import NEEDS_ATTENTION, RunState
@@ -73,7 +73,7 @@ async def _still_ahead(coordinator: Coordinator, command: SubmitRun) -> tuple[st
 
 async def _lives(coordinator: Coordinator, tenant: str, name: str) -> bool:
     try:
-        await coordinator.ask(GetRun(tenant=tenant, run=name))
+        await coordinator.ask(GetRun(tenant=tenant, run=RunId(name)))
     except Refused as refused:
         if refused.code != "run.unknown":
             raise
@@ -94,9 +94,9 @@ async def resolve_work(coordinator: Coordinator, who: Principal, request: Resolv
         return await _cancel(coordinator, who, request)
     command = ResolveTask(
         tenant=request.tenant,
-        command_id=request.command_id,
-        run=request.item,
-        task=WORK,
+        command_id=CommandId(request.command_id),
+        run=RunId(request.item),
+        task=TaskId(WORK),
         exit=request.exit,
         requires=requires,
         actor=who.name,
@@ -107,19 +107,25 @@ async def resolve_work(coordinator: Coordinator, who: Principal, request: Resolv
 async def _cancel(coordinator: Coordinator, who: Principal, request: ResolveWork) -> str:
     """End a parked item as cancelled. Its task alone would make the run a failed one."""
     tenant, item = request.tenant, request.item
-    page = cast(TasksPage, (await coordinator.ask(ListTasks(tenant=tenant, run=item, names=(WORK,))))[0])
+    page = cast(
+        TasksPage,
+        (await coordinator.ask(ListTasks(tenant=tenant, run=RunId(item), names=(TaskId(WORK),))))[0],
+    )
     if not page.tasks or page.tasks[0].state is not NEEDS_ATTENTION:
         here = page.tasks[0].state if page.tasks else "not there"
         raise Refused("task.not_parked", f"item {item!r} is {here}, not parked", path="item")
-    command = CancelRun(tenant=tenant, command_id=request.command_id, run=item, actor=who.name)
+    command = CancelRun(tenant=tenant, command_id=CommandId(request.command_id), run=RunId(item), actor=who.name)
     return str((await coordinator.ask(command))[0])
 
 
 async def _requires(coordinator: Coordinator, request: ResolveWork) -> Pairs:
     """What an item asks for now."""
     tenant, item = request.tenant, request.item
-    view = cast(RunView, (await coordinator.ask(GetRun(tenant=tenant, run=item)))[0])
-    page = cast(TasksPage, (await coordinator.ask(ListTasks(tenant=tenant, run=item, names=(WORK,))))[0])
+    view = cast(RunView, (await coordinator.ask(GetRun(tenant=tenant, run=RunId(item))))[0])
+    page = cast(
+        TasksPage,
+        (await coordinator.ask(ListTasks(tenant=tenant, run=RunId(item), names=(TaskId(WORK),))))[0],
+    )
     if page.tasks and page.tasks[0].requires is not None:
         return page.tasks[0].requires
     graph: Graph | None = await coordinator.store.graph(request.tenant, view.graph)

@@ -9,6 +9,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from rota.core.errors import Refused
+from rota.core.ids import Fence
 from rota.ports import BlobLost, Listed
 from rota.wire.names import END, task_name
 from rota.wire.requests import LogPiece, ReadLog
@@ -98,7 +99,7 @@ class _Place(Struct, frozen=True):
             if offset < listed.size:
                 break
             is_complete = listed.name.endswith(END)
-        return LogPiece(content, f"{self.attempt}.{chunk}.{offset}", _order(self.attempt)[1], is_complete)
+        return LogPiece(content, f"{self.attempt}.{chunk}.{offset}", Fence(_order(self.attempt)[1]), is_complete)
 
 
 def check_log(name: str) -> str:

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 from rota.core.commands import ClearTasks, ClientCommand, MarkTasks, MoveRun, NoteTask, RetryTasks, ReviveRun
 from rota.core.errors import Refused
 from rota.core.history import Ended
+from rota.core.ids import RunId
 from rota.core.model import Graph
 from rota.core.questions import PreviewClear, preview_clear
 from rota.ports import StoreReader
@@ -56,7 +57,7 @@ async def preview(coordinator: Coordinator, question: PreviewClear) -> Any:
     return preview_clear(ended.run, ended.tasks, ended.growths, graph, question)
 
 
-async def _look_up(store: StoreReader, tenant: str, run: str) -> tuple[Ended, Graph] | None:
+async def _look_up(store: StoreReader, tenant: str, run: RunId) -> tuple[Ended, Graph] | None:
     ended = await store.ended(tenant, run)
     graph = await store.graph(tenant, ended.run.graph) if ended is not None else None
     return None if ended is None or graph is None else (ended, graph)

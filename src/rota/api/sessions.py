@@ -20,7 +20,7 @@ from rota.core import commands as cm
 from rota.core.decide.leases import Judgement, Offer
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import check_number
-from rota.core.ids import Fence, Millis, WorkerKey
+from rota.core.ids import CommandId, Fence, Incarnation, Millis, RunId, WorkerId, WorkerKey
 from rota.core.model import Pairs
 from rota.core.questions import ListTasks, ListWorkers, Question, TasksPage, WorkerView
 from rota.kinds.agent.matching import NO_WORKSPACE, capacity_of
@@ -104,7 +104,7 @@ class Sessions:
                 return await self.beat(who, request)
             case ss.EndSession():
                 await self._ask(self._command(cm.LeaveWorker, who, request))
-                self._boxes.drop((request.tenant, request.session))
+                self._boxes.drop((request.tenant, WorkerId(request.session)))
                 return None
             case ss.AwaitWake():
                 return await self._await_wake(who, request)
@@ -137,7 +137,7 @@ class Sessions:
             type=request.session_type,
         )
         # It is told of work as soon as it has joined, whether or not it listens yet.
-        self._boxes.keep((request.tenant, request.session))
+        self._boxes.keep((request.tenant, WorkerId(request.session)))
         await self._ask(self._command(cm.RegisterWorker, who, request, capacity=capacity))
         view = await self._view(request)
         silence_ms = view.silence_ms
@@ -150,7 +150,7 @@ class Sessions:
         )
 
     async def _view(self, request: ss.OfSession) -> WorkerView:
-        question = ListWorkers(tenant=request.tenant, worker=request.session)
+        question = ListWorkers(tenant=request.tenant, worker=WorkerId(request.session))
         views = cast("tuple[WorkerView, ...]", (await self._coordinator.ask(question))[0])
         if views:
             return views[0]
@@ -159,7 +159,7 @@ class Sessions:
     async def beat(self, who: Principal, request: ss.BeatSession) -> tuple[Fence, ...]:
         """A session is alive. The answer is what it holds."""
         held, _ = await self._ask(self._command(cm.BeatWorker, who, request, mood=request.mood))
-        return tuple(int(fence) for fence in str(held).split(",") if fence)
+        return tuple(Fence(int(fence)) for fence in str(held).split(",") if fence)
 
     # Wakes.
 
@@ -174,7 +174,7 @@ class Sessions:
         silence_ms = (await self._view(request)).silence_ms
         alive = self._command(cm.BeatWorker, who, request)
         assert isinstance(alive, cm.BeatWorker), "it is made as one"
-        with self._boxes.listen((request.tenant, request.session), alive, silence_ms) as ear:
+        with self._boxes.listen((request.tenant, WorkerId(request.session)), alive, silence_ms) as ear:
             yield ear
 
     async def _await_wake(self, who: Principal, request: ss.AwaitWake) -> ss.WakeView | None:
@@ -274,13 +274,13 @@ class Sessions:
         run = held.get(request.fence)
         if run is None:
             raise Refused("lease.none", f"fence {request.fence} is over", "Stop and discard.", path="fence")
-        page = cast(TasksPage, (await self._ask(ListTasks(tenant=request.tenant, run=run, limit=1)))[0])
+        page = cast(TasksPage, (await self._ask(ListTasks(tenant=request.tenant, run=RunId(run), limit=1)))[0])
         await self._ask(
             cm.NoteTask(
                 tenant=request.tenant,
-                command_id=f"note-{secrets.token_hex(12)}",
+                command_id=CommandId(f"note-{secrets.token_hex(12)}"),
                 actor=who.name,
-                run=run,
+                run=RunId(run),
                 task=page.tasks[0].id,
                 note=request.note,
             )
@@ -302,11 +302,11 @@ class Sessions:
         judged, _ = await self._ask(
             cm.Report(
                 tenant=request.tenant,
-                run=request.item,
+                run=RunId(request.item),
                 task=0,
                 worker_tenant=request.tenant,
-                worker=request.session,
-                incarnation=request.life,
+                worker=WorkerId(request.session),
+                incarnation=Incarnation(request.life),
                 fence=request.fence,
                 outcome=outcomes[request.ending],
                 salt=secrets.randbits(63),

@@ -17,7 +17,7 @@ from msgspec import structs
 from rota.api.auth import Principal
 from rota.core.commands import SteerStream
 from rota.core.errors import Refused, Unavailable
-from rota.core.ids import Millis
+from rota.core.ids import Millis, RunId, TaskId
 from rota.core.questions import ListTasks, TasksPage
 from rota.wire.standings import (
     GetStream,
@@ -143,7 +143,7 @@ class Shelf:
 
     async def _worker_of(self, tenant: str, view: StreamView) -> str:
         """Who has the task that runs it. Its folder says which task that is, and may be wrong."""
-        question = ListTasks(tenant=tenant, run=view.run, names=(view.task,), limit=1)
+        question = ListTasks(tenant=tenant, run=RunId(view.run), names=(TaskId(view.task),), limit=1)
         try:
             page = (await self._coordinator.ask(question))[0]
         except Refused:

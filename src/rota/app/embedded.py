@@ -21,6 +21,7 @@ from rota.client.line import FarLine
 from rota.client.runs import Client
 from rota.client.threads import LoopThread
 from rota.control.driver import Listener, ignore
+from rota.control.recorder import Recorder
 from rota.core.bounds import HISTORY_KEPT_MS, INTEGER_MAX, WORKER_SLOTS_MAX, TimeLimits
 from rota.core.errors import Refused
 from rota.core.graph import check_number
@@ -42,6 +43,7 @@ class Options(TypedDict, total=False):
     `egress_allow`: networks that are not public and may be asked by `rota.http`, such as `("10.0.0.0/8",)`.
     `blobs`: where large values are kept, a folder or a URL such as `s3://bucket/prefix`; in the data folder.
     `limits`: the ladder of time limits. `listener`: is told what an operator should know.
+    `recorder`: is told of each decision of the scheduler and each move of a task, for metrics (`rota.Recorder`).
     """
 
     slots: int | None
@@ -52,6 +54,7 @@ class Options(TypedDict, total=False):
     blobs: str
     limits: TimeLimits | None
     listener: Listener
+    recorder: Recorder
 
 
 class AsyncRota(Client):
@@ -238,6 +241,7 @@ async def _start(parts: AsyncExitStack, folder: str | os.PathLike[str] | None, o
         listener=listener,
         keep_ms=round(options.get("keep_days", KEEP_DAYS) * DAY_MS),
         blobs=options.get("blobs", ""),
+        recorder=options.get("recorder"),
     )
     here = host(parts, hosting)
     await begin(parts, here)

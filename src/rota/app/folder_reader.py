@@ -26,7 +26,7 @@ from rota.core.cluster import cluster_id
 from rota.core.decide.workers import gone
 from rota.core.errors import Refused, Unavailable
 from rota.core.evolve import evolve
-from rota.core.ids import DEFAULT_TENANT, Millis, WorkerKey
+from rota.core.ids import DEFAULT_TENANT, Epoch, Millis, WorkerId, WorkerKey
 from rota.core.load import load
 from rota.core.questions import Question, answer
 from rota.core.state import State
@@ -125,9 +125,9 @@ class FolderReader:
     def _load(self) -> State:
         now = wall_clock()
         records = [record for some in self._disk.live(None) for record in some]
-        state = load(self._disk.epoch() + 1, TimeLimits(), records, now)
+        state = load(Epoch(self._disk.epoch() + 1), TimeLimits(), records, now)
         for each in residents(self.folder):
-            worker = state.workers.get((each.tenant, each.id))
+            worker = state.workers.get((each.tenant, WorkerId(each.id)))
             if worker is not None and worker.row.incarnation == each.incarnation:
                 for change in gone(worker, now, "its worker has ended"):
                     evolve(state, change)

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from rota import __version__
 from rota.api.analysts import Readable
@@ -35,11 +35,13 @@ from rota.app.shared import Sharing, open_shared
 from rota.app.survivors import Resident, RunnersLock, forget_residents, residents
 from rota.control.driver import CoordinatorDriver, Listener, ignore
 from rota.control.events import Level, Tell
+from rota.control.recorder import Recorder
 from rota.core.bounds import HISTORY_KEPT_MS, TASK_RETRIES, TimeLimits
 from rota.core.cluster import cluster_id
 from rota.core.commands import ForgetWorker
 from rota.core.errors import Refused, Unavailable
-from rota.core.ids import DEFAULT_TENANT, Millis
+from rota.core.ids import DEFAULT_TENANT, CommandId, Millis, WorkerId
+from rota.core.ladder import ClimbRule
 from rota.core.questions import ListWorkers, WorkerView
 from rota.ports import Blobs, Candidate, SharedStore, Store
 from rota.stores.blobs import open_blobs
@@ -69,7 +71,12 @@ class Hosting(Struct, frozen=True, kw_only=True):
     keep_ms: Millis = HISTORY_KEPT_MS
     blobs: str = ""
     task_retries: int = TASK_RETRIES
+    # How many sessions a starved task is told to in a cycle (0: all that could claim it), and which tasks climb.
+    fan_out_max: int = 0
+    climb_rule: ClimbRule = ClimbRule.UNSERVED
     telemetry: "Telemetry | None" = None
+    # Is told what is counted, as it happens.
+    recorder: Recorder | None = None
     refused: Callable[[Refused], None] = count_nothing
     # Tables, files and folders, here or in buckets, that analysts may read.
     readable: Readable = Readable()
@@ -154,7 +161,12 @@ def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
         telemetry=hosting.telemetry,
         shared=shared,
     )
-    driver.machine.task_retries = hosting.task_retries
+    machine = driver.machine
+    machine.task_retries = hosting.task_retries
+    machine.wake_settings = structs.replace(
+        machine.wake_settings, fan_out_max=hosting.fan_out_max, rule=hosting.climb_rule
+    )
+    driver.set_recorder(hosting.recorder)
     parts.push_async_callback(driver.stop)
     lock = RunnersLock(path)
     parts.callback(lock.free)
@@ -324,7 +336,9 @@ async def _strike_off(driver: CoordinatorDriver, past: Sequence[Resident]) -> No
         known = {(view.tenant, view.id, view.incarnation) for view in cast(tuple[WorkerView, ...], workers)}
         if (each.tenant, each.id, each.incarnation) in known:
             name = f"forget-{each.incarnation}-{secrets.token_hex(4)}"
-            await driver.ask(ForgetWorker(tenant=each.tenant, command_id=name, actor="rota", worker=each.id))
+            await driver.ask(
+                ForgetWorker(tenant=each.tenant, command_id=CommandId(name), actor="rota", worker=WorkerId(each.id))
+            )
 
 
 def _strike_off_later(driver: CoordinatorDriver, path: Path) -> None:

@@ -68,6 +68,7 @@ LEVELS: dict[str, Level] = {
     "other": Level.WARNING,
     "queries.off": Level.WARNING,
     "queries.table": Level.WARNING,
+    "recorder.failed": Level.ERROR,
     "reign.began": Level.INFO,
     "release.failed": Level.WARNING,
     "request.failed": Level.ERROR,

@@ -45,7 +45,8 @@ from rota.control.telemetry import Telemetry
 from rota.core.cluster import check_coordinator, wrong_cluster
 from rota.core.commands import PutQueue
 from rota.core.errors import Refused
-from rota.core.ids import DEFAULT_TENANT
+from rota.core.ids import DEFAULT_TENANT, CommandId
+from rota.core.ladder import ClimbRule
 from rota.core.model import Queue
 from rota.core.questions import ListQueues
 from rota.kinds.build.queue import BUILDS_QUEUE, builds_queue, check_queues
@@ -98,21 +99,7 @@ async def start_service(
     addresses = [address for address in (listen, http) if address is not None]
     for warning in check_exposure(addresses, is_open=gate.is_open, has_tls=tls is not None):
         journal(Tell("exposed", (("warning", warning),)))
-    hosting = Hosting(
-        folder=server.data,
-        limits=server.limits,
-        listener=listener,
-        keep_ms=server.keep_ms,
-        blobs=server.blobs,
-        task_retries=server.max_task_retries,
-        telemetry=telemetry,
-        refused=gate.refused,
-        readable=readable(config.queries.tables, config.queries.folders),
-        has_socket=gate.is_open,
-        streams=folders_by_tenant(config.streams.folders),
-        sharing=sharing_of(config, wall_clock()),
-    )
-    here = host(parts, hosting)
+    here = host(parts, _hosting(config, listener, telemetry, gate))
     here.desk.inspect = partial(
         look_inside, here.driver, lambda: journal.recent, lambda: telemetry.render()[0].decode(errors="replace")
     )
@@ -139,6 +126,27 @@ async def start_service(
     if config.spawners:
         nurseries.append(start_nursery(parts, here, config, journal, telemetry.spawned))
     return Service(here, grpc_url, http_url, worker, failed)
+
+
+def _hosting(config: Config, listener: Listener, telemetry: Telemetry, gate: Gate) -> Hosting:
+    """What the settings say about the coordinator."""
+    server = config.server
+    return Hosting(
+        folder=server.data,
+        limits=server.limits,
+        listener=listener,
+        keep_ms=server.keep_ms,
+        blobs=server.blobs,
+        task_retries=server.max_task_retries,
+        fan_out_max=server.fan_out_max,
+        climb_rule=ClimbRule(server.climb_rule),
+        telemetry=telemetry,
+        refused=gate.refused,
+        readable=readable(config.queries.tables, config.queries.folders),
+        has_socket=gate.is_open,
+        streams=folders_by_tenant(config.streams.folders),
+        sharing=sharing_of(config, wall_clock()),
+    )
 
 
 def _watch_streams(here: Host, telemetry: Telemetry) -> None:
@@ -225,7 +233,7 @@ class _Defining:
         if all(queue.name != BUILDS_QUEUE for queue in there):
             queue = builds_queue(DEFAULT_TENANT)
             id = f"builds-{secrets.token_hex(8)}"
-            await self._driver.ask(PutQueue(tenant=DEFAULT_TENANT, command_id=id, actor="rota", queue=queue))
+            await self._driver.ask(PutQueue(tenant=DEFAULT_TENANT, command_id=CommandId(id), actor="rota", queue=queue))
 
     async def settled(self) -> None:
         """Wait until it is done; raises what went wrong, unless this coordinator ceased to lead."""

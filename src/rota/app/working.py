@@ -22,7 +22,7 @@ from rota.control.driver import Listener
 from rota.control.events import Tell
 from rota.core.bounds import TimeLimits
 from rota.core.errors import Refused
-from rota.core.ids import DEFAULT_TENANT, Millis
+from rota.core.ids import DEFAULT_TENANT, Incarnation, Millis, WorkerId
 from rota.core.model import Capacity, Pairs
 from rota.ports import Blobs
 from rota.stores.blobs import store_of_blobs
@@ -224,7 +224,14 @@ async def start_worker(
         tenants=working.tenants,
         queues=working.queues,
     )
-    machine = SyncMachine(working.tenant, working.id, working.incarnation, capacity, working.limits, working.cluster)
+    machine = SyncMachine(
+        working.tenant,
+        WorkerId(working.id),
+        Incarnation(working.incarnation),
+        capacity,
+        working.limits,
+        working.cluster,
+    )
     worker = WorkerDriver(machine, dial, runners, clock, failing=failing)
     parts.push_async_callback(_leave, worker)
     worker.start()

@@ -32,7 +32,7 @@ class Progress:
         self, tasks: "list[TaskView]", began_at: int, explain: Callable[[str], str], out: TextIO | None = None
     ) -> None:
         """`explain` says why a task waits; it is asked about tasks that are tried again."""
-        self.names = {view.idx: view.id for view in tasks}
+        self.names: dict[int, str] = {view.idx: view.id for view in tasks}
         self.states: dict[int, str] = {view.idx: view.state for view in tasks}
         self.notes: dict[int, str] = {}
         self.began_at = began_at

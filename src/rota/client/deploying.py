@@ -23,7 +23,7 @@ from rota.core.commands import (
 from rota.core.decide.workflows import backfill_spec
 from rota.core.errors import Refused
 from rota.core.history import GetGraph
-from rota.core.ids import BlobRef, Millis
+from rota.core.ids import BlobRef, CommandId, Millis, ScheduleId
 from rota.core.model import Graph
 from rota.core.questions import BackfillView, GetWorkflow, ListBackfills, ListWorkflows, WorkflowView
 from rota.wire.deployments import Broken, Compiled, check_workflow_name
@@ -84,7 +84,7 @@ class Deploying(Operating):
         known = await self._versions(graph.name)
         command = DeployWorkflow(
             tenant=self.line.tenant,
-            command_id=f"deploy-{secrets.token_hex(8)}",
+            command_id=CommandId(f"deploy-{secrets.token_hex(8)}"),
             graph=graph,
             params=workflow.params,
             schedule=workflow.schedule,
@@ -207,8 +207,8 @@ class Deploying(Operating):
         zone = view.zone
         command = StartBackfill(
             tenant=self.line.tenant,
-            command_id="",
-            backfill="",
+            command_id=CommandId(""),
+            backfill=ScheduleId(""),
             workflow=name,
             start_at=instant(start, zone, "start"),
             end_at=end_of(end, zone, "end"),

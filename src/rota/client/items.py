@@ -16,6 +16,7 @@ from rota.core import commands as cm
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import check_number
 from rota.core.history import GetGraph
+from rota.core.ids import GraphDigest
 from rota.core.model import Graph, TaskSpec
 from rota.core.questions import RunView, TaskView
 from rota.core.reasons import Reason
@@ -175,7 +176,7 @@ class Items(Scheduling, ABC):
         """What a graph says of its only task. Graphs do not change, so each is asked for once."""
         found = self._specs.get(digest)
         if found is None:
-            graph: Graph = await self.ask(GetGraph(tenant=self.line.tenant, digest=digest))
+            graph: Graph = await self.ask(GetGraph(tenant=self.line.tenant, digest=GraphDigest(digest)))
             if len(self._specs) >= SPECS_KNOWN_MAX:
                 self._specs.clear()
             found = self._specs[digest] = graph.tasks[0]

@@ -13,6 +13,7 @@ from rota.core.bounds import HISTORY_PAGE_MAX, INTEGER_MAX, TASKS_PER_SLICE
 from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, check_number
 from rota.core.history import Ended, GetEnded, GetGraph, HistoryQuery, Page
+from rota.core.ids import GraphDigest, RunId
 from rota.core.model import Graph, Pairs
 from rota.core.questions import GetRun, ListRuns, RunsPage, RunView, is_meant, view_run
 from rota.core.states import RunState
@@ -130,7 +131,7 @@ class Listing(Deploying):
 
     async def _lives(self, place: Place) -> bool:
         try:
-            view: RunView = await self.ask(GetRun(tenant=self.line.tenant, run=place.run))
+            view: RunView = await self.ask(GetRun(tenant=self.line.tenant, run=RunId(place.run)))
         except Refused as refused:
             if refused.code != "run.unknown":
                 raise
@@ -139,11 +140,11 @@ class Listing(Deploying):
 
     async def graph(self, digest: str) -> LiveGraph:
         """A definition, laid out."""
-        found: Graph = await self.ask(GetGraph(tenant=self.line.tenant, digest=digest))
+        found: Graph = await self.ask(GetGraph(tenant=self.line.tenant, digest=GraphDigest(digest)))
         if len(found.tasks) <= TASKS_PER_SLICE:
-            return LiveGraph(self.line.tenant, digest, found)
+            return LiveGraph(self.line.tenant, GraphDigest(digest), found)
         # In a thread, which takes turns with others on the loop.
-        return await asyncio.to_thread(LiveGraph, self.line.tenant, digest, found)
+        return await asyncio.to_thread(LiveGraph, self.line.tenant, GraphDigest(digest), found)
 
     async def graph_of(self, ended: Ended) -> LiveGraph:
         """The definition of a run in history, with what the run grew by."""

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from msgspec import Struct, structs
 
-from rota.core.ids import Fence, Millis
+from rota.core.ids import NO_FENCE, Fence, Millis
 from rota.core.questions import TaskView
 from rota.core.states import LEASED, TERMINAL
 from rota.wire.requests import LogPiece, ReadLog
@@ -33,7 +33,7 @@ class Over(Struct, frozen=True):
     """An attempt has ended: how long ago at least, and under which fence if that is known."""
 
     age_ms: Millis
-    fence: Fence = 0
+    fence: Fence = NO_FENCE
 
 
 async def stream_log(

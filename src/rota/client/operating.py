@@ -19,6 +19,7 @@ from rota.core.commands import (
 from rota.core.door import check_shape
 from rota.core.errors import Unavailable
 from rota.core.history import AuditsPage, ListAudits
+from rota.core.ids import CommandId, WorkerId
 from rota.core.model import Pool, Queue, Tenant
 from rota.core.overview import GetOverview, Overview
 from rota.core.questions import ListPools, ListQueues, ListTenants, ListWorkers, PoolView, Question, WorkerView
@@ -64,7 +65,11 @@ class Operating:
 
     async def drain_worker(self, worker: str, *, draining: bool = True) -> None:
         """Give a worker no new work, or give it work again. What it runs goes on."""
-        await self.ask(DrainWorker(tenant=self.line.tenant, command_id=_new("drain"), worker=worker, draining=draining))
+        await self.ask(
+            DrainWorker(
+                tenant=self.line.tenant, command_id=CommandId(_new("drain")), worker=WorkerId(worker), draining=draining
+            )
+        )
 
     async def end_quarantine(self, worker: str) -> None:
         """Give a worker work again that rests because too much failed on it."""
@@ -72,7 +77,9 @@ class Operating:
 
     async def forget_worker(self, worker: str) -> None:
         """Strike a worker off the register; what it holds is returned unspent."""
-        await self.ask(ForgetWorker(tenant=self.line.tenant, command_id=_new("forget"), worker=worker))
+        await self.ask(
+            ForgetWorker(tenant=self.line.tenant, command_id=CommandId(_new("forget")), worker=WorkerId(worker))
+        )
 
     async def streams(self, run: str = "") -> StreamsView:
         """The streams that the coordinator knows of; `run`: those that a task of that run runs."""
@@ -85,7 +92,9 @@ class Operating:
     async def steer_stream(self, name: str, verb: Verb, which: str = "", *, stop: bool = False) -> StreamView:
         """Ask something of one. Whoever runs it heeds that between two rounds."""
         tenant, id = self.line.tenant, _new("stream")
-        return await self.ask(SteerStream(tenant=tenant, command_id=id, stream=name, verb=verb, which=which, stop=stop))
+        return await self.ask(
+            SteerStream(tenant=tenant, command_id=CommandId(id), stream=name, verb=verb, which=which, stop=stop)
+        )
 
     async def pools(self) -> tuple[PoolView, ...]:
         """The pools there are, and what is taken from each."""
@@ -103,11 +112,11 @@ class Operating:
             starts_per_minute=starts_per_minute,
             burst=burst,
         )
-        await self.ask(PutPool(tenant=self.line.tenant, command_id=_new("pool"), pool=pool))
+        await self.ask(PutPool(tenant=self.line.tenant, command_id=CommandId(_new("pool")), pool=pool))
 
     async def drop_pool(self, name: str) -> None:
         """Remove a pool."""
-        await self.ask(DropPool(tenant=self.line.tenant, command_id=_new("pool"), name=name))
+        await self.ask(DropPool(tenant=self.line.tenant, command_id=CommandId(_new("pool")), name=name))
 
     async def queues(self) -> tuple[Queue, ...]:
         """The queues that were defined; the one called `default` exists without."""
@@ -117,7 +126,7 @@ class Operating:
         """Define a queue, or change it: how each property is compared (`minimum`, `exact`, `priority`, `ignore`)."""
         fields = {**policy, "tenant": self.line.tenant, "name": name, "properties": list((properties or {}).items())}
         queue: Queue = check_shape(fields, Queue)
-        await self.ask(PutQueue(tenant=queue.tenant, command_id=_new("queue"), queue=queue))
+        await self.ask(PutQueue(tenant=queue.tenant, command_id=CommandId(_new("queue")), queue=queue))
 
     async def tenants(self) -> tuple[Tenant, ...]:
         """Tenants that have a weight or live runs."""
@@ -125,7 +134,7 @@ class Operating:
 
     async def put_tenant(self, tenant: str, weight: int) -> None:
         """Give a tenant its share: under load, tenants are served in proportion to their weights."""
-        await self.ask(PutTenant(tenant=tenant, command_id=_new("tenant"), weight=weight))
+        await self.ask(PutTenant(tenant=tenant, command_id=CommandId(_new("tenant")), weight=weight))
 
     async def audits(self, limit: int = 100) -> list[Audit]:
         """Who asked for what, the newest first."""

@@ -22,7 +22,7 @@ from rota.core.commands import SubmitRun
 from rota.core.errors import Refused, Unavailable, headline
 from rota.core.graph import LiveGraph, graph_digest
 from rota.core.history import Ended, GetEnded, GetStories
-from rota.core.ids import BlobRef
+from rota.core.ids import BlobRef, CommandId, RunId, TaskId
 from rota.core.model import Graph, TaskSpec
 from rota.core.questions import (
     ExplainTask,
@@ -90,8 +90,8 @@ class Client(Items):
         name = run or new_id(whole.name, command_id)
         command = SubmitRun(
             tenant=self.line.tenant,
-            command_id=command_id or f"submit-{name}-{secrets.token_hex(4)}",
-            run=name,
+            command_id=CommandId(command_id or f"submit-{name}-{secrets.token_hex(4)}"),
+            run=RunId(name),
             is_fresh=not run and not command_id,
             digest=graph_digest(whole),
             priority=priority_class(priority),
@@ -101,7 +101,7 @@ class Client(Items):
             merge=merge,
             labels=tuple((labels or {}).items()),
             share=share,
-            parent=parent,
+            parent=RunId(parent),
         )
         made = None if is_new else await self._submit_known(command)
         if made is None:
@@ -139,8 +139,8 @@ class Client(Items):
         id = run or new_id(name, command_id)
         command = SubmitRun(
             tenant=self.line.tenant,
-            command_id=command_id or f"submit-{id}-{secrets.token_hex(4)}",
-            run=id,
+            command_id=CommandId(command_id or f"submit-{id}-{secrets.token_hex(4)}"),
+            run=RunId(id),
             is_fresh=not run and not command_id,
             workflow=name,
             version=version,
@@ -206,7 +206,7 @@ class Run(Steering):
     async def status(self) -> RunView:
         """How the run stands."""
         try:
-            return await self.client.ask(GetRun(tenant=self._line.tenant, run=self.id))
+            return await self.client.ask(GetRun(tenant=self._line.tenant, run=RunId(self.id)))
         except Refused as refused:
             if refused.code != "run.unknown":
                 raise
@@ -307,7 +307,7 @@ class Run(Steering):
     async def tasks_page(self, *, states: Iterable[str] = (), first: int = 0, limit: int = 1_000) -> TasksPage:
         """Some of the run's tasks by number, from `first` on."""
         wanted = states_of(TaskState, states, "task")
-        question = ListTasks(tenant=self._line.tenant, run=self.id, states=wanted, first=first, limit=limit)
+        question = ListTasks(tenant=self._line.tenant, run=RunId(self.id), states=wanted, first=first, limit=limit)
         try:
             return await self.client.ask(question)
         except Refused as refused:
@@ -319,7 +319,13 @@ class Run(Steering):
     async def _live_tasks(self, names: tuple[str, ...], states: tuple[TaskState, ...]) -> AsyncIterator[TaskView]:
         first = 0
         while first >= 0:
-            question = ListTasks(tenant=self._line.tenant, run=self.id, names=names, states=states, first=first)
+            question = ListTasks(
+                tenant=self._line.tenant,
+                run=RunId(self.id),
+                names=tuple(map(TaskId, names)),
+                states=states,
+                first=first,
+            )
             page: TasksPage = await self.client.ask(question)
             for view in page.tasks:
                 yield view
@@ -371,7 +377,7 @@ class Run(Steering):
     async def why(self, task: str) -> tuple[Reason, ...]:
         """Why a task waits; empty if it has ended."""
         try:
-            return await self.client.ask(ExplainTask(tenant=self._line.tenant, run=self.id, task=task))
+            return await self.client.ask(ExplainTask(tenant=self._line.tenant, run=RunId(self.id), task=TaskId(task)))
         except Refused as refused:
             if refused.code != "run.unknown":
                 raise
@@ -412,7 +418,9 @@ class Run(Steering):
 
         async def look() -> TaskView | None:
             try:
-                page: TasksPage = await self.client.ask(ListTasks(tenant=self._line.tenant, run=self.id, names=(task,)))
+                page: TasksPage = await self.client.ask(
+                    ListTasks(tenant=self._line.tenant, run=RunId(self.id), names=(TaskId(task),))
+                )
             except Refused:
                 # Its run is in history.
                 return None
@@ -447,7 +455,7 @@ class Run(Steering):
         return await self.client.ask(question)
 
     async def _ended(self) -> Ended:
-        ended: Ended | None = await self.client.ask(GetEnded(tenant=self._line.tenant, run=self.id))
+        ended: Ended | None = await self.client.ask(GetEnded(tenant=self._line.tenant, run=RunId(self.id)))
         if ended is None:
             raise Refused("run.unknown", f"no run {self.id!r}, neither live nor in history", path="run")
         return ended

@@ -12,6 +12,7 @@ from rota.client.watching import Interrupted, Watching
 from rota.core.backlog import BacklogLine, GetScheduler, ListBacklog, SchedulerView
 from rota.core.commands import PauseScheduler
 from rota.core.graph import check_number
+from rota.core.ids import CommandId
 from rota.core.questions import ListWorkers, WorkerView
 from rota.wire.sessions import RegisterSession, SessionLine, session_line
 
@@ -59,7 +60,7 @@ class Scheduling(Listing):
         await self.ask(
             PauseScheduler(
                 tenant=self.line.tenant,
-                command_id=key or f"scheduler-{secrets.token_hex(8)}",
+                command_id=CommandId(key or f"scheduler-{secrets.token_hex(8)}"),
                 scope=scope_of(workspace),
                 paused=paused,
                 reason=reason,

@@ -19,6 +19,7 @@ from rota.core.commands import (
     RetryTasks,
 )
 from rota.core.errors import Refused
+from rota.core.ids import RunId, TaskId
 from rota.core.questions import PreviewClear
 
 
@@ -45,8 +46,8 @@ class Steering:
         """Which tasks `clear` with the same words would run again."""
         question = PreviewClear(
             tenant=self._operating.line.tenant,
-            run=self.id,
-            tasks=tasks,
+            run=RunId(self.id),
+            tasks=tuple(map(TaskId, tasks)),
             downstream=downstream,
             only_failed=only_failed,
         )

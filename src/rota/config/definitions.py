@@ -14,7 +14,7 @@ from rota.core.decide import decide
 from rota.core.door import check_shape
 from rota.core.errors import Refused
 from rota.core.graph import check_id
-from rota.core.ids import DEFAULT_TENANT
+from rota.core.ids import DEFAULT_TENANT, CommandId, Epoch
 from rota.core.model import Pool, Queue, Tenant
 from rota.core.state import State
 
@@ -72,7 +72,7 @@ def _read(shape: type[Struct], name: str, content: dict[str, object]) -> Any:
 
 def check(defined: Queue | Pool | Tenant) -> None:
     """The rules are those of the command, so the command is asked; on a state in which nothing is."""
-    decide(State(1, TimeLimits(), 0), _command(defined, "config"), 0)
+    decide(State(Epoch(1), TimeLimits(), 0), _command(defined, "config"), 0)
 
 
 def _refusal(refused: Refused, path: str, where: Where) -> Refused:
@@ -103,8 +103,10 @@ def commands_for(definitions: Definitions, start: str) -> list[ClientCommand]:
 def _command(defined: Queue | Pool | Tenant, command_id: str) -> ClientCommand:
     match defined:
         case Queue():
-            return PutQueue(tenant=defined.tenant, command_id=command_id, actor=ACTOR, queue=defined)
+            return PutQueue(tenant=defined.tenant, command_id=CommandId(command_id), actor=ACTOR, queue=defined)
         case Pool():
-            return PutPool(tenant=defined.tenant, command_id=command_id, actor=ACTOR, pool=defined)
+            return PutPool(tenant=defined.tenant, command_id=CommandId(command_id), actor=ACTOR, pool=defined)
         case Tenant():
-            return PutTenant(tenant=defined.tenant, command_id=command_id, actor=ACTOR, weight=defined.weight)
+            return PutTenant(
+                tenant=defined.tenant, command_id=CommandId(command_id), actor=ACTOR, weight=defined.weight
+            )

@@ -10,9 +10,10 @@ from msgspec import Meta, Struct, field, structs
 
 from rota.config.secret import Secret
 from rota.config.spawners import SpawnerSettings
-from rota.core.bounds import HISTORY_KEPT_MS, ID_CHARS_MAX, RETRIES_MAX, WORKER_SLOTS_MAX, TimeLimits
+from rota.core.bounds import FAN_OUT_MAX, HISTORY_KEPT_MS, ID_CHARS_MAX, RETRIES_MAX, WORKER_SLOTS_MAX, TimeLimits
 from rota.core.cluster import CLUSTER_PATTERN
 from rota.core.ids import DEFAULT_TENANT
+from rota.core.ladder import ClimbRule
 from rota.core.model import Pool, Queue, Tenant
 
 DAY_MS = 24 * 3_600_000
@@ -90,6 +91,21 @@ class Server(Section, frozen=True, kw_only=True):
     sweep_s: Annotated[
         int, _meta("how often what waits is looked at as a whole; each time is a cycle of the ladder", ge=1, le=3_600)
     ] = TimeLimits().sweep_ms // 1_000
+    fan_out_max: Annotated[
+        int,
+        _meta(
+            "how many sessions a starved item wakes in a sweep; 0: every idle one that could claim it",
+            ge=0,
+            le=FAN_OUT_MAX,
+        ),
+    ] = 0
+    climb_rule: Annotated[
+        str,
+        _meta(
+            "which items climb the ladder: `unserved` (no session could or would claim them), or all that are `queued`",
+            pattern="^(unserved|queued)$",
+        ),
+    ] = ClimbRule.UNSERVED.value
     max_task_retries: Annotated[
         int,
         _meta("retries of tasks whose kind leaves them to the service", "ROTA_MAX_TASK_RETRIES", ge=0, le=RETRIES_MAX),

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from rota.control.events import Token
 from rota.core.commands import Command, StartRuns, Tick
-from rota.core.ids import RunKey
+from rota.core.ids import NO_RUN, RunId, RunKey
 from rota.core.prepared_graph import PreparedGraph
 from rota.core.questions import Question
 from rota.core.state import State
@@ -26,8 +26,8 @@ def run_of(command: Command, state: State) -> RunKey:
     """The run a command is about, if it is about one."""
     if isinstance(command, Tick):
         key = command.key
-        return (str(key[0]), str(key[1])) if command.kind in _TICKS_OF_RUNS else ("", "")
+        return (str(key[0]), RunId(str(key[1]))) if command.kind in _TICKS_OF_RUNS else ("", NO_RUN)
     if isinstance(command, StartRuns):
         waiting = state.waiting_runs.get((command.tenant, command.name), {})
-        return next((key for key in waiting if not state.runs[key].row.fault), ("", ""))
-    return command.tenant, str(getattr(command, "run", ""))
+        return next((key for key in waiting if not state.runs[key].row.fault), ("", NO_RUN))
+    return command.tenant, RunId(str(getattr(command, "run", "")))

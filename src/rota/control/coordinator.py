@@ -32,6 +32,7 @@ from rota.control.standing import Cause
 from rota.control.streams import as_failure
 from rota.core.bounds import TASK_RETRIES, TimeLimits, check_ladder
 from rota.core.commands import RegisterWorker, Report
+from rota.core.cycle import CycleSettings
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Millis
 from rota.core.load import load
@@ -46,6 +47,7 @@ class Coordinator:
         check_ladder(limits)
         self.limits = limits
         self.task_retries = TASK_RETRIES
+        self.wake_settings = CycleSettings(starve_ms=limits.starve_ms)
         self.leadership = Leadership(limits, campaign_ms, now)
         self.loop: Loop | None = None
         self.streams: dict[int, None] = {}
@@ -136,6 +138,7 @@ class Coordinator:
         # A reload in the same reign must not issue a fence twice.
         state.lease_number = self._lease_number
         state.task_retries = self.task_retries
+        state.wake_settings = self.wake_settings
         self.cluster = event.cluster
         self.loop = Loop(state, self.leadership.ticket)
         self.loop.streams.cluster = event.cluster

@@ -32,6 +32,7 @@ from rota.control.events import (
     FrameCame,
     HoldsSaid,
     Intent,
+    Level,
     Load,
     Loaded,
     Overtaken,
@@ -48,6 +49,7 @@ from rota.control.following.driver import Following
 from rota.control.graph_preparation.driver import prepare
 from rota.control.leadership import Role
 from rota.control.loop import Loop
+from rota.control.recorder import Recorder, RecorderFeed
 from rota.control.standing import Heartbeat
 from rota.core.bounds import HISTORY_KEPT_MS, TimeLimits
 from rota.core.cluster import cluster_id
@@ -105,6 +107,7 @@ class CoordinatorDriver:
         self.telemetry = telemetry
         if telemetry is not None:
             telemetry.attach(self.machine, clock)
+        self._feed: RecorderFeed | None = None
         self._listener = listener
         self._events: deque[Event] = deque()
         # Salts are no secrets. Asking the system for each would give the other threads our turn.
@@ -293,6 +296,10 @@ class CoordinatorDriver:
 
         return end
 
+    def set_recorder(self, recorder: Recorder | None) -> None:
+        """Attach a recorder of metrics, which is told what happens from now on; None takes it away."""
+        self._feed = None if recorder is None else RecorderFeed(recorder, self.machine)
+
     # The machine.
 
     def _post(self, event: Event) -> None:
@@ -316,6 +323,7 @@ class CoordinatorDriver:
             return
         if self.telemetry is not None:
             self.telemetry.turned(perf_counter() - began)
+        self._record(lambda feed: feed.turned())
         if self._loop is not self.machine.loop:
             self._change_reigns()
         if self.is_leader:
@@ -337,8 +345,19 @@ class CoordinatorDriver:
         for away_ms in self.machine.leadership.standing.take_reacquires():
             if self.telemetry is not None:
                 self.telemetry.reacquired(away_ms / 1000)
+            self._record(lambda feed, away_ms=away_ms: feed.reacquired(away_ms / 1000))
         for changed in self._changed:
             changed()
+
+    def _record(self, tell: Callable[[RecorderFeed], None]) -> None:
+        """Tell the recorder. One that raises is detached: scheduling does not depend on what measures it."""
+        if self._feed is not None:
+            try:
+                tell(self._feed)
+            except Exception as error:  # another program's code
+                self._feed = None
+                text = f"{type(error).__name__}: {error}"
+                self._tell(Tell("recorder.failed", (("error", text),), Level.ERROR))
 
     def _rest(self, now: Millis) -> None:
         wake_at = self.machine.wake_at(now)

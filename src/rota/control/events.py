@@ -11,7 +11,7 @@ from msgspec import Struct
 from rota.core.commands import Command
 from rota.core.demand import Demand
 from rota.core.errors import Refused, Unavailable
-from rota.core.ids import Epoch, Millis
+from rota.core.ids import Epoch, Millis, RunId, WorkerId
 from rota.core.model import Pairs
 from rota.core.prepared_graph import PreparedGraph
 from rota.core.questions import Question, Reading
@@ -190,7 +190,7 @@ class Escalate(Struct, frozen=True):
     """
 
     tenant: str
-    run: str
+    run: RunId
     task: int
     tier: int
     is_new: bool = False
@@ -202,8 +202,8 @@ class Wake(Struct, frozen=True):
     """Tell a pull worker of a run that waits to be claimed. It is advice: whoever is told first may be too late."""
 
     tenant: str
-    worker: str
-    run: str
+    worker: WorkerId
+    run: RunId
     labels: Pairs
     at: Millis
 

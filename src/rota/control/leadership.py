@@ -32,7 +32,7 @@ class Leadership:
         self.limits = limits
         self.campaign_ms = campaign_ms
         self.role = Role.FOLLOWER
-        self.epoch: Epoch = 0
+        self.epoch = Epoch(0)
         self.proven_until: Millis = 0
         self.next_at: Millis = now
         self._ticket = 0
@@ -139,7 +139,7 @@ class Leadership:
         """Stop leading, give the lock back and campaign again later."""
         self.standing.mark_stepping_down(cause)
         self.standing.set_leading(False, now)
-        epoch, self.epoch = self.epoch, 0
+        epoch, self.epoch = self.epoch, Epoch(0)
         if not epoch:
             # A campaign: nothing is under way that could be cancelled.
             self.standing.clear_stepping_down()

@@ -58,7 +58,7 @@ from rota.core.decide import Decision, decide
 from rota.core.decide.leases import offer_of
 from rota.core.errors import Refused, Unavailable
 from rota.core.evolve import evolve
-from rota.core.ids import Millis
+from rota.core.ids import Fence, Millis
 from rota.core.images import is_clean, take_batch
 from rota.core.ladder import Tier
 from rota.core.model import FailureClass
@@ -177,6 +177,7 @@ class Loop:
             intents += self._go_on(now)
         for line in self.match_log.lines(self.state, now):
             self.hold(lambda line=line: (line,))
+        self.tally.turned(self.state)
         intents += self._release(now)
         intents += self._commit(now)
         if self.trouble:
@@ -405,7 +406,7 @@ class Loop:
             elif isinstance(command, RegisterWorker):
                 self.pullers.registered(ask, command, now)
             elif isinstance(command, ClaimTask):
-                lease = self.state.leases.get(int(outcome.answer)) if outcome.answer else None
+                lease = self.state.leases.get(Fence(int(outcome.answer))) if outcome.answer else None
                 detail = offer_of(lease) if lease is not None else None
                 self.pullers.claimed(command, now, granted=lease is not None)
             self._reply(ask.token, outcome.answer, detail)

@@ -5,14 +5,14 @@ worker must be holding. When the worker's own count disagrees, the worker is ask
 """
 
 from rota.core.decide.leases import Offer
-from rota.core.ids import Epoch, Fence, Millis, WorkerKey
+from rota.core.ids import Epoch, Fence, Incarnation, Millis, WorkerKey
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 
 
 class Session:
     """One worker on one stream."""
 
-    def __init__(self, stream: int, name: str, worker: WorkerKey, incarnation: str) -> None:
+    def __init__(self, stream: int, name: str, worker: WorkerKey, incarnation: Incarnation) -> None:
         self.stream = stream
         self.name = name
         self.worker = worker

@@ -5,7 +5,37 @@ from rota.core.decide import Decision
 from rota.core.decide.decision import AT_CAP
 from rota.core.decide.leases import Judgement
 from rota.core.ladder import Tier
+from rota.core.state import GraphMoves, State
+from rota.core.states import (
+    ASSIGNED,
+    CANCELLED,
+    FAILED,
+    NEEDS_ATTENTION,
+    QUEUED,
+    SCHEDULED,
+    SKIPPED,
+    UP_FOR_RESCHEDULE,
+    UP_FOR_RETRY,
+    UPSTREAM_FAILED,
+)
 
+# Graphs whose moves are counted by name; those of all others are counted together.
+GRAPHS_SHOWN_MAX = 200
+OTHER_GRAPHS = "other"
+# Moves of tasks that count as decisions of the scheduler, by where they lead; and those that lead back to work.
+MOVED_TO: tuple[str, ...] = (
+    SCHEDULED,
+    QUEUED,
+    ASSIGNED,
+    SKIPPED,
+    UPSTREAM_FAILED,
+    UP_FOR_RETRY,
+    UP_FOR_RESCHEDULE,
+    FAILED,
+    CANCELLED,
+    NEEDS_ATTENTION,
+)
+AGAIN: dict[str, str] = {UP_FOR_RETRY: "retry", UP_FOR_RESCHEDULE: "reschedule"}
 _IN_ORDER = frozenset({Judgement.ACCEPTED, Judgement.DUPLICATE})
 
 
@@ -20,6 +50,10 @@ class Tally:
         self.at_cap = 0
         # How often a task reached each tier of the starvation ladder.
         self.tiers: dict[str, int] = {}
+        # Moves of tasks of the last turn, and of all turns with a bounded number of names.
+        self.moved: GraphMoves = {}
+        self.moves: GraphMoves = {}
+        self._graphs: dict[str, None] = {}
 
     def decided(self, command: Command, decision: Decision) -> None:
         """A command was decided, with or without a change."""
@@ -36,6 +70,25 @@ class Tally:
     def starved(self, tier: Tier) -> None:
         """A task has reached a tier."""
         self.tiers[tier.name.lower()] = self.tiers.get(tier.name.lower(), 0) + 1
+
+    def turned(self, state: State) -> None:
+        """A turn is over: take the moves that it made."""
+        self.moved, state.moved = state.moved, {}
+        graphs, moves = self._graphs, self.moves
+        for (graph, here, there), count in self.moved.items():
+            if len(graphs) < GRAPHS_SHOWN_MAX:
+                graphs[graph] = None
+            key = (graph if graph in graphs else OTHER_GRAPHS, here, there)
+            moves[key] = moves.get(key, 0) + count
+
+    def decisions(self, state: State) -> dict[str, int]:
+        """Decisions by sort: where tasks were moved to, and what is no move of a task."""
+        found = dict.fromkeys((*MOVED_TO, *AGAIN.values()), 0)
+        for (here, there), count in state.moves.items():
+            if there in MOVED_TO:
+                found[AGAIN.get(here, there) if there is SCHEDULED else there] += count
+        found.update(state.decided, max_active_runs_cap=self.at_cap)
+        return found
 
     def _count(self, command: Command, outcome: str) -> None:
         key = (type(command), outcome)

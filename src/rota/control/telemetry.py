@@ -15,23 +15,12 @@ from prometheus_client.metrics_core import Metric as Family
 from rota.control.coordinator import Coordinator
 from rota.control.leadership import Role
 from rota.control.loop import Loop
+from rota.control.tally import GRAPHS_SHOWN_MAX, OTHER_GRAPHS
 from rota.core.buckets import Bucket
 from rota.core.ids import Millis
 from rota.core.overview import WORKER_STANDINGS, standing_of
 from rota.core.records import Batch
 from rota.core.state import DEFAULT_QUEUE, State
-from rota.core.states import (
-    ASSIGNED,
-    CANCELLED,
-    FAILED,
-    NEEDS_ATTENTION,
-    QUEUED,
-    SCHEDULED,
-    SKIPPED,
-    UP_FOR_RESCHEDULE,
-    UP_FOR_RETRY,
-    UPSTREAM_FAILED,
-)
 from rota.core.why import bucket_reasons
 from rota.wire.metrics import CALLS, OTHER, Calls, Labelled, Metric
 from rota.wire.standings import StreamsView
@@ -39,20 +28,6 @@ from rota.wire.stream_metrics import STREAM_METRICS, stream_families
 
 QUEUES_SHOWN_MAX = 50
 BUCKETS_EXPLAINED_MAX = 100
-# Moves of tasks that count as decisions of the scheduler, by where they lead; and those that lead back to work.
-MOVED_TO: tuple[str, ...] = (
-    SCHEDULED,
-    QUEUED,
-    ASSIGNED,
-    SKIPPED,
-    UPSTREAM_FAILED,
-    UP_FOR_RETRY,
-    UP_FOR_RESCHEDULE,
-    FAILED,
-    CANCELLED,
-    NEEDS_ATTENTION,
-)
-AGAIN: dict[str, str] = {UP_FOR_RETRY: "retry", UP_FOR_RESCHEDULE: "reschedule"}
 
 _TURN_S = (0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 _REACQUIRE_S = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -65,7 +40,7 @@ METRICS: tuple[Metric, ...] = (
     *CALLS,
     Metric("rota_decisions_total", "counter", ("command", "outcome"), "Commands that were decided or refused."),
     Metric("rota_scheduler_decisions_total", "counter", ("decision",), "What the scheduler decided, by sort."),
-    Metric("rota_transitions_total", "counter", ("from", "to"), "Moves of tasks from one state to another."),
+    Metric("rota_transitions_total", "counter", ("from", "to", "graph"), "Moves of tasks from one state to another."),
     Metric("rota_interruptions_total", "counter", (), "Attempts that had started and ended without an outcome."),
     Metric("rota_stale_reports_total", "counter", ("cause",), "Reports that spoke for no live lease."),
     Metric("rota_step_downs_total", "counter", ("reason",), "Reigns and campaigns that were given up."),
@@ -75,7 +50,10 @@ METRICS: tuple[Metric, ...] = (
     Metric("rota_starved_tasks_total", "counter", ("tier",), "Tasks that reached a tier of the starvation ladder."),
     Metric("rota_spawns_total", "counter", ("outcome",), "What came of asking spawners for somebody."),
     Metric("rota_faults_total", "counter", (), "Errors of the scheduler itself."),
-    Metric("rota_undispatchable_tasks", "gauge", ("reason",), "Queued tasks by what they wait for."),
+    Metric(
+        "rota_undispatchable_tasks_total", "counter", ("reason",), "Tasks that were queued and no worker could run."
+    ),
+    Metric("rota_waiting_tasks", "gauge", ("reason",), "Queued tasks by what they wait for."),
     Metric("rota_queue_tasks", "gauge", ("queue",), "Tasks that wait for a worker."),
     Metric("rota_queue_oldest_seconds", "gauge", ("queue",), "How long the oldest of them has waited."),
     Metric("rota_leases", "gauge", (), "Live leases."),
@@ -136,9 +114,10 @@ class Telemetry:
     def keep(self, loop: Loop) -> None:
         """A reign is over; what it counted goes on counting."""
         for name, counts in _counts(loop).items():
-            past = self._past.setdefault(name, {})
-            for key, count in counts.items():
-                past[key] = past.get(key, 0) + count
+            self._past[name] = self._sum(name, counts)
+
+    def _sum(self, name: str, counts: Labelled) -> dict[tuple[str, ...], float]:
+        return _sum(self._past.get(name, {}), counts, by_graph="graph" in _BY_NAME[name].labels)
 
     # What the ways in tell.
 
@@ -173,9 +152,7 @@ class Telemetry:
         yield from self._calls.families()
         yield _family("rota_spawns_total", self._spawns)
         for name, counts in _counts(loop).items():
-            past = self._past.get(name, {})
-            keys = dict.fromkeys((*past, *counts))
-            yield _family(name, {key: past.get(key, 0) + counts.get(key, 0) for key in keys})
+            yield _family(name, self._sum(name, counts))
         if machine is not None:
             leadership = machine.leadership
             downs = {(cause.value,): float(count) for cause, count in leadership.standing.step_downs.items()}
@@ -204,30 +181,37 @@ def _counts(loop: Loop | None) -> dict[str, Labelled]:
             "stale_reports",
             "steps",
             "starved_tasks",
+            "undispatchable_tasks",
             "faults",
         )
         return {f"rota_{name}_total": {} for name in names}
     state, tally = loop.state, loop.tally
     return {
         "rota_decisions_total": {(kind.__name__, out): n for (kind, out), n in tally.by_command.items()},
-        "rota_scheduler_decisions_total": _decided(loop),
-        "rota_transitions_total": {(here, there): n for (here, there), n in state.moves.items()},
+        "rota_scheduler_decisions_total": {(sort,): n for sort, n in tally.decisions(state).items()},
+        "rota_transitions_total": {(here, there, graph): n for (graph, here, there), n in tally.moves.items()},
         "rota_interruptions_total": {(): state.interruptions},
         "rota_stale_reports_total": {(cause,): n for cause, n in tally.stale_reports.items()},
         "rota_steps_total": {(outcome,): n for outcome, n in loop.agenda.passes.items()},
         "rota_starved_tasks_total": {(tier,): n for tier, n in tally.tiers.items()},
+        "rota_undispatchable_tasks_total": {(reason,): n for reason, n in state.undispatchable.items()},
         "rota_faults_total": {(): loop.faults},
     }
 
 
-def _decided(loop: Loop) -> Labelled:
-    """Decisions by sort: where tasks were moved to, and what is no move of a task."""
-    found = dict.fromkeys((*MOVED_TO, *AGAIN.values()), 0)
-    for (here, there), count in loop.state.moves.items():
-        if there in MOVED_TO:
-            found[AGAIN.get(here, there) if there is SCHEDULED else there] += count
-    found.update(loop.state.decided, max_active_runs_cap=loop.tally.at_cap)
-    return {(decision,): count for decision, count in found.items()}
+def _sum(past: Labelled, present: Labelled, *, by_graph: bool) -> dict[tuple[str, ...], float]:
+    """What was counted in all reigns. Of graphs, which each reign names anew, only so many are named in all."""
+    found: dict[tuple[str, ...], float] = {}
+    graphs: dict[str, None] = {}
+    for labels, count in (*past.items(), *present.items()):
+        key = labels
+        if by_graph:
+            *moved, graph = labels
+            if len(graphs) < GRAPHS_SHOWN_MAX:
+                graphs[graph] = None
+            key = (*moved, graph if graph in graphs else OTHER_GRAPHS)
+        found[key] = found.get(key, 0) + count
+    return found
 
 
 def _standing(state: State, now: Millis) -> Iterator[Family]:
@@ -239,7 +223,7 @@ def _standing(state: State, now: Millis) -> Iterator[Family]:
             workers[standing_of(worker, now),] += 1
     yield _family("rota_workers", workers)
     waiting = [bucket for bucket in state.index.buckets.values() if bucket.live]
-    yield _family("rota_undispatchable_tasks", _by_reason(state, waiting, now))
+    yield _family("rota_waiting_tasks", _by_reason(state, waiting, now))
     depths, ages = _by_queue(state, waiting, now)
     yield _family("rota_queue_tasks", depths)
     yield _family("rota_queue_oldest_seconds", ages)

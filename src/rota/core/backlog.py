@@ -7,9 +7,9 @@ from itertools import islice
 from msgspec import Struct
 
 from rota.core.buckets import Bucket
-from rota.core.decide.timers import is_unclaimed
+from rota.core.decide.timers import unclaimed_tasks
 from rota.core.graph import check_number
-from rota.core.ids import Millis
+from rota.core.ids import Millis, RunId, TaskId
 from rota.core.live import LiveRun
 from rota.core.model import CLASS_WEIGHT, Pairs, PriorityClass
 from rota.core.order import CLASSES
@@ -38,8 +38,8 @@ class ListBacklog(Question, frozen=True, kw_only=True):
 
 
 class SchedulerView(Struct, frozen=True, kw_only=True):
-    """How work that is claimed stands. `starved` counts tasks that no registered worker could ever have, or that idle
-    sessions were told of and did not claim within the threshold.
+    """How work that is claimed stands. `starved` counts tasks that no registered worker could ever have, and those that
+    climb the ladder because no session claims them.
     """
 
     paused: bool
@@ -57,8 +57,8 @@ class SchedulerView(Struct, frozen=True, kw_only=True):
 class BacklogLine(Struct, frozen=True, kw_only=True):
     """One piece of work that waits, and what keeps it from being claimed; nothing if it only waits to be."""
 
-    run: str
-    task: str
+    run: RunId
+    task: TaskId
     labels: Pairs
     priority: PriorityClass
     eligible_at: Millis
@@ -79,10 +79,7 @@ def view_scheduler(state: State, question: GetScheduler, now: Millis) -> Schedul
             starved += bucket.live
         if pause_reasons(state.pauses, bucket.demand.signature):
             paused += bucket.live
-    for key in state.wakes.offered:
-        run = state.runs.get(key) if key[0] == tenant else None
-        if run is not None:
-            starved += sum(is_unclaimed(state, run, task, now) for task in run.tasks.values())
+    starved += sum(run.row.tenant == tenant for run, _ in unclaimed_tasks(state, now))
     for run in _claimed_runs(state, tenant):
         gated += run.is_gated
         if not run.is_runnable and not run.is_gated:

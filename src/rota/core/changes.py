@@ -6,7 +6,7 @@ outlive versions.
 
 from msgspec import Struct
 
-from rota.core.ids import Fence, Millis
+from rota.core.ids import CommandId, Fence, GraphDigest, Incarnation, Millis, RunId, ScheduleId, TaskId, WorkerId
 from rota.core.model import FailureClass, Graph, Pairs, Pool, Queue, Tenant
 from rota.core.records import Audit, Growth, Pause, Receipt, Run, Schedule, Slice, Task, Worker, Workflow
 from rota.core.states import RunState, TaskState
@@ -20,7 +20,7 @@ class OfRun(Change, frozen=True):
     """A change that belongs to the story of one run."""
 
     tenant: str
-    run: str
+    run: RunId
 
 
 class RunSubmitted(Change, frozen=True):
@@ -59,7 +59,7 @@ class RunPaused(OfRun, frozen=True):
 class RunUnblocked(OfRun, frozen=True):
     """A run that this one waited for has succeeded."""
 
-    after: str
+    after: RunId
     at: Millis
 
 
@@ -121,7 +121,7 @@ class RunMoved(OfRun, frozen=True):
     `params` are its parameters, completed for the other version; None if they are as before.
     """
 
-    graph: str
+    graph: GraphDigest
     version: int
     growths: tuple[Growth, ...]
     tasks: tuple[tuple[int, int], ...]
@@ -218,8 +218,8 @@ class LeaseGranted(OfRun, frozen=True):
     task: int
     fence: Fence
     worker_tenant: str
-    worker: str
-    incarnation: str
+    worker: WorkerId
+    incarnation: Incarnation
     attempt: int
     at: Millis
     lease_ms: int
@@ -255,7 +255,7 @@ class AttemptEnded(OfRun, frozen=True):
     failure: FailureClass | None
     error: str
     due_at: Millis
-    skips: tuple[str, ...] = ()
+    skips: tuple[TaskId, ...] = ()
 
 
 # The cause of a return that the worker itself reported; saying it twice is a repetition, not a mistake.
@@ -304,7 +304,7 @@ class WorkerDrained(Change, frozen=True):
     """A worker takes no new work, or takes it again."""
 
     tenant: str
-    worker: str
+    worker: WorkerId
     draining: bool
 
 
@@ -312,7 +312,7 @@ class WorkerQuarantined(Change, frozen=True):
     """A worker failed too often and rests until then; with 0 it rests no longer."""
 
     tenant: str
-    worker: str
+    worker: WorkerId
     until: Millis
     cause: str = ""
 
@@ -321,7 +321,7 @@ class WorkerGone(Change, frozen=True):
     """A worker said good-bye or was silent for so long that it is no longer counted as registered."""
 
     tenant: str
-    worker: str
+    worker: WorkerId
     at: Millis
 
 
@@ -355,7 +355,7 @@ class GraphPut(Change, frozen=True):
     """A definition was stored under its digest."""
 
     tenant: str
-    digest: str
+    digest: GraphDigest
     graph: Graph
     at: Millis
 
@@ -364,7 +364,7 @@ class GraphDropped(Change, frozen=True):
     """A definition that nothing uses any more was removed."""
 
     tenant: str
-    digest: str
+    digest: GraphDigest
 
 
 class SchedulePut(Change, frozen=True):
@@ -378,7 +378,7 @@ class ScheduleAdvanced(Change, frozen=True):
     """A schedule's cursor moved: slots up to it were made into runs or recorded as missed."""
 
     tenant: str
-    schedule: str
+    schedule: ScheduleId
     cursor: Millis
     fired: int
     missed: int
@@ -388,7 +388,7 @@ class ScheduleDropped(Change, frozen=True):
     """A schedule was removed."""
 
     tenant: str
-    schedule: str
+    schedule: ScheduleId
     at: Millis
 
 
@@ -419,4 +419,4 @@ class ReceiptDropped(Change, frozen=True):
     """An answer was kept long enough."""
 
     tenant: str
-    command_id: str
+    command_id: CommandId

@@ -10,7 +10,19 @@ from msgspec import Struct
 
 from rota.core.bounds import BACKFILL_ACTIVE_RUNS
 from rota.core.calendar import ScheduleSpec
-from rota.core.ids import Fence, Millis
+from rota.core.ids import (
+    NO_GRAPH,
+    NO_RUN,
+    CommandId,
+    Fence,
+    GraphDigest,
+    Incarnation,
+    Millis,
+    RunId,
+    ScheduleId,
+    TaskId,
+    WorkerId,
+)
 from rota.core.model import Capacity, FailureClass, Graph, Mood, Pairs, Param, Pool, PriorityClass, Queue, TaskSpec
 from rota.core.records import Growth, Run, Task
 
@@ -24,7 +36,7 @@ class Command(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
 class ClientCommand(Command, frozen=True, kw_only=True):
     """A request that changes something and may be retried. `actor` is who asked, as the way in found out."""
 
-    command_id: str
+    command_id: CommandId
     salt: int = 0
     actor: str = ""
 
@@ -39,21 +51,21 @@ class SubmitRun(ClientCommand, frozen=True, kw_only=True):
     of a graph that is not deployed, in time zone `zone`: the run gets their defaults where `params` has no value.
     """
 
-    run: str
+    run: RunId
     is_fresh: bool = False
     graph: Graph | None = None
-    digest: str = ""
+    digest: GraphDigest = NO_GRAPH
     workflow: str = ""
     version: int = 0
     logical_at: Millis = 0
     priority: PriorityClass = PriorityClass.NORMAL
     params: bytes = b""
-    parent: str = ""
+    parent: RunId = NO_RUN
     merge: str = ""
     labels: Pairs = ()
     share: str = ""
     # Runs that have to succeed before this one starts.
-    after: tuple[str, ...] = ()
+    after: tuple[RunId, ...] = ()
     # Whether a person has to approve of it first.
     needs_approval: bool = False
     # When it fails if it has not ended; 0: never.
@@ -65,7 +77,7 @@ class SubmitRun(ClientCommand, frozen=True, kw_only=True):
 class ApproveRun(ClientCommand, frozen=True, kw_only=True):
     """Let a run that waits for a person's word go on, or end it."""
 
-    run: str
+    run: RunId
     approved: bool = True
     reason: str = ""
 
@@ -73,14 +85,14 @@ class ApproveRun(ClientCommand, frozen=True, kw_only=True):
 class CancelRun(ClientCommand, frozen=True, kw_only=True):
     """End a run and everything in it."""
 
-    run: str
+    run: RunId
     reason: str = "cancelled on request"
 
 
 class PauseRun(ClientCommand, frozen=True, kw_only=True):
     """Hold a run's waiting tasks back, or let them go on. Running attempts finish."""
 
-    run: str
+    run: RunId
     paused: bool = True
 
 
@@ -90,8 +102,8 @@ class ClearTasks(ClientCommand, frozen=True, kw_only=True):
     No names are all tasks. `only_failed` leaves out what ended well.
     """
 
-    run: str
-    tasks: tuple[str, ...] = ()
+    run: RunId
+    tasks: tuple[TaskId, ...] = ()
     downstream: bool = True
     only_failed: bool = False
 
@@ -107,8 +119,8 @@ class Mark(StrEnum):
 class MarkTasks(ClientCommand, frozen=True, kw_only=True):
     """Say what tasks came to, whatever they are doing. What failed because of them is judged again."""
 
-    run: str
-    tasks: tuple[str, ...]
+    run: RunId
+    tasks: tuple[TaskId, ...]
     to: Mark
     reason: str = ""
 
@@ -116,30 +128,30 @@ class MarkTasks(ClientCommand, frozen=True, kw_only=True):
 class RetryTasks(ClientCommand, frozen=True, kw_only=True):
     """Do not let tasks wait any longer for their next try. No names are all that wait."""
 
-    run: str
-    tasks: tuple[str, ...] = ()
+    run: RunId
+    tasks: tuple[TaskId, ...] = ()
 
 
 class ReleaseTasks(ClientCommand, frozen=True, kw_only=True):
     """Take tasks from whoever has them, at no cost, and let others have them. No names are all that are held."""
 
-    run: str
-    tasks: tuple[str, ...] = ()
+    run: RunId
+    tasks: tuple[TaskId, ...] = ()
     reason: str = ""
 
 
 class NoteTask(ClientCommand, frozen=True, kw_only=True):
     """Say something about a task, for whoever looks at it next; about the run if no task is named."""
 
-    run: str
-    task: str
+    run: RunId
+    task: TaskId
     note: str
 
 
 class MoveRun(ClientCommand, frozen=True, kw_only=True):
     """Give a run another version of its workflow; 0 is the present one. What it has done is kept, task by task."""
 
-    run: str
+    run: RunId
     version: int = 0
 
 
@@ -155,9 +167,9 @@ class ReviveRun(Command, frozen=True, kw_only=True):
 class GrowRun(ClientCommand, frozen=True, kw_only=True):
     """Add tasks to a living run, or say how wide a task is that was defined without a width."""
 
-    run: str
+    run: RunId
     specs: tuple[TaskSpec, ...] = ()
-    expands: str = ""
+    expands: TaskId = TaskId("")
     width: int = 0
 
 
@@ -172,8 +184,8 @@ class Exit(StrEnum):
 class ResolveTask(ClientCommand, frozen=True, kw_only=True):
     """Take a parked task out of needs_attention, at no cost; `requires` replaces what it asks for."""
 
-    run: str
-    task: str
+    run: RunId
+    task: TaskId
     exit: Exit = Exit.REQUEUE
     requires: Pairs | None = None
 
@@ -181,8 +193,8 @@ class ResolveTask(ClientCommand, frozen=True, kw_only=True):
 class LoseOutputs(ClientCommand, frozen=True, kw_only=True):
     """Say that the outputs of successful tasks are gone; they are made again."""
 
-    run: str
-    tasks: tuple[str, ...]
+    run: RunId
+    tasks: tuple[TaskId, ...]
 
 
 class PutQueue(ClientCommand, frozen=True, kw_only=True):
@@ -212,7 +224,7 @@ class PutTenant(ClientCommand, frozen=True, kw_only=True):
 class PutSchedule(ClientCommand, frozen=True, kw_only=True):
     """Make runs of a graph by the calendar."""
 
-    schedule: str
+    schedule: ScheduleId
     graph: Graph
     spec: ScheduleSpec
     priority: PriorityClass = PriorityClass.NORMAL
@@ -257,7 +269,7 @@ class StartBackfill(ClientCommand, frozen=True, kw_only=True):
     They are of class low, at most `max_active_runs` at once, and none of them counts against the workflow's own cap.
     """
 
-    backfill: str
+    backfill: ScheduleId
     workflow: str
     start_at: Millis
     end_at: Millis
@@ -268,19 +280,19 @@ class StartBackfill(ClientCommand, frozen=True, kw_only=True):
 class CancelBackfill(ClientCommand, frozen=True, kw_only=True):
     """Make no more runs of a backfill, and cancel those that have not ended."""
 
-    backfill: str
+    backfill: ScheduleId
 
 
 class DropSchedule(ClientCommand, frozen=True, kw_only=True):
     """Make no more runs by this schedule."""
 
-    schedule: str
+    schedule: ScheduleId
 
 
 class DrainWorker(ClientCommand, frozen=True, kw_only=True):
     """Give a worker no new work, or give it work again."""
 
-    worker: str
+    worker: WorkerId
     draining: bool = True
 
 
@@ -293,7 +305,7 @@ class EndQuarantine(ClientCommand, frozen=True, kw_only=True):
 class ForgetWorker(ClientCommand, frozen=True, kw_only=True):
     """Strike a worker off the register; what it holds is returned unspent."""
 
-    worker: str
+    worker: WorkerId
 
 
 class PauseScheduler(ClientCommand, frozen=True, kw_only=True):
@@ -325,13 +337,13 @@ class ClaimTask(ClientCommand, frozen=True, kw_only=True):
     no such task now, the caller waits for so long to be woken and asks again.
     """
 
-    worker: str
-    incarnation: str
+    worker: WorkerId
+    incarnation: Incarnation
     lease_ms: int = 5 * 60_000
     wait_ms: int = 0
     least: PriorityClass = PriorityClass.LOW
     where: Pairs = ()
-    run: str = ""
+    run: RunId = NO_RUN
     owner: str = ""
     token_hash: str = ""
 
@@ -339,8 +351,8 @@ class ClaimTask(ClientCommand, frozen=True, kw_only=True):
 class RegisterWorker(Command, frozen=True, kw_only=True):
     """A worker says who it is and what it can do."""
 
-    worker: str
-    incarnation: str
+    worker: WorkerId
+    incarnation: Incarnation
     capacity: Capacity
     owner: str = ""
 
@@ -348,8 +360,8 @@ class RegisterWorker(Command, frozen=True, kw_only=True):
 class BeatWorker(Command, frozen=True, kw_only=True):
     """A pull worker is alive, and says what it is up to. Memory only; the answer is what it holds."""
 
-    worker: str
-    incarnation: str
+    worker: WorkerId
+    incarnation: Incarnation
     mood: Mood | None = None
     owner: str = ""
 
@@ -357,8 +369,8 @@ class BeatWorker(Command, frozen=True, kw_only=True):
 class LeaveWorker(Command, frozen=True, kw_only=True):
     """A pull worker is done: it is struck off, and what it holds is returned at once."""
 
-    worker: str
-    incarnation: str
+    worker: WorkerId
+    incarnation: Incarnation
     owner: str = ""
 
 
@@ -382,11 +394,11 @@ class Report(Command, frozen=True, kw_only=True):
     which one goes on that grew; it waits for the last of them, and is offered again with what that gave.
     """
 
-    run: str
+    run: RunId
     task: int
     worker_tenant: str
-    worker: str
-    incarnation: str
+    worker: WorkerId
+    incarnation: Incarnation
     fence: Fence
     outcome: Outcome
     salt: int = 0
@@ -394,9 +406,9 @@ class Report(Command, frozen=True, kw_only=True):
     failure: FailureClass = FailureClass.USER
     error: str = ""
     resume_at: Millis = 0
-    expands: tuple[tuple[str, int], ...] = ()
-    lost: tuple[str, ...] = ()
-    skips: tuple[str, ...] = ()
+    expands: tuple[tuple[TaskId, int], ...] = ()
+    lost: tuple[TaskId, ...] = ()
+    skips: tuple[TaskId, ...] = ()
     token_hash: str = ""
     grows: tuple[TaskSpec, ...] = ()
 
@@ -411,8 +423,8 @@ class ReturnLease(Command, frozen=True, kw_only=True):
 class RenewLease(Command, frozen=True, kw_only=True):
     """A pull worker asks to keep its lease."""
 
-    worker: str
-    incarnation: str
+    worker: WorkerId
+    incarnation: Incarnation
     fence: Fence
     lease_ms: int = 5 * 60_000
     owner: str = ""
@@ -430,7 +442,7 @@ class Tick(Command, frozen=True, kw_only=True):
 class ContinueRun(Command, frozen=True, kw_only=True):
     """Go on with a cascade that did not fit one turn."""
 
-    run: str
+    run: RunId
 
 
 class StartRuns(Command, frozen=True, kw_only=True):

@@ -3,13 +3,14 @@
 It decides and never claims: a wake is advice, and the session claims for itself. Four rules:
 
 - One predicate. Who may be woken for an item is who could claim it (`rota.core.audience`).
-- One target for a session in a cycle. Every item is given its first session before any is given a second, so what has
-  starved takes only sessions that nothing else wanted.
+- One target for a session in a cycle. Every item is given its first session before any is given a second. An item that
+  has starved is then told to every idle session that could claim it and has no other target; the number can be capped.
 - Advice is not repeated at once: not within the cooldown, and for what has starved not before it has waited twice as
   long. Each wake of an agent costs money. A session whose claim waits for such work comes first and has no cooldown:
   it asked, and will claim.
 - Busy is not starved. The ladder climbs while no live session could ever claim an item, and while idle sessions were
-  woken for it and none claimed it within the threshold. One whose sessions are all busy waits and is never parked.
+  woken for it and none claimed it within the threshold. One whose sessions are all busy waits and is never parked,
+  unless the rule of the ladder (`ClimbRule`) counts every item that is still queued.
 """
 
 from collections.abc import Sequence
@@ -20,13 +21,12 @@ from msgspec import Struct
 from rota.core.audience import Audience, Line, Ranks, Session
 from rota.core.demand import Demand
 from rota.core.ids import Millis, RunKey, WorkerKey
-from rota.core.ladder import Rung, Starvation, Thresholds, climb, is_declined
+from rota.core.ladder import ClimbRule, Rung, Starvation, StarvationCause, Thresholds, climb, is_declined
 from rota.core.wakes import Offered, Woken
 
 COOLDOWN_MS = 60_000
 STARVE_MS = 120_000
-# How many sessions one starved item may wake in a cycle, and how long at most until it wakes the same one again.
-FAN_OUT_MAX = 5
+# How long at most until a starved item wakes the same session again.
 BACKOFF_MS_MAX = 15 * 60_000
 
 
@@ -45,11 +45,15 @@ class Waiting(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CycleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Cooldown 0: advice may be repeated in every cycle. `starve_ms` 0: nothing is ever starved."""
+    """Cooldown 0: advice may be repeated in every cycle. `starve_ms` 0: nothing is ever starved.
+
+    `fan_out_max` is how many sessions a starved item wakes in a cycle. 0: every idle one that could claim it.
+    """
 
     cooldown_ms: int = COOLDOWN_MS
     starve_ms: int = STARVE_MS
-    fan_out_max: int = FAN_OUT_MAX
+    fan_out_max: int = 0
+    rule: ClimbRule = ClimbRule.UNSERVED
     backoff_ms_max: int = BACKOFF_MS_MAX
     thresholds: Thresholds = Thresholds()
 
@@ -78,14 +82,11 @@ class Wake(Struct, frozen=True, gc=False):
 
 
 class LadderStep(Struct, frozen=True):
-    """One item, one rung: its row is to be stored, and what the rung says to be done.
-
-    `declined`: sessions could claim the item and did not; otherwise no session could.
-    """
+    """One item, one rung: its row is to be stored, and what the rung says to be done."""
 
     item: RunKey
     rung: Rung
-    declined: bool = False
+    cause: StarvationCause
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -93,8 +94,8 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     Each claimable item is woken for, or listed in `no_match` (no live session could ever claim it), or counted: as
     `recently_notified` (whoever is idle was told a short while ago) or `busy` (whoever could claim it is busy, or has
-    another target). `starved` are those past the age that are not merely behind busy sessions; those of them that no
-    session could claim, or that sessions declined, have a step.
+    another target). `starved` are those past the age that are not merely behind busy sessions, or all of them under the
+    rule `queued`; those that climb have a step.
     """
 
     paused: bool = False
@@ -147,6 +148,7 @@ class _Pass:
     def plan(self, *, unclaimable: int) -> Plan:
         settings, now = self.view.settings, self.now
         starved_before = now - settings.starve_ms if settings.starve_ms > 0 else -1
+        counts_queued = settings.rule is ClimbRule.QUEUED
         lines = self.lines
         chosen: list[_Choice] = []
         fanning: list[_Choice] = []
@@ -161,14 +163,20 @@ class _Pass:
                 no_match.append(item.key)
                 if late:
                     starved.append(item.key)
-                    steps.append(LadderStep(item.key, climb(item.starvation, now, settings.thresholds)))
+                    steps.append(self._step(item, StarvationCause.UNSERVED))
                 continue
-            if not line.suited & self.idle:
+            is_idle = bool(line.suited & self.idle)
+            climbs = late and counts_queued
+            if late and is_idle and self._is_declined(item, line):
+                climbs = True
+                steps.append(self._step(item, StarvationCause.DECLINED))
+            elif climbs:
+                steps.append(self._step(item, StarvationCause.QUEUED))
+            if not is_idle:
                 busy += 1
+                if climbs:
+                    starved.append(item.key)
                 continue
-            declined = late and self._is_declined(item, line)
-            if declined:
-                steps.append(LadderStep(item.key, climb(item.starvation, now, settings.thresholds), declined=True))
             cooling = self._cooling(item, late)
             session = self._choose(item, line, cooling)
             if session is not None:
@@ -183,7 +191,7 @@ class _Pass:
                     starved.append(item.key)
             else:
                 busy += 1
-                if declined:
+                if climbs:
                     starved.append(item.key)
         self._fan_out(fanning)
         return Plan(
@@ -198,12 +206,16 @@ class _Pass:
 
     def _fan_out(self, starved: list[_Choice]) -> None:
         """Let starved items wake more sessions, out of those that nothing else was given."""
+        cap = self.view.settings.fan_out_max
         for choice in starved:
-            while self.audience.free and len(choice.sessions) < self.view.settings.fan_out_max:
+            while self.audience.free and (not cap or len(choice.sessions) < cap):
                 session = self._choose(choice.item, choice.line, choice.cooling)
                 if session is None:
                     break
                 choice.sessions.append(session)
+
+    def _step(self, item: Waiting, cause: StarvationCause) -> LadderStep:
+        return LadderStep(item.key, climb(item.starvation, self.now, self.view.settings.thresholds), cause)
 
     def _is_declined(self, item: Waiting, line: Line) -> bool:
         """Whether sessions that are idle and could claim an item were told of it, and none claimed it in time."""

@@ -3,13 +3,14 @@
 from collections.abc import Container
 
 from rota.core.errors import Refused
+from rota.core.ids import TaskId
 from rota.core.model import TaskSpec
 
 _NAMED_MAX = 10
 
 
 def check_edges(
-    tasks: tuple[TaskSpec, ...], known: dict[str, int], path: str = "graph.tasks", above: Container[str] = ()
+    tasks: tuple[TaskSpec, ...], known: dict[TaskId, int], path: str = "graph.tasks", above: Container[str] = ()
 ) -> None:
     """Every upstream exists, none is named twice, and there is an order in which to run.
 
@@ -51,7 +52,7 @@ def check_edges(
         )
 
 
-def _find_cycle(tasks: tuple[TaskSpec, ...], known: dict[str, int], missing: list[int]) -> list[str]:
+def _find_cycle(tasks: tuple[TaskSpec, ...], known: dict[TaskId, int], missing: list[int]) -> list[str]:
     """One circle, in order, so that a person can see which edge to cut."""
     here = next(position for position, count in enumerate(missing) if count)
     path: dict[int, int] = {}

@@ -30,7 +30,7 @@ from rota.core.buckets import Bucket
 from rota.core.demand import Signature
 from rota.core.edges import check_edges
 from rota.core.errors import Refused
-from rota.core.ids import Millis
+from rota.core.ids import GraphDigest, Millis, TaskId
 from rota.core.model import Expansion, Graph, PoolNeed, RetryPolicy, TaskSpec
 from rota.core.records import Growth
 from rota.core.snapshot import effective_rule, relevant_setups
@@ -40,15 +40,15 @@ from rota.core.trigger import TriggerRule
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 # Defaults need no checking; large graphs consist of little else.
-_PLAIN = TaskSpec(id="plain")
+_PLAIN = TaskSpec(id=TaskId("plain"))
 # `extract[3]` is the fourth task of the group `extract`, and nothing else.
 _NUMBERED = re.compile(r"\[[0-9]+\]\Z")
 
 
-def graph_digest(graph: Graph) -> str:
+def graph_digest(graph: Graph) -> GraphDigest:
     """The name of a definition: the hash of its content. What cannot be written down is refused here."""
     try:
-        return sha256(_encode(graph)).hexdigest()
+        return GraphDigest(sha256(_encode(graph)).hexdigest())
     except (OverflowError, UnicodeEncodeError) as error:
         raise Refused("field.value", f"the graph cannot be written down: {error}", path="graph") from None
 
@@ -188,7 +188,7 @@ def check_graph(graph: Graph) -> None:
     check_number(sum(spec.width or 1 for spec in graph.tasks), 1, TASKS_PER_GRAPH_MAX, "graph.tasks")
     check_number(sum(len(spec.upstream) for spec in graph.tasks), 0, EDGES_PER_GRAPH_MAX, "graph.tasks.upstream")
     check_number(sum(spec.is_setup for spec in graph.tasks), 0, SETUPS_PER_GRAPH_MAX, "graph.tasks.is_setup")
-    known: dict[str, int] = {}
+    known: dict[TaskId, int] = {}
     for position, spec in enumerate(graph.tasks):
         path = f"graph.tasks[{position}]"
         check_spec(spec, path)
@@ -240,14 +240,14 @@ class LiveGraph:
         "width",
     )
 
-    def __init__(self, tenant: str, digest: str, graph: Graph, put_at: Millis = 0) -> None:
+    def __init__(self, tenant: str, digest: GraphDigest, graph: Graph, put_at: Millis = 0) -> None:
         self.tenant = tenant
         self.put_at = put_at
         self.digest = digest
         self.graph = graph
         self.users = 0
         self.specs: list[TaskSpec] = []
-        self.index: dict[str, int] = {}
+        self.index: dict[TaskId, int] = {}
         self.ups: list[tuple[int, ...]] = []
         self.downs: list[list[int]] = []
         self.start: list[int] = []
@@ -290,7 +290,7 @@ class LiveGraph:
                 self.downs[up].append(node)
         self._measure()
 
-    def _feed(self, name: str, specs: tuple[TaskSpec, ...]) -> None:
+    def _feed(self, name: TaskId, specs: tuple[TaskSpec, ...]) -> None:
         """A task waits for the last of these, and takes what it gives."""
         node, before = self.index[name], len(self.specs)
         self._append(specs)
@@ -300,7 +300,7 @@ class LiveGraph:
         self.downs[last].append(node)
         self._measure()
 
-    def _let_go(self, name: str) -> None:
+    def _let_go(self, name: TaskId) -> None:
         """A task waits no more for those that it went on as."""
         node = self.index[name]
         stages = self.fed[node]
@@ -375,11 +375,11 @@ class LiveGraph:
         """The definition of a task."""
         return self.specs[task if self.node_of is None else self.node_of[task]]
 
-    def task_id(self, task: int) -> str:
+    def task_id(self, task: int) -> TaskId:
         """The name of a task for people: `extract`, or `extract[3]` in a group."""
         node = self.node(task)
         spec = self.specs[node]
-        return f"{spec.id}[{task - self.start[node]}]" if self.is_group(node) else spec.id
+        return TaskId(f"{spec.id}[{task - self.start[node]}]") if self.is_group(node) else spec.id
 
     def is_group(self, node: int) -> bool:
         """Whether a node stands for a group of tasks, however many of them there are."""

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from rota.core.bounds import AUDITS_PER_PAGE_MAX, HISTORY_PAGE_MAX, INTEGER_MAX
 from rota.core.errors import Refused
-from rota.core.ids import Millis
+from rota.core.ids import GraphDigest, Millis, RunId
 from rota.core.model import Pairs, has_labels
 from rota.core.questions import Question
 from rota.core.records import Audit, Growth, Run, Task
@@ -98,7 +98,7 @@ def read_place(after: str) -> Place | None:
 class GetEnded(Question, frozen=True, kw_only=True):
     """One run of history; of several with that id the newest, unless `created_at` says which."""
 
-    run: str
+    run: RunId
     created_at: Millis = 0
 
 
@@ -132,12 +132,12 @@ class AuditsPage(Struct, frozen=True):
 class GetGraph(Question, frozen=True, kw_only=True):
     """A definition that is live, or that a run in history was made of."""
 
-    digest: str
+    digest: GraphDigest
 
 
 class GetStories(Question, frozen=True, kw_only=True):
     """What is told about a run, from part `first` on."""
 
-    run: str
+    run: RunId
     created_at: Millis
     first: int = 0

@@ -1,11 +1,10 @@
 """The starvation ladder: what is done for a task that no registered worker could run, or that no idle session claims.
 
-A task starves while it is unservable, or while idle eligible sessions were woken for it and none claimed it within the
-threshold. Waiting behind busy workers is not starvation and does not climb. One cycle per sweep, never per event.
+Which tasks climb is a rule that can be chosen (`ClimbRule`). One cycle per sweep, never per event.
 Thresholds count cycles and only grow; the count is durable, so a new coordinator goes on where the old one was.
 """
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 from msgspec import Struct
 
@@ -15,10 +14,39 @@ from rota.core.ids import Millis
 NO_FIT = "queued but no worker fits: "
 NO_FIT_CHARS_MAX = 300
 NOT_CLAIMED = "offered but not claimed: "
-# How the error of a task begins that was parked, or has failed, because nobody could ever run it.
+STILL_QUEUED = "queued and not claimed: "
+# How the error of a task begins that was parked, or has failed, because nobody could ever run it or did.
 PARKED_UNSERVED = "no registered worker could run this"
 PARKED_UNCLAIMED = "idle sessions were told of this and none claimed it"
+PARKED_QUEUED = "no session claimed this"
 FAILED_UNSERVED = "worker.none_match"
+
+
+class ClimbRule(StrEnum):
+    """Which tasks climb the ladder once they have waited for the starvation age.
+
+    - `unserved`: those that no registered worker could run, and those that idle sessions were told of and did not claim
+      for as long again. Waiting behind busy sessions is not starvation.
+    - `queued`: in addition every other task that a session may claim and that is still queued.
+    """
+
+    UNSERVED = "unserved"
+    QUEUED = "queued"
+
+
+class StarvationCause(StrEnum):
+    """Why a task climbs: no worker could run it, idle sessions did not claim it, or it is still queued."""
+
+    UNSERVED = "unserved"
+    DECLINED = "declined"
+    QUEUED = "queued"
+
+
+PARKED: dict[StarvationCause, str] = {
+    StarvationCause.UNSERVED: PARKED_UNSERVED,
+    StarvationCause.DECLINED: PARKED_UNCLAIMED,
+    StarvationCause.QUEUED: PARKED_QUEUED,
+}
 
 
 class Tier(IntEnum):
@@ -53,7 +81,7 @@ def tier_of(cycles: int, thresholds: Thresholds) -> Tier:
 
 def is_ours(note: str) -> bool:
     """Whether the scheduler wrote a note, or nobody did: then it may write another, or take it away."""
-    return not note or note.startswith((NO_FIT, NOT_CLAIMED))
+    return not note or note.startswith((NO_FIT, NOT_CLAIMED, STILL_QUEUED))
 
 
 def may_climb(eligible_at: Millis, now: Millis, starve_ms: Millis) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rota.core.demand import property_values, totals_of
-from rota.core.ids import Fence, Millis, RunKey, WorkerKey
+from rota.core.ids import Fence, Millis, RunId, RunKey, TaskId, WorkerKey
 from rota.core.model import CLASS_WEIGHT, Approval, Mood, Pairs, PriorityClass
 from rota.core.order import Purse
 from rota.core.records import Growth, Run, Task, Worker
@@ -72,7 +72,7 @@ class WaitingClaim(Struct, frozen=True, kw_only=True):
     until: Millis
     least: PriorityClass
     where: Pairs
-    run: str
+    run: RunId
 
     def accepts(self, run: RunKey, requires: Pairs, weight: int) -> bool:
         """Whether the claim asks for a task of this run, with these requirements and this weight."""
@@ -165,6 +165,8 @@ _NONE_FORCED: dict[int, int] = {}
 _NO_SOURCES: dict[int, list[int]] = {}
 # Shared by the many runs that nobody waits for; never changed.
 _NO_RUNS: dict[RunKey, "LiveRun"] = {}
+# Shared by the many runs of which no task came back from a session; never changed.
+_NONE_RETURNED: dict[int, Millis] = {}
 _NO_MAKERS: dict[int, tuple[WorkerKey, str]] = {}
 
 
@@ -178,8 +180,9 @@ class LiveRun:
     decided to skip it. `before` and `after` are its neighbours in a graph whose runs depend on the past, in the
     order of what they are about; `is_held` says that its workflow is paused or a run it is part of, `revived_at`
     when it left history. `waiters` are the runs that wait for it to succeed. `makers` remembers, where a queue
-    cares, which worker in which incarnation made a task's output; a new coordinator does not know. `number` is the
-    order in which runs came into memory.
+    cares, which worker in which incarnation made a task's output, and `returned` when tasks that sessions claim came
+    back without an outcome; a new coordinator does not know either. `number` is the order in which runs came into
+    memory.
     """
 
     __slots__ = (
@@ -204,6 +207,7 @@ class LiveRun:
         "number",
         "purse",
         "reset",
+        "returned",
         "revived_at",
         "row",
         "skipped",
@@ -244,6 +248,7 @@ class LiveRun:
         # How many of its tasks are `upstream_failed`.
         self.blocked = 0
         self.reset = _NONE_RESET
+        self.returned = _NONE_RETURNED
         self.forced = _NONE_FORCED
         self.allot(graph)
 
@@ -266,13 +271,19 @@ class LiveRun:
         self.upstream_failed: array[int] | None = empty[:]
         self.fired = bytearray(size)
 
+    def came_back(self, idx: int, at: Millis) -> None:
+        """A task that sessions claim begins to wait anew, at the place in the order that it had."""
+        if self.returned is _NONE_RETURNED:
+            self.returned = {}
+        self.returned[idx] = at
+
     def put_back(self, node: int, idx: int) -> None:
         """A task whose node had its answer is at `none` again and waits for a second one."""
         if self.reset is _NONE_RESET:
             self.reset = {}
         self.reset.setdefault(node, {})[idx] = None
 
-    def force(self, names: tuple[str, ...], step: int) -> None:
+    def force(self, names: tuple[TaskId, ...], step: int) -> None:
         """A branch decided to skip these nodes, or is asked again."""
         if self.forced is _NONE_FORCED:
             self.forced = {}

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from rota.core.ids import BlobRef
+from rota.core.ids import BlobRef, TaskId
 from rota.core.trigger import TriggerRule
 
 Pairs = tuple[tuple[str, str], ...]
@@ -120,7 +120,7 @@ class Expansion(Struct, frozen=True, forbid_unknown_fields=True):
     `is_empty` is mapped over an empty list: a single task stands for it, and is skipped instead of run.
     """
 
-    over: str = ""
+    over: TaskId = TaskId("")
     is_empty: bool = False
 
 
@@ -131,12 +131,12 @@ class TaskSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     group. Width 0 means "not known yet": the tasks appear when the run is told how many.
     """
 
-    id: str
+    id: TaskId
     kind: str = "command"
     work: bytes = b""
-    upstream: tuple[str, ...] = ()
+    upstream: tuple[TaskId, ...] = ()
     # Which of the upstreams' results travel with an attempt.
-    inputs: tuple[str, ...] = ()
+    inputs: tuple[TaskId, ...] = ()
     trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS
     width: int = 1
     is_setup: bool = False

@@ -9,7 +9,7 @@ from heapq import nlargest
 from msgspec import Struct
 
 from rota.core.buckets import Bucket
-from rota.core.ids import Millis
+from rota.core.ids import Millis, RunId, TaskId
 from rota.core.live import LiveRun, LiveWorker
 from rota.core.question import Question
 from rota.core.reasons import Reason
@@ -40,8 +40,8 @@ class WaitingLine(Struct, frozen=True, kw_only=True):
     """Tasks, or whole runs, that wait for the same thing, and one of them: of tasks the one that has waited longest."""
 
     reason: Reason
-    run: str
-    task: str = ""
+    run: RunId
+    task: TaskId = TaskId("")
     tasks: int = 0
     runs: int = 0
 

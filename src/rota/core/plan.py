@@ -11,7 +11,7 @@ from itertools import chain, islice
 from rota.core.bounds import TASKS_PER_SLICE
 from rota.core.changes import Change, PendingSet, RunEnded, RunGrew, TasksReset, TasksScheduled, TasksSettled
 from rota.core.graph import below_of
-from rota.core.ids import Millis
+from rota.core.ids import Millis, TaskId
 from rota.core.live import LiveRun
 from rota.core.records import Growth, Slice
 from rota.core.states import (
@@ -108,7 +108,7 @@ class Cascade:
         self._fired[node] = True
         self.task_ended(idx, to, was_moving=False)
 
-    def force(self, names: tuple[str, ...], step: int = 1) -> None:
+    def force(self, names: tuple[TaskId, ...], step: int = 1) -> None:
         """A branch decides in this decision to skip these, or is asked again."""
         for name in names:
             node = self.graph.index.get(name)

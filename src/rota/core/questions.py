@@ -16,7 +16,7 @@ from rota.core.decide.runs import find_workflow
 from rota.core.errors import Refused
 from rota.core.evolve import lay_out
 from rota.core.graph import LiveGraph, check_number
-from rota.core.ids import Fence, Millis
+from rota.core.ids import NO_WORKER, Fence, GraphDigest, Incarnation, Millis, RunId, ScheduleId, TaskId, WorkerId
 from rota.core.live import LiveRun
 from rota.core.model import (
     Approval,
@@ -58,7 +58,7 @@ HELD_SHOWN_MAX = 100
 class GetRun(Question, frozen=True, kw_only=True):
     """How a live run stands."""
 
-    run: str
+    run: RunId
 
 
 class ListRuns(Question, frozen=True, kw_only=True):
@@ -77,8 +77,8 @@ class ListRuns(Question, frozen=True, kw_only=True):
 class ListTasks(Question, frozen=True, kw_only=True):
     """Tasks of a live run, by number, from `first` on; `names` asks for some of them only."""
 
-    run: str
-    names: tuple[str, ...] = ()
+    run: RunId
+    names: tuple[TaskId, ...] = ()
     states: tuple[TaskState, ...] = ()
     first: int = 0
     limit: int = 1_000
@@ -87,7 +87,7 @@ class ListTasks(Question, frozen=True, kw_only=True):
 class ListWorkers(Question, frozen=True, kw_only=True):
     """All workers that may serve the tenant, or the one of the tenant's own that is named."""
 
-    worker: str = ""
+    worker: WorkerId = NO_WORKER
 
 
 class ListQueues(Question, frozen=True, kw_only=True):
@@ -105,8 +105,8 @@ class ListTenants(Question, frozen=True, kw_only=True):
 class PreviewClear(Question, frozen=True, kw_only=True):
     """Which tasks `ClearTasks` with the same words would run again."""
 
-    run: str
-    tasks: tuple[str, ...] = ()
+    run: RunId
+    tasks: tuple[TaskId, ...] = ()
     downstream: bool = True
     only_failed: bool = False
 
@@ -114,8 +114,8 @@ class PreviewClear(Question, frozen=True, kw_only=True):
 class ExplainTask(Question, frozen=True, kw_only=True):
     """Why a task of a live run waits, or what it is doing."""
 
-    run: str
-    task: str
+    run: RunId
+    task: TaskId
 
 
 class RunView(Struct, frozen=True, kw_only=True):
@@ -125,10 +125,10 @@ class RunView(Struct, frozen=True, kw_only=True):
     """
 
     tenant: str
-    id: str
+    id: RunId
     name: str
     kind: str
-    graph: str
+    graph: GraphDigest
     state: RunState
     priority: PriorityClass
     created_at: Millis
@@ -137,9 +137,9 @@ class RunView(Struct, frozen=True, kw_only=True):
     paused: bool
     reason: str
     fault: str
-    schedule: str
+    schedule: ScheduleId
     slot_at: Millis
-    parent: str
+    parent: RunId
     params: bytes
     total: int
     tasks: dict[str, int]
@@ -149,7 +149,7 @@ class RunView(Struct, frozen=True, kw_only=True):
     merge: str = ""
     labels: Pairs = ()
     share: str = ""
-    after: tuple[str, ...] = ()
+    after: tuple[RunId, ...] = ()
     approval: Approval = Approval.NONE
     deadline_at: Millis = 0
     idle_ms: Millis = 0
@@ -158,15 +158,15 @@ class RunView(Struct, frozen=True, kw_only=True):
 class TaskView(Struct, frozen=True, kw_only=True):
     """A task as its readers see it."""
 
-    run: str
+    run: RunId
     idx: int
-    id: str
+    id: TaskId
     kind: str
     state: TaskState
     phase: Phase
     attempt: int
     interruptions: int
-    worker: str
+    worker: WorkerId
     fence: Fence
     eligible_at: Millis
     assigned_at: Millis
@@ -199,8 +199,8 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     """A worker as its readers see it."""
 
     tenant: str
-    id: str
-    incarnation: str
+    id: WorkerId
+    incarnation: Incarnation
     capacity: Capacity
     present: bool
     draining: bool
@@ -241,7 +241,7 @@ Reading = (
     | SchedulerView
     | tuple[BacklogLine, ...]
     | Overview
-    | dict[str, TaskSum]
+    | dict[TaskId, TaskSum]
 )
 
 
@@ -452,14 +452,14 @@ def _list_pools(state: State, question: ListPools) -> tuple[PoolView, ...]:
     return tuple(views)
 
 
-def _preview(run: LiveRun, question: PreviewClear) -> tuple[str, ...]:
+def _preview(run: LiveRun, question: PreviewClear) -> tuple[TaskId, ...]:
     tasks = to_clear(run, question.tasks, downstream=question.downstream, only_failed=question.only_failed)
     return tuple(run.graph.task_id(idx) for idx in tasks)
 
 
 def preview_clear(
     row: Run, tasks: tuple[Task, ...], growths: tuple[Growth, ...], graph: Graph, question: PreviewClear
-) -> tuple[str, ...]:
+) -> tuple[TaskId, ...]:
     """The same for a run in history."""
     whole = LiveGraph(row.tenant, row.graph, graph)
     run = LiveRun(row, whole, Books().purse(row.priority, row.tenant))

@@ -11,7 +11,7 @@ knows more than a stamp, and what it takes back is granted again instead of fail
 
 import msgspec
 
-from rota.core.ids import Millis
+from rota.core.ids import Millis, RunId, TaskId
 
 ORPHAN_MS = 300_000
 AGENT_LOST_MS = 90_000
@@ -32,7 +32,7 @@ REAPERS = (AGENT_LOST, DISPATCH_LOST, ORPHANED)
 class RunCandidate(msgspec.Struct, frozen=True, gc=False):
     """A running run in which nothing is in flight: no live lease, timer, pause, parked or queued task."""
 
-    run_id: str
+    run_id: RunId
     graph_id: str
     last_activity_at: Millis | None
 
@@ -40,9 +40,9 @@ class RunCandidate(msgspec.Struct, frozen=True, gc=False):
 class AgentCandidate(msgspec.Struct, frozen=True, gc=False):
     """An attempt that was started, and when its worker was last heard of."""
 
-    run_id: str
+    run_id: RunId
     graph_id: str
-    task_id: str
+    task_id: TaskId
     attempt: int
     last_heartbeat_at: Millis | None
 
@@ -50,9 +50,9 @@ class AgentCandidate(msgspec.Struct, frozen=True, gc=False):
 class DispatchCandidate(msgspec.Struct, frozen=True, gc=False):
     """An attempt that was assigned and not yet acknowledged. Waiting for capacity is not dispatch."""
 
-    run_id: str
+    run_id: RunId
     graph_id: str
-    task_id: str
+    task_id: TaskId
     attempt: int
     assigned_at: Millis | None
 

@@ -1,13 +1,13 @@
 """After a timer came up and was decided: what to look at next, and when. Memory only; loading sets timers anew."""
 
-from rota.core.decide.decision import Detail, find_lease
+from rota.core.decide.decision import Detail, find_lease, worker_of_timer
 from rota.core.decide.timers import SWEEP_TASKS_MAX
-from rota.core.ids import Millis
+from rota.core.ids import Millis, RunId
 from rota.core.presence import watch_again
 from rota.core.state import State
 
 
-def take_starving(state: State, found: list[tuple[str, str, int]]) -> list[tuple[str, str, int]]:
+def take_starving(state: State, found: list[tuple[str, RunId, int]]) -> list[tuple[str, RunId, int]]:
     """The share of one sweep; the rest of its round is left for the next ones."""
     state.starving = found[SWEEP_TASKS_MAX:]
     return found[:SWEEP_TASKS_MAX]
@@ -22,7 +22,7 @@ def rearm(state: State, kind: str, key: tuple[object, ...], detail: Detail, now:
     elif kind in ("schedule", "forget", "receipts", "archive") and isinstance(detail, int):
         state.set_timer(max(detail, now + 1), kind, *key)
     elif kind in ("worker", "rested"):
-        worker = state.workers.get((str(key[0]), str(key[1])))
+        worker = worker_of_timer(state, key)
         if worker is not None and kind == "worker":
             watch_again(state, worker, now)
         elif worker is not None:

@@ -11,7 +11,21 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from rota.core.calendar import ScheduleSpec
-from rota.core.ids import Fence, Millis
+from rota.core.ids import (
+    NO_FENCE,
+    NO_RUN,
+    NO_WORKER,
+    CommandId,
+    Fence,
+    GraphDigest,
+    Incarnation,
+    Millis,
+    RunId,
+    RunKey,
+    ScheduleId,
+    TaskId,
+    WorkerId,
+)
 from rota.core.model import (
     Approval,
     Capacity,
@@ -41,18 +55,18 @@ class Task(Struct, gc=False):
     """One task of a run, with its lease when it has one."""
 
     tenant: str
-    run: str
+    run: RunId
     idx: int
     state: TaskState = TaskState.NONE
     attempt: int = 0
     budget_from: int = 0
     interruptions: int = 0
     losses: int = 0
-    fence: Fence = 0
-    done_fence: Fence = 0
+    fence: Fence = NO_FENCE
+    done_fence: Fence = NO_FENCE
     worker_tenant: str = ""
-    worker: str = ""
-    incarnation: str = ""
+    worker: WorkerId = NO_WORKER
+    incarnation: Incarnation = Incarnation("")
     lease_ms: int = 0
     eligible_at: Millis = 0
     assigned_at: Millis = 0
@@ -63,14 +77,14 @@ class Task(Struct, gc=False):
     error: str = ""
     result: bytes | None = None
     avoid_tenant: str = ""
-    avoid: str = ""
+    avoid: WorkerId = NO_WORKER
     requires: Pairs | None = None
     cycles: int = 0
     tier: int = 0
     # When it first started since it was last cleared: a sensor that comes back counts its patience from there.
     first_started_at: Millis = 0
     # Tasks that this one, a branch, decided to skip.
-    skips: tuple[str, ...] = ()
+    skips: tuple[TaskId, ...] = ()
     # What a person, or the scheduler, has to say about it.
     note: str = ""
     # Whoever speaks for its lease has to know what this is the SHA-256 of; empty: nothing.
@@ -95,8 +109,8 @@ class Run(Struct):
     """One instance of a graph."""
 
     tenant: str
-    id: str
-    graph: str
+    id: RunId
+    graph: GraphDigest
     name: str
     kind: str = "workflow"
     state: RunState = RunState.QUEUED
@@ -106,10 +120,10 @@ class Run(Struct):
     ended_at: Millis = 0
     deadline_at: Millis = 0
     params: bytes = b""
-    schedule: str = ""
+    schedule: ScheduleId = ScheduleId("")
     slot_at: Millis = 0
-    parent: str = ""
-    command_id: str = ""
+    parent: RunId = NO_RUN
+    command_id: CommandId = CommandId("")
     paused: bool = False
     stopping: RunState | None = None
     pending: tuple[Slice, ...] = ()
@@ -129,7 +143,7 @@ class Run(Struct):
     # Runs of a tenant with the same share take their turns as if they were one run. Empty: it is one by itself.
     share: str = ""
     # Runs that have to succeed before it starts; those that have are not listed any more.
-    after: tuple[str, ...] = ()
+    after: tuple[RunId, ...] = ()
     approval: Approval = Approval.NONE
     # How long it lay ended, in all, before it was opened again: no part of how long it took.
     idle_ms: Millis = 0
@@ -143,19 +157,19 @@ class Growth(Struct, frozen=True):
     """
 
     tenant: str
-    run: str
+    run: RunId
     number: int
     specs: tuple[TaskSpec, ...] = ()
-    expands: str = ""
+    expands: TaskId = TaskId("")
     width: int = 0
-    feeds: str = ""
+    feeds: TaskId = TaskId("")
 
 
 class GraphRecord(Struct, frozen=True):
     """A graph under its digest."""
 
     tenant: str
-    digest: str
+    digest: GraphDigest
     graph: Graph
     put_at: Millis = 0
 
@@ -164,8 +178,8 @@ class Worker(Struct):
     """A registered worker. Silence does not remove it: a worker that is absent for now is still a worker."""
 
     tenant: str
-    id: str
-    incarnation: str
+    id: WorkerId
+    incarnation: Incarnation
     capacity: Capacity
     registered_at: Millis = 0
     draining: bool = False
@@ -196,8 +210,8 @@ class Schedule(Struct):
     """When runs of a graph are made. The cursor moves only by slots, never by manual runs."""
 
     tenant: str
-    id: str
-    graph: str
+    id: ScheduleId
+    graph: GraphDigest
     spec: ScheduleSpec
     priority: PriorityClass = PriorityClass.NORMAL
     cursor: Millis | None = None
@@ -215,7 +229,7 @@ class Version(Struct, frozen=True):
     """A graph that a workflow was, or is, made of."""
 
     number: int
-    graph: str
+    graph: GraphDigest
     at: Millis = 0
     actor: str = ""
     params: tuple[Param, ...] = ()
@@ -235,7 +249,7 @@ class Workflow(Struct):
     tenant: str
     name: str
     version: int
-    graph: str
+    graph: GraphDigest
     # The newest last; as many as are kept.
     versions: tuple[Version, ...] = ()
     paused: bool = False
@@ -263,7 +277,7 @@ class Receipt(Struct, frozen=True, gc=False):
     """What a command was answered, kept so that a retry is answered again and not carried out again."""
 
     tenant: str
-    command_id: str
+    command_id: CommandId
     digest: int
     answer: str
     at: Millis
@@ -281,7 +295,7 @@ class Audit(Struct, frozen=True):
     command: str
     # The rest of the command as JSON, as much as is kept of it.
     about: str
-    command_id: str
+    command_id: CommandId
 
 
 class Story(Struct, frozen=True):
@@ -291,7 +305,7 @@ class Story(Struct, frozen=True):
     """
 
     tenant: str
-    run: str
+    run: RunId
     created_at: Millis
     number: int
     at: Millis
@@ -355,7 +369,7 @@ class Batch(Struct):
 
     puts: list[Record]
     drops: list[Key]
-    archives: list[tuple[str, str]]
+    archives: list[RunKey]
     stories: list[Story]
     audits: list[Audit] = []
-    revives: list[tuple[str, str, Millis]] = []
+    revives: list[tuple[str, RunId, Millis]] = []

@@ -6,7 +6,7 @@ Part of the coordinator's memory (`State`), which only `evolve` changes.
 from abc import abstractmethod
 
 from rota.core.bounds import TimeLimits
-from rota.core.ids import Millis, RunKey
+from rota.core.ids import Millis, RunId, RunKey
 from rota.core.live import LiveRun
 from rota.core.records import Run
 from rota.core.states import RUN_TERMINAL
@@ -122,7 +122,7 @@ class Relations:
         for name in run.row.after:
             self.stop_waiting(run, name)
 
-    def stop_waiting(self, run: LiveRun, name: str) -> None:
+    def stop_waiting(self, run: LiveRun, name: RunId) -> None:
         """A run does not wait for that one any more."""
         awaited = self.runs[(run.row.tenant, name)]
         del awaited.waiters[run.key]

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from rota.core.ids import Millis
+from rota.core.ids import Millis, RunId, TaskId
 from rota.core.states import (
     BAD,
     FAILED,
@@ -40,9 +40,9 @@ class Node(Protocol):
     """A task as far as setups, teardowns and rules are concerned: a `SnapshotTask` here, a graph's task elsewhere."""
 
     @property
-    def id(self) -> str: ...
+    def id(self) -> TaskId: ...
     @property
-    def upstream(self) -> tuple[str, ...]: ...
+    def upstream(self) -> tuple[TaskId, ...]: ...
     @property
     def trigger_rule(self) -> TriggerRule: ...
     @property
@@ -59,13 +59,13 @@ class SnapshotTask(msgspec.Struct, frozen=True):
     `is_empty` is mapped over an empty list.
     """
 
-    id: str
-    upstream: tuple[str, ...] = ()
+    id: TaskId
+    upstream: tuple[TaskId, ...] = ()
     trigger_rule: TriggerRule = TriggerRule.ALL_SUCCESS
     is_setup: bool = False
     is_teardown: bool = False
     on_failure_fail_run: bool = False
-    over: tuple[str, ...] = ()
+    over: tuple[TaskId, ...] = ()
     is_empty: bool = False
 
 
@@ -76,26 +76,26 @@ class RunSnapshot(msgspec.Struct, frozen=True):
     `ended_at` or `retry_delay_s` needs no cooling down. `now` None skips the cooldown gate.
     """
 
-    run_id: str
+    run_id: RunId
     graph_id: str
     tenant: str
     tasks: tuple[SnapshotTask, ...]
     state: RunState = RunState.RUNNING
-    states: dict[str, TaskState] = {}
-    tries: dict[str, int] = {}
-    max_tries: dict[str, int] = {}
-    ended_at: dict[str, Millis | None] = {}
-    retry_delay_s: dict[str, int] = {}
+    states: dict[TaskId, TaskState] = {}
+    tries: dict[TaskId, int] = {}
+    max_tries: dict[TaskId, int] = {}
+    ended_at: dict[TaskId, Millis | None] = {}
+    retry_delay_s: dict[TaskId, int] = {}
     now: Millis | None = None
     # What successful branches decided to skip, and tasks that wait for the run before this one.
-    skips: dict[str, tuple[str, ...]] = {}
-    held: tuple[str, ...] = ()
+    skips: dict[TaskId, tuple[TaskId, ...]] = {}
+    held: tuple[TaskId, ...] = ()
 
 
 class PlannedTransition(NamedTuple):
     """One decided move. `none` is a retry's fresh start: whoever applies it counts one try more."""
 
-    task_id: str
+    task_id: TaskId
     to: TaskState
 
 
@@ -115,11 +115,11 @@ def plan_run(run: RunSnapshot) -> list[PlannedTransition]:
     states = {task.id: run.states.get(task.id, NONE) for task in run.tasks}
     moves: list[PlannedTransition] = []
 
-    def move(task_id: str, to: TaskState) -> None:
+    def move(task_id: TaskId, to: TaskState) -> None:
         states[task_id] = to
         moves.append(PlannedTransition(task_id, to))
 
-    retried: dict[str, None] = {}
+    retried: dict[TaskId, None] = {}
     for task in run.tasks:
         if states[task.id] is FAILED and _has_try_left(run, task.id):
             move(task.id, UP_FOR_RETRY)
@@ -155,7 +155,7 @@ def finalize_run(run: RunSnapshot) -> tuple[RunState | None, bool]:
     return RunState.SUCCESS, True
 
 
-def deadlocked_tasks(run: RunSnapshot) -> tuple[str, ...]:
+def deadlocked_tasks(run: RunSnapshot) -> tuple[TaskId, ...]:
     """The tasks that will never be decided, when that is all that is left of the run; else none.
 
     Rules always decide once every upstream has ended, so what waits with nothing active waits for itself (a circle)
@@ -171,7 +171,7 @@ def effective_rule(task: Node) -> TriggerRule:
     return TriggerRule.ALL_DONE_SETUP_SUCCESS if task.is_teardown else task.trigger_rule
 
 
-def relevant_setups(tasks: Iterable[Node]) -> dict[str, tuple[str, ...]]:
+def relevant_setups(tasks: Iterable[Node]) -> dict[TaskId, tuple[TaskId, ...]]:
     """For each task, the setups further up than its direct upstreams without which it must not run.
 
     Airflow's rule: a setup S above T is relevant if one of S's teardowns is below T, that is, if T lies between
@@ -183,7 +183,7 @@ def relevant_setups(tasks: Iterable[Node]) -> dict[str, tuple[str, ...]]:
     upstream = {task.id: task.upstream for task in listed}
     downstream = _downstream(listed)
     teardowns = {task.id for task in listed if task.is_teardown}
-    found: dict[str, tuple[str, ...]] = {task.id: () for task in listed}
+    found: dict[TaskId, tuple[TaskId, ...]] = {task.id: () for task in listed}
     for setup in listed:
         if not setup.is_setup:
             continue
@@ -209,12 +209,12 @@ def with_transitions(run: RunSnapshot, moves: Iterable[PlannedTransition]) -> Ru
     return msgspec.structs.replace(run, states=states, tries=tries)
 
 
-def _has_try_left(run: RunSnapshot, task_id: str) -> bool:
+def _has_try_left(run: RunSnapshot, task_id: TaskId) -> bool:
     tries = run.tries.get(task_id)
     return tries is not None and tries < run.max_tries.get(task_id, 0)
 
 
-def _has_cooled_down(run: RunSnapshot, task_id: str) -> bool:
+def _has_cooled_down(run: RunSnapshot, task_id: TaskId) -> bool:
     ended_at = run.ended_at.get(task_id)
     delay_s = run.retry_delay_s.get(task_id, 0)
     return run.now is None or ended_at is None or delay_s <= 0 or run.now >= ended_at + delay_s * 1000
@@ -222,9 +222,9 @@ def _has_cooled_down(run: RunSnapshot, task_id: str) -> bool:
 
 def _settle(
     run: RunSnapshot,
-    states: dict[str, TaskState],
-    forced: dict[str, None],
-    move: Callable[[str, TaskState], None],
+    states: dict[TaskId, TaskState],
+    forced: dict[TaskId, None],
+    move: Callable[[TaskId, TaskState], None],
 ) -> None:
     """Judge every `none` task until a pass decides nothing; the first pass suffices unless the graph has a circle."""
     tasks = run.tasks
@@ -253,7 +253,7 @@ def _settle(
 
 
 def _judge(
-    task: SnapshotTask, states: dict[str, TaskState], indirect_setups: tuple[str, ...], direct_setups: set[str]
+    task: SnapshotTask, states: dict[TaskId, TaskState], indirect_setups: tuple[TaskId, ...], direct_setups: set[TaskId]
 ) -> Verdict:
     """The rule's verdict; an upstream that is not in the run counts as one that never ends."""
     rule = effective_rule(task)
@@ -279,15 +279,15 @@ def _can_still_move(run: RunSnapshot) -> bool:
     return any(standing.get(name) is NONE for name in run.held) or bool(plan_run(run))
 
 
-def _leaves(tasks: tuple[SnapshotTask, ...]) -> list[str]:
+def _leaves(tasks: tuple[SnapshotTask, ...]) -> list[TaskId]:
     """The tasks whose ends are the run's end; in a graph of nothing but teardowns, those without downstreams."""
     counted = [task for task in tasks if not task.is_teardown or task.on_failure_fail_run] or tasks
     inner = {above for task in counted for above in task.upstream}
     return [task.id for task in counted if task.id not in inner]
 
 
-def _downstream(tasks: Sequence[Node]) -> dict[str, list[str]]:
-    below: dict[str, list[str]] = {task.id: [] for task in tasks}
+def _downstream(tasks: Sequence[Node]) -> dict[TaskId, list[TaskId]]:
+    below: dict[TaskId, list[TaskId]] = {task.id: [] for task in tasks}
     for task in tasks:
         for above in task.upstream:
             if above in below:
@@ -295,7 +295,9 @@ def _downstream(tasks: Sequence[Node]) -> dict[str, list[str]]:
     return below
 
 
-def _reach(starts: Iterable[str], edges: dict[str, list[str]] | dict[str, tuple[str, ...]]) -> dict[str, None]:
+def _reach(
+    starts: Iterable[TaskId], edges: dict[TaskId, list[TaskId]] | dict[TaskId, tuple[TaskId, ...]]
+) -> dict[TaskId, None]:
     """Everything reachable from `starts`, them included, in the order found."""
     found = dict.fromkeys(starts)
     frontier = list(found)

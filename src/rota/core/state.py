@@ -10,10 +10,11 @@ from heapq import heapify, heappop, heappush
 from rota.core.bounds import BEAT_MS_LEAST, TASK_RETRIES, TimeLimits
 from rota.core.buckets import Bucket
 from rota.core.changes import Change
+from rota.core.cycle import CycleSettings
 from rota.core.demand import Demand, Signature, read_demand
 from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, graph_pool
-from rota.core.ids import Epoch, Fence, Millis, RunKey, WorkerKey, make_fence
+from rota.core.ids import CommandId, Epoch, Fence, GraphKey, Millis, RunId, RunKey, ScheduleKey, WorkerKey, make_fence
 from rota.core.limits import PoolKey, Usage, next_token_at, pool_reasons
 from rota.core.live import Lease, LiveRun, LiveWorker
 from rota.core.match import Index
@@ -47,6 +48,10 @@ SILENCE_MS = Queue(tenant="", name="").worker_timeout_ms
 _EARLIEST = frozenset({"schedule", "worker", "rate", "alone", "receipts", "starved", "sweep", "step"})
 # What is counted beside moves of tasks.
 DECIDED = ("create_run", "missed_slot", "run_error", "starved", "wake", "agent_lost", "dispatch_lost", "orphan_reaped")
+# Why no registered worker could ever run something, by the codes of the reasons.
+UNSERVABLE = ("queue.gone", "worker.none_match", "worker.none_registered")
+# How often tasks moved, by the name of their graph, from where and to where.
+GraphMoves = dict[tuple[str, TaskState, TaskState], int]
 # How many entries of timers that were dropped or moved may lie in the heap, beside as many as there are timers.
 TIMERS_SLACK = 64
 
@@ -63,7 +68,7 @@ class Touched:
         self.drops: dict[Key, None] = {}
         self.stories: dict[RunKey, list[Change]] = {}
         self.archives: dict[RunKey, None] = {}
-        self.revives: list[tuple[str, str, Millis]] = []
+        self.revives: list[tuple[str, RunId, Millis]] = []
         self.audits: list[Audit] = []
 
 
@@ -74,6 +79,8 @@ class State(Relations):
         self.epoch = epoch
         self.limits = limits
         self.task_retries = TASK_RETRIES
+        # How sessions are told of work, and which of it climbs the ladder.
+        self.wake_settings = CycleSettings(starve_ms=limits.starve_ms)
         self.born_at = now
         self.lease_number = 0
         # Time during which the coordinator did not run; deadlines that punish are kept in now - stalled_ms.
@@ -83,12 +90,12 @@ class State(Relations):
         self.silence_ms = SILENCE_MS
         # The longest time for which a queue keeps its ended runs.
         self.retain_ms_most: Millis = 0
-        self.graphs: dict[tuple[str, str], LiveGraph] = {}
+        self.graphs: dict[GraphKey, LiveGraph] = {}
         # The large graph of the command that is being decided, if it was prepared.
         self.prepared: PreparedGraph | None = None
         self.runs: dict[RunKey, LiveRun] = {}
         self.run_number = 0
-        self.by_command: dict[tuple[str, str], RunKey] = {}
+        self.by_command: dict[tuple[str, CommandId], RunKey] = {}
         # Runs that have not ended, by tenant and key: whoever submits another with that key joins them.
         self.merging: dict[tuple[str, str], LiveRun] = {}
         self.workers: dict[WorkerKey, LiveWorker] = {}
@@ -98,16 +105,16 @@ class State(Relations):
         self.pools: dict[PoolKey, Pool] = {}
         self.usage: dict[PoolKey, Usage] = {}
         self.tenants: dict[str, Tenant] = {}
-        self.schedules: dict[tuple[str, str], Schedule] = {}
+        self.schedules: dict[ScheduleKey, Schedule] = {}
         self.workflows: dict[tuple[str, str], Workflow] = {}
         # By tenant and scope; those that were lifted, too.
         self.pauses: dict[tuple[str, str], Pause] = {}
         self.wakes = WakeMemory()
         # Oldest first.
-        self.receipts: OrderedDict[tuple[str, str], Receipt] = OrderedDict()
+        self.receipts: OrderedDict[tuple[str, CommandId], Receipt] = OrderedDict()
         self.active_runs: dict[tuple[str, str], int] = {}
         self.waiting_runs: dict[tuple[str, str], dict[RunKey, None]] = {}
-        self.scheduled_runs: dict[tuple[str, str], int] = {}
+        self.scheduled_runs: dict[ScheduleKey, int] = {}
         # Of graphs whose runs depend on the past, the run that is about the latest moment.
         self.lineages: dict[tuple[str, str], LiveRun] = {}
         self.parts: dict[RunKey, dict[RunKey, LiveRun]] = {}
@@ -116,10 +123,14 @@ class State(Relations):
         self.consumable: dict[str, int] = {}
         self.pool_waiters: dict[PoolKey, dict[Bucket, None]] = {}
         # How often tasks made each move, and how often started work was interrupted: for whoever measures.
+        # `moved` is the same by graph, since the loop last took it.
+        self.moved: GraphMoves = {}
         self.moves: dict[tuple[TaskState, TaskState], int] = dict.fromkeys(MOVES, 0)
         self.interruptions = 0
         # And of what else was decided, how much of each sort.
         self.decided: dict[str, int] = dict.fromkeys(DECIDED, 0)
+        # How often a task was queued that no registered worker could run, by the code of the reason.
+        self.undispatchable: dict[str, int] = dict.fromkeys(UNSERVABLE, 0)
         self.touched = Touched()
         # Timers: (when, order of arrival, kind, key). An entry whose cause has passed is ignored when it comes up.
         self.timers: list[tuple[Millis, int, str, tuple[object, ...]]] = []
@@ -129,7 +140,7 @@ class State(Relations):
         self.continues: dict[RunKey, None] = {}
         self.starts: dict[tuple[str, str], None] = {}
         # What is left of a round of the starvation sweep.
-        self.starving: list[tuple[str, str, int]] = []
+        self.starving: list[tuple[str, RunId, int]] = []
         self._count_consumable(DEFAULT_QUEUE_PROPERTIES)
 
     # Look-ups.
@@ -239,6 +250,19 @@ class State(Relations):
         if not self.pauses:
             return eligible_at
         return max([eligible_at, *(pause.at for pause in pauses_of(self.pauses, bucket.demand.signature))])
+
+    def claimable_since(self, bucket: Bucket, run: LiveRun, idx: int, eligible_at: Millis) -> Millis:
+        """Since when a task could have been claimed: not while it was paused, nor while a session had it."""
+        return max(self.waits_since(bucket, eligible_at), run.returned.get(idx, 0))
+
+    def unservable_code(self, bucket: Bucket) -> str:
+        """The code of the reason why no registered worker could ever run a bucket's tasks; empty if one could."""
+        if self.index.is_servable(bucket):
+            return ""
+        signature = bucket.demand.signature
+        if self.queue(signature.tenant, signature.queue) is None:
+            return "queue.gone"
+        return "worker.none_match" if self.workers else "worker.none_registered"
 
     def pool_reasons(self, bucket: Bucket, now: Millis) -> Reasons:
         """Why pools hold a bucket back; nothing means they do not."""
@@ -384,7 +408,10 @@ class State(Relations):
             if bucket.demand.pull:
                 self.wakes.forget_item(run.key)
             self.index.enqueue(bucket, run, task)
-            self.watch_unserved(bucket, run, task)
+            code = self.unservable_code(bucket)
+            if code:
+                self.undispatchable[code] += 1
+                self.watch_unserved(bucket, run, task)
 
     def watch_unserved(self, bucket: Bucket, run: LiveRun, task: Task) -> None:
         """Look at a task that no worker could run when its queue's patience is over, if it is to fail then."""

@@ -103,7 +103,8 @@ _PROGRESS: dict[TaskState, tuple[TaskState, ...]] = {
     CANCELLED: (),
 }
 
-# Moves that only a person makes: what a task came to that nobody ran.
+# Moves that only a person makes: what a task came to that nobody ran. A task that has been judged goes back to `none`
+# first, so these and the resets are all that marking needs.
 TASK_MARKS: frozenset[tuple[TaskState, TaskState]] = frozenset({(NONE, SUCCESS), (NONE, FAILED), (NONE, SKIPPED)})
 
 # Moves back to `none`: clearing (a command) resets what has ended; a lost output also withdraws what waited for it,
@@ -115,12 +116,10 @@ TASK_MOVES: frozenset[tuple[TaskState, TaskState]] = frozenset(
 )
 TASK_RESETS: frozenset[tuple[TaskState, TaskState]] = frozenset((here, NONE) for here in _RESETS)
 
+_ALL_MOVES = TASK_MOVES | TASK_RESETS | TASK_MARKS
 # Every move there is, in the order of the states.
 MOVES: tuple[tuple[TaskState, TaskState], ...] = tuple(
-    (here, there)
-    for here in TaskState
-    for there in TaskState
-    if (here, there) in TASK_MOVES or (here, there) in TASK_RESETS or (here, there) in TASK_MARKS
+    (here, there) for here in TaskState for there in TaskState if (here, there) in _ALL_MOVES
 )
 
 RUN_MOVES: frozenset[tuple[RunState, RunState]] = frozenset(
@@ -140,8 +139,8 @@ RUN_MOVES: frozenset[tuple[RunState, RunState]] = frozenset(
 
 
 def can_transition(here: TaskState, there: TaskState) -> bool:
-    """Whether a task may move from `here` to `there`, by progress or by a reset."""
-    return (here, there) in TASK_MOVES or (here, there) in TASK_RESETS
+    """Whether a task may move from `here` to `there`: by progress, by a reset, or because a person marks it."""
+    return (here, there) in _ALL_MOVES
 
 
 def can_transition_run(here: RunState, there: RunState) -> bool:

@@ -7,7 +7,7 @@ import msgspec
 
 from rota.core import changes as ch
 from rota.core.errors import headline
-from rota.core.ids import Millis, show_fence
+from rota.core.ids import Fence, Millis, show_fence
 from rota.core.records import Growth, Story
 from rota.core.spans import show_instant
 
@@ -102,7 +102,7 @@ def show_line(after_ms: Millis, text: str) -> str:
 
 def _show(name: str, value: object) -> object:
     if isinstance(value, int) and name == "fence":
-        return show_fence(value)
+        return show_fence(Fence(value))
     if isinstance(value, int) and name.endswith("_at"):
         return show_instant(value)
     if isinstance(value, str) and name == "error":

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from rota.core.errors import headline
 from rota.core.graph import LiveGraph
-from rota.core.ids import Millis
+from rota.core.ids import Millis, RunId, TaskId
 from rota.core.question import Question
 from rota.core.records import Task
 from rota.core.states import FAILED, NONE
@@ -20,8 +20,8 @@ ERROR_CHARS_MAX = 160
 class SumTasks(Question, frozen=True, kw_only=True):
     """How the tasks of each of these nodes of a live run's graph stand; a name that it has not is left out."""
 
-    run: str
-    names: tuple[str, ...]
+    run: RunId
+    names: tuple[TaskId, ...]
 
 
 class TaskSum(Struct):
@@ -39,7 +39,7 @@ class TaskSum(Struct):
     error: str = ""
 
 
-def sum_tasks(graph: LiveGraph, tasks: Mapping[int, Task], names: tuple[str, ...]) -> dict[str, TaskSum]:
+def sum_tasks(graph: LiveGraph, tasks: Mapping[int, Task], names: tuple[TaskId, ...]) -> dict[TaskId, TaskSum]:
     """The sum of each node that there is."""
     nodes = ((name, graph.index.get(name)) for name in names)
     return {name: _sum(graph, tasks, node) for name, node in nodes if node is not None}

@@ -11,7 +11,7 @@ from itertools import islice
 from rota.core.audience import Session
 from rota.core.buckets import Age, Bucket
 from rota.core.commands import ClaimTask
-from rota.core.cycle import CycleSettings, View, Waiting, Wake, cycle
+from rota.core.cycle import View, Waiting, Wake, cycle
 from rota.core.ids import Millis, WorkerKey
 from rota.core.live import LiveWorker, WaitingClaim
 from rota.core.model import CLASS_WEIGHT
@@ -26,7 +26,6 @@ FEW = 64
 MANY = 1_000
 # Whoever listens for wakes is heard of more often than this.
 ATTENTIVE_MS = 10_000
-SETTINGS = CycleSettings()
 
 
 def stir_all(state: State, now: Millis) -> None:
@@ -34,7 +33,7 @@ def stir_all(state: State, now: Millis) -> None:
     for bucket in state.index.buckets.values():
         if bucket.live and bucket.demand.pull:
             state.index.stirred[bucket] = None
-    state.wakes.forget_until(now - SETTINGS.remembered_ms)
+    state.wakes.forget_until(now - state.wake_settings.remembered_ms)
 
 
 def wakes(state: State, now: Millis, *, everybody: bool = False) -> tuple[Wake, ...]:
@@ -51,7 +50,12 @@ def wakes(state: State, now: Millis, *, everybody: bool = False) -> tuple[Wake, 
             waiting += _first(state, bucket, MANY if everybody else FEW)
     if not waiting:
         return ()
-    view = View(waiting=waiting, sessions=list(sessions.values()), woken=state.wakes.woken, settings=SETTINGS)
+    view = View(
+        waiting=waiting,
+        sessions=list(sessions.values()),
+        woken=state.wakes.woken,
+        settings=state.wake_settings,
+    )
     return cycle(view, now).wakes
 
 
@@ -134,14 +138,14 @@ def _first(state: State, bucket: Bucket, most: int) -> Iterator[Waiting]:
         for entry in in_order(bucket.ages.get(priority, ())):
             if len(told) >= most:
                 return
-            eligible_at, _, _, run, _ = entry
+            eligible_at, _, _, run, idx = entry
             if run.key not in told and state.index.is_waiting(bucket, entry):
                 told[run.key] = None
                 yield Waiting(
                     key=run.key,
                     demand=bucket.demand,
                     weight=CLASS_WEIGHT[priority],
-                    eligible_since=state.waits_since(bucket, eligible_at),
+                    eligible_since=state.claimable_since(bucket, run, idx, eligible_at),
                 )
 
 

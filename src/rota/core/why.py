@@ -175,12 +175,15 @@ def bucket_reasons(state: State, bucket: Bucket, now: Millis) -> Reasons:
 
 def _worker_reasons(state: State, bucket: Bucket, now: Millis) -> list[Reason]:
     signature = bucket.demand.signature
-    if state.queue(signature.tenant, signature.queue) is None:
-        return [reason("queue.gone", f"queue {signature.queue} does not exist any more", queue=signature.queue)]
-    if not state.workers:
-        return [reason("worker.none_registered", "no worker is registered")]
-    if not state.index.is_servable(bucket):
-        return [_none_match(state, bucket)]
+    match state.unservable_code(bucket):
+        case "queue.gone":
+            return [reason("queue.gone", f"queue {signature.queue} does not exist any more", queue=signature.queue)]
+        case "worker.none_registered":
+            return [reason("worker.none_registered", "no worker is registered")]
+        case "worker.none_match":
+            return [_none_match(state, bucket)]
+        case _:
+            pass
     if bucket.demand.pull:
         return [reason("worker.pull", "waits to be claimed by a worker that asks for work")]
     absent = busy = 0

@@ -3,7 +3,7 @@
 from msgspec import Struct, structs
 
 from rota.core.calendar import ScheduleSpec, count_slots, next_slot
-from rota.core.ids import Millis
+from rota.core.ids import Millis, ScheduleId
 from rota.core.params import zone_of
 from rota.core.question import Question
 from rota.core.records import Workflow, copy
@@ -44,7 +44,7 @@ class WorkflowView(Struct, frozen=True, kw_only=True):
 class BackfillView(Struct, frozen=True, kw_only=True):
     """A backfill as its readers see it: how many runs it has made, how many of those live, how many are to be made."""
 
-    id: str
+    id: ScheduleId
     workflow: str
     version: int
     start_at: Millis
@@ -66,7 +66,7 @@ def list_workflow(state: State, workflow: Workflow) -> WorkflowView:
 
 def view_workflow(state: State, workflow: Workflow) -> WorkflowView:
     key = (workflow.tenant, workflow.name)
-    schedule = state.schedules.get(key)
+    schedule = state.schedules.get((workflow.tenant, ScheduleId(workflow.name)))
     graph = state.graphs[(workflow.tenant, workflow.graph)]
     next_at = None
     if schedule is not None and not workflow.paused:

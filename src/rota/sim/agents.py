@@ -5,7 +5,7 @@ from collections.abc import Callable
 from rota.core.commands import BeatWorker, ClaimTask, Outcome, RegisterWorker, RenewLease, Report
 from rota.core.decide.leases import Judgement, Offer
 from rota.core.errors import Refused
-from rota.core.ids import Fence, Millis
+from rota.core.ids import CommandId, Fence, Incarnation, Millis, TaskId, WorkerId
 from rota.core.model import Capacity, FailureClass
 from rota.sim.babble import babble
 from rota.sim.faults import Mix
@@ -107,7 +107,12 @@ class PullWorker(Node):
             self._lie()
         if not self.is_registered:
             self._ask(
-                RegisterWorker(tenant="shared", worker=self.name, incarnation=self.incarnation, capacity=self.capacity),
+                RegisterWorker(
+                    tenant="shared",
+                    worker=WorkerId(self.name),
+                    incarnation=Incarnation(self.incarnation),
+                    capacity=self.capacity,
+                ),
                 self._registered,
             )
         elif self.offer is not None and not self.token:
@@ -118,8 +123,8 @@ class PullWorker(Node):
             self._ask(
                 RenewLease(
                     tenant="shared",
-                    worker=self.name,
-                    incarnation=self.incarnation,
+                    worker=WorkerId(self.name),
+                    incarnation=Incarnation(self.incarnation),
                     fence=self.offer.fence,
                     lease_ms=self.lease_ms,
                     token_hash=self.token,
@@ -127,7 +132,7 @@ class PullWorker(Node):
                 self._renewed,
             )
         elif self.is_unwilling or self.quiet_until > self.clock():
-            beat = BeatWorker(tenant="shared", worker=self.name, incarnation=self.incarnation)
+            beat = BeatWorker(tenant="shared", worker=WorkerId(self.name), incarnation=Incarnation(self.incarnation))
             self._ask(beat, self._heard)
         else:
             self._claim(self.claim_id)
@@ -148,9 +153,9 @@ class PullWorker(Node):
         self._ask(
             ClaimTask(
                 tenant="shared",
-                command_id=f"{self.incarnation}.{number}",
-                worker=self.name,
-                incarnation=self.incarnation,
+                command_id=CommandId(f"{self.incarnation}.{number}"),
+                worker=WorkerId(self.name),
+                incarnation=Incarnation(self.incarnation),
                 lease_ms=self.lease_ms,
                 wait_ms=patience_ms if way == 2 else 0,
                 token_hash=token,
@@ -234,8 +239,8 @@ class PullWorker(Node):
             run=offer.run,
             task=offer.task,
             worker_tenant="shared",
-            worker=self.name,
-            incarnation=self.incarnation,
+            worker=WorkerId(self.name),
+            incarnation=Incarnation(self.incarnation),
             fence=offer.fence,
             outcome=over.outcome,
             salt=over.salt,
@@ -243,9 +248,9 @@ class PullWorker(Node):
             failure=over.failure,
             error=over.error,
             resume_at=over.resume_at,
-            expands=over.expands,
-            lost=over.lost,
-            skips=over.skips,
+            expands=tuple((TaskId(name), width) for name, width in over.expands),
+            lost=tuple(map(TaskId, over.lost)),
+            skips=tuple(map(TaskId, over.skips)),
             token_hash=token,
             grows=over.grows,
         )

@@ -11,7 +11,7 @@ from rota.core.commands import (
     PauseWorkflow,
     StartBackfill,
 )
-from rota.core.ids import Millis
+from rota.core.ids import CommandId, Millis
 from rota.core.records import Run, Workflow
 from rota.core.states import RUN_TERMINAL
 from rota.sim.deployed import Deployed, deploy, draw_backfill, draw_remedy, draw_trigger, draw_workflow
@@ -60,11 +60,13 @@ class Authors:
                 version = chance.randrange(len(deployed.versions))
                 self.send(deploy(deployed, f"deploy {word}", version, scheduled=chance.random() < 0.8), 0)
             case "pause":
-                self.send(PauseWorkflow(tenant=tenant, command_id=f"pause {word}", workflow=name), 0)
+                self.send(PauseWorkflow(tenant=tenant, command_id=CommandId(f"pause {word}"), workflow=name), 0)
             case "resume":
-                self.send(PauseWorkflow(tenant=tenant, command_id=f"resume {word}", workflow=name, paused=False), 0)
+                self.send(
+                    PauseWorkflow(tenant=tenant, command_id=CommandId(f"resume {word}"), workflow=name, paused=False), 0
+                )
             case "drop":
-                self.send(DropWorkflow(tenant=tenant, command_id=f"drop {word}", workflow=name), 0)
+                self.send(DropWorkflow(tenant=tenant, command_id=CommandId(f"drop {word}"), workflow=name), 0)
                 again = deploy(deployed, f"deploy {word}", chance.randrange(len(deployed.versions)), scheduled=True)
                 self.send(again, chance.choice((0, 1_000, 4_000)))
             case "backfill":
@@ -72,7 +74,7 @@ class Authors:
                 self.send(started[-1], 0)
             case _ if started:
                 backfill = chance.choice(started).backfill
-                self.send(CancelBackfill(tenant=tenant, command_id=f"cancel {word}", backfill=backfill), 0)
+                self.send(CancelBackfill(tenant=tenant, command_id=CommandId(f"cancel {word}"), backfill=backfill), 0)
             case _:
                 pass
 
@@ -93,7 +95,7 @@ class Authors:
             is_at_work = isinstance(remedy, MoveRun) and row.state not in RUN_TERMINAL
             if is_at_work:
                 # Nothing of it may be at work when it moves; and it is to go on afterwards.
-                self.send(PauseRun(tenant=row.tenant, command_id=f"hold {number}", run=row.id), 0)
-                resume = PauseRun(tenant=row.tenant, command_id=f"let go {number}", run=row.id, paused=False)
+                self.send(PauseRun(tenant=row.tenant, command_id=CommandId(f"hold {number}"), run=row.id), 0)
+                resume = PauseRun(tenant=row.tenant, command_id=CommandId(f"let go {number}"), run=row.id, paused=False)
                 self.send(resume, MOVING_MS + chance.choice((0, 1_000)))
             self.send(remedy, MOVING_MS if is_at_work else 0)

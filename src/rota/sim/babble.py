@@ -7,6 +7,7 @@ import msgspec
 
 from rota.core.bounds import RESULT_BYTES_MAX
 from rota.core.commands import Outcome
+from rota.core.ids import TaskId
 from rota.core.model import FailureClass, TaskSpec
 from rota.worker.sync import AttemptOver
 
@@ -29,7 +30,10 @@ def babble(over: AttemptOver, chance: Random, note: Callable[[str], None]) -> At
         return replace(over, resume_at=chance.choice((-1, 0, -(1 << 70))), salt=-over.salt)
     if over.outcome is Outcome.GREW:
         note("absurd_growth")
-        foreign = TaskSpec(id=chance.choice(("plan", "other.part-0", HALF_CHARACTER, "")), upstream=("before",))
+        foreign = TaskSpec(
+            id=TaskId(chance.choice(("plan", "other.part-0", HALF_CHARACTER, ""))),
+            upstream=(TaskId("before"),),
+        )
         return replace(over, grows=chance.choice(((), (foreign,), over.grows * 2, over.grows[::-1])))
     if over.outcome is Outcome.SUCCESS:
         if over.expands and chance.random() < 0.5:

@@ -3,7 +3,7 @@
 from random import Random
 
 from rota.core.commands import CancelRun, ClearTasks, ClientCommand, SubmitRun
-from rota.core.ids import Millis
+from rota.core.ids import CommandId, Millis, RunId, TaskId
 from rota.core.model import Graph, PoolNeed, PriorityClass, RetryPolicy, TaskSpec
 from rota.sim.scripts import Script, write_script
 from rota.sim.workload import TENANTS, TIMEOUT_MS, draw_script
@@ -26,8 +26,8 @@ def draw_burst(chance: Random, number: int) -> list[tuple[Millis, ClientCommand]
                 chance.randrange(BURST_MS),
                 SubmitRun(
                     tenant=tenant,
-                    command_id=f"submit {name}",
-                    run=name,
+                    command_id=CommandId(f"submit {name}"),
+                    run=RunId(name),
                     graph=actions[action],
                     # Some ask for an action that must not be shared.
                     merge=f"action {action}" if chance.random() < 0.9 else "",
@@ -38,10 +38,10 @@ def draw_burst(chance: Random, number: int) -> list[tuple[Millis, ClientCommand]
             )
         )
         if chance.random() < 0.25:
-            cancel = CancelRun(tenant=tenant, command_id=f"cancel {name}", run=name)
+            cancel = CancelRun(tenant=tenant, command_id=CommandId(f"cancel {name}"), run=RunId(name))
             asked.append((chance.randrange(BURST_MS), cancel))
         if chance.random() < 0.4:
-            again = ClearTasks(tenant=tenant, command_id=f"again {name}", run=name)
+            again = ClearTasks(tenant=tenant, command_id=CommandId(f"again {name}"), run=RunId(name))
             asked.append((chance.randrange(2 * BURST_MS), again))
     return asked
 
@@ -49,7 +49,7 @@ def draw_burst(chance: Random, number: int) -> list[tuple[Millis, ClientCommand]
 def _action(chance: Random, name: str) -> Graph:
     script = Script(chance.choice((5, 400, 2_000))) if chance.random() < 0.7 else draw_script(chance)
     task = TaskSpec(
-        id="action",
+        id=TaskId("action"),
         queue="builds",
         work=write_script(script),
         timeout_ms=TIMEOUT_MS,

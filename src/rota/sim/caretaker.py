@@ -19,7 +19,7 @@ from rota.core.commands import (
     ResolveTask,
     RetryTasks,
 )
-from rota.core.ids import Millis
+from rota.core.ids import CommandId, Millis
 from rota.core.live import LiveRun
 from rota.core.model import Approval, Unservable
 from rota.core.plan import past_of
@@ -47,12 +47,16 @@ class Caretaker:
             match record:
                 case Run() if record.state not in RUN_TERMINAL and record.paused:
                     name = self._next_id()
-                    self.send(PauseRun(tenant=record.tenant, command_id=name, run=record.id, paused=False), 0)
+                    self.send(
+                        PauseRun(tenant=record.tenant, command_id=CommandId(name), run=record.id, paused=False), 0
+                    )
                 case Workflow():
                     self._let_go(record)
                 case Pause() if record.paused:
                     name = self._next_id()
-                    resume = PauseScheduler(tenant=record.tenant, command_id=name, scope=record.scope, paused=False)
+                    resume = PauseScheduler(
+                        tenant=record.tenant, command_id=CommandId(name), scope=record.scope, paused=False
+                    )
                     self.send(resume, 0)
                 case _:
                     pass
@@ -70,10 +74,17 @@ class Caretaker:
         """A workflow goes on, and its calendar ends: nothing new comes into a world that is to come to rest."""
         disk, tenant, name = self.stage.store.disk, workflow.tenant, workflow.name
         if workflow.paused:
-            self.send(PauseWorkflow(tenant=tenant, command_id=self._next_id(), workflow=name, paused=False), 0)
+            self.send(
+                PauseWorkflow(tenant=tenant, command_id=CommandId(self._next_id()), workflow=name, paused=False), 0
+            )
         graph = disk.graph(tenant, workflow.graph)
         if graph is not None and isinstance(disk.records.get(("Schedule", tenant, name)), Schedule):
-            self.send(DeployWorkflow(tenant=tenant, command_id=self._next_id(), graph=graph, params=workflow.params), 0)
+            self.send(
+                DeployWorkflow(
+                    tenant=tenant, command_id=CommandId(self._next_id()), graph=graph, params=workflow.params
+                ),
+                0,
+            )
 
     def _mend_past(self, run: LiveRun) -> None:
         """A run waits for the one before it. Whatever failed there is run again or called well; or this one goes on."""
@@ -86,11 +97,15 @@ class Caretaker:
         waits_for_this = before.row.state is RunState.QUEUED and bool(before.graph.graph.max_active_runs)
         if never_ran or waits_for_this:
             # Nothing in it ever had a chance to go well, or it came late and waits for the room that this one takes.
-            self.send(MarkTasks(tenant=tenant, command_id=name, run=run.row.id, tasks=(task,), to=Mark.SUCCESS), 0)
+            self.send(
+                MarkTasks(tenant=tenant, command_id=CommandId(name), run=run.row.id, tasks=(task,), to=Mark.SUCCESS), 0
+            )
         elif before.row.state in RUN_TERMINAL:
-            retry = RetryTasks(tenant=tenant, command_id=name, run=before.row.id)
-            clear = ClearTasks(tenant=tenant, command_id=name, run=before.row.id, only_failed=True)
-            mark = MarkTasks(tenant=tenant, command_id=name, run=before.row.id, tasks=(task,), to=Mark.SUCCESS)
+            retry = RetryTasks(tenant=tenant, command_id=CommandId(name), run=before.row.id)
+            clear = ClearTasks(tenant=tenant, command_id=CommandId(name), run=before.row.id, only_failed=True)
+            mark = MarkTasks(
+                tenant=tenant, command_id=CommandId(name), run=before.row.id, tasks=(task,), to=Mark.SUCCESS
+            )
             self.send(chance.choice((retry, clear, mark)), 0)
 
     def _let_start(self, loop: Loop, run: LiveRun) -> None:
@@ -99,12 +114,12 @@ class Caretaker:
         if not run.is_gated or row.state is not RunState.QUEUED or chance.random() < 0.5:
             return
         if row.approval is Approval.PENDING:
-            self.send(ApproveRun(tenant=row.tenant, command_id=self._next_id(), run=row.id), 0)
+            self.send(ApproveRun(tenant=row.tenant, command_id=CommandId(self._next_id()), run=row.id), 0)
         for name in row.after:
             awaited = loop.state.runs[(row.tenant, name)].row
             if awaited.state in RUN_TERMINAL and awaited.state is not RunState.SUCCESS:
-                retry = RetryTasks(tenant=row.tenant, command_id=self._next_id(), run=name)
-                give_up = CancelRun(tenant=row.tenant, command_id=self._next_id(), run=row.id)
+                retry = RetryTasks(tenant=row.tenant, command_id=CommandId(self._next_id()), run=name)
+                give_up = CancelRun(tenant=row.tenant, command_id=CommandId(self._next_id()), run=row.id)
                 self.send(retry if awaited.started_at and chance.random() < 0.5 else give_up, 0)
 
     def _decide_parked(self, loop: Loop) -> None:
@@ -120,7 +135,7 @@ class Caretaker:
                     way = self.world.chance("operator").choice(ways)
                     decision = ResolveTask(
                         tenant=run.row.tenant,
-                        command_id=self._next_id(),
+                        command_id=CommandId(self._next_id()),
                         run=run.row.id,
                         task=run.graph.task_id(idx),
                         exit=way,
@@ -132,7 +147,9 @@ class Caretaker:
         for worker in loop.state.workers.values():
             if worker.row.draining:
                 name = self._next_id()
-                self.send(DrainWorker(tenant="shared", command_id=name, worker=worker.row.id, draining=False), 0)
+                self.send(
+                    DrainWorker(tenant="shared", command_id=CommandId(name), worker=worker.row.id, draining=False), 0
+                )
 
     def _next_id(self) -> str:
         self._tidied += 1

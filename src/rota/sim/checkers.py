@@ -353,10 +353,13 @@ class Ledger(Model):
         self.move(run, change.task, change.state, change.at)
 
     def _starved(self, run: RunKey, change: ch.TaskStarved) -> None:
-        """P-LADDER: waiting behind busy workers is not starvation. One cycle per sweep; each tier has its threshold."""
+        """P-LADDER: waiting behind busy workers is not starvation, unless the rule says so of work that is claimed. One
+        cycle per sweep; each tier has its threshold.
+        """
         spec, model = self.spec(run, change.task), self.task(run, change.task)
         is_servable = spec is not None and self.facts.is_servable(run[0], spec, change.at)
-        if is_servable and run[0] not in self.requeued and not self.claims.is_declined(run, change.at):
+        is_unclaimed = self.claims.is_declined(run, change.at) or self.claims.is_still_queued(model, change.at)
+        if is_servable and run[0] not in self.requeued and not is_unclaimed:
             raise Broken(f"P-LADDER: {run}/{change.task} climbed although a registered worker could run it")
         if is_servable:
             self.facts.note("unclaimed")

@@ -15,13 +15,15 @@ from rota.core.commands import ClaimTask
 from rota.core.cycle import COOLDOWN_MS
 from rota.core.fits import fits
 from rota.core.ids import Epoch, Millis, RunKey, WorkerKey
+from rota.core.ladder import ClimbRule
 from rota.core.live import LiveRun, LiveWorker
 from rota.core.presence import is_idle
 from rota.core.records import Task
 from rota.core.state import State
 from rota.core.states import QUEUED
+from rota.core.waking import ATTENTIVE_MS
 from rota.sim.broken import Broken
-from rota.sim.models import Model
+from rota.sim.models import Model, TaskModel
 from rota.sim.nodes import CoordinatorNode
 
 # How long a wake may take that is due at once, and what is added to one that is due at the next sweep.
@@ -43,15 +45,17 @@ class Wait(Struct, frozen=True):
 class Watch(Struct):
     """A task that could be claimed whenever it was looked at.
 
-    `since` is when that was first seen. `idle` has the sessions that were idle and fit all the time since an instant.
+    `since` is when that was first seen. `idle` has the sessions that were idle and fit all the time since an instant,
+    `attentive` those of them that were heard of lately as well.
     """
 
     since: Millis
     idle: dict[WorkerKey, Millis]
+    attentive: dict[WorkerKey, Millis]
 
 
 class ClaimRules:
-    """P-MEET, P-TOLD, P-COOLDOWN and the wakes that P-LADDER goes by."""
+    """P-MEET, P-TOLD, P-FANOUT, P-COOLDOWN and the wakes that P-LADDER goes by."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -61,7 +65,8 @@ class ClaimRules:
         self.offers: dict[RunKey, tuple[Epoch, Millis]] = {}
         # The last wake for a run that went to a claim that waits.
         self._met: dict[RunKey, tuple[Epoch, Millis]] = {}
-        # By the world's clock: the last wake of a session.
+        # By the world's clock: the last wake for a run, and the last wake of a session.
+        self._woken: dict[RunKey, tuple[State, Millis]] = {}
         self._heard: dict[WorkerKey, Millis] = {}
         self._cooling: dict[tuple[RunKey, str], tuple[State, Millis]] = {}
         self._watched: dict[tuple[RunKey, int, int, int, Millis], Watch] = {}
@@ -96,6 +101,7 @@ class ClaimRules:
             self._met[run] = (loop.state.epoch, wake.at)
         else:
             self._check_cooldown(loop.state, run, wake)
+        self._woken[run] = (loop.state, now)
         self._cooling[(run, wake.worker)] = (loop.state, wake.at)
         if not self._is_current(run, self.offers, loop.state):
             self.offers[run] = (loop.state.epoch, wake.at)
@@ -103,7 +109,7 @@ class ClaimRules:
     def _is_current(self, run: RunKey, wakes: dict[RunKey, tuple[Epoch, Millis]], state: State) -> bool:
         """Whether a wake for a run was sent in this epoch, and since the run last began to wait."""
         epoch, at = wakes.get(run, (0, 0))
-        return epoch == state.epoch and at >= self._queued_at(run, epoch)
+        return epoch == state.epoch and at >= self._queued_at(run, Epoch(epoch))
 
     def _check_cooldown(self, state: State, run: RunKey, wake: Wake) -> None:
         before = self._cooling.get((run, wake.worker))
@@ -121,8 +127,14 @@ class ClaimRules:
     def is_declined(self, run: RunKey, at: Millis) -> bool:
         """Whether a session was told of a run, in this epoch, a threshold ago, and none has claimed it since."""
         epoch, offered_at = self.offers.get(run, (0, 0))
-        since = max(offered_at, self._queued_at(run, epoch))
+        since = max(offered_at, self._queued_at(run, Epoch(epoch)))
         return epoch == self.model.epoch and at - since >= self.limits.starve_ms
+
+    def is_still_queued(self, task: TaskModel, at: Millis) -> bool:
+        """Whether a task has waited for a claim for a threshold, and the ladder's rule counts that."""
+        epoch, queued_at = task.queued_at
+        has_waited = epoch > 0 and (epoch != self.model.epoch or at - queued_at >= self.limits.starve_ms)
+        return self.model.mix.climb_rule is ClimbRule.QUEUED and has_waited
 
     def _queued_at(self, run: RunKey, epoch: Epoch) -> Millis:
         """When a run began to wait for a claim, if that was in an epoch. Clocks of several coordinators differ."""
@@ -143,13 +155,19 @@ class ClaimRules:
         for bucket, run, task in _claimable(loop):
             key = (run.key, task.idx, task.attempt, task.interruptions, task.eligible_at)
             seen[key] = None
-            watch = self._watched.setdefault(key, Watch(now, {}))
+            watch = self._watched.setdefault(key, Watch(now, {}, {}))
             if bucket not in idle:
                 idle[bucket] = self._idle(loop, bucket)
             watch.idle = {worker.key: watch.idle.get(worker.key, now) for worker in idle[bucket]}
+            watch.attentive = {
+                worker.key: watch.attentive.get(worker.key, now)
+                for worker in idle[bucket]
+                if loop.turned_at - worker.seen_at <= ATTENTIVE_MS // 2
+            }
             if not loop.held:
                 self._check_meet(loop, run, watch, now)
                 self._check_told(loop, run, watch, now)
+                self._check_fan_out(loop, run, watch, now)
                 self._check_climb(loop, bucket, run, task, watch, now)
         for key in [key for key in self._watched if key not in seen]:
             del self._watched[key]
@@ -188,13 +206,33 @@ class ClaimRules:
             if untold_ms > self.limits.sweep_ms + SOON_MS:
                 raise Broken(f"P-TOLD: {key[1]} is idle and was not told of {run.key} for {untold_ms} ms")
 
+    def _check_fan_out(self, loop: Loop, run: LiveRun, watch: Watch, now: Millis) -> None:
+        """P-FANOUT: when a session is told of a starved task, every other idle one that fits is told of it as well, or
+        of something else, unless it was told before.
+        """
+        state, woken_at = self._woken.get(run.key, (None, 0))
+        is_starved = woken_at - watch.since >= self.limits.starve_ms + AT_ONCE_MS
+        if self.model.mix.fan_out_max or state is not loop.state or not is_starved or now - woken_at < AT_ONCE_MS:
+            return
+        for key, attentive_since in watch.attentive.items():
+            told = self._cooling.get((run.key, key[1]))
+            was_told = told is not None and told[0] is loop.state
+            if attentive_since < woken_at > self._heard.get(key, 0) and not was_told:
+                raise Broken(f"P-FANOUT: {run.key} is starved, and {key[1]} was not told of it with the others")
+
     def _check_climb(self, loop: Loop, bucket: Bucket, run: LiveRun, task: Task, watch: Watch, now: Millis) -> None:
-        """P-LADDER: a task of which idle sessions were told for the threshold, and which none claimed, climbs."""
-        if task.cycles or not watch.idle or not self._is_current(run.key, self.offers, loop.state):
+        """P-LADDER: a task climbs of which idle sessions were told for the threshold and which none claimed; or, by the
+        other rule, every task that waits to be claimed for the threshold.
+        """
+        patience_ms = self.limits.starve_ms + 4 * self.limits.sweep_ms + SOON_MS
+        if task.cycles:
+            return
+        if self.model.mix.climb_rule is ClimbRule.QUEUED and now - watch.since > patience_ms:
+            raise Broken(f"P-LADDER: {run.key}/{task.idx} was queued for {now - watch.since} ms and has not climbed")
+        if not watch.idle or not self._is_current(run.key, self.offers, loop.state):
             return
         since = max(watch.since, min(watch.idle.values()))
         claimed_ms = loop.turned_at - max(bucket.claimed_at, self.offers[run.key][1])
-        patience_ms = self.limits.starve_ms + 4 * self.limits.sweep_ms + SOON_MS
         if min(now - since, claimed_ms) > patience_ms:
             raise Broken(f"P-LADDER: {run.key}/{task.idx} was offered for {now - since} ms and has not climbed")
 

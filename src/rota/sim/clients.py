@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from rota.core.commands import ClientCommand, DropSchedule, PutSchedule, SubmitRun
 from rota.core.errors import Refused, Unavailable
-from rota.core.ids import Millis
+from rota.core.ids import CommandId, Millis
 from rota.sim.authors import Authors
 from rota.sim.broken import Broken
 from rota.sim.builds import draw_burst
@@ -122,7 +122,7 @@ class Clients:
             command = errand.command
             if isinstance(command, PutSchedule):
                 name = f"drop {command.command_id}"
-                drop = DropSchedule(tenant=command.tenant, command_id=name, schedule=command.schedule)
+                drop = DropSchedule(tenant=command.tenant, command_id=CommandId(name), schedule=command.schedule)
                 self._send(drop, DROP_SCHEDULE_MS)
         self.caretaker.tidy_up()
 

@@ -22,7 +22,7 @@ from rota.core.commands import (
     StartBackfill,
     SubmitRun,
 )
-from rota.core.ids import Millis
+from rota.core.ids import CommandId, Millis, RunId, ScheduleId, TaskId
 from rota.core.model import FailureClass, Graph, Param, ParamType, RetryPolicy, TaskSpec
 from rota.core.records import Run
 from rota.core.trigger import TriggerRule
@@ -51,7 +51,9 @@ class Deployed(Struct):
 
 def _task(chance: Random, name: str, above: str = "", **script: object) -> TaskSpec:
     work = write_script(msgspec.structs.replace(Script(chance.choice(TAKES_MS)), **script))
-    return TaskSpec(id=name, work=work, upstream=(above,) if above else (), timeout_ms=TIMEOUT_MS)
+    return TaskSpec(
+        id=TaskId(name), work=work, upstream=tuple(map(TaskId, (above,) if above else ())), timeout_ms=TIMEOUT_MS
+    )
 
 
 def _branch(chance: Random) -> Specs:
@@ -60,8 +62,8 @@ def _branch(chance: Random) -> Specs:
     rules = (TriggerRule.ALL_SUCCESS, TriggerRule.ALL_DONE, TriggerRule.NONE_FAILED)
     sides = (
         TaskSpec(
-            id=name,
-            upstream=("pick",),
+            id=TaskId(name),
+            upstream=(TaskId("pick"),),
             trigger_rule=chance.choice(rules),
             width=chance.choice((1, 1, 2)),
             work=write_script(Script(chance.choice(TAKES_MS))),
@@ -69,8 +71,8 @@ def _branch(chance: Random) -> Specs:
         for name in ("left", "right")
     )
     join = TaskSpec(
-        id="join",
-        upstream=("left", "right"),
+        id=TaskId("join"),
+        upstream=(TaskId("left"), TaskId("right")),
         trigger_rule=TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS,
         work=write_script(Script(50)),
     )
@@ -80,8 +82,8 @@ def _branch(chance: Random) -> Specs:
 def _past(chance: Random) -> Specs:
     """Runs that follow each other task by task, and now and then one that fails and holds up the rest."""
     load = TaskSpec(
-        id="load",
-        upstream=chance.choice(((), ("prepare",))),
+        id=TaskId("load"),
+        upstream=tuple(map(TaskId, chance.choice(((), ("prepare",))))),
         depends_on_past=True,
         work=write_script(Script(chance.choice(TAKES_MS), fails=chance.choice((0, 0, 1)))),
         retry=RetryPolicy(retries=chance.choice((0, 0, 1)), delay_ms=300),
@@ -99,7 +101,7 @@ def _alone(chance: Random) -> Specs:
     """One task, which lives inside its run's row; with or without a past."""
     failure = chance.choice((FailureClass.USER, FailureClass.FATAL))
     work = write_script(Script(chance.choice(TAKES_MS), fails=chance.choice((0, 1)), failure=failure))
-    return (TaskSpec(id="load", depends_on_past=chance.random() < 0.5, work=work),)
+    return (TaskSpec(id=TaskId("load"), depends_on_past=chance.random() < 0.5, work=work),)
 
 
 def _mixed(chance: Random) -> Specs:
@@ -147,7 +149,7 @@ def deploy(deployed: Deployed, command_id: str, version: int, *, scheduled: bool
     """Make one of its graphs the present one."""
     return DeployWorkflow(
         tenant=deployed.tenant,
-        command_id=command_id,
+        command_id=CommandId(command_id),
         graph=deployed.versions[version],
         params=(SIZE, AT),
         schedule=deployed.schedule if scheduled else None,
@@ -162,8 +164,8 @@ def draw_trigger(chance: Random, deployed: Deployed, word: str) -> SubmitRun:
         # Somebody asks by hand, which is audited.
         actor="somebody",
         tenant=deployed.tenant,
-        command_id=f"trigger {word}",
-        run=f"{deployed.name}-{word}",
+        command_id=CommandId(f"trigger {word}"),
+        run=RunId(f"{deployed.name}-{word}"),
         workflow=deployed.name,
         version=chance.choice((0, 0, 0, 0, 1, 2)),
         logical_at=chance.choice((0, 0, START_AT - chance.randrange(10) * MINUTE_MS)),
@@ -178,8 +180,8 @@ def draw_backfill(chance: Random, deployed: Deployed, word: str) -> StartBackfil
     end_at = START_AT - chance.randrange(2) * step_ms
     return StartBackfill(
         tenant=deployed.tenant,
-        command_id=f"backfill {word}",
-        backfill=f"back-{deployed.name}-{word}",
+        command_id=CommandId(f"backfill {word}"),
+        backfill=ScheduleId(f"back-{deployed.name}-{word}"),
         workflow=deployed.name,
         start_at=end_at - chance.randint(1, 4) * step_ms,
         end_at=end_at,
@@ -195,20 +197,24 @@ def draw_remedy(chance: Random, number: int, row: Run, graph: Graph, others: lis
     if kind == 0:
         # About the whole run, every other time.
         about = task if number % 2 else ""
-        return NoteTask(tenant=tenant, command_id=name, run=run, task=about, note=f"see ticket {number}\0")
+        return NoteTask(
+            tenant=tenant, command_id=CommandId(name), run=run, task=TaskId(about), note=f"see ticket {number}\0"
+        )
     if kind == 1:
-        return RetryTasks(tenant=tenant, command_id=name, run=run, tasks=chance.choice(((), (task,))))
+        return RetryTasks(tenant=tenant, command_id=CommandId(name), run=run, tasks=chance.choice(((), (task,))))
     if kind == 2:
-        return ClearTasks(tenant=tenant, command_id=name, run=run, only_failed=chance.random() < 0.5)
+        return ClearTasks(tenant=tenant, command_id=CommandId(name), run=run, only_failed=chance.random() < 0.5)
     if kind == 3:
         downstream = chance.random() < 0.5
-        return ClearTasks(tenant=tenant, command_id=name, run=run, tasks=(task,), downstream=downstream)
+        return ClearTasks(tenant=tenant, command_id=CommandId(name), run=run, tasks=(task,), downstream=downstream)
     if kind in (4, 5):
-        return MarkTasks(tenant=tenant, command_id=name, run=run, tasks=(task,), to=chance.choice(list(Mark)))
+        return MarkTasks(
+            tenant=tenant, command_id=CommandId(name), run=run, tasks=(task,), to=chance.choice(list(Mark))
+        )
     if kind == 6:
-        return CancelRun(tenant=tenant, command_id=name, run=run)
+        return CancelRun(tenant=tenant, command_id=CommandId(name), run=run)
     if kind == 7:
-        return PauseRun(tenant=tenant, command_id=name, run=run)
+        return PauseRun(tenant=tenant, command_id=CommandId(name), run=run)
     if kind == 8:
-        return LoseOutputs(tenant=tenant, command_id=name, run=run, tasks=(task,))
-    return MoveRun(tenant=tenant, command_id=name, run=run, version=chance.choice(others))
+        return LoseOutputs(tenant=tenant, command_id=CommandId(name), run=run, tasks=(task,))
+    return MoveRun(tenant=tenant, command_id=CommandId(name), run=run, version=chance.choice(others))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from rota.control.events import AskHolds, Commit, CommitOutcome, Committed, Elect, Elected, HoldsSaid, Load, Loaded
 from rota.core.cluster import cluster_id
 from rota.core.history import Ended
-from rota.core.ids import Epoch, Millis
+from rota.core.ids import Epoch, Millis, RunId
 from rota.core.model import Graph
 from rota.core.records import Batch, Run
 from rota.ports import Fenced
@@ -61,12 +61,12 @@ class SimStore:
             self.on_asked(node)
         self.world.after(self._delay(), self._carry_out, node, self._connection.get(node, 0), intent, deliver)
 
-    def read(self, node: str, tenant: str, run: str, found: Callable[[Ended | None, Graph | None], None]) -> None:
+    def read(self, node: str, tenant: str, run: RunId, found: Callable[[Ended | None, Graph | None], None]) -> None:
         """Read a run of history, as it is after a while, and tell after another while; nobody hears of a failure."""
         if self.unreachable.get(node, 0) <= self.world.now:
             self.world.after(self._delay(), self._look_up, tenant, run, found)
 
-    def _look_up(self, tenant: str, run: str, found: Callable[[Ended | None, Graph | None], None]) -> None:
+    def _look_up(self, tenant: str, run: RunId, found: Callable[[Ended | None, Graph | None], None]) -> None:
         ended = self.disk.ended(tenant, run)
         graph = self.disk.graph(tenant, ended.run.graph) if ended is not None else None
         self.world.after(self._delay(), found, ended, graph)

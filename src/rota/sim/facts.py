@@ -1,7 +1,7 @@
 """What the ledger asks about the world, answered from the disk and from the nodes themselves."""
 
 from rota.core.commands import Outcome
-from rota.core.ids import Epoch, Fence, Millis
+from rota.core.ids import Epoch, Fence, GraphDigest, Millis
 from rota.core.model import (
     AGENT_PROPERTIES,
     AGENTS_QUEUE,
@@ -30,7 +30,7 @@ class SceneFacts:
         """The time of the world, which no clock in it has."""
         return self.stage.world.now
 
-    def graph(self, tenant: str, digest: str) -> Graph | None:
+    def graph(self, tenant: str, digest: GraphDigest) -> Graph | None:
         """The stored definition."""
         return self.stage.store.disk.graph(tenant, digest)
 

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from rota.core.bounds import TimeLimits
 from rota.core.ids import Millis
+from rota.core.ladder import ClimbRule
 
 
 class Mix(Struct, kw_only=True):
@@ -46,6 +47,10 @@ class Mix(Struct, kw_only=True):
     lying_agents: int = 0
     misdirected: int = 0
     unwilling_agents: int = 0
+    # Sessions beside the others that only listen, so that starved work has many to be told to.
+    listeners: int = 0
+    fan_out_max: int = 0
+    climb_rule: ClimbRule = ClimbRule.UNSERVED
     limits: TimeLimits = TimeLimits()
     coordinators: int = 2
     push_workers: int = 3
@@ -121,6 +126,9 @@ def draw_mix(chance: Random) -> Mix:
         lying_agents=maybe(200, 0.3),
         misdirected=maybe(400, 0.3),
         unwilling_agents=maybe(1, 0.3),
+        listeners=30 * maybe(1, 0.12),
+        fan_out_max=maybe(5, 0.2),
+        climb_rule=ClimbRule.QUEUED if chance.random() < 0.15 else ClimbRule.UNSERVED,
     )
 
 
@@ -137,6 +145,9 @@ SIZES = (
     "remedies",
     "builds",
     "items",
+    "listeners",
+    "fan_out_max",
+    "climb_rule",
     "slice_tasks",
     "storm_ms",
 )
@@ -177,4 +188,7 @@ SWITCHES: tuple[tuple[str, object], ...] = (
     ("remedies", 0),
     ("builds", 0),
     ("items", 0),
+    ("listeners", 0),
+    ("fan_out_max", 0),
+    ("climb_rule", ClimbRule.UNSERVED),
 )

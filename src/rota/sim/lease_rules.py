@@ -4,7 +4,7 @@ from rota.core import changes as ch
 from rota.core.bounds import INTERRUPTIONS_MAX
 from rota.core.decide.claims import SIGNED_OFF
 from rota.core.decide.leases import OVERRAN, UNHEARD
-from rota.core.ids import Fence, RunKey, fence_epoch
+from rota.core.ids import NO_FENCE, Fence, RunKey, fence_epoch
 from rota.core.model import FailureClass
 from rota.core.reap import FELL_SILENT, LEASE_RAN_OUT
 from rota.core.retry import retries_allowed
@@ -31,8 +31,8 @@ class LeaseRules:
         self.workflows = workflows
         self.items = items
         self.limits = limits
-        self.newest_fence: Fence = 0
-        self._floor: Fence = 0
+        self.newest_fence = NO_FENCE
+        self._floor = NO_FENCE
         self.granted_now: list[Fence] = []
         self.takeovers = 0
 

@@ -1,7 +1,7 @@
 """Keys by which runs are joined, checked from commits and from what clients are told."""
 
 from rota.core.commands import SubmitRun
-from rota.core.ids import Millis, RunKey
+from rota.core.ids import Millis, RunId, RunKey
 from rota.core.records import Batch, Run
 from rota.core.states import RUN_TERMINAL
 from rota.sim.broken import Broken
@@ -48,7 +48,7 @@ class MergeRules:
 
     def answered(self, command: SubmitRun, answer: str, asked_at: Millis) -> None:
         """P-MERGE: who joins is told of a run with its key, and of one that had not ended when it asked."""
-        run = (command.tenant, answer)
+        run = (command.tenant, RunId(answer))
         if answer == command.run:
             return
         self.model.facts.note("joined")

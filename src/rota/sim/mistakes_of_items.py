@@ -99,6 +99,27 @@ OF_ITEMS: tuple[Mutant, ...] = (
         "    starving = _unserved(state, now)\n",
     ),
     mistake(
+        "fan_out_to_one",
+        "every idle session that could claim it is told of a starved task",
+        "core.cycle",
+        "            while self.audience.free and (not cap or len(choice.sessions) < cap):\n",
+        "            while self.audience.free and len(choice.sessions) < 1:\n",
+    ),
+    mistake(
+        "queued_never_climbs",
+        "by the rule `queued` whatever waits to be claimed climbs",
+        "core.decide.timers",
+        "    if state.wake_settings.rule is ClimbRule.QUEUED and state.index.is_servable(bucket):\n",
+        "    if False:\n",
+    ),
+    mistake(
+        "queued_climbs_unasked",
+        "by the rule `unserved` waiting behind busy sessions is not starvation",
+        "core.decide.timers",
+        "    if state.wake_settings.rule is ClimbRule.QUEUED and state.index.is_servable(bucket):\n",
+        "    if state.index.is_servable(bucket):\n",
+    ),
+    mistake(
         "declined_at_once",
         "an offer climbs when it has stood for the threshold",
         "core.ladder",

@@ -5,7 +5,7 @@ Fed by commits in the order in which they became true, so it knows nothing of an
 
 from typing import Protocol
 
-from rota.core.ids import Epoch, Fence, Millis, RunKey
+from rota.core.ids import NO_FENCE, Epoch, Fence, GraphDigest, Millis, RunKey
 from rota.core.ladder import is_ours
 from rota.core.model import Graph, Queue, TaskSpec
 from rota.core.records import Run, Worker
@@ -17,6 +17,7 @@ from rota.core.states import (
     SKIPPED,
     SUCCESS,
     TASK_MARKS,
+    TASK_MOVES,
     RunState,
     TaskState,
     can_transition,
@@ -40,6 +41,7 @@ class TaskModel:
         "first_started_at",
         "interrupted",
         "note",
+        "queued_at",
         "revoked",
         "spent",
         "state",
@@ -48,7 +50,7 @@ class TaskModel:
 
     def __init__(self) -> None:
         self.state: TaskState = NONE
-        self.fence: Fence = 0
+        self.fence = NO_FENCE
         self.spent = 0
         self.tries = 0
         self.interrupted = 0
@@ -58,7 +60,9 @@ class TaskModel:
         self.note = ""
         # The starvation ladder: cycles counted, and when and in which epoch the last one was.
         self.cycles = 0
-        self.climbed_at: tuple[Epoch, Millis] = (0, 0)
+        self.climbed_at: tuple[Epoch, Millis] = (Epoch(0), 0)
+        # When and in which epoch it began to wait for a claim.
+        self.queued_at: tuple[Epoch, Millis] = (Epoch(0), 0)
         self.ended_silent: dict[Fence, None] = {}
         # Its leases that were revoked and are not over.
         self.revoked: dict[Fence, None] = {}
@@ -93,7 +97,7 @@ class Facts(Protocol):
         """What time it is, whatever clocks say."""
         ...
 
-    def graph(self, tenant: str, digest: str) -> Graph | None:
+    def graph(self, tenant: str, digest: GraphDigest) -> Graph | None:
         """A stored definition."""
         ...
 
@@ -144,11 +148,11 @@ class Model:
     def __init__(self, facts: Facts, mix: Mix) -> None:
         self.facts = facts
         self.mix = mix
-        self.epoch: Epoch = 0
+        self.epoch = Epoch(0)
         self.tasks: dict[tuple[str, str, int], TaskModel] = {}
         self.runs: dict[RunKey, RunState] = {}
         self.names: dict[RunKey, tuple[str, str]] = {}
-        self.graphs: dict[RunKey, str] = {}
+        self.graphs: dict[RunKey, GraphDigest] = {}
         # As it was submitted; `graphs` and `versions` say what it is of now.
         self.rows: dict[RunKey, Run] = {}
         self.versions: dict[RunKey, int] = {}
@@ -217,12 +221,13 @@ class Model:
     def move(self, run: RunKey, idx: int, to: TaskState, at: Millis, *, marked: bool = False) -> TaskModel:
         """P-TABLE: a task moves only as the table allows; a lease ends when its task leaves it."""
         model = self.task(run, idx)
-        if not (can_transition(model.state, to) or (marked and (model.state, to) in TASK_MARKS)):
+        is_mark = (model.state, to) in TASK_MARKS and (model.state, to) not in TASK_MOVES
+        if not can_transition(model.state, to) or (is_mark and not marked):
             raise Broken(f"P-TABLE: {run}/{idx} went from {model.state} to {to}")
         if model.state in LEASED and to not in LEASED:
             self.live.pop(model.fence, None)
             self.ended_at[model.fence] = at
-            model.fence = 0
+            model.fence = NO_FENCE
         if to in (SUCCESS, SKIPPED) or model.state in (SUCCESS, SKIPPED):
             self.well[(*run, idx)] = None
         model.state = to
@@ -231,5 +236,5 @@ class Model:
         elif to is QUEUED:
             spec = self.spec(run, idx)
             if spec is not None and self.facts.queue(run[0], spec.queue).pull:
-                self.queued_at[run] = (self.epoch, at)
+                self.queued_at[run] = model.queued_at = (self.epoch, at)
         return model

@@ -25,9 +25,10 @@ from rota.control.events import (
 )
 from rota.control.events import Intent as ControlIntent
 from rota.core.commands import ClaimTask, ClearTasks, Command, MarkTasks, MoveRun, NoteTask, RetryTasks, ReviveRun
+from rota.core.cycle import CycleSettings
 from rota.core.errors import Refused, Unavailable
 from rota.core.history import Ended
-from rota.core.ids import Millis
+from rota.core.ids import Millis, RunId
 from rota.core.model import Graph
 from rota.sim.broken import Broken
 from rota.sim.disk import SimStore
@@ -139,7 +140,10 @@ class CoordinatorNode(Node):
         self.store = store
         self.limits = mix.limits
         self.may_be_torn = bool(mix.torn_restart)
-        self.machine = Coordinator(self.limits, self.clock())
+        self.wake_settings = CycleSettings(
+            starve_ms=mix.limits.starve_ms, fan_out_max=mix.fan_out_max, rule=mix.climb_rule
+        )
+        self.machine = self._make_machine()
         self.peers: dict[int, tuple[str, Callable[[CoordinatorFrame], None], Callable[[], None]]] = {}
         self.asked: dict[int, Reply] = {}
         self._token = 0
@@ -162,8 +166,13 @@ class CoordinatorNode(Node):
     def restart(self) -> None:
         """A new process."""
         super().restart()
-        self.machine = Coordinator(self.limits, self.clock())
+        self.machine = self._make_machine()
         self.wake_by(self.clock())
+
+    def _make_machine(self) -> Coordinator:
+        machine = Coordinator(self.limits, self.clock())
+        machine.wake_settings = self.wake_settings
+        return machine
 
     def woke(self) -> None:
         """See Node."""
@@ -226,7 +235,7 @@ class CoordinatorNode(Node):
         self.asked[self._token] = reply
         self.deliver(self.life, self.handle, Asked(self._token, command))
 
-    def look_up(self, tenant: str, run: str, found: Callable[[Ended | None, Graph | None], None]) -> None:
+    def look_up(self, tenant: str, run: RunId, found: Callable[[Ended | None, Graph | None], None]) -> None:
         """Read a run of history."""
         life = self.life
 

@@ -5,7 +5,7 @@ from msgspec import Struct
 
 from rota.core.commands import Outcome
 from rota.core.decide.leases import Offer
-from rota.core.ids import Millis
+from rota.core.ids import Millis, TaskId
 from rota.core.model import FailureClass, RetryPolicy, TaskSpec
 from rota.worker.sync import AttemptOver
 
@@ -83,6 +83,13 @@ def _grown(offer: Offer, script: Script) -> tuple[TaskSpec, ...]:
     names = [f"{offer.task_id}.part-{number}" for number in range(len(script.grows))]
     above = [(), *((name,) for name in names)]
     return tuple(
-        TaskSpec(id=name, width=width, work=work, upstream=ups, inputs=ups, retry=RetryPolicy(retries=2, delay_ms=300))
+        TaskSpec(
+            id=TaskId(name),
+            width=width,
+            work=work,
+            upstream=tuple(map(TaskId, ups)),
+            inputs=tuple(map(TaskId, ups)),
+            retry=RetryPolicy(retries=2, delay_ms=300),
+        )
         for name, ups, (width, work) in zip(names, above, script.grows, strict=False)
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rota.core.commands import SubmitRun
 from rota.core.graph import LiveGraph
-from rota.core.ids import Millis
+from rota.core.ids import CommandId, GraphDigest, Millis, RunId, RunKey, TaskId
 from rota.core.model import Graph, PoolNeed, RetryPolicy, TaskSpec
 from rota.core.story import story_lines
 from rota.core.trigger import TriggerRule
@@ -13,7 +13,7 @@ from rota.sim.scene import Scene
 from rota.sim.scripts import Script, write_script
 from rota.sim.world import START_AT
 
-RUN = ("ada", "nightly")
+RUN: RunKey = ("ada", RunId("nightly"))
 
 
 def _graph() -> Graph:
@@ -24,11 +24,16 @@ def _graph() -> Graph:
     return Graph(
         name="nightly",
         tasks=(
-            TaskSpec(id="extract", work=work(1_500), width=3, pools=(PoolNeed("db"),)),
-            TaskSpec(id="transform", work=work(9_000), upstream=("extract",)),
-            TaskSpec(id="flaky", work=work(800, fails=1), upstream=("extract",), retry=stubborn),
-            TaskSpec(id="load", work=work(1_000), upstream=("transform", "flaky")),
-            TaskSpec(id="report", work=work(300), upstream=("load",), trigger_rule=TriggerRule.ALL_DONE),
+            TaskSpec(id=TaskId("extract"), work=work(1_500), width=3, pools=(PoolNeed("db"),)),
+            TaskSpec(id=TaskId("transform"), work=work(9_000), upstream=(TaskId("extract"),)),
+            TaskSpec(id=TaskId("flaky"), work=work(800, fails=1), upstream=(TaskId("extract"),), retry=stubborn),
+            TaskSpec(id=TaskId("load"), work=work(1_000), upstream=(TaskId("transform"), TaskId("flaky"))),
+            TaskSpec(
+                id=TaskId("report"),
+                work=work(300),
+                upstream=(TaskId("load"),),
+                trigger_rule=TriggerRule.ALL_DONE,
+            ),
         ),
     )
 
@@ -48,12 +53,12 @@ class Showcase:
         world = scene.world
         yield "A simulated cluster: 2 coordinators, 3 workers, virtual time, the real scheduling code."
         yield "Graph nightly: extract[0..2] (at most 2 at once) -> transform, flaky -> load -> report"
-        submission = SubmitRun(tenant=RUN[0], command_id="nightly", run=RUN[1], graph=_graph())
+        submission = SubmitRun(tenant=RUN[0], command_id=CommandId("nightly"), run=RunId(RUN[1]), graph=_graph())
         world.after(3_000, scene.clients.submit, submission)
         world.after(7_000, self._kill_leader)
         world.after(11_000, self._kill_worker)
         world.run_until(START_AT + 60_000)
-        names = LiveGraph(RUN[0], "", _graph())
+        names = LiveGraph(RUN[0], GraphDigest(""), _graph())
         told = [*story_lines(scene.stage.store.disk.stories[RUN], START_AT, names.task_id), *self.notes]
         yield from sorted(told, key=lambda line: line[:10])
         state = scene.ledger.runs[RUN]

@@ -41,12 +41,13 @@ class Stage:
             self._add_push(CLONE, "push0", 0)
         if self.mix.lying_worker:
             self.push[-1].lies = True
-        for number in range(self.mix.pull_workers):
+        listeners = self.mix.listeners if self.mix.pull_workers else 0
+        for number in range(self.mix.pull_workers + listeners):
             capacity = draw_session(self.world.chance("sessions"), number)
             worker = PullWorker(self.world, f"pull{number}", self.mix, self.network, self.coordinators, capacity)
             worker.wake_by(worker.clock() + chance.randrange(2_000))
             self.pull.append(worker)
-        for worker in self.pull[len(self.pull) - self.mix.unwilling_agents :]:
+        for worker in self.pull[max(0, self.mix.pull_workers - self.mix.unwilling_agents) :]:
             worker.is_unwilling = True
         for worker in self.pull:
             worker.others = self.pull

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from rota.core.ids import RunKey
+from rota.core.ids import RunId, RunKey
 from rota.core.story import story_lines
 from rota.sim.scene import Scene
 
@@ -15,7 +15,7 @@ def tell(seed: int, broken: str) -> Iterator[str]:
     """The stories of the runs that a failure names."""
     scene = Scene(seed)
     scene.run()
-    named: dict[RunKey, None] = {(match["tenant"], match["run"]): None for match in _RUN.finditer(broken)}
+    named: dict[RunKey, None] = {(match["tenant"], RunId(match["run"])): None for match in _RUN.finditer(broken)}
     for key in named:
         stories = scene.stage.store.disk.stories.get(key, [])
         yield f"the story of {key[0]}/{key[1]}:"

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from rota.core.commands import ClearTasks, Outcome, SubmitRun
-from rota.core.ids import Millis
+from rota.core.ids import CommandId, Millis, RunId, TaskId
 from rota.core.model import Expansion, FailureClass, Graph, PriorityClass, RetryPolicy, TaskSpec
 from rota.core.trigger import TriggerRule
 from rota.sim.faults import Mix
@@ -55,13 +55,18 @@ def draw_growing(chance: Random, number: int) -> tuple[SubmitRun, ClearTasks]:
     plan = Script(chance.choice((50, 400)), fails=chance.choice((0, 0, 1)), grows=tuple(parts))
     rule = chance.choice((TriggerRule.ALL_SUCCESS, TriggerRule.NONE_FAILED))
     is_alone = chance.random() < 0.3
-    before = TaskSpec(id="before", work=write_script(Script(chance.choice((50, 2_000)))))
-    after = TaskSpec(id="after", upstream=("plan",), inputs=("plan",), work=write_script(Script(50)))
+    before = TaskSpec(id=TaskId("before"), work=write_script(Script(chance.choice((50, 2_000)))))
+    after = TaskSpec(
+        id=TaskId("after"),
+        upstream=(TaskId("plan"),),
+        inputs=(TaskId("plan"),),
+        work=write_script(Script(50)),
+    )
     tasks = (
         *(() if is_alone else (before,)),
         TaskSpec(
-            id="plan",
-            upstream=() if is_alone else ("before",),
+            id=TaskId("plan"),
+            upstream=tuple(map(TaskId, () if is_alone else ("before",))),
             trigger_rule=rule,
             work=write_script(plan),
             retry=RetryPolicy(retries=2, delay_ms=300),
@@ -71,17 +76,17 @@ def draw_growing(chance: Random, number: int) -> tuple[SubmitRun, ClearTasks]:
     )
     submission = SubmitRun(
         tenant=chance.choice(TENANTS),
-        command_id=f"growing {number}",
-        run=f"growing-{number}",
+        command_id=CommandId(f"growing {number}"),
+        run=RunId(f"growing-{number}"),
         graph=Graph(name="growing", tasks=tasks),
         priority=chance.choice(list(PriorityClass)),
     )
     cleared = chance.choice(("plan", "plan.part-0") if is_alone else ("before", "before", "plan", "plan.part-0"))
     clearing = ClearTasks(
         tenant=submission.tenant,
-        command_id=f"growing {number} cleared",
+        command_id=CommandId(f"growing {number} cleared"),
         run=submission.run,
-        tasks=(cleared,),
+        tasks=(TaskId(cleared),),
         downstream=chance.random() < 0.7,
         only_failed=chance.random() < 0.2,
     )
@@ -92,11 +97,11 @@ def draw_sensor(chance: Random, number: int) -> SubmitRun:
     """A task that looks again a few times and then fails as often as it has retries: none of them may be missing."""
     retries = chance.randint(1, 2)
     script = Script(50, reschedules=chance.randint(1, 3), fails_late=retries)
-    task = TaskSpec(id="sensor", work=write_script(script), retry=RetryPolicy(retries=retries, delay_ms=100))
+    task = TaskSpec(id=TaskId("sensor"), work=write_script(script), retry=RetryPolicy(retries=retries, delay_ms=100))
     return SubmitRun(
         tenant=chance.choice(TENANTS),
-        command_id=f"sensor {number}",
-        run=f"sensor-{number}",
+        command_id=CommandId(f"sensor {number}"),
+        run=RunId(f"sensor-{number}"),
         graph=Graph(name="sensor", tasks=(task,)),
     )
 
@@ -121,34 +126,44 @@ def draw_mapped(chance: Random, number: int) -> SubmitRun:
     left_out = chance.choice(((), (), ("each",), ("every",)))
     tasks = (
         TaskSpec(
-            id="list",
+            id=TaskId("list"),
             work=write_script(msgspec.structs.replace(script(), expands=(("each", width), ("every", 2 * width)))),
             retry=RetryPolicy(retries=chance.randint(0, 1), delay_ms=300),
         ),
-        TaskSpec(id="pick", work=write_script(Script(chance.choice((50, 2_000)), skips=left_out))),
+        TaskSpec(id=TaskId("pick"), work=write_script(Script(chance.choice((50, 2_000)), skips=left_out))),
         TaskSpec(
-            id="each",
+            id=TaskId("each"),
             width=0,
-            upstream=("list", "pick"),
+            upstream=(TaskId("list"), TaskId("pick")),
             trigger_rule=rule(),
-            expansion=Expansion("list"),
+            expansion=Expansion(TaskId("list")),
             work=write_script(script()),
         ),
         TaskSpec(
-            id="every",
+            id=TaskId("every"),
             width=0,
-            upstream=("each", "pick"),
+            upstream=(TaskId("each"), TaskId("pick")),
             trigger_rule=rule(),
-            expansion=Expansion("each"),
+            expansion=Expansion(TaskId("each")),
             work=write_script(script()),
         ),
-        TaskSpec(id="none", upstream=("every",), trigger_rule=rule(), expansion=Expansion(is_empty=True)),
-        TaskSpec(id="clean", upstream=("none",), trigger_rule=TriggerRule.ALL_DONE, work=write_script(Script(20))),
+        TaskSpec(
+            id=TaskId("none"),
+            upstream=(TaskId("every"),),
+            trigger_rule=rule(),
+            expansion=Expansion(is_empty=True),
+        ),
+        TaskSpec(
+            id=TaskId("clean"),
+            upstream=(TaskId("none"),),
+            trigger_rule=TriggerRule.ALL_DONE,
+            work=write_script(Script(20)),
+        ),
     )
     return SubmitRun(
         tenant=chance.choice(TENANTS),
-        command_id=f"mapped {number}",
-        run=f"mapped-{number}",
+        command_id=CommandId(f"mapped {number}"),
+        run=RunId(f"mapped-{number}"),
         graph=Graph(name="mapped", tasks=tasks),
         priority=chance.choice(list(PriorityClass)),
     )
@@ -157,8 +172,8 @@ def draw_mapped(chance: Random, number: int) -> SubmitRun:
 def _submission(chance: Random, number: int, graph: Graph, word: str = "") -> SubmitRun:
     return SubmitRun(
         tenant=TENANTS[number % len(TENANTS)],
-        command_id=f"trial {number}{word}",
-        run=f"trial-{number}{word}",
+        command_id=CommandId(f"trial {number}{word}"),
+        run=RunId(f"trial-{number}{word}"),
         graph=graph,
         priority=chance.choice(list(PriorityClass)),
     )
@@ -177,27 +192,27 @@ def _parked(chance: Random, number: int, mix: Mix) -> Trial:
     quick = Script(chance.choice((50, parked_by_ms, parked_by_ms)), fails=9 if bad else 0, failure=failure)
     tasks = (
         TaskSpec(
-            id="parked",
+            id=TaskId("parked"),
             work=write_script(Script(200, kills=not starves)),
             requires=(("cpu_count", "64"),) if starves else (),
             width=chance.choice((1, 1, 2)),
         ),
-        TaskSpec(id="quick", work=write_script(quick)),
+        TaskSpec(id=TaskId("quick"), work=write_script(quick)),
         TaskSpec(
-            id="early",
-            upstream=("parked", "quick"),
+            id=TaskId("early"),
+            upstream=(TaskId("parked"), TaskId("quick")),
             trigger_rule=chance.choice(EARLY_RULES),
             work=write_script(Script(chance.choice((50, 2_000)))),
         ),
         TaskSpec(
-            id="after",
-            upstream=("early",),
+            id=TaskId("after"),
+            upstream=(TaskId("early"),),
             trigger_rule=chance.choice(list(TriggerRule)),
             work=write_script(Script(50)),
         ),
         TaskSpec(
-            id="last",
-            upstream=("parked", "after"),
+            id=TaskId("last"),
+            upstream=(TaskId("parked"), TaskId("after")),
             trigger_rule=chance.choice((TriggerRule.ALL_DONE, *EARLY_RULES)),
             work=write_script(Script(50)),
         ),
@@ -215,8 +230,8 @@ def _versions(chance: Random, number: int, mix: Mix) -> Trial:
             max_active_runs=cap,
             tasks=tuple(
                 TaskSpec(
-                    id=f"v{version}t{position}",
-                    upstream=(f"v{version}t{position - 1}",) if position else (),
+                    id=TaskId(f"v{version}t{position}"),
+                    upstream=tuple(map(TaskId, (f"v{version}t{position - 1}",) if position else ())),
                     work=write_script(Script(chance.choice((50, 400, 2_000)))),
                 )
                 for position in range(version + 1)
@@ -238,7 +253,7 @@ def _endless(chance: Random, number: int, mix: Mix) -> Trial:
     retry = RetryPolicy(retries=chance.randint(0, 2), timeout_retries=chance.choice((None, 0, 1)))
     tasks = (
         TaskSpec(
-            id="endless",
+            id=TaskId("endless"),
             queue="agents" if mix.pull_workers and chance.random() < 0.3 else "default",
             work=write_script(Script(endless=True)),
             timeout_ms=0 if by_run else chance.choice((500, 3_000, 9_000)),
@@ -247,8 +262,8 @@ def _endless(chance: Random, number: int, mix: Mix) -> Trial:
         ),
         draw_spec(chance, "beside", []),
         TaskSpec(
-            id="below",
-            upstream=("endless", "beside"),
+            id=TaskId("below"),
+            upstream=(TaskId("endless"), TaskId("beside")),
             trigger_rule=chance.choice(list(TriggerRule)),
             work=write_script(Script(50)),
             # More than enough: a limit that is not reached changes nothing.
@@ -273,4 +288,6 @@ def _reused(chance: Random, number: int, mix: Mix) -> Trial:
 
 
 def _again(first: SubmitRun, graph: Graph, command_id: str) -> SubmitRun:
-    return SubmitRun(tenant=first.tenant, command_id=command_id, run=first.run, graph=graph, priority=first.priority)
+    return SubmitRun(
+        tenant=first.tenant, command_id=CommandId(command_id), run=first.run, graph=graph, priority=first.priority
+    )

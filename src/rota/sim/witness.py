@@ -3,7 +3,7 @@
 from rota.core.commands import CancelBackfill, ClientCommand, StartBackfill, SubmitRun
 from rota.core.decide.leases import Offer
 from rota.core.errors import Refused
-from rota.core.ids import Fence, Millis, RunKey
+from rota.core.ids import Fence, Millis, RunId, RunKey
 from rota.sim.broken import Broken
 from rota.sim.checkers import Ledger
 from rota.sim.stage import Stage
@@ -58,8 +58,9 @@ class Witness:
         """P-ACK: what a client was told is on disk. P-REPEAT: a retry is not taken for something new."""
         if isinstance(command, SubmitRun) and isinstance(value, str):
             # Its own run, or the one that it joined: whoever waits for it sees it end.
-            self.ledger.acked[(command.tenant, value)] = None
-            if not self._is_stored((command.tenant, value)):
+            run = (command.tenant, RunId(value))
+            self.ledger.acked[run] = None
+            if not self._is_stored(run):
                 raise Broken(f"P-ACK: run {value} was acknowledged and is not stored")
             self.ledger.merges.answered(command, value, asked_at)
             if value != command.run and ("Receipt", command.tenant, command.command_id) not in self._disk.records:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from rota.core.cluster import CODE, cluster_id
 from rota.core.commands import Outcome
 from rota.core.decide.leases import Offer
-from rota.core.ids import Fence, Millis
+from rota.core.ids import Epoch, Fence, Incarnation, Millis, WorkerId
 from rota.core.model import Capacity
 from rota.sim.babble import babble
 from rota.sim.broken import Broken
@@ -88,8 +88,8 @@ class PushWorker(Node):
         self.misdirected = mix.misdirected
 
     def _new_machine(self) -> SyncMachine:
-        incarnation = f"{self.name}.{self.life}"
-        return SyncMachine("shared", self.identity, incarnation, self.capacity, self.limits, self.cluster)
+        incarnation = Incarnation(f"{self.name}.{self.life}")
+        return SyncMachine("shared", WorkerId(self.identity), incarnation, self.capacity, self.limits, self.cluster)
 
     def begin(self, capacity: Capacity) -> None:
         """Start the process."""
@@ -183,9 +183,9 @@ class PushWorker(Node):
         stream = self.chance_of_dials.getrandbits(48)
         greeting = WorkerFrame(
             tenant=self.machine.tenant,
-            worker=self.identity,
-            incarnation=STRANGER,
-            epoch=STRANGE_EPOCH,
+            worker=WorkerId(self.identity),
+            incarnation=Incarnation(STRANGER),
+            epoch=Epoch(STRANGE_EPOCH),
             number=0,
             capacity=self.capacity,
             cluster=cluster_id(STRANGER),
@@ -205,7 +205,7 @@ class PushWorker(Node):
         self.deliver(life, self.handle, Connected())
         welcome = CoordinatorFrame(
             session=STRANGER,
-            epoch=STRANGE_EPOCH,
+            epoch=Epoch(STRANGE_EPOCH),
             number=1,
             stop=tuple(self.machine.held),
             want_complete=True,

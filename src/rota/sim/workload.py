@@ -21,6 +21,7 @@ from rota.core.commands import (
     SteerStream,
     SubmitRun,
 )
+from rota.core.ids import CommandId, RunId, ScheduleId, TaskId, WorkerId
 from rota.core.model import (
     AGENT_PROPERTIES,
     Capacity,
@@ -67,9 +68,9 @@ def definitions(tenant: str) -> list[ClientCommand]:
         Pool(tenant=tenant, name="rate", starts_per_minute=600, burst=3),
     )
     queues: list[ClientCommand] = [
-        PutQueue(tenant=tenant, command_id=f"queue {queue.name}", queue=queue) for queue in (agents, builds)
+        PutQueue(tenant=tenant, command_id=CommandId(f"queue {queue.name}"), queue=queue) for queue in (agents, builds)
     ]
-    return queues + [PutPool(tenant=tenant, command_id=f"pool {pool.name}", pool=pool) for pool in pools]
+    return queues + [PutPool(tenant=tenant, command_id=CommandId(f"pool {pool.name}"), pool=pool) for pool in pools]
 
 
 def draw_capacity(chance: Random, number: int) -> Capacity:
@@ -133,10 +134,10 @@ def draw_spec(chance: Random, name: str, above: list[str]) -> TaskSpec:
     loses = (upstream[0],) if upstream and chance.random() < 0.05 else ()
     script = Script(50, loses=loses) if loses else draw_script(chance)
     return TaskSpec(
-        id=name,
+        id=TaskId(name),
         work=write_script(script),
         timeout_ms=TIMEOUT_MS,
-        upstream=upstream,
+        upstream=tuple(map(TaskId, upstream)),
         trigger_rule=rule,
         width=1 if chance.random() < 0.85 else chance.randint(2, 4),
         queue=queue,
@@ -155,7 +156,7 @@ def draw_graph(chance: Random, number: int, *, agents: bool) -> Graph:
     elif shape < 0.42 and agents:
         tasks = (
             TaskSpec(
-                id="ask",
+                id=TaskId("ask"),
                 queue="agents",
                 work=write_script(draw_script(chance)),
                 retry=RetryPolicy(retries=2),
@@ -166,15 +167,20 @@ def draw_graph(chance: Random, number: int, *, agents: bool) -> Graph:
         width = chance.randint(0, 5)
         script = Script(50, expands=(("each", width),))
         tasks = (
-            TaskSpec(id="list", work=write_script(script)),
+            TaskSpec(id=TaskId("list"), work=write_script(script)),
             TaskSpec(
-                id="each",
+                id=TaskId("each"),
                 width=0,
-                upstream=("list",),
+                upstream=(TaskId("list"),),
                 work=write_script(draw_script(chance)),
                 timeout_ms=TIMEOUT_MS,
             ),
-            TaskSpec(id="join", upstream=("each",), trigger_rule=TriggerRule.ALL_DONE, work=write_script(Script(20))),
+            TaskSpec(
+                id=TaskId("join"),
+                upstream=(TaskId("each"),),
+                trigger_rule=TriggerRule.ALL_DONE,
+                work=write_script(Script(20)),
+            ),
         )
     else:
         names: list[str] = []
@@ -195,21 +201,21 @@ def draw_graph(chance: Random, number: int, *, agents: bool) -> Graph:
 
 
 def _with_setup(tasks: tuple[TaskSpec, ...]) -> tuple[TaskSpec, ...]:
-    setup = TaskSpec(id="up", is_setup=True, work=write_script(Script(20)))
+    setup = TaskSpec(id=TaskId("up"), is_setup=True, work=write_script(Script(20)))
     wired = [
         TaskSpec(
             id=task.id,
             work=task.work,
-            upstream=(*task.upstream, "up"),
+            upstream=(*task.upstream, TaskId("up")),
             trigger_rule=task.trigger_rule,
             timeout_ms=TIMEOUT_MS,
         )
         for task in tasks
     ]
     down = TaskSpec(
-        id="down",
+        id=TaskId("down"),
         is_teardown=True,
-        upstream=(*(task.id for task in tasks), "up"),
+        upstream=(*(task.id for task in tasks), TaskId("up")),
         trigger_rule=TriggerRule.ALL_DONE_SETUP_SUCCESS,
         work=write_script(Script(20)),
     )
@@ -224,8 +230,8 @@ def draw_submission(chance: Random, number: int, *, poison: bool, agents: bool) 
     )
     return SubmitRun(
         tenant=chance.choice(TENANTS),
-        command_id=f"submit {number}",
-        run=f"run-{number}",
+        command_id=CommandId(f"submit {number}"),
+        run=RunId(f"run-{number}"),
         graph=graph,
         priority=chance.choice(list(PriorityClass)),
         params=b"poison" if poison else b"",
@@ -235,11 +241,13 @@ def draw_submission(chance: Random, number: int, *, poison: bool, agents: bool) 
 def draw_lure(chance: Random, number: int) -> SubmitRun:
     """A run with enough work for agents that one who means to vanish gets something to vanish with."""
     script = Script(chance.choice((400, 2_000, 7_000)))
-    tasks = (TaskSpec(id="ask", queue="agents", width=3, work=write_script(script), retry=RetryPolicy(retries=1)),)
+    tasks = (
+        TaskSpec(id=TaskId("ask"), queue="agents", width=3, work=write_script(script), retry=RetryPolicy(retries=1)),
+    )
     return SubmitRun(
         tenant=chance.choice(TENANTS),
-        command_id=f"lure {number}",
-        run=f"lure-{number}",
+        command_id=CommandId(f"lure {number}"),
+        run=RunId(f"lure-{number}"),
         graph=Graph(name="l", tasks=tasks),
     )
 
@@ -251,11 +259,11 @@ def draw_schedule(chance: Random, number: int) -> PutSchedule:
         catch_up=chance.random() < 0.5,
         max_active_runs=chance.choice((0, 1, 2)),
     )
-    graph = Graph(name=f"s{number}", tasks=(TaskSpec(id="only", work=write_script(Script(200))),))
+    graph = Graph(name=f"s{number}", tasks=(TaskSpec(id=TaskId("only"), work=write_script(Script(200))),))
     return PutSchedule(
         tenant=chance.choice(TENANTS),
-        command_id=f"schedule {number}",
-        schedule=f"sched-{number}",
+        command_id=CommandId(f"schedule {number}"),
+        schedule=ScheduleId(f"sched-{number}"),
         graph=graph,
         spec=spec,
     )
@@ -270,29 +278,31 @@ def draw_meddling(chance: Random, number: int, submitted: list[SubmitRun], worke
     names = [task.id for task in target.graph.tasks] if target.graph is not None else []
     kind = chance.randrange(9)
     if kind == 0:
-        return CancelRun(tenant=tenant, command_id=name, run=run)
+        return CancelRun(tenant=tenant, command_id=CommandId(name), run=run)
     if kind in (1, 2):
-        return PauseRun(tenant=tenant, command_id=name, run=run, paused=kind == 1)
+        return PauseRun(tenant=tenant, command_id=CommandId(name), run=run, paused=kind == 1)
     if kind == 3:
         tasks = (chance.choice(names),)
-        return ClearTasks(tenant=tenant, command_id=name, run=run, tasks=tasks, downstream=chance.random() < 0.7)
+        return ClearTasks(
+            tenant=tenant, command_id=CommandId(name), run=run, tasks=tasks, downstream=chance.random() < 0.7
+        )
     if kind == 4:
-        spec = TaskSpec(id=f"grown{number}", upstream=(chance.choice(names),), work=write_script(Script(50)))
-        return GrowRun(tenant=tenant, command_id=name, run=run, specs=(spec,))
+        spec = TaskSpec(id=TaskId(f"grown{number}"), upstream=(chance.choice(names),), work=write_script(Script(50)))
+        return GrowRun(tenant=tenant, command_id=CommandId(name), run=run, specs=(spec,))
     if kind == 5:
-        return LoseOutputs(tenant=tenant, command_id=name, run=run, tasks=(chance.choice(names),))
+        return LoseOutputs(tenant=tenant, command_id=CommandId(name), run=run, tasks=(chance.choice(names),))
     if kind == 6:
         slots = chance.randint(1, 3)
         pool = Pool(tenant=tenant, name="db", slots=max(2, slots))
-        return PutPool(tenant=tenant, command_id=name, pool=pool)
+        return PutPool(tenant=tenant, command_id=CommandId(name), pool=pool)
     if kind == 7:
         weight = chance.randint(1, 5)
         if number % 2:
-            return SteerStream(tenant=tenant, command_id=name, stream="clicks", verb="pause")
-        return PutTenant(tenant=tenant, command_id=name, weight=weight)
+            return SteerStream(tenant=tenant, command_id=CommandId(name), stream="clicks", verb="pause")
+        return PutTenant(tenant=tenant, command_id=CommandId(name), weight=weight)
     worker, wish = f"push{chance.randrange(workers)}", chance.random()
     if wish > 0.9:
-        return ForgetWorker(tenant="shared", command_id=name, worker=worker)
+        return ForgetWorker(tenant="shared", command_id=CommandId(name), worker=WorkerId(worker))
     if 0.45 < wish < 0.55:
-        return EndQuarantine(tenant="shared", command_id=name, worker=worker)
-    return DrainWorker(tenant="shared", command_id=name, worker=worker, draining=wish < 0.5)
+        return EndQuarantine(tenant="shared", command_id=CommandId(name), worker=WorkerId(worker))
+    return DrainWorker(tenant="shared", command_id=CommandId(name), worker=WorkerId(worker), draining=wish < 0.5)

@@ -13,7 +13,7 @@ from msgspec import structs
 from rota.core.bounds import ROWS_PER_TIDY
 from rota.core.errors import Refused
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
-from rota.core.ids import Epoch, Millis, RunKey
+from rota.core.ids import Epoch, GraphDigest, Millis, RunId, RunKey
 from rota.core.model import Graph
 from rota.core.records import RECORD_TYPES, Audit, Batch, GraphRecord, Growth, Key, Record, Run, Story, Task, key_of
 from rota.ports import Candidate, Fenced, Kept, StoreRefused
@@ -27,8 +27,8 @@ class MemoryDisk:
     def __init__(self, identity: str = "") -> None:
         """`identity` is chosen by those who must have the same every time; otherwise it is random."""
         self.identity = identity or secrets.token_hex(16)
-        self.epoch: Epoch = 0
-        self.holder: Epoch = 0
+        self.epoch = Epoch(0)
+        self.holder = Epoch(0)
         self.records: dict[Key, Record] = {}
         self.tasks: dict[RunKey, dict[Key, None]] = {}
         self.history: list[Ended] = []
@@ -42,7 +42,7 @@ class MemoryDisk:
         """Take the lock if it is free. The epoch grows by one with every success and never otherwise."""
         if self.holder:
             return None
-        self.epoch += 1
+        self.epoch = Epoch(self.epoch + 1)
         self.holder = self.epoch
         return self.epoch
 
@@ -53,7 +53,7 @@ class MemoryDisk:
     def release(self, epoch: Epoch) -> None:
         """Free the lock if it is still held by that reign."""
         if self.holder == epoch:
-            self.holder = 0
+            self.holder = Epoch(0)
 
     def load(self, epoch: Epoch) -> list[Record]:
         """All live records, for the reigning epoch only."""
@@ -68,7 +68,7 @@ class MemoryDisk:
         for key, record in puts:
             records[key] = record
             if key[0] in ("Task", "Growth"):
-                self.tasks.setdefault((str(key[1]), str(key[2])), {})[key] = None
+                self.tasks.setdefault((str(key[1]), RunId(str(key[2]))), {})[key] = None
         dropped = [records.pop(key, None) for key in batch.drops]
         for story in batch.stories:
             self.stories.setdefault((story.tenant, story.run), []).append(story)
@@ -92,7 +92,7 @@ class MemoryDisk:
     def _is_past_graph(self, key: tuple[str, str]) -> bool:
         return any((ended.run.tenant, ended.run.graph) == key for ended in self.history)
 
-    def graph(self, tenant: str, digest: str) -> Graph | None:
+    def graph(self, tenant: str, digest: GraphDigest) -> Graph | None:
         """A definition, live or kept for the history."""
         found = self.records.get(("GraphRecord", tenant, digest)) or self.old_graphs.get((tenant, digest))
         return found.graph if isinstance(found, GraphRecord) else None
@@ -105,7 +105,7 @@ class MemoryDisk:
             growths = [part for part in parts if isinstance(part, Growth)]
             self.history.append(Ended(run, tuple(tasks or ([run.solo] if run.solo else [])), tuple(growths)))
 
-    def _revive(self, tenant: str, run: str, created_at: Millis) -> tuple[str, str]:
+    def _revive(self, tenant: str, run: RunId, created_at: Millis) -> tuple[str, str]:
         """Take a run out of history, unless it is not there or its id is in use again; what it was made of."""
         found = self._find(tenant, run, created_at)
         if found is None or found.run.created_at != created_at or ("Run", tenant, run) in self.records:
@@ -127,14 +127,14 @@ class MemoryDisk:
         more = len(rest) > len(shown)
         return Page(tuple(_twin_run(run) for run in shown), ".".join(map(str, _place_of(shown[-1]))) if more else "")
 
-    def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
+    def ended(self, tenant: str, run: RunId, created_at: Millis = 0) -> Ended | None:
         """The newest run of history with that id, or the one that was created then."""
         found = self._find(tenant, run, created_at)
         if found is None:
             return None
         return Ended(_twin_run(found.run), tuple(copy(task) for task in found.tasks), found.growths)
 
-    def _find(self, tenant: str, run: str, created_at: Millis) -> Ended | None:
+    def _find(self, tenant: str, run: RunId, created_at: Millis) -> Ended | None:
         for ended in reversed(self.history):
             row = ended.run
             if (row.tenant, row.id) == (tenant, run) and created_at in (0, row.created_at):
@@ -169,7 +169,7 @@ class MemoryDisk:
             found.append(audit)
         return AuditsPage(tuple(found))
 
-    def told(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
+    def told(self, tenant: str, run: RunId, created_at: Millis) -> list[Story]:
         """The story of one run."""
         return [story for story in self.stories.get((tenant, run), ()) if story.created_at == created_at]
 
@@ -277,15 +277,15 @@ class MemoryStore:
         """See the port."""
         return self.disk.page(query)
 
-    async def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
+    async def ended(self, tenant: str, run: RunId, created_at: Millis = 0) -> Ended | None:
         """See the port."""
         return self.disk.ended(tenant, run, created_at)
 
-    async def graph(self, tenant: str, digest: str) -> Graph | None:
+    async def graph(self, tenant: str, digest: GraphDigest) -> Graph | None:
         """See the port."""
         return self.disk.graph(tenant, digest)
 
-    async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
+    async def stories(self, tenant: str, run: RunId, created_at: Millis) -> list[Story]:
         """See the port."""
         return self.disk.told(tenant, run, created_at)
 

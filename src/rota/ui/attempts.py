@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from rota.core.changes import AttemptEnded, AttemptStarted, LeaseGranted, LeaseReturned, RunMoved
 from rota.core.history import GetStories
-from rota.core.ids import Fence, Millis
+from rota.core.ids import Fence, Millis, TaskId
 from rota.core.questions import RunView
 from rota.core.records import Story
 from rota.core.states import FAILED
@@ -31,7 +31,7 @@ class Past(Struct, frozen=True):
     state: str
 
 
-async def read_attempts(reader: Reader, view: RunView, tasks: dict[int, str]) -> dict[str, list[Past]]:
+async def read_attempts(reader: Reader, view: RunView, tasks: dict[int, TaskId]) -> dict[TaskId, list[Past]]:
     """The attempts of these tasks that are over, by name."""
     first = max(0, view.story - PARTS_READ_MAX)
     question = GetStories(tenant=view.tenant, run=view.id, created_at=view.created_at, first=first)
@@ -39,9 +39,9 @@ async def read_attempts(reader: Reader, view: RunView, tasks: dict[int, str]) ->
     return attempts_in((change for part in parts for change in read_story(part)), tasks)
 
 
-def attempts_in(changes: Iterable[RunChange], tasks: dict[int, str]) -> dict[str, list[Past]]:
+def attempts_in(changes: Iterable[RunChange], tasks: dict[int, TaskId]) -> dict[TaskId, list[Past]]:
     """The same from what happened."""
-    found: dict[str, list[Past]] = {}
+    found: dict[TaskId, list[Past]] = {}
     held: dict[Fence, tuple[int, Millis]] = {}
     for change in changes:
         match change:

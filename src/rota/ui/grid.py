@@ -5,6 +5,7 @@ A row of a group holds counts, however wide it is.
 
 from msgspec import Struct
 
+from rota.core.ids import TaskId
 from rota.core.questions import RunView
 from rota.core.states import FAILED, NEEDS_ATTENTION, RUNNING, TERMINAL, UPSTREAM_FAILED
 from rota.core.sums import TaskSum
@@ -80,7 +81,7 @@ async def read_grid(reader: Reader, view: RunView, first: int) -> Grid:
             if is_this or cost <= left:
                 found = await reading.read()
                 left -= 0 if is_this else cost
-        counts = [found.get(row.name, _NOTHING).counts if found is not None else {} for row in rows]
+        counts = [found.get(TaskId(row.name), _NOTHING).counts if found is not None else {} for row in rows]
         columns.append(Column(each, is_this, [cell_of(some) for some in counts]))
         if is_this:
             rows = [_counted(row, some) for row, some in zip(rows, counts, strict=True)]

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from rota.client.runs import Run
+from rota.core.ids import TaskId
 from rota.core.questions import RunView, TaskView
 from rota.core.states import CANCELLED, FAILED, TERMINAL, UPSTREAM_FAILED
 from rota.ui.reading import Reader
@@ -52,7 +53,7 @@ async def read_about(
 async def _causes(reader: Reader, run: Run, view: RunView, task: TaskView) -> list[TaskView]:
     """What a task waited for and what did not go well, a few of them."""
     graph = await reader.graph(view.graph)
-    node = graph.index.get(task.id, graph.index.get(task.id.rpartition("[")[0]))
+    node = graph.index.get(task.id, graph.index.get(TaskId(task.id.rpartition("[")[0])))
     names = [graph.specs[up].id for up in graph.ups[node]] if node is not None else []
     found = await run.tasks(*names[:CAUSES_ASKED_MAX], states=BAD) if names else []
     return found[:CAUSES_SHOWN]

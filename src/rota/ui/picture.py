@@ -4,6 +4,7 @@ import asyncio
 
 from msgspec import Struct
 
+from rota.core.ids import TaskId
 from rota.core.questions import RunView
 from rota.core.sums import TaskSum, add_up
 from rota.ui.drawing import EVERYTHING, NODES_SHOWN_MAX, NOTHING, Arrow, Drawing, Node, draw
@@ -73,8 +74,8 @@ async def read_picture(reader: Reader, view: RunView, chosen: tuple[str, ...], f
     )
 
 
-def _shown(node: Node, found: dict[str, TaskSum], view: RunView, drawing: Drawing) -> Shown:
-    told = add_up([found[name] for name in node.members if name in found])
+def _shown(node: Node, found: dict[TaskId, TaskSum], view: RunView, drawing: Drawing) -> Shown:
+    told = add_up([found[TaskId(name)] for name in node.members if name in found])
     if node.is_group:
         url = run_url(view.id, VIEW, open=(*drawing.open, node.name))
     elif node.is_mapped:

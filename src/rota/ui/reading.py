@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 from rota.client.runs import Client
 from rota.core.errors import Refused
 from rota.core.graph import LiveGraph
+from rota.core.ids import RunId, TaskId
 from rota.core.questions import ListTasks, RunView, TasksPage, TaskView
 from rota.core.records import Run as RunRecord
 from rota.core.states import FAILED, RUN_TERMINAL, RunState
@@ -65,7 +66,7 @@ class Memory:
         self.views: Kept[tuple[str, str, int, int], RunView] = Kept(VIEWS_KEPT_MAX)
         self.graphs: Kept[tuple[str, str], LiveGraph] = Kept(GRAPHS_KEPT_MAX)
         # By tenant, run, its creation, the length of its story, and a hash of the names that are shown.
-        self.sums: Kept[tuple[str, str, int, int, str], dict[str, TaskSum]] = Kept(SUMS_KEPT_MAX)
+        self.sums: Kept[tuple[str, str, int, int, str], dict[TaskId, TaskSum]] = Kept(SUMS_KEPT_MAX)
         # By tenant, run, its creation and how many tasks it has.
         self.grown: Kept[tuple[str, str, int, int], LiveGraph] = Kept(GRAPHS_KEPT_MAX)
         # By the same as views: the task that a run failed of, if there is one.
@@ -98,7 +99,9 @@ class Reader(Client):
     async def find_task(self, run: str, name: str) -> TaskView | None:
         """One task; None if the name is that of a group, of which no more is read than that takes."""
         try:
-            page: TasksPage = await self.ask(ListTasks(tenant=self.line.tenant, run=run, names=(name,), limit=1))
+            page: TasksPage = await self.ask(
+                ListTasks(tenant=self.line.tenant, run=RunId(run), names=(TaskId(name),), limit=1)
+            )
             found = page.tasks[0]
         except Refused as refused:
             if refused.code != "run.unknown":

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from rota.client.runs import Run
 from rota.core.errors import Refused
+from rota.core.ids import RunId, TaskId
 from rota.core.questions import ListTasks, RunView, TasksPage
 from rota.core.states import TaskState
 
@@ -54,7 +55,7 @@ async def _tasks_page(run: Run, query: TasksFilter, limit: int) -> TasksPage:
 async def _first_of(run: Run, group: str) -> int:
     """The number of a group's first task."""
     try:
-        question = ListTasks(tenant=run.client.line.tenant, run=run.id, names=(group,), limit=1)
+        question = ListTasks(tenant=run.client.line.tenant, run=RunId(run.id), names=(TaskId(group),), limit=1)
         page: TasksPage = await run.client.ask(question)
         return page.tasks[0].idx
     except Refused as refused:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from rota.client.runs import Run
 from rota.core.errors import Refused
 from rota.core.graph import LiveGraph
+from rota.core.ids import RunId, TaskId
 from rota.core.questions import ListTasks, RunView, TasksPage, TaskView
 from rota.core.reasons import Reason
 from rota.core.states import (
@@ -108,7 +109,13 @@ async def _bound_to_past(run: Run, graph: LiveGraph) -> list[TaskView]:
 async def _not_started(run: Run, names: tuple[str, ...]) -> list[TaskView]:
     if not names:
         return []
-    question = ListTasks(tenant=run.client.line.tenant, run=run.id, names=names, states=(NONE,), limit=PAST_LISTED_MAX)
+    question = ListTasks(
+        tenant=run.client.line.tenant,
+        run=RunId(run.id),
+        names=tuple(map(TaskId, names)),
+        states=(NONE,),
+        limit=PAST_LISTED_MAX,
+    )
     try:
         page: TasksPage = await run.client.ask(question)
     except Refused as refused:
@@ -121,4 +128,4 @@ async def _not_started(run: Run, names: tuple[str, ...]) -> list[TaskView]:
 
 def _node_of(task: TaskView, graph: LiveGraph) -> int:
     """Whose task it is; its number may be another in a run that has grown."""
-    return graph.index[task.id] if task.id in graph.index else graph.index[task.id.rpartition("[")[0]]
+    return graph.index[task.id] if task.id in graph.index else graph.index[TaskId(task.id.rpartition("[")[0])]

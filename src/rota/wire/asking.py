@@ -6,6 +6,7 @@ Whoever makes the run needs no engine, and whoever lets it through can tell that
 from collections.abc import Mapping
 from typing import Any
 
+from rota.core.ids import TaskId
 from rota.core.model import QUERIES_QUEUE, Graph, RetryPolicy, TaskSpec
 from rota.wire.queries import QUERY
 from rota.wire.work import PYTHON, OutputOf, ParamOf, PythonWork, encode_work, plain
@@ -31,8 +32,14 @@ def asking_graph(engine: str, tables: Mapping[str, str]) -> Graph:
         "timeout_ms": TIMEOUT_MS,
     }
     tasks = (
-        TaskSpec(id=ANSWER, work=encode_work(asked), **given),
-        TaskSpec(id=PREVIEW, work=encode_work(looked), upstream=(ANSWER,), inputs=(ANSWER,), **given),
+        TaskSpec(id=TaskId(ANSWER), work=encode_work(asked), **given),
+        TaskSpec(
+            id=TaskId(PREVIEW),
+            work=encode_work(looked),
+            upstream=(TaskId(ANSWER),),
+            inputs=(TaskId(ANSWER),),
+            **given,
+        ),
     )
     return Graph(name=QUERY, kind=QUERY, tasks=tasks)
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from rota.core.commands import Report
 from rota.core.decide.leases import Offer
-from rota.core.ids import Epoch, Fence
+from rota.core.ids import Epoch, Fence, Incarnation, WorkerId
 from rota.core.model import Capacity
 
 
@@ -21,8 +21,8 @@ class WorkerFrame(Struct, frozen=True, kw_only=True):
     """
 
     tenant: str
-    worker: str
-    incarnation: str
+    worker: WorkerId
+    incarnation: Incarnation
     epoch: Epoch
     number: int
     session: str = ""

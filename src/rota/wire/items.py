@@ -204,7 +204,7 @@ def view_item(run: RunView, task: TaskView | None, spec: TaskSpec) -> ItemView:
         max_attempts=spec.retry.retries + 1,
         deliveries=task.interruptions if task is not None else 0,
         session=task.worker if task is not None else "",
-        fence=task.fence if task is not None else 0,
+        fence=Fence(task.fence if task is not None else 0),
         created_at=run.created_at,
         eligible_at=task.eligible_at if task is not None else 0,
         started_at=task.started_at if task is not None else 0,

@@ -16,7 +16,7 @@ from rota.core import questions as qs
 from rota.core.commands import SteerStream
 from rota.core.door import ClientRequest, refusal
 from rota.core.errors import CODES, Refused, Unavailable
-from rota.core.ids import BlobRef, Fence, Millis
+from rota.core.ids import NO_FENCE, BlobRef, Fence, Millis
 from rota.core.model import Graph, Queue, Tenant
 from rota.core.reasons import Reason
 from rota.core.records import Story
@@ -56,7 +56,7 @@ class LogPiece(Struct, frozen=True):
 
     content: bytes
     cursor: str
-    fence: Fence = 0
+    fence: Fence = NO_FENCE
     is_complete: bool = False
 
 

@@ -15,7 +15,7 @@ from rota.core.bounds import TimeLimits, self_stop_after
 from rota.core.cluster import CODE, check_coordinator
 from rota.core.commands import Outcome, Report
 from rota.core.decide.leases import Offer
-from rota.core.ids import Epoch, Fence, Millis, derive
+from rota.core.ids import Epoch, Fence, Incarnation, Millis, TaskId, WorkerId, derive
 from rota.core.model import Capacity, FailureClass, TaskSpec
 from rota.wire.frames import CoordinatorFrame, WorkerFrame
 
@@ -117,7 +117,13 @@ class SyncMachine:
     """One worker process in one incarnation."""
 
     def __init__(
-        self, tenant: str, worker: str, incarnation: str, capacity: Capacity, limits: TimeLimits, cluster: str = ""
+        self,
+        tenant: str,
+        worker: WorkerId,
+        incarnation: Incarnation,
+        capacity: Capacity,
+        limits: TimeLimits,
+        cluster: str = "",
     ) -> None:
         """Without a cluster the worker joins that of the first coordinator that welcomes it, and no other."""
         self.cluster = cluster
@@ -127,7 +133,7 @@ class SyncMachine:
         self.capacity = capacity
         self.beat_ms = limits.beat_ms
         self.lease_ms = limits.lease_ms
-        self.epoch: Epoch = 0
+        self.epoch = Epoch(0)
         self.held: dict[Fence, Offer] = {}
         # What this worker itself has decided to kill, and of which something may still be there.
         self.dying: dict[Fence, None] = {}
@@ -360,9 +366,9 @@ class SyncMachine:
                 failure=event.failure,
                 error=event.error,
                 resume_at=event.resume_at,
-                expands=event.expands,
-                lost=event.lost,
-                skips=event.skips,
+                expands=tuple((TaskId(name), width) for name, width in event.expands),
+                lost=tuple(map(TaskId, event.lost)),
+                skips=tuple(map(TaskId, event.skips)),
                 grows=event.grows,
             )
         )

@@ -74,6 +74,7 @@ class Stage:
         self.accepts: Judge = accepts_all
         self.unanswered: list[Any] = []
         self.log: list[Intent] = []
+        self.on_turn: Callable[[], None] = lambda: None
         self.answers: dict[int, Answer] = {}
         self.frames: dict[int, list[CoordinatorFrame]] = {}
         self._token = 0
@@ -93,6 +94,7 @@ class Stage:
     def _handle(self, event: Event) -> list[Intent]:
         intents = self.coordinator.handle(event, self.now)
         self.log += intents
+        self.on_turn()
         return intents
 
     def _carry_out(self, intent: Intent) -> list[Intent]:

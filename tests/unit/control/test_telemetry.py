@@ -2,20 +2,25 @@
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from rota import Rota
 from rota.control import telemetry as module
 from rota.control.driver import CoordinatorDriver
-from rota.control.events import Commit
+from rota.control.events import Commit, Escalate, Tell
+from rota.control.recorder import Recorder, RecorderFeed
+from rota.control.tally import GRAPHS_SHOWN_MAX, OTHER_GRAPHS
 from rota.control.telemetry import METRICS, Telemetry
 from rota.core import commands as cm
 from rota.core.bounds import REFUSED_REPORTS_TOLD_MAX, TimeLimits
 from rota.core.calendar import ScheduleSpec
 from rota.core.decide.timers import THRESHOLDS
+from rota.core.errors import Unavailable
 from rota.core.model import Graph, Pool, PoolNeed, Queue, RetryPolicy, TaskSpec
 from rota.ports import Candidate
 from rota.stores.memory import MemoryStore
@@ -30,16 +35,54 @@ _SAMPLE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$", r
 Values = dict[str, float]
 
 
+class Counting:
+    """A recorder that counts what it is told as the metrics do."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, ...]] = Counter()
+        self.away_s: list[float] = []
+
+    def record_scheduler_decision(self, decision: str) -> None:
+        self.counts["rota_scheduler_decisions_total", decision] += 1
+
+    def record_task_transition(self, here: str, there: str, graph: str) -> None:
+        self.counts["rota_transitions_total", here, there, graph] += 1
+
+    def record_undispatchable(self, reason: str) -> None:
+        self.counts["rota_undispatchable_tasks_total", reason] += 1
+
+    def record_scheduler_step_down(self, reason: str) -> None:
+        self.counts["rota_step_downs_total", reason] += 1
+
+    def observe_scheduler_reacquire(self, seconds: float) -> None:
+        self.away_s.append(seconds)
+
+    def check(self, telemetry: Telemetry) -> None:
+        """Whether it was told what the metrics show, and nothing else."""
+        names = {name for name, *_ in self.counts}
+        shown: Counter[tuple[str, ...]] = Counter()
+        for family in telemetry.collect():
+            for sample in family.samples:
+                if sample.name in names and sample.value:
+                    shown[sample.name, *sample.labels.values()] += int(sample.value)
+        assert shown == self.counts
+
+
 class Watched:
-    """A stage with its metrics."""
+    """A stage with its metrics, and a recorder that has to be told the same while one coordinator leads."""
 
     def __init__(self, stage: Stage | None = None) -> None:
         self.telemetry = Telemetry()
         self.stage = stage or reigning()
         self.telemetry.attach(self.stage.coordinator, lambda: self.stage.now)
+        self.recorder = Counting()
+        self.stage.on_turn = RecorderFeed(self.recorder, self.stage.coordinator).turned
+        self._loop = self.stage.coordinator.loop
 
     def values(self) -> Values:
         """Every sample, by its name and labels as they are on the wire."""
+        if self._loop is not None and self._loop is self.stage.coordinator.loop:
+            self.recorder.check(self.telemetry)
         content, kind = self.telemetry.render()
         assert kind.startswith("text/plain")
         found = _SAMPLE.finditer(content.decode())
@@ -76,7 +119,7 @@ def transitions() -> Values:
     worker.succeed(offer)
     steps = ["none", "scheduled", "queued", "assigned", "running", "success"]
     for here, there in pairwise(steps):
-        assert watched.value("rota_transitions_total", **{"from": here, "to": there}) == 1
+        assert watched.value("rota_transitions_total", **{"from": here, "to": there, "graph": "g"}) == 1
     return {"rota_transitions_total": sum(v for k, v in watched.values().items() if "transitions" in k) - 4}
 
 
@@ -185,15 +228,32 @@ def requests() -> Values:
 
 
 def undispatchable() -> Values:
+    """Counted once for each time that a task is queued and no registered worker could run it."""
+    watched = Watched()
+    stage = watched.stage
+    counted = "rota_undispatchable_tasks_total"
+    stage.submit("r", TaskSpec(id="a"), TaskSpec(id="b"))
+    assert watched.value(counted, reason="worker.none_registered") == 2
+    Speaker(stage).join()
+    stage.submit("s")
+    stage.advance(10_000)
+    assert watched.value(counted, reason="worker.none_match") == 0, "a task that waits its turn is not one of them"
+    stage.submit("t", TaskSpec(id="a", requires=(("gpu_count", "1"),)))
+    stage.advance(10_000)
+    assert watched.value(counted, reason="worker.none_registered") == 2
+    return {counted: watched.value(counted, reason="worker.none_match")}
+
+
+def waiting() -> Values:
     watched = Watched()
     stage = watched.stage
     stage.ask(cm.PutPool(tenant=TENANT, command_id="p", pool=Pool(tenant=TENANT, name="db", slots=1)))
     need = (PoolNeed("db"),)
     stage.submit("r", TaskSpec(id="a", pools=need), TaskSpec(id="b", pools=need), TaskSpec(id="c"))
-    assert watched.value("rota_undispatchable_tasks", reason="worker.none_registered") == 3
+    assert watched.value("rota_waiting_tasks", reason="worker.none_registered") == 3
     Speaker(stage, slots=2).join()
     stage.rest()
-    return {"rota_undispatchable_tasks": watched.value("rota_undispatchable_tasks", reason="pool.full")}
+    return {"rota_waiting_tasks": watched.value("rota_waiting_tasks", reason="pool.full")}
 
 
 def queues() -> Values:
@@ -327,6 +387,7 @@ SCENARIOS: list[Callable[[], Values]] = [
     auth_refusals,
     requests,
     undispatchable,
+    waiting,
     queues,
     leases,
     workers,
@@ -388,6 +449,96 @@ def test_counters_go_on_over_the_end_of_a_reign():
     asyncio.run(play())
 
 
+# A recorder.
+
+
+class Led:
+    """A driver with a clock that can be put forward, its metrics and a recorder."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.ahead_ms = 0
+        self.told: list[Tell | Escalate] = []
+        self.spoke = asyncio.Event()
+        self.telemetry = Telemetry()
+        self.driver = CoordinatorDriver(
+            MemoryStore(),
+            TimeLimits(),
+            lambda: 1_000_000 + self.ahead_ms + round(asyncio.get_running_loop().time() * 1000),
+            who=Candidate("a test"),
+            telemetry=self.telemetry,
+            listener=self._hear,
+        )
+        self.driver.set_recorder(recorder)
+
+    def _hear(self, told: Tell | Escalate) -> None:
+        self.told.append(told)
+        self.spoke.set()
+
+    async def submit(self, run: str) -> None:
+        graph = Graph(name=f"graph of {run}", tasks=(TaskSpec(id="x"),))
+        await self.driver.ask(cm.SubmitRun(tenant=TENANT, command_id=run, run=run, graph=graph))
+
+    async def step_down(self) -> None:
+        """The proof of leadership runs out; then this coordinator is elected again."""
+        self.ahead_ms += 3_600_000
+        with pytest.raises(Unavailable):
+            await self.submit("lost")
+        self.ahead_ms += 3_600_000
+        while not self.driver.is_leader:
+            self.spoke.clear()
+            await self.spoke.wait()
+
+
+def test_a_recorder_is_told_what_the_metrics_show_over_several_reigns() -> None:
+    async def play() -> None:
+        recorder = Counting()
+        led = Led(recorder)
+        led.driver.start()
+        async with asyncio.timeout(20):
+            assert await led.driver.reigns()
+            for number in range(3):
+                await led.submit(f"run{number}")
+                await led.step_down()
+            recorder.check(led.telemetry)
+            moved = {key[1:] for key in recorder.counts if key[0] == "rota_transitions_total"}
+            assert moved >= {("none", "scheduled", f"graph of run{number}") for number in range(3)}
+            assert recorder.counts["rota_undispatchable_tasks_total", "worker.none_registered"] == 3
+            assert (len(recorder.away_s), recorder.counts["rota_step_downs_total", "not_proven"]) == (3, 3)
+            led.driver.set_recorder(None)
+            before = recorder.counts.copy()
+            await led.submit("after")
+            assert recorder.counts == before
+            await led.driver.stop()
+
+    asyncio.run(play())
+
+
+def test_a_recorder_that_raises_is_detached_and_the_coordinator_goes_on() -> None:
+    class Raising(Counting):
+        def record_task_transition(self, here: str, there: str, graph: str) -> None:
+            raise RuntimeError("full")
+
+    async def play() -> None:
+        led = Led(Raising())
+        led.driver.start()
+        async with asyncio.timeout(20):
+            assert await led.driver.reigns()
+            await led.submit("one")
+            await led.submit("two")
+            assert led.driver.failed is None
+            await led.driver.stop()
+        assert [told.what for told in led.told if isinstance(told, Tell)].count("recorder.failed") == 1
+
+    asyncio.run(play())
+
+
+def test_an_embedded_rota_takes_a_recorder() -> None:
+    recorder = Counting()
+    with Rota.embedded(slots=0, recorder=recorder) as rota:
+        rota.submit(Graph(name="g", tasks=(TaskSpec(id="x"),)))
+    assert recorder.counts["rota_transitions_total", "none", "scheduled", "g"] == 1
+
+
 # Bounds.
 
 
@@ -400,6 +551,22 @@ def test_requests_of_endless_kinds_are_shown_together():
     assert len(shown) == REQUESTS_SHOWN_MAX + 1
     assert watched.value("rota_requests_total", surface="http", method=OTHER, code=OTHER) == 50
     assert watched.value("rota_requests_total", surface="http", method="GET /0", code="200") == 2
+
+
+def test_moves_of_endless_graphs_are_shown_together_also_over_several_reigns() -> None:
+    watched = Watched()
+    stage = watched.stage
+    for number in range(GRAPHS_SHOWN_MAX + 20):
+        stage.submit(f"r{number}", name=f"g{number}")
+    watched.recorder.counts.clear()  # the recorder is told every name
+    labels = {"from": "scheduled", "to": "queued"}
+    for _ in range(3):
+        assert watched.value("rota_transitions_total", graph=OTHER_GRAPHS, **labels) >= 20
+        shown = [name for name in watched.values() if name.startswith("rota_transitions_total")]
+        assert len({re.search(r'graph="(\w+)"', name)[1] for name in shown}) == GRAPHS_SHOWN_MAX + 1
+        watched.telemetry.keep(stage.loop)
+    assert watched.value("rota_transitions_total", graph="g0", **labels) == 4
+    assert OTHER_GRAPHS == OTHER
 
 
 def test_a_cause_that_nobody_knows_is_other():
@@ -434,5 +601,5 @@ def test_only_the_fullest_buckets_are_explained(monkeypatch: pytest.MonkeyPatch)
     for number in range(5):
         tasks = (TaskSpec(id=f"t{task}", requires=(("rack", f"{number}"),)) for task in range(5 - number))
         watched.stage.submit(f"r{number}", *tasks)
-    assert watched.value("rota_undispatchable_tasks", reason="worker.none_registered") == 9
-    assert watched.value("rota_undispatchable_tasks", reason=OTHER) == 6
+    assert watched.value("rota_waiting_tasks", reason="worker.none_registered") == 9
+    assert watched.value("rota_waiting_tasks", reason=OTHER) == 6

@@ -13,7 +13,7 @@ from rota.core.audience import Session
 from rota.core.cycle import CycleSettings, LadderStep, Plan, View, Waiting, Wake, cycle, quiet_ms
 from rota.core.demand import Demand, Signature, property_values, read_demand, score, static_reasons, total_reasons
 from rota.core.ids import RunKey, WorkerKey
-from rota.core.ladder import Starvation, Thresholds, Tier, climb, rising
+from rota.core.ladder import ClimbRule, Starvation, StarvationCause, Thresholds, Tier, climb, rising
 from rota.core.live import WaitingClaim
 from rota.core.model import CLASS_WEIGHT, Capacity, Pairs, PriorityClass, PropertyRule, Queue
 from tests.effort import examples
@@ -142,9 +142,33 @@ def test_an_item_climbs_when_idle_sessions_were_told_of_it_and_none_claimed_it_w
     for offered, declined in ((None, False), (AGE - 1, False), (AGE, True)):
         plan = run(waiting, [session("s")], told, offered={} if offered is None else {"a": offered})
         assert (plan.recently_notified, ids(plan.starved), plan.wakes) == (1, ["a"], ())
-        assert [(step.item[1], step.declined) for step in plan.steps] == ([("a", True)] if declined else [])
+        climbs = [("a", StarvationCause.DECLINED)] if declined else []
+        assert [(step.item[1], step.cause) for step in plan.steps] == climbs
     busy = run(waiting, [session("s", idle=False)], told, offered={"a": AGE})
     assert busy == Plan(busy=1), "its sessions are busy"
+
+
+def test_by_the_rule_queued_every_claimable_item_climbs_that_is_late_busy_sessions_or_not() -> None:
+    waiting = [
+        item("busy", ("must", "x"), waited=AGE),
+        item("told", ("must", "y"), waited=AGE),
+        item("nobody", ("must", "z"), waited=AGE),
+        item("declined", waited=100 * AGE),
+        item("young", waited=AGE - 1),
+        item("paused", waited=AGE, claimable=False),
+    ]
+    sessions = [session("s", ("must", "x"), idle=False), session("r", ("must", "y"))]
+    told = {("told", "r"): 1, ("declined", "r"): 1}
+    plan = run(waiting, sessions, told, offered={"declined": AGE}, rule=ClimbRule.QUEUED)
+    assert {step.item[1]: step.cause for step in plan.steps} == {
+        "busy": StarvationCause.QUEUED,
+        "told": StarvationCause.QUEUED,
+        "nobody": StarvationCause.UNSERVED,
+        "declined": StarvationCause.DECLINED,
+    }
+    assert ids(plan.starved) == ["declined", "busy", "nobody", "told"]
+    unserved = run(waiting, sessions, told, offered={"declined": AGE})
+    assert [step.item[1] for step in unserved.steps] == ["declined", "nobody"]
 
 
 def test_a_session_whose_claim_waits_comes_first_and_has_no_cooldown() -> None:
@@ -163,11 +187,11 @@ def test_a_session_whose_claim_waits_comes_first_and_has_no_cooldown() -> None:
     assert pairs(run([item("a", weight=1)], [senior, urgent])) == [("a", "senior")]
 
 
-def test_a_starved_item_fans_out_to_as_many_sessions_as_it_may() -> None:
-    sessions = [session(f"s{n}", created_at=n) for n in range(8)]
-    assert len(run([item("a", waited=AGE)], sessions).wakes) == 5
+def test_a_starved_item_fans_out_to_every_session_unless_that_is_capped() -> None:
+    sessions = [session(f"s{n}", created_at=n) for n in range(40)]
+    assert len(run([item("a", waited=AGE)], sessions).wakes) == 40
     assert len(run([item("a", waited=AGE)], sessions, fan_out_max=2).wakes) == 2
-    assert len(run([item("a", waited=AGE)], sessions, fan_out_max=0).wakes) == 1
+    assert len(run([item("a", waited=AGE)], sessions, fan_out_max=1).wakes) == 1
     assert len(run([item("a", waited=AGE - 1)], sessions).wakes) == 1
     assert len(run([item("a", waited=AGE)], sessions, starve_ms=0).wakes) == 1, "0 turns starvation off"
 
@@ -270,6 +294,13 @@ class Oracle:
             return False
         return any(other.idle for other in willing(one, self.view))
 
+    def cause(self, one: Waiting, hopeless: list[Waiting]) -> StarvationCause | None:
+        if one in hopeless:
+            return StarvationCause.UNSERVED
+        if self.is_declined(one):
+            return StarvationCause.DECLINED
+        return StarvationCause.QUEUED if self.view.settings.rule is ClimbRule.QUEUED else None
+
     def pick(self, one: Waiting, late: bool) -> tuple[WorkerKey | None, bool]:
         cooling = False
         for other in willing(one, self.view):
@@ -298,7 +329,7 @@ class Oracle:
         first = {one.key: self.pick(one, late[one.key]) for one in waiting if one not in hopeless}
         wakes: dict[RunKey, list[WorkerKey]] = {key: [got] for key, (got, _) in first.items() if got is not None}
         for one in waiting:
-            while late[one.key] and one.key in wakes and len(wakes[one.key]) < bounds.fan_out_max:
+            while late[one.key] and one.key in wakes and len(wakes[one.key]) < (bounds.fan_out_max or 99):
                 more, _ = self.pick(one, True)
                 if more is None:
                     break
@@ -309,12 +340,14 @@ class Oracle:
             wakes=tuple(Wake(one.key, other) for one in waiting for other in wakes.get(one.key, [])),
             no_match=tuple(one.key for one in hopeless),
             starved=tuple(
-                one.key for one in waiting if late[one.key] and (one.key not in busy or self.is_declined(one))
+                one.key
+                for one in waiting
+                if late[one.key] and (one.key not in busy or self.cause(one, hopeless) is not None)
             ),
             steps=tuple(
-                LadderStep(one.key, climb(one.starvation, NOW, bounds.thresholds), declined=one not in hopeless)
+                LadderStep(one.key, climb(one.starvation, NOW, bounds.thresholds), cause)
                 for one in waiting
-                if late[one.key] and (one in hopeless or self.is_declined(one))
+                if late[one.key] and (cause := self.cause(one, hopeless)) is not None
             ),
             recently_notified=len(cooling),
             busy=len(busy),
@@ -387,7 +420,11 @@ def views(draw: st.DrawFn) -> View:
     offered = {
         one.key: NOW - draw(st.sampled_from([0, AGE - 1, AGE, 5 * AGE])) for one in waiting if draw(st.booleans())
     }
-    bounds = CycleSettings(cooldown_ms=draw(st.sampled_from([0, 60_000])), fan_out_max=draw(st.integers(1, 3)))
+    bounds = CycleSettings(
+        cooldown_ms=draw(st.sampled_from([0, 60_000])),
+        fan_out_max=draw(st.integers(0, 3)),
+        rule=draw(st.sampled_from(ClimbRule)),
+    )
     return View(waiting=waiting, sessions=sessions, woken=woken, offered=offered, settings=bounds)
 
 
@@ -395,6 +432,18 @@ def views(draw: st.DrawFn) -> View:
 @given(views())
 def test_the_fast_way_finds_what_comparing_every_pair_finds(view: View) -> None:
     assert cycle(view, NOW) == Oracle(view).plan()
+
+
+@examples(200)
+@given(views())
+def test_what_is_starved_is_told_to_every_idle_session_that_is_left_and_could_claim_it(view: View) -> None:
+    settings = structs.replace(view.settings, fan_out_max=0, cooldown_ms=0)
+    plan = cycle(structs.replace(view, settings=settings), NOW)
+    targets = {wake.session for wake in plan.wakes}
+    for one in view.waiting:
+        if one.claimable and NOW - one.eligible_since >= settings.starve_ms:
+            left = [other.key for other in willing(one, view) if other.idle and other.key not in targets]
+            assert left == []
 
 
 @examples(200)

@@ -259,6 +259,7 @@ MORE = {
     ("running", "queued"): "its lease was returned unspent",
     ("running", "skipped"): "its code said so",
     ("up_for_retry", "failed"): "its run was stopped, or a person said so",
+    **{("none", there): "a person said so" for there in ("success", "failed")},
 }
 # What may happen there in one move and takes two here: work is given to a worker before it runs there, a failure is
 # one of an attempt, and a retry is scheduled like anything else.

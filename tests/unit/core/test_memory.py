@@ -4,6 +4,7 @@ from collections import deque
 
 import pytest
 
+from rota.control.tally import Tally
 from rota.core import commands as cm
 from rota.core.bounds import RECEIPTS_KEPT_MS, RECEIPTS_KEPT_MS_LEAST
 from rota.core.calendar import ScheduleSpec
@@ -96,6 +97,7 @@ def settled(world: World) -> dict[str, int]:
     world.advance(RECEIPTS_KEPT_MS + 10 * 60_000)
     world.turn()
     take_batch(world.state, world.now)
+    Tally().turned(world.state)
     return sizes(world.state)
 
 

@@ -3,11 +3,13 @@
 import pytest
 
 from rota.core import commands as cm
+from rota.core.bounds import INTERRUPTIONS_MAX
 from rota.core.changes import GraphPut, LeaseReturned, RunEnded, TaskMarked
 from rota.core.images import take_batch
 from rota.core.invariants import validate
-from rota.core.model import RetryPolicy
+from rota.core.model import FailureClass, RetryPolicy
 from rota.core.questions import PreviewClear, answer
+from rota.core.states import TaskState, can_transition
 from rota.core.trigger import TriggerRule
 from tests.unit.core.world import TENANT, World, graph, task
 
@@ -197,6 +199,67 @@ def test_a_running_task_that_is_marked_is_taken_from_its_worker_and_its_report_i
     assert world.succeed(a) == "already_ended"
     finish(world)
     assert world.result() == "success"
+
+
+def in_state(here: TaskState) -> World:
+    """A run whose task b is in this state; `scheduled` lasts for no time at all."""
+    world = World()
+    world.worker("w", slots=5)
+    retry = RetryPolicy(retries=1, delay_ms=MINUTE_MS)
+    world.submit(graph(task("a"), task("b", "a", retry=retry), task("c", "b")))
+    (a,) = world.turn()
+    match here:
+        case TaskState.NONE:
+            return world
+        case TaskState.UPSTREAM_FAILED:
+            world.fail(a)
+            return world
+        case _:
+            world.succeed(a)
+            world.follow_up()
+    if here is TaskState.CANCELLED:
+        world.client(cm.CancelRun, run="r")
+        world.turn()
+    if here in (TaskState.QUEUED, TaskState.CANCELLED):
+        return world
+    (b,) = world.turn()
+    if here is TaskState.ASSIGNED:
+        return world
+    world.start(b)
+    match here:
+        case TaskState.SUCCESS:
+            world.succeed(b)
+        case TaskState.FAILED:
+            world.fail(b, failure=FailureClass.FATAL)
+        case TaskState.SKIPPED:
+            world.report(b, cm.Outcome.SKIPPED)
+        case TaskState.UP_FOR_RETRY:
+            world.fail(b)
+        case TaskState.UP_FOR_RESCHEDULE:
+            world.report(b, cm.Outcome.RESCHEDULE, resume_at=world.now + MINUTE_MS)
+        case TaskState.NEEDS_ATTENTION:
+            for _ in range(INTERRUPTIONS_MAX - 1):
+                world.interrupt(b)
+                (b,) = world.turn()
+                world.start(b)
+            world.interrupt(b)
+        case _:
+            pass
+    return world
+
+
+@pytest.mark.parametrize("to", cm.Mark)
+@pytest.mark.parametrize("here", [state for state in TaskState if state is not TaskState.SCHEDULED])
+def test_a_task_can_be_marked_in_every_state_by_moves_that_the_table_has(here: TaskState, to: cm.Mark):
+    world = in_state(here)
+    assert world.states()["b"] == here
+    before = dict(world.state.moves)
+    world.client(cm.MarkTasks, run="r", tasks=("b",), to=to)
+    assert world.states()["b"] == to
+    made = {pair for pair, count in world.state.moves.items() if count != before[pair]}
+    assert [pair for pair in made if not can_transition(*pair)] == []
+    assert ((TaskState.NONE, TaskState(to.value)) in made) == (here != to)
+    assert validate(world.state, world.now) == []
 
 
 def test_marking_the_last_task_ends_the_run():

@@ -1,12 +1,17 @@
 """The two state tables, all pairs, against tables written out by hand."""
 
+from itertools import pairwise, product
+
 import pytest
 
+from rota.core.commands import Mark
 from rota.core.states import (
     LEASED,
+    MOVES,
     PHASES,
     RUN_MOVES,
     RUN_TERMINAL,
+    TASK_MARKS,
     TASK_MOVES,
     TASK_RESETS,
     TERMINAL,
@@ -17,10 +22,10 @@ from rota.core.states import (
     can_transition_run,
 )
 
-# Rows are where a task is, columns where it goes: m a move of progress, r a reset, · nothing.
+# Rows are where a task is, columns where it goes: m a move of progress, r a reset, p a person's mark, · nothing.
 TASK_TABLE = """
                    none  sched queue assig runni succe faile skipp upstr retry resch cance atten
-none                ·     m     ·     ·     ·     ·     ·     m     m     ·     ·     m     ·
+none                ·     m     ·     ·     ·     p     p     m     m     ·     ·     m     ·
 scheduled           r     ·     m     ·     ·     ·     ·     ·     ·     ·     ·     m     ·
 queued              r     ·     ·     m     ·     ·     m     ·     ·     ·     ·     m     m
 assigned            r     ·     m     ·     m     m     m     m     ·     m     m     m     m
@@ -84,9 +89,10 @@ def test_the_hand_written_tables_name_every_pair_of_states():
 def test_a_task_may_move_exactly_where_the_table_says(here: str, there: str):
     pair = TaskState(here), TaskState(there)
     mark = TASK_PAIRS[here, there]
-    assert can_transition(*pair) == (mark in "mr")
+    assert can_transition(*pair) == (mark in "mrp")
     assert (pair in TASK_MOVES) == (mark == "m")
     assert (pair in TASK_RESETS) == (mark == "r")
+    assert (pair in TASK_MARKS - TASK_MOVES) == (mark == "p")
 
 
 @pytest.mark.parametrize(("here", "there"), RUN_PAIRS)
@@ -99,6 +105,17 @@ def test_a_run_may_move_exactly_where_the_table_says(here: str, there: str):
 def test_nothing_moves_to_where_it_is():
     assert not any(can_transition(state, state) for state in TaskState)
     assert not any(can_transition_run(state, state) for state in RunState)
+
+
+def test_what_a_person_may_mark_is_in_the_table_from_every_state():
+    for here, mark in product(TaskState, Mark):
+        there = TaskState(mark.value)
+        # Work in progress is cancelled first, and what was judged goes back to `none`.
+        steps = [here, TaskState.CANCELLED, TaskState.NONE] if here in LEASED else [here, TaskState.NONE]
+        steps = [TaskState.NONE] if here is TaskState.NONE else steps
+        assert here is there or all(can_transition(*pair) for pair in pairwise([*steps, there])), (here, there)
+    assert {(TaskState.NONE, TaskState(mark.value)) for mark in Mark} == TASK_MARKS
+    assert set(MOVES) == {pair for pair in product(TaskState, repeat=2) if can_transition(*pair)}
 
 
 def test_progress_and_resets_are_separate():

@@ -3,12 +3,14 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from rota.core import commands as cm
 from rota.core.backlog import BacklogLine, GetScheduler, ListBacklog, SchedulerView
+from rota.core.bounds import TimeLimits
 from rota.core.cycle import COOLDOWN_MS, Wake
 from rota.core.fits import fits
-from rota.core.ladder import NOT_CLAIMED, PARKED_UNCLAIMED
+from rota.core.ladder import NOT_CLAIMED, PARKED_QUEUED, PARKED_UNCLAIMED, STILL_QUEUED, ClimbRule
 from rota.core.model import Mood, PoolNeed, RetryPolicy
 from rota.core.presence import heard_from, take_mood
 from rota.core.questions import answer
@@ -426,6 +428,67 @@ def test_work_behind_busy_sessions_does_not_climb():
     item(world, "one")
     sweeps(world, 40)
     assert cycles_of(world) == 0
+
+
+def test_by_the_rule_queued_work_behind_busy_sessions_climbs_and_is_parked_unless_it_is_held():
+    world = World()
+    world.state.wake_settings = structs.replace(world.state.wake_settings, rule=ClimbRule.QUEUED)
+    session(world, slots=1)
+    item(world, "busy")
+    claim(world)
+    session(world, "t", workspace="w")
+    item(world, "busy too", workspace="w")
+    assert claim(world, "t") == "busy too"
+    item(world, "one")
+    item(world, "held", workspace="w")
+    world.client(cm.PauseScheduler, scope="workspace=w")
+    world.submit(task("x"), "pushed")
+    world.worker("push")
+    sweeps(world, 8)
+    assert cycles_of(world) == 0, "it has waited for less than the threshold"
+    sweeps(world, 9)
+    assert cycles_of(world) == 9
+    found = answer(world.state, GetScheduler(tenant=TENANT), world.now)
+    assert isinstance(found, SchedulerView) and found.starved == 1
+    assert world.task("x", "one").note.startswith(STILL_QUEUED)
+    sweeps(world, 1)
+    row = world.task("x", "one")
+    assert (row.state, row.error.startswith(PARKED_QUEUED)) == (TaskState.NEEDS_ATTENTION, True)
+    assert [world.task("x", name).cycles for name in ("held", "pushed", "busy")] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("cap", "told"), [(0, 70), (3, 3), (1, 1)])
+@pytest.mark.parametrize("starve_ms", [30_000, 120_000])
+def test_a_starved_item_is_told_to_every_idle_session_unless_that_is_capped(cap: int, told: int, starve_ms: int):
+    world = World(limits=TimeLimits(starve_ms=starve_ms))
+    world.state.wake_settings = structs.replace(world.state.wake_settings, fan_out_max=cap, cooldown_ms=0)
+    for number in range(70):
+        session(world, f"s{number:02}")
+    item(world, "one")
+    assert len(woken(world)) == 1
+    world.advance(starve_ms - 1)
+    assert len(sweep(world)) == 1
+    world.advance(1)
+    assert len({name for _, name in sweep(world)}) == told
+
+
+@pytest.mark.parametrize("rule", ClimbRule)
+def test_work_that_comes_back_from_a_session_begins_its_wait_anew(rule: ClimbRule):
+    world = World()
+    world.state.wake_settings = structs.replace(world.state.wake_settings, rule=rule)
+    session(world, slots=2)
+    item(world, "busy")
+    item(world, "one")
+    claim(world)
+    assert claim(world) == "one"
+    world.advance(600_000)
+    report(world, "one", cm.Outcome.RELEASED)
+    session(world, "t")
+    assert len(sweep(world)) == 1, "it is not starved, so one session is told"
+    sweeps(world, 7)
+    assert cycles_of(world) == 0
+    sweeps(world, 3)
+    assert cycles_of(world) > 0
 
 
 def test_work_that_others_of_its_kind_are_claimed_before_does_not_climb():

@@ -18,6 +18,7 @@ from rota.api.http.streams import stream
 from rota.api.sessions import wake_view
 from rota.api.wakes import read_place
 from rota.core.errors import Refused
+from rota.core.ids import Fence
 from rota.core.model import Mood
 from rota.wire import sessions as ss
 from rota.wire.agent_views import (
@@ -189,14 +190,16 @@ def _claim(call: Call) -> tuple[dict[str, Any], int]:
 async def renew_claim(call: Call) -> Response:
     """Keep it."""
     claim, fence = _claim(call)
-    until = await call.client.ask(ss.RenewWork(**claim, fence=fence, lease_ms=call.body.lease_ms))
+    until = await call.client.ask(ss.RenewWork(**claim, fence=Fence(fence), lease_ms=call.body.lease_ms))
     return reply({"expires_at": until})
 
 
 async def _finish(call: Call, ending: ss.Ending, *, result: bytes = b"", error: str = "") -> Response:
     claim, fence = _claim(call)
     item = call.path["item"]
-    await call.client.ask(ss.FinishWork(**claim, item=item, fence=fence, ending=ending, result=result, error=error))
+    await call.client.ask(
+        ss.FinishWork(**claim, item=item, fence=Fence(fence), ending=ending, result=result, error=error)
+    )
     return nothing()
 
 

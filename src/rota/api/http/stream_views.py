@@ -9,6 +9,7 @@ from rota.api.auth import Role
 from rota.api.http.bodies import EmptyBody
 from rota.api.http.endpoints import Call, Endpoint, Serve, reply
 from rota.core.commands import SteerStream
+from rota.core.ids import CommandId
 from rota.wire.standings import StreamsView, StreamView
 from rota.wire.views import as_plain, shape_of
 
@@ -77,7 +78,12 @@ async def restore_stream(call: Call) -> Response:
 
 async def _steer(call: Call, verb: str, which: str = "", *, stop: bool = False) -> Response:
     command = SteerStream(
-        tenant=call.tenant, command_id=call.command_id, stream=call.path["stream"], verb=verb, which=which, stop=stop
+        tenant=call.tenant,
+        command_id=CommandId(call.command_id),
+        stream=call.path["stream"],
+        verb=verb,
+        which=which,
+        stop=stop,
     )
     return reply(await call.client.ask(command))
 

@@ -17,7 +17,7 @@ from rota.client.runs import Client
 from rota.client.watching import Interrupted
 from rota.core.commands import CancelRun
 from rota.core.errors import Refused, Unavailable
-from rota.core.ids import Digest, Millis
+from rota.core.ids import CommandId, Digest, Millis, RunId
 from rota.core.model import Queue
 from rota.core.questions import RunView
 from rota.core.states import RUN_TERMINAL, RunState
@@ -297,7 +297,9 @@ class BacklogDriver:
 
     async def _end(self, ongoing: Ongoing, reason: str) -> None:
         command_id = f"cancel-{ongoing.run}-{secrets.token_hex(4)}"
-        command = CancelRun(tenant=self._line.tenant, command_id=command_id, run=ongoing.run, reason=reason)
+        command = CancelRun(
+            tenant=self._line.tenant, command_id=CommandId(command_id), run=RunId(ongoing.run), reason=reason
+        )
         try:
             await self._client.ask(command)
         except Refused as refused:

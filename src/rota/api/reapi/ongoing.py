@@ -5,7 +5,7 @@ from enum import IntEnum
 from msgspec import Struct
 
 from rota.core import changes as ch
-from rota.core.ids import Fence, Millis
+from rota.core.ids import NO_FENCE, Fence, Millis
 from rota.core.questions import RunView, TaskView
 from rota.core.states import NEEDS_ATTENTION, RUN_TERMINAL, RUNNING, TERMINAL, RunState
 from rota.core.story import RunChange
@@ -30,7 +30,7 @@ class Conclusion(Struct, frozen=True):
 
     state: RunState
     result: bytes | None = None
-    fence: Fence = 0
+    fence: Fence = NO_FENCE
     error: str = ""
     reason: str = ""
 
@@ -76,7 +76,7 @@ class Ongoing:
         # Why it will not go on by itself, if it was parked.
         self.parked = ""
         self._result: bytes | None = None
-        self._fence: Fence = 0
+        self._fence: Fence = NO_FENCE
         self._error = ""
 
     @property

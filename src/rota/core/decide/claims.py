@@ -13,7 +13,7 @@ from rota.core.decide.leases import grant, is_token, send_back
 from rota.core.decide.workers import check_owner, gone
 from rota.core.errors import Refused
 from rota.core.graph import check_number
-from rota.core.ids import Millis
+from rota.core.ids import Fence, Incarnation, Millis, WorkerId
 from rota.core.live import Lease, LiveWorker
 from rota.core.model import Mood
 from rota.core.records import Receipt
@@ -57,7 +57,7 @@ def claim(state: State, command: cm.ClaimTask, now: Millis) -> Decision:
 
 def claim_again(state: State, command: cm.ClaimTask, receipt: Receipt, now: Millis) -> Decision:
     """A claim that is repeated is answered with the same lease, under a new secret: the first answer may be lost."""
-    lease = state.leases.get(int(receipt.answer)) if receipt.answer else None
+    lease = state.leases.get(Fence(int(receipt.answer))) if receipt.answer else None
     if lease is None:
         hint = "Claim again under another id."
         raise Refused("lease.expired", "what was claimed under this id is not held any more", hint, path="command_id")
@@ -68,7 +68,7 @@ def claim_again(state: State, command: cm.ClaimTask, receipt: Receipt, now: Mill
     return Decision([replaced], answer=receipt.answer, is_repeat=True)
 
 
-def find_holder(state: State, tenant: str, name: str, incarnation: str, owner: str) -> LiveWorker:
+def find_holder(state: State, tenant: str, name: WorkerId, incarnation: Incarnation, owner: str) -> LiveWorker:
     """A registered worker in its present incarnation, if it is its owner who speaks for it."""
     worker = state.workers.get((tenant, name))
     if worker is None or worker.row.incarnation != incarnation:

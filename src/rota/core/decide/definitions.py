@@ -17,7 +17,7 @@ from rota.core.decide.decision import Decision
 from rota.core.decide.runs import use_graph
 from rota.core.errors import Refused
 from rota.core.graph import check_id, check_number, check_text
-from rota.core.ids import Millis
+from rota.core.ids import NO_GRAPH, Millis
 from rota.core.model import Tenant
 from rota.core.pauses import check_scope
 from rota.core.records import Pause, Schedule
@@ -102,7 +102,7 @@ def put_schedule(state: State, command: cm.PutSchedule, now: Millis) -> Decision
             path="schedule",
         )
     changes: list[Change] = []
-    digest = use_graph(state, command.tenant, command.graph, "", now, changes)
+    digest = use_graph(state, command.tenant, command.graph, NO_GRAPH, now, changes)
     known = state.schedules.get((command.tenant, command.schedule))
     schedule = scheduled(
         known,

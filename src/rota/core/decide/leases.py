@@ -39,7 +39,7 @@ from rota.core.decide.growing import go_on
 from rota.core.decide.runs import remake
 from rota.core.errors import Refused, headline
 from rota.core.graph import LiveGraph, below_of, check_number, check_size
-from rota.core.ids import NO_FENCE, BlobRef, Fence, Millis, derive, fence_epoch
+from rota.core.ids import NO_FENCE, BlobRef, Fence, Millis, RunId, TaskId, derive, fence_epoch
 from rota.core.live import Lease, LiveRun, LiveWorker
 from rota.core.model import FailureClass, Pairs
 from rota.core.plan import Cascade
@@ -93,7 +93,7 @@ class Input(Struct, frozen=True, array_like=True):
     A task mapped over nothing has no results.
     """
 
-    task: str
+    task: TaskId
     results: tuple[bytes | None, ...]
     # A group of one is a group still: who takes its output is given a list.
     is_group: bool = False
@@ -105,9 +105,9 @@ class Offer(Struct, frozen=True, omit_defaults=True):
     """A granted lease as its worker sees it. `map_index` is -1 for a task that is not one of a group."""
 
     tenant: str
-    run: str
+    run: RunId
     task: int
-    task_id: str
+    task_id: TaskId
     fence: Fence
     attempt: int
     kind: str
@@ -254,7 +254,7 @@ def _released(command: cm.Report, lease: Lease, now: Millis) -> list[Change]:
     ]
 
 
-def _skips(run: LiveRun, task: Task, names: tuple[str, ...]) -> tuple[str, ...]:
+def _skips(run: LiveRun, task: Task, names: tuple[TaskId, ...]) -> tuple[TaskId, ...]:
     """What a branch may decide to skip: only what comes after it, each once."""
     if not names:
         return ()
@@ -264,7 +264,7 @@ def _skips(run: LiveRun, task: Task, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys(names) if graph.index.get(name) in below)
 
 
-def _expand(cascade: Cascade, name: str, width: int) -> None:
+def _expand(cascade: Cascade, name: TaskId, width: int) -> None:
     """Fill in the width of a mapped task; one mapped over nothing is a single task, which is not run."""
     run = cascade.run
     graph = cascade.graph
@@ -295,7 +295,7 @@ def _ended(
     failure: FailureClass | None = None,
     error: str = "",
     due_at: Millis = 0,
-    skips: tuple[str, ...] = (),
+    skips: tuple[TaskId, ...] = (),
 ) -> AttemptEnded:
     return AttemptEnded(*run.key, task.idx, task.fence, to, now, result, failure, error, due_at, skips)
 
@@ -370,7 +370,7 @@ def went_unheard(state: State, lease: Lease, now: Millis) -> list[Change]:
     return _retried_or_failed(state, lease, FailureClass.INTERNAL, text, lease.fence, now)
 
 
-def _find_lost(run: LiveRun, task: Task, name: str) -> int | None:
+def _find_lost(run: LiveRun, task: Task, name: TaskId) -> int | None:
     """The upstream that made a lost input, if it did make it."""
     try:
         idx = find_task(run, name)
@@ -486,7 +486,7 @@ def offer_of(lease: Lease) -> Offer:
     )
 
 
-def _input_of(run: LiveRun, taker: int, name: str) -> Input:
+def _input_of(run: LiveRun, taker: int, name: TaskId) -> Input:
     graph = run.graph
     node = graph.index[name]
     tasks = (run.tasks.get(idx) for idx in (graph.tasks_of(node) if node not in graph.hollow else ()))

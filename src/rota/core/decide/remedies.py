@@ -29,7 +29,7 @@ from rota.core.decide.growing import grown_by, let_go, stopped, to_let_go
 from rota.core.decide.runs import check_labels, check_settled, check_specs, find_version, find_workflow
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import LiveGraph, below_of, check_number, check_spec
-from rota.core.ids import Millis
+from rota.core.ids import Millis, RunId, ScheduleId, TaskId
 from rota.core.live import LiveRun
 from rota.core.model import NOTE
 from rota.core.params import complete_params, zone_of
@@ -74,7 +74,7 @@ def _check_idle(run: LiveRun, tasks: list[int]) -> None:
         raise Refused("run.at_work", text, "Wait for it, mark it, or cancel the run.", path="tasks")
 
 
-def to_clear(run: LiveRun, names: tuple[str, ...], *, downstream: bool, only_failed: bool) -> list[int]:
+def to_clear(run: LiveRun, names: tuple[TaskId, ...], *, downstream: bool, only_failed: bool) -> list[int]:
     """The tasks that clearing would run again. No names are all tasks.
 
     What comes right after them and waits for a worker, or for its next try, goes back to wait for them.
@@ -118,7 +118,7 @@ def _torn_down(run: LiveRun, nodes: list[int]) -> list[int]:
     return list(found)
 
 
-def _find_open(state: State, tenant: str, name: str) -> LiveRun:
+def _find_open(state: State, tenant: str, name: RunId) -> LiveRun:
     """A run about which something may be decided: not in the middle of being stopped, or of a cascade."""
     run = find_run(state, tenant, name, may_have_ended=True)
     if run.row.state in RUN_TERMINAL and not run.row.started_at:
@@ -345,7 +345,7 @@ def move(state: State, command: cm.MoveRun, now: Millis) -> Decision:
     check_number(len(run.tasks), 0, REMEDY_TASKS_MAX, "tasks")
     graph = state.graphs[(command.tenant, version.graph)]
     growths, kept = _carried_over(run, graph)
-    zone = zone_of(version, state.schedules.get((command.tenant, run.row.name)))
+    zone = zone_of(version, state.schedules.get((command.tenant, ScheduleId(run.row.name))))
     params = complete_params(version.params, run.row.params, run.logical_at, zone)
     if params == run.row.params:
         params = None

@@ -30,12 +30,12 @@ from rota.core.changes import (
     TasksScheduled,
     TasksSettled,
 )
-from rota.core.decide.decision import AT_CAP, Decision, clean_text, find_all, find_run
+from rota.core.decide.decision import AT_CAP, Decision, clean_text, find_all, find_run, run_of_timer
 from rota.core.demand import Signature, read_demand
 from rota.core.errors import Refused, Unavailable
 from rota.core.graph import check_graph, check_id, check_number, check_size, check_text, graph_digest
 from rota.core.growing import check_growth
-from rota.core.ids import Millis
+from rota.core.ids import GraphDigest, Millis, RunId, ScheduleId
 from rota.core.limits import is_too_small, size_of
 from rota.core.live import LiveRun
 from rota.core.model import Approval, Graph, Pairs, TaskSpec
@@ -126,10 +126,10 @@ def submit(state: State, command: cm.SubmitRun, now: Millis) -> Decision:
     return Decision(changes, answer=command.run)
 
 
-def _check_after(state: State, command: cm.SubmitRun) -> tuple[str, ...]:
+def _check_after(state: State, command: cm.SubmitRun) -> tuple[RunId, ...]:
     """The runs that have to succeed first. One that has is not waited for; one that is not known is refused."""
     check_number(len(command.after), 0, AFTER_MAX, "after")
-    left: list[str] = []
+    left: list[RunId] = []
     for position, name in enumerate(dict.fromkeys(command.after)):
         run = state.runs.get((command.tenant, name))
         if run is None:
@@ -179,7 +179,7 @@ def approve(state: State, command: cm.ApproveRun, now: Millis) -> Decision:
 
 def look_after(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """Runs that this one waits for may have succeeded. One that failed may be tried again, and is still waited for."""
-    run = state.runs.get((str(key[0]), str(key[1])))
+    run = run_of_timer(state, key)
     if run is None or run.row.state is not RunState.QUEUED:
         return Decision([])
     tenant = run.row.tenant
@@ -220,7 +220,7 @@ def is_plain(graph: Graph) -> bool:
     return spec.width == 1 and not spec.depends_on_past and spec.expansion is None
 
 
-def _of_workflow(state: State, command: cm.SubmitRun, now: Millis) -> tuple[str, int, bytes]:
+def _of_workflow(state: State, command: cm.SubmitRun, now: Millis) -> tuple[GraphDigest, int, bytes]:
     """The graph, version and parameters of a run that is asked for by a workflow's name."""
     if command.graph is not None or command.digest:
         raise Refused("field.value", "a run is of a workflow, or of a graph", "Give one of them.", path="workflow")
@@ -229,7 +229,7 @@ def _of_workflow(state: State, command: cm.SubmitRun, now: Millis) -> tuple[str,
         raise Refused("field.value", text, "Leave them out.", path="declared")
     workflow = find_workflow(state, command.tenant, command.workflow)
     version = find_version(workflow, command.version)
-    zone = zone_of(version, state.schedules.get((command.tenant, workflow.name)))
+    zone = zone_of(version, state.schedules.get((command.tenant, ScheduleId(workflow.name))))
     about = command.logical_at or now
     return version.graph, version.number, check_params(version.params, command.params, logical_at=about, zone=zone)
 
@@ -256,7 +256,9 @@ def find_version(workflow: Workflow, number: int) -> Version:
     raise Refused("workflow.unknown", text, f"Versions that are kept: {kept}.", path="version")
 
 
-def use_graph(state: State, tenant: str, graph: Graph | None, digest: str, now: Millis, changes: list[Change]) -> str:
+def use_graph(
+    state: State, tenant: str, graph: Graph | None, digest: GraphDigest, now: Millis, changes: list[Change]
+) -> GraphDigest:
     """The digest of a graph that is known or becomes known; a new one is checked here, once."""
     if graph is None:
         if (tenant, digest) not in state.graphs:
@@ -460,7 +462,7 @@ def remake(run: LiveRun, lost: list[int], consumers: tuple[int, ...], now: Milli
 
 
 def scheduled_run(
-    schedule: Schedule, run: str, graph: Graph, version: Version | None, slot_at: Millis, now: Millis
+    schedule: Schedule, run: RunId, graph: Graph, version: Version | None, slot_at: Millis, now: Millis
 ) -> RunSubmitted:
     """The run of one slot of a schedule; `version` is the workflow's, None if the schedule is not of a workflow."""
     params = schedule.params

@@ -26,18 +26,20 @@ from rota.core.changes import (
     TaskRequeued,
     TaskStarved,
 )
-from rota.core.decide.decision import AT_CAP, Decision, find_lease, spare_receipts
+from rota.core.decide.decision import AT_CAP, Decision, find_lease, run_of_timer, spare_receipts, worker_of_timer
 from rota.core.decide.leases import overran, returned, revoked_ended, went_unheard
 from rota.core.decide.runs import continue_run, look_after, scheduled_run, stop_run
 from rota.core.decide.workers import gone
-from rota.core.ids import Millis
+from rota.core.ids import GraphDigest, Millis, RunId, ScheduleId
 from rota.core.ladder import (
     FAILED_UNSERVED,
     NO_FIT,
     NO_FIT_CHARS_MAX,
     NOT_CLAIMED,
-    PARKED_UNCLAIMED,
-    PARKED_UNSERVED,
+    PARKED,
+    STILL_QUEUED,
+    ClimbRule,
+    StarvationCause,
     Thresholds,
     Tier,
     is_declined,
@@ -92,7 +94,7 @@ def tick(state: State, command: cm.Tick, now: Millis) -> Decision:
 
 def due(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """A cooldown is over."""
-    run = state.runs.get((str(key[0]), str(key[1])))
+    run = run_of_timer(state, key)
     task = run.tasks.get(int(str(key[2]))) if run is not None else None
     if run is None or task is None or task.state not in (UP_FOR_RETRY, UP_FOR_RESCHEDULE):
         return Decision([])
@@ -104,7 +106,7 @@ def due(state: State, key: tuple[object, ...], now: Millis) -> Decision:
 
 def deadline(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """A run is out of time."""
-    run = state.runs.get((str(key[0]), str(key[1])))
+    run = run_of_timer(state, key)
     if run is None or run.row.state in RUN_TERMINAL or run.row.stopping is not None:
         return Decision([])
     if not run.row.deadline_at or run.row.deadline_at > now:
@@ -114,7 +116,7 @@ def deadline(state: State, key: tuple[object, ...], now: Millis) -> Decision:
 
 def archive(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """An ended run has been kept long enough."""
-    run = state.runs.get((str(key[0]), str(key[1])))
+    run = run_of_timer(state, key)
     if run is None or run.row.state not in RUN_TERMINAL or run.is_kept:
         return Decision([])
     if run.leased:
@@ -133,7 +135,7 @@ def watch_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision
 
     Who claims work acknowledges by that.
     """
-    worker = state.workers.get((str(key[0]), str(key[1])))
+    worker = worker_of_timer(state, key)
     if worker is None:
         return Decision([])
     limits = state.limits
@@ -141,7 +143,7 @@ def watch_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision
     changes: list[Change] = []
     for lease in worker.leases.values():
         renewed_at = max(1, lease.expires_at - lease.task.lease_ms)
-        about = (lease.run.row.id, lease.run.row.name, str(lease.task.idx), lease.task.attempt)
+        about = (lease.run.row.id, lease.run.row.name, lease.run.graph.task_id(lease.task.idx), lease.task.attempt)
         silent = AgentCandidate(*about, renewed_at)
         unheard = DispatchCandidate(*about, max(1, lease.begun_at))
         if is_agent_lost(silent, clock, lease.task.lease_ms):
@@ -182,7 +184,7 @@ def watch_overrun(state: State, key: tuple[object, ...], now: Millis) -> Decisio
 
 def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """Make the runs of the slots that are due; cursor and runs commit together, so a slot fires once."""
-    schedule = state.schedules.get((str(key[0]), str(key[1])))
+    schedule = state.schedules.get((str(key[0]), ScheduleId(str(key[1]))))
     if schedule is None or schedule.paused:
         return Decision([])
     workflow = state.workflows.get((schedule.tenant, state.graphs[(schedule.tenant, schedule.graph)].graph.name))
@@ -194,11 +196,11 @@ def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Deci
     changes: list[Change] = []
     version = None if workflow is None else workflow.kept_version(schedule.version)
     for slot in found.run:
-        wanted = name = f"{schedule.id}@{show_slot(slot)}"
+        wanted = name = RunId(f"{schedule.id}@{show_slot(slot)}")
         number = 1
         while (schedule.tenant, name) in state.runs or (schedule.tenant, name) in state.touched.archives:
             number += 1
-            name = f"{wanted}+{number}"
+            name = RunId(f"{wanted}+{number}")
         changes.append(scheduled_run(schedule, name, graph, version, slot, now))
     missed = sum(span.count for span in found.missed)
     if found.cursor != schedule.cursor and found.cursor is not None:
@@ -213,7 +215,7 @@ def look_at_schedule(state: State, key: tuple[object, ...], now: Millis) -> Deci
 
 def sweep(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # noqa: ARG001 - one sweep for all
     """Which tasks climb the ladder in this cycle and the next ones: those that no worker can serve, and those that no
-    idle session claims. Each is decided by itself.
+    session claims, as the rule of the ladder says. Each is decided by itself.
 
     A round lists everybody who has waited long enough; each sweep takes its share off it; the next round begins when
     it is used up. So whoever is listed climbs, however many there are.
@@ -222,7 +224,7 @@ def sweep(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # no
     return Decision([], detail=state.starving or list(islice(starving, SWEEP_ROUND_MAX)))
 
 
-def _unserved(state: State, now: Millis) -> Iterator[tuple[str, str, int]]:
+def _unserved(state: State, now: Millis) -> Iterator[tuple[str, RunId, int]]:
     for bucket in state.index.buckets.values():
         if not bucket.live or state.index.is_servable(bucket) or is_paused(state, bucket):
             continue
@@ -235,28 +237,45 @@ def _unserved(state: State, now: Millis) -> Iterator[tuple[str, str, int]]:
                 yield (*run.key, task.idx)
 
 
-def _unclaimed(state: State, now: Millis) -> Iterator[tuple[str, str, int]]:
-    """Tasks of which idle sessions were told for the threshold without claiming them."""
-    for key in list(state.wakes.offered):
-        run = state.runs.get(key)
-        if run is not None:
-            for task in run.tasks.values():
-                if is_unclaimed(state, run, task, now):
-                    yield (*key, task.idx)
+def _unclaimed(state: State, now: Millis) -> Iterator[tuple[str, RunId, int]]:
+    """Tasks that a session could claim and none does."""
+    for run, task in unclaimed_tasks(state, now):
+        yield (*run.key, task.idx)
 
 
-def is_unclaimed(state: State, run: LiveRun, task: Task, now: Millis) -> bool:
-    """Whether sessions that are idle could claim a task, were told of it, and none claimed it within the threshold."""
-    offered_at = state.wakes.offered.get(run.key)
-    if offered_at is None or task.state is not QUEUED or not run.is_runnable:
-        return False
+def unclaimed_tasks(state: State, now: Millis) -> Iterator[tuple[LiveRun, Task]]:
+    """Tasks that a session could claim and that climb because none does."""
+    if state.wake_settings.rule is ClimbRule.QUEUED:
+        buckets = [bucket for bucket in state.index.buckets.values() if bucket.live and bucket.demand.pull]
+        candidates = chain.from_iterable(bucket.tasks() for bucket in buckets)
+    else:
+        # Only what a session was told of can have been declined.
+        offered = [run for key in state.wakes.offered if (run := state.runs.get(key)) is not None]
+        candidates = ((run, task) for run in offered for task in run.tasks.values())
+    for run, task in candidates:
+        if unclaimed_cause(state, run, task, now) is not None:
+            yield run, task
+
+
+def unclaimed_cause(state: State, run: LiveRun, task: Task, now: Millis) -> StarvationCause | None:
+    """Why a task climbs that a session could claim: idle ones were told of it and none claimed it within the threshold,
+    or, where the rule of the ladder counts that, it is still queued.
+    """
+    if task.state is not QUEUED or not run.is_runnable:
+        return None
     bucket = state.bucket_of(run, task)
     if not bucket.demand.pull or state.queue_of(run, task).unservable is Unservable.FAIL:
-        return False
-    claimed_at = max(bucket.claimed_at, state.waits_since(bucket, task.eligible_at))
-    if not is_declined(offered_at, claimed_at, now, state.limits.starve_ms):
-        return False
-    return not state.hold_reasons(bucket, now) and next(idle_sessions(bucket, now), None) is not None
+        return None
+    starve_ms = state.limits.starve_ms
+    since = state.claimable_since(bucket, run, task.idx, task.eligible_at)
+    if not may_climb(since, now, starve_ms) or state.hold_reasons(bucket, now):
+        return None
+    offered_at, claimed_at = state.wakes.offered.get(run.key), max(bucket.claimed_at, since)
+    if is_declined(offered_at, claimed_at, now, starve_ms) and next(idle_sessions(bucket, now), None) is not None:
+        return StarvationCause.DECLINED
+    if state.wake_settings.rule is ClimbRule.QUEUED and state.index.is_servable(bucket):
+        return StarvationCause.QUEUED
+    return None
 
 
 def is_paused(state: State, bucket: Bucket) -> bool:
@@ -273,20 +292,21 @@ def _patience_ms(state: State, bucket: Bucket) -> Millis:
 
 def starved(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """One task, one cycle: it climbs or fails, as its queue says. Before that the reason is noted on the task."""
-    run = state.runs.get((str(key[0]), str(key[1])))
+    run = run_of_timer(state, key)
     task = run.tasks.get(int(str(key[2]))) if run is not None else None
     if run is None or task is None or task.state is not QUEUED or not run.is_runnable:
         return Decision([])
     bucket = state.bucket_of(run, task)
-    if is_unclaimed(state, run, task, now):
-        return Decision(_climb(state, run, task, now, unclaimed=True))
+    cause = unclaimed_cause(state, run, task, now)
+    if cause is not None:
+        return Decision(_climb(state, run, task, now, cause))
     if state.index.is_servable(bucket) or is_paused(state, bucket):
         return Decision([])
     if not may_climb(state.waits_since(bucket, task.eligible_at), now, _patience_ms(state, bucket)):
         return Decision([] if task.note else [TaskNoted(*run.key, task.idx, _no_fit(state, run, task, now), now)])
     if state.queue_of(run, task).unservable is Unservable.FAIL:
         return Decision(_fail_unserved(state, run, task, now))
-    return Decision(_climb(state, run, task, now))
+    return Decision(_climb(state, run, task, now, StarvationCause.UNSERVED))
 
 
 def _no_fit(state: State, run: LiveRun, task: Task, now: Millis) -> str:
@@ -295,7 +315,7 @@ def _no_fit(state: State, run: LiveRun, task: Task, now: Millis) -> str:
 
 def give_up(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """A task was parked in a queue in which nobody looks after such tasks: it fails, with what happened to it."""
-    run = state.runs.get((str(key[0]), str(key[1])))
+    run = run_of_timer(state, key)
     task = run.tasks.get(int(str(key[2]))) if run is not None else None
     if run is None or task is None or task.state is not NEEDS_ATTENTION or run.row.stopping is not None:
         return Decision([])
@@ -307,22 +327,25 @@ def give_up(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     return Decision([ended, *cascade.settle()])
 
 
-def _not_claimed(state: State, run: LiveRun, now: Millis) -> str:
-    offered_ms = now - state.wakes.offered.get(run.key, now)
-    return f"{NOT_CLAIMED}idle sessions have been told of it for {show_span(offered_ms)}"
+def _starved_note(state: State, run: LiveRun, task: Task, now: Millis, cause: StarvationCause) -> str:
+    match cause:
+        case StarvationCause.UNSERVED:
+            return _no_fit(state, run, task, now)
+        case StarvationCause.DECLINED:
+            offered_ms = now - state.wakes.offered.get(run.key, now)
+            return f"{NOT_CLAIMED}idle sessions have been told of it for {show_span(offered_ms)}"
+        case StarvationCause.QUEUED:
+            return f"{STILL_QUEUED}it has waited for {show_span(now - task.eligible_at)}"
 
 
-def _climb(state: State, run: LiveRun, task: Task, now: Millis, *, unclaimed: bool = False) -> list[Change]:
+def _climb(state: State, run: LiveRun, task: Task, now: Millis, cause: StarvationCause) -> list[Change]:
     cycles = task.cycles + 1
     tier = tier_of(cycles, THRESHOLDS)
     # Looking for the nearest worker costs more than the rest of this, so it is done a few times and not each time.
-    note = ""
-    if tier != task.tier or cycles == 1:
-        note = _not_claimed(state, run, now) if unclaimed else _no_fit(state, run, task, now)
+    note = _starved_note(state, run, task, now, cause) if tier != task.tier or cycles == 1 else ""
     changes: list[Change] = [TaskStarved(*run.key, task.idx, cycles, int(tier), now, note)]
     if tier is Tier.PARK:
-        cause = PARKED_UNCLAIMED if unclaimed else PARKED_UNSERVED
-        text = f"{cause} for {(now - task.eligible_at) // 1000} s ({cycles} cycles)"
+        text = f"{PARKED[cause]} for {(now - task.eligible_at) // 1000} s ({cycles} cycles)"
         changes.append(TaskEnded(*run.key, task.idx, NEEDS_ATTENTION, now, None, text))
     return changes
 
@@ -337,7 +360,7 @@ def _fail_unserved(state: State, run: LiveRun, task: Task, now: Millis) -> list[
 
 def review(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """Whatever a run is due that no timer or countdown has done: the part of the safety net that looks at one run."""
-    run = state.runs.get((str(key[0]), str(key[1])))
+    run = run_of_timer(state, key)
     if run is None:
         return Decision([])
     if run.row.state in RUN_TERMINAL:
@@ -363,7 +386,7 @@ def replan(state: State, key: tuple[object, ...], now: Millis) -> Decision:
 
 def _planned_anew(state: State, key: tuple[object, ...], now: Millis) -> tuple[list[Change], RunEnded | None]:
     """What planning from scratch finds, and the end of a run for which it finds nothing: that is left to the reaper."""
-    run = state.runs.get((str(key[0]), str(key[1])))
+    run = run_of_timer(state, key)
     if run is None or run.row.state is not RunState.RUNNING or not run.is_runnable or run.row.pending:
         return [], None
     cascade = Cascade(run, now, recount=True)
@@ -378,7 +401,7 @@ def _planned_anew(state: State, key: tuple[object, ...], now: Millis) -> tuple[l
 
 def look_back(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """Something about the run before this one changed: what waits for it is judged again."""
-    run = state.runs.get((str(key[0]), str(key[1])))
+    run = run_of_timer(state, key)
     if run is None or run.row.state is not RunState.RUNNING or run.row.stopping is not None or run.row.pending:
         return Decision([])
     cascade = Cascade(run, now)
@@ -407,7 +430,7 @@ def orphan(state: State, key: tuple[object, ...], now: Millis) -> Decision:
 
 def forget_worker(state: State, key: tuple[object, ...], now: Millis) -> Decision:
     """A worker has been away for so long that it no longer counts as registered."""
-    worker = state.workers.get((str(key[0]), str(key[1])))
+    worker = worker_of_timer(state, key)
     # A pull worker has no stream to lose: only its silence tells.
     if worker is None or (worker.present and not worker.row.capacity.pull):
         return Decision([])
@@ -420,7 +443,7 @@ def forget_worker(state: State, key: tuple[object, ...], now: Millis) -> Decisio
 
 def drop_graph(state: State, key: tuple[object, ...], now: Millis) -> Decision:  # noqa: ARG001 - use decides, not time
     """A graph nobody uses."""
-    graph = state.graphs.get((str(key[0]), str(key[1])))
+    graph = state.graphs.get((str(key[0]), GraphDigest(str(key[1]))))
     if graph is None or graph.users:
         return Decision([])
     return Decision([GraphDropped(graph.tenant, graph.digest)])

@@ -8,7 +8,7 @@ from rota.core.decide.leases import returned, revoked_ended
 from rota.core.demand import parse_quantity
 from rota.core.errors import Refused
 from rota.core.graph import check_id, check_number, check_text
-from rota.core.ids import Millis
+from rota.core.ids import Millis, WorkerId
 from rota.core.live import LiveWorker
 from rota.core.model import Capacity
 from rota.core.records import Worker
@@ -136,7 +136,7 @@ def gone(worker: LiveWorker, now: Millis, cause: str) -> list[Change]:
     return changes
 
 
-def _find(state: State, tenant: str, name: str) -> LiveWorker:
+def _find(state: State, tenant: str, name: WorkerId) -> LiveWorker:
     worker = state.workers.get((tenant, name))
     if worker is None:
         raise Refused("worker.unknown", f"no worker {name!r} is registered", path="worker")

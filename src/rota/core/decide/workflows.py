@@ -20,7 +20,7 @@ from rota.core.decide.definitions import scheduled
 from rota.core.decide.runs import find_workflow, stop_run, use_graph
 from rota.core.errors import Refused
 from rota.core.graph import check_id, check_number, check_text, graph_digest
-from rota.core.ids import Millis
+from rota.core.ids import NO_GRAPH, Millis, ScheduleId
 from rota.core.model import Param, PriorityClass
 from rota.core.params import UTC, check_declared, check_params
 from rota.core.records import Schedule, Version, Workflow, copy
@@ -47,7 +47,7 @@ def deploy(state: State, command: cm.DeployWorkflow, now: Millis) -> Decision:
     known = state.workflows.get((command.tenant, name))
     content = _content_of(command)
     same = next((each for each in known.versions if each.content == content), None) if known and content else None
-    digest = same.graph if same is not None else use_graph(state, command.tenant, command.graph, "", now, changes)
+    digest = same.graph if same is not None else use_graph(state, command.tenant, command.graph, NO_GRAPH, now, changes)
     deployed = _next_version(
         state, known, command, Version(0, digest, now, command.actor, command.params, zone, content)
     )
@@ -136,7 +136,7 @@ def _size_of(param: Param) -> int:
 
 def _own_schedule(state: State, tenant: str, name: str) -> Schedule | None:
     """The calendar of a workflow. Refuses if something else has its name."""
-    known = state.schedules.get((tenant, name))
+    known = state.schedules.get((tenant, ScheduleId(name)))
     if known is not None and (known.backfill or not known.version):
         text = f"there is a backfill or schedule {name!r} that is not this workflow's"
         raise Refused("backfill.exists", text, "Rename the workflow, or end that first.", path="graph.name")
@@ -159,7 +159,7 @@ def _reschedule(
         raise Refused("field.value", text, "Give every parameter a default.", path="params") from None
     schedule = Schedule(
         tenant=workflow.tenant,
-        id=workflow.name,
+        id=ScheduleId(workflow.name),
         graph=workflow.graph,
         spec=command.schedule,
         priority=command.priority,
@@ -190,7 +190,7 @@ def drop(state: State, command: cm.DropWorkflow, now: Millis) -> Decision:
     known = find_workflow(state, command.tenant, command.workflow)
     calendars = state.schedules_of(known.tenant, known.name)
     own = next((each for each in calendars if not each.backfill), None)
-    workflow = structs.replace(known, versions=(), paused=False, is_dropped=True, graph="")
+    workflow = structs.replace(known, versions=(), paused=False, is_dropped=True, graph=NO_GRAPH)
     if own is not None:
         workflow = structs.replace(workflow, spec=own.spec, cursor=own.cursor)
     changes: list[Change] = [ScheduleDropped(each.tenant, each.id, now) for each in calendars]
@@ -206,7 +206,7 @@ def start_backfill(state: State, command: cm.StartBackfill, now: Millis) -> Deci
     if (command.tenant, command.backfill) in state.schedules:
         text = f"there is a backfill or schedule {command.backfill!r} already"
         raise Refused("backfill.exists", text, "Choose another id.", path="backfill")
-    known = state.schedules.get((command.tenant, workflow.name))
+    known = state.schedules.get((command.tenant, ScheduleId(workflow.name)))
     spec = backfill_spec(known.spec if known is not None else None, workflow.name, command, now)
     schedule = Schedule(
         tenant=command.tenant,

@@ -5,7 +5,7 @@ from copy import copy
 from rota.core import changes as ch
 from rota.core.bounds import RECEIPTS_KEPT_MS
 from rota.core.graph import LiveGraph, graph_pool
-from rota.core.ids import Millis
+from rota.core.ids import GraphDigest, Millis
 from rota.core.records import GraphRecord, Receipt
 from rota.core.state import State
 
@@ -74,7 +74,7 @@ def cap_again(state: State, graph: LiveGraph) -> None:
     state.cap_tasks(newest, newest.put_at)
 
 
-def leave_graph(state: State, tenant: str, digest: str, at: Millis) -> None:
+def leave_graph(state: State, tenant: str, digest: GraphDigest, at: Millis) -> None:
     graph = state.graphs[(tenant, digest)]
     graph.users -= 1
     if not graph.users:

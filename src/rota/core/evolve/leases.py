@@ -3,7 +3,7 @@
 from rota.core import changes as ch
 from rota.core.buckets import Bucket
 from rota.core.evolve.moves import move, note, tell
-from rota.core.ids import Fence, Millis
+from rota.core.ids import NO_FENCE, NO_WORKER, Fence, Incarnation, Millis
 from rota.core.ladder import is_ours
 from rota.core.limits import Usage
 from rota.core.live import Lease, LiveRun, LiveWorker
@@ -17,6 +17,7 @@ from rota.core.states import (
     ASSIGNED,
     CANCELLED,
     NEEDS_ATTENTION,
+    QUEUED,
     RUNNING,
     SUCCESS,
     TERMINAL,
@@ -86,8 +87,9 @@ def _detach(state: State, fence: Fence) -> Lease:
     del lease.worker.leases[fence]
     if lease.limit_at:
         state.drop_timer("overrun", *lease.run.key, task.idx)
-    task.fence = 0
-    task.worker_tenant = task.worker = task.incarnation = task.token_hash = ""
+    task.fence = NO_FENCE
+    task.worker_tenant = task.token_hash = ""
+    task.worker, task.incarnation = NO_WORKER, Incarnation("")
     return lease
 
 
@@ -219,7 +221,7 @@ def attempt_ended(state: State, change: ch.AttemptEnded) -> None:
         if bucket is not None and bucket.demand.allocation is Allocation.NEAREST_INPUTS:
             run.made_by(change.task, worker)
         task.interruptions = 0
-        task.avoid_tenant = task.avoid = ""
+        task.avoid_tenant, task.avoid = "", NO_WORKER
         if change.skips:
             task.skips = change.skips
             run.force(change.skips, 1)
@@ -256,6 +258,8 @@ def lease_returned(state: State, change: ch.LeaseReturned) -> None:
     elif change.state is NEEDS_ATTENTION:
         # Its queue may have nobody who looks after it.
         state.set_timer(0, "parked", *run.key, task.idx)
+    elif change.state is QUEUED and state.bucket_of(run, task).demand.pull:
+        run.came_back(task.idx, change.at)
     note(state, run, task, change)
 
 

@@ -17,15 +17,15 @@ from rota.core.states import (
     TERMINAL,
     UPSTREAM_FAILED,
     TaskState,
+    can_transition,
 )
 
 
 def move(state: State, run: LiveRun, task: Task, to: TaskState) -> None:
     """Change a task's state and everything that is counted from it."""
     here = task.state
-    step = (here, to)
-    assert step in state.moves, f"no move from {here} to {to}"
-    state.moves[step] += 1
+    assert can_transition(here, to), f"no move from {here} to {to}"
+    count_move(state, run, here, to)
     if here is QUEUED:
         state.withdraw(run, task)
     task.state = to
@@ -45,6 +45,13 @@ def move(state: State, run: LiveRun, task: Task, to: TaskState) -> None:
         run.moving -= 1
     elif to is QUEUED:
         state.offer(run, task)
+
+
+def count_move(state: State, run: LiveRun, here: TaskState, to: TaskState) -> None:
+    """Count a move for whoever measures."""
+    state.moves[here, to] += 1
+    key = (run.row.name, here, to)
+    state.moved[key] = state.moved.get(key, 0) + 1
 
 
 def count(run: LiveRun, idx: int, to: TaskState, step: int) -> None:

@@ -2,7 +2,8 @@
 
 from rota.core import changes as ch
 from rota.core.evolve.leases import end_lease
-from rota.core.evolve.moves import move, note, task_of, tell, touch
+from rota.core.evolve.moves import count_move, move, note, task_of, tell, touch
+from rota.core.ids import NO_WORKER
 from rota.core.ladder import is_ours
 from rota.core.live import LiveRun
 from rota.core.records import Task
@@ -24,7 +25,7 @@ def tasks_scheduled(state: State, change: ch.TasksScheduled) -> None:
             forget_reset(run, node, idx)
         assert task.state is NONE, f"no move from {task.state} to {SCHEDULED}"
         run.moving += 1
-        state.moves[NONE, SCHEDULED] += 1
+        count_move(state, run, NONE, SCHEDULED)
         task.state = SCHEDULED
         move(state, run, task, QUEUED)
         touch(state, run, task)
@@ -78,7 +79,7 @@ def tasks_reset(state: State, change: ch.TasksReset) -> None:
         task.result = None
         task.failure = None
         task.error = ""
-        task.avoid_tenant = task.avoid = ""
+        task.avoid_tenant, task.avoid = "", NO_WORKER
         task.started_at = task.ended_at = task.due_at = 0
         task.cycles = task.tier = 0
         task.first_started_at = 0
@@ -101,7 +102,7 @@ def task_requeued(state: State, change: ch.TaskRequeued) -> None:
     task.due_at = 0
     if task.state is NEEDS_ATTENTION:
         task.interruptions = task.cycles = task.tier = 0
-        task.avoid_tenant = task.avoid = ""
+        task.avoid_tenant, task.avoid = "", NO_WORKER
     move(state, run, task, SCHEDULED)
     move(state, run, task, QUEUED)
     note(state, run, task, change)

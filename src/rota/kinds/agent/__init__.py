@@ -1,5 +1,6 @@
 """Work for agent sessions: how it is matched (`matching`), and the mechanical scheduler that wakes them."""
 
+from rota.core.ladder import ClimbRule
 from rota.kinds.agent.matching import (
     Owner,
     OwnerKind,
@@ -8,8 +9,10 @@ from rota.kinds.agent.matching import (
 from rota.kinds.agent.options import (
     Option,
     with_actor,
+    with_climb_rule,
     with_clock,
     with_escalation_actor,
+    with_fan_out_max,
     with_interval,
     with_logger,
     with_pause_store,
@@ -69,6 +72,7 @@ __all__ = [
     "AgentRun",
     "AgentTask",
     "BatchWaker",
+    "ClimbRule",
     "Clock",
     "CycleFailed",
     "CycleResult",
@@ -102,8 +106,10 @@ __all__ = [
     "Waker",
     "default_starvation_thresholds",
     "with_actor",
+    "with_climb_rule",
     "with_clock",
     "with_escalation_actor",
+    "with_fan_out_max",
     "with_interval",
     "with_logger",
     "with_pause_store",

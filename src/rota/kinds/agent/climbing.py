@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from rota.core.cycle import LadderStep
 from rota.core.ids import Millis
-from rota.core.ladder import PARKED_UNCLAIMED, PARKED_UNSERVED, Rung, Starvation, Thresholds, Tier, climb
+from rota.core.ladder import PARKED, Rung, Starvation, Thresholds, Tier, climb
 from rota.kinds.agent.outcomes import InvalidStatusTransition, SpawnUnresolvable
 from rota.kinds.agent.snapshots import CycleResult, RunSnapshot, RunStatus
 from rota.kinds.agent.sources import EscalationActor, RunStarvation, RunStarvationMutation, StarvationStore, TaskSource
@@ -83,8 +83,7 @@ class Climbing(Struct, frozen=True):
             row = replace(row, spawn_requested_at=self.now)
         if rung.event and await self._told(work):
             row = replace(row, event_at=self.now)
-        cause = PARKED_UNCLAIMED if step.declined else PARKED_UNSERVED
-        if rung.park and await self._parked(work, row, cause):
+        if rung.park and await self._parked(work, row, PARKED[step.cause]):
             await self.store.clear_run_starvation(run_id)
         else:
             await self.store.upsert_run_starvation(_written(run_id, row))

@@ -12,6 +12,7 @@ from rota.core.bounds import AFTER_MAX
 from rota.core.commands import SubmitRun
 from rota.core.errors import Refused
 from rota.core.graph import check_number, check_text
+from rota.core.ids import CommandId, RunId, TaskId
 from rota.core.model import AGENTS_QUEUE, Graph, Pairs, RetryPolicy, TaskSpec
 from rota.kinds.agent.matching import AGENT_KIND, Owner, OwnerKind, requires_of
 from rota.wire.items import (
@@ -46,14 +47,14 @@ def compile_item(request: SubmitWork) -> SubmitRun:
     check_item(work)
     return SubmitRun(
         tenant=request.tenant,
-        command_id=request.command_id,
-        run=request.item,
+        command_id=CommandId(request.command_id),
+        run=RunId(request.item),
         graph=graph_of(_requires(work), work.max_attempts),
         priority=PRIORITY_CLASSES[work.priority],
         params=work.payload,
-        parent=work.parent,
+        parent=RunId(work.parent),
         labels=labels_of(work),
-        after=work.depends_on,
+        after=tuple(map(RunId, work.depends_on)),
         needs_approval=work.approval is ApprovalPolicy.MANUAL,
         deadline_at=work.deadline_at,
     )
@@ -87,7 +88,7 @@ def labels_of(work: WorkItem) -> Pairs:
 def graph_of(requires: Pairs, max_attempts: int) -> Graph:
     """The graph of all items that ask for the same."""
     retry = RetryPolicy(retries=max_attempts - 1, delay_ms=DELAY_MS, multiplier=DELAY_FACTOR)
-    task = TaskSpec(id=WORK, kind=AGENT_KIND, queue=AGENTS_QUEUE, requires=requires, retry=retry)
+    task = TaskSpec(id=TaskId(WORK), kind=AGENT_KIND, queue=AGENTS_QUEUE, requires=requires, retry=retry)
     return Graph(name=WORK, kind=AGENT_KIND, tasks=(task,))
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from rota.core.cycle import COOLDOWN_MS, CycleSettings
 from rota.core.errors import Refused
 from rota.core.ids import Millis
+from rota.core.ladder import ClimbRule
 from rota.kinds.agent.clocks import SteadyClock
 from rota.kinds.agent.snapshots import StarvationThresholds, default_starvation_thresholds
 from rota.kinds.agent.sources import Actor, ActorKind, Clock, EscalationActor, PauseStore, StarvationStore
@@ -39,6 +40,8 @@ class Options(Struct, frozen=True, kw_only=True):
     starvation_age_ms: Millis | None = None
     starvation_store: StarvationStore | None = None
     starvation_thresholds: StarvationThresholds = field(default_factory=default_starvation_thresholds)
+    fan_out_max: int = 0
+    climb_rule: ClimbRule = ClimbRule.UNSERVED
     escalation_actor: EscalationActor | None = None
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger(LOGGER))
 
@@ -53,6 +56,8 @@ class Options(Struct, frozen=True, kw_only=True):
         return CycleSettings(
             cooldown_ms=self.wake_cooldown_ms,
             starve_ms=age_ms,
+            fan_out_max=self.fan_out_max,
+            rule=self.climb_rule,
             thresholds=self.starvation_thresholds.as_ladder(),
         )
 
@@ -113,6 +118,16 @@ def with_starvation_store(store: StarvationStore) -> Option:
 def with_starvation_thresholds(thresholds: StarvationThresholds) -> Option:
     """Other tiers."""
     return lambda options: replace(options, starvation_thresholds=thresholds)
+
+
+def with_fan_out_max(sessions: int) -> Option:
+    """How many sessions a starved run wakes in a cycle at most. 0: every idle one that could claim it."""
+    return lambda options: replace(options, fan_out_max=max(0, sessions))
+
+
+def with_climb_rule(rule: ClimbRule) -> Option:
+    """Which starved runs climb the ladder: `unserved` ones, or every one that is still `queued`."""
+    return lambda options: replace(options, climb_rule=rule)
 
 
 def with_escalation_actor(actor: EscalationActor) -> Option:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from rota.core.cycle import Plan, cycle
 from rota.core.errors import Refused
-from rota.core.ids import DEFAULT_TENANT, Millis
+from rota.core.ids import DEFAULT_TENANT, Millis, RunId
 from rota.core.wakes import WakeMemory
 from rota.kinds.agent.climbing import Climbing, Rows
 from rota.kinds.agent.options import Option, chosen
@@ -144,7 +144,7 @@ class Scheduler:
         self._memory.forget_until(now - self._settings.remembered_ms)
         for run in found.active:
             # A session claimed it. If it comes back, that is a new offer.
-            self._memory.forget_item((DEFAULT_TENANT, getattr(run, "id", "")))
+            self._memory.forget_item((DEFAULT_TENANT, RunId(getattr(run, "id", ""))))
         sight = look(found.pending, found.active, found.sessions, rows.known, self._memory, self._settings)
         errors.extend(sight.errors)
         self._memory.keep_offers({item.key: None for item in sight.view.waiting})

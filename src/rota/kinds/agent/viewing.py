@@ -8,7 +8,7 @@ from msgspec import Struct
 from rota.core.audience import Session
 from rota.core.cycle import CycleSettings, View, Waiting
 from rota.core.demand import Demand, property_values
-from rota.core.ids import DEFAULT_TENANT, WorkerKey
+from rota.core.ids import DEFAULT_TENANT, RunId, WorkerId, WorkerKey
 from rota.core.ladder import Starvation
 from rota.core.model import Capacity
 from rota.core.wakes import WakeMemory
@@ -96,7 +96,7 @@ def _read_runs(
             )
             waiting.append(
                 Waiting(
-                    key=(DEFAULT_TENANT, run.id),
+                    key=(DEFAULT_TENANT, RunId(run.id)),
                     demand=asked,
                     weight=PRIORITY_WEIGHT[task.priority],
                     eligible_since=run.waits_since,
@@ -120,7 +120,11 @@ def _read_sessions(
             capacity, values = _offer(one.id, one.agent_name, one.workspace_id, one.channel, tuple(one.capabilities))
             idle = one.state == SessionState.ACTIVE and not one.prompting and one.id not in bound
             seen = Session(
-                key=(DEFAULT_TENANT, one.id), capacity=capacity, values=values, created_at=one.created_at, idle=idle
+                key=(DEFAULT_TENANT, WorkerId(one.id)),
+                capacity=capacity,
+                values=values,
+                created_at=one.created_at,
+                idle=idle,
             )
             live.setdefault(seen.key, (seen, one))
         except Exception as error:  # likewise

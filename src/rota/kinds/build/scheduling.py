@@ -8,7 +8,7 @@ from msgspec import Struct
 from rota.core.bounds import LABEL_CHARS_MAX, PRIORITY_MAX, TEXT_CHARS_MAX
 from rota.core.commands import SubmitRun
 from rota.core.graph import graph_digest
-from rota.core.ids import Millis
+from rota.core.ids import CommandId, GraphDigest, Millis, RunId, TaskId
 from rota.core.model import Graph, Pairs, PriorityClass, TaskSpec
 from rota.wire.builds import BUILD, BuildWork, encode_build
 
@@ -46,7 +46,7 @@ def graph_for(queue: str, properties: Pairs, priority: int) -> tuple[Graph, str]
     Whatever an action did is its result, so only what is nobody's fault is tried again, as often as the queue says.
     """
     sooner = max(-PRIORITY_MAX, min(PRIORITY_MAX, -priority))
-    spec = TaskSpec(id="action", kind=BUILD, queue=queue, requires=properties, priority=sooner)
+    spec = TaskSpec(id=TaskId("action"), kind=BUILD, queue=queue, requires=properties, priority=sooner)
     # An action that runs twice at once has one result: the first that is reported by the live lease.
     graph = Graph(name=BUILD, kind=BUILD, tasks=(spec,), regrant_when_silent=True)
     return graph, graph_digest(graph)
@@ -71,10 +71,10 @@ def submission(asked: Asked, run: str) -> tuple[SubmitRun, Graph]:
     )
     command = SubmitRun(
         tenant=asked.tenant,
-        command_id=f"submit-{run}",
-        run=run,
+        command_id=CommandId(f"submit-{run}"),
+        run=RunId(run),
         is_fresh=True,
-        digest=digest,
+        digest=GraphDigest(digest),
         priority=class_of(asked.priority),
         params=encode_build(work),
         merge=merge_key(work) if asked.is_shared else "",

@@ -8,7 +8,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from rota.core.bounds import WORK_BYTES_MAX
-from rota.core.ids import BlobRef
+from rota.core.ids import BlobRef, TaskId
 from rota.core.model import QUERIES_QUEUE, Graph, Pairs, RetryPolicy, TaskSpec
 from rota.kinds.query.stages import Stage
 from rota.wire.bundles import BundleFile, pack_bundle
@@ -111,11 +111,11 @@ def _publishing(last: Stage, target: Target, needs: Pairs, queue: str) -> TaskSp
     output = Published(target, last.id)
     fragment = Fragment(engine=ENGINE, output=output, schema=schema, is_whole=True, stores=_stores(b"", output))
     return TaskSpec(
-        id=PUBLISH,
+        id=TaskId(PUBLISH),
         kind=QUERY,
         work=encode_fragment(fragment),
-        upstream=(last.id,),
-        inputs=(last.id,),
+        upstream=(TaskId(last.id),),
+        inputs=(TaskId(last.id),),
         queue=queue,
         requires=needs,
         retry=RETRY,
@@ -145,11 +145,11 @@ def _task(stage: Stage, needs: Pairs, queue: str, compression: Compression, text
         texts=texts,
     )
     return TaskSpec(
-        id=stage.id,
+        id=TaskId(stage.id),
         kind=QUERY,
         work=encode_fragment(fragment),
-        upstream=stage.upstream,
-        inputs=stage.upstream,
+        upstream=tuple(map(TaskId, stage.upstream)),
+        inputs=tuple(map(TaskId, stage.upstream)),
         width=stage.tasks,
         queue=queue,
         requires=needs,

@@ -7,13 +7,14 @@ from msgspec import structs
 from rota.core.bounds import GROWTH_TASKS_MAX, NAMES_PER_COMMAND_MAX
 from rota.core.errors import Refused
 from rota.core.growing import FED_RULES
+from rota.core.ids import TaskId
 from rota.core.model import Expansion, TaskSpec
 from rota.core.trigger import TriggerRule
 from rota.kinds.workflow.draft import Draft, Node
 from rota.wire.work import Branches, CommandWork, PythonWork, encode_work
 
 # What a task is of which nothing is said.
-PLAIN = TaskSpec(id="plain")
+PLAIN = TaskSpec(id=TaskId("plain"))
 
 
 def specs_of(draft: Draft) -> tuple[TaskSpec, ...]:
@@ -31,11 +32,11 @@ def specs_of(draft: Draft) -> tuple[TaskSpec, ...]:
             node.work = structs.replace(node.work, may_grow=False)
     return tuple(
         TaskSpec(
-            id=node.id,
+            id=TaskId(node.id),
             kind=node.kind,
             work=encode_work(node.work),
-            upstream=tuple(node.upstream),
-            inputs=node.inputs,
+            upstream=tuple(map(TaskId, tuple(node.upstream))),
+            inputs=tuple(map(TaskId, node.inputs)),
             width=node.width,
             expansion=node.expansion,
             **node.fields,
@@ -110,12 +111,12 @@ def _tell_source(node: Node, nodes: dict[str, Node]) -> None:
     if not source or not factor:
         # Width zero would mean that it is not known.
         node.width = max(1, factor)
-        node.expansion = Expansion(node.over, is_empty=not factor)
+        node.expansion = Expansion(TaskId(node.over), is_empty=not factor)
         if node.width > GROWTH_TASKS_MAX:
             text = f"task {node.id!r} is mapped over {node.width:,} elements, and {GROWTH_TASKS_MAX:,} are the most"
             raise Refused("graph.width", text, "Give each task a slice of the list.", path=node.place)
         return
-    node.width, node.expansion = 0, Expansion(node.over)
+    node.width, node.expansion = 0, Expansion(TaskId(node.over))
     work = nodes[source].work
     maps = (node.id, factor)
     if isinstance(work, CommandWork):

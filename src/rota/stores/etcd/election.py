@@ -44,7 +44,7 @@ class Election:
         self._keys = keys
         self._term_ms = term_ms
         # The newest epoch that was seen here. The store's never falls below it.
-        self._seen: Epoch = 0
+        self._seen = Epoch(0)
 
     async def stand(self, who: Candidate, identity: str) -> Reign | None:
         """Take the lock if it is free, and raise the epoch; None if it is not, or another was faster."""
@@ -58,7 +58,7 @@ class Election:
             raise missing(self._client.address.shown)
         # A newer version may have led since we looked first.
         check_format(form.value, self._client.address.shown)
-        self._check_growth(int(epoch.value))
+        self._check_growth(Epoch(int(epoch.value)))
         if keys.leader in state:
             return None
         return await self._take(who, epoch, head, checkpoint)
@@ -84,7 +84,7 @@ class Election:
             request = ops.txn(
                 [ops.is_absent(keys.leader), ops.is_value(keys.epoch, epoch.value)],
                 [
-                    ops.put(keys.leader, _encode(Leader(later, who)), lease),
+                    ops.put(keys.leader, _encode(Leader(Epoch(later), who)), lease),
                     ops.put(keys.epoch, b"%d" % later),
                     # From here on an older version would not understand what is written.
                     ops.put(keys.format, FORMAT_VALUE),
@@ -106,7 +106,7 @@ class Election:
         # As they are now that nobody else can move them, and not as they were before.
         newest = [kept or before for kept, before in zip(ops.found(answer), (head, checkpoint), strict=True)]
         first, second = [Mark(each.key, each.value, each.mod_revision) for each in newest]
-        return Reign(later, lease, first, second)
+        return Reign(Epoch(later), lease, first, second)
 
     async def _give_back(self, lease: int) -> None:
         # If nobody can be told, it ends by itself.

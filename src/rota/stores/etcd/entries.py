@@ -4,7 +4,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from rota.core.ids import Epoch, Millis, RunKey
+from rota.core.ids import Epoch, Millis, RunId, RunKey
 from rota.core.records import Batch, Key
 from rota.ports import StoreRefused
 from rota.stores.etcd.rows import AUDIT, TABLES, Row, write_row
@@ -37,7 +37,7 @@ class Entry(Struct, array_like=True):
     puts: list[Row] = []
     drops: list[Key] = []
     archives: list[RunKey] = []
-    stories: list[tuple[str, str, Millis, int, Millis, bytes]] = []
+    stories: list[tuple[str, RunId, Millis, int, Millis, bytes]] = []
     audits: list[bytes] = []
     expired: Millis | None = None
     revives: list[Revived] = []

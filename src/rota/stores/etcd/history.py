@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page, Place, read_place, write_place
-from rota.core.ids import Fence, Millis, RunKey
+from rota.core.ids import Fence, GraphDigest, Millis, RunId, RunKey
 from rota.core.model import Graph
 from rota.core.records import Audit, Run, Story, Task
 from rota.ports import Blobs, Kept
@@ -81,7 +81,7 @@ class History:
 
     # One run.
 
-    async def ended(self, mirror: Mirror, tenant: str, run: str, created_at: Millis) -> Ended | None:
+    async def ended(self, mirror: Mirror, tenant: str, run: RunId, created_at: Millis) -> Ended | None:
         """The newest run of history with that id, or the one that was created then."""
         found = await self._find(mirror, tenant, run, created_at)
         if found is None:
@@ -92,7 +92,7 @@ class History:
         growths = [_read(FORMS[GROWTH], growth) for growth in parts.growths]
         return Ended(made, tuple(tasks or ([made.solo] if made.solo else [])), tuple(growths))
 
-    async def stories(self, mirror: Mirror, tenant: str, run: str, created_at: Millis) -> list[Story]:
+    async def stories(self, mirror: Mirror, tenant: str, run: RunId, created_at: Millis) -> list[Story]:
         """What is told about one run."""
         told = mirror.told.get((tenant, run, created_at))
         if told is None:
@@ -115,7 +115,7 @@ class History:
         return list(found.values())
 
     async def _find(
-        self, mirror: Mirror, tenant: str, run: str, created_at: Millis
+        self, mirror: Mirror, tenant: str, run: RunId, created_at: Millis
     ) -> tuple[RunLine, bytes, Parts] | None:
         left = dict(mirror.left)
 
@@ -134,7 +134,7 @@ class History:
                 return line, row, await self.segments.parts(segment, line)
         return None
 
-    async def graph(self, mirror: Mirror, tenant: str, digest: str) -> Graph | None:
+    async def graph(self, mirror: Mirror, tenant: str, digest: GraphDigest) -> Graph | None:
         """A definition, live or kept for the history."""
         row = mirror.live.get(("GraphRecord", tenant, digest))
         if row is None and (tenant, digest) in mirror.graphs:

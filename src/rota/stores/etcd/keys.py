@@ -11,6 +11,8 @@ BLOBS = ".rota/store"
 SNAPSHOTS = f"{BLOBS}/snapshot"
 HISTORY = f"{BLOBS}/history"
 
+_NO_EPOCH = Epoch(0)
+
 
 class Keys:
     """The keys of one store."""
@@ -35,7 +37,7 @@ class Keys:
         """An entry of the log, by its number."""
         return self.prefix + b"log/%016x" % number
 
-    def part(self, number: int, epoch: Epoch = 0, attempt: int = 0, part: int = 0) -> bytes:
+    def part(self, number: int, epoch: Epoch = _NO_EPOCH, attempt: int = 0, part: int = 0) -> bytes:
         """A part of an entry that is too large for one key. Attempts at one number never share a name."""
         return self.prefix + b"part/%016x/%06x-%08x/%06x" % (number, epoch, attempt, part)
 
@@ -72,6 +74,6 @@ def epoch_of(blob: str) -> Epoch:
     """In whose reign a blob was stored; 0 if that is not said."""
     epoch = blob.rpartition("/")[2].partition("-")[0]
     try:
-        return int(epoch, 16)
+        return Epoch(int(epoch, 16))
     except ValueError:
-        return 0
+        return Epoch(0)

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rota.core.ids import Millis, RunKey
+from rota.core.ids import Millis, RunId, RunKey
 from rota.core.records import Audit, Key, Run
 from rota.stores.etcd.entries import Entry, Revived, Told
 from rota.stores.etcd.rows import AUDIT, FORMS, GROWTH, RUN, TABLES, TASK, Row, key_of_row
 from rota.stores.etcd.segments import AuditLine, GraphLine, Parts, Past, PastAudit, PastGraph, RunLine, Segment
 
 # A run that its id alone does not tell from one of before.
-StoryKey = tuple[str, str, Millis]
+StoryKey = tuple[str, RunId, Millis]
 
 
 class Counts(Struct, array_like=True):
@@ -33,7 +33,7 @@ class Frozen(Struct):
 
     number: int
     rows: list[Row]
-    told: list[tuple[str, str, Millis, list[Told]]]
+    told: list[tuple[str, RunId, Millis, list[Told]]]
     pasts: list[Past]
     graphs: list[PastGraph]
     audits: list[PastAudit]
@@ -71,7 +71,7 @@ class Mirror:
             key = key_of_row(row)
             live[key] = row[1]
             if key[0] in ("Task", "Growth"):
-                parts.setdefault((str(key[1]), str(key[2])), {})[key] = None
+                parts.setdefault((str(key[1]), RunId(str(key[2]))), {})[key] = None
 
     def apply(self, number: int, entry: Entry, size: int) -> None:
         """The next entry. One that was applied before, or that is further on, changes nothing.
@@ -116,7 +116,7 @@ class Mirror:
     def _drop(self, key: Key) -> None:
         content = self.live.pop(key, None)
         if key[0] in ("Task", "Growth"):
-            self._parts.get((str(key[1]), str(key[2])), {}).pop(key, None)
+            self._parts.get((str(key[1]), RunId(str(key[2]))), {}).pop(key, None)
         elif key[0] == "Run" and content is not None:
             run: Run = FORMS[RUN].read(content)
             self._take_parts((run.tenant, run.id))

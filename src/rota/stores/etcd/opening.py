@@ -64,7 +64,7 @@ async def look(client: Client, keys: Keys) -> Found | None:
     check_format(form.value, client.address.shown)
     if keys.identity not in state or keys.epoch not in state:
         raise missing(client.address.shown)
-    return Found(state[keys.identity].value.decode(), int(state[keys.epoch].value), keys.marked in state)
+    return Found(state[keys.identity].value.decode(), Epoch(int(state[keys.epoch].value)), keys.marked in state)
 
 
 def check_format(value: bytes, shown: str) -> None:

@@ -50,7 +50,7 @@ class Replica:
         epoch, head, checkpoint = [state.get(key) for key in (self._keys.epoch, self._keys.head, self._keys.checkpoint)]
         if epoch is None or head is None or checkpoint is None:
             raise missing(self._client.address.shown)
-        return Standing(int(epoch.value), int(head.value), read_pointer(checkpoint.value))
+        return Standing(Epoch(int(epoch.value)), int(head.value), read_pointer(checkpoint.value))
 
     def forget(self) -> None:
         """Begin anew with the checkpoint, whatever was known."""

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from rota.core.ids import BlobRef, Epoch, Fence, Millis
+from rota.core.ids import BlobRef, Epoch, Fence, Millis, RunId
 from rota.core.model import Pairs
 from rota.core.records import Run, Task
 from rota.core.states import RunState
@@ -40,7 +40,7 @@ class RunLine(Struct, array_like=True, gc=False):
 
     number: int
     tenant: str
-    id: str
+    id: RunId
     created_at: Millis
     ended_at: Millis
     name: str

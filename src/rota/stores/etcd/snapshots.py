@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Struct
 
-from rota.core.ids import BlobRef, Epoch, Millis
+from rota.core.ids import BlobRef, Epoch, Millis, RunId
 from rota.ports import Blobs
 from rota.stores.etcd.entries import Told
 from rota.stores.etcd.failures import corrupt
@@ -22,7 +22,7 @@ class Chunk(Struct, array_like=True):
     """Some live records, or some of their stories."""
 
     rows: list[Row] = []
-    told: list[tuple[str, str, Millis, list[Told]]] = []
+    told: list[tuple[str, RunId, Millis, list[Told]]] = []
 
 
 class Manifest(Struct, array_like=True):
@@ -80,7 +80,7 @@ def _chunks(frozen: Frozen) -> Iterator[Chunk]:
             rows, size = [], 0
     if rows:
         yield Chunk(rows)
-    told: list[tuple[str, str, Millis, list[Told]]] = []
+    told: list[tuple[str, RunId, Millis, list[Told]]] = []
     size = 0
     for each in frozen.told:
         told.append(each)

@@ -15,7 +15,7 @@ import msgspec
 from rota.config import ClientTls
 from rota.core.errors import Refused, Unavailable
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
-from rota.core.ids import Epoch, Millis
+from rota.core.ids import Epoch, GraphDigest, Millis, RunId
 from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
 from rota.ports import BlobLost, Blobs, Candidate, Fenced, Kept, Look
@@ -179,15 +179,15 @@ class EtcdStore:
         """See the port."""
         return await self._ask(lambda mirror: self._history.page(mirror, query))
 
-    async def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
+    async def ended(self, tenant: str, run: RunId, created_at: Millis = 0) -> Ended | None:
         """See the port."""
         return await self._ask(lambda mirror: self._history.ended(mirror, tenant, run, created_at))
 
-    async def graph(self, tenant: str, digest: str) -> Graph | None:
+    async def graph(self, tenant: str, digest: GraphDigest) -> Graph | None:
         """See the port."""
         return await self._ask(lambda mirror: self._history.graph(mirror, tenant, digest))
 
-    async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
+    async def stories(self, tenant: str, run: RunId, created_at: Millis) -> list[Story]:
         """See the port."""
         return await self._ask(lambda mirror: self._history.stories(mirror, tenant, run, created_at))
 

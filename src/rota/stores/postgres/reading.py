@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
-from rota.core.ids import Epoch, Fence, Millis, RunKey
+from rota.core.ids import Epoch, Fence, GraphDigest, Millis, RunId, RunKey
 from rota.core.model import Graph
 from rota.core.records import Record, Story
 from rota.ports import Fenced, Kept
@@ -71,7 +71,7 @@ class Tables:
         """One page of history."""
         return questions.read_page(query, await self._rows(wire, *questions.ask_page(query)))
 
-    async def ended(self, wire: Wire, tenant: str, run: str, created_at: Millis) -> Ended | None:
+    async def ended(self, wire: Wire, tenant: str, run: RunId, created_at: Millis) -> Ended | None:
         """One run of history with its parts, wherever they are at the moment."""
         for row in await self._rows(wire, *questions.ask_ended(tenant, run, created_at)):
             tasks = [task for text in questions.OWN_TASKS for task in await self._rows(wire, text, row[:1])]
@@ -79,14 +79,14 @@ class Tables:
             return questions.read_ended(row, tasks, growths)
         return None
 
-    async def graph(self, wire: Wire, tenant: str, digest: str) -> Graph | None:
+    async def graph(self, wire: Wire, tenant: str, digest: GraphDigest) -> Graph | None:
         """A definition, live or kept for the history."""
         for text in questions.GRAPHS:
             for row in await self._rows(wire, text, (tenant, digest)):
                 return questions.read_graph(row).graph
         return None
 
-    async def stories(self, wire: Wire, tenant: str, run: str, created_at: Millis) -> list[Story]:
+    async def stories(self, wire: Wire, tenant: str, run: RunId, created_at: Millis) -> list[Story]:
         """What is told about one run, in order."""
         return [
             story

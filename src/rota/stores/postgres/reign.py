@@ -129,9 +129,9 @@ class Schema:
     async def look(self, wire: Wire) -> tuple[str, Epoch]:
         """The schema's name and epoch; empty if there is none."""
         if not await self._version(wire):
-            return "", 0
+            return "", Epoch(0)
         rows = await wire.run(f"SELECT epoch FROM {self.name}.reign")
-        return await self.identity(wire), rows[0][0] if rows else 0
+        return await self.identity(wire), Epoch(rows[0][0] if rows else 0)
 
     async def identity(self, wire: Wire) -> str:
         """The name that the schema was given when it was made."""

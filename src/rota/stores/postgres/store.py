@@ -13,7 +13,7 @@ from typing import TypeVar
 from rota.core.bounds import ROWS_PER_TIDY
 from rota.core.errors import Refused, Unavailable
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
-from rota.core.ids import Epoch, Millis
+from rota.core.ids import Epoch, GraphDigest, Millis, RunId
 from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
 from rota.ports import Candidate, CommitUnknown, Fenced, Kept, Look, StoreRefused
@@ -92,7 +92,7 @@ class PostgresStore:
             f"SELECT r.epoch, EXISTS (SELECT 1 FROM pg_locks l WHERE {LOCK_SHOWN} AND l.pid <> $2)"
             f" FROM {schema}.reign r"
         )
-        self._held: Epoch = 0
+        self._held = Epoch(0)
         self._election: Election | None = None
         self._identity = ""
         self._listening = asyncio.Lock()
@@ -110,7 +110,7 @@ class PostgresStore:
 
     def drop(self) -> None:
         """End every session at once, as the end of the process does. What was under way fails."""
-        self._held = 0
+        self._held = Epoch(0)
         if self._election is not None:
             self._election.task.cancel()
             self._election = None
@@ -147,7 +147,7 @@ class PostgresStore:
         return epoch
 
     async def _begin_reign(self, who: Candidate, election: Election) -> Epoch:
-        epoch: Epoch = 0
+        epoch = Epoch(0)
         try:
             epoch = await self._raise_epoch(who, election)
         finally:
@@ -189,7 +189,7 @@ class PostgresStore:
     async def release(self, epoch: Epoch) -> None:
         """See the port. Does not wait for a commit that is under way: only the epoch decides what becomes of it."""
         if epoch > 0 and self._held == epoch:
-            self._held = 0
+            self._held = Epoch(0)
             with self._plainly():
                 await self.lock.release()
 
@@ -332,15 +332,15 @@ class PostgresStore:
         """See the port."""
         return await self._read(lambda wire: self._tables.page(wire, query))
 
-    async def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
+    async def ended(self, tenant: str, run: RunId, created_at: Millis = 0) -> Ended | None:
         """See the port."""
         return await self._read(lambda wire: self._tables.ended(wire, tenant, run, created_at))
 
-    async def graph(self, tenant: str, digest: str) -> Graph | None:
+    async def graph(self, tenant: str, digest: GraphDigest) -> Graph | None:
         """See the port."""
         return await self._read(lambda wire: self._tables.graph(wire, tenant, digest))
 
-    async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
+    async def stories(self, tenant: str, run: RunId, created_at: Millis) -> list[Story]:
         """See the port."""
         return await self._read(lambda wire: self._tables.stories(wire, tenant, run, created_at))
 

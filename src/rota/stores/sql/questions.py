@@ -10,7 +10,7 @@ import msgspec
 
 from rota.core.bounds import INTEGER_MAX
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page, read_place, write_place
-from rota.core.ids import Millis
+from rota.core.ids import Millis, RunId
 from rota.core.records import GraphRecord, Growth, Record, Run, Story, Task
 from rota.stores.sql.columns import ALONE, AUDIT, GROWTH, RUN, TASK, Row, Same, unpack_stories
 
@@ -115,7 +115,7 @@ def read_page(query: HistoryQuery, rows: Sequence[Row]) -> Page:
     )
 
 
-def ask_ended(tenant: str, run: str, created_at: Millis) -> Asked:
+def ask_ended(tenant: str, run: RunId, created_at: Millis) -> Asked:
     """One run of history: the newest of its id, or the one that was created then."""
     values: list[str | int] = [tenant, run]
     if created_at:
@@ -140,7 +140,7 @@ def read_graph(row: Row) -> GraphRecord:
 
 
 def read_stories(
-    tenant: str, run: str, created_at: Millis, told: bytes, rows: Iterable[tuple[int, int, bytes]]
+    tenant: str, run: RunId, created_at: Millis, told: bytes, rows: Iterable[tuple[int, int, bytes]]
 ) -> list[Story]:
     """The story of one run, from its own row and from rows of the story's own.
 

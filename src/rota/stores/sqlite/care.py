@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from rota.core.bounds import TimeLimits
 from rota.core.errors import Refused, Unavailable
-from rota.core.ids import EPOCH_MAX, Millis
+from rota.core.ids import EPOCH_MAX, Epoch, Millis
 from rota.core.invariants import validate
 from rota.core.load import load
 from rota.core.records import Record
@@ -134,7 +134,7 @@ def _file_faults(connection: Connection) -> Iterator[str]:
 def _rule_faults(records: list[Record], epoch: int, now: Millis) -> list[str]:
     """What a coordinator would stumble over."""
     try:
-        state = load(epoch + 1, TimeLimits(), records, now)
+        state = load(Epoch(epoch + 1), TimeLimits(), records, now)
         return [f"the rules: {broken}" for broken in validate(state, now)]
     except Exception as error:
         return [f"the records cannot be loaded: {type(error).__name__}: {error}"]

@@ -33,13 +33,13 @@ class SqliteDisk(DiskReader):
         self.writer = open_folder(folder, vfs, migrations)
         super().__init__(folder, open_reader(folder, vfs), vfs)
         self.lock = FolderLock(folder)
-        self._held: Epoch = 0
+        self._held = Epoch(0)
         self._inode = self.path.stat().st_ino
         self._writing = Writer(self.writer)
 
     def close(self) -> None:
         """Give back the lock and everything else; may be called twice."""
-        self._held = 0
+        self._held = Epoch(0)
         self.lock.free()
         super().close()
         self.writer.close()
@@ -77,7 +77,7 @@ class SqliteDisk(DiskReader):
             if epoch is None:
                 self.lock.free()
         self._writing.forget()
-        self._held = epoch or 0
+        self._held = epoch or Epoch(0)
         return epoch
 
     def _check_place(self) -> None:
@@ -101,7 +101,7 @@ class SqliteDisk(DiskReader):
         finally:
             self.writer.set_busy_timeout(BUSY_MS)
         with self._transaction():
-            epoch = epoch_of(self.writer) + 1
+            epoch = Epoch(epoch_of(self.writer) + 1)
             assert epoch <= EPOCH_MAX, "eight million elections"
             self.writer.execute("UPDATE meta SET value = ? WHERE name = 'epoch'", (epoch,))
         return epoch
@@ -113,7 +113,7 @@ class SqliteDisk(DiskReader):
     def release(self, epoch: Epoch) -> None:
         """Free the lock if it is still held by that election."""
         if epoch > 0 and self._held == epoch:
-            self._held = 0
+            self._held = Epoch(0)
             self.lock.free()
 
     def holder(self) -> str:

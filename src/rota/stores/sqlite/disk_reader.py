@@ -8,7 +8,7 @@ from typing import TypeVar
 import apsw
 
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
-from rota.core.ids import Epoch, Millis
+from rota.core.ids import Epoch, GraphDigest, Millis, RunId
 from rota.core.model import Graph
 from rota.core.records import Record, Story
 from rota.ports import Fenced, Kept
@@ -66,7 +66,7 @@ class DiskReader:
         """One page of history."""
         return self._read(lambda: reading.page_of(self.reader, query))
 
-    def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
+    def ended(self, tenant: str, run: RunId, created_at: Millis = 0) -> Ended | None:
         """One run of history."""
 
         def read() -> Ended | None:
@@ -75,7 +75,7 @@ class DiskReader:
 
         return self._read(read)
 
-    def graph(self, tenant: str, digest: str) -> Graph | None:
+    def graph(self, tenant: str, digest: GraphDigest) -> Graph | None:
         """A definition, live or kept for the history."""
 
         def read() -> Graph | None:
@@ -97,7 +97,7 @@ class DiskReader:
         """Who asked for what."""
         return self._read(lambda: reading.audits_of(self.reader, query))
 
-    def told(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
+    def told(self, tenant: str, run: RunId, created_at: Millis) -> list[Story]:
         """The story of one run."""
 
         def read() -> list[Story]:
@@ -127,7 +127,7 @@ def check_epoch(connection: Connection, epoch: Epoch) -> None:
 def epoch_of(connection: Connection) -> Epoch:
     """The newest epoch."""
     ((epoch,),) = connection.execute(_EPOCH)
-    return int(epoch)
+    return Epoch(int(epoch))
 
 
 def identity_of(connection: Connection) -> str:

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
-from rota.core.ids import Millis
+from rota.core.ids import GraphDigest, Millis, RunId
 from rota.core.model import Graph
 from rota.core.records import Record, Story
 from rota.ports import Kept
@@ -42,7 +42,7 @@ def page_of(connection: Connection, query: HistoryQuery) -> Page:
     return questions.read_page(query, list(connection.execute(*questions.ask_page(query))))
 
 
-def ended_run(connection: Connection, tenant: str, run: str, created_at: Millis) -> Ended | None:
+def ended_run(connection: Connection, tenant: str, run: RunId, created_at: Millis) -> Ended | None:
     """One run of history with its parts, wherever they are at the moment."""
     for row in list(connection.execute(*questions.ask_ended(tenant, run, created_at))):
         tasks = [task for text in questions.OWN_TASKS for task in connection.execute(text, row[:1])]
@@ -51,7 +51,7 @@ def ended_run(connection: Connection, tenant: str, run: str, created_at: Millis)
     return None
 
 
-def graph_of(connection: Connection, tenant: str, digest: str) -> Graph | None:
+def graph_of(connection: Connection, tenant: str, digest: GraphDigest) -> Graph | None:
     """A definition, live or kept for the history."""
     for text in questions.GRAPHS:
         for row in list(connection.execute(text, (tenant, digest))):
@@ -72,7 +72,7 @@ def audits_of(connection: Connection, query: ListAudits) -> AuditsPage:
     return questions.read_audits(query, list(connection.execute(*questions.ask_audits(query))))
 
 
-def stories_of(connection: Connection, tenant: str, run: str, created_at: Millis) -> list[Story]:
+def stories_of(connection: Connection, tenant: str, run: RunId, created_at: Millis) -> list[Story]:
     """What is told about one run, in order."""
     return [
         story

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rota.core.history import AuditsPage, Ended, HistoryQuery, ListAudits, Page
-from rota.core.ids import Epoch, Millis
+from rota.core.ids import Epoch, GraphDigest, Millis, RunId
 from rota.core.model import Graph
 from rota.core.records import Batch, Record, Story
 from rota.ports import Candidate, Kept
@@ -41,15 +41,15 @@ class SqliteReader:
         """See the port."""
         return await self.read(lambda: self._disk.page(query))
 
-    async def ended(self, tenant: str, run: str, created_at: Millis = 0) -> Ended | None:
+    async def ended(self, tenant: str, run: RunId, created_at: Millis = 0) -> Ended | None:
         """See the port."""
         return await self.read(lambda: self._disk.ended(tenant, run, created_at))
 
-    async def graph(self, tenant: str, digest: str) -> Graph | None:
+    async def graph(self, tenant: str, digest: GraphDigest) -> Graph | None:
         """See the port."""
         return await self.read(lambda: self._disk.graph(tenant, digest))
 
-    async def stories(self, tenant: str, run: str, created_at: Millis) -> list[Story]:
+    async def stories(self, tenant: str, run: RunId, created_at: Millis) -> list[Story]:
         """See the port."""
         return await self.read(lambda: self._disk.told(tenant, run, created_at))
 

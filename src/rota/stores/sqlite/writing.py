@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from rota.core.ids import Millis, RunKey
+from rota.core.ids import Millis, RunId, RunKey
 from rota.core.records import Batch, Growth, Key, Run, Story, Task
 from rota.ports import StoreRefused
 from rota.stores.sql.columns import ALONE, AUDIT, GROWTH, RUN, TASK, TOLD_INSIDE_MAX, Row, Value, pack_story
@@ -109,7 +109,7 @@ class Plan:
         self.alone: dict[type, list[Row]] = {}
         self.drops: list[Key] = batch.drops
         self.archives: list[RunKey] = batch.archives
-        self.revives: list[tuple[str, str, Millis]] = batch.revives
+        self.revives: list[tuple[str, RunId, Millis]] = batch.revives
         self.stories: list[Row] = []
         self.audits: list[Row] = [AUDIT.write(audit) for audit in batch.audits]
         runs: list[Run] = []
@@ -182,7 +182,7 @@ class Writer:
             connection.executemany(_KEEP_GRAPH, graphs)
             connection.executemany(_DROPS["GraphRecord"], graphs)
 
-    def _revive(self, tenant: str, run: str, created_at: Millis) -> list[Row]:
+    def _revive(self, tenant: str, run: RunId, created_at: Millis) -> list[Row]:
         """Take a run out of history, under the number it always had; what it was made of, or nothing."""
         found = list(self._connection.execute(_REVIVED, (tenant, run, created_at)))
         for number, _, _ in found:
@@ -216,10 +216,10 @@ class Writer:
         for key in drops:
             table = str(key[0])
             if table in _DROP_PARTS:
-                number = self._number((str(key[1]), str(key[2])))
+                number = self._number((str(key[1]), RunId(str(key[2]))))
                 self._connection.execute(_DROP_PARTS[table], (number, key[3]))
             elif table == "Run":
-                runs.append((str(key[1]), str(key[2])))
+                runs.append((str(key[1]), RunId(str(key[2]))))
             elif table == "GraphRecord":
                 continue
             elif table in _DROPS:

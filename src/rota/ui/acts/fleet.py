@@ -8,7 +8,7 @@ from msgspec import structs
 
 from rota.core import commands as cm
 from rota.core.errors import Refused
-from rota.core.ids import Millis
+from rota.core.ids import Millis, WorkerId
 from rota.core.model import Pool
 from rota.core.questions import ListWorkers, PoolView, WorkerView
 from rota.ui.acts.acting import Deed, DeedsAbout, Doing, Done, Field, Offer, Sent, Subject, offers
@@ -38,7 +38,9 @@ def worker_offers(visit: Visit, view: WorkerView) -> list[Offer]:
 
 async def read_worker(visit: Visit, name: str) -> WorkerView:
     """A worker by its id: one of the tenant's own, or one that serves it."""
-    own: tuple[WorkerView, ...] = await visit.client.ask(ListWorkers(tenant=visit.client.line.tenant, worker=name))
+    own: tuple[WorkerView, ...] = await visit.client.ask(
+        ListWorkers(tenant=visit.client.line.tenant, worker=WorkerId(name))
+    )
     found = own or tuple(view for view in await visit.client.workers() if view.id == name)
     if not found:
         hint = "It was struck off, or never registered here."

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from rota.core.commands import SubmitRun
 from rota.core.errors import Refused, headline
+from rota.core.ids import TaskId
 from rota.core.questions import RunView, TaskView
 from rota.core.states import RUN_TERMINAL, RunState
 from rota.ui.acts.acting import Acting, Done, Sent, check_may, check_sent, key_of
@@ -185,7 +186,7 @@ async def _engine(visit: Visit) -> str:
 async def _read_answer(reader: Reader, view: RunView, statement: str) -> dict[str, Any]:
     """The first rows, or why there are none."""
     tasks = {task.id: task for task in (await reader.run(view.id).tasks_page(limit=2)).tasks}
-    looked = tasks.get(PREVIEW)
+    looked = tasks.get(TaskId(PREVIEW))
     found: dict[str, Any] = {
         "preview": None,
         "complaint": None,
@@ -196,7 +197,7 @@ async def _read_answer(reader: Reader, view: RunView, statement: str) -> dict[st
         shown = show_result(looked.result)
         found["preview"] = shown if isinstance(shown, dict) and "columns" in shown else None
     elif view.state is RunState.FAILED:
-        found["complaint"] = _complaint(view, tasks.get(ANSWER), looked, statement)
+        found["complaint"] = _complaint(view, tasks.get(TaskId(ANSWER)), looked, statement)
     return found
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Struct
 
 from rota.core.errors import Refused
-from rota.core.ids import Fence, Millis
+from rota.core.ids import Fence, Millis, RunId
 from rota.core.overview import WORKER_STANDINGS
 from rota.core.questions import HELD_SHOWN_MAX, ListTasks, TasksPage, WorkerView
 from rota.core.states import ASSIGNED, RUNNING
@@ -117,7 +117,7 @@ async def _read_held(visit: Visit, view: WorkerView) -> list[LeaseLine]:
     tenant = visit.client.line.tenant
     tasks: dict[Fence, LeaseLine] = {}
     for run in dict.fromkeys(run for run, _ in view.held[:LEASES_SHOWN]):
-        question = ListTasks(tenant=tenant, run=run, states=(ASSIGNED, RUNNING), limit=1_000)
+        question = ListTasks(tenant=tenant, run=RunId(run), states=(ASSIGNED, RUNNING), limit=1_000)
         try:
             page: TasksPage = await visit.client.ask(question)
         except Refused as refused:

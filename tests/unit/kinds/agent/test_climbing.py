@@ -4,15 +4,17 @@ import asyncio
 
 import pytest
 
-from rota.core.ladder import PARKED_UNCLAIMED, Thresholds
+from rota.core.ladder import PARKED_QUEUED, PARKED_UNCLAIMED, Thresholds
 from rota.kinds.agent import (
     AgentRun,
+    ClimbRule,
     InvalidStatusTransition,
     Owner,
     OwnerKind,
     RunStatus,
     SpawnUnresolvable,
     default_starvation_thresholds,
+    with_climb_rule,
     with_escalation_actor,
     with_starvation_store,
     with_starvation_thresholds,
@@ -133,6 +135,19 @@ def test_13_thresholds_that_do_not_rise_are_raised(given: tuple[int, ...], meant
         **dict(zip(("fan_out", "spawn", "event", "park"), meant, strict=True))
     )
     assert default_starvation_thresholds() == thresholds(2, 4, 6, 10)
+
+
+def test_by_the_rule_queued_a_run_behind_busy_sessions_climbs_and_is_parked() -> None:
+    stage = Climbing(with_climb_rule(ClimbRule.QUEUED))
+    stage.actor.cause = PARKED_QUEUED
+    stage.run("busy", waited=AGE)
+    stage.session("at-work", prompting=True)
+    for expected in ([], [("spawn", "busy")], [("event", "busy")], [("park", "busy")]):
+        stage.actor.did.clear()
+        result = stage.once()
+        assert (stage.actor.did, result.starved_run_ids) == (expected, ["busy"])
+        stage.clock.pass_by(15_000)
+    assert (result.needs_attention_run_ids, stage.rows.rows, stage.woken) == (["busy"], {}, [])
 
 
 def test_a_run_behind_busy_sessions_is_never_parked() -> None:

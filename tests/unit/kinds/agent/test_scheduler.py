@@ -17,6 +17,7 @@ from rota.kinds.agent import (
     AgentRun,
     ExpiredLeaseRecovery,
     ExpiredLeaseRecoveryResult,
+    Option,
     Owner,
     OwnerKind,
     Priority,
@@ -24,6 +25,7 @@ from rota.kinds.agent import (
     SessionState,
     TaskStatus,
     with_actor,
+    with_fan_out_max,
     with_logger,
     with_pause_store,
     with_starvation_age,
@@ -77,14 +79,17 @@ def test_03_a_fresh_run_wakes_one_session_of_two() -> None:
     assert (stage.woken, result.starved_runs) == ([("r", "s1")], 0)
 
 
-def test_04_a_starved_run_wakes_more_sessions_but_not_all_there_are() -> None:
-    stage = Stage()
+@pytest.mark.parametrize(("options", "woken"), [((), 30), ((with_fan_out_max(0),), 30), ((with_fan_out_max(5),), 5)])
+def test_04_a_starved_run_wakes_every_session_that_could_claim_it(options: tuple[Option, ...], woken: int) -> None:
+    stage = Stage(*options)
     stage.run("r", waited=AGE)
-    for number in range(7):
-        stage.session(f"s{number}")
+    for number in range(30):
+        stage.session(f"s{number:02}")
+    stage.session("busy", prompting=True)
+    stage.session("elsewhere", workspace_id="w")
     result = stage.once()
-    assert stage.woken == [("r", f"s{number}") for number in range(5)], "there it was everybody"
-    assert (result.starved_runs, result.starved_run_ids, result.selected_run_ids) == (1, ["r"], ["r"] * 5)
+    assert stage.woken == [("r", f"s{number:02}") for number in range(woken)]
+    assert (result.starved_runs, result.starved_run_ids, result.selected_run_ids) == (1, ["r"], ["r"] * woken)
 
 
 def test_05_a_starved_run_that_nobody_could_claim_is_in_both_lists() -> None:

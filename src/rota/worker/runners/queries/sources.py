@@ -4,6 +4,7 @@ import msgspec
 
 from rota.config.addresses import Address
 from rota.core.decide.leases import Input, Offer
+from rota.core.ids import TaskId
 from rota.wire.queries import Exchange, StageOutput, decode_output
 from rota.worker.runners.queries.exchange import Exchanges, Foreign, folder_name, machine
 from rota.worker.runners.queries.orders import Peer, Source
@@ -36,7 +37,7 @@ class Sources:
         inputs = {given.task: given for given in self._offer.inputs}
         found: list[tuple[Source, ...]] = []
         for exchange in exchanges:
-            given = inputs.get(exchange.stage)
+            given = inputs.get(TaskId(exchange.stage))
             if given is None:
                 raise Unfit(f"query.failed: stage {exchange.stage!r} is not among its inputs")
             found.append(tuple(self._written(given, number) for number in range(len(given.results))))
