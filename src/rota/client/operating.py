@@ -73,7 +73,9 @@ class Operating:
 
     async def end_quarantine(self, worker: str) -> None:
         """Give a worker work again that rests because too much failed on it."""
-        await self.ask(EndQuarantine(tenant=self.line.tenant, command_id=_new("quarantine"), worker=worker))
+        await self.ask(
+            EndQuarantine(tenant=self.line.tenant, command_id=CommandId(_new("quarantine")), worker=WorkerId(worker))
+        )
 
     async def forget_worker(self, worker: str) -> None:
         """Strike a worker off the register; what it holds is returned unspent."""

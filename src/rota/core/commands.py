@@ -299,7 +299,7 @@ class DrainWorker(ClientCommand, frozen=True, kw_only=True):
 class EndQuarantine(ClientCommand, frozen=True, kw_only=True):
     """Give a worker work again that rests because too much failed on it."""
 
-    worker: str
+    worker: WorkerId
 
 
 class ForgetWorker(ClientCommand, frozen=True, kw_only=True):

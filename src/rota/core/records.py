@@ -47,7 +47,7 @@ class RevokedLease(Struct, frozen=True, gc=False):
 
     fence: Fence
     worker_tenant: str
-    worker: str
+    worker: WorkerId
     lease_ms: int
 
 
