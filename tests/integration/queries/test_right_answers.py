@@ -47,6 +47,14 @@ STAGED = {
     "half and tiny": "select f, arrow_cast(f, 'Float16') + cast(b as tinyint) as x from t",
     "interval": "select interval '1 month 2 days' as x from t",
     "dictionary": "select arrow_cast('a', 'Dictionary(Int32, Utf8)') as x from t",
+    "instant in a filter": (
+        "select b, count(*) as n from t where arrow_cast(b, 'Timestamp(Second, None)') < '2020-01-01 12:00:00' "
+        "group by b"
+    ),
+    "instant with a zone": "select b, arrow_cast('2020-01-01', 'Timestamp(Nanosecond, Some(\"+02:00\"))') as x from t",
+    "time of day": (
+        "select b, count(*) as n from t where arrow_cast(b, 'Time64(Nanosecond)') < time '10:00:00' group by b"
+    ),
     "value in a filter": "select sum(a) filter (where a > (select min(a) from t)) as x from t",
     "value in an order": "select b from t order by f * (select min(a) - 2 from t)",
 }
@@ -123,6 +131,18 @@ def test_what_is_lost_in_encoding_is_planned_by_a_worker(here: rota.Rota, folder
         register(session.engine.context, folder)
         with refused("query.unstaged"):
             session.submit(UNSTAGED[what])
+
+
+@pytest.mark.parametrize("what", STAGED)
+def test_what_survives_encoding_is_split_into_stages(here: rota.Rota, folder: Path, what: str) -> None:
+    with rota.Session.on(here, partitions=3, strict=True) as session:
+        register(session.engine.context, folder)
+        planned = session.runtime.plan(session.engine, session.sql(STAGED[what]).plan())
+        assert planned is not None
+        assert planned.unstaged == ""
+        assert not any(stage.is_logical for stage in planned.stages)
+        if " from t where" in STAGED[what] and "group by" in STAGED[what]:
+            assert max(stage.tasks for stage in planned.stages) == 3
 
 
 def test_dictionaries_may_differ_between_batches() -> None:
