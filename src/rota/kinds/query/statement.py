@@ -21,7 +21,7 @@ from rota.wire.queries import Texts
 from rota.wire.work import Grown
 
 # What begins a statement of which fewer rows can be had; others show or explain something.
-_SELECTS = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/|\()*(?:select|with|values|table)\b", re.IGNORECASE | re.DOTALL)
+_SELECTS = re.compile(r"(?>\s+|--[^\n]*\n|/\*.*?\*/|\()*+(?:select|with|values|table)\b", re.IGNORECASE | re.DOTALL)
 # Where a table says how it was planned.
 _PLAN = b"rota.plan"
 # What would be refused again, however often it is tried.
