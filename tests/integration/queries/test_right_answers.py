@@ -283,6 +283,41 @@ def test_a_time_limit_holds_for_a_query_in_this_process(here: rota.Rota) -> None
         assert handle.status() == "failed"
 
 
+def test_a_time_limit_holds_for_the_query_of_a_new_table(here: rota.Rota) -> None:
+    with rota.Session.on(here, timeout_s=0.2) as session:
+        session.register_table("m", ROWS)
+        for sql in (LONG_HERE, "select count(*) as n from generate_series(1, 400000000000) where value % 7 = 3"):
+            with refused("query.failed", "0.2 s"):
+                session.sql(f"create table made as {sql}")
+        with refused("query.unsupported"):
+            session.sql("create table made (a int primary key) as select 1")
+        assert not any("made" in name for name in session.tables())
+
+
+def test_a_table_is_made_the_same_with_a_time_limit(here: rota.Rota, folder: Path) -> None:
+    statements = (
+        "create table made as select b, arrow_cast(sum(a), 'Int16') as x, 'y' as s from t group by b",
+        'create table if not exists "A ""b""".made as select a from t where a > 3',
+        "create table if not exists made as select 1 / 0",
+        "create or replace table public.MADE (b bigint, x text) as select b, f from t where a > 2",
+        "create table datafusion.public.empty as select a from t where a > 100",
+    )
+    with rota.Session.on(here, timeout_s=60) as limited, rota.Session.on(here) as free:
+        for session in (limited, free):
+            register(session.engine.context, folder)
+            session.sql('create schema "A ""b"""').to_arrow()
+        for sql in statements:
+            assert [session.submit(sql).unstaged for session in (limited, free)].count("") == 0
+            assert limited.tables() == free.tables()
+            for name in ("made", '"A ""b""".made', "empty"):
+                if free.engine.context.table_exist(name):
+                    wanted, found = (each.table(name).to_arrow() for each in (free, limited))
+                    assert (_rows(found), found.schema) == (_rows(wanted), wanted.schema), (sql, name)
+        for session in (limited, free):
+            with refused("query.failed"):
+                session.sql("create table made as select 1")
+
+
 def test_a_query_in_this_process_is_cancelled_before_its_first_batch(here: rota.Rota) -> None:
     with rota.Session.on(here) as session:
         session.register_table("m", ROWS)
