@@ -238,6 +238,23 @@ def test_settings_of_a_session_hold_on_workers(here: rota.Rota, folder: Path, sq
         assert _rows(session.sql(sql).to_arrow()) == _rows(embedded.sql(sql).to_arrow()) != _rows(before)
 
 
+@pytest.mark.parametrize("kind", ["Interval(YearMonth)", "Interval(DayTime)"])
+def test_a_type_that_no_program_can_read_is_refused_before_it_runs(session: rota.Session, kind: str) -> None:
+    value = f"arrow_cast('1 year', '{kind}')"
+    for shape in ("{}", "[{}]", "named_struct('a', {})", "map(['a'], [[{}]])"):
+        sql = f"select b, {shape.format(value)} as x from t"  # noqa: S608 - names of ours
+        with refused("query.type"):
+            session.submit(sql)
+        with refused("query.type"):
+            session.sql(sql).to_arrow()
+    cast = f"select b, arrow_cast({value}, 'Interval(MonthDayNano)') as x from t"  # noqa: S608 - names of ours
+    assert session.sql(cast).to_arrow().num_rows == 5
+    inside = (
+        f"select x is null as n, count(*) as c from (select case when b = 1 then {value} end as x from t) group by x"  # noqa: S608 - names of ours
+    )
+    assert _rows(session.sql(inside).to_arrow()) == ["{'n': False, 'c': 2}", "{'n': True, 'c': 3}"]
+
+
 ENDLESS = "with recursive r as (select 1 as n union all select n + 1 from r) select count(*) as x from r"
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rota.core.errors import Refused
 from rota.kinds.query.proven_plans import has_subquery_value, why_unproven
-from rota.kinds.query.schemas import exchange_leaf, mended, schema_of, schema_of_plan
+from rota.kinds.query.schemas import exchange_leaf, mended, schema_of, schema_of_plan, unreadable_column
 from rota.kinds.query.sizing import AGAIN_BYTES
 from rota.kinds.query.sources import leaves_of, unsent
 from rota.kinds.query.stages import Stage
@@ -257,6 +257,8 @@ class _Cutter:
                 schema = self._answer
             else:
                 schema = schema_of(self._valued(body), self._context)
+        if unreadable := unreadable_column(schema):
+            raise Uncut(f"tasks would have to hand on a {unreadable}")
         stage = Stage(
             id=f"stage-{len(self._stages) + 1}",
             plan=plan,
