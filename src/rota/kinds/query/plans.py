@@ -166,7 +166,8 @@ def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: Callable[[], int
             if unproven:
                 raise Uncut(unproven)
             # Who asks for a number of partitions wants to see them.
-            stages = cut(planned, engine.context, 0 if wishes.partitions else sizing.AGAIN_BYTES, asked.schema)
+            again_bytes = 0 if wishes.partitions else sizing.AGAIN_BYTES
+            stages = cut(planned, engine.context, again_bytes, asked.schema, partitions)
             if alone := next((stage.alone for stage in stages if stage.alone), ""):
                 _check_strict(wishes, f"a stage of it would be one task: {alone}")
         except Uncut as uncut:
