@@ -307,6 +307,68 @@ def other_statements() -> Iterator[str]:
         yield f"select * from {name}"
 
 
+# Literals of every type that one can be of: what `arrow_cast` is given, and the type.
+_UNITS = ("Second", "Millisecond", "Microsecond", "Nanosecond")
+_ZONES = ("None", 'Some("UTC")', 'Some("+02:00")', 'Some("Europe/Berlin")')
+_INSTANTS = ("'2020-01-01T12:00:00'", "'1970-01-01T00:00:00'", "'1931-07-08T09:10:11'")
+LITERALS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    *((f"Timestamp({unit}, {zone})", _INSTANTS) for unit, zone in product(_UNITS, _ZONES)),
+    *((f"Time32({unit})", ("'00:00:00'", "'12:34:56'")) for unit in _UNITS[:2]),
+    *((f"Time64({unit})", ("'00:00:00'", "'12:34:56.789'")) for unit in _UNITS[2:]),
+    *((f"Duration({unit})", ("0", "-5", "86400")) for unit in _UNITS),
+    *((name, ("'1970-01-01'", "'2020-02-29'", "'1931-07-08'")) for name in ("Date32", "Date64")),
+    *((f"Int{bits}", ("0", "-7", "100")) for bits in (8, 16, 32, 64)),
+    *((f"UInt{bits}", ("0", "7", "200")) for bits in (8, 16, 32, 64)),
+    *((f"Float{bits}", ("0.0", "-0.5", "1e10")) for bits in (32, 64)),
+    *((f"Decimal{bits}(9, 2)", ("0", "-1.25", "'12345.67'")) for bits in (32, 64, 128, 256)),
+    ("Decimal256(50, -2)", ("1200", "-100")),
+    ("Boolean", ("true", "false")),
+    *((name, ("''", "'a'", "'a text that is longer than a view'")) for name in ("Utf8", "LargeUtf8", "Utf8View")),
+    *((name, ("X''", "X'00ff'", "X'000102030405060708090a0b0c0d0e0f'")) for name in ("Binary", "LargeBinary")),
+    ("BinaryView", ("X''", "X'00ff'", "X'000102030405060708090a0b0c0d0e0f'")),
+    ("FixedSizeBinary(2)", ("X'00ff'", "X'6162'")),
+    ("Interval(YearMonth)", ("'1 year 2 months'", "'-3 months'")),
+    ("Interval(DayTime)", ("'1 day 2 hours'", "'-3 minutes'")),
+    ("Interval(MonthDayNano)", ("'1 month 2 days 3 hours'", "'-1 day'")),
+    *((f"Dictionary({key}, Utf8)", ("''", "'a'")) for key in ("Int8", "Int32", "UInt16")),
+    ("Dictionary(Int32, Int64)", ("0", "9")),
+    ("List(Int64)", ("[1, null]", "[0]")),
+    ("LargeList(Utf8)", ("['a', '']", "['b']")),
+    ("FixedSizeList(2 x Int64)", ("[1, 2]", "[0, null]")),
+)
+# Literals that are written without `arrow_cast`.
+WRITTEN_LITERALS: tuple[tuple[str, ...], ...] = (
+    ("timestamp '2020-01-01 12:00:00'", "timestamp '1970-01-01'"),
+    ("time '10:00:00'", "time '00:00:00'"),
+    ("date '2020-01-05'", "date '1970-01-01'"),
+    ("interval '1 month 2 days'", "interval '3 hours'"),
+    ("named_struct('x', 1, 'y', timestamp '2020-01-01')", "named_struct('x', 0, 'y', timestamp '1970-01-01')"),
+    ("map(['k'], [time '10:00:00'])", "map(['z'], [time '00:00:00'])"),
+    ("[timestamp '2020-01-01', null]", "[timestamp '1970-01-01']"),
+)
+
+
+def literals() -> Iterator[tuple[str, ...]]:
+    """Literals of one type each, NULL among them."""
+    for kind, values in LITERALS:
+        yield tuple(f"arrow_cast({value}, '{kind}')" for value in (*values, "null"))
+    yield from WRITTEN_LITERALS
+
+
+def literal_statements() -> Iterator[str]:
+    """Literals of every type as results, in a choice, in comparisons, in a list, and as the default of a window."""
+    for each in literals():
+        first, second, *_ = each
+        yield f"select k, {', '.join(f'{value} as x{number}' for number, value in enumerate(each))} from t"
+        chosen = f"case when a > 4 then {first} when a > 2 then {second} end"
+        yield f"select o, {chosen} as x from t"
+        yield f"select o from t where {chosen} = {first}"
+        yield f"select o from t where {chosen} > {second} or {chosen} is null"
+        yield f"select o from t where {chosen} in ({', '.join(each)})"
+        yield f"select x, count(*) as n, min(x) as y from (select {chosen} as x from t) group by x"
+        yield f"select o, lag({chosen}, 1, {first}) over (order by o) as x from t"
+
+
 def call_statements() -> Iterator[str]:
     """A call of every scalar function of the engine, with arguments of several types."""
     for call in CALLS.read_text(encoding="utf-8").splitlines():

@@ -27,7 +27,7 @@ from rota.core.model import Capacity, Pairs
 from rota.ports import Blobs
 from rota.stores.blobs import store_of_blobs
 from rota.wire.builds import BUBBLEWRAP, BUILD, NONE, SANDBOX
-from rota.wire.queries import QUERY
+from rota.wire.queries import ENGINE_MEMORY, QUERY
 from rota.wire.work import COMMAND, HTTP, PYTHON
 from rota.worker.accounts import find_account
 from rota.worker.bundles.driver import BundleCache
@@ -205,7 +205,10 @@ async def start_worker(
     else:
         # As many as may be at work: those that are over would be started again with the next burst.
         kept = Recycling(idle_max=working.slots_in_all)
-        python = ProcessRunner(supervisor, blobs, working.folder, bundles, recycling=kept, memory_bytes_max=memory)
+        env = engine_memory(memory, memory_kb() << 10, working.slots_in_all)
+        python = ProcessRunner(
+            supervisor, blobs, working.folder, bundles, env=env, recycling=kept, memory_bytes_max=memory
+        )
     runners: dict[str, Runner] = {
         PYTHON: python,
         COMMAND: CommandRunner(supervisor, python, bundles, memory_bytes_max=memory),
@@ -281,6 +284,12 @@ def query_memory(chosen_bytes: int, machine_bytes: int, slots: int) -> tuple[int
     if chosen_bytes:
         return chosen_bytes, min(chosen_bytes, share)
     return share + RESERVED_BYTES, share
+
+
+def engine_memory(chosen_bytes: int, machine_bytes: int, slots: int) -> dict[str, str]:
+    """The variable by which a task with SQL in it is told how much its engine may use."""
+    _, share = query_memory(chosen_bytes, machine_bytes, slots)
+    return {ENGINE_MEMORY: str(int(share * ENGINE_SHARE))}
 
 
 def _queries(

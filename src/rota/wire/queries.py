@@ -107,6 +107,8 @@ class Fragment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     texts: Texts = ()
 
 
+# The variable by which a worker tells the process of a task how much memory an engine in it may use.
+ENGINE_MEMORY = "ROTA_ENGINE_MEMORY_BYTES"
 EXCHANGE = "rota-exchange-"
 
 

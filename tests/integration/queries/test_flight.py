@@ -157,10 +157,35 @@ def test_a_recursive_query_is_planned_by_a_worker(connection: adbc.Connection) -
     assert ask(connection, sql).to_pylist() == [{"x": 10}]
 
 
-def test_statements_are_prepared_and_executed_by_name(connection: adbc.Connection) -> None:
-    ask(connection, "prepare more as select count(*) as n from trips where id >= $1")
-    assert ask(connection, "execute more(10)").to_pylist() == [{"n": TRIPS - 10}]
-    ask(connection, "deallocate more")
+def test_statements_are_prepared_and_executed_by_name(front: Front) -> None:
+    with connected(front.url, WITH_COOKIE_MIDDLEWARE="true") as connection:
+        ask(connection, "prepare more as select count(*) as n from trips where id >= $1")
+        assert ask(connection, "execute more(10)").to_pylist() == [{"n": TRIPS - 10}]
+        ask(connection, "deallocate more")
+        with pytest.raises(adbc.Error, match=r"query\.statement: .*'more'"):
+            ask(connection, "execute more(10)")
+
+
+def test_names_of_prepared_statements_are_those_of_one_connection(front: Front) -> None:
+    cookies = {"WITH_COOKIE_MIDDLEWARE": "true"}
+    with connected(front.url, **cookies) as one, connected(front.url, **cookies) as two:
+        ask(one, "prepare p as select 1 as x")
+        for sql in ("execute p", "deallocate p", "explain execute p"):
+            with pytest.raises(adbc.Error, match=r"query\.(statement|unsupported): "):
+                ask(two, sql)
+        ask(two, "prepare P as select 2 as x")
+        with pytest.raises(adbc.NotSupportedError, match=r"query\.unsupported: .*DDL"):
+            ask(two, "prepare p as drop table trips")
+        assert ask(one, 'execute "p"').to_pylist() == [{"x": 1}]
+        assert ask(two, "execute p").to_pylist() == [{"x": 2}]
+        ask(two, "deallocate prepare p")
+        assert ask(one, "execute p").to_pylist() == [{"x": 1}]
+
+
+@pytest.mark.parametrize("sql", ["prepare p as select 1", "execute p", "-- x\ndeallocate p"])
+def test_a_connection_without_cookies_cannot_name_statements(connection: adbc.Connection, sql: str) -> None:
+    with pytest.raises(adbc.NotSupportedError, match=r"query\.unsupported: .*cookie"):
+        ask(connection, sql)
 
 
 def test_values_of_arrow_keep_theirs_too(connection: adbc.Connection) -> None:
@@ -311,7 +336,6 @@ def test_every_sort_of_error_is_told_in_one_line_without_a_word_about_our_code(c
         "update trips set id = 1",
         "copy trips to '/tmp/stolen.csv'",
         "set datafusion.execution.batch_size = 1",
-        "prepare p as drop table trips",
         "start transaction",
     ],
 )

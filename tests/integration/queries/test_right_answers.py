@@ -47,6 +47,14 @@ STAGED = {
     "half and tiny": "select f, arrow_cast(f, 'Float16') + cast(b as tinyint) as x from t",
     "interval": "select interval '1 month 2 days' as x from t",
     "dictionary": "select arrow_cast('a', 'Dictionary(Int32, Utf8)') as x from t",
+    "instant in a filter": (
+        "select b, count(*) as n from t where arrow_cast(b, 'Timestamp(Second, None)') < '2020-01-01 12:00:00' "
+        "group by b"
+    ),
+    "instant with a zone": "select b, arrow_cast('2020-01-01', 'Timestamp(Nanosecond, Some(\"+02:00\"))') as x from t",
+    "time of day": (
+        "select b, count(*) as n from t where arrow_cast(b, 'Time64(Nanosecond)') < time '10:00:00' group by b"
+    ),
     "value in a filter": "select sum(a) filter (where a > (select min(a) from t)) as x from t",
     "value in an order": "select b from t order by f * (select min(a) - 2 from t)",
 }
@@ -123,6 +131,18 @@ def test_what_is_lost_in_encoding_is_planned_by_a_worker(here: rota.Rota, folder
         register(session.engine.context, folder)
         with refused("query.unstaged"):
             session.submit(UNSTAGED[what])
+
+
+@pytest.mark.parametrize("what", STAGED)
+def test_what_survives_encoding_is_split_into_stages(here: rota.Rota, folder: Path, what: str) -> None:
+    with rota.Session.on(here, partitions=3, strict=True) as session:
+        register(session.engine.context, folder)
+        planned = session.runtime.plan(session.engine, session.sql(STAGED[what]).plan())
+        assert planned is not None
+        assert planned.unstaged == ""
+        assert not any(stage.is_logical for stage in planned.stages)
+        if " from t where" in STAGED[what] and "group by" in STAGED[what]:
+            assert max(stage.tasks for stage in planned.stages) == 3
 
 
 def test_dictionaries_may_differ_between_batches() -> None:
@@ -218,6 +238,23 @@ def test_settings_of_a_session_hold_on_workers(here: rota.Rota, folder: Path, sq
         assert _rows(session.sql(sql).to_arrow()) == _rows(embedded.sql(sql).to_arrow()) != _rows(before)
 
 
+@pytest.mark.parametrize("kind", ["Interval(YearMonth)", "Interval(DayTime)"])
+def test_a_type_that_no_program_can_read_is_refused_before_it_runs(session: rota.Session, kind: str) -> None:
+    value = f"arrow_cast('1 year', '{kind}')"
+    for shape in ("{}", "[{}]", "named_struct('a', {})", "map(['a'], [[{}]])"):
+        sql = f"select b, {shape.format(value)} as x from t"  # noqa: S608 - names of ours
+        with refused("query.type"):
+            session.submit(sql)
+        with refused("query.type"):
+            session.sql(sql).to_arrow()
+    cast = f"select b, arrow_cast({value}, 'Interval(MonthDayNano)') as x from t"  # noqa: S608 - names of ours
+    assert session.sql(cast).to_arrow().num_rows == 5
+    inside = (
+        f"select x is null as n, count(*) as c from (select case when b = 1 then {value} end as x from t) group by x"  # noqa: S608 - names of ours
+    )
+    assert _rows(session.sql(inside).to_arrow()) == ["{'n': False, 'c': 2}", "{'n': True, 'c': 3}"]
+
+
 ENDLESS = "with recursive r as (select 1 as n union all select n + 1 from r) select count(*) as x from r"
 
 
@@ -261,6 +298,41 @@ def test_a_time_limit_holds_for_a_query_in_this_process(here: rota.Rota) -> None
         with refused("query.failed", "0.2 s"):
             handle.wait(60)
         assert handle.status() == "failed"
+
+
+def test_a_time_limit_holds_for_the_query_of_a_new_table(here: rota.Rota) -> None:
+    with rota.Session.on(here, timeout_s=0.2) as session:
+        session.register_table("m", ROWS)
+        for sql in (LONG_HERE, "select count(*) as n from generate_series(1, 400000000000) where value % 7 = 3"):
+            with refused("query.failed", "0.2 s"):
+                session.sql(f"create table made as {sql}")
+        with refused("query.unsupported"):
+            session.sql("create table made (a int primary key) as select 1")
+        assert not any("made" in name for name in session.tables())
+
+
+def test_a_table_is_made_the_same_with_a_time_limit(here: rota.Rota, folder: Path) -> None:
+    statements = (
+        "create table made as select b, arrow_cast(sum(a), 'Int16') as x, 'y' as s from t group by b",
+        'create table if not exists "A ""b""".made as select a from t where a > 3',
+        "create table if not exists made as select 1 / 0",
+        "create or replace table public.MADE (b bigint, x text) as select b, f from t where a > 2",
+        "create table datafusion.public.empty as select a from t where a > 100",
+    )
+    with rota.Session.on(here, timeout_s=60) as limited, rota.Session.on(here) as free:
+        for session in (limited, free):
+            register(session.engine.context, folder)
+            session.sql('create schema "A ""b"""').to_arrow()
+        for sql in statements:
+            assert [session.submit(sql).unstaged for session in (limited, free)].count("") == 0
+            assert limited.tables() == free.tables()
+            for name in ("made", '"A ""b""".made', "empty"):
+                if free.engine.context.table_exist(name):
+                    wanted, found = (each.table(name).to_arrow() for each in (free, limited))
+                    assert (_rows(found), found.schema) == (_rows(wanted), wanted.schema), (sql, name)
+        for session in (limited, free):
+            with refused("query.failed"):
+                session.sql("create table made as select 1")
 
 
 def test_a_query_in_this_process_is_cancelled_before_its_first_batch(here: rota.Rota) -> None:

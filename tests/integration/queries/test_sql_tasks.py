@@ -1,5 +1,6 @@
 """Statements as tasks of workflows: their tables come from other tasks, and theirs go to others."""
 
+import os
 import re
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import rota
+from rota.wire.queries import ENGINE_MEMORY
+from rota.worker.properties import memory_kb
 from tests.integration.queries import sql_workflow
 
 
@@ -18,6 +21,21 @@ def test_a_statement_takes_what_tasks_gave_and_gives_a_table(tmp_path: Path) -> 
         assert run.wait(60).state == "success", [task.error for task in run.tasks()]
         assert run.result("totals").to_pylist() == [{"land": "Italy", "km": 30}, {"land": "Norway", "km": 12}]
         assert run.result("lines") == ["Italy: 30", "Norway: 12"]
+
+
+def test_a_task_is_told_how_much_memory_its_engine_may_use(tmp_path: Path) -> None:
+    @rota.task
+    def told() -> int:
+        return int(os.environ[ENGINE_MEMORY])
+
+    @rota.workflow
+    def one() -> None:
+        told()
+
+    with rota.Rota.embedded(tmp_path, slots=2) as here:
+        run = here.submit(one)
+        assert run.wait(60).state == "success"
+        assert 0 < run.result("told") <= (memory_kb() << 10) // 2
 
 
 def test_outside_of_a_workflow_it_is_a_function() -> None:

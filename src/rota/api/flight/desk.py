@@ -31,13 +31,13 @@ class Query(Protocol):
 
 
 class CallersSession(Protocol):
-    """What one caller may ask."""
+    """What one caller may ask. `connection` tells the caller's connections apart; "" is one that is not known again."""
 
-    def begin(self, sql: str, params: Sequence[Any]) -> Query:
+    def begin(self, sql: str, params: Sequence[Any], connection: str = "") -> Query:
         """Begin to run a statement. Raises Refused."""
         ...
 
-    def schema_of(self, sql: str, params: Sequence[Any] = ()) -> pa.Schema | None:
+    def schema_of(self, sql: str, params: Sequence[Any] = (), connection: str = "") -> pa.Schema | None:
         """What a statement would give; None if it has parameters without values."""
         ...
 

@@ -3,6 +3,8 @@
 Each call has a thread of its own, for as long as its caller waits.
 """
 
+import re
+import secrets
 import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
@@ -20,8 +22,12 @@ from rota.core.errors import Refused, Unavailable
 from rota.wire.flight import flight_sql_pb2 as pb
 from rota.wire.flight.commands import pack, unpack, unpack_cancel
 
-TOKEN = "rota-token"  # noqa: S105 - the name of a middleware
+HEADERS = "rota-headers"
 BEARER = "bearer "
+# The cookie by which a connection is known again: many callers may have the same token, or none.
+CONNECTION = "rota-connection"
+_ID_BYTES = 16
+_ID = re.compile(r"[0-9a-f]{32}")
 # How often it is looked whether a caller who waits is still there; seldom for those who wait for long.
 LOOK_EVERY_S = 0.1
 LOOK_EVERY_MAX_S = 1.0
@@ -42,19 +48,34 @@ _ACTIONS = (
 Failed = Callable[[str, Exception], None]
 
 
-class _Token(fl.ServerMiddleware):
-    def __init__(self, token: str) -> None:
+class _Headers(fl.ServerMiddleware):
+    """What the headers of a call say: the token, and the connection. `cookie` is one that the reply sets."""
+
+    def __init__(self, token: str, connection: str, cookie: str) -> None:
         self.token = token
+        self.connection = connection
+        self._cookie = cookie
+
+    def sending_headers(self) -> dict[str, list[str] | list[bytes]]:
+        """Give a connection its cookie."""
+        return {"set-cookie": [f"{CONNECTION}={self._cookie}; Path=/; HttpOnly"]} if self._cookie else {}
 
 
-class _ReadsTokens(fl.ServerMiddlewareFactory):
-    """Takes the bearer token from the headers of each call."""
+class _ReadsHeaders(fl.ServerMiddlewareFactory):
+    """Takes the bearer token and the cookie of the connection from the headers of each call."""
 
-    def start_call(self, info: Any, headers: Any) -> _Token:
+    def start_call(self, info: Any, headers: Any) -> _Headers:
         """What the caller presents; "" if that is nothing."""
-        values = next((values for name, values in headers.items() if name.lower() == "authorization"), [""])
-        text = values[0] if isinstance(values[0], str) else ""
-        return _Token(text[len(BEARER) :].strip() if text.lower().startswith(BEARER) else "")
+        text = next(iter(_header(headers, "authorization")), "")
+        token = text[len(BEARER) :].strip() if text.lower().startswith(BEARER) else ""
+        cookies = (each.strip().partition("=") for text in _header(headers, "cookie") for each in text.split(";"))
+        connection = next((value for name, _, value in cookies if name == CONNECTION and _ID.fullmatch(value)), "")
+        return _Headers(token, connection, "" if connection else secrets.token_hex(_ID_BYTES))
+
+
+def _header(headers: Any, name: str) -> list[str]:
+    values = next((values for each, values in headers.items() if each.lower() == name), [])
+    return [value for value in values if isinstance(value, str)]
 
 
 class FlightSqlServer(fl.FlightServerBase):
@@ -74,7 +95,7 @@ class FlightSqlServer(fl.FlightServerBase):
         self._stopping = threading.Event()
         # Whether somebody who does not read was left behind; nothing but the end of the process ends their call.
         self.is_stuck = False
-        super().__init__(location, middleware={TOKEN: _ReadsTokens()}, **tls)
+        super().__init__(location, middleware={HEADERS: _ReadsHeaders()}, **tls)
         threading.Thread(target=self._sweep, name="rota-flight-sweep", daemon=True).start()
 
     def stop(self) -> None:
@@ -103,7 +124,7 @@ class FlightSqlServer(fl.FlightServerBase):
             if name in metadata.SCHEMAS:
                 return _info(metadata.schema_of(name, command), descriptor, descriptor.command)
             sql, params = self._statement(owner, name, command)
-            handle, query = self._statements.begin(owner, lambda: session.begin(sql, params))
+            handle, query = self._statements.begin(owner, lambda: session.begin(sql, params, _connection(context)))
             if context.is_cancelled():
                 # Nobody has its ticket.
                 self._statements.give_up(self._statements.find(owner, handle), "its caller has gone")
@@ -118,7 +139,7 @@ class FlightSqlServer(fl.FlightServerBase):
             if name in metadata.SCHEMAS:
                 return fl.SchemaResult(metadata.schema_of(name, command))
             sql, params = self._statement(owner, name, command)
-            return fl.SchemaResult(driver_schema(session.schema_of(sql, params) or pa.schema([])))
+            return fl.SchemaResult(driver_schema(session.schema_of(sql, params, _connection(context)) or pa.schema([])))
 
     def do_get(self, context: Any, ticket: Any) -> fl.FlightDataStream:
         """The answer, as soon as it is there."""
@@ -154,7 +175,7 @@ class FlightSqlServer(fl.FlightServerBase):
             body = action.body.to_pybytes()
             command = unpack_cancel(body) if action.type == CANCEL_INFO else unpack(body)[1]
             if isinstance(command, pb.Statement):
-                return iter([self._prepare(session, owner, command.query)])
+                return iter([self._prepare(session, owner, command.query, _connection(context))])
             if isinstance(command, pb.Prepared):
                 self._statements.unprepare(owner, command.handle)
                 return iter(())
@@ -184,7 +205,7 @@ class FlightSqlServer(fl.FlightServerBase):
     def _caller(self, context: Any) -> tuple[CallersSession, bytes]:
         if self._stopping.is_set():
             raise Unavailable("service.busy", "this front end is stopping", retry_after_ms=1_000)
-        token = context.get_middleware(TOKEN).token
+        token = context.get_middleware(HEADERS).token
         return self._desk.session(token, context.peer()), owner_of(token)
 
     def _statement(self, owner: bytes, name: str, command: Message | None) -> tuple[str, tuple[Any, ...]]:
@@ -195,8 +216,8 @@ class FlightSqlServer(fl.FlightServerBase):
             return found.sql, found.values
         raise Refused("query.unsupported", f"{name} is not served here", path="command")
 
-    def _prepare(self, session: CallersSession, owner: bytes, sql: str) -> bytes:
-        schema = session.schema_of(sql)
+    def _prepare(self, session: CallersSession, owner: bytes, sql: str, connection: str) -> bytes:
+        schema = session.schema_of(sql, (), connection)
         # Of which type a parameter is, is not known before it has a value.
         params = pa.schema([pa.field(name, pa.null()) for name in session.parameters_of(sql)])
         made = pb.Created(
@@ -246,6 +267,11 @@ class FlightSqlServer(fl.FlightServerBase):
                 if self._stopping.is_set():
                     raise Unavailable("service.busy", "this front end is stopping", retry_after_ms=1_000)
                 yield from pieces(batch, schema)
+
+
+def _connection(context: Any) -> str:
+    """The connection of a call; "" if it did not send the cookie that it was given."""
+    return context.get_middleware(HEADERS).connection
 
 
 def _values(reader: Any) -> tuple[Any, ...]:

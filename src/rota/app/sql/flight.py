@@ -27,6 +27,7 @@ from rota.app.sql.frames import DataFrame
 from rota.app.sql.handles import QueryHandle
 from rota.app.sql.runtimes import ClusterRuntime
 from rota.app.sql.session import Session
+from rota.app.sql.statement_names import StatementNames
 from rota.config import Address, Config, ServerTls, read_address, read_server_tls
 from rota.control.events import Level, Tell
 from rota.core.errors import Refused
@@ -207,6 +208,7 @@ class OneCaller:
         self._session = session
         self._planning = threading.Lock()
         self._queries: WeakSet[QueryHandle] = WeakSet()
+        self._names = StatementNames(session.sql)
         # Tables of the settings that could not be registered yet.
         self._missing = dict(tables)
         self._is_described = False
@@ -217,24 +219,24 @@ class OneCaller:
         """Whether anybody has a query of it."""
         return len(self._queries) > 0
 
-    def begin(self, sql: str, params: Sequence[Any]) -> QueryHandle:
+    def begin(self, sql: str, params: Sequence[Any], connection: str = "") -> QueryHandle:
         """Begin to run a statement that only reads."""
-        with self._planning:
-            frame = self._frame(sql, params)
+        with self._planning, self._names.scope(sql, connection) as scoped:
+            frame = self._frame(scoped, params)
         handle = frame.submit()
         # Its ticket is good here only: a query whose front end was killed is nobody's.
         handle.is_ours_alone = True
         self._queries.add(handle)
         return handle
 
-    def schema_of(self, sql: str, params: Sequence[Any] = ()) -> pa.Schema | None:
+    def schema_of(self, sql: str, params: Sequence[Any] = (), connection: str = "") -> pa.Schema | None:
         """What a statement would give; None if it has parameters without values."""
         if self.parameters_of(sql) and not params:
             return None
         if names_statement(sql):
             return pa.schema([])
-        with self._planning:
-            return self._frame(sql, params).schema
+        with self._planning, self._names.scope(sql, connection) as scoped:
+            return self._frame(scoped, params).schema
 
     def parameters_of(self, sql: str) -> Sequence[str]:
         """The parameters of a statement."""

@@ -17,9 +17,9 @@ from rota.app.sql.cluster import Choices, ClusterQuery, live_slots
 from rota.app.sql.handles import LocalQuery, QueryHandle, batches_of
 from rota.client.blocking import BlockingRun
 from rota.core.errors import Refused, Unavailable
-from rota.kinds.query.engine import SqlEngine
+from rota.kinds.query.engine import CreatedTable, SqlEngine
 from rota.kinds.query.graphs import bundle_of, graph_of
-from rota.kinds.query.plans import LogicalPlan, PhysicalPlan, Wishes, frame_here, physical_plan
+from rota.kinds.query.plans import LogicalPlan, PhysicalPlan, Wishes, frame_here, logical_plan, physical_plan
 from rota.kinds.query.settings import PLANNING
 from rota.kinds.query.stages import Stage
 from rota.wire.targets import FileWriter, Target, aside, discard, publish, retract
@@ -51,8 +51,11 @@ class ExecutionRuntime(Protocol):
         """Into which stages it would be cut; None where it is not."""
         ...
 
-    def check_create_table(self) -> None:
-        """Refuse CREATE TABLE … AS if a query may not run in this process."""
+    def rows_of_created(self, engine: SqlEngine, created: CreatedTable, sql: str) -> pa.Table | None:
+        """What the query of a CREATE TABLE … AS gives; None to have the engine run it, without a limit of time.
+
+        Refused if a query may not run in this process.
+        """
         ...
 
     def close(self) -> None:
@@ -110,8 +113,9 @@ class EmbeddedRuntime:
         """It is not cut."""
         return None
 
-    def check_create_table(self) -> None:
-        """All queries run in this process."""
+    def rows_of_created(self, engine: SqlEngine, created: CreatedTable, sql: str) -> pa.Table | None:
+        """All queries run in this process, and have no limit of time."""
+        return None
 
     def close(self) -> None:
         """It holds nothing."""
@@ -224,12 +228,25 @@ class ClusterRuntime:
         with self._planning:
             return physical_plan(engine, asked, self._slots, wishes)
 
-    def check_create_table(self) -> None:
-        """A strict session refuses it: no worker would run its query."""
+    def rows_of_created(self, engine: SqlEngine, created: CreatedTable, sql: str) -> pa.Table | None:
+        """Run the query in this process, no longer than a query may take. A strict session refuses it."""
         if self._choices.strict:
             text = "CREATE TABLE … AS runs its query in this process, and not by several tasks"
             hint = "Leave strict out, or register the answer: register_table(name, session.sql(…).to_arrow())."
             raise Refused("query.unstaged", text, hint, path="sql")
+        is_there = not created.replaces and engine.context.table_exist(created.quoted_name())
+        if not self._choices.timeout_s or is_there:
+            return None
+        if created.has_constraints():
+            text = "a CREATE TABLE … AS with constraints cannot be limited in time"
+            raise Refused("query.unsupported", text, "Leave out the constraints, or timeout_s.", path="sql")
+        asked = logical_plan(engine, engine.frame_of(created.query))
+        handle = LocalQuery(new_id(), engine.frame_of(asked.plan), asked.schema, sql, self._choices.timeout_s)
+        try:
+            return handle.to_arrow()
+        except BaseException:
+            handle.cancel()
+            raise
 
     def close(self) -> None:
         """Hang up."""

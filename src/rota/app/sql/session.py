@@ -88,10 +88,13 @@ class Session:
 
     def sql(self, statement: str, params: Given = ()) -> DataFrame:
         """What a statement gives; `params` are for its `$1`, `?` (by place) or `$name` (by name)."""
-        makes_rows = self.engine.creates_table_from_query(statement, params)
-        if makes_rows:
-            self.runtime.check_create_table()
-        return DataFrame(self, self.engine.sql(statement, params), statement, makes_rows=makes_rows)
+        created = self.engine.created_table(statement, params)
+        if created is None:
+            return DataFrame(self, self.engine.sql(statement, params), statement)
+        rows = self.runtime.rows_of_created(self.engine, created, statement)
+        # Without rows the engine runs the query itself.
+        frame = self.engine.sql(statement, params) if rows is None else self.engine.create_table(created, rows)
+        return DataFrame(self, frame, statement, makes_rows=True)
 
     def submit(self, statement: str, params: Given = ()) -> QueryHandle:
         """Begin to run a statement."""

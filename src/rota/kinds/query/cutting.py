@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rota.core.errors import Refused
 from rota.kinds.query.proven_plans import has_subquery_value, why_unproven
-from rota.kinds.query.schemas import exchange_leaf, mended, schema_of, schema_of_plan
+from rota.kinds.query.schemas import exchange_leaf, mended, schema_of, schema_of_plan, unreadable_column
 from rota.kinds.query.sizing import AGAIN_BYTES
 from rota.kinds.query.sources import leaves_of, unsent
 from rota.kinds.query.stages import Stage
@@ -37,6 +37,7 @@ from rota.wire.queries import EXCHANGE, Answered, Exchange, Gathered, Hashed, Ou
 
 # Why NOT IN is one task.
 _OF_ALL_ROWS = "NOT IN has to know of all rows whether there is a NULL among them"
+_JOINS = ("cross_join", "hash_join", "nested_loop_join", "sort_merge_join")
 # Joins that never have to know which rows of their left side no task has found a partner for.
 _ALONE = (pb.INNER, pb.RIGHT, pb.RIGHT_SEMI, pb.RIGHT_ANTI, pb.RIGHT_MARK)
 
@@ -73,16 +74,18 @@ def cut(
     context: df.SessionContext,
     again_bytes: int = AGAIN_BYTES,
     answer: pa.Schema | None = None,
+    wanted: int = 1,
 ) -> tuple[Stage, ...]:
     """The stages of a plan, each after those that it reads; the last one gives the answer.
 
     `again_bytes` is how much the tasks of a stage may read again rather than have it read for them. `answer` is the
-    schema of what the plan gives, where that is known.
+    schema of what the plan gives, where that is known. `wanted` is how many tasks a stage was planned to have: a join
+    that is one task all the same says why.
     The plan has to be made with `settings.PLANNING`. `Uncut` if it has to be run in one piece, or where it is.
     """
     content = _proven_bytes_of(plan)
     try:
-        return _Cutter(context, again_bytes, answer).stages_of(mended(read(content)))
+        return _Cutter(context, again_bytes, answer, wanted).stages_of(mended(read(content)))
     except Unsliceable as error:
         raise Uncut(_unknown(plan) or str(error)) from None
 
@@ -149,10 +152,11 @@ def _reading() -> Generator[None]:
 
 
 class _Cutter:
-    def __init__(self, context: df.SessionContext, again_bytes: int, answer: pa.Schema | None) -> None:
+    def __init__(self, context: df.SessionContext, again_bytes: int, answer: pa.Schema | None, wanted: int) -> None:
         self._context = context
         self._again_bytes = again_bytes
         self._answer = answer
+        self._wanted = wanted
         self._stages: list[Stage] = []
         # All exchanges so far; leaves are numbered by their place here until their stage is complete.
         self._exchanges: list[Exchange] = []
@@ -247,6 +251,9 @@ class _Cutter:
                 body = self._cut_gathered(body, tasks)
         elif any(_is_not_in(each) and self._reads_tasks(each) for each in walk(body)):
             alone = _OF_ALL_ROWS
+        is_whole = bool(alone)
+        if tasks == 1 and self._wanted > 1:
+            alone = alone or self._why_join_is_alone(body)
         root = root.over([body]) if root.kind == "repartition" else body
         root, exchanges = self._numbered(self._valued(root))
         plan = write(root)
@@ -257,6 +264,8 @@ class _Cutter:
                 schema = self._answer
             else:
                 schema = schema_of(self._valued(body), self._context)
+        if unreadable := unreadable_column(schema):
+            raise Uncut(f"tasks would have to hand on a {unreadable}")
         stage = Stage(
             id=f"stage-{len(self._stages) + 1}",
             plan=plan,
@@ -264,12 +273,25 @@ class _Cutter:
             schema=schema,
             exchanges=exchanges,
             tasks=tasks,
-            is_whole=bool(alone),
+            is_whole=is_whole,
             alone=alone,
             upstream=tuple(exchange.stage for exchange in exchanges),
         )
         self._stages.append(stage)
         return stage
+
+    def _why_join_is_alone(self, body: Node) -> str:
+        """Why a join in a stage of one partition is one task; "" if there is none, or it is little to read."""
+        for node in walk(body):
+            if node.kind not in _JOINS or self._is_little(node):
+                continue
+            right = node.inputs[1]
+            if _has_exchange(right) or any(each.kind in GATHERING for each in walk(right)):
+                return "the right side of a join was gathered in one place before"
+            is_in_memory = any(each.kind == "memory_scan" for each in walk(right))
+            what = "a table in memory" if is_in_memory else "a source that is not divided, such as one small file"
+            return f"the right side of a join is {what}"
+        return ""
 
     def _cut_gathered(self, node: Node, tasks: int) -> Node:
         """Cut off what one task has to do as a whole, and every task of this stage would do again.

@@ -5,14 +5,17 @@ refusal with a code (`complaints`).
 """
 
 import os
+import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import datafusion as df
+import msgspec
 import pyarrow as pa
 from datafusion.expr import CreateMemoryTable, EmptyRelation
+from msgspec import Struct
 
 from rota.core.errors import Refused
 from rota.kinds.query.catalogs import Bridge, Catalog, catalog_trouble, check_catalog_name
@@ -30,6 +33,27 @@ _ON_TRIAL = "rota_on_trial"
 # The engine looks at a statement when it is prepared, so none that writes can be executed.
 _PREPARES_ONLY = df.SQLOptions().with_allow_ddl(False).with_allow_dml(False)
 _READS_ONLY = df.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+
+# The parts of a table's name, as the engine shows a node that makes one.
+_NAME_PARTS = re.compile(r'(?:catalog|schema|table): ("(?:[^"\\]|\\.)*")')
+
+
+class CreatedTable(Struct, frozen=True):
+    """What a CREATE TABLE … AS makes: its query, and the node as the engine shows it."""
+
+    query: df.LogicalPlan
+    shown: str
+    may_exist: bool
+    replaces: bool
+
+    def quoted_name(self) -> str:
+        """The name in SQL."""
+        parts = [msgspec.json.decode(part) for part in _NAME_PARTS.findall(self.shown)]
+        return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+
+    def has_constraints(self) -> bool:
+        """Whether it says more of the table than its rows."""
+        return "constraints=" in _NAME_PARTS.sub("", self.shown)
 
 
 class SqlEngine:
@@ -90,10 +114,10 @@ class SqlEngine:
                 options = _PREPARES_ONLY
             return self.context.sql_with_options(named, options, values or None)
 
-    def creates_table_from_query(self, text: str, params: Given = ()) -> bool:
-        """Whether a statement is CREATE TABLE … AS, whose query the engine runs when it is given the statement."""
+    def created_table(self, text: str, params: Given = ()) -> "CreatedTable | None":
+        """The table of a CREATE TABLE … AS, whose query the engine runs when it is given the statement; else None."""
         if not is_create(text):
-            return False
+            return None
         named = numbered(text)
         with self.complaining(text):
             # What is explained is planned and not run.
@@ -102,7 +126,24 @@ class SqlEngine:
             )
             (created,) = explained.logical_plan().inputs()
             is_empty = [isinstance(each.to_variant(), EmptyRelation) for each in created.inputs()] == [True]
-            return isinstance(created.to_variant(), CreateMemoryTable) and not is_empty
+            found = created.to_variant()
+            if not isinstance(found, CreateMemoryTable) or is_empty:
+                return None
+            (query,) = created.inputs()
+            return CreatedTable(query, created.display(), found.if_not_exists(), found.or_replace())
+
+    def create_table(self, created: "CreatedTable", rows: pa.Table) -> df.DataFrame:
+        """Carry out a CREATE TABLE … AS with the answer of its query."""
+        self.register_arrow(_ON_TRIAL, rows)
+        try:
+            replace = "OR REPLACE " if created.replaces else ""
+            unless = "IF NOT EXISTS " if created.may_exist else ""
+            with self.complaining():
+                return self.context.sql(
+                    f"CREATE {replace}TABLE {unless}{created.quoted_name()} AS SELECT * FROM {_ON_TRIAL}"  # noqa: S608 - quoted
+                )
+        finally:
+            self.context.deregister_table(_ON_TRIAL)
 
     def frame_of(self, plan: df.LogicalPlan) -> df.DataFrame:
         """The frame of a logical plan, as the context is set now."""

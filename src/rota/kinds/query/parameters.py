@@ -4,16 +4,23 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from rota.core.errors import Refused
 
 # Texts, quoted names and comments, in which a question mark is only that; and then the mark itself.
 _PIECES = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|\?|\$\w+", re.DOTALL)
 
-# What comes before the first word of a statement.
-_BEFORE = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
+# What comes before a word of a statement. It is never read in another way: many comments would be read in very many.
+_BEFORE = r"(?>\s+|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*+"
 _PREPARE = re.compile(rf"{_BEFORE}prepare\b", re.IGNORECASE | re.DOTALL)
 _NAMING = re.compile(rf"{_BEFORE}(?:prepare|deallocate)\b", re.IGNORECASE | re.DOTALL)
 _CREATING = re.compile(rf"{_BEFORE}create\b", re.IGNORECASE | re.DOTALL)
+_STATEMENT_NAME = re.compile(
+    rf"{_BEFORE}(?P<verb>prepare|execute|deallocate)\b(?:(?<=deallocate){_BEFORE}prepare\b(?={_BEFORE}[\"`\w]))?"
+    rf"{_BEFORE}(?P<name>\"(?:[^\"]|\"\")*\"|`[^`]*`|\w+)",
+    re.IGNORECASE | re.DOTALL,
+)
 _OF_PREPARED = re.compile(rf"{_BEFORE}(?:prepare|execute|deallocate)\b", re.IGNORECASE | re.DOTALL)
 
 Given = Sequence[Any] | Mapping[str, Any]
@@ -50,6 +57,26 @@ def names_in(sql: str) -> tuple[str, ...]:
 def is_of_prepared(sql: str) -> bool:
     """Whether a statement is PREPARE, EXECUTE or DEALLOCATE."""
     return _OF_PREPARED.match(sql) is not None
+
+
+class StatementName(Struct, frozen=True):
+    """What a PREPARE, EXECUTE or DEALLOCATE does, and the name in it; `before` and `after` are the rest of the text."""
+
+    verb: str
+    name: str
+    before: str
+    after: str
+
+
+def statement_name(sql: str) -> StatementName | None:
+    """The name of a prepared statement in a statement about one; None if it cannot be read."""
+    found = _STATEMENT_NAME.match(sql)
+    if found is None:
+        return None
+    written = found["name"]
+    # As the engine has it: in small letters, unless it is in quotes.
+    name = written[1:-1].replace('""', '"') if written[0] in '"`' else written.lower()
+    return StatementName(found["verb"].lower(), name, sql[: found.start("name")], sql[found.end("name") :])
 
 
 def is_create(sql: str) -> bool:

@@ -12,6 +12,7 @@ from rota.kinds.query import sizing
 from rota.kinds.query.cutting import Uncut, cut, lines_of, whole
 from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.proven_plans import count_text_scans, why_unproven, why_unproven_scans
+from rota.kinds.query.schemas import unreadable_column
 from rota.kinds.query.settings import changed_settings
 from rota.kinds.query.sources import is_splittable
 from rota.kinds.query.stages import Stage
@@ -118,7 +119,11 @@ def logical_plan(engine: SqlEngine, frame: df.DataFrame) -> LogicalPlan:
     with engine.complaining():
         optimized = frame.optimized_logical_plan()
         # The frame's own schema has the types from before branches of a UNION or a CASE get a common one.
-        return LogicalPlan(plan, engine.frame_of(optimized).schema(), optimized)
+        schema = engine.frame_of(optimized).schema()
+    if unreadable := unreadable_column(schema):
+        hint = "Cast it: arrow_cast(…, 'Interval(MonthDayNano)')."
+        raise Refused("query.type", f"the answer has a {unreadable}, and no program could read it", hint, path="sql")
+    return LogicalPlan(plan, schema, optimized)
 
 
 def _has_node(plan: df.LogicalPlan, starts: tuple[str, ...]) -> bool:
@@ -161,7 +166,8 @@ def physical_plan(engine: SqlEngine, asked: LogicalPlan, slots: Callable[[], int
             if unproven:
                 raise Uncut(unproven)
             # Who asks for a number of partitions wants to see them.
-            stages = cut(planned, engine.context, 0 if wishes.partitions else sizing.AGAIN_BYTES, asked.schema)
+            again_bytes = 0 if wishes.partitions else sizing.AGAIN_BYTES
+            stages = cut(planned, engine.context, again_bytes, asked.schema, partitions)
             if alone := next((stage.alone for stage in stages if stage.alone), ""):
                 _check_strict(wishes, f"a stage of it would be one task: {alone}")
         except Uncut as uncut:

@@ -19,8 +19,8 @@ Field = str | tuple[int, ...]
 
 _DEPTH_MAX = 500
 _VARINT, _FIXED_64, _BYTES, _FIXED_32 = 0, 1, 2, 5
-# Types that have no others in them, and the scalars that literals can be: those that the engine has, without unions,
-# run-end encoding and list views.
+# Types that have no others in them, and the literals that are one value: those that the engine has, without unions,
+# run-end encoding and list views. A test compares both with the engine.
 _PLAIN_TYPES = (*range(1, 25), 31, 32, 34, 35, 36, 40, 41)
 _SCALARS = (*range(1, 15), 16, 17, 18, *range(20, 26), 27, 28, 29, *range(31, 40), 41, 43, 44)
 
@@ -191,7 +191,9 @@ MESSAGES: Final[Mapping[str, Mapping[int, Field]]] = {
     "struct": {1: "column type"},
     "dictionary": {1: "type", 2: "type"},
     "map": {1: "column type", 2: VALUE},
-    "scalar": dict.fromkeys(_SCALARS, VALUE),
+    "scalar": dict.fromkeys(_SCALARS, VALUE) | {15: "time literal", 26: "timestamp literal", 30: "time literal"},
+    "time literal": {1: VALUE, 2: VALUE},
+    "timestamp literal": dict.fromkeys(range(1, 6), VALUE),
     # The scan of a table of CSV or JSON files in a logical plan, which has their options. 4 is "not compressed".
     "listing": dict.fromkeys((*range(2, 10), 13, 14), VALUE) | {10: "csv format", 15: "json format"},
     "csv format": {5: "csv options"},

@@ -14,6 +14,12 @@ from rota.wire.plans import plan_pb2 as pb
 from rota.wire.plans.tree import FILE_SCANS, Node, Unsliceable, scan_of, write
 from rota.wire.queries import EXCHANGE
 
+# Types that the engine has, and Arrow's Python library has no values of.
+_UNREADABLE = {
+    pa.lib.Type_INTERVAL_MONTHS: "an Interval(YearMonth)",
+    pa.lib.Type_INTERVAL_DAY_TIME: "an Interval(DayTime)",
+}
+
 
 def schema_of(root: Node, context: df.SessionContext) -> pa.Schema:
     """The schema of what a plan gives, found without running it or looking at a file."""
@@ -54,6 +60,21 @@ def _hollow(node: Node) -> Node:
             del conf.file_groups[:]
             conf.file_groups.add()
             return Node(kind, message)
+
+
+def unreadable_column(schema: pa.Schema) -> str:
+    """The first column whose values Arrow's Python library cannot hold, with its type for people; "" if none is."""
+    for field in schema:
+        if kind := _unreadable(field.type):
+            return f"column {field.name!r}, which is {kind}"
+    return ""
+
+
+def _unreadable(kind: pa.DataType) -> str:
+    if pa.types.is_dictionary(kind):
+        return _unreadable(kind.value_type)
+    inner = (_unreadable(kind.field(number).type) for number in range(kind.num_fields))
+    return _UNREADABLE.get(kind.id) or next(filter(None, inner), "")
 
 
 def mended(node: Node) -> Node:

@@ -17,13 +17,15 @@ from rota.kinds.query.parameters import names_in
 from rota.kinds.query.plans import Wishes, logical_plan, physical_plan, texts_of
 from rota.kinds.query.settings import PLANNING
 from rota.running import Fail
-from rota.wire.queries import Texts
+from rota.wire.queries import ENGINE_MEMORY, Texts
 from rota.wire.work import Grown
 
 # What begins a statement of which fewer rows can be had; others show or explain something.
-_SELECTS = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/|\()*(?:select|with|values|table)\b", re.IGNORECASE | re.DOTALL)
+_SELECTS = re.compile(r"(?>\s+|--[^\n]*\n|/\*.*?\*/|\()*+(?:select|with|values|table)\b", re.IGNORECASE | re.DOTALL)
 # Where a table says how it was planned.
 _PLAN = b"rota.plan"
+# Of the machine's memory, where no worker says how much a task may use.
+_MACHINE_SHARE = 0.6
 # What would be refused again, however often it is tried.
 _FOR_GOOD = (
     "query.syntax",
@@ -60,7 +62,7 @@ def answer(
     stages = _stages(statement, held, task, partitions, rows_max) if task and partitions != 1 else None
     if stages is not None:
         return stages
-    engine = SqlEngine(reads_only=reads_only)
+    engine = SqlEngine(reads_only=reads_only, memory_bytes=_memory_bytes())
     try:
         params = _params(engine, statement, held)
         with engine.complaining(statement):
@@ -94,7 +96,7 @@ def _stages(statement: str, given: Mapping[str, Any], task: str, partitions: int
         # Not even written down to see how large it is.
         return None
     # A statement that defines or writes something has done so when it is planned.
-    engine = SqlEngine(dict(PLANNING), reads_only=True)
+    engine = SqlEngine(dict(PLANNING), reads_only=True, memory_bytes=_memory_bytes())
     try:
         params = _params(engine, statement, given)
         asked = logical_plan(engine, _first(engine.sql(statement, params), rows_max))
@@ -114,6 +116,14 @@ def _stages(statement: str, given: Mapping[str, Any], task: str, partitions: int
 def _first(frame: df.DataFrame, rows_max: int) -> df.DataFrame:
     """As many rows as are wanted; all of them if nobody says."""
     return frame.limit(rows_max) if rows_max else frame
+
+
+def _memory_bytes() -> int:
+    """How much the engine may use: what the worker says of the slot, or a part of the machine's memory."""
+    said = os.environ.get(ENGINE_MEMORY, "")
+    if said.isdecimal() and int(said):
+        return int(said)
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * _MACHINE_SHARE)
 
 
 def _processors() -> int:

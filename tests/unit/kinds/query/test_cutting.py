@@ -15,6 +15,9 @@ from pyarrow import csv
 
 from rota.core.errors import Refused
 from rota.kinds.query.cutting import Uncut, cut, lines_of, whole
+from rota.kinds.query.engine import SqlEngine
+from rota.kinds.query.plans import Wishes, logical_plan, physical_plan
+from rota.kinds.query.settings import PLANNING
 from rota.kinds.query.sizing import MB
 from rota.kinds.query.stages import Stage
 from rota.wire.plans import has_code
@@ -22,6 +25,7 @@ from rota.wire.plans.tree import Node, exchange_of, read, read_bytes, walk
 from rota.wire.queries import EXCHANGE, Answered, Exchange, Gathered, Hashed
 from tests.queries import corpus, staged
 from tests.queries.staged import NO_BROADCAST, SPLIT_FILES, Stages
+from tests.refusals import refused
 
 
 @pytest.fixture(scope="module")
@@ -365,3 +369,36 @@ def test_what_cannot_be_sent_cannot_be_sent_in_one_piece_either(context: df.Sess
 )
 def test_functions_of_python_are_noticed(sql: str, wanted: bool, context: df.SessionContext):
     assert any(has_code(stage.plan) for stage in stages_of(context, sql)) == wanted
+
+
+SINGLE_TASK_JOINS = [
+    f"select * from {left} l {kind} join {right} r on l.k {operator} r.k"  # noqa: S608 - names of ours
+    for kind in ("inner", "left", "right", "full", "left semi", "left anti", "right semi", "right anti")
+    for left in ("memory", "parts")
+    for right in ("memory", "file")
+    for operator in ("=", "<")
+]
+
+
+@pytest.mark.parametrize(
+    "sql", [*SINGLE_TASK_JOINS, "select * from parts l, file r", "select * from memory l, memory r"]
+)
+def test_every_join_of_one_task_says_why_and_is_refused_by_strict(sql: str, tmp_path: Path) -> None:
+    rows = pa.table({"k": [1, 2, None, 4], "v": [1, 2, 3, 4]})
+    (tmp_path / "parts").mkdir()
+    for number in range(3):
+        pq.write_table(rows, tmp_path / "parts" / f"{number}.parquet")
+    pq.write_table(rows, tmp_path / "file.parquet")
+    engine = SqlEngine(dict(PLANNING))
+    engine.register_arrow("memory", rows)
+    engine.register_path("parts", tmp_path / "parts")
+    engine.register_path("file", tmp_path / "file.parquet")
+    asked = logical_plan(engine, engine.sql(sql))
+    planned = physical_plan(engine, asked, lambda: 3, Wishes(partitions=3))
+    joining = [stage for stage in planned.stages if any("Join" in line for line in lines_of(stage))]
+    assert joining
+    assert [stage.id for stage in joining if stage.tasks == 1 and not stage.alone] == []
+    if any(stage.tasks == 1 for stage in joining):
+        with refused("query.unstaged"):
+            physical_plan(engine, asked, lambda: 3, Wishes(partitions=3, strict=True))
+    assert not any(stage.alone for stage in physical_plan(engine, asked, lambda: 1, Wishes(partitions=1)).stages)

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,11 +13,13 @@ from rota.core.bounds import GROWN_BYTES_MAX, ID_CHARS_MAX
 from rota.core.graph import LiveGraph
 from rota.core.growing import check_fed
 from rota.core.model import QUERIES_QUEUE, Graph, TaskSpec
-from rota.kinds.query import sizing
+from rota.kinds.query import sizing, statement
+from rota.kinds.query.engine import SqlEngine
 from rota.kinds.query.statement import answer
 from rota.running import Fail
-from rota.wire.queries import Answered, decode_fragment
+from rota.wire.queries import ENGINE_MEMORY, Answered, decode_fragment
 from rota.wire.work import Grown, decode_python
+from tests.refusals import refused
 
 SQL = "select k, count(*) as n from t group by k"
 
@@ -28,8 +31,8 @@ def files(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def planned(given: dict[str, object], statement: str = SQL, task: str = "totals") -> tuple[TaskSpec, ...]:
-    found = answer(statement, given, task=task, partitions=2)
+def planned(given: dict[str, object], text: str = SQL, task: str = "totals") -> tuple[TaskSpec, ...]:
+    found = answer(text, given, task=task, partitions=2)
     assert isinstance(found, Grown)
     return found.specs
 
@@ -145,3 +148,26 @@ def test_only_tasks_that_can_go_on_are_told_that_they_may() -> None:
         "particular": False,
         "choosy": True,
     }
+
+
+@pytest.mark.parametrize("said", ["4000000", "", "much", "0"])
+def test_an_engine_never_has_all_the_memory(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    limits: list[int] = []
+
+    class Noted(SqlEngine):
+        def __init__(self, *args: Any, **given: Any) -> None:
+            limits.append(given.get("memory_bytes", 0))
+            super().__init__(*args, **given)
+
+    monkeypatch.setattr(statement, "SqlEngine", Noted)
+    monkeypatch.setenv(ENGINE_MEMORY, said)
+    answer("select 1 as x", {}, task="totals")
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert len(limits) == 2, "it is planned, and answered"
+    assert all(limit == 4_000_000 if said == "4000000" else 0 < limit < machine for limit in limits)
+
+
+def test_a_statement_that_takes_more_than_its_share_of_memory_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENGINE_MEMORY, "2000000")
+    with refused("query.memory"):
+        answer("select array_agg(value) as x from generate_series(1, 10000000)", {})
