@@ -196,6 +196,27 @@ def test_a_repeated_claim_has_the_same_lease_under_a_new_token_and_the_old_one_i
     assert world.state.runs[(TENANT, "two")].tasks[0].state is QUEUED
 
 
+def test_a_claim_that_waited_is_repeated_whatever_time_was_left():
+    world = World()
+    session(world)
+    item(world, "one")
+
+    def ask(wait_ms: int) -> cm.ClaimTask:
+        return cm.ClaimTask(
+            tenant=TENANT,
+            command_id="once",
+            worker="s",
+            incarnation=INCARNATION,
+            wait_ms=wait_ms,
+            token_hash=f"t{wait_ms}",
+        )
+
+    first = world.do(ask(15_321))
+    for wait_ms in (20_000, 0):
+        again = world.do(ask(wait_ms))
+        assert (again.answer, again.is_repeat) == (first.answer, True)
+
+
 def test_an_id_that_was_used_for_another_claim_is_refused():
     world = World()
     session(world)

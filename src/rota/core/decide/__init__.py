@@ -195,7 +195,8 @@ def command_digest(command: cm.ClientCommand) -> int:
     """What a command asks, in 63 bits, without what the shell adds anew at each try."""
     anew: dict[str, object] = {"salt": 0, "actor": ""}
     if isinstance(command, cm.ClaimTask):
-        anew["token_hash"] = ""
+        # A claim that waits is asked again with the time that is left.
+        anew |= {"token_hash": "", "wait_ms": 0}
     try:
         content = _encode(msgspec.structs.replace(command, **anew))
     except (OverflowError, UnicodeEncodeError) as error:
