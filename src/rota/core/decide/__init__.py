@@ -84,6 +84,7 @@ DECIDERS: dict[type[cm.Command], Callable[[State, Any, Millis], Decision]] = {
     cm.ReturnLease: return_lease,
     cm.RenewLease: claims.renew,
     cm.BeatWorker: claims.beat,
+    cm.WithdrawClaim: claims.withdraw,
     cm.LeaveWorker: claims.leave,
     cm.Tick: tick,
     cm.ContinueRun: continue_run,

@@ -209,7 +209,7 @@ def _map_over_nothing(cascade: Cascade, marked: list[int]) -> None:
     """
     graph, run = cascade.graph, cascade.run
     nodes = {graph.node(idx): None for idx in marked}
-    for node in {down: None for node in nodes for down in graph.downs[node]}:
+    for node in {down: None for up in nodes for down in graph.downs[up]}:
         if not graph.width[node]:
             number = run.row.grown + len(cascade.grows)
             cascade.grow(Growth(*run.key, number, (), graph.specs[node].id, 0))

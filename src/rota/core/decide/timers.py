@@ -253,7 +253,7 @@ def is_unclaimed(state: State, run: LiveRun, task: Task, now: Millis) -> bool:
     bucket = state.bucket_of(run, task)
     if not bucket.demand.pull or state.queue_of(run, task).unservable is Unservable.FAIL:
         return False
-    claimed_at = max(bucket.claimed_at, state.waits_since(bucket, task.eligible_at))
+    claimed_at = max(bucket.claimed_at, bucket.opened_at, state.waits_since(bucket, task.eligible_at))
     if not is_declined(offered_at, claimed_at, now, state.limits.starve_ms):
         return False
     return not state.hold_reasons(bucket, now) and next(idle_sessions(bucket, now), None) is not None
