@@ -351,6 +351,45 @@ def test_what_was_claimed_and_ended_is_ended_whoever_says_so_again():
     assert world.state.runs[(TENANT, "one")].tasks[0].state is SUCCESS
 
 
+def test_what_was_cleared_since_is_late_whatever_is_said_of_it():
+    world = World()
+    session(world)
+    item(world, "one")
+    claim(world, token_hash="h")
+    fence = fence_of(world, "one")
+
+    def say(of: World, outcome: cm.Outcome, result: bytes | None = None, error: str = "") -> str:
+        return of.do(
+            cm.Report(
+                tenant=TENANT,
+                run="one",
+                task=0,
+                worker_tenant=TENANT,
+                worker="s",
+                incarnation=INCARNATION,
+                fence=fence,
+                outcome=outcome,
+                result=result,
+                error=error,
+                token_hash="h",
+            )
+        ).answer
+
+    assert say(world, cm.Outcome.SUCCESS, b"1") == Judgement.ACCEPTED
+    assert say(world, cm.Outcome.SUCCESS, b"1") == Judgement.DUPLICATE
+    assert say(world, cm.Outcome.RELEASED) == Judgement.OTHER_OUTCOME
+    world.client(cm.ClearTasks, run="one", tasks=("x",))
+    world.follow_up()
+    for again in (world, world.restarted()):
+        late = {
+            say(again, cm.Outcome.SUCCESS, b"1"),
+            say(again, cm.Outcome.SUCCESS, b"2"),
+            say(again, cm.Outcome.FAILED, error="no"),
+            say(again, cm.Outcome.RELEASED),
+        }
+        assert late in ({Judgement.OLD_FENCE}, {Judgement.OLD_EPOCH})
+
+
 def test_pausing_and_resuming_leaves_no_second_age_behind():
     world = World()
     session(world)
