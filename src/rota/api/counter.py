@@ -80,9 +80,9 @@ class Counter(ABC):
         if not self._is_closed:
             self._take_request(request)
 
-    def refuse(self, content: bytes, refused: Refused) -> None:
+    def refuse(self, content: bytes, trouble: Refused | Unavailable) -> None:
         """A message that is not read is answered all the same, if it begins like a request."""
-        self.say(troubled(number_of(content), refused))
+        self.say(troubled(number_of(content), trouble))
 
     async def _read(self, content: bytes | memoryview | Raw) -> Request:
         """The request in a message. A large one is checked against its limit first, and decoded in several turns."""

@@ -6,8 +6,8 @@ away. Whoever waits for work is a waker of its session: it asks once, and again 
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Any, Protocol, TypeVar, cast
@@ -87,6 +87,9 @@ class Sessions:
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
         self._boxes = Boxes(coordinator)
+        # How many callers wait in each claim: its tenant, session and command id.
+        self._claimants: dict[tuple[str, str, str], int] = {}
+        self._withdrawals: dict[asyncio.Task[None], None] = {}
         # Digests of the tokens of leases that ended last.
         self._ended_tokens: dict[tuple[str, Fence], bytes] = {}
 
@@ -199,12 +202,37 @@ class Sessions:
         async with self.listening(who, request) as ear:
             until = self._coordinator.clock() + request.wait_ms
             left = request.wait_ms
-            while True:
-                place = ear.box.here
-                found = await self._claim_now(who, request, left)
-                left = until - self._coordinator.clock()
-                if found or left <= 0 or await _within(ear.next(place), left) is None:
-                    return found
+            with self._withdrawn_at_end(who, request):
+                while True:
+                    place = ear.box.here
+                    found = await self._claim_now(who, request, left)
+                    left = until - self._coordinator.clock()
+                    if found or left <= 0 or await _within(ear.next(place), left) is None:
+                        return found
+
+    @contextmanager
+    def _withdrawn_at_end(self, who: Principal, request: ss.ClaimWork) -> Generator[None]:
+        """A claim that waits. When its last caller has its answer, or has gone, the coordinator forgets the wait.
+
+        Callers are not kept waiting for that. A repeat may have come before its first caller was seen to be gone.
+        """
+        command = self._command(cm.WithdrawClaim, who, request, claim=request.command_id)
+        key = (request.tenant, request.session, request.command_id)
+        self._claimants[key] = self._claimants.get(key, 0) + 1
+        try:
+            yield
+        finally:
+            self._claimants[key] -= 1
+            if not self._claimants[key]:
+                del self._claimants[key]
+                task = asyncio.get_running_loop().create_task(self._withdraw(command), name="WithdrawClaim")
+                self._withdrawals[task] = None
+                task.add_done_callback(lambda done: self._withdrawals.pop(done, None))
+
+    async def _withdraw(self, command: cm.Command) -> None:
+        # A coordinator that cannot be told forgets the wait when its time is over.
+        with suppress(Refused, Unavailable):
+            await self._ask(command)
 
     async def _check_workspace(self, request: ss.ClaimWork) -> None:
         """A session claims in its own workspace, which is the one it is told of and judged by."""
@@ -222,7 +250,9 @@ class Sessions:
         """
         ids = [request.command_id, *(f"{request.command_id}+{number}" for number in range(1, request.limit))]
         tokens = [secrets.token_urlsafe(32) for _ in ids]
-        claims = [self._claim_of(who, request, id, token, wait_ms) for id, token in zip(ids, tokens, strict=True)]
+        # One wait is enough: if the first finds nothing, none does.
+        waits = [wait_ms, *(0 for _ in ids[1:])]
+        claims = [self._claim_of(who, request, *one) for one in zip(ids, tokens, waits, strict=True)]
         answers = await self._coordinator.ask_all(claims)
         now = self._coordinator.clock()
         found = tuple(

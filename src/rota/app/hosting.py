@@ -178,7 +178,7 @@ def host(parts: AsyncExitStack, hosting: Hosting) -> Host:
 async def begin(parts: AsyncExitStack, here: Host) -> None:
     """Stand for election. Alone, it is won or `store.held` is raised; among others, this one may follow."""
     hosting, driver = here.hosting, here.driver
-    watchdog = LoopWatchdog(PauseLog(hosting.listener, asyncio.get_running_loop()))
+    watchdog = LoopWatchdog(PauseLog(hosting.listener))
     watchdog.start()
     parts.callback(watchdog.stop)
     if here.shared is not None:

@@ -1,8 +1,8 @@
 """Reports pauses of the event loop, with the line of code that caused each.
 
-A thread asks the loop for a sign of life every few milliseconds. When none comes in time, the thread reads the stack of
-the loop's thread. A call into C that holds the interpreter lock delays the thread too, but the lock is passed on
-right where that call returns, so the stack still shows it.
+The loop stamps a heartbeat every few milliseconds and measures the gaps between them itself, so no pause is missed,
+also if a call into C, here or in another thread, keeps the interpreter lock all the while. A thread reads the stack of
+the loop's thread when a heartbeat is overdue; behind such a call it runs as soon as that returns.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from pathlib import Path
 from types import FrameType
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rota.control.events import Level, Tell
 
 # A turn that lasts longer is reported.
 TURN_MS_MAX = 100
-# How often the loop is asked. A pause is measured from the first question it does not answer, so this much of it is
-# not seen, and is left off the bound.
-ASK_EVERY_MS = 20
+# How often the loop stamps. Up to this much of a gap is the time in which it had nothing to do.
+BEAT_EVERY_MS = 20
 # A stall that repeats is one line in this time.
 TELL_EVERY_S = 1.0
 _PACKAGE = f"{Path(__file__).parents[1]}/"
@@ -29,10 +29,19 @@ _FRAMES_MAX = 4
 
 
 class Pause(Struct, frozen=True, kw_only=True):
-    """One pause: how long nothing was answered, how much of it the loop's thread computed, and where."""
+    """One pause: the gap between two heartbeats, how much of it the loop's thread computed, and where."""
 
     pause_ms: int
     cpu_ms: int
+    # Both are empty if the pause was over before the stack could be read.
+    task: str = ""
+    cause: str = ""
+
+
+class _Sample(Struct, frozen=True):
+    """What the loop's thread did when the heartbeat after the one of `beat_at` was overdue."""
+
+    beat_at: float
     task: str
     cause: str
 
@@ -41,17 +50,20 @@ class LoopWatchdog:
     """Watches one loop, from `start` to `stop`."""
 
     def __init__(self, report: Callable[[Pause], None], *, turn_ms_max: int = TURN_MS_MAX) -> None:
-        """`report` is called in the watchdog's thread."""
+        """`report` is called on the loop."""
         self.longest_ms = 0
         self._report = report
-        self._patience_s = (turn_ms_max - ASK_EVERY_MS) / 1000
+        self._turn_s_max = turn_ms_max / 1000
         self._stopping = threading.Event()
-        self._answered = threading.Event()
+        self._beat_at = self._computed_s = 0.0
+        self._sample: _Sample | None = None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin; call it on the loop that is to be watched."""
         loop, ident = asyncio.get_running_loop(), threading.get_ident()
+        self._beat_at, self._computed_s = time.monotonic(), time.thread_time()
+        loop.call_later(BEAT_EVERY_MS / 1000, self._beat, loop)
         self._thread = threading.Thread(target=self._watch, args=(loop, ident), name="rota-watchdog", daemon=True)
         self._thread.start()
 
@@ -59,29 +71,36 @@ class LoopWatchdog:
         """End. The thread is not waited for: it may be waiting for the caller."""
         self._stopping.set()
 
+    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._stopping.is_set():
+            return
+        now, computed_s = time.monotonic(), time.thread_time()
+        beat_at, sample = self._beat_at, self._sample
+        gap_s, cpu_s = now - beat_at, computed_s - self._computed_s
+        self._beat_at, self._computed_s, self._sample = now, computed_s, None
+        loop.call_later(BEAT_EVERY_MS / 1000, self._beat, loop)
+        if gap_s < self._turn_s_max:
+            return
+        pause = Pause(pause_ms=round(gap_s * 1000), cpu_ms=round(cpu_s * 1000))
+        if sample is not None and sample.beat_at == beat_at:
+            pause = replace(pause, task=sample.task, cause=sample.cause)
+        self.longest_ms = max(self.longest_ms, pause.pause_ms)
+        self._report(pause)
+
     def _watch(self, loop: asyncio.AbstractEventLoop, ident: int) -> None:
-        clock = time.pthread_getcpuclockid(ident)
-        while not self._stopping.wait(ASK_EVERY_MS / 1000):
-            self._answered.clear()
-            began, computed = time.monotonic(), time.clock_gettime(clock)
-            try:
-                loop.call_soon_threadsafe(self._answered.set)
-            except RuntimeError:
-                # The loop is closed.
-                return
-            if self._answered.wait(self._patience_s):
+        wait_s = self._turn_s_max
+        while not self._stopping.wait(wait_s) and not loop.is_closed():
+            beat_at = self._beat_at
+            overdue_s = time.monotonic() - beat_at - self._turn_s_max
+            if overdue_s < 0:
+                wait_s = -overdue_s
                 continue
-            frame = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage] - public by its documentation
-            task = asyncio.current_task(loop)
-            cause, name = describe(frame), task.get_name() if task is not None else ""
-            del frame, task
-            while not self._answered.wait(ASK_EVERY_MS / 1000):
-                if self._stopping.is_set() or loop.is_closed():
-                    return
-            pause_ms = round((time.monotonic() - began) * 1000)
-            cpu_ms = round((time.clock_gettime(clock) - computed) * 1000)
-            self.longest_ms = max(self.longest_ms, pause_ms)
-            self._report(Pause(pause_ms=pause_ms, cpu_ms=cpu_ms, task=name, cause=cause))
+            wait_s = self._turn_s_max
+            if self._sample is None or self._sample.beat_at != beat_at:
+                frame = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage] - public by its documentation
+                task = asyncio.current_task(loop)
+                self._sample = _Sample(beat_at, task.get_name() if task is not None else "", describe(frame))
+                del frame, task
 
 
 def describe(frame: FrameType | None) -> str:
@@ -101,14 +120,13 @@ def describe(frame: FrameType | None) -> str:
 class PauseLog:
     """Tells of pauses as journal lines, at most one a second; a line says how many were left out before it."""
 
-    def __init__(self, tell: Callable[[Tell], None], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, tell: Callable[[Tell], None]) -> None:
         self._tell = tell
-        self._loop = loop
         self._told_at = 0.0
         self._left_out = 0
 
     def __call__(self, pause: Pause) -> None:
-        """Called in the watchdog's thread; the line is written on the loop."""
+        """Called on the loop."""
         now = time.monotonic()
         if self._told_at and now - self._told_at < TELL_EVERY_S:
             self._left_out += 1
@@ -121,8 +139,4 @@ class PauseLog:
             *((("left_out", str(self._left_out)),) if self._left_out else ()),
         )
         self._told_at, self._left_out = now, 0
-        try:
-            self._loop.call_soon_threadsafe(self._tell, Tell("loop.paused", about, Level.WARNING))
-        except RuntimeError:
-            # The loop is closed.
-            return
+        self._tell(Tell("loop.paused", about, Level.WARNING))

@@ -53,6 +53,7 @@ from rota.core.commands import (
     Report,
     StartRuns,
     Tick,
+    WithdrawClaim,
 )
 from rota.core.decide import Decision, decide
 from rota.core.decide.leases import offer_of
@@ -409,6 +410,8 @@ class Loop:
                 lease = self.state.leases.get(Fence(int(outcome.answer))) if outcome.answer else None
                 detail = offer_of(lease) if lease is not None else None
                 self.pullers.claimed(command, now, granted=lease is not None)
+            elif isinstance(command, WithdrawClaim):
+                self.pullers.withdrawn(command)
             self._reply(ask.token, outcome.answer, detail)
         return []
 

@@ -6,12 +6,12 @@ from rota.control.asks import Ask
 from rota.control.events import Wake
 from rota.control.streams import Act
 from rota.control.trouble import StoreTrouble
-from rota.core.commands import BeatWorker, ClaimTask, RegisterWorker, RenewLease, Report
+from rota.core.commands import BeatWorker, ClaimTask, RegisterWorker, RenewLease, Report, WithdrawClaim
 from rota.core.ids import Fence, Millis
 from rota.core.model import Mood
 from rota.core.presence import heard_from, renew_one, take_mood, went_away
 from rota.core.state import State
-from rota.core.waking import stop_waiting, wait_for_work, wakes, woke
+from rota.core.waking import found_nothing, stop_waiting, wait_for_work, wakes, woke
 
 
 class Turns(Protocol):
@@ -47,10 +47,18 @@ class Pullers:
         worker = self.loop.state.workers.get((command.tenant, command.worker))
         if worker is None or worker.row.incarnation != command.incarnation:
             return
+        if not granted:
+            found_nothing(self.loop.state, worker, now)
         if command.wait_ms > 0 and not granted:
             wait_for_work(worker, command, now)
         else:
-            stop_waiting(worker)
+            stop_waiting(worker, command.command_id)
+
+    def withdrawn(self, command: WithdrawClaim) -> None:
+        """The caller of a claim is not there any more: the session is told of work only in its turn."""
+        worker = self.loop.state.workers.get((command.tenant, command.worker))
+        if worker is not None and worker.row.incarnation == command.incarnation:
+            stop_waiting(worker, command.claim)
 
     def renewed(self, fence: Fence, until: Millis, now: Millis) -> Millis:
         """A lease was renewed; the answer is until when."""

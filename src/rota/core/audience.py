@@ -25,7 +25,7 @@ class Session(Struct, frozen=True, kw_only=True):
     """One live session of a pull worker, as it stands.
 
     `values` is `property_values(capacity)`; `totals` are the quantities among them, as in `LiveWorker`. It is idle if
-    it could begin at once: it is at no prompt, is not stopping and holds fewer leases than it may. `claim` is the claim
+    it could begin at once: it is at no prompt, is not stopping and holds fewer leases than it may. `claims` are those
     with which it waits for work.
     """
 
@@ -35,7 +35,7 @@ class Session(Struct, frozen=True, kw_only=True):
     created_at: Millis
     idle: bool
     totals: dict[str, int] = {}
-    claim: WaitingClaim | None = None
+    claims: tuple[WaitingClaim, ...] = ()
 
 
 class Line:
@@ -111,9 +111,9 @@ class Audience:
         above = [*at_least[1:], 0]
         return [tier for low, high in zip(at_least, above, strict=True) if (tier := low & ~high)][::-1]
 
-    def claim_of(self, one: Ranks) -> WaitingClaim | None:
-        """The claim with which a session waits."""
-        return self.ranked[one.bit_length() - 1].claim
+    def claims_of(self, one: Ranks) -> tuple[WaitingClaim, ...]:
+        """The claims with which a session waits."""
+        return self.ranked[one.bit_length() - 1].claims
 
     def take(self, one: Ranks) -> WorkerKey:
         """This session has its target for the cycle."""
@@ -134,7 +134,7 @@ class Audience:
             one = self._ones[session.key]
             if session.idle:
                 self.free |= one
-            if session.claim is not None:
+            if session.claims:
                 self.waiting |= one
             for pair in session.capacity.properties:
                 if pair in mentioned:

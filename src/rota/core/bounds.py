@@ -19,6 +19,8 @@ EDGES_PER_GRAPH_MAX = 5_000_000
 SETUPS_PER_GRAPH_MAX = 100
 NAMES_PER_COMMAND_MAX = 10_000
 GROWTH_TASKS_MAX = 10_000
+# A growth is checked in one turn, since it depends on the run as it is.
+GROWTH_EDGES_MAX = 100_000
 WORK_BYTES_MAX = 256 * 1024
 # All that the tasks are to do as which one goes on: so many reports of it still fit into a message.
 GROWN_BYTES_MAX = 192 * 1024

@@ -55,7 +55,19 @@ def flow_key(flow: Flow) -> int | None:
 class Bucket:
     """All waiting tasks with one signature."""
 
-    __slots__ = ("ages", "claimed_at", "demand", "flows", "left", "lines", "live", "shapes", "users", "waiting")
+    __slots__ = (
+        "ages",
+        "claimed_at",
+        "demand",
+        "flows",
+        "left",
+        "lines",
+        "live",
+        "opened_at",
+        "shapes",
+        "users",
+        "waiting",
+    )
 
     def __init__(self, demand: Demand) -> None:
         self.demand = demand
@@ -71,6 +83,8 @@ class Bucket:
         self.users = 0
         # When a pull worker last claimed a task of this bucket.
         self.claimed_at: Millis = 0
+        # When a pool that held it back had room again: earlier wakes for its tasks say nothing any more.
+        self.opened_at: Millis = 0
 
     def head(self, priority: PriorityClass) -> tuple[int, Flow] | None:
         """The run or share whose turn it is in this bucket and class, with what it has used."""

@@ -366,6 +366,15 @@ class BeatWorker(Command, frozen=True, kw_only=True):
     owner: str = ""
 
 
+class WithdrawClaim(Command, frozen=True, kw_only=True):
+    """The caller of a claim that waits has gone, or waits no longer. `claim` is the claim's command id. Memory only."""
+
+    worker: str
+    incarnation: str
+    claim: str
+    owner: str = ""
+
+
 class LeaveWorker(Command, frozen=True, kw_only=True):
     """A pull worker is done: it is struck off, and what it holds is returned at once."""
 

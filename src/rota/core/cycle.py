@@ -42,6 +42,8 @@ class Waiting(Struct, frozen=True, kw_only=True, gc=False):
     eligible_since: Millis
     claimable: bool = True
     starvation: Starvation | None = None
+    # When a pool that held it back opened. Wakes before that could not be followed, and do not count.
+    opened_at: Millis = 0
 
 
 class CycleSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -246,8 +248,9 @@ class _Pass:
         requires = item.demand.signature.requires
         while among:
             one = self.audience.first(among, line)
-            claim = self.audience.claim_of(one) if one else None
-            if claim is None or claim.accepts(item.key, requires, item.weight):
+            if not one:
+                return 0
+            if any(claim.accepts(item.key, requires, item.weight) for claim in self.audience.claims_of(one)):
                 return one
             # The predicate passed over those below.
             among &= ~((one << 1) - 1)
@@ -264,6 +267,8 @@ class _Pass:
         if not woken:
             return 0
         before = self.now - quiet_ms(item, self.view.settings, self.now, late=late)
+        # Whoever is told that a pool has opened is told in the turn in which it does.
+        before = max(before, item.opened_at - 1)
         return self.audience.ranks_of([session for session, woken_at in woken.items() if woken_at > before])
 
 

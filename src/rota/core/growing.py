@@ -2,7 +2,13 @@
 
 from msgspec import structs
 
-from rota.core.bounds import GROWN_BYTES_MAX, GROWTH_TASKS_MAX, SETUPS_PER_GRAPH_MAX, TASKS_PER_GRAPH_MAX
+from rota.core.bounds import (
+    GROWN_BYTES_MAX,
+    GROWTH_EDGES_MAX,
+    GROWTH_TASKS_MAX,
+    SETUPS_PER_GRAPH_MAX,
+    TASKS_PER_GRAPH_MAX,
+)
 from rota.core.edges import check_edges
 from rota.core.errors import Refused
 from rota.core.graph import LiveGraph, check_number, check_spec
@@ -39,6 +45,8 @@ def check_growth(graph: LiveGraph, growth: Growth) -> None:
         check_spec(spec, f"specs[{position}]")
         if spec.id in graph.index or new[spec.id] != position:
             raise Refused("graph.duplicate_id", f"task {spec.id!r} exists already", path=f"specs[{position}].id")
+    edges = sum(len(spec.upstream) for spec in growth.specs)
+    check_number(edges, 0, GROWTH_EDGES_MAX, "specs.upstream")
     check_edges(growth.specs, new, "specs", graph.index)
     grown = {stage: None for stages in graph.fed.values() for stage in stages}
     for position, spec in enumerate(growth.specs):

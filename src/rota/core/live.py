@@ -85,7 +85,7 @@ class LiveWorker:
     """A registered worker with what it has free."""
 
     __slots__ = (
-        "claim",
+        "claims",
         "free",
         "has_spoken",
         "key",
@@ -118,7 +118,8 @@ class LiveWorker:
         # What a pull worker says that it is up to.
         self.mood = Mood.IDLE
         # The claim with which it waits for work, if it does.
-        self.claim: WaitingClaim | None = None
+        # Claims that wait, by their command ids, the oldest first.
+        self.claims: dict[str, WaitingClaim] = {}
         self.seen_at = now
         # For how long the coordinator had not run when it was last heard: that time is not its silence.
         self.stalled_ms = 0

@@ -154,7 +154,7 @@ class Index:
         totals = tuple(worker.totals.items())
         shape.totals[totals] = shape.totals.get(totals, 0) + 1
         worker.shape = shape
-        if worker.claim is not None:
+        if worker.claims:
             shape.claimants[worker.key] = worker
         shape.park(worker)
         self.hungry[worker] = None

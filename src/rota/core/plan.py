@@ -97,7 +97,9 @@ class Cascade:
         if task.skips:
             self.force(task.skips, -1)
         self._states[idx] = NONE
-        self._reset.setdefault(node, dict(self.run.reset.get(node, {})))[idx] = None
+        if node not in self._reset:
+            self._reset[node] = dict(self.run.reset.get(node, {}))
+        self._reset[node][idx] = None
         self.judge(node)
 
     def task_marked(self, idx: int, to: TaskState) -> None:

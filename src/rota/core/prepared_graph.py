@@ -38,6 +38,11 @@ def distinct_needs(specs: tuple[TaskSpec, ...]) -> list[int]:
 
 
 def large_graph_of(request: Command | Question) -> Graph | None:
-    """The graph of a command, if it is large enough to be prepared."""
+    """The graph of a command, if it is large enough to be prepared: by its tasks and edges."""
     graph = request.graph if isinstance(request, SubmitRun | DeployWorkflow | PutSchedule | ReviveRun) else None
-    return graph if graph is not None and len(graph.tasks) > TASKS_PER_SLICE else None
+    if graph is None:
+        return None
+    if len(graph.tasks) > TASKS_PER_SLICE:
+        return graph
+    edges = sum(len(spec.upstream) for spec in graph.tasks)
+    return graph if len(graph.tasks) + edges > TASKS_PER_SLICE else None

@@ -33,5 +33,7 @@ def rearm(state: State, kind: str, key: tuple[object, ...], detail: Detail, now:
             state.set_timer(lease.limit_at + state.stalled_ms, kind, *key)
     elif kind in ("rate", "alone"):
         bucket = state.index.buckets.get(key[0])
-        if bucket is not None:
+        if bucket is not None and kind == "rate":
+            state.open_bucket(bucket, now)
+        elif bucket is not None:
             state.index.fresh[bucket] = None

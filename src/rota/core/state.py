@@ -344,7 +344,12 @@ class State(Relations):
         self.pools[key] = pool
         self.usage.setdefault(key, Usage(now))
         for bucket in self.pool_waiters.pop(key, {}):
-            self.index.fresh[bucket] = None
+            self.open_bucket(bucket, now)
+
+    def open_bucket(self, bucket: Bucket, now: Millis) -> None:
+        """A pool that held a bucket back may have room again."""
+        bucket.opened_at = now
+        self.index.fresh[bucket] = None
 
     def put_graph(self, graph: LiveGraph, now: Millis) -> None:
         """A graph becomes usable; its own limit is a pool like any other."""

@@ -60,7 +60,8 @@ class ClaimRules:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.limits = model.mix.limits
-        self.waits: dict[str, Wait] = {}
+        # Claims that wait, by worker and command id.
+        self.waits: dict[str, dict[str, Wait]] = {}
         # The first wake for a run since it began to wait, by epoch and the coordinator's clock.
         self.offers: dict[RunKey, tuple[Epoch, Millis]] = {}
         # The last wake for a run that went to a claim that waits.
@@ -76,15 +77,16 @@ class ClaimRules:
     # What crosses the boundary.
 
     def claimed(self, node: CoordinatorNode, command: ClaimTask) -> None:
-        """A claim arrives; the one before it waits no longer."""
+        """A claim arrives; if it waited, it does so no longer. Other claims of the session still wait."""
         del node
-        self.waits.pop(command.worker, None)
+        self.waits.get(command.worker, {}).pop(command.command_id, None)
 
     def answered(self, node: CoordinatorNode, command: ClaimTask, value: object) -> None:
         """A claim is answered. If it was given nothing and may wait, it waits."""
         loop, now = node.machine.loop, self.model.facts.now()
         if value == "" and command.wait_ms and loop is not None:
-            self.waits[command.worker] = Wait(loop.state, command.incarnation, now, now + command.wait_ms)
+            wait = Wait(loop.state, command.incarnation, now, now + command.wait_ms)
+            self.waits.setdefault(command.worker, {})[command.command_id] = wait
 
     def woke(self, node: CoordinatorNode, wake: Wake) -> None:
         """P-COOLDOWN: a session is not told twice of the same offer, unless its claim waits."""
@@ -92,12 +94,12 @@ class ClaimRules:
         if loop is None:
             return
         runs = [key for key in loop.state.runs if key[1] == wake.run]
-        wait = self.waits.pop(wake.worker, None)
+        waits = self.waits.pop(wake.worker, {}).values()
         self._heard[(wake.tenant, wake.worker)] = now
         if len(runs) != 1:
             return
         run = runs[0]
-        if wait is not None and wait.state is loop.state:
+        if any(wait.state is loop.state for wait in waits):
             self._met[run] = (loop.state.epoch, wake.at)
         else:
             self._check_cooldown(loop.state, run, wake)
@@ -112,6 +114,9 @@ class ClaimRules:
         return epoch == state.epoch and at >= self._queued_at(run, Epoch(epoch))
 
     def _check_cooldown(self, state: State, run: RunKey, wake: Wake) -> None:
+        if _uses_pools(state.runs[run]):
+            # A pool may have opened in between.
+            return
         before = self._cooling.get((run, wake.worker))
         if before is None or before[0] is not state or wake.at - before[1] >= COOLDOWN_MS:
             return
@@ -185,13 +190,16 @@ class ClaimRules:
     def _check_meet(self, loop: Loop, run: LiveRun, watch: Watch, now: Millis) -> None:
         """P-MEET: a claim that waits is told of a task at once; if another such claim was, within two sweeps."""
         for (_, name), idle_since in watch.idle.items():
-            wait = self.waits.get(name)
             worker = loop.state.workers.get(("shared", name))
-            if wait is None or worker is None or wait.state is not loop.state or wait.until <= now:
+            incarnation = worker.row.incarnation if worker is not None else ""
+            since = [
+                wait.since
+                for wait in self.waits.get(name, {}).values()
+                if wait.state is loop.state and wait.until > now and wait.incarnation == incarnation
+            ]
+            if not since:
                 continue
-            if worker.row.incarnation != wait.incarnation:
-                continue
-            apart_ms = now - max(wait.since, watch.since, idle_since)
+            apart_ms = now - max(min(since), watch.since, idle_since)
             was_told = self._is_current(run.key, self._met, loop.state)
             patience_ms = 2 * self.limits.sweep_ms + SOON_MS if was_told else AT_ONCE_MS
             if apart_ms > patience_ms:
@@ -231,10 +239,17 @@ class ClaimRules:
             raise Broken(f"P-LADDER: {run.key}/{task.idx} was queued for {now - watch.since} ms and has not climbed")
         if not watch.idle or not self._is_current(run.key, self.offers, loop.state):
             return
+        if bucket.demand.signature.pools:
+            # They may have held it back in between.
+            return
         since = max(watch.since, min(watch.idle.values()))
         claimed_ms = loop.turned_at - max(bucket.claimed_at, self.offers[run.key][1])
         if min(now - since, claimed_ms) > patience_ms:
             raise Broken(f"P-LADDER: {run.key}/{task.idx} was offered for {now - since} ms and has not climbed")
+
+
+def _uses_pools(run: LiveRun) -> bool:
+    return bool(run.graph.graph.max_active_tasks) or any(spec.pools for spec in run.graph.specs)
 
 
 def _claimable(loop: Loop) -> Iterator[tuple[Bucket, LiveRun, Task]]:

@@ -26,7 +26,9 @@ Cases of facts/agh.md, section 9, that are about these surfaces:
 | 49 | test_scheduler: draining; there are no hooks |
 """
 
+import asyncio
 import json
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -34,7 +36,9 @@ from typing import Any
 import httpx
 import pytest
 
+from rota.wire.sessions import ClaimWork, RegisterSession
 from tests.integration.agents.stage import TOKENS, Agents, bearer, open_stage
+from tests.integration.deadlines import until
 from tests.integration.http_stage import gate_of
 
 
@@ -141,6 +145,70 @@ def test_whoever_waits_for_work_is_given_it_as_soon_as_there_is_some(here: Agent
     assert claim["item"] == item
     here.finish("waits", claim)
     assert here.claim("waits", wait_ms=1) == []
+
+
+def waiting_claims(here: Agents, session: str) -> int:
+    """How many claims of a session wait at the coordinator."""
+
+    def look() -> int:
+        loop = here.stage.line.driver.machine.loop
+        assert loop is not None
+        return len(loop.state.workers[("default", session)].claims)
+
+    return here.stage.call(look)
+
+
+def until_waiting(here: Agents, session: str, count: int) -> None:
+    until(lambda: waiting_claims(here, session) == count, f"{count} claims of {session} wait")
+
+
+def test_a_caller_that_has_gone_while_it_waited_is_given_nothing(here: Agents) -> None:
+    for session in ("gone", "alive"):
+        here.register(session, workspace="leaves")
+    with socket.create_connection(("127.0.0.1", here.stage.port)) as connection:
+        body = json.dumps({"wait_ms": 20_000}).encode()
+        head = "POST /api/v1/sessions/gone/claims HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json"
+        connection.sendall("\r\n".join((*head, f"Content-Length: {len(body)}", "", "")).encode() + body)
+        until_waiting(here, "gone", 1)
+    until_waiting(here, "gone", 0)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(here.claim, "alive", wait_ms=20_000)
+        until_waiting(here, "alive", 1)
+        item = here.submit(workspace="leaves")
+        (claim,) = waiting.result(30)
+    assert claim["item"] == item
+    here.finish("alive", claim)
+
+
+def test_a_claim_that_is_cancelled_waits_no_longer_and_its_repeat_does(here: Agents) -> None:
+    """As gRPC and MCP do it when the stream ends or the call is cancelled."""
+    line = here.stage.line
+    here.stage.rota._thread.call(line.ask(RegisterSession(tenant="default", session="cancels", workspace="cancels")))
+    request = ClaimWork(tenant="default", session="cancels", command_id="same", wait_ms=20_000)
+
+    async def begin() -> Any:
+        return asyncio.create_task(line.ask(request))
+
+    first, second = (here.stage.rota._thread.call(begin()) for _ in range(2))
+    until_waiting(here, "cancels", 1)
+    here.stage.call(first.cancel)
+    until(lambda: first.done(), "the first has ended")
+    here.stage.get("runs")
+    assert waiting_claims(here, "cancels") == 1, "another caller waits in the same claim"
+    here.stage.call(second.cancel)
+    until_waiting(here, "cancels", 0)
+
+
+def test_a_claim_is_repeated_after_a_wait(here: Agents) -> None:
+    here.register("repeats", workspace="repeats")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(here.claim, "repeats", wait_ms=20_000, key="repeats")
+        until_waiting(here, "repeats", 1)
+        here.submit(workspace="repeats")
+        (first,) = waiting.result(30)
+    (again,) = here.claim("repeats", wait_ms=20_000, key="repeats")
+    assert again["fence"] == first["fence"]
+    here.finish("repeats", again)
 
 
 def test_renewing_sets_the_end_anew(here: Agents) -> None:

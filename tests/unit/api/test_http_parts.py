@@ -1,5 +1,8 @@
 """Pieces of the HTTP interface that need no port: statuses, bodies, paths, headers of browsers."""
 
+import asyncio
+from typing import Any
+
 import pytest
 from starlette.datastructures import Headers, QueryParams
 
@@ -7,7 +10,7 @@ from rota.api.http.bodies import SubmitBody
 from rota.api.http.endpoints import Endpoint, Routes
 from rota.api.http.guard import check_host, check_origin
 from rota.api.http.problems import STATUS, problem_of, respond, status_of
-from rota.api.http.reading import nearest, parse, read_query
+from rota.api.http.reading import FORM, FORM_FIELDS_MAX, NoQuery, nearest, parse, read_form, read_query
 from rota.api.http.runs import RunsQuery
 from rota.client.paging import Place
 from rota.core.errors import CODES, Refused, Unavailable
@@ -95,3 +98,11 @@ def test_a_place_is_written_and_read():
     for text in ("zz", "00", "7b7d7d", "5b5d"):
         with refused("field.value", repr(text), path="after"):
             Place.read(text)
+
+
+def test_a_form_with_too_many_fields_is_refused():
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"&".join([b"a=1"] * (FORM_FIELDS_MAX + 1)), "more_body": False}
+
+    with refused("field.size"):
+        asyncio.run(read_form(receive, Headers({"content-type": FORM}), NoQuery, 1 << 20))

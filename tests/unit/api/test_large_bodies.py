@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota.api.http import large_bodies as lb
-from rota.api.http.bodies import DeployBody, SubmitBody, graph_fields, task_from
+from rota.api.http.bodies import DeployBody, GraphBody, SubmitBody, graph_fields, task_from
 from rota.api.http.large_bodies import is_large, parse_large
 from rota.api.http.reading import ITEMS_MAX, check_items, count_items, parse, read_json
 from rota.api.http.runs import ENDPOINTS as RUNS
@@ -110,6 +110,22 @@ def test_parameters_and_tasks_are_bounded_by_themselves():
     task = b'{"id":"a","http":{"url":"http://a","json":[' + b"{}," * lb.TASK_ITEMS_MAX + b"{}]}}"
     with refused("field.size", path="graph.tasks[0]"):
         asyncio.run(parse_large(b'{"graph":{"name":"g","tasks":[' + task + b"]}}", SubmitBody))
+
+
+@pytest.mark.parametrize("kind", [SubmitBody, DeployBody])
+def test_every_field_but_the_tasks_is_bounded_by_itself(kind: type[Any]):
+    """Whatever its type is: it is refused before it is decoded."""
+    many = b"{" + b",".join(b'"%d":"%d"' % (number, number) for number in range(ITEMS_MAX + 1)) + b"}"
+    empty = b'"graph":{"name":"g","tasks":[]}'
+    for name in kind.__struct_fields__:
+        if name != "graph":
+            with refused("field.size", path=name):
+                asyncio.run(parse_large(b"{" + empty + b',"%s":' % name.encode() + many + b"}", kind))
+    for name in GraphBody.__struct_fields__:
+        if name != "tasks":
+            graph = b'{"graph":{"tasks":[],"name":"g","%s":' % name.encode() + many + b"}}"
+            with refused("field.size", path=f"graph.{name}"):
+                asyncio.run(parse_large(graph, kind))
 
 
 @given(VALUES)

@@ -196,6 +196,27 @@ def test_a_repeated_claim_has_the_same_lease_under_a_new_token_and_the_old_one_i
     assert world.state.runs[(TENANT, "two")].tasks[0].state is QUEUED
 
 
+def test_a_claim_that_waited_is_repeated_whatever_time_was_left():
+    world = World()
+    session(world)
+    item(world, "one")
+
+    def ask(wait_ms: int) -> cm.ClaimTask:
+        return cm.ClaimTask(
+            tenant=TENANT,
+            command_id="once",
+            worker="s",
+            incarnation=INCARNATION,
+            wait_ms=wait_ms,
+            token_hash=f"t{wait_ms}",
+        )
+
+    first = world.do(ask(15_321))
+    for wait_ms in (20_000, 0):
+        again = world.do(ask(wait_ms))
+        assert (again.answer, again.is_repeat) == (first.answer, True)
+
+
 def test_an_id_that_was_used_for_another_claim_is_refused():
     world = World()
     session(world)
@@ -328,6 +349,45 @@ def test_what_was_claimed_and_ended_is_ended_whoever_says_so_again():
     )
     assert world.do(again).answer == Judgement.DUPLICATE
     assert world.state.runs[(TENANT, "one")].tasks[0].state is SUCCESS
+
+
+def test_what_was_cleared_since_is_late_whatever_is_said_of_it():
+    world = World()
+    session(world)
+    item(world, "one")
+    claim(world, token_hash="h")
+    fence = fence_of(world, "one")
+
+    def say(of: World, outcome: cm.Outcome, result: bytes | None = None, error: str = "") -> str:
+        return of.do(
+            cm.Report(
+                tenant=TENANT,
+                run="one",
+                task=0,
+                worker_tenant=TENANT,
+                worker="s",
+                incarnation=INCARNATION,
+                fence=fence,
+                outcome=outcome,
+                result=result,
+                error=error,
+                token_hash="h",
+            )
+        ).answer
+
+    assert say(world, cm.Outcome.SUCCESS, b"1") == Judgement.ACCEPTED
+    assert say(world, cm.Outcome.SUCCESS, b"1") == Judgement.DUPLICATE
+    assert say(world, cm.Outcome.RELEASED) == Judgement.OTHER_OUTCOME
+    world.client(cm.ClearTasks, run="one", tasks=("x",))
+    world.follow_up()
+    for again in (world, world.restarted()):
+        late = {
+            say(again, cm.Outcome.SUCCESS, b"1"),
+            say(again, cm.Outcome.SUCCESS, b"2"),
+            say(again, cm.Outcome.FAILED, error="no"),
+            say(again, cm.Outcome.RELEASED),
+        }
+        assert late in ({Judgement.OLD_FENCE}, {Judgement.OLD_EPOCH})
 
 
 def test_pausing_and_resuming_leaves_no_second_age_behind():

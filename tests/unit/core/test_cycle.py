@@ -43,7 +43,7 @@ def item(id: str, *requires: tuple[str, str], waited: int = 0, weight: int = 2, 
 
 
 def session(id: str, *properties: tuple[str, str], created_at: int = 0, idle: bool = True, **fields: object) -> Session:
-    claim = cast("WaitingClaim | None", fields.pop("claim", None))
+    claims = cast("tuple[WaitingClaim, ...]", fields.pop("claims", ()))
     capacity = Capacity(pull=True, queues=("q",), properties=properties, **fields)
     values = property_values(capacity)
     totals = {"gb": int(values["gb"][0])} if "gb" in values else {}
@@ -54,7 +54,7 @@ def session(id: str, *properties: tuple[str, str], created_at: int = 0, idle: bo
         created_at=created_at,
         idle=idle,
         totals=totals,
-        claim=claim,
+        claims=claims,
     )
 
 
@@ -173,17 +173,17 @@ def test_by_the_rule_queued_every_claimable_item_climbs_that_is_late_busy_sessio
 
 def test_a_session_whose_claim_waits_comes_first_and_has_no_cooldown() -> None:
     claim = WaitingClaim(until=NOW + 1, least=PriorityClass.LOW, where=(), run="")
-    senior, asking = session("senior"), session("asking", created_at=9, claim=claim)
+    senior, asking = session("senior"), session("asking", created_at=9, claims=(claim,))
     told = {("a", "asking"): 1}
     assert pairs(run([item("a", waited=5)], [senior, asking], told)) == [("a", "asking")]
     other = structs.replace(claim, run="b")
-    assert pairs(run([item("a"), item("b")], [senior, structs.replace(asking, claim=other)])) == [
+    assert pairs(run([item("a"), item("b")], [senior, structs.replace(asking, claims=(other,))])) == [
         ("a", "senior"),
         ("b", "asking"),
     ]
-    picky = structs.replace(asking, claim=structs.replace(claim, where=(("must", "x"),)))
+    picky = structs.replace(asking, claims=(structs.replace(claim, where=(("must", "x"),)),))
     assert pairs(run([item("a", waited=5)], [picky], told)) == [], "it waits for something else, and was told of this"
-    urgent = structs.replace(asking, claim=structs.replace(claim, least=PriorityClass.URGENT))
+    urgent = structs.replace(asking, claims=(structs.replace(claim, least=PriorityClass.URGENT),))
     assert pairs(run([item("a", weight=1)], [senior, urgent])) == [("a", "senior")]
 
 
@@ -280,12 +280,11 @@ class Oracle:
         self.taken: list[WorkerKey] = []
 
     def is_asking(self, one: Waiting, other: Session) -> bool:
-        claim = other.claim
-        return (
-            claim is not None
-            and claim.run in ("", one.key[1])
+        return any(
+            claim.run in ("", one.key[1])
             and one.weight >= CLASS_WEIGHT[claim.least]
             and all(pair in one.demand.signature.requires for pair in claim.where)
+            for claim in other.claims
         )
 
     def is_declined(self, one: Waiting) -> bool:
@@ -365,9 +364,7 @@ REQUIRES: st.SearchStrategy[Pairs] = st.lists(
 ).map(tuple)
 
 
-CLAIMS: st.SearchStrategy[WaitingClaim | None] = st.one_of(
-    st.none(),
-    st.none(),
+CLAIMS: st.SearchStrategy[tuple[WaitingClaim, ...]] = st.lists(
     st.builds(
         WaitingClaim,
         until=st.just(NOW + 1),
@@ -375,7 +372,8 @@ CLAIMS: st.SearchStrategy[WaitingClaim | None] = st.one_of(
         where=st.sampled_from([(), (), (("must", "x"),)]),
         run=st.sampled_from(["", "", "i0"]),
     ),
-)
+    max_size=2,
+).map(tuple)
 
 
 @st.composite
@@ -390,7 +388,7 @@ def views(draw: st.DrawFn) -> View:
             idle=draw(st.booleans()),
             tenants=draw(st.sampled_from([(), (T,), ("other",)])),
             kinds=draw(st.sampled_from([(), ("agent",), ("build",)])),
-            claim=draw(CLAIMS),
+            claims=draw(CLAIMS),
         )
         for name in names
     ]

@@ -14,7 +14,7 @@ from rota.core.graph import LiveGraph
 from rota.core.images import all_records
 from rota.core.invariants import validate
 from rota.core.model import Graph, TaskSpec
-from rota.core.prepared_graph import prepare_graph
+from rota.core.prepared_graph import large_graph_of, prepare_graph
 from tests.refusals import refused
 from tests.unit.core.world import TENANT, World, graph, task
 
@@ -87,3 +87,25 @@ def test_preparing_refuses_what_deciding_would(given: Graph, code: str):
 def test_a_queue_that_does_not_exist_is_refused_of_a_prepared_graph_too():
     with refused("queue.unknown", path="graph.tasks[1]"):
         submitted(graph(task("a"), task("b", queue="none")), is_prepared=True)
+
+
+def test_a_graph_is_large_by_its_tasks_and_edges():
+    dense = graph(*(task(f"t{number}", *(f"t{up}" for up in range(number))) for number in range(60)))
+    sparse = graph(*(task(f"t{number}") for number in range(60)))
+
+    def command(of: Graph) -> cm.SubmitRun:
+        return cm.SubmitRun(tenant=TENANT, command_id="c", run="r", graph=of)
+
+    assert large_graph_of(command(dense)) is dense
+    assert large_graph_of(command(sparse)) is None
+
+
+def test_a_growth_with_very_many_edges_is_refused():
+    world = World()
+    world.submit(graph(task("a")))
+    world.follow_up()
+    names = [f"b{number}" for number in range(500)]
+    specs = tuple(task(name, *names[:position]) for position, name in enumerate(names))
+    grown = cm.GrowRun(tenant=TENANT, command_id="c", run="r", specs=specs)
+    wrong = world.refusal(grown)
+    assert (wrong.code, wrong.path) == ("field.value", "specs.upstream")

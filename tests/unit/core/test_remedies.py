@@ -1,10 +1,14 @@
 """What a person does about a run: clear, mark, retry now, note; and taking a run out of history for it."""
 
+import time
+from collections.abc import Callable
+
 import pytest
 
 from rota.core import commands as cm
 from rota.core.bounds import INTERRUPTIONS_MAX
 from rota.core.changes import GraphPut, LeaseReturned, RunEnded, TaskMarked
+from rota.core.decide import decide
 from rota.core.images import take_batch
 from rota.core.invariants import validate
 from rota.core.model import FailureClass, RetryPolicy
@@ -269,6 +273,49 @@ def test_marking_the_last_task_ends_the_run():
     decision = world.client(cm.MarkTasks, run="r", tasks=("a", "b"), to=cm.Mark.SUCCESS)
     assert isinstance(decision.changes[-2], RunEnded)
     assert world.result() == "success"
+
+
+def wide_run(roots: int) -> World:
+    """A setup, many tasks that need it, nine after each of those, and a teardown; all of it has ended."""
+    world = World()
+    middle = [task(f"r{number}", "up") for number in range(roots)]
+    below = [task(f"c{number}-{one}", f"r{number}") for number in range(roots) for one in range(9)]
+    down = task("down", "up", *(one.id for one in middle), is_teardown=True)
+    world.submit(graph(task("up", is_setup=True), *middle, *below, down))
+    world.follow_up()
+    world.client(cm.MarkTasks, run="r", tasks=("up",), to=cm.Mark.SUCCESS)
+    world.follow_up()
+    for at in range(0, roots, 1_000):
+        names = tuple(one.id for one in middle[at : at + 1_000])
+        world.client(cm.MarkTasks, run="r", tasks=names, to=cm.Mark.FAILED)
+        world.follow_up()
+    world.client(cm.MarkTasks, run="r", tasks=("down",), to=cm.Mark.SUCCESS)
+    world.follow_up()
+    return world
+
+
+REPAIRS: dict[str, Callable[[tuple[str, ...]], cm.Command]] = {
+    "mark": lambda names: cm.MarkTasks(tenant=TENANT, command_id="x", run="r", tasks=names, to=cm.Mark.SUCCESS),
+    "clear": lambda names: cm.ClearTasks(tenant=TENANT, command_id="x", run="r", tasks=names),
+    "retry": lambda names: cm.RetryTasks(tenant=TENANT, command_id="x", run="r", tasks=names),
+}
+
+
+@pytest.mark.slow
+def test_a_repair_of_many_tasks_costs_in_proportion_to_them():
+    def cpu_s(world: World, repair: str, count: int) -> float:
+        command = REPAIRS[repair](tuple(f"r{number}" for number in range(count)))
+        taken: list[float] = []
+        for _ in range(3):
+            began = time.thread_time()
+            assert decide(world.state, command, world.now).changes
+            taken.append(time.thread_time() - began)
+        return min(taken)
+
+    small, large = wide_run(500), wide_run(3_000)
+    ratios = {repair: cpu_s(large, repair, 3_000) / cpu_s(small, repair, 500) for repair in REPAIRS}
+    # Six times as many; a cost that grows with the square would be near 36 times.
+    assert {repair: ratio for repair, ratio in ratios.items() if ratio > 15} == {}
 
 
 def test_a_waiting_task_that_is_marked_is_not_judged_again():

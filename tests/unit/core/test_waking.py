@@ -11,11 +11,11 @@ from rota.core.bounds import TimeLimits
 from rota.core.cycle import COOLDOWN_MS, Wake
 from rota.core.fits import fits
 from rota.core.ladder import NOT_CLAIMED, PARKED_QUEUED, PARKED_UNCLAIMED, STILL_QUEUED, ClimbRule
-from rota.core.model import Mood, PoolNeed, RetryPolicy
+from rota.core.model import Mood, PoolNeed, PriorityClass, RetryPolicy
 from rota.core.presence import heard_from, take_mood
 from rota.core.questions import answer
 from rota.core.states import TaskState
-from rota.core.waking import in_order, stir_all, stop_waiting, wait_for_work, wakes, woke
+from rota.core.waking import FEW, found_nothing, in_order, stir_all, stop_waiting, wait_for_work, wakes, woke
 from tests.effort import examples
 from tests.unit.core.test_claims import INCARNATION, claim, item, report, session
 from tests.unit.core.world import TENANT, World, task
@@ -196,14 +196,14 @@ def test_how_the_scheduler_stands():
 
 def wait(world: World, name: str = "s", wait_ms: int = 3_600_000, **fields: object) -> str:
     """Claim as a session that waits does: the run it was given, or nothing, and then it waits for a wake."""
-    command = cm.ClaimTask(
-        tenant=TENANT, command_id="", worker=name, incarnation=INCARNATION, wait_ms=wait_ms, **fields
-    )
+    wanted = {"command_id": str(fields), **fields}
+    command = cm.ClaimTask(tenant=TENANT, worker=name, incarnation=INCARNATION, wait_ms=wait_ms, **wanted)
     got = claim(world, name, wait_ms=wait_ms, **fields)
     worker = world.state.workers[(TENANT, name)]
     if got:
-        stop_waiting(worker)
+        stop_waiting(worker, command.command_id)
     else:
+        found_nothing(world.state, worker, world.now)
         wait_for_work(worker, command, world.now)
     return got
 
@@ -290,6 +290,76 @@ def test_every_claim_that_waits_is_told_when_a_run_has_enough_tasks():
     assert sorted(got) == [(name, "one") for name in names]
 
 
+def test_all_claims_of_a_session_wait_and_each_may_be_withdrawn():
+    world = World()
+    session(world, "listens", slots=2, channel="c")
+    session(world, "waits", slots=2, channel="c")
+    woken(world)
+    worker = world.state.workers[(TENANT, "waits")]
+    wait(world, "waits", where=(("channel", "c"),))
+    wait(world, "waits", least=PriorityClass.URGENT)
+    stop_waiting(worker, "of another claim that did not wait")
+    item(world, "one", channel="c")
+    assert woken(world) == [("one", "waits")]
+    assert claim(world, "listens") == "one"
+    wait(world, "waits", where=(("channel", "c"),))
+    wait(world, "waits", least=PriorityClass.URGENT)
+    stop_waiting(worker, str({"where": (("channel", "c"),)}))
+    item(world, "two", channel="c")
+    assert woken(world) == [("two", "listens")], "the claim for it was withdrawn"
+    item(world, "three", "urgent", channel="c")
+    assert woken(world) == [("three", "waits")]
+
+
+def test_the_claims_of_an_earlier_process_wait_no_longer():
+    world = World()
+    session(world, "senior")
+    session(world, "waits")
+    woken(world)
+    wait(world, "waits")
+    register = cm.RegisterWorker(
+        tenant=TENANT, worker="waits", incarnation="i2", capacity=world.state.workers[(TENANT, "waits")].row.capacity
+    )
+    world.advance(3_600_001)
+    world.do(register)
+    woken(world)
+    assert world.state.workers[(TENANT, "waits")].claims == {}
+
+
+def test_claims_that_wait_for_other_work_do_not_hide_one_that_waits_for_this():
+    world = World()
+    for number in range(FEW + 1):
+        session(world, f"u{number:03}")
+    session(world, "z")
+    woken(world)
+    for number in range(FEW + 1):
+        wait(world, f"u{number:03}", least=PriorityClass.URGENT)
+    wait(world, "z")
+    item(world, "one")
+    assert woken(world) == [("one", "z")]
+
+
+def test_a_session_that_was_told_too_early_is_told_again_when_the_pool_opens():
+    world = World()
+    world.pool("p", slots=1)
+    session(world, "a")
+    session(world, "b")
+    woken(world)
+    for run in ("one", "two"):
+        world.submit(task("x", queue="agents", pools=(PoolNeed("p"),)), run)
+    world.follow_up()
+    assert sorted(woken(world)) == [("one", "a"), ("two", "b")]
+    assert claim(world, "a") == "one"
+    assert claim(world, "b") == ""
+    found_nothing(world.state, world.state.workers[(TENANT, "b")], world.now)
+    world.advance(5_000)
+    report(world, "one", cm.Outcome.SUCCESS)
+    take_mood(world.state, world.state.workers[(TENANT, "a")], Mood.PROMPTING)
+    assert woken(world) == [("two", "b")]
+    world.advance(1_000)
+    assert sweep(world) == [], "from then on the cooldown holds"
+
+
 def test_a_claim_whose_wait_is_over_is_a_session_like_any_other():
     world = World()
     session(world, "waited")
@@ -299,7 +369,7 @@ def test_a_claim_whose_wait_is_over_is_a_session_like_any_other():
     world.advance(1_000)
     item(world, "one")
     assert woken(world) == [("one", "senior")], "the first by name of those that joined together"
-    assert world.state.workers[(TENANT, "waited")].claim is None, "a claim that is over is forgotten"
+    assert world.state.workers[(TENANT, "waited")].claims == {}, "a claim that is over is forgotten"
 
 
 # Promise 12: claimable work and a claim that waits for it meet, whatever happened before.

@@ -33,23 +33,22 @@ _FoundGraph = shape_of(
 
 
 def _found(kind: type[Struct], **other: Any) -> type[Struct]:
-    """A body whose large fields are not decoded yet."""
+    """A body no field of which is decoded yet; one that is missing is empty."""
     fields: list[Any] = []
     for field in structs.fields(kind):
         if field.name in other:
             fields.append((field.name, *other[field.name]))
-        elif field.default_factory is not msgspec.NODEFAULT:
-            fields.append((field.name, field.type, msgspec.field(default_factory=field.default_factory)))
-        elif field.default is not msgspec.NODEFAULT:
-            fields.append((field.name, field.type, field.default))
+        elif field.required:
+            fields.append((field.name, Raw))
         else:
-            fields.append((field.name, field.type))
+            fields.append((field.name, Raw, Raw()))
     return msgspec.defstruct(f"Found{kind.__name__}", fields, kw_only=True, frozen=True, forbid_unknown_fields=True)
 
 
+_RawGraph = _found(_FoundGraph, tasks=(list[Raw],))
 _FOUND: dict[type[Struct], type[Struct]] = {
-    SubmitBody: _found(SubmitBody, graph=(_FoundGraph | None, None), params=(Raw, Raw(b"{}"))),
-    DeployBody: _found(DeployBody, graph=(_FoundGraph,), params=(Raw, Raw(b"[]"))),
+    SubmitBody: _found(SubmitBody, graph=(_RawGraph | None, None)),
+    DeployBody: _found(DeployBody, graph=(_RawGraph,)),
 }
 _VALUES: dict[type[Struct], Any] = {SubmitBody: dict[str, Any], DeployBody: tuple[ParamBody, ...]}
 
@@ -62,13 +61,28 @@ def is_large(kind: type[Struct]) -> bool:
 async def parse_large(content: bytes, kind: type[Struct]) -> Any:
     """A body as its type; `graph` is the graph itself, with its tasks."""
     found: Any = parse(content, _FOUND[kind], kind)
-    values = parse_part(_bounded(found.params, "params", BODY_BYTES_MAX, ITEMS_MAX), _VALUES[kind], "params", kind)
+    given = _fields(found, kind, kind, params=_VALUES[kind])
     graph = None if found.graph is None else await _graph(found.graph, kind)
-    given = {field.name: getattr(found, field.name) for field in structs.fields(kind)}
-    return kind(**{**given, "params": values, "graph": graph})
+    return kind(**given, graph=graph)
 
 
-async def _graph(found: Any, kind: type[Struct]) -> Graph:
+def _fields(found: Any, shape: type[Struct], kind: type[Struct], where: str = "", **other: Any) -> dict[str, Any]:
+    """The fields that were given besides the graph and its tasks, each bounded by itself.
+
+    They are those of `shape`, at a path of a body of the type `kind`. `other` has types that are not the field's own.
+    """
+    given: dict[str, Any] = {}
+    for field in structs.fields(shape):
+        raw = getattr(found, field.name)
+        if field.name not in ("graph", "tasks") and len(memoryview(raw)):
+            path = f"{where}{field.name}"
+            content = _bounded(raw, path, BODY_BYTES_MAX, ITEMS_MAX)
+            given[field.name] = parse_part(content, other.get(field.name, field.type), path, kind)
+    return given
+
+
+async def _graph(raw_graph: Any, kind: type[Struct]) -> Graph:
+    found: Any = _FoundGraph(**_fields(raw_graph, _FoundGraph, kind, "graph."), tasks=raw_graph.tasks)
     tasks: list[Any] = []
     cost = 0
     for position, raw in enumerate(found.tasks):

@@ -187,6 +187,8 @@ class HttpService:
         patience_s = ANSWER_S + endpoint.waits_s
         try:
             async with asyncio.timeout(patience_s):
+                if endpoint.waits_s:
+                    return await _while_connected(request.receive, endpoint, call)
                 return await endpoint.serve(call)
         except TimeoutError:
             raise Unavailable("store.unavailable", f"there was no answer within {patience_s:.0f} s.") from None
@@ -262,6 +264,27 @@ class HttpService:
         except Refused as refused:
             self._gate.refused(refused, peer=peer)
             raise
+
+
+async def _while_connected(receive: Receive, endpoint: Endpoint, call: Call) -> Response:
+    """An answer that may take long. It is not looked for any further when its caller has gone."""
+    answer = asyncio.ensure_future(endpoint.serve(call))
+    answer.set_name(endpoint.name)
+    gone = asyncio.ensure_future(_disconnected(receive))
+    try:
+        await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise Refused("http.slow", "the caller has gone while it waited for the answer")
+        return answer.result()
+    finally:
+        for task in (answer, gone):
+            task.cancel()
+        await asyncio.gather(answer, gone, return_exceptions=True)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _read_body(request: Request, endpoint: Endpoint) -> Any:

@@ -15,6 +15,9 @@ from rota.wire.requests import Request, Response, pack, pack_batch, split_batch
 
 # What a client may leave unread. Others must not pay for it with our memory.
 UNREAD_BYTES_MAX = 64 << 20
+# What all callers together may have sent of messages that have not come to their end, and how long one may take.
+FRAGMENTS_BYTES_MAX = 256 << 20
+FRAGMENTS_S = 60.0
 # So many requests are taken before anybody else has a turn.
 SLICE = 100
 # How a list with one request begins, and as much of a request as its number needs.
@@ -35,6 +38,7 @@ class Talk(Visit):
         self._fragments: list[bytes] = []
         self._fragment_bytes = 0
         self._is_dropping = False
+        self._fragments_end: asyncio.TimerHandle | None = None
 
     def admit(self, who: Principal) -> None:
         """See `Visit`. What the caller may ask is the desk's to say."""
@@ -69,28 +73,57 @@ class Talk(Visit):
     def _collect(self, content: bytes, counter: "_TalkCounter") -> bytes | None:
         """Keep a fragment; the whole message after its last one. One that grows too large is dropped, and refused."""
         kind = content[: len(LAST_FRAGMENT)]
-        if kind not in (MORE_FRAGMENTS, LAST_FRAGMENT):
+        if kind not in (MORE_FRAGMENTS, LAST_FRAGMENT) or len(content) == len(kind):
             raise Refused("field.type", "this is neither a list of requests nor part of one")
+        if self._fragments_end is None:
+            loop = asyncio.get_running_loop()
+            self._fragments_end = loop.call_later(FRAGMENTS_S, self._end_slow_message)
         if not self._is_dropping:
-            self._fragments.append(content[len(kind) :])
-            self._fragment_bytes += len(self._fragments[-1])
-            if self._fragment_bytes > self._bytes_max:
-                self._is_dropping = True
-                self._refuse(self._fragments[0], counter)
-                self._fragments.clear()
+            self._keep(content[len(kind) :], counter)
         if kind == MORE_FRAGMENTS:
             return None
-        fragments, self._fragments, self._fragment_bytes = self._fragments, [], 0
-        was_dropped, self._is_dropping = self._is_dropping, False
-        return None if was_dropped else b"".join(fragments)
+        whole = None if self._is_dropping else b"".join(self._fragments)
+        self._forget_fragments()
+        self._fragments_end.cancel()
+        self._fragments_end, self._is_dropping = None, False
+        return whole
+
+    def _keep(self, piece: bytes, counter: "_TalkCounter") -> None:
+        first = self._fragments[0] if self._fragments else piece
+        self._fragments.append(piece)
+        self._fragment_bytes += len(piece)
+        self._door.fragment_bytes += len(piece)
+        if self._fragment_bytes > self._bytes_max:
+            self._is_dropping = True
+            self._forget_fragments()
+            self._refuse(first, counter)
+        elif self._door.fragment_bytes > FRAGMENTS_BYTES_MAX:
+            self._is_dropping = True
+            self._forget_fragments()
+            text = f"callers are sending {FRAGMENTS_BYTES_MAX >> 20} MiB in large messages already."
+            self._answer_unread(first, counter, Unavailable("service.busy", text))
+
+    def _forget_fragments(self) -> None:
+        self._door.fragment_bytes -= self._fragment_bytes
+        self._fragments, self._fragment_bytes = [], 0
+
+    def _end_slow_message(self) -> None:
+        text = f"a message did not come to its end within {FRAGMENTS_S:.0f} s."
+        self.end(Unavailable("service.busy", text))
 
     def _refuse(self, content: bytes, counter: "_TalkCounter") -> None:
-        """A message is too large. One request is answered under its number; for more the stream ends."""
+        """A message is too large."""
         text = f"this message has more than the {self._bytes_max:,} bytes of its caller's role"
-        refused = Refused("field.size", text, "Send less at once, or large values as blobs.")
+        self._answer_unread(
+            content, counter, Refused("field.size", text, "Send less at once, or large values as blobs.")
+        )
+
+    @staticmethod
+    def _answer_unread(content: bytes, counter: "_TalkCounter", trouble: Refused | Unavailable) -> None:
+        """A message is not read. One request is answered under its number; for more the stream ends."""
         if not content.startswith(_ONE_REQUEST):
-            raise refused
-        counter.refuse(content[1 : 1 + _HEAD_BYTES], refused)
+            raise trouble
+        counter.refuse(content[1 : 1 + _HEAD_BYTES], trouble)
 
     def answer(self, response: Response) -> None:
         """Have something said, unless the client does not listen."""
@@ -120,6 +153,9 @@ class Talk(Visit):
         """See `Visit`."""
         if self._counter is not None:
             self._counter.close()
+        if self._fragments_end is not None:
+            self._fragments_end.cancel()
+        self._forget_fragments()
         self._answers.clear()
 
 

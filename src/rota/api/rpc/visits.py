@@ -90,6 +90,8 @@ class Door:
         self.count = count
         self.failed = failed
         self.visits: dict[Visit, None] = {}
+        # What all streams together keep of messages that have not come to their end.
+        self.fragment_bytes = 0
         # Why nobody is let in any more.
         self.closed: Unavailable | None = None
 
@@ -202,8 +204,8 @@ class Visit(ABC):
                 if self._ended.done():
                     return
                 await self.take(content)
-        except Refused as refused:
-            self.end(refused)
+        except (Refused, Unavailable) as trouble:
+            self.end(trouble)
         except grpc.aio.BaseError:
             # The stream broke.
             pass

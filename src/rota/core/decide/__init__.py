@@ -84,6 +84,7 @@ DECIDERS: dict[type[cm.Command], Callable[[State, Any, Millis], Decision]] = {
     cm.ReturnLease: return_lease,
     cm.RenewLease: claims.renew,
     cm.BeatWorker: claims.beat,
+    cm.WithdrawClaim: claims.withdraw,
     cm.LeaveWorker: claims.leave,
     cm.Tick: tick,
     cm.ContinueRun: continue_run,
@@ -195,7 +196,8 @@ def command_digest(command: cm.ClientCommand) -> int:
     """What a command asks, in 63 bits, without what the shell adds anew at each try."""
     anew: dict[str, object] = {"salt": 0, "actor": ""}
     if isinstance(command, cm.ClaimTask):
-        anew["token_hash"] = ""
+        # A claim that waits is asked again with the time that is left.
+        anew |= {"token_hash": "", "wait_ms": 0}
     try:
         content = _encode(msgspec.structs.replace(command, **anew))
     except (OverflowError, UnicodeEncodeError) as error:

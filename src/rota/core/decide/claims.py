@@ -112,6 +112,14 @@ def beat(state: State, command: cm.BeatWorker, now: Millis) -> Decision:  # noqa
     return Decision([], answer=",".join(str(fence) for fence in worker.leases))
 
 
+def withdraw(state: State, command: cm.WithdrawClaim, now: Millis) -> Decision:  # noqa: ARG001 - the loop forgets it
+    """A claim waits no longer. One that has ended, or was never made, is withdrawn already."""
+    worker = state.workers.get((command.tenant, command.worker))
+    if worker is not None:
+        check_owner(worker, command.owner)
+    return Decision([], answer=command.worker)
+
+
 def leave(state: State, command: cm.LeaveWorker, now: Millis) -> Decision:
     """A pull worker is struck off at its own wish. Leaving twice is not an error."""
     worker = state.workers.get((command.tenant, command.worker))

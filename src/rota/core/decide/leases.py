@@ -184,6 +184,8 @@ def report(state: State, command: cm.Report, now: Millis) -> Decision:
     """Take a worker's word on an attempt, if it is that worker's to give."""
     if command.result is not None:
         check_size(command.result, RESULT_BYTES_MAX, "result")
+    for name, names in (("expands", command.expands), ("lost", command.lost), ("skips", command.skips)):
+        check_number(len(names), 0, NAMES_PER_COMMAND_MAX, name)
     judgement, lease = judge_report(state, command)
     if lease is None:
         check_number(command.fence, 0, INTEGER_MAX, "fence")
@@ -228,7 +230,6 @@ def _end_attempt(state: State, command: cm.Report, lease: Lease, now: Millis) ->
     if not graph.downs[graph.node(task.idx)] and run.moving > 1 and not command.expands:
         return [ended]
     cascade = Cascade(run, now)
-    check_number(len(command.expands), 0, NAMES_PER_COMMAND_MAX, "expands")
     for name, width in command.expands if to is SUCCESS else ():
         _expand(cascade, name, width)
     cascade.task_ended(task.idx, to)
@@ -258,7 +259,6 @@ def _skips(run: LiveRun, task: Task, names: tuple[TaskId, ...]) -> tuple[TaskId,
     """What a branch may decide to skip: only what comes after it, each once."""
     if not names:
         return ()
-    check_number(len(names), 0, NAMES_PER_COMMAND_MAX, "skips")
     graph = run.graph
     below = below_of(graph, [graph.node(task.idx)])
     return tuple(name for name in dict.fromkeys(names) if graph.index.get(name) in below)

@@ -108,13 +108,19 @@ def _torn_down(run: LiveRun, nodes: list[int]) -> list[int]:
     """Setups that these nodes need and whose resource is gone already, with their teardowns: both run again."""
     graph = run.graph
     found: dict[int, None] = {}
+    # The teardowns of each setup, if all have ended; none once it is found. Many nodes may need the same setup.
+    ended: dict[int, dict[int, None]] = {}
     for node in nodes:
         direct = [up for up in graph.ups[node] if graph.specs[up].is_setup]
         for setup in (*direct, *graph.setups.get(node, ())):
-            ends = [down for down in graph.downs[setup] if graph.specs[down].is_teardown]
-            tasks = [idx for end in ends for idx in graph.tasks_of(end)]
-            if tasks and all(_state(run, idx) in TERMINAL for idx in tasks) and node not in ends:
-                found.update(dict.fromkeys((setup, *ends)))
+            if setup not in ended:
+                ends = [down for down in graph.downs[setup] if graph.specs[down].is_teardown]
+                tasks = [idx for end in ends for idx in graph.tasks_of(end)]
+                is_over = all(_state(run, idx) in TERMINAL for idx in tasks)
+                ended[setup] = dict.fromkeys(ends) if tasks and is_over else {}
+            if ended[setup] and node not in ended[setup]:
+                found.update(dict.fromkeys((setup, *ended.pop(setup))))
+                ended[setup] = {}
     return list(found)
 
 
@@ -177,11 +183,12 @@ def mark(state: State, command: cm.MarkTasks, now: Millis) -> Decision:
             cause = f"marked as {to}" + (f": {clean_text(command.reason)}" if command.reason else "")
             changes.append(LeaseReturned(*run.key, idx, task.fence, CANCELLED, now, cause, counted=False))
     reset = [idx for idx in chosen if _state(run, idx) is not NONE]
-    reset += [idx for idx in _waiting_for(run, chosen) if idx not in chosen]
+    marked = dict.fromkeys(chosen)
+    reset += [idx for idx in _waiting_for(run, chosen) if idx not in marked]
     if to is not FAILED:
         nodes = list({run.graph.node(idx): None for idx in chosen})
         below = [idx for node in below_of(run.graph, nodes) for idx in run.graph.tasks_of(node)]
-        reset += [idx for idx in below if _state(run, idx) in (FAILED, UPSTREAM_FAILED) and idx not in chosen]
+        reset += [idx for idx in below if _state(run, idx) in (FAILED, UPSTREAM_FAILED) and idx not in marked]
     cascade = Cascade(run, now)
     if reset:
         changes.append(TasksReset(*run.key, tuple(reset), now, f"marked as {to}", fresh=True))
@@ -201,7 +208,8 @@ def _map_over_nothing(cascade: Cascade, marked: list[int]) -> None:
     If it is mapped over another task, that one will say more.
     """
     graph, run = cascade.graph, cascade.run
-    for node in {down: None for idx in marked for down in graph.downs[graph.node(idx)]}:
+    nodes = {graph.node(idx): None for idx in marked}
+    for node in {down: None for up in nodes for down in graph.downs[up]}:
         if not graph.width[node]:
             number = run.row.grown + len(cascade.grows)
             cascade.grow(Growth(*run.key, number, (), graph.specs[node].id, 0))

@@ -270,7 +270,7 @@ def unclaimed_cause(state: State, run: LiveRun, task: Task, now: Millis) -> Star
     since = state.claimable_since(bucket, run, task.idx, task.eligible_at)
     if not may_climb(since, now, starve_ms) or state.hold_reasons(bucket, now):
         return None
-    offered_at, claimed_at = state.wakes.offered.get(run.key), max(bucket.claimed_at, since)
+    offered_at, claimed_at = state.wakes.offered.get(run.key), max(bucket.claimed_at, bucket.opened_at, since)
     if is_declined(offered_at, claimed_at, now, starve_ms) and next(idle_sessions(bucket, now), None) is not None:
         return StarvationCause.DECLINED
     if state.wake_settings.rule is ClimbRule.QUEUED and state.index.is_servable(bucket):

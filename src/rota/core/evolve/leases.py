@@ -105,7 +105,7 @@ def _give_back(state: State, lease: Lease, at: Millis) -> None:
         state.usage[(tenant, need.pool)].give_back(need)
         state.forget_usage((tenant, need.pool))
         for waiter in state.pool_waiters.pop((tenant, need.pool), ()):
-            state.index.fresh[waiter] = None
+            state.open_bucket(waiter, at)
     took_ms = max(0, at - lease.granted_at)
     run.purse.settle(took_ms * lease.share // SHARE - lease.charged)
 

@@ -3,7 +3,7 @@
 from rota.core import changes as ch
 from rota.core.evolve.leases import end_lease
 from rota.core.evolve.moves import count_move, move, note, task_of, tell, touch
-from rota.core.ids import NO_WORKER
+from rota.core.ids import NO_FENCE, NO_WORKER
 from rota.core.ladder import is_ours
 from rota.core.live import LiveRun
 from rota.core.records import Task
@@ -69,6 +69,9 @@ def tasks_reset(state: State, change: ch.TasksReset) -> None:
             task.done_fence = task.fence
             end_lease(state, task.fence, change.at)
             task.attempt -= 1
+        elif change.fresh:
+            # Nothing is recorded of the lease that ended last: a report on it is late, whatever it says.
+            task.done_fence = NO_FENCE
         if change.fresh:
             task.budget_from = task.attempt
             task.interruptions = task.losses = 0

@@ -14,6 +14,9 @@ def worker_registered(state: State, change: ch.WorkerRegistered) -> None:
         worker = state.add_worker(row, row.registered_at)
     else:
         state.index.part(worker)
+        if worker.row.incarnation != row.incarnation:
+            # Its claims that wait were the earlier process's.
+            worker.claims.clear()
         worker.row = row
         worker.describe(state.consumable)
         state.index.join(worker)
