@@ -18,13 +18,6 @@ OF_BUILDS: tuple[Mutant, ...] = (
         "                task.revoked = ()\n",
     ),
     mistake(
-        "revoked_lease_ends_early",
-        "a revoked lease counts until its worker can have stopped",
-        "core.decide.timers",
-        "for lease in worker.revoked.values() if lease.expires_at <= clock]",
-        "for lease in worker.revoked.values() if lease.expires_at <= clock + 2_000]",
-    ),
-    mistake(
         "regranted_at_once",
         "a silent worker keeps what it has for the time of its queue",
         "core.presence",
