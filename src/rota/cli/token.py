@@ -66,11 +66,11 @@ def _check(entry: str, options: argparse.Namespace) -> str:
     from rota.api.tokens import read_tokens
 
     given: tuple[list[str], ...] = (options.capability, options.workspace, options.agent)
-    names = [options.tenant, *(name for some in given for name in some)]
-    is_plain = not any(sign in name for name in names for sign in SEPARATORS)
+    named = [options.tenant, *(name for names in given for name in names)]
+    is_plain = not any(sign in name for name in named for sign in SEPARATORS)
     for each in read_tokens(entry, "these options") if is_plain else ():
         who = each.principal
-        if (who.capabilities, who.workspaces, who.agents) == tuple(tuple(some) for some in given):
+        if (who.capabilities, who.workspaces, who.agents) == tuple(tuple(names) for names in given):
             return who.name
     text = "a name has a sign that separates names in an entry, or is given twice"
     raise Refused("config.value", text, f"Names have none of {' '.join(SEPARATORS[:-2])}, and no line break.")
