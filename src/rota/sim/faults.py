@@ -86,7 +86,7 @@ def draw_mix(chance: Random) -> Mix:
     def maybe(most: int, odds: float = 0.45) -> int:
         return chance.randint(1, most) if chance.random() < odds else 0
 
-    return Mix(
+    mix = Mix(
         loss=maybe(150),
         duplication=maybe(150),
         reordering=maybe(200),
@@ -126,10 +126,14 @@ def draw_mix(chance: Random) -> Mix:
         lying_agents=maybe(200, 0.3),
         misdirected=maybe(400, 0.3),
         unwilling_agents=maybe(1, 0.3),
-        listeners=30 * maybe(1, 0.12),
-        fan_out_max=maybe(5, 0.2),
-        climb_rule=ClimbRule.QUEUED if chance.random() < 0.15 else ClimbRule.UNSERVED,
     )
+    # One draw for both, in ranges that leave the pinned seeds of mutants as they were.
+    crowd = chance.random()
+    if 0.44 <= crowd < 0.58:
+        mix.listeners, mix.fan_out_max = 30, maybe(5, 0.2)
+    elif 0.17 <= crowd < 0.30:
+        mix.climb_rule = ClimbRule.QUEUED
+    return mix
 
 
 # What is no fault in itself: how much there is of everything, and by which clock.

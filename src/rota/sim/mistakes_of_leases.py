@@ -72,7 +72,7 @@ OF_LEASES: tuple[Mutant, ...] = (
         "equal_epoch_elected",
         "the epoch strictly grows with every election",
         "stores.memory",
-        "        self.epoch += 1\n",
+        "        self.epoch = Epoch(self.epoch + 1)\n",
         "        self.epoch = max(self.epoch, 1)\n",
     ),
     mistake(
