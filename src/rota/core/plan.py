@@ -31,6 +31,8 @@ from rota.core.states import (
 from rota.core.trigger import SetupCounts, TriggerRule, Verdict, evaluate_counts, judge_mapped
 
 _NAMED_MAX = 5
+# How many nodes are looked at for that, and tasks of each.
+_SEEN_MAX = 1_000
 # The first word about a run that came to a standstill in the course of events.
 DEADLOCK = "deadlock"
 
@@ -304,13 +306,42 @@ class Cascade:
             changes.append(RunEnded(tenant, name, RunState.FAILED, self.now, text))
 
     def _explain(self) -> str:
+        """Which last tasks failed the run; of those that could not run, which tasks above them failed."""
         named: list[str] = []
-        for idx, task in self.run.tasks.items():
-            if self._state(idx) in (FAILED, CANCELLED) and self.graph.leaf[self.graph.node(idx)]:
-                named.append(self.graph.task_id(task.idx))
+        blocked: list[int] = []
+        for idx in dict.fromkeys((*self.run.tasks, *self._states)):
+            if not self.graph.leaf[self.graph.node(idx)]:
+                continue
+            state = self._state(idx)
+            if state in (FAILED, CANCELLED):
+                named.append(self.graph.task_id(idx))
                 if len(named) == _NAMED_MAX:
                     break
-        return f"failed: {', '.join(named)}" if named else "failed upstream of every last task"
+            elif state is UPSTREAM_FAILED and len(blocked) < _NAMED_MAX:
+                blocked.append(idx)
+        if named:
+            return f"failed: {', '.join(named)}"
+        last = ", ".join(self.graph.task_id(idx) for idx in blocked)
+        above = self._failed_above(blocked)
+        return f"failed upstream of {last}: {', '.join(above)}" if above else f"failed upstream of {last}"
+
+    def _failed_above(self, blocked: list[int]) -> list[str]:
+        """The tasks that failed above some that could not run, found by way of others that could not; a few of them."""
+        found: list[str] = []
+        nodes = dict.fromkeys(self.graph.node(idx) for idx in blocked)
+        seen = list(nodes)
+        for node in seen:
+            for up in (*self.graph.ups[node], *self.graph.setups.get(node, ())):
+                if up in nodes or len(seen) == _SEEN_MAX:
+                    continue
+                nodes[up] = None
+                tasks = self.graph.tasks_of(up)[:_SEEN_MAX]
+                found += (self.graph.task_id(idx) for idx in tasks if self._state(idx) in (FAILED, CANCELLED))
+                if any(self._state(idx) is UPSTREAM_FAILED for idx in tasks):
+                    seen.append(up)
+            if len(found) >= _NAMED_MAX:
+                break
+        return found[:_NAMED_MAX]
 
     def _is_fired(self, node: int) -> bool:
         """Whether a node has had its answer: its tasks were moved, or wait in a slice to be moved."""
