@@ -152,6 +152,12 @@ def test_types_that_few_drivers_know_arrive(connection: adbc.Connection, sql: st
     assert (column.type, column[0].as_py()) == (kind, value)
 
 
+def test_dictionaries_of_views_arrive_as_their_values(connection: adbc.Connection) -> None:
+    value = "arrow_cast('a', 'Dictionary(Int32, Utf8View)')"
+    sql = f"select {value} as x, named_struct('q', {value}) as y, [{value}, null] as z, map(['k'], [{value}]) as w"
+    assert ask(connection, sql).to_pylist() == [{"x": "a", "y": {"q": "a"}, "z": ["a", None], "w": [("k", "a")]}]
+
+
 def test_a_recursive_query_is_planned_by_a_worker(connection: adbc.Connection) -> None:
     sql = "with recursive t as (select 1 as n union all select n + 1 from t where n < 4) select sum(n) as x from t"
     assert ask(connection, sql).to_pylist() == [{"x": 10}]

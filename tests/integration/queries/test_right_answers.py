@@ -282,6 +282,26 @@ def test_a_strict_session_makes_no_table_from_a_query(here: rota.Rota, folder: P
         assert session.sql("select n from seen").to_pylist() == [{"n": 5}]
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "show tables",
+        "show columns from t",
+        "show datafusion.execution.time_zone",
+        "describe t",
+        "explain select b, last_value(a) ignore nulls over (order by f) as x from t",
+        "explain verbose select count(*) from t",
+    ],
+)
+def test_a_strict_session_tells_of_tables_and_plans(here: rota.Rota, folder: Path, sql: str) -> None:
+    with rota.Session.on(here, partitions=3, strict=True) as session:
+        register(session.engine.context, folder)
+        assert session.sql(sql).to_arrow().num_rows
+        for other in ("explain analyze select a from t", "select 1 from information_schema.tables x, t y"):
+            with refused("query.unstaged"):
+                session.submit(other)
+
+
 # One batch, after hours; a table in memory with a window that is lost in encoding, so it is not sent anywhere.
 LONG_HERE = """
     select count(*) as n, sum(y.value % 7 + x.l) as s

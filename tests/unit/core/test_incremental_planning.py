@@ -459,6 +459,45 @@ def test_a_teardown_runs_after_its_work_failed_whatever_rule_it_was_given():
     assert world.result() is RunState.FAILED
 
 
+@pytest.mark.parametrize(("failing", "named"), [("make", "make"), ("make beside", "make"), ("work", "work")])
+def test_a_run_whose_last_task_could_not_run_names_what_failed_it(failing: str, named: str):
+    """However far above it is."""
+    world = World()
+    world.worker(slots=10)
+    world.submit(
+        graph(
+            task("make"),
+            task("beside"),
+            task("work", "make"),
+            task("more", "work"),
+            task("report", "more"),
+            task("clean", "work", "beside", trigger_rule=TriggerRule.ALL_DONE),
+        )
+    )
+    finish(world, dict.fromkeys(failing.split(), cm.Outcome.FAILED))
+    assert (world.states()["report"], world.states()["clean"]) == ("upstream_failed", "success")
+    assert world.result() is RunState.FAILED
+    reason = world.run().row.reason.removeprefix(TASKS_FAILED).split(", ")
+    assert named in reason
+    assert "clean" not in reason
+
+
+def test_a_teardown_that_could_not_run_names_the_setup_that_failed():
+    world = World()
+    world.worker(slots=10)
+    world.submit(
+        graph(
+            task("make", is_setup=True),
+            task("work", "make"),
+            task("drop", "make", "work", is_teardown=True, on_failure_fail_run=True),
+            task("clean", "work", trigger_rule=TriggerRule.ALL_DONE),
+        )
+    )
+    finish(world, {"make": cm.Outcome.FAILED})
+    assert world.states()["clean"] == "success"
+    assert world.run().row.reason == f"{TASKS_FAILED}make"
+
+
 def test_in_a_graph_of_teardowns_only_the_last_of_them_decide():
     world = World()
     world.worker(slots=10)

@@ -20,11 +20,23 @@ def _plain(kind: Any) -> Any:
     return with_leaves(kind.value_type, _plain) if pa.types.is_dictionary(kind) else plain_type(kind)
 
 
+def _converted(column: Any, kind: Any) -> Any:
+    """A column as one of another type. Arrow cannot take the values of a dictionary that are views."""
+    if pa.types.is_dictionary(column.type):
+        values = column.dictionary.cast(with_leaves(column.type.value_type, _plain))
+        column = pa.DictionaryArray.from_arrays(column.indices, values)
+    try:
+        return column.cast(kind)
+    except pa.ArrowNotImplementedError:
+        # Such a dictionary within a list, a struct or a map.
+        return pa.array(column.to_pylist(), kind)
+
+
 def pieces(batch: pa.RecordBatch, schema: pa.Schema, bytes_max: int = MESSAGE_BYTES_MAX) -> Iterator[pa.RecordBatch]:
     """A batch with the types of `schema`, as several if it is large. A row is never divided."""
     if batch.schema.types != schema.types:
         columns = [
-            column if column.type == field.type else column.cast(field.type)
+            column if column.type == field.type else _converted(column, field.type)
             for column, field in zip(batch.columns, schema, strict=True)
         ]
         batch = pa.RecordBatch.from_arrays(columns, schema=schema)

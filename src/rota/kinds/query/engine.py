@@ -140,7 +140,7 @@ class SqlEngine:
             unless = "IF NOT EXISTS " if created.may_exist else ""
             with self.complaining():
                 return self.context.sql(
-                    f"CREATE {replace}TABLE {unless}{created.quoted_name()} AS SELECT * FROM {_ON_TRIAL}"  # noqa: S608 - quoted
+                    f"CREATE {replace}TABLE {unless}{created.quoted_name()} AS SELECT * FROM {_ON_TRIAL}"  # noqa: S608 - the name is in quotes
                 )
         finally:
             self.context.deregister_table(_ON_TRIAL)
