@@ -192,7 +192,7 @@ def test_a_claim_that_is_cancelled_waits_no_longer_and_its_repeat_does(here: Age
     first, second = (here.stage.rota._thread.call(begin()) for _ in range(2))
     until_waiting(here, "cancels", 1)
     here.stage.call(first.cancel)
-    until(lambda: first.done(), "the first has ended")
+    until(first.done, "the first has ended")
     here.stage.get("runs")
     assert waiting_claims(here, "cancels") == 1, "another caller waits in the same claim"
     here.stage.call(second.cancel)
