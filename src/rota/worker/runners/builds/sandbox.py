@@ -59,7 +59,7 @@ _SETTINGS = (
     "/etc/ssl/certs",
     "/etc/ssl/openssl.cnf",
 )
-_EMPTY = ("/tmp", "/var/tmp", "/home", "/root", "/run")  # noqa: S108 - its own
+_EMPTY = ("/tmp", "/var/tmp", "/home", "/root", "/run")  # noqa: S108 - inside the sandbox
 # The folders that a root file system is recognised by: clients make them as mount points.
 _ROOT_FOLDERS = ("dev", "proc", "tmp")
 
@@ -83,7 +83,7 @@ class Sandbox:
     def wrap_root(self, argv: Sequence[str], root: str, cwd: str, uid: int, gid: int) -> list[str]:
         """The command that runs a command in a root file system; `cwd` is below it. `PWD` is always set there."""
         user = ("--uid", str(uid), "--gid", str(gid))
-        bound = ("--bind", root, "/", *self._proc, "--dev", "/dev", "--tmpfs", "/tmp", "--chdir", f"/{cwd}")  # noqa: S108 - its own
+        bound = ("--bind", root, "/", *self._proc, "--dev", "/dev", "--tmpfs", "/tmp", "--chdir", f"/{cwd}")  # noqa: S108 - inside the sandbox
         return [self._program, *_APART, *user, *bound, "--", *argv]
 
     def works(self) -> bool:
