@@ -16,8 +16,8 @@ from rota.wire.queries import EXCHANGE
 
 # Types that the engine has, and Arrow's Python library has no values of.
 _UNREADABLE = {
-    pa.lib.Type_INTERVAL_MONTHS: "an Interval(YearMonth)",
-    pa.lib.Type_INTERVAL_DAY_TIME: "an Interval(DayTime)",
+    pa.lib.Type_INTERVAL_MONTHS: "an Interval(YearMonth)",  # pyright: ignore[reportAttributeAccessIssue] - not in the stubs
+    pa.lib.Type_INTERVAL_DAY_TIME: "an Interval(DayTime)",  # pyright: ignore[reportAttributeAccessIssue] - not in the stubs
 }
 
 
