@@ -369,8 +369,8 @@ class BeatWorker(Command, frozen=True, kw_only=True):
 class WithdrawClaim(Command, frozen=True, kw_only=True):
     """The caller of a claim that waits has gone, or waits no longer. `claim` is the claim's command id. Memory only."""
 
-    worker: str
-    incarnation: str
+    worker: WorkerId
+    incarnation: Incarnation
     claim: str
     owner: str = ""
 
