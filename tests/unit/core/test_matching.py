@@ -382,8 +382,8 @@ def test_a_quarantine_has_a_cause_and_can_be_ended():
     world.submit(graph(task("x", width=9)))
     for _ in range(5):
         (granted,) = world.turn()
-        world.fail(granted, failure=FailureClass.INTERNAL, error="the disk is broken\nand more")
-    assert worker.row.quarantine_cause.endswith("r/x[4]: the disk is broken")
+        world.fail(granted, failure=FailureClass.INTERNAL, error="broken disk\nand more")
+    assert worker.row.quarantine_cause.endswith("r/x[4]: broken disk")
     demand = world.state.demand(world.run().graph.signature(0))
     assert worker.row.quarantine_cause in fits(demand, worker, world.now)[0].text
     after = world.restarted()
