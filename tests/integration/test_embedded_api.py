@@ -132,7 +132,7 @@ def test_a_run_that_fails_says_so_and_its_tasks_say_why(quick: rota.Rota):
         jobs.identity(jobs.fail("no such column"))
 
     run = quick.submit(failing)
-    with pytest.raises(rota.RunFailed, match="upstream") as caught:
+    with pytest.raises(rota.RunFailed, match=r"\bfail$") as caught:
         run.result()
     assert caught.value.run.state == "failed"
     with pytest.raises(rota.Refused, match=r"task 'fail' is failed(.|\n)*ValueError: no such column"):

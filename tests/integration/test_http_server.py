@@ -239,7 +239,9 @@ def test_a_body_that_is_too_large_is_refused_and_its_sender_hears_why(stage: Sta
 
     problem = stage.ask("POST", "runs/r/cancel", 413, content=pieces(), headers={"Content-Type": "application/json"})
     assert problem["code"] == "field.size"
-    assert "field.size" not in stage.post("runs", {"digest": "d", "run": "x" * (9 << 20)}, 404)["code"]
+    tasks = [{"id": f"t{number}", "command": {"shell": "x" * 50_000}} for number in range(200)]
+    assert len(tasks) * 50_000 > 9 << 20
+    assert stage.post("runs", {"graph": {"name": "g", "tasks": tasks}}, 201)["state"]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from rota.api import sessions, wakes
 from rota.api.http import feed
+from rota.control import tally
 from rota.core import order
 from rota.core.bounds import TimeLimits
 from rota.core.decide import decision
@@ -38,6 +39,7 @@ def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "VIEWS_KEPT_MAX", BOUND)
     monkeypatch.setattr(reading, "SUMS_KEPT_MAX", BOUND)
     monkeypatch.setattr(feed, "EVENTS_KEPT_MAX", BOUND)
+    monkeypatch.setattr(tally, "GRAPHS_SHOWN_MAX", BOUND)
     monkeypatch.setattr(opening, "CACHE_KB", CACHE_KB)
     monkeypatch.setattr(feed, "RUNS_KNOWN_MAX", BOUND)
 

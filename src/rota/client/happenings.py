@@ -79,7 +79,14 @@ def happenings(at: Millis, change: RunChange, namer: Namer = str) -> Iterator[Ha
             yield of_run("running")
         case ch.RunReopened():
             yield of_run("queued")
-        case ch.TaskAmended() | ch.TaskNoted() | ch.TaskStarved() | ch.ReportRefused() | ch.TokenReplaced():
+        case (
+            ch.TaskAmended()
+            | ch.TaskNoted()
+            | ch.TaskStarved()
+            | ch.ReportRefused()
+            | ch.RevokedLeaseEnded()
+            | ch.TokenReplaced()
+        ):
             yield of_task(change.task, "")
         case _:
             yield of_run("")

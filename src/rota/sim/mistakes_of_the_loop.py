@@ -157,7 +157,7 @@ OF_THE_LOOP: tuple[Mutant, ...] = (
         "pool_waiter_forgotten",
         "whoever waits for a pool is looked at when it opens",
         "core.evolve.leases",
-        "            state.index.fresh[waiter] = None\n    took_ms",
+        "            state.open_bucket(waiter, at)\n    took_ms",
         "            pass\n    took_ms",
     ),
     mistake(

@@ -102,6 +102,7 @@ EXAMPLES: list[tuple[RunChange, list[tuple[str | None, str]]]] = [
     (ch.RunApproved(*OF_RUN, True, "ann", "fine", 1), [(None, "")]),
     (ch.TokenReplaced(*OF_RUN, 1, 7, "hash", 1), [("b", "")]),
     (ch.RunNoted(*OF_RUN, "so", 1), [(None, "")]),
+    (ch.RevokedLeaseEnded(*OF_RUN, 1, 7, 1), [("b", "")]),
 ]
 
 

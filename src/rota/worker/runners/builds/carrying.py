@@ -32,10 +32,10 @@ from rota.worker.runners.builds.content import Changed, Content, ContentAway, Co
 from rota.worker.runners.builds.folder import BuildFolder, Room, remove_tree
 from rota.worker.runners.builds.outputs import Collected, collect
 from rota.worker.runners.builds.results import Ending, Times, make_result, read_printed
-from rota.worker.runners.builds.sandbox import COMPLAINT, FAILED_CODE, Sandbox, is_root_tree
+from rota.worker.runners.builds.sandbox import COMPLAINT, FAILED_CODE, Sandbox
 from rota.worker.runners.builds.shelf import Key, WrongContent
 from rota.worker.runners.builds.staging import stage
-from rota.worker.runners.builds.trees import Folders, Invalid, Layout, check_link
+from rota.worker.runners.builds.trees import Folders, Invalid, Layout, check_link, is_root_tree
 from rota.worker.runners.command import ended_in_time
 from rota.worker.runners.outcomes import failed, no_room
 from rota.worker.supervisor.driver import Ended, NotStarted, Supervisor, SupervisorLost

@@ -16,7 +16,6 @@ from functools import cache
 
 from rota.core.errors import Refused
 from rota.wire.builds import NONE
-from rota.worker.runners.builds.trees import Layout
 
 # As the other two of `rota.wire.builds`: bubblewrap where it works, and no builds elsewhere.
 AUTO = "auto"
@@ -60,8 +59,6 @@ _SETTINGS = (
     "/etc/ssl/openssl.cnf",
 )
 _EMPTY = ("/tmp", "/var/tmp", "/home", "/root", "/run")  # noqa: S108 - inside the sandbox
-# The folders that a root file system is recognised by: clients make them as mount points.
-_ROOT_FOLDERS = ("dev", "proc", "tmp")
 
 
 class Sandbox:
@@ -148,9 +145,3 @@ def _probe(program: str, paths: tuple[str, ...]) -> Sandbox | str:
             return sandbox
         trouble = trouble or f"{program} does not work here: {said}"
     return trouble
-
-
-def is_root_tree(layout: Layout) -> bool:
-    """Whether an input tree is a root file system."""
-    tops = dict.fromkeys(path for path in layout.folders if "/" not in path)
-    return all(name in tops for name in _ROOT_FOLDERS)

@@ -13,6 +13,8 @@ from rota.wire.reapi.limits import DIRECTORY_BYTES_MAX, PATH_BYTES_MAX, TREE_DEP
 from rota.wire.reapi.memory import Memory
 from rota.worker.runners.builds.content import Content
 
+# The folders that a root file system is recognised by: clients make them as mount points.
+_ROOT_FOLDERS = ("dev", "proc", "tmp")
 # So many are laid out before others of the worker have their turn.
 SLICE = 5_000
 
@@ -94,6 +96,12 @@ class Folders:
             found[digest] = folder = read_folder(raw, digest)
             self._known.keep((tenant, digest), folder, folder.entries)
         return found
+
+
+def is_root_tree(layout: Layout) -> bool:
+    """Whether an input tree is a root file system."""
+    tops = dict.fromkeys(path for path in layout.folders if "/" not in path)
+    return all(name in tops for name in _ROOT_FOLDERS)
 
 
 def read_folder(raw: bytes, digest: Digest) -> Folder:
