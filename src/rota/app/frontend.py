@@ -14,6 +14,7 @@ from rota.api.reapi.bytestream import ByteStream
 from rota.api.reapi.capabilities import Capabilities
 from rota.api.reapi.content import ContentStorage
 from rota.api.reapi.desks import Desks
+from rota.api.reapi.driver import BacklogDriver
 from rota.api.reapi.execution import Execution, read_result
 from rota.api.reapi.ongoing import Conclusion, Ongoing
 from rota.api.reapi.operations import Operations
@@ -30,7 +31,7 @@ from rota.config import Config, read_address, read_server_tls
 from rota.control.events import Tell
 from rota.core.errors import Refused, Unavailable
 from rota.core.ids import Millis
-from rota.kinds.build.queue import check_queues
+from rota.kinds.build.queue import BUILDS_QUEUE, check_queues
 from rota.ports import ActionResults, Checked, Content, ContentLost
 from rota.stores.blobs import open_blobs
 from rota.stores.cas import ContentBounds, open_content, open_results
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from rota.app.measuring import Measuring
 
 LISTEN = "127.0.0.1:8980"
+# How long a start waits for the coordinator to list its queues.
+QUEUES_S = 5.0
 # The least time between two messages to a coordinator. A message and a commit cost more there than an action does, so
 # in a build of quick actions these share them; an action that comes alone is told of at once.
 PACE_S = 0.005
@@ -120,12 +123,19 @@ async def _look_after_own(config: Config, gate: Gate, desks: Desks) -> None:
     token = "" if config.auth.token is None else config.auth.token.reveal().strip()
     if gate.is_open or token:
         backlog = await desks.open(token, gate.admit(token or None).acting_tenant)
-        try:
+        named = (config.builds.queue, *config.builds.instances.values())
+        if any(name != BUILDS_QUEUE for name in named):
+            await _check_queues(config, backlog)
+
+
+async def _check_queues(config: Config, backlog: BacklogDriver) -> None:
+    """Refuse queues that are not defined, if a coordinator is there to say so."""
+    try:
+        async with asyncio.timeout(QUEUES_S):
             there = await backlog.queues()
-        except (Refused, Unavailable):
-            # They are looked at when there is a coordinator, and a caller.
-            return
-        check_queues(config.builds.queue, config.builds.instances, there)
+    except (Refused, Unavailable, TimeoutError):
+        return
+    check_queues(config.builds.queue, config.builds.instances, there)
 
 
 def sandbox_of(config: Config) -> str:
